@@ -1,0 +1,52 @@
+# The two commands of the README: `make up` and `make test`. Both build .venv when it is missing or stale.
+PYTHON   ?= python3
+VENV     ?= .venv
+TOPOLOGY ?= deploy/topology.toml
+TORCH    ?= 2.13.0
+
+BIN   := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: up down test check lint types floors env clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make up      environment, model and mesh: serves $(TOPOLOGY) until Ctrl-C"
+	@echo "make down    stop a mesh that was started with --detach"
+	@echo "make test    environment and all tests"
+	@echo "make check   lint, types, import floors and all tests: what CI runs"
+	@echo "variables    TOPOLOGY=deploy/other.toml  PYTHON=python3.12  TORCH=2.13.0"
+
+env: $(STAMP)
+
+$(STAMP): pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { echo "make: $(PYTHON) not found; set PYTHON=/path/to/python (3.11 or newer)"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: $(PYTHON) is older than 3.11; set PYTHON=..."; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python deploy/install_torch.py $(TORCH)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+up: $(STAMP)
+	@$(BIN)/mesh up $(TOPOLOGY)
+
+down: $(STAMP)
+	@$(BIN)/mesh down $(TOPOLOGY)
+
+test: $(STAMP)
+	$(BIN)/python -m pytest
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+floors: $(STAMP)
+	$(BIN)/lint-imports
+
+check: lint types floors test
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

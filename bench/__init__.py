@@ -1,0 +1,1 @@
+"""Load generation, measurements and the scripts behind every figure the project states."""

@@ -1,0 +1,42 @@
+"""Install torch into this interpreter's environment: the CPU build where no NVIDIA driver is present.
+
+The plain wheel that some registries serve for Linux brings several gigabytes of CUDA libraries. On a machine without a GPU this
+script asks first for the CPU build by its local version (found in a local wheel folder or mirror), then from the project's CPU
+index, and only then takes what the registry has.
+"""
+
+import importlib.util
+import shutil
+import subprocess
+import sys
+
+CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+
+
+def pip_install(*arguments: str) -> bool:
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *arguments]
+    return subprocess.run(command, check=False, stderr=subprocess.DEVNULL).returncode == 0
+
+
+def main(version: str) -> int:
+    if importlib.util.find_spec("torch") is not None:
+        return 0
+    if shutil.which("nvidia-smi") or sys.platform == "darwin":
+        attempts = [[f"torch=={version}"]]
+    else:
+        attempts = [
+            [f"torch=={version}+cpu"],
+            [f"torch=={version}", "--index-url", CPU_INDEX, "--retries", "0"],
+            [f"torch=={version}"],
+        ]
+    for attempt in attempts:
+        sys.stdout.write(f"installing {' '.join(attempt)}\n")
+        sys.stdout.flush()
+        if pip_install(*attempt):
+            return 0
+    sys.stderr.write(f"could not install torch {version}: run `{sys.executable} -m pip install torch` to see why\n")
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,1 @@
+"""KV movement between engines: layouts, transports and the transfer state machines."""

@@ -1,0 +1,47 @@
+"""Where every process of a topology listens. Derived from the file alone, so that nobody has to be asked."""
+
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from mesh.topology.schema import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoints:
+    """ZeroMQ addresses of one process."""
+
+    inbox: str
+    broadcast: str
+
+
+def runtime_dir(topology: Topology) -> Path:
+    """Sockets, logs and the lock of this mesh on this host: ``$MESHSERVE_RUNTIME_DIR`` or a folder per user, then the name."""
+    configured = os.environ.get("MESHSERVE_RUNTIME_DIR")
+    base = Path(configured) if configured else Path(tempfile.gettempdir()) / f"meshserve-{os.getuid()}"
+    return base / topology.name
+
+
+def supervisor_id(host: str) -> str:
+    return f"supervisor-{host}"
+
+
+def directory(topology: Topology) -> dict[str, Endpoints]:
+    """Endpoints by process id: IPC sockets for a mesh on one host, else two TCP ports a process from the host's base port."""
+    members: dict[str, list[str]] = {host.name: [supervisor_id(host.name)] for host in topology.hosts}
+    for spec in (*topology.gateways, *topology.engines):
+        members[spec.host].append(spec.id)
+    if len(topology.hosts) == 1:
+        folder = runtime_dir(topology)
+        return {
+            process: Endpoints(f"ipc://{folder}/{process}.inbox", f"ipc://{folder}/{process}.status")
+            for processes in members.values()
+            for process in processes
+        }
+    endpoints = {}
+    for host in topology.hosts:
+        for index, process in enumerate(members[host.name]):
+            port = host.base_port + 2 * index
+            endpoints[process] = Endpoints(f"tcp://{host.address}:{port}", f"tcp://{host.address}:{port + 1}")
+    return endpoints

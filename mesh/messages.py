@@ -1,0 +1,422 @@
+"""Every message of the mesh, as typed structs in MessagePack.
+
+Theory of operation. Each process binds two sockets. Its *inbox* takes one-way messages from any peer; a reply is a message to the
+sender's inbox. Its *broadcast* publishes what it says to everybody: its status. There are no request-reply sockets, so no
+conversation can wedge: a reply that does not come is a deadline that passes.
+
+A message is a list of frames::
+
+    inbox      [version, sender, body, *payload]
+    broadcast  [topic, version, sender, body]
+
+``version`` is `WIRE_VERSION`. ``sender`` is ``process@incarnation`` in UTF-8. ``body`` is a MessagePack map whose key ``type`` names
+the struct, so that any MessagePack library can read it. ``payload`` frames are raw bytes (KV blocks), never encoded.
+
+Durations are seconds (``_s``), relative to the moment of sending: clocks of different hosts are never compared.
+"""
+
+from enum import StrEnum
+from typing import Generic, NamedTuple, TypeVar
+
+import msgspec
+
+WIRE_VERSION = b"ms1"
+TOPIC_STATUS = b"status"
+TOPIC_TAP = b"tap"
+
+T = TypeVar("T")
+
+
+class WireError(ValueError):
+    """A frame that is not ours, of another version, or malformed. The message says which."""
+
+
+class Sender(NamedTuple):
+    """Who sent a message: the process and the life of it that did."""
+
+    process: str
+    incarnation: int
+
+    def encode(self) -> bytes:
+        return f"{self.process}@{self.incarnation}".encode()
+
+    @classmethod
+    def decode(cls, frame: bytes) -> "Sender":
+        process, _, incarnation = frame.decode(errors="replace").rpartition("@")
+        if not process or not incarnation.isdecimal():
+            raise WireError(f"bad sender frame {frame[:64]!r}: want process@incarnation")
+        return cls(process, int(incarnation))
+
+
+class Epoch(NamedTuple):
+    """Orders the owners of a request: a later owner's epoch is greater.
+
+    ``attempt`` is raised by the gateway when it dispatches the request anew, ``hop`` by engines each time that they hand
+    it over. Epochs compare as tuples.
+    """
+
+    attempt: int
+    hop: int = 0
+
+    def handed_over(self) -> "Epoch":
+        return Epoch(self.attempt, self.hop + 1)
+
+
+class Role(StrEnum):
+    """What the routing policy uses an engine for. Every engine can do everything."""
+
+    PREFILL = "prefill"
+    DECODE = "decode"
+    MULTIPLEX = "multiplex"
+
+
+class ProcessState(StrEnum):
+    STARTING = "starting"
+    READY = "ready"
+    DRAINING = "draining"
+
+
+class FinishReason(StrEnum):
+    """Why a request ended, in OpenAI's words."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    CANCELLED = "cancelled"
+
+
+class Sampling(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How tokens are drawn. Stop *strings* are the gateway's business: engines know token ids only."""
+
+    max_tokens: int
+    seed: int
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0  # 0: off
+    min_p: float = 0.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: dict[int, float] = msgspec.field(default_factory=dict)
+    stop_token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+    min_tokens: int = 0
+    logprobs: int | None = None  # None: off; k >= 0: the token's own and the k likeliest
+    prompt_logprobs: int | None = None
+
+
+class RequestSpec(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Everything an engine needs to run a request, from the start or as a continuation of ``generated``."""
+
+    id: str
+    gateway: str
+    service: str
+    prompt: list[int]
+    sampling: Sampling
+    slo_ttft_s: float
+    slo_tpot_s: float
+    priority: int = 0  # larger is more urgent
+    generated: list[int] = msgspec.field(default_factory=list)
+    age_s: float = 0.0  # since the gateway accepted the request
+    first_token_age_s: float | None = None  # since the first token was produced, for continuations
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.prompt) + len(self.generated)
+
+
+class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
+    """Log-probabilities at one position: of the chosen token, and of the likeliest ones, likeliest first."""
+
+    token: int
+    logprob: float
+    top: list[tuple[int, float]]
+
+
+class Delta(msgspec.Struct, frozen=True, array_like=True):
+    """Tokens of one request. ``offset`` counts generated tokens: the first generated token has offset 0."""
+
+    request: str
+    epoch: Epoch
+    offset: int
+    tokens: list[int]
+    finish: FinishReason | None = None
+    num_cached_tokens: int = 0  # prompt tokens that were not computed because of a prefix hit
+    logprobs: list[TokenLogprobs] | None = None
+    prompt_logprobs: list[TokenLogprobs | None] | None = None
+
+
+# --- gateway to engine ------------------------------------------------------------------------------------------------
+
+
+class Submit(msgspec.Struct, frozen=True, tag=True):
+    """Run this request. With ``decode_engine``, hand it over there after the prefill; otherwise keep it."""
+
+    spec: RequestSpec
+    epoch: Epoch
+    decode_engine: str | None = None
+    multiplex: bool = False  # the policy counts on the slack of running decodes: check it again
+
+
+class Cancel(msgspec.Struct, frozen=True, tag=True):
+    """Stop a request wherever it stands and free what it holds. Unknown requests are ignored."""
+
+    request: str
+
+
+# --- engine to gateway ------------------------------------------------------------------------------------------------
+
+
+class RefusalCode(StrEnum):
+    DRAINING = "draining"
+    FULL = "full"  # queue bound reached
+    NO_MEMORY = "no_memory"  # the KV pool cannot hold it at all, or the decode engine could not reserve
+    NO_SLACK = "no_slack"
+    UNKNOWN_SERVICE = "unknown_service"
+    PEER_SILENT = "peer_silent"  # the decode engine did not answer the reservation in time
+    TRANSFER_FAILED = "transfer_failed"
+
+
+class Accepted(msgspec.Struct, frozen=True, tag=True):
+    """The engine owns the request now. Statuses numbered ``status_seq`` and later count it."""
+
+    request: str
+    epoch: Epoch
+    status_seq: int
+
+
+class Refused(msgspec.Struct, frozen=True, tag=True):
+    """The engine does not own the request (any more); dispatch it anew."""
+
+    request: str
+    epoch: Epoch
+    code: RefusalCode
+    reason: str
+
+
+class StepTokens(msgspec.Struct, frozen=True, tag=True):
+    """What one step produced for one gateway: one message however many requests."""
+
+    deltas: list[Delta]
+
+
+class Failed(msgspec.Struct, frozen=True, tag=True):
+    """The request cannot be run anywhere: its own fault. ``reason`` is for the client."""
+
+    request: str
+    epoch: Epoch
+    reason: str
+
+
+# --- engine to engine: the transfer protocol (kvtransfer/protocol.py) ---------------------------------------------------
+
+
+class MemoryRef(msgspec.Struct, frozen=True):
+    """Where a KV pool can be read by a process on the same host. ``token`` proves that both see the same memory."""
+
+    host: str
+    path: str
+    size_bytes: int
+    token: str
+
+
+class KVShape(msgspec.Struct, frozen=True):
+    """The layout of a service's KV blocks. Blocks can move between pools of equal shapes only."""
+
+    num_layers: int
+    num_kv_heads: int
+    head_dim: int
+    block_size: int  # tokens
+    dtype: str
+
+
+class Reserve(msgspec.Struct, frozen=True, tag=True):
+    """Sender: keep blocks for this request's tokens; blocks will follow. Carries the request, so that the receiver can run it."""
+
+    transfer: str
+    spec: RequestSpec
+    epoch: Epoch  # the epoch under which the receiver will own the request
+    num_tokens: int  # whose KV the sender expects to send
+    shape: KVShape
+    memory: MemoryRef | None
+    deadline_s: float
+
+
+class Reserved(msgspec.Struct, frozen=True, tag=True):
+    """Receiver: blocks are kept. The first ``num_matched_tokens`` (whole blocks) are already here."""
+
+    transfer: str
+    num_matched_tokens: int
+    transport: str
+
+
+class Declined(msgspec.Struct, frozen=True, tag=True):
+    """Receiver: no."""
+
+    transfer: str
+    code: RefusalCode
+    reason: str
+
+
+class Blocks(msgspec.Struct, frozen=True, tag=True):
+    """Sender: KV of ``num_tokens`` tokens from the block with logical index ``first_block`` on.
+
+    With transport ``shm``, ``source_blocks`` and ``generations`` say where the receiver copies from; with ``tcp`` the block
+    bytes are the payload frames, one a block. ``checksums`` (one a block) are empty when the option is off.
+    """
+
+    transfer: str
+    seq: int
+    first_block: int
+    num_tokens: int
+    source_blocks: list[int]
+    generations: list[int]
+    checksums: list[int]
+
+
+class Taken(msgspec.Struct, frozen=True, tag=True):
+    """Receiver: the blocks of message ``seq`` are copied; ``ok`` is False if they were corrupt or came too late."""
+
+    transfer: str
+    seq: int
+    ok: bool
+
+
+class Commit(msgspec.Struct, frozen=True, tag=True):
+    """Sender: the request is yours. ``generated`` is all tokens so far; KV beyond what arrived is yours to compute."""
+
+    transfer: str
+    generated: list[int]
+    num_blocks_messages: int
+    age_s: float
+    first_token_age_s: float | None
+
+
+class Committed(msgspec.Struct, frozen=True, tag=True):
+    """Receiver: I own the request; ``num_kept_tokens`` of its KV arrived intact. The sender frees its blocks."""
+
+    transfer: str
+    num_kept_tokens: int
+
+
+class Abort(msgspec.Struct, frozen=True, tag=True):
+    """Either side: forget this transfer and free what it holds."""
+
+    transfer: str
+    reason: str
+
+
+# --- anybody to a supervisor or process ---------------------------------------------------------------------------------
+
+
+class Stop(msgspec.Struct, frozen=True, tag=True):
+    """To a supervisor: stop the processes of its host, after draining them unless ``now``."""
+
+    now: bool = False
+
+
+# --- broadcast ----------------------------------------------------------------------------------------------------------
+
+
+class PrefillCost(msgspec.Struct, frozen=True):
+    """Seconds of a prefill of n tokens after c cached ones: ``fixed + per_token n + per_token_context n (c + n / 2)``."""
+
+    fixed_s: float
+    per_token_s: float
+    per_token_context_s: float = 0.0
+
+
+class DecodeCost(msgspec.Struct, frozen=True):
+    """Seconds of a decode step of b requests with total context c: ``fixed + per_request b + per_context_token c``."""
+
+    fixed_s: float
+    per_request_s: float
+    per_context_token_s: float = 0.0
+
+
+class ServiceStatus(msgspec.Struct, frozen=True):
+    """What an engine says about one of its services."""
+
+    name: str
+    num_blocks: int
+    num_free_blocks: int  # unused, or reclaimable from the prefix cache
+    block_size: int
+    prefill_cost: PrefillCost
+    decode_cost: DecodeCost
+
+
+class EngineStatus(msgspec.Struct, frozen=True, tag=True):
+    """An engine's own account of itself. Others see it with its age."""
+
+    seq: int
+    state: ProcessState
+    role: Role
+    host: str
+    pid: int
+    services: list[ServiceStatus]
+    num_running: int  # requests in the decode batch
+    num_waiting: int  # accepted, prefill not finished and not running
+    num_tokens: int  # context tokens of all requests held
+    prefill_remaining_s: float  # of the prefill running now; 0: none is
+    prefill_waiting_s: float  # predicted, of all the prefills that wait
+    decode_step_s: float  # predicted, of the next step
+    min_slack_s: float | None  # of all running decodes; None: nothing runs
+    num_reserved: int = 0  # transfers expected
+    cancelled_total: int = 0
+    preemptions_total: int = 0
+    error: str | None = None
+
+
+class GatewayStatus(msgspec.Struct, frozen=True, tag=True):
+    seq: int
+    state: ProcessState
+    host: str
+    pid: int
+    url: str
+    num_requests: int
+    num_waiting: int
+
+
+class ChildStatus(msgspec.Struct, frozen=True):
+    """A process as its supervisor sees it."""
+
+    process: str
+    kind: str  # "engine" or "gateway"
+    pid: int | None
+    state: str  # "running", "restarting" or "stopped"
+    num_restarts: int
+    last_exit: str | None = None
+
+
+class SupervisorStatus(msgspec.Struct, frozen=True, tag=True):
+    seq: int
+    host: str
+    pid: int
+    children: list[ChildStatus]
+    stopping: bool = False
+
+
+EngineMessage = Submit | Cancel | Reserve | Reserved | Declined | Blocks | Taken | Commit | Committed | Abort
+GatewayMessage = Accepted | Refused | StepTokens | Failed
+SupervisorMessage = Stop
+BroadcastMessage = EngineStatus | GatewayStatus | SupervisorStatus
+Message = EngineMessage | GatewayMessage | SupervisorMessage | BroadcastMessage
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+def encode(message: Message) -> bytes:
+    return _encoder.encode(message)
+
+
+class Codec(Generic[T]):
+    """Decodes the bodies that one socket may receive."""
+
+    def __init__(self, union: object) -> None:
+        self._decoder = msgspec.msgpack.Decoder(union)
+
+    def decode(self, body: bytes | memoryview) -> T:
+        """Raise `WireError` on anything that is not one of the socket's messages."""
+        try:
+            return self._decoder.decode(body)  # type: ignore[no-any-return]
+        except (msgspec.DecodeError, msgspec.ValidationError) as error:
+            raise WireError(f"malformed body: {error}") from error

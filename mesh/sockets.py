@@ -1,0 +1,174 @@
+"""The sockets of one process: an inbox, a broadcast, connections to the inboxes of peers, subscriptions to their broadcasts.
+
+Nothing here blocks: a message to a peer whose queue is full is counted and dropped, because every protocol above has a
+deadline for the answer. `Sockets.forget` drops what is queued for a peer that membership declared dead, so that its successor is not
+handed old work.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from typing import Generic, NamedTuple, TypeVar
+
+import structlog
+import zmq
+import zmq.asyncio
+
+from mesh.addresses import Endpoints
+from mesh.messages import (
+    TOPIC_STATUS,
+    TOPIC_TAP,
+    WIRE_VERSION,
+    BroadcastMessage,
+    Codec,
+    Message,
+    Sender,
+    WireError,
+    encode,
+)
+
+HIGH_WATER_MARK = 4096  # messages queued for one peer, or from all peers
+ZERO_COPY_BYTES = 64 * 1024
+
+Frame = bytes | memoryview | zmq.Frame
+M = TypeVar("M")
+
+log = structlog.get_logger()
+
+
+class Received(NamedTuple, Generic[M]):
+    sender: Sender
+    message: M
+    payload: Sequence[zmq.Frame]
+
+
+class Sockets(Generic[M]):
+    """One process's place in the mesh. ``union`` is the type of messages that its inbox takes."""
+
+    def __init__(
+        self, me: Sender, endpoints: Mapping[str, Endpoints], union: object, context: zmq.asyncio.Context | None = None
+    ) -> None:
+        self.me = me
+        self.counters: Counter[str] = Counter()
+        self._endpoints = endpoints
+        self._codec: Codec[M] = Codec(union)
+        self._broadcast_codec: Codec[BroadcastMessage] = Codec(BroadcastMessage)
+        self._context = context or zmq.asyncio.Context()
+        self._owns_context = context is None
+        self._sender_frame = me.encode()
+        self._outboxes: dict[str, zmq.Socket[bytes]] = {}
+        self._tapped = False
+        self._inbox = self._socket(zmq.PULL)
+        self._inbox.setsockopt(zmq.RCVHWM, HIGH_WATER_MARK)
+        self._broadcast = self._socket(zmq.XPUB)
+        self._broadcast.setsockopt(zmq.XPUB_VERBOSE, 1)
+        self._subscriptions = self._socket(zmq.SUB)
+        self._subscriptions.subscribe(TOPIC_STATUS)
+
+    def __repr__(self) -> str:
+        return f"<Sockets {self.me.process}@{self.me.incarnation} peers={sorted(self._outboxes)} {dict(self.counters)}>"
+
+    def _socket(self, kind: int) -> "zmq.asyncio.Socket":
+        socket = self._context.socket(kind)
+        socket.setsockopt(zmq.LINGER, 0)
+        return socket
+
+    def bind(self) -> None:
+        """Raise `zmq.ZMQError` if an address is taken."""
+        mine = self._endpoints[self.me.process]
+        self._inbox.bind(mine.inbox)
+        self._broadcast.bind(mine.broadcast)
+
+    def subscribe(self, processes: Iterable[str]) -> None:
+        for process in processes:
+            self._subscriptions.connect(self._endpoints[process].broadcast)
+
+    def send(self, to: str, message: Message, payload: Sequence[Frame] = ()) -> bool:
+        """Queue a message for a peer's inbox; False if it was dropped (peer unknown, not connected, or not reading)."""
+        outbox = self._outboxes.get(to) or self._connect(to)
+        if outbox is None:
+            self.counters["send_unknown_peer"] += 1
+            return False
+        body = encode(message)
+        try:
+            outbox.send_multipart([WIRE_VERSION, self._sender_frame, body, *payload], zmq.DONTWAIT, copy=not payload)
+        except zmq.Again:
+            self.counters["send_dropped"] += 1
+            return False
+        if self._tapped:
+            self._mirror(to, body)
+        return True
+
+    def _connect(self, to: str) -> "zmq.Socket[bytes] | None":
+        endpoints = self._endpoints.get(to)
+        if endpoints is None:
+            return None
+        # A plain socket, not an asyncio one: a send never waits, so it needs no future.
+        outbox: zmq.Socket[bytes] = zmq.Socket(zmq.Context(self._context), zmq.PUSH)
+        outbox.setsockopt(zmq.LINGER, 2000)
+        outbox.setsockopt(zmq.SNDHWM, HIGH_WATER_MARK)
+        outbox.setsockopt(zmq.RECONNECT_IVL, 20)
+        outbox.setsockopt(zmq.RECONNECT_IVL_MAX, 500)
+        outbox.connect(endpoints.inbox)
+        self._outboxes[to] = outbox
+        return outbox
+
+    def forget(self, process: str) -> None:
+        """Drop the connection to a dead peer's inbox together with what is queued there."""
+        outbox = self._outboxes.pop(process, None)
+        if outbox is not None:
+            outbox.close(linger=0)
+
+    def _mirror(self, to: str, body: bytes) -> None:
+        self._broadcast.send_multipart([TOPIC_TAP, WIRE_VERSION, self._sender_frame, body, to.encode()], zmq.DONTWAIT)
+
+    def publish(self, message: BroadcastMessage) -> None:
+        self._broadcast.send_multipart([TOPIC_STATUS, WIRE_VERSION, self._sender_frame, encode(message)], zmq.DONTWAIT)
+
+    async def messages(self) -> AsyncIterator[Received[M]]:
+        """What peers send to this process. Malformed input is counted, logged with its sender, and dropped."""
+        while True:
+            frames = await self._inbox.recv_multipart(copy=False)
+            try:
+                yield self._decode(frames)
+            except WireError as error:
+                self._drop(error, frames)
+
+    def _decode(self, frames: Sequence[zmq.Frame]) -> Received[M]:
+        if len(frames) < 3 or frames[0].bytes != WIRE_VERSION:
+            raise WireError(f"not a {WIRE_VERSION.decode()} message: {len(frames)} frames")
+        return Received(Sender.decode(frames[1].bytes), self._codec.decode(frames[2].buffer), frames[3:])
+
+    def _drop(self, error: WireError, frames: Sequence[zmq.Frame]) -> None:
+        self.counters["received_malformed"] += 1
+        sender = frames[1].bytes[:64] if len(frames) > 1 else b"?"
+        log.warning("dropped a malformed message", sender=sender.decode(errors="replace"), error=str(error))
+
+    async def broadcasts(self) -> AsyncIterator[tuple[Sender, BroadcastMessage]]:
+        """Statuses of the processes that this one subscribed to."""
+        while True:
+            frames = await self._subscriptions.recv_multipart(copy=False)
+            try:
+                if len(frames) != 4 or frames[1].bytes != WIRE_VERSION:
+                    raise WireError("not a status of this version")
+                yield Sender.decode(frames[2].bytes), self._broadcast_codec.decode(frames[3].buffer)
+            except WireError as error:
+                self._drop(error, frames[1:])
+
+    async def subscribers(self) -> AsyncIterator[bool]:
+        """Yields True each time that somebody starts listening to our status: a good moment to publish it."""
+        while True:
+            frame = await self._broadcast.recv()
+            joined, topic = frame[:1] == b"\x01", frame[1:]
+            if topic == TOPIC_TAP:
+                self._tapped = joined
+            elif joined:
+                yield True
+
+    async def close(self) -> None:
+        """Close the sockets; what was sent last still leaves, within the outboxes' linger."""
+        await asyncio.sleep(0)
+        for socket in (*self._outboxes.values(), self._inbox, self._broadcast, self._subscriptions):
+            socket.close()
+        if self._owns_context:
+            self._context.term()

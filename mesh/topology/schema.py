@@ -1,0 +1,119 @@
+"""A deployment, as frozen values. `mesh.topology.parse` makes them from TOML; nothing mutates them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mesh.messages import Role
+
+LOCAL_HOST = "local"
+
+
+@dataclass(frozen=True, slots=True)
+class Slo:
+    """A latency promise. ``attainment`` is the fraction of requests that must meet both."""
+
+    ttft_s: float
+    tpot_s: float
+    attainment: float = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceSpec:
+    """One model as it is served. ``dtype`` belongs to the service so that tokens are the same on every engine."""
+
+    name: str
+    model: str  # pypi:PACKAGE==VERSION/path, hf:org/name, or a path
+    slo: Slo
+    dtype: str = "float32"  # float32, bfloat16, float16, int8
+    max_context: int | None = None  # tokens, prompt and answer; None: what the model was made for
+    max_output_tokens: int | None = None
+    priority: int = 0
+    aliases: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSpec:
+    """One engine process (``count`` of the file is expanded: ``decode`` with count 2 gives decode-0 and decode-1)."""
+
+    id: str
+    role: Role
+    services: tuple[str, ...]
+    host: str = LOCAL_HOST
+    backend: str = "torch"
+    device: str = "cpu"
+    threads: int = 1
+    kv_memory_bytes: int = 256 * 2**20  # shared by the services
+    block_size: int = 16  # tokens
+    max_running: int = 32  # requests in a decode batch
+    max_waiting: int = 64  # prefills accepted and not started
+    chunk_tokens: int = 256  # prompt tokens computed in one step
+    python: str | None = None  # interpreter; None: the supervisor's own
+
+
+@dataclass(frozen=True, slots=True)
+class GatewaySpec:
+    id: str
+    host: str = LOCAL_HOST
+    address: str = "127.0.0.1"
+    port: int = 8000
+    max_body_bytes: int = 4 * 2**20
+    max_requests: int = 1024  # in flight
+    max_waiting: int = 512  # not yet dispatched
+
+
+@dataclass(frozen=True, slots=True)
+class HostSpec:
+    """A machine. ``address`` is what its peers connect to; ports count up from ``base_port``."""
+
+    name: str
+    address: str
+    base_port: int = 5600
+
+
+@dataclass(frozen=True, slots=True)
+class PolicySpec:
+    name: str = "tropical"
+    parameters: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TransferSpec:
+    transport: str = "auto"  # auto, shm, tcp
+    checksum: bool = False
+    deadline_s: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Deadlines of the control plane."""
+
+    heartbeat_s: float = 0.2  # a status at least this often
+    lease_s: float = 1.0  # silence after which a process counts as dead
+    reply_s: float = 1.0  # an answer from another process
+    drain_s: float = 60.0  # a clean shutdown
+    start_s: float = 120.0  # a process, until it says that it is ready
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    name: str
+    path: Path
+    services: tuple[ServiceSpec, ...]
+    engines: tuple[EngineSpec, ...]
+    gateways: tuple[GatewaySpec, ...]
+    hosts: tuple[HostSpec, ...] = (HostSpec(LOCAL_HOST, "127.0.0.1"),)
+    policy: PolicySpec = PolicySpec()
+    transfer: TransferSpec = TransferSpec()
+    timing: Timing = Timing()
+    curve_key: Path | None = None  # the mesh's key file; required when hosts differ
+    log_level: str = "info"
+
+    def service(self, name: str) -> ServiceSpec:
+        return next(service for service in self.services if service.name == name)
+
+    def engine(self, engine_id: str) -> EngineSpec:
+        return next(engine for engine in self.engines if engine.id == engine_id)
+
+    def gateway(self, gateway_id: str) -> GatewaySpec:
+        return next(gateway for gateway in self.gateways if gateway.id == gateway_id)

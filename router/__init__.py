@@ -1,0 +1,1 @@
+"""Gateways: the OpenAI API, the monitor and the dispatch policies."""

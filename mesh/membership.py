@@ -1,0 +1,102 @@
+"""Who is alive: beacons with incarnation numbers, and leases. Each process keeps its own view.
+
+Any status is a beacon. A process that was silent for longer than its lease counts as dead; a higher incarnation
+number is a new life of a process, whose old life is dead whatever its lease says. Beacons of an old life still arrive
+now and then (queues, slow networks) and change nothing, even after the process was lost.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mesh.messages import Sender
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A process that was unknown or lost is alive."""
+
+    sender: Sender
+
+
+@dataclass(frozen=True, slots=True)
+class Restarted:
+    """A process lives anew: whatever ``previous`` held is gone."""
+
+    sender: Sender
+    previous: Sender
+
+
+@dataclass(frozen=True, slots=True)
+class Renewed:
+    """A known life was heard again."""
+
+    sender: Sender
+
+
+@dataclass(frozen=True, slots=True)
+class Stale:
+    """A beacon of an old life: ignore it and what it says."""
+
+    sender: Sender
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A process was silent for longer than its lease."""
+
+    sender: Sender
+
+
+Observation = Joined | Restarted | Renewed | Stale
+
+
+class Membership:
+    """One process's view of its peers. Times are seconds of any one monotonic clock."""
+
+    def __init__(self, lease_s: float) -> None:
+        self._lease_s = lease_s
+        self._newest: dict[str, int] = {}  # incarnation by process, kept after a loss
+        self._leases: dict[str, float] = {}  # end of the lease by process; of the living only
+
+    def __repr__(self) -> str:
+        alive = ", ".join(f"{process}@{self._newest[process]}" for process in sorted(self._leases))
+        return f"<Membership alive=[{alive}] lost={sorted(self._newest.keys() - self._leases.keys())}>"
+
+    def observe(self, sender: Sender, now: float) -> Observation:
+        """Take a beacon. Anything but `Stale` renews the lease of its sender."""
+        newest = self._newest.get(sender.process)
+        if newest is not None and sender.incarnation < newest:
+            return Stale(sender)
+        was_alive = sender.process in self._leases
+        self._newest[sender.process] = sender.incarnation
+        self._leases[sender.process] = now + self._lease_s
+        if newest is None or not was_alive:
+            return Joined(sender)
+        if sender.incarnation > newest:
+            return Restarted(sender, Sender(sender.process, newest))
+        return Renewed(sender)
+
+    def expire(self, now: float) -> list[Lost]:
+        """Declare dead whoever's lease has ended."""
+        ended = [process for process, lease in self._leases.items() if lease <= now]
+        for process in ended:
+            del self._leases[process]
+        return [Lost(Sender(process, self._newest[process])) for process in ended]
+
+    def next_deadline(self) -> float | None:
+        """When the next lease ends; None: nobody is alive."""
+        return min(self._leases.values(), default=None)
+
+    def is_alive(self, process: str) -> bool:
+        return process in self._leases
+
+    def is_current(self, sender: Sender) -> bool:
+        """Whether this is the newest known life of its process and alive."""
+        return sender.process in self._leases and self._newest[sender.process] == sender.incarnation
+
+    def alive(self) -> Mapping[str, int]:
+        """Incarnation by process, of the living."""
+        return {process: self._newest[process] for process in self._leases}
+
+    def check_invariants(self) -> None:
+        assert self._leases.keys() <= self._newest.keys(), f"a lease without an incarnation: {self!r}"

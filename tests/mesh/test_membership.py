@@ -1,0 +1,110 @@
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from mesh.membership import Joined, Lost, Membership, Renewed, Restarted, Stale
+from mesh.messages import Sender
+
+A1, A2, B1 = Sender("a", 1), Sender("a", 2), Sender("b", 1)
+
+
+def test_the_first_beacon_joins_and_later_ones_renew():
+    members = Membership(lease_s=1.0)
+    assert members.observe(A1, 0.0) == Joined(A1)
+    assert members.observe(A1, 0.5) == Renewed(A1)
+    assert members.next_deadline() == 1.5
+    assert members.expire(1.4) == []
+    assert members.is_alive("a")
+
+
+def test_silence_loses_a_process_once():
+    members = Membership(lease_s=1.0)
+    members.observe(A1, 0.0)
+    members.observe(B1, 0.5)
+    assert members.expire(1.0) == [Lost(A1)]
+    assert members.expire(1.0) == []
+    assert members.alive() == {"b": 1}
+    assert members.next_deadline() == 1.5
+
+
+def test_a_lost_process_that_speaks_again_joins():
+    members = Membership(lease_s=1.0)
+    members.observe(A1, 0.0)
+    members.expire(5.0)
+    assert members.next_deadline() is None
+    assert members.observe(A1, 6.0) == Joined(A1)
+
+
+def test_a_new_life_replaces_the_old_one():
+    members = Membership(lease_s=1.0)
+    members.observe(A1, 0.0)
+    assert members.observe(A2, 0.1) == Restarted(A2, previous=A1)
+    assert members.observe(A1, 0.2) == Stale(A1)
+    assert members.is_current(A2)
+    assert not members.is_current(A1)
+
+
+def test_an_old_life_stays_dead_after_the_new_one_was_lost():
+    members = Membership(lease_s=1.0)
+    members.observe(A1, 0.0)
+    members.observe(A2, 0.1)
+    members.expire(9.0)
+    assert members.observe(A1, 9.0) == Stale(A1)
+    assert not members.is_alive("a")
+
+
+def test_a_stale_beacon_does_not_renew_the_lease():
+    members = Membership(lease_s=1.0)
+    members.observe(A2, 0.0)
+    members.observe(A1, 0.9)
+    assert members.expire(1.0) == [Lost(A2)]
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 3))))
+def test_incarnations_never_go_back(beacons):
+    members = Membership(lease_s=10.0)
+    newest: dict[str, int] = {}
+    for time, (process, incarnation) in enumerate(beacons):
+        members.observe(Sender(process, incarnation), time / 1000)
+        newest[process] = max(newest.get(process, 0), incarnation)
+    assert members.alive() == newest
+
+
+class MembershipMachine(RuleBasedStateMachine):
+    """Against the plainest model: every beacon ever taken, searched anew for each question."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+        self.members = Membership(lease_s=1.0)
+        self.heard: dict[Sender, float] = {}
+
+    def newest(self, process: str) -> Sender | None:
+        lives = [sender for sender in self.heard if sender.process == process]
+        return max(lives, key=lambda sender: sender.incarnation, default=None)
+
+    @rule(seconds=st.sampled_from([0.125, 0.5, 1.0, 2.0]))
+    def wait(self, seconds):
+        self.now += seconds
+        lost = self.members.expire(self.now)
+        assert all(self.heard[event.sender] + 1.0 <= self.now for event in lost)
+
+    @rule(process=st.sampled_from("ab"), incarnation=st.integers(1, 4))
+    def hear(self, process, incarnation):
+        sender = Sender(process, incarnation)
+        newest = self.newest(process)
+        observation = self.members.observe(sender, self.now)
+        is_old = newest is not None and incarnation < newest.incarnation
+        assert isinstance(observation, Stale) == is_old
+        if not is_old:
+            self.heard[sender] = self.now
+
+    @invariant()
+    def the_living_are_those_heard_within_a_lease(self):
+        newest = [self.newest(process) for process in "ab"]
+        living = {s.process: s.incarnation for s in newest if s is not None and self.heard[s] + 1.0 > self.now}
+        assert self.members.alive() == living
+        self.members.check_invariants()
+
+
+TestMembership = MembershipMachine.TestCase

@@ -30,7 +30,7 @@ def supervisor_id(host: str) -> str:
 def directory(topology: Topology) -> dict[str, Endpoints]:
     """Endpoints by process id: IPC sockets for a mesh on one host, else two TCP ports a process from the host's base port."""
     members: dict[str, list[str]] = {host.name: [supervisor_id(host.name)] for host in topology.hosts}
-    for spec in (*topology.gateways, *topology.engines):
+    for spec in topology.processes:
         members[spec.host].append(spec.id)
     if len(topology.hosts) == 1:
         folder = runtime_dir(topology)

@@ -109,6 +109,10 @@ class Topology:
     curve_key: Path | None = None  # the mesh's key file; required when hosts differ
     log_level: str = "info"
 
+    @property
+    def processes(self) -> tuple["GatewaySpec | EngineSpec", ...]:
+        return self.gateways + self.engines
+
     def service(self, name: str) -> ServiceSpec:
         return next(service for service in self.services if service.name == name)
 

@@ -1,0 +1,13 @@
+"""The error that a user, not a maintainer, can mend."""
+
+
+class UserError(Exception):
+    """Something that only the user can put right. Its text says what, where, and what would be right, one line a fault.
+
+    Commands and processes print it as it is, without a stack trace, and exit with `EXIT_CONFIGURATION`.
+    """
+
+
+EXIT_FAILURE = 1
+EXIT_CONFIGURATION = 2  # starting again would not help
+EXIT_INTERRUPTED = 130

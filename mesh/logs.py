@@ -1,0 +1,92 @@
+"""Logs: JSON lines in the process's own file, bounded in size; readable lines on a terminal.
+
+Records of the standard library's logging (uvicorn, asyncio) take the same way.
+"""
+
+import logging
+import sys
+from collections.abc import Sequence
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from typing import TextIO
+
+import structlog
+from structlog.typing import Processor
+
+MAX_BYTES = 16 * 2**20
+NUM_OLD_FILES = 3
+
+_SHARED: Sequence[Processor] = (
+    structlog.contextvars.merge_contextvars,
+    structlog.stdlib.add_log_level,
+    structlog.stdlib.add_logger_name,
+    structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
+)
+
+
+def log_file(runtime: Path, process: str) -> Path:
+    return runtime / "logs" / f"{process}.log"
+
+
+def output_file(runtime: Path, process: str) -> Path:
+    """Where a supervised process's standard output and error go: fatal lines, and what native code prints."""
+    return runtime / "logs" / f"{process}.out"
+
+
+def configure(process: str, level: str, file: Path | None = None, terminal: TextIO | None = None) -> None:
+    """Send this process's logs to a file, to a terminal, or both. Called once, by the composition root."""
+    handlers: list[logging.Handler] = []
+    if file is not None:
+        handlers.append(_file_handler(file))
+    if terminal is not None:
+        handlers.append(_terminal_handler(terminal))
+    root = logging.getLogger()
+    for old in root.handlers[:]:
+        root.removeHandler(old)
+        old.close()
+    for handler in handlers:
+        root.addHandler(handler)
+    root.setLevel(level.upper())
+    structlog.configure(
+        processors=[*_SHARED, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(level.upper())),
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=False,
+    )
+    structlog.contextvars.bind_contextvars(process=process)
+
+
+def _file_handler(file: Path) -> logging.Handler:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    handler = RotatingFileHandler(file, maxBytes=MAX_BYTES, backupCount=NUM_OLD_FILES, encoding="utf-8")
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=_SHARED,
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                structlog.processors.format_exc_info,
+                structlog.processors.EventRenamer("message"),
+                structlog.processors.JSONRenderer(default=repr),
+            ],
+        )
+    )
+    return handler
+
+
+def _terminal_handler(terminal: TextIO) -> logging.Handler:
+    handler = logging.StreamHandler(terminal)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=_SHARED,
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                structlog.dev.ConsoleRenderer(colors=terminal.isatty(), timestamp_key="time"),
+            ],
+        )
+    )
+    return handler
+
+
+def standard_terminal() -> TextIO | None:
+    """Standard error if a person looks at it."""
+    return sys.stderr if sys.stderr.isatty() else None

@@ -1,0 +1,133 @@
+"""What must hold between the parts of a topology."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from mesh.addresses import directory, supervisor_id
+from mesh.messages import Role
+from mesh.topology.lines import KeyPath
+from mesh.topology.report import Report, suggestion
+from mesh.topology.schema import EngineSpec, GatewaySpec, Topology
+
+WILDCARDS = ("0.0.0.0", "::", "*")
+PREFILLING = (Role.PREFILL, Role.MULTIPLEX)
+DECODING = (Role.DECODE, Role.MULTIPLEX)
+
+P = TypeVar("P", EngineSpec, GatewaySpec, covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Placed(Generic[P]):
+    """A process and the table of the file that asks for it."""
+
+    table: KeyPath
+    spec: P
+
+
+Processes = Sequence[Placed[EngineSpec] | Placed[GatewaySpec]]
+
+
+def check_topology(topology: Topology, processes: Processes, report: Report) -> None:
+    _check_ids(topology, processes, report)
+    _check_references(topology, processes, report)
+    _check_aliases(topology, report)
+    if report.is_empty:
+        _check_roles(topology, report)
+    _check_gateway_ports(processes, report)
+    _check_timing(topology, report)
+    if len(topology.hosts) > 1:
+        _check_mesh_ports(topology, report)
+        if topology.curve_key is None:
+            report.add(
+                ("mesh", "curve_key"),
+                "missing, and hosts differ: make a key with `mesh keys FILE` and name the file here",
+            )
+
+
+def _check_ids(topology: Topology, processes: Processes, report: Report) -> None:
+    taken = {supervisor_id(host.name): "the supervisor" for host in topology.hosts}
+    for placed in processes:
+        other = taken.setdefault(placed.spec.id, ".".join(placed.table))
+        if other != ".".join(placed.table):
+            report.add(placed.table, f"id {placed.spec.id!r} is also that of {other}; give one of them another name")
+
+
+def _check_references(topology: Topology, processes: Processes, report: Report) -> None:
+    hosts = [host.name for host in topology.hosts]
+    services = [service.name for service in topology.services]
+    for table, spec in {placed.table: placed.spec for placed in processes}.items():
+        if spec.host not in hosts:
+            report.add((*table, "host"), f"{spec.host!r} is not a host of this file; {suggestion(spec.host, hosts)}")
+        for name in spec.services if isinstance(spec, EngineSpec) else ():
+            if name not in services:
+                report.add((*table, "services"), f"unknown service {name!r}; {suggestion(name, services)}")
+
+
+def _check_aliases(topology: Topology, report: Report) -> None:
+    taken = {service.name: f"services.{service.name}" for service in topology.services}
+    for service in topology.services:
+        for alias in service.aliases:
+            if alias in taken:
+                report.add(
+                    ("services", service.name, "aliases"), f"{alias!r} already names {taken[alias]}; use another alias"
+                )
+            taken.setdefault(alias, f"services.{service.name}")
+
+
+def _check_roles(topology: Topology, report: Report) -> None:
+    for service in topology.services:
+        roles = {engine.role for engine in topology.engines if service.name in engine.services}
+        for verb, able in (("prefill", PREFILLING), ("decode", DECODING)):
+            if not roles.intersection(able):
+                report.add(
+                    ("services", service.name),
+                    f"no engine can {verb} it; add an engine with role {able[0]} or {able[1]} for this service",
+                )
+
+
+def _check_gateway_ports(processes: Processes, report: Report) -> None:
+    taken: dict[tuple[str, int], list[GatewaySpec]] = defaultdict(list)
+    for table, spec in [(placed.table, placed.spec) for placed in processes]:
+        if not isinstance(spec, GatewaySpec):
+            continue
+        if spec.port > 65535:
+            report.add((*table, "port"), f"the port of {spec.id} would be {spec.port}; the largest is 65535")
+        for other in taken[(spec.host, spec.port)]:
+            if _overlap(spec.address, other.address):
+                report.add((*table, "port"), f"{spec.port} is already the port of {other.id}; use another one")
+        taken[(spec.host, spec.port)].append(spec)
+
+
+def _overlap(address: str, other: str) -> bool:
+    return address == other or address in WILDCARDS or other in WILDCARDS
+
+
+def _check_mesh_ports(topology: Topology, report: Report) -> None:
+    """The TCP ports between processes count up from each host's base port."""
+    if not report.is_empty:
+        return
+    addresses = {host.name: host.address for host in topology.hosts}
+    taken = {(addresses[gateway.host], str(gateway.port)): gateway.id for gateway in topology.gateways}
+    owners = {spec.id: spec.host for spec in topology.processes}
+    owners |= {supervisor_id(host.name): host.name for host in topology.hosts}
+    for process, endpoints in directory(topology).items():
+        for endpoint in (endpoints.inbox, endpoints.broadcast):
+            address, _, port = endpoint.removeprefix("tcp://").rpartition(":")
+            other = taken.setdefault((address, port), process)
+            if other != process:
+                report.add(
+                    ("hosts", owners[process], "base_port"),
+                    f"gives {process} port {port}, which is {other}'s; use another base_port",
+                )
+
+
+def _check_timing(topology: Topology, report: Report) -> None:
+    timing = topology.timing
+    if timing.lease_s < 2 * timing.heartbeat_s:
+        report.add(
+            ("mesh", "lease_ms"),
+            f"{timing.lease_s * 1000:g} is too short for heartbeat_ms = {timing.heartbeat_s * 1000:g}; "
+            f"use at least twice as much",
+        )

@@ -1,0 +1,88 @@
+"""The keys of each kind of table: the field that each fills, and how its value is read."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from mesh.messages import Role
+from mesh.topology.values import (
+    Reader,
+    boolean,
+    choice,
+    device,
+    fraction,
+    integer,
+    milliseconds,
+    model,
+    names,
+    positive,
+    size,
+    text,
+)
+
+
+class Key(NamedTuple):
+    field: str
+    read: Reader
+
+
+Keys = Mapping[str, Key]
+
+MESH: Keys = {
+    "name": Key("name", text),
+    "log_level": Key("log_level", choice(("debug", "info", "warning", "error"), "a log level")),
+    "curve_key": Key("curve_key", text),
+    "heartbeat_ms": Key("heartbeat_s", milliseconds),
+    "lease_ms": Key("lease_s", milliseconds),
+    "reply_ms": Key("reply_s", milliseconds),
+    "drain_s": Key("drain_s", positive),
+    "start_s": Key("start_s", positive),
+}
+
+SERVICE: Keys = {
+    "model": Key("model", model),
+    "ttft_ms": Key("ttft_s", milliseconds),
+    "tpot_ms": Key("tpot_s", milliseconds),
+    "attainment": Key("attainment", fraction),
+    "dtype": Key("dtype", choice(("float32", "bfloat16", "float16", "int8"), "a dtype")),
+    "max_context": Key("max_context", integer(2)),
+    "max_output_tokens": Key("max_output_tokens", integer(1)),
+    "priority": Key("priority", integer(-1000, 1000)),
+    "aliases": Key("aliases", names),
+}
+
+ENGINE: Keys = {
+    "role": Key("role", choice([role.value for role in Role], "a role", Role)),
+    "services": Key("services", names),
+    "count": Key("count", integer(1, 1024)),
+    "host": Key("host", text),
+    "backend": Key("backend", text),
+    "device": Key("device", device),
+    "threads": Key("threads", integer(1, 1024)),
+    "kv_memory": Key("kv_memory_bytes", size),
+    "block_size": Key("block_size", integer(1, 1024)),
+    "max_running": Key("max_running", integer(1)),
+    "max_waiting": Key("max_waiting", integer(1)),
+    "chunk_tokens": Key("chunk_tokens", integer(1)),
+    "python": Key("python", text),
+}
+
+GATEWAY: Keys = {
+    "count": Key("count", integer(1, 1024)),
+    "host": Key("host", text),
+    "address": Key("address", text),
+    "port": Key("port", integer(1, 65535)),
+    "max_body": Key("max_body_bytes", size),
+    "max_requests": Key("max_requests", integer(1)),
+    "max_waiting": Key("max_waiting", integer(1)),
+}
+
+HOST: Keys = {
+    "address": Key("address", text),
+    "base_port": Key("base_port", integer(1, 65535)),
+}
+
+TRANSFER: Keys = {
+    "transport": Key("transport", choice(("auto", "shm", "tcp"), "a transport")),
+    "checksum": Key("checksum", boolean),
+    "deadline_ms": Key("deadline_s", milliseconds),
+}

@@ -1,0 +1,186 @@
+"""From a TOML file to a `Topology`. Every fault of the file is found in one go and named with its line."""
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mesh.messages import Role
+from mesh.topology import keys
+from mesh.topology.checks import Placed, check_topology
+from mesh.topology.lines import LineIndex
+from mesh.topology.reading import as_table, check_sections, named_tables, read_table, require
+from mesh.topology.report import Report, TopologyError
+from mesh.topology.schema import (
+    LOCAL_HOST,
+    EngineSpec,
+    GatewaySpec,
+    HostSpec,
+    PolicySpec,
+    ServiceSpec,
+    Slo,
+    Timing,
+    Topology,
+    TransferSpec,
+)
+
+SECTIONS = ("mesh", "services", "engines", "gateways", "policy", "transfer", "hosts")
+DEFAULT_TTFT_S = 5.0
+DEFAULT_TPOT_S = 0.25
+DEFAULT_GATEWAY = "gateway"
+
+_SYNTAX_LINE = re.compile(r" \(at line (\d+), column (\d+)\)$")
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A parsed file, and where to complain about it."""
+
+    path: Path
+    document: Mapping[str, Any]
+    report: Report
+
+    def resolve(self, path: str) -> str:
+        """A path of the file, seen from the file's own folder."""
+        return os.path.normpath(self.path.absolute().parent / os.path.expanduser(os.path.expandvars(path)))
+
+
+def load(path: Path) -> Topology:
+    """Read a deployment. Raise `TopologyError` with all faults of the file."""
+    text = _read(path)
+    document = _parse_toml(path, text)
+    source = _Source(path, document, Report(path, LineIndex(text)))
+    check_sections(document, SECTIONS, source.report)
+    hosts = _hosts(source)
+    services = _services(source)
+    engines, gateways = _engines(source, services, hosts), _gateways(source, hosts)
+    topology = Topology(
+        path=path.absolute(),
+        services=services,
+        engines=tuple(placed.spec for placed in engines),
+        gateways=tuple(placed.spec for placed in gateways),
+        hosts=hosts,
+        policy=_policy(source),
+        transfer=TransferSpec(**_section(source, "transfer", keys.TRANSFER)),
+        **_mesh(source),
+    )
+    source.report.raise_if_any()
+    check_topology(topology, [*gateways, *engines], source.report)
+    source.report.raise_if_any()
+    return topology
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise TopologyError([f"{path}: no such file; deploy/topology.toml is an example to start from"]) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise TopologyError([f"{path}: cannot be read: {error}"]) from None
+
+
+def _parse_toml(path: Path, text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        message, line = str(error), len(text.splitlines())
+        if place := _SYNTAX_LINE.search(message):
+            message, line = message[: place.start()], int(place[1])
+        raise TopologyError([f"{path}:{line}: not valid TOML: {message}"]) from None
+
+
+def _mesh(source: _Source) -> dict[str, Any]:
+    fields = _section(source, "mesh", keys.MESH)
+    timing = {field: fields.pop(field) for field in list(fields) if field.endswith("_s")}
+    if "curve_key" in fields:
+        fields["curve_key"] = Path(source.resolve(fields["curve_key"]))
+    name = _NOT_IN_NAMES.sub("-", fields.pop("name", source.path.stem))
+    return {**fields, "name": name, "timing": Timing(**timing)}
+
+
+def _section(source: _Source, name: str, known: keys.Keys) -> dict[str, Any]:
+    return read_table(source.document.get(name, {}), (name,), known, source.report)
+
+
+def _services(source: _Source) -> tuple[ServiceSpec, ...]:
+    tables = named_tables(source.document, "services", source.report)
+    if not tables:
+        source.report.add(("services",), "no service; add [services.NAME] with a model")
+    return tuple(_service(source, name, table) for name, table in tables.items())
+
+
+def _service(source: _Source, name: str, table: object) -> ServiceSpec:
+    where = ("services", name)
+    fields = read_table(table, where, keys.SERVICE, source.report)
+    require(table, "model", where, "pypi:PACKAGE==VERSION/path, hf:org/name or a path", source.report)
+    slo = {"ttft_s": DEFAULT_TTFT_S, "tpot_s": DEFAULT_TPOT_S}
+    slo |= {field: fields.pop(field) for field in ("ttft_s", "tpot_s", "attainment") if field in fields}
+    model = fields.pop("model", "")
+    if not model.startswith(("pypi:", "hf:")):
+        model = source.resolve(model)
+    return ServiceSpec(name=name, model=model, slo=Slo(**slo), **fields)
+
+
+def _engines(source: _Source, services: Sequence[ServiceSpec], hosts: Sequence[HostSpec]) -> list[Placed[EngineSpec]]:
+    engines: list[Placed[EngineSpec]] = []
+    tables = named_tables(source.document, "engines", source.report)
+    for name, table in tables.items():
+        defaults: dict[str, Any] = {
+            "role": Role.MULTIPLEX,
+            "services": tuple(s.name for s in services),
+            "host": _default_host(hosts),
+        }
+        fields = defaults | read_table(table, ("engines", name), keys.ENGINE, source.report)
+        if "/" in (fields.get("python") or ""):
+            fields["python"] = source.resolve(fields["python"])
+        count = fields.pop("count", 1)
+        engines += [Placed(("engines", name), EngineSpec(id=engine_id, **fields)) for engine_id in _ids(name, count)]
+    if not tables:
+        source.report.add(("engines",), 'no engine; add [engines.NAME], for instance with role = "multiplex"')
+    return engines
+
+
+def _gateways(source: _Source, hosts: Sequence[HostSpec]) -> list[Placed[GatewaySpec]]:
+    gateways: list[Placed[GatewaySpec]] = []
+    tables = named_tables(source.document, "gateways", source.report) or {DEFAULT_GATEWAY: {}}
+    for name, table in tables.items():
+        defaults: dict[str, Any] = {"host": _default_host(hosts), "port": GatewaySpec(id=name).port}
+        fields = defaults | read_table(table, ("gateways", name), keys.GATEWAY, source.report)
+        count, first_port = fields.pop("count", 1), fields.pop("port")
+        gateways += [
+            Placed(("gateways", name), GatewaySpec(id=gateway_id, port=first_port + index, **fields))
+            for index, gateway_id in enumerate(_ids(name, count))
+        ]
+    return gateways
+
+
+def _default_host(hosts: Sequence[HostSpec]) -> str:
+    """With one host there is no choice; with several, each process must name its own."""
+    return hosts[0].name if len(hosts) == 1 else LOCAL_HOST
+
+
+def _ids(name: str, count: int) -> list[str]:
+    return [name] if count == 1 else [f"{name}-{index}" for index in range(count)]
+
+
+def _hosts(source: _Source) -> tuple[HostSpec, ...]:
+    hosts = []
+    for name, table in named_tables(source.document, "hosts", source.report).items():
+        fields = read_table(table, ("hosts", name), keys.HOST, source.report)
+        require(table, "address", ("hosts", name), "what its peers connect to, such as 10.0.0.5", source.report)
+        hosts.append(HostSpec(name=name, address=fields.pop("address", ""), **fields))
+    return tuple(hosts) or (HostSpec(LOCAL_HOST, "127.0.0.1"),)
+
+
+def _policy(source: _Source) -> PolicySpec:
+    """The parameters are the policy's own: whoever builds the policy checks them."""
+    parameters = dict(as_table(source.document.get("policy", {}), ("policy",), source.report))
+    name = parameters.pop("name", PolicySpec().name)
+    if not isinstance(name, str) or not name:
+        source.report.add(("policy", "name"), f'{name!r} is not the name of a policy; use for instance "tropical"')
+        name = PolicySpec().name
+    return PolicySpec(name, parameters)

@@ -1,0 +1,52 @@
+"""Everything that is wrong with a topology file, said at once."""
+
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+
+from mesh.errors import UserError
+from mesh.topology.lines import LineIndex
+
+
+class TopologyError(UserError):
+    """A topology that cannot be used. ``faults`` are lines like ``file:line: key: what is wrong and what is right``."""
+
+    def __init__(self, faults: Sequence[str]) -> None:
+        super().__init__("\n".join(faults))
+        self.faults = tuple(faults)
+
+
+class Report:
+    """Collects faults, each with its place in the file."""
+
+    def __init__(self, path: Path, lines: LineIndex) -> None:
+        self._path = path
+        self._lines = lines
+        self._faults: list[tuple[int, str]] = []
+
+    def add(self, key: Sequence[str], problem: str) -> None:
+        line = self._lines.line(key)
+        self._faults.append((line, f"{self._path}:{line}: {'.'.join(key)}: {problem}"))
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._faults
+
+    def raise_if_any(self) -> None:
+        if self._faults:
+            raise TopologyError([text for _, text in sorted(self._faults, key=lambda fault: fault[0])])
+
+
+def one_of(words: Iterable[str]) -> str:
+    """``a, b or c``."""
+    *first, last = words
+    return f"{', '.join(first)} or {last}" if first else last
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """What a misspelt word was probably meant to be, or else what there is to choose from."""
+    choices = sorted(known)
+    if not choices:
+        return "there is none"
+    close = get_close_matches(word, choices, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"use {one_of(choices)}"

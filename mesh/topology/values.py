@@ -1,0 +1,104 @@
+"""Readers of single TOML values: each takes what the parser found or raises `ValueError` saying what would be right."""
+
+import re
+from collections.abc import Callable, Collection
+from typing import Any
+
+from mesh.topology.report import one_of
+
+Reader = Callable[[object], Any]
+
+_SIZE = re.compile(r"^(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>B|KiB|MiB|GiB|KB|MB|GB)$")
+_UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
+_DEVICE = re.compile(r"^[a-z]+(:\d+)?$")
+_MODEL = re.compile(r"^(?P<scheme>pypi|hf):(?P<rest>.*)$")
+_PYPI = re.compile(r"^[A-Za-z0-9._-]+==[^/]+/.+$")
+_HUB = re.compile(r"^[^/\s]+/[^/\s]+$")
+
+
+def text(value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"{value!r} is not a text; write it in quotes")
+    return value
+
+
+def boolean(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"{value!r} is not a boolean; use true or false")
+    return value
+
+
+def integer(minimum: int, maximum: int | None = None) -> Reader:
+    wanted = (
+        f"a whole number of at least {minimum}" if maximum is None else f"a whole number from {minimum} to {maximum}"
+    )
+
+    def read(value: object) -> int:
+        is_number = isinstance(value, int) and not isinstance(value, bool)
+        if not is_number or value < minimum or (maximum is not None and value > maximum):  # type: ignore[operator]
+            raise ValueError(f"{value!r} does not fit; use {wanted}")
+        return value  # type: ignore[return-value]
+
+    return read
+
+
+def positive(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+        raise ValueError(f"{value!r} does not fit; use a number greater than 0")
+    return float(value)
+
+
+def milliseconds(value: object) -> float:
+    """Milliseconds in the file, seconds inside."""
+    return positive(value) / 1000
+
+
+def fraction(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
+        raise ValueError(f"{value!r} does not fit; use a fraction above 0 and up to 1")
+    return float(value)
+
+
+def size(value: object) -> int:
+    """Bytes, from ``"256MiB"``."""
+    match = _SIZE.match(value) if isinstance(value, str) else None
+    if match is None or float(match["number"]) == 0:
+        raise ValueError(f'{value!r} is not a size; write a number and a unit, such as "256MiB" or "2GiB"')
+    return int(float(match["number"]) * _UNITS[match["unit"]])
+
+
+def names(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or not value or not all(isinstance(item, str) and item for item in value):
+        raise ValueError(f'{value!r} is not a list of names; write them like ["a", "b"]')
+    return tuple(dict.fromkeys(value))
+
+
+def choice(words: Collection[str], what: str, make: Callable[[str], Any] = str) -> Reader:
+    def read(value: object) -> Any:
+        if not isinstance(value, str) or value not in words:
+            raise ValueError(f"{value!r} is not {what}; use {one_of(words)}")
+        return make(value)
+
+    return read
+
+
+def device(value: object) -> str:
+    if not isinstance(value, str) or not _DEVICE.match(value):
+        raise ValueError(f'{value!r} is not a device; use "cpu", "cuda" or "cuda:1"')
+    return value
+
+
+def model(value: object) -> str:
+    reference = text(value)
+    match = _MODEL.match(reference)
+    if match is None:
+        if re.match(r"^[a-z]+:", reference):
+            raise ValueError(
+                f"{reference!r} is of no known kind; use pypi:PACKAGE==VERSION/path, hf:org/name or a path"
+            )
+        return reference
+    if match["scheme"] == "pypi" and not _PYPI.match(match["rest"]):
+        raise ValueError(f"{reference!r} is incomplete; use pypi:PACKAGE==VERSION/path/in/wheel")
+    if match["scheme"] == "hf" and not _HUB.match(match["rest"]):
+        raise ValueError(f"{reference!r} is incomplete; use hf:org/name")
+    return reference

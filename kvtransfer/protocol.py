@@ -1,0 +1,241 @@
+"""The transfer protocol: how a request and its KV move from one engine to another.
+
+Theory of operation. Two machines, one at each end, know nothing of sockets, clocks, threads or memory. An event goes in
+(a message of the peer, or something that happened here) together with the time; effects come out, which the engine
+carries out in order::
+
+    effects = transfer.handle(event, now)
+
+A transfer as it should be::
+
+    SendTransfer                                      ReceiveTransfer (made when blocks were reserved)
+    start                   -- Reserve -->
+                            <-- Reserved --           start
+    BlocksReady   ExportBlocks
+    Exported                -- Blocks 0 -->           ImportBlocks
+                            <-- Taken 0 --            Imported
+    CommitRequested ...     -- Blocks n -->           ...
+                            -- Commit -->             (when all announced blocks are in) Adopt
+    Completed, ReleaseSource <-- Committed --
+
+Ownership. Until Commit the sender owns the request; from Adopt on the receiver does. Between the two nobody computes.
+If the sender hears nothing in between it reports Failed; the receiver may own the request nevertheless, and the
+gateway's newer epoch makes one of the two outputs void. A receiver that has adopted ignores Abort for the same
+reason: only the gateway knows which owner counts.
+
+Loss. KV is an optimisation: a Blocks message that is lost, corrupt, malformed or too late only lowers the number of
+tokens that are kept, and the receiver computes the rest. After the first Taken(ok=False) the sender sends no more
+blocks, only Commit.
+
+Deadlines. The sender waits `Limits.reply_s` for Reserved, and `Reserve.deadline_s` for the next sign of a peer that
+owes it one. The receiver keeps a reservation for `Reserve.deadline_s` after the sender's last message, so this must
+cover the sender's longest silence: the wait for its turn and one chunk of prefill. A machine whose deadline has
+passed fails before it looks at the event, however late it is called.
+
+Blocks in transit. With ``shm`` the receiver sees by generation numbers that a block was reused under it. With ``tcp``
+the sender's own network thread reads the blocks some time after they were handed to it, so a transfer that fails
+*lingers*: its blocks are released when the peer has acknowledged all Blocks messages or the Abort, when it died (its
+connection is dropped with all that was queued), or after another ``deadline_s``, which is longer than the receiver
+keeps the reservation.
+
+Endings. Each machine says exactly once that its blocks are free (ReleaseSource, ReleaseReserved) or adopted (Adopt),
+never while a copy into them is running. A machine that `is_over` can be forgotten; `reply_to_unknown` answers what
+still comes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mesh.messages import (
+    Abort,
+    Blocks,
+    Commit,
+    Committed,
+    Declined,
+    Epoch,
+    RefusalCode,
+    RequestSpec,
+    Reserve,
+    Reserved,
+    Taken,
+)
+
+Buffer = bytes | bytearray | memoryview
+ToSender = Reserved | Declined | Taken | Committed | Abort
+ToReceiver = Reserve | Blocks | Commit | Abort
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of a transfer. Both ends have the same ones."""
+
+    reply_s: float = 1.0  # sender: an answer to Reserve
+    grace_s: float = 0.5  # receiver: for blocks that were announced but have not come when Commit comes
+    window: int = 4  # Blocks messages not yet acknowledged
+    message_blocks: int = 64  # in one Blocks message
+
+
+# --- events besides messages ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class BlocksReady:
+    """Sender: KV of the first ``num_tokens`` tokens is computed; it lies in ``block_table`` (physical block ids)."""
+
+    num_tokens: int
+    block_table: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """Sender: `ExportBlocks` number ``seq`` is done."""
+
+    seq: int
+    generations: list[int]
+    checksums: list[int]
+    payload: Sequence[Buffer]
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRequested:
+    """Sender: hand over. The request will not be computed here any more; ages are as of now."""
+
+    generated: list[int]
+    num_tokens: int  # whose KV is computed
+    block_table: Sequence[int]
+    age_s: float
+    first_token_age_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """Receiver: `ImportBlocks` number ``seq`` is done; ``ok`` is False if what was copied is not what was sent."""
+
+    seq: int
+    ok: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """The engine wants the transfer to end now. Ignored when it has already ended."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PeerLost:
+    """The process at the other end is dead."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadlinePassed:
+    """Made by the machine itself."""
+
+
+SendEvent = (
+    Reserved
+    | Declined
+    | Taken
+    | Committed
+    | Abort
+    | BlocksReady
+    | Exported
+    | CommitRequested
+    | Cancelled
+    | PeerLost
+    | DeadlinePassed
+)
+ReceiveEvent = Reserve | Blocks | Commit | Abort | Imported | Cancelled | PeerLost | DeadlinePassed
+
+# --- effects ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send a message, with payload frames if any, to the process ``to``."""
+
+    to: str
+    message: ToSender | ToReceiver
+    payload: Sequence[Buffer] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ExportBlocks:
+    """Let the transport prepare these physical blocks for sending; answer with `Exported`."""
+
+    transfer: str
+    seq: int
+    transport: str
+    blocks: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class ImportBlocks:
+    """Let the transport copy the blocks of a message to the physical blocks ``destinations``; answer with `Imported`.
+
+    One at a time for each transfer. A worker thread may do it, nothing else touches ``destinations`` meanwhile.
+    """
+
+    transfer: str
+    transport: str
+    message: Blocks
+    payload: Sequence[Buffer]
+    destinations: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseSource:
+    """Sender: the transfer does not read the request's blocks any more."""
+
+    transfer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """Sender: the peer owns the request, and ``num_kept_tokens`` of its KV."""
+
+    transfer: str
+    num_kept_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Sender: the transfer failed, and the request is not the peer's as far as is known. Not said after Cancelled."""
+
+    transfer: str
+    code: RefusalCode
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseReserved:
+    """Receiver: free all ``blocks`` that were reserved, matched ones too."""
+
+    transfer: str
+    blocks: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Adopt:
+    """Receiver: the request is ours under ``epoch``. ``blocks`` hold KV of its first ``num_kept_tokens`` tokens."""
+
+    transfer: str
+    spec: RequestSpec
+    epoch: Epoch
+    generated: list[int]
+    blocks: list[int]
+    num_kept_tokens: int
+    age_s: float
+    first_token_age_s: float | None
+
+
+SendEffect = Send | ExportBlocks | ReleaseSource | Completed | Failed
+ReceiveEffect = Send | ImportBlocks | ReleaseReserved | Adopt
+Effect = SendEffect | ReceiveEffect
+
+
+def reply_to_unknown(message: ToSender | ToReceiver) -> Abort | None:
+    """The answer to a message about a transfer that is not known here (any more), so that the peer need not wait."""
+    if isinstance(message, Reserved | Blocks | Commit):
+        return Abort(message.transfer, "no such transfer here")
+    return None

@@ -53,12 +53,17 @@ from mesh.messages import (
     Committed,
     Declined,
     Epoch,
+    MemoryRef,
     RefusalCode,
     RequestSpec,
     Reserve,
     Reserved,
     Taken,
 )
+
+SHM = "shm"
+TCP = "tcp"
+READS_LATER = {SHM: False, TCP: True}  # whether the sender's own threads read blocks after the export
 
 Buffer = bytes | bytearray | memoryview
 ToSender = Reserved | Declined | Taken | Committed | Abort
@@ -164,8 +169,9 @@ class ExportBlocks:
     """Let the transport prepare these physical blocks for sending; answer with `Exported`."""
 
     transfer: str
-    seq: int
+    service: str
     transport: str
+    seq: int
     blocks: list[int]
 
 
@@ -177,7 +183,10 @@ class ImportBlocks:
     """
 
     transfer: str
+    service: str
     transport: str
+    peer: str
+    source: MemoryRef | None  # the sender's pool
     message: Blocks
     payload: Sequence[Buffer]
     destinations: list[int]

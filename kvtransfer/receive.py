@@ -218,8 +218,18 @@ class ReceiveTransfer(Machine[ReceiveState, ReceiveEvent, ReceiveEffect]):
         first, last = message.first_block, message.first_block + len(message.source_blocks)
         for block in range(first, last):
             self._num_intact.pop(block, None)
-        destinations = self._blocks[first:last]
-        self._emit(ImportBlocks(self.id, self._transport, message, self._running.payload, destinations))
+        self._emit(
+            ImportBlocks(
+                self.id,
+                self._reserve.spec.service,
+                self._transport,
+                self.peer,
+                self._reserve.memory,
+                message,
+                self._running.payload,
+                self._blocks[first:last],
+            )
+        )
 
     @property
     def _is_missing_blocks(self) -> bool:

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from kvtransfer.machine import Machine, Rule
 from kvtransfer.protocol import (
+    READS_LATER,
     BlocksReady,
     Cancelled,
     CommitRequested,
@@ -22,9 +23,6 @@ from kvtransfer.protocol import (
     SendEvent,
 )
 from mesh.messages import Abort, Blocks, Commit, Committed, Declined, RefusalCode, Reserve, Reserved, Taken
-
-# Transports by name, and whether the sender's own threads read blocks after the export (see "Blocks in transit").
-READS_LATER = {"shm": False, "tcp": True}
 
 
 class SendState(StrEnum):
@@ -217,7 +215,7 @@ class SendTransfer(Machine[SendState, SendEvent, SendEffect]):
             blocks = list(self._table[first:last])
             self._exporting[self._next_seq] = first, num_tokens, blocks
             self._unacknowledged.add(self._next_seq)
-            self._emit(ExportBlocks(self.id, self._next_seq, self._transport, blocks))
+            self._emit(ExportBlocks(self.id, self._reserve.spec.service, self._transport, self._next_seq, blocks))
             self._next_seq += 1
             self._next_block = last
 

@@ -15,6 +15,7 @@ import zmq
 import zmq.asyncio
 
 from mesh.addresses import Endpoints
+from mesh.curve import Curve, CurveKey
 from mesh.messages import (
     TOPIC_STATUS,
     TOPIC_TAP,
@@ -46,7 +47,12 @@ class Sockets(Generic[M]):
     """One process's place in the mesh. ``union`` is the type of messages that its inbox takes."""
 
     def __init__(
-        self, me: Sender, endpoints: Mapping[str, Endpoints], union: object, context: zmq.asyncio.Context | None = None
+        self,
+        me: Sender,
+        endpoints: Mapping[str, Endpoints],
+        union: object,
+        context: zmq.asyncio.Context | None = None,
+        key: CurveKey | None = None,
     ) -> None:
         self.me = me
         self.counters: Counter[str] = Counter()
@@ -55,6 +61,7 @@ class Sockets(Generic[M]):
         self._broadcast_codec: Codec[BroadcastMessage] = Codec(BroadcastMessage)
         self._context = context or zmq.asyncio.Context()
         self._owns_context = context is None
+        self._curve = Curve(key, zmq.Context(self._context)) if key else None
         self._sender_frame = me.encode()
         self._outboxes: dict[str, zmq.Socket[bytes]] = {}
         self._tapped = False
@@ -64,6 +71,8 @@ class Sockets(Generic[M]):
         self._broadcast.setsockopt(zmq.XPUB_VERBOSE, 1)
         self._subscriptions = self._socket(zmq.SUB)
         self._subscriptions.subscribe(TOPIC_STATUS)
+        if self._curve:
+            self._curve.secure_client(self._subscriptions)
 
     def __repr__(self) -> str:
         return f"<Sockets {self.me.process}@{self.me.incarnation} peers={sorted(self._outboxes)} {dict(self.counters)}>"
@@ -76,6 +85,9 @@ class Sockets(Generic[M]):
     def bind(self) -> None:
         """Raise `zmq.ZMQError` if an address is taken."""
         mine = self._endpoints[self.me.process]
+        if self._curve:
+            self._curve.secure_server(self._inbox)
+            self._curve.secure_server(self._broadcast)
         self._inbox.bind(mine.inbox)
         self._broadcast.bind(mine.broadcast)
 
@@ -109,6 +121,8 @@ class Sockets(Generic[M]):
         outbox.setsockopt(zmq.SNDHWM, HIGH_WATER_MARK)
         outbox.setsockopt(zmq.RECONNECT_IVL, 20)
         outbox.setsockopt(zmq.RECONNECT_IVL_MAX, 500)
+        if self._curve:
+            self._curve.secure_client(outbox)
         outbox.connect(endpoints.inbox)
         self._outboxes[to] = outbox
         return outbox
@@ -170,5 +184,7 @@ class Sockets(Generic[M]):
         await asyncio.sleep(0)
         for socket in (*self._outboxes.values(), self._inbox, self._broadcast, self._subscriptions):
             socket.close()
+        if self._curve:
+            self._curve.close()
         if self._owns_context:
             self._context.term()

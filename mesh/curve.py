@@ -1,0 +1,91 @@
+"""CURVE between hosts: one key pair, in one file, makes a process a member of its mesh.
+
+Every listening socket proves that it holds the pair's secret, encrypts, and lets in only peers that hold the same pair.
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import zmq
+from zmq.auth.thread import ThreadAuthenticator
+
+from mesh.errors import UserError
+
+
+class CurveKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A CURVE key pair in Z85."""
+
+    public: str
+    secret: str
+
+    def __repr__(self) -> str:
+        return f"<CurveKey {self.public}>"
+
+    @classmethod
+    def load(cls, path: Path) -> "CurveKey":
+        """Raise `UserError` if there is no such key or others can read it."""
+        try:
+            text = path.read_bytes()
+            mode = path.stat().st_mode
+        except OSError as error:
+            raise UserError(
+                f"{path}: cannot read the mesh's key ({error.strerror}); `mesh keys {path}` makes one"
+            ) from None
+        if mode & 0o077:
+            raise UserError(f"{path}: others can read the mesh's key; run `chmod 600 {path}`")
+        try:
+            return msgspec.json.decode(text, type=cls)
+        except (msgspec.DecodeError, msgspec.ValidationError):
+            raise UserError(f"{path}: is not a key of a mesh; `mesh keys` makes one in a new file") from None
+
+
+def make_key_file(path: Path) -> None:
+    """Write a new key pair, readable by its owner alone. Raise `UserError` if the file exists or cannot be written."""
+    public, secret = zmq.curve_keypair()
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        raise UserError(f"{path}: exists already; a mesh that uses this key would no longer know itself") from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written: {error.strerror}") from None
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(msgspec.json.encode(CurveKey(public.decode(), secret.decode())) + b"\n")
+
+
+@dataclass(frozen=True, slots=True)
+class _OnlyMembers:
+    key: CurveKey
+
+    def callback(self, domain: str, key: bytes) -> bool:
+        return key == self.key.public.encode()
+
+
+class Curve:
+    """Secures the sockets of one context with a mesh's key."""
+
+    def __init__(self, key: CurveKey, context: "zmq.Context[Any]") -> None:
+        self._key = key
+        self._authenticator = ThreadAuthenticator(context)
+        self._authenticator.start()
+        self._authenticator.configure_curve_callback(credentials_provider=_OnlyMembers(key))
+
+    def secure_server(self, socket: "zmq.Socket[Any]") -> None:
+        """Before ``bind``."""
+        socket.curve_server = True
+        self._set_pair(socket)
+
+    def secure_client(self, socket: "zmq.Socket[Any]") -> None:
+        """Before ``connect``."""
+        socket.curve_serverkey = self._key.public.encode()
+        self._set_pair(socket)
+
+    def _set_pair(self, socket: "zmq.Socket[Any]") -> None:
+        socket.curve_publickey = self._key.public.encode()
+        socket.curve_secretkey = self._key.secret.encode()
+
+    def close(self) -> None:
+        """After the sockets are closed, before the context ends."""
+        self._authenticator.stop()

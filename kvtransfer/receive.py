@@ -146,7 +146,7 @@ class ReceiveTransfer(Machine[ReceiveState, ReceiveEvent, ReceiveEffect]):
             message.seq >= 0
             and message.first_block >= self._num_matched_blocks
             and message.first_block + count <= len(self._blocks)
-            and (count - 1) * size < message.num_tokens <= count * size
+            and max(0, (count - 1) * size) < message.num_tokens <= count * size
             and len(self._queue) + (self._running is not None) < self._limits.window
         )
 

@@ -1,0 +1,49 @@
+"""A process of a mesh that does nothing, in several ways: ``child.py MODE --topology FILE --id ID``."""
+
+import asyncio
+import os
+import signal
+import sys
+
+from mesh.errors import UserError
+from mesh.heartbeat import Heartbeat
+from mesh.messages import Cancel, EngineStatus, GatewayStatus, ProcessState, Role
+from mesh.process import ProcessShell, run_process
+
+
+def status_of(shell: ProcessShell, state: ProcessState) -> EngineStatus | GatewayStatus:
+    process = shell.me.process
+    if process in [gateway.id for gateway in shell.topology.gateways]:
+        return GatewayStatus(1, state, "local", os.getpid(), "http://127.0.0.1:1", 0, 0)
+    return EngineStatus(
+        seq=1, state=state, role=Role.MULTIPLEX, host="local", pid=os.getpid(), services=[], num_running=2,
+        num_waiting=1, num_tokens=0, prefill_remaining_s=0.0, prefill_waiting_s=0.0, decode_step_s=0.0, min_slack_s=0.5,
+    )  # fmt: skip
+
+
+async def serve(shell: ProcessShell) -> None:
+    mode = sys.argv[1]
+    if mode == "misconfigured":
+        raise UserError(f"{shell.me.process}: no such model: nowhere; put one there")
+    if mode == "broken":
+        raise RuntimeError("the roof is on fire\nand more")
+    if mode == "grouped":
+        async with asyncio.TaskGroup():
+            raise UserError("grouped: mend me")
+    if mode == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    sockets = shell.sockets(Cancel)
+    state = ProcessState.STARTING if mode == "slow" else ProcessState.READY
+    heartbeat = Heartbeat(sockets, lambda: status_of(shell, state), shell.topology.timing.heartbeat_s)
+    async with asyncio.TaskGroup() as tasks:
+        beating = tasks.create_task(heartbeat.run())
+        await shell.drain.wait()
+        if mode == "stubborn":
+            await asyncio.Event().wait()
+        beating.cancel()
+    await sockets.close()
+    sys.stderr.write(f"{shell.me.process} drained\n")
+
+
+if __name__ == "__main__":
+    sys.exit(run_process("child", lambda topology: [spec.id for spec in topology.processes], serve, sys.argv[2:]))

@@ -1,0 +1,1 @@
+"""Starts, watches, restarts and stops the processes of one host."""

@@ -1,0 +1,166 @@
+"""Keeps one process running: starts it, waits until it is ready, starts it again when it dies, stops it."""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import structlog
+
+from mesh import logs
+from mesh.clock import Clock
+from mesh.messages import ChildStatus
+from mesh.supervisor.command import ChildCommand
+from mesh.supervisor.pidfile import remove_pid, write_pid
+from mesh.supervisor.restarts import Exit, GiveUp, RestartPolicy
+
+LAST_LINE_BYTES = 4096
+
+log = structlog.get_logger()
+
+
+class Child:
+    """One process under supervision. ``changed`` is called after each change of what `status` answers."""
+
+    def __init__(
+        self,
+        command: ChildCommand,
+        *,
+        runtime: Path,
+        restarts: RestartPolicy,
+        start_s: float,
+        clock: Clock,
+        changed: Callable[[], None],
+    ) -> None:
+        self.command = command
+        self.gave_up: str | None = None
+        self.settled = asyncio.Event()  # became ready once, or never will
+        self._runtime = runtime
+        self._restarts = restarts
+        self._start_s = start_s
+        self._clock = clock
+        self._changed = changed
+        self._process: asyncio.subprocess.Process | None = None
+        self._state = "starting"
+        self._ready = asyncio.Event()
+        self._ready_at: float | None = None
+        self._num_restarts = 0
+        self._last_exit: str | None = None
+        self._stopping = asyncio.Event()
+
+    def __repr__(self) -> str:
+        return (
+            f"<Child {self.command.process} {self._state} restarts={self._num_restarts} last_exit={self._last_exit!r}>"
+        )
+
+    @property
+    def status(self) -> ChildStatus:
+        pid = self._process.pid if self._process else None
+        return ChildStatus(
+            self.command.process, self.command.kind, pid, self._state, self._num_restarts, self._last_exit
+        )
+
+    def report_ready(self, pid: int) -> None:
+        """The process with this id says that it is ready."""
+        if self._process is None or self._process.pid != pid or self._ready.is_set():
+            return
+        self._ready_at = self._clock.now()
+        self._ready.set()
+        self.settled.set()
+        self._enter("running")
+
+    async def run(self) -> None:
+        """Returns when the process is stopped, or given up."""
+        try:
+            while not self._stopping.is_set():
+                end = await self._live()
+                if self._stopping.is_set():
+                    break
+                decision = self._restarts.on_exit(end, self._ready_for())
+                log.warning("process ended", child=self.command.process, exit=str(end), decision=repr(decision))
+                if isinstance(decision, GiveUp):
+                    self.gave_up = decision.reason
+                    break
+                self._enter("restarting")
+                await self._pause(decision.delay_s)
+                self._num_restarts += 1
+        finally:
+            self._enter("stopped")
+            self.settled.set()
+
+    async def _live(self) -> Exit:
+        """One life of the process."""
+        self._ready.clear()
+        self._ready_at = None
+        output = logs.output_file(self._runtime, self.command.process)
+        try:
+            self._process = await self._start(output)
+        except OSError as error:
+            return Exit(127, f"cannot start {self.command.argv[0]}: {error.strerror}")
+        write_pid(self._runtime, self.command.process, self._process.pid)
+        self._enter("starting")
+        if self._stopping.is_set():
+            self._process.terminate()
+        late = await self._is_late(self._process)
+        end = Exit(await self._process.wait(), late or _last_line(output))
+        remove_pid(self._runtime, self.command.process)
+        self._process = None
+        self._last_exit = str(end)
+        return end
+
+    async def _start(self, output: Path) -> asyncio.subprocess.Process:
+        with output.open("wb") as file:
+            return await asyncio.create_subprocess_exec(
+                *self.command.argv,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+                env={**os.environ, **self.command.env},
+                start_new_session=True,  # a Ctrl-C on the terminal is the supervisor's to handle
+            )
+
+    async def _is_late(self, process: asyncio.subprocess.Process) -> str:
+        """Kill a process that does not become ready in time, and say so; empty if it did, or ended."""
+        waits = [asyncio.ensure_future(self._ready.wait()), asyncio.ensure_future(process.wait())]
+        done, pending = await asyncio.wait(waits, timeout=self._start_s, return_when=asyncio.FIRST_COMPLETED)
+        for wait in pending:
+            wait.cancel()
+        if done:
+            return ""
+        process.kill()
+        return f"not ready after {self._start_s:g} s"
+
+    def _ready_for(self) -> float | None:
+        return None if self._ready_at is None else self._clock.now() - self._ready_at
+
+    async def _pause(self, delay_s: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(delay_s):
+                await self._stopping.wait()
+
+    def terminate(self) -> None:
+        """Ask the process to drain and end; it is not started again."""
+        self._stopping.set()
+        self._signal("terminate")
+
+    def kill(self) -> None:
+        """End the process at once; it is not started again."""
+        self._stopping.set()
+        self._signal("kill")
+
+    def _signal(self, how: str) -> None:
+        if self._process is not None and self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                getattr(self._process, how)()
+
+    def _enter(self, state: str) -> None:
+        self._state = state
+        self._changed()
+
+
+def _last_line(output: Path) -> str:
+    with output.open("rb") as file:
+        file.seek(max(0, output.stat().st_size - LAST_LINE_BYTES))
+        lines = file.read().decode(errors="replace").split("\n")
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")

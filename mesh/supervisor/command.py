@@ -1,0 +1,39 @@
+"""How the processes of a topology are started."""
+
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from mesh.topology.schema import EngineSpec, Topology
+
+ENGINE = "engine"
+GATEWAY = "gateway"
+
+
+@dataclass(frozen=True, slots=True)
+class ChildCommand:
+    """A process to keep running. ``env`` is added to the supervisor's own environment."""
+
+    process: str
+    kind: str  # ENGINE or GATEWAY
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+def child_commands(topology: Topology, host: str) -> Iterator[ChildCommand]:
+    """The processes of one host."""
+    for spec in topology.processes:
+        if spec.host != host:
+            continue
+        arguments = ("--topology", str(topology.path), "--id", spec.id)
+        if isinstance(spec, EngineSpec):
+            argv = (spec.python or sys.executable, "-m", "engines", *arguments)
+            yield ChildCommand(spec.id, ENGINE, argv, _environment(spec.threads))
+        else:
+            yield ChildCommand(spec.id, GATEWAY, (sys.executable, "-m", "router", *arguments), _environment(threads=1))
+
+
+def _environment(threads: int) -> dict[str, str]:
+    """Numeric libraries read their number of threads when they load."""
+    pools = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+    return {**dict.fromkeys(pools, str(threads)), "TOKENIZERS_PARALLELISM": "false", "PYTHONUNBUFFERED": "1"}

@@ -1,0 +1,79 @@
+"""What is looked at before any process starts, so that what cannot work is said in one line."""
+
+import contextlib
+import errno
+import socket
+from collections.abc import Iterable
+from pathlib import Path
+
+import psutil
+
+from mesh.addresses import Endpoints, directory
+from mesh.errors import UserError
+from mesh.topology.schema import GatewaySpec, Topology
+
+MAX_IPC_PATH_BYTES = 107  # of a Unix socket address
+
+
+def check_ipc_paths(topology: Topology) -> None:
+    for path in _ipc_paths(directory(topology).values()):
+        if len(str(path).encode()) > MAX_IPC_PATH_BYTES:
+            raise UserError(
+                f"{path}: too long for a socket ({MAX_IPC_PATH_BYTES} bytes at most); "
+                "set MESHSERVE_RUNTIME_DIR to a shorter folder, or give the mesh a shorter name"
+            )
+
+
+def remove_stale_sockets(topology: Topology, host: str) -> None:
+    """Once no process of this host runs any more."""
+    mine = {spec.id for spec in topology.processes if spec.host == host}
+    for process, endpoints in directory(topology).items():
+        if process in mine:
+            for path in _ipc_paths([endpoints]):
+                path.unlink(missing_ok=True)
+
+
+def _ipc_paths(endpoints: Iterable[Endpoints]) -> Iterable[Path]:
+    for pair in endpoints:
+        for address in (pair.inbox, pair.broadcast):
+            if address.startswith("ipc://"):
+                yield Path(address.removeprefix("ipc://"))
+
+
+def check_ports(topology: Topology, host: str) -> None:
+    """Raise `UserError` if a gateway of this host could not listen."""
+    for gateway in topology.gateways:
+        if gateway.host == host:
+            _check_port(topology, gateway)
+
+
+def _check_port(topology: Topology, gateway: GatewaySpec) -> None:
+    where = f"{gateway.id}: {gateway.address}:{gateway.port}"
+    mend = f"set another port for it in {topology.path}"
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            gateway.address, gateway.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except socket.gaierror as error:
+        raise UserError(f"{where}: no such address ({error.strerror}); use one of this machine") from None
+    except PermissionError:
+        raise UserError(f"{where}: not allowed to listen there; {mend}, above 1023") from None
+    except OSError as error:
+        reason = (
+            f"is taken{_listener(gateway.port)}"
+            if error.errno == errno.EADDRINUSE
+            else f"cannot be used ({error.strerror})"
+        )
+        raise UserError(f"{where} {reason}; {mend}") from None
+
+
+def _listener(port: int) -> str:
+    """Who listens on a port, if this user may know."""
+    with contextlib.suppress(psutil.Error, OSError):
+        for connection in psutil.net_connections("tcp"):
+            if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port and connection.pid:
+                return f" by process {connection.pid} ({psutil.Process(connection.pid).name()})"
+    return ""

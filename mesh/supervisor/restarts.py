@@ -1,0 +1,67 @@
+"""Whether and when a process that ended is started again. Pure."""
+
+import signal
+from dataclasses import dataclass
+
+from mesh.errors import EXIT_CONFIGURATION
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How a process ended: its return code as Python counts it (negative: a signal), and the last line that it said."""
+
+    returncode: int
+    last_line: str = ""
+
+    def __str__(self) -> str:
+        how = self._how()
+        return f"{how}: {self.last_line}" if self.last_line else how
+
+    def _how(self) -> str:
+        if self.returncode >= 0:
+            return f"exit code {self.returncode}"
+        try:
+            return f"killed by {signal.Signals(-self.returncode).name}"
+        except ValueError:
+            return f"killed by signal {-self.returncode}"
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    delay_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """Starting again would not help."""
+
+    reason: str
+
+
+class RestartPolicy:
+    """Growing delays between the lives of one process; a life that was healthy for long enough starts them anew.
+
+    A configuration error ends it for good. So do ``max_failed_starts`` lives in a row of a process that was never ready.
+    """
+
+    def __init__(
+        self, first_s: float = 0.2, cap_s: float = 10.0, healthy_s: float = 30.0, max_failed_starts: int = 3
+    ) -> None:
+        self._first_s = first_s
+        self._cap_s = cap_s
+        self._healthy_s = healthy_s
+        self._max_failed_starts = max_failed_starts
+        self._was_ever_ready = False
+        self._num_deaths = 0  # since the last healthy life
+
+    def on_exit(self, end: Exit, ready_for_s: float | None) -> Restart | GiveUp:
+        """``ready_for_s`` is how long the process had been ready when it ended; None: it never was."""
+        if end.returncode == EXIT_CONFIGURATION:
+            return GiveUp(end.last_line or str(end))
+        self._was_ever_ready |= ready_for_s is not None
+        if ready_for_s is not None and ready_for_s >= self._healthy_s:
+            self._num_deaths = 0
+        self._num_deaths += 1
+        if not self._was_ever_ready and self._num_deaths >= self._max_failed_starts:
+            return GiveUp(f"died {self._num_deaths} times without becoming ready: {end}")
+        return Restart(min(self._cap_s, self._first_s * 2 ** min(self._num_deaths - 1, 32)))

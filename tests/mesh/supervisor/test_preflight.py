@@ -1,0 +1,83 @@
+import os
+import socket
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from mesh.errors import UserError
+from mesh.process import make_runtime_dir
+from mesh.supervisor import lock
+from mesh.supervisor.command import child_commands
+from mesh.supervisor.preflight import check_ipc_paths, check_ports, remove_stale_sockets
+
+
+def test_a_second_supervisor_is_refused(topology):
+    runtime = make_runtime_dir(topology)
+    assert lock.holder(runtime, "local") is None
+    held = lock.acquire(runtime, "local", topology.path)
+    assert lock.holder(runtime, "local") == lock.Holder(os.getpid(), str(topology.path))
+    with pytest.raises(UserError, match=rf"mesh 't' is already running \(process {os.getpid()}, .*t\.toml\); stop it"):
+        lock.acquire(runtime, "local", topology.path)
+    held.release()
+    assert lock.holder(runtime, "local") is None
+    lock.acquire(runtime, "local", topology.path).release()
+
+
+def test_a_port_that_is_taken_is_named_with_who_has_it(topology):
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        taken = replace(topology, gateways=(replace(topology.gateways[0], port=port),))
+        with pytest.raises(
+            UserError, match=rf"g: 127\.0\.0\.1:{port} is taken by process {os.getpid()} \(.*set another"
+        ):
+            check_ports(taken, "local")
+        check_ports(taken, "elsewhere")
+    check_ports(taken, "local")
+
+
+def test_an_address_of_another_machine_is_refused(topology):
+    other = replace(topology, gateways=(replace(topology.gateways[0], address="192.0.2.1"),))
+    with pytest.raises(UserError, match="cannot be used"):
+        check_ports(other, "local")
+
+
+def test_a_runtime_folder_that_is_too_deep(topology, monkeypatch):
+    check_ipc_paths(topology)
+    monkeypatch.setenv("MESHSERVE_RUNTIME_DIR", "/tmp/" + "x" * 100)
+    with pytest.raises(UserError, match="set MESHSERVE_RUNTIME_DIR to a shorter folder"):
+        check_ipc_paths(topology)
+
+
+def test_stale_sockets_go(topology):
+    runtime = make_runtime_dir(topology)
+    stale = [runtime / "e.inbox", runtime / "e.status", runtime / "g.inbox"]
+    for path in stale:
+        path.touch()
+    remove_stale_sockets(topology, "local")
+    assert not any(path.exists() for path in stale)
+
+
+def test_commands_of_a_host(topology):
+    engine = replace(topology.engines[0], python="/opt/python", threads=3)
+    gateway, other = child_commands(replace(topology, engines=(engine,)), "local")
+    arguments = ("--topology", str(topology.path), "--id")
+    assert gateway.argv == (sys.executable, "-m", "router", *arguments, "g")
+    assert other.argv == ("/opt/python", "-m", "engines", *arguments, "e")
+    assert (gateway.env["OMP_NUM_THREADS"], other.env["OMP_NUM_THREADS"]) == ("1", "3")
+    assert list(child_commands(topology, "elsewhere")) == []
+
+
+def test_the_runtime_folder_is_private(topology):
+    assert make_runtime_dir(topology).stat().st_mode & 0o777 == 0o700
+
+
+def test_a_runtime_folder_that_cannot_be(topology, monkeypatch, tmp_path):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("MESHSERVE_RUNTIME_DIR", str(tmp_path / "file"))
+    with pytest.raises(UserError, match="set MESHSERVE_RUNTIME_DIR to another one"):
+        make_runtime_dir(topology)
+    assert Path(tmp_path / "file").is_file()

@@ -1,0 +1,194 @@
+"""The supervisor with real child processes."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+from dataclasses import replace
+
+import pytest
+
+from mesh.addresses import supervisor_id
+from mesh.clock import SystemClock
+from mesh.errors import UserError
+from mesh.messages import Sender, Stop
+from mesh.process import make_runtime_dir, open_sockets
+from mesh.sockets import Sockets
+from mesh.supervisor.orphans import stop_orphans
+from mesh.supervisor.pidfile import find_process, pid_file, write_pid
+from mesh.supervisor.restarts import RestartPolicy
+from mesh.supervisor.supervisor import Supervisor
+
+DEADLINE_S = 60.0
+
+
+class Run:
+    """A supervisor at work, and what it said so far."""
+
+    def __init__(self, topology, commands, **timing):
+        self.runtime = make_runtime_dir(topology)
+        self.sockets = open_sockets(topology, Sender(supervisor_id("local"), 1), Stop)
+        self.ready = asyncio.Event()
+        self.changed = asyncio.Event()
+        self.states = []
+        self.supervisor = Supervisor(
+            "local",
+            commands=commands,
+            sockets=self.sockets,
+            runtime=self.runtime,
+            timing=replace(topology.timing, **timing),
+            clock=SystemClock(),
+            on_change=self.note,
+            make_restart_policy=lambda: RestartPolicy(first_s=0.01),
+        )
+
+    def note(self, children):
+        self.states.append({child.process: child for child in children})
+        self.changed.set()
+
+    def child(self, process):
+        return self.states[-1][process]
+
+    async def until(self, condition):
+        async with asyncio.timeout(DEADLINE_S):
+            while not condition():
+                self.changed.clear()
+                await self.changed.wait()
+
+
+@contextlib.asynccontextmanager
+async def running(topology, commands, **timing):
+    run = Run(topology, commands, **timing)
+    task = asyncio.create_task(run.supervisor.run(run.ready.set))
+    run.task = task
+    try:
+        yield run
+    finally:
+        run.supervisor.stop(now=True)
+        with contextlib.suppress(BaseException):
+            await task
+        await run.sockets.close()
+
+
+async def test_children_become_ready_and_drain_gateways_first(topology, command):
+    async with running(topology, [command("e", "ready"), command("g", "ready")]) as run:
+        async with asyncio.timeout(DEADLINE_S):
+            await run.ready.wait()
+            assert {child.state for child in run.states[-1].values()} == {"running"}
+            run.supervisor.stop()
+            await run.task
+    stopped = [[p for p, child in state.items() if child.state == "stopped"] for state in run.states]
+    assert ["g"] in stopped
+    assert ["e"] not in stopped
+    assert stopped[-1] == ["e", "g"]
+    assert (run.runtime / "logs/e.out").read_text() == "e drained\n"
+    assert not pid_file(run.runtime, "e").exists()
+
+
+async def test_a_dead_child_is_started_again(topology, command):
+    async with running(topology, [command("e", "ready")]) as run:
+        async with asyncio.timeout(DEADLINE_S):
+            await run.ready.wait()
+        first = run.child("e").pid
+        os.kill(first, signal.SIGKILL)
+        await run.until(lambda: run.child("e").num_restarts == 1 and run.child("e").state == "running")
+        assert run.child("e").pid != first
+        assert run.child("e").last_exit == "killed by SIGKILL"
+        assert find_process(run.runtime, "e").pid == run.child("e").pid
+
+
+async def test_a_configuration_error_ends_the_start_with_its_line(topology, command):
+    async with running(topology, [command("e", "misconfigured"), command("g", "ready")]) as run:
+        with pytest.raises(ExceptionGroup) as caught:
+            async with asyncio.timeout(DEADLINE_S):
+                await run.task
+    (error,) = caught.value.exceptions
+    assert isinstance(error, UserError)
+    assert str(error) == f"e: no such model: nowhere; put one there (log: {run.runtime}/logs/e.log)"
+    assert run.child("e").num_restarts == 0
+    assert run.child("g").state == "stopped"
+
+
+async def test_what_always_dies_is_given_up_with_its_last_line(topology, command):
+    async with running(topology, [command("e", "broken")]) as run:
+        with pytest.raises(ExceptionGroup) as caught:
+            async with asyncio.timeout(DEADLINE_S):
+                await run.task
+    assert (
+        "died 3 times without becoming ready: exit code 1: e: internal error: RuntimeError: the roof is on fire"
+        in str(caught.value.exceptions[0])
+    )
+
+
+async def test_an_interpreter_that_is_not_there(topology, command):
+    missing = replace(command("e", "ready"), argv=("/nowhere/python", "-m", "engines"))
+    async with running(topology, [missing]) as run:
+        with pytest.raises(ExceptionGroup) as caught:
+            async with asyncio.timeout(DEADLINE_S):
+                await run.task
+    assert "cannot start /nowhere/python: No such file or directory" in str(caught.value.exceptions[0])
+
+
+async def test_a_child_that_never_becomes_ready_is_given_up(topology, command):
+    async with running(topology, [command("e", "slow")], start_s=0.5) as run:
+        with pytest.raises(ExceptionGroup) as caught:
+            async with asyncio.timeout(DEADLINE_S):
+                await run.task
+    assert "not ready after 0.5 s" in str(caught.value.exceptions[0])
+
+
+async def test_a_child_that_does_not_drain_in_time_is_killed(topology, command):
+    async with running(topology, [command("e", "stubborn")], drain_s=0.2) as run:
+        async with asyncio.timeout(DEADLINE_S):
+            await run.ready.wait()
+            run.supervisor.stop()
+            await run.task
+    assert run.child("e").last_exit == "killed by SIGKILL"
+
+
+async def test_asked_twice_it_stops_at_once(topology, command):
+    async with running(topology, [command("e", "stubborn")], drain_s=3600.0) as run:
+        async with asyncio.timeout(DEADLINE_S):
+            await run.ready.wait()
+            run.supervisor.stop()
+            run.supervisor.stop()
+            await run.task
+
+
+async def test_a_stop_message_stops_it(topology, command):
+    me = Sender("g", 1)  # whoever sends it
+    async with running(topology, [command("e", "ready")]) as run:
+        async with asyncio.timeout(DEADLINE_S):
+            await run.ready.wait()
+        directory = run.sockets._endpoints
+        client = Sockets(me, directory, Stop)
+        client.send(supervisor_id("local"), Stop())
+        async with asyncio.timeout(DEADLINE_S):
+            await run.task
+        await client.close()
+
+
+async def test_orphans_are_replaced(topology, command):
+    runtime = make_runtime_dir(topology)
+    said = []
+    watcher = open_sockets(topology, Sender(supervisor_id("local"), 1), Stop)
+    watcher.subscribe(["e"])
+    with subprocess.Popen(command("e", "ready").argv, stderr=subprocess.PIPE, start_new_session=True) as orphan:
+        write_pid(runtime, "e", orphan.pid)
+        async with asyncio.timeout(DEADLINE_S):
+            await anext(watcher.broadcasts())
+        assert await asyncio.to_thread(stop_orphans, runtime, [["g"], ["e"]], 20.0, said.append) == 1
+        assert orphan.stderr.read() == b"e drained\n"
+    await watcher.close()
+    assert said == ["stopping e, left by a supervisor that was killed"]
+    assert find_process(runtime, "e") is None
+
+
+def test_a_pid_that_is_used_again_is_not_an_orphan(tmp_path):
+    pid_file(tmp_path, "e").write_text(f"{os.getpid()} 12345.0\n")
+    assert find_process(tmp_path, "e") is None
+    pid_file(tmp_path, "e").write_text("rubbish")
+    assert find_process(tmp_path, "e") is None
+    write_pid(tmp_path, "e", os.getpid())
+    assert find_process(tmp_path, "e").pid == os.getpid()

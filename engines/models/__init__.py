@@ -1,0 +1,1 @@
+"""Models on disk: references, cache, conversion, configurations, tokenizers. Imports neither torch nor transformers."""

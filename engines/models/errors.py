@@ -1,0 +1,7 @@
+"""What can be wrong with a model."""
+
+from mesh.errors import UserError
+
+
+class ModelError(UserError):
+    """A model that cannot be named, fetched, converted or read. One line: what, where, and what would be right."""

@@ -1,0 +1,101 @@
+"""The seam between the API and the router: a request goes in, its tokens come out.
+
+A `Generation` is one request on its way. Iterating it yields batches in order, each token once, whatever engines moved,
+refused or died underneath; it ends with the one batch whose ``finish`` is set, or raises a `RouterError`.
+"""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from mesh.messages import FinishReason, ProcessState, RequestSpec, TokenLogprobs
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a request runs and why. ``rule`` names the policy's rule; ``queued_s`` is the time it waited in the gateway."""
+
+    prefill_engine: str
+    decode_engine: str  # as planned; equals ``prefill_engine`` when the request stays
+    rule: str
+    predicted_ttft_s: float | None  # from the moment of dispatch
+    queued_s: float
+    attempt: int  # 0: the first dispatch
+
+
+@dataclass(frozen=True, slots=True)
+class TokenBatch:
+    """New tokens of one request, at least one unless ``finish`` is set."""
+
+    tokens: tuple[int, ...]
+    finish: FinishReason | None
+    num_cached_tokens: int  # prompt tokens that were not computed because of a prefix hit
+    logprobs: tuple[TokenLogprobs, ...] | None  # one a token, if asked for
+    prompt_logprobs: tuple[TokenLogprobs | None, ...] | None  # in the first batch, if asked for
+
+
+class Generation(Protocol):
+    """One request in flight, for one consumer. Whoever stops iterating early calls `cancel`."""
+
+    @property
+    def placement(self) -> Placement | None:
+        """None until the request was first dispatched; the newest one after that. Set before the first batch."""
+
+    def __aiter__(self) -> AsyncIterator[TokenBatch]:
+        """Batches, the last one with ``finish`` set. Raises `RouterError`, before the first batch or after any."""
+
+    def cancel(self) -> None:
+        """Stop the request everywhere and free what it holds. Idempotent; does nothing after the end."""
+
+
+class Frontdoor(Protocol):
+    """What the API sees of the router."""
+
+    @property
+    def state(self) -> ProcessState: ...
+
+    def submit(self, spec: RequestSpec) -> Generation:
+        """Take a request; its id must be new. Raises `Overloaded` (a bound of this gateway is reached) or `Draining`."""
+
+
+class RouterError(Exception):
+    """A request that the router did not take or could not finish. The text is for the client."""
+
+
+class Overloaded(RouterError):
+    """429: no engine can take the request in time, or this gateway holds too many. ``retry_after_s`` is an estimate."""
+
+    def __init__(self, reason: str, retry_after_s: float) -> None:
+        super().__init__(reason)
+        self.retry_after_s = retry_after_s
+
+
+class Draining(RouterError):
+    """503: this gateway takes no new requests."""
+
+    def __init__(self) -> None:
+        super().__init__("the gateway is shutting down; send the request to another one or try again later")
+
+
+class NoEngines(RouterError):
+    """503: no engine that serves the model is alive."""
+
+    def __init__(self, reason: str, retry_after_s: float) -> None:
+        super().__init__(reason)
+        self.retry_after_s = retry_after_s
+
+
+class Fault(StrEnum):
+    """Whose fault it is that a request failed."""
+
+    CLIENT = "client"  # 400: it would fail again, for instance because it fits no engine's KV memory
+    SERVER = "server"  # 500: too many engines failed it
+
+
+class RequestFailed(RouterError):
+    """400 or 500, as ``fault`` says: the request cannot be run, or its consumer was too slow."""
+
+    def __init__(self, reason: str, fault: Fault) -> None:
+        super().__init__(reason)
+        self.fault = fault

@@ -55,6 +55,17 @@ def make_key_file(path: Path) -> None:
         file.write(msgspec.json.encode(CurveKey(public.decode(), secret.decode())) + b"\n")
 
 
+def secure_client(socket: "zmq.Socket[Any]", key: CurveKey) -> None:
+    """Before ``connect``."""
+    socket.curve_serverkey = key.public.encode()
+    _set_pair(socket, key)
+
+
+def _set_pair(socket: "zmq.Socket[Any]", key: CurveKey) -> None:
+    socket.curve_publickey = key.public.encode()
+    socket.curve_secretkey = key.secret.encode()
+
+
 @dataclass(frozen=True, slots=True)
 class _OnlyMembers:
     key: CurveKey
@@ -75,16 +86,11 @@ class Curve:
     def secure_server(self, socket: "zmq.Socket[Any]") -> None:
         """Before ``bind``."""
         socket.curve_server = True
-        self._set_pair(socket)
+        _set_pair(socket, self._key)
 
     def secure_client(self, socket: "zmq.Socket[Any]") -> None:
         """Before ``connect``."""
-        socket.curve_serverkey = self._key.public.encode()
-        self._set_pair(socket)
-
-    def _set_pair(self, socket: "zmq.Socket[Any]") -> None:
-        socket.curve_publickey = self._key.public.encode()
-        socket.curve_secretkey = self._key.secret.encode()
+        secure_client(socket, self._key)
 
     def close(self) -> None:
         """After the sockets are closed, before the context ends."""

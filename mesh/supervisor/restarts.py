@@ -41,7 +41,7 @@ class GiveUp:
 class RestartPolicy:
     """Growing delays between the lives of one process; a life that was healthy for long enough starts them anew.
 
-    A configuration error ends it for good. So do ``max_failed_starts`` lives in a row of a process that was never ready.
+    A configuration error ends it for good; so do ``max_failed_starts`` deaths of a process that was never ready.
     """
 
     def __init__(

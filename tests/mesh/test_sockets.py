@@ -56,9 +56,9 @@ async def first(items):
 
 async def test_a_message_arrives_with_its_sender_and_payload(endpoints):
     async with bound(A, endpoints) as a, bound(B, endpoints) as b:
-        assert a.send("b", Cancel("r1"), [b"raw", memoryview(b"frames")])
+        assert a.send("b", Cancel("r1", Epoch(1)), [b"raw", memoryview(b"frames")])
         received = await first(b.messages())
-        assert (received.sender, received.message) == (A, Cancel("r1"))
+        assert (received.sender, received.message) == (A, Cancel("r1", Epoch(1)))
         assert [bytes(frame) for frame in received.payload] == [b"raw", b"frames"]
 
 
@@ -93,11 +93,11 @@ async def test_malformed_input_is_counted_and_dropped(endpoints, frames):
 
 async def test_forgotten_peers_are_not_handed_old_work(endpoints):
     async with bound(A, endpoints) as a:
-        assert a.send("b", Cancel("old"))
+        assert a.send("b", Cancel("old", Epoch(1)))
         a.forget("b")
         async with bound(B, endpoints) as b:
-            assert a.send("b", Cancel("new"))
-            assert (await first(b.messages())).message == Cancel("new")
+            assert a.send("b", Cancel("new", Epoch(1)))
+            assert (await first(b.messages())).message == Cancel("new", Epoch(1))
 
 
 async def test_statuses_reach_subscribers_from_the_first_on(endpoints):
@@ -116,7 +116,7 @@ async def test_a_tap_sees_what_is_sent(endpoints):
             tap.connect(endpoints["a"].broadcast)
             tap.subscribe(TOPIC_STATUS)
             assert await first(a.subscribers())
-            a.send("b", Cancel("r1"))
+            a.send("b", Cancel("r1", Epoch(1)))
             async with asyncio.timeout(DEADLINE_S):
                 frames = await tap.recv_multipart()
         assert frames[:3] == [TOPIC_TAP, WIRE_VERSION, b"a@1"]
@@ -147,8 +147,8 @@ async def test_members_of_a_mesh_talk_under_its_key(tcp_endpoints, make_key):
     key = make_key("mesh.key")
     status = SupervisorStatus(seq=1, host="local", pid=7, children=[])
     async with bound(A, tcp_endpoints, key=key) as a, bound(B, tcp_endpoints, key=key) as b:
-        a.send("b", Cancel("r1"))
-        assert (await first(b.messages())).message == Cancel("r1")
+        a.send("b", Cancel("r1", Epoch(1)))
+        assert (await first(b.messages())).message == Cancel("r1", Epoch(1))
         b.subscribe(["a"])
         assert await first(a.subscribers())
         a.publish(status)
@@ -167,11 +167,11 @@ async def test_strangers_are_kept_out(tcp_endpoints, make_key, stranger):
                 socket.curve_publickey, socket.curve_secretkey = other.public.encode(), other.secret.encode()
             with socket.get_monitor_socket(HANDSHAKE_ENDED) as monitor:
                 socket.connect(tcp_endpoints["b"].inbox)
-                socket.send_multipart([WIRE_VERSION, b"a@1", encode(Cancel("stolen"))], zmq.DONTWAIT)
+                socket.send_multipart([WIRE_VERSION, b"a@1", encode(Cancel("stolen", Epoch(1)))], zmq.DONTWAIT)
                 async with asyncio.timeout(DEADLINE_S):
                     event = parse_monitor_message(await monitor.recv_multipart())
                 socket.disable_monitor()
         assert event["event"] != zmq.EVENT_HANDSHAKE_SUCCEEDED
         async with bound(A, tcp_endpoints, key=key) as a:
-            a.send("b", Cancel("honest"))
-            assert (await first(b.messages())).message == Cancel("honest")
+            a.send("b", Cancel("honest", Epoch(1)))
+            assert (await first(b.messages())).message == Cancel("honest", Epoch(1))

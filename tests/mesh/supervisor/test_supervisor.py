@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import os
 import signal
 import subprocess
@@ -174,7 +175,8 @@ async def test_orphans_are_replaced(topology, command):
     said = []
     watcher = open_sockets(topology, Sender(supervisor_id("local"), 1), Stop)
     watcher.subscribe(["e"])
-    with subprocess.Popen(command("e", "ready").argv, stderr=subprocess.PIPE, start_new_session=True) as orphan:
+    start = functools.partial(subprocess.Popen, stderr=subprocess.PIPE, start_new_session=True)
+    with start(command("e", "ready").argv) as orphan:
         write_pid(runtime, "e", orphan.pid)
         async with asyncio.timeout(DEADLINE_S):
             await anext(watcher.broadcasts())

@@ -1,0 +1,7 @@
+"""``python -m mesh.cli``: the command of this interpreter's environment."""
+
+import sys
+
+from mesh.cli.main import main
+
+sys.exit(main())

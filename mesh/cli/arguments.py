@@ -1,0 +1,40 @@
+"""What several commands share: arguments, and lines of output."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mesh.errors import UserError
+
+if TYPE_CHECKING:
+    from mesh.topology.schema import Topology
+
+    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
+
+DEFAULT_TOPOLOGY = Path("deploy/topology.toml")
+
+
+def add_topology(parser: argparse.ArgumentParser, *, option: bool = False) -> None:
+    """The deployment to work on, as an optional argument or as ``--topology``."""
+    text = f"the deployment (default: {DEFAULT_TOPOLOGY})"
+    if option:
+        parser.add_argument("--topology", dest="file", type=Path, default=DEFAULT_TOPOLOGY, metavar="FILE", help=text)
+    else:
+        parser.add_argument("file", type=Path, nargs="?", default=DEFAULT_TOPOLOGY, metavar="FILE", help=text)
+
+
+def choose_host(topology: "Topology", wanted: str | None) -> str:
+    """Which host of the deployment this machine is."""
+    names = [host.name for host in topology.hosts]
+    if wanted is None and len(names) == 1:
+        return names[0]
+    if wanted not in names:
+        problem = "has several hosts" if wanted is None else f"has no host {wanted!r}"
+        raise UserError(f"{topology.path}: {problem}; say which one this is with --host {'|'.join(names)}")
+    return wanted
+
+
+def print_line(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()

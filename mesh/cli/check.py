@@ -1,0 +1,34 @@
+"""``mesh check``: is a topology right, and what would it start?"""
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from mesh.cli.arguments import add_topology
+
+if TYPE_CHECKING:
+    from mesh.cli.arguments import Subparsers
+
+
+def register(subparsers: "Subparsers") -> None:
+    parser = subparsers.add_parser("check", help="check a topology file and say what it describes")
+    add_topology(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    from mesh.topology.parse import load
+
+    topology = load(options.file)
+    lines = [f"{options.file}: ok"]
+    for service in topology.services:
+        slo = f"TTFT {service.slo.ttft_s * 1000:g} ms, TPOT {service.slo.tpot_s * 1000:g} ms"
+        lines.append(f"  service {service.name}: {service.model}, {service.dtype}, {slo}, {service.slo.attainment:.0%}")
+    for engine in topology.engines:
+        memory = f"{engine.kv_memory_bytes / 2**20:g} MiB KV"
+        what = f"{engine.role}, {', '.join(engine.services)}, {engine.device} x{engine.threads}, {memory}"
+        lines.append(f"  engine {engine.id} on {engine.host}: {what}")
+    lines += [f"  gateway {g.id} on {g.host}: http://{g.address}:{g.port}" for g in topology.gateways]
+    lines.append(f"  policy {topology.policy.name}")
+    sys.stdout.write("\n".join(lines) + "\n")
+    return 0

@@ -1,0 +1,62 @@
+"""What the processes of a running mesh say about themselves, gathered by listening for a moment."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+
+from mesh.addresses import directory, runtime_dir, supervisor_id
+from mesh.curve import CurveKey
+from mesh.messages import BroadcastMessage, Sender, SupervisorMessage, SupervisorStatus
+from mesh.sockets import Sockets
+from mesh.supervisor.lock import holder
+from mesh.supervisor.orphans import find_orphans
+from mesh.topology.schema import Topology
+
+
+def is_running_here(topology: Topology) -> bool:
+    """Whether this machine runs any part of the mesh."""
+    runtime = runtime_dir(topology)
+    if any(holder(runtime, host.name) for host in topology.hosts):
+        return True
+    return bool(find_orphans(runtime, [spec.id for spec in topology.processes]))
+
+
+def may_run(topology: Topology) -> bool:
+    """False if the mesh cannot be running: it has one host, and does not run here."""
+    return len(topology.hosts) > 1 or is_running_here(topology)
+
+
+@asynccontextmanager
+async def visitor(topology: Topology) -> AsyncIterator[Sockets[SupervisorMessage]]:
+    """Sockets of somebody who is not of the mesh: listens to all statuses, and sends."""
+    key = CurveKey.load(topology.curve_key) if topology.curve_key else None
+    endpoints = directory(topology)
+    sockets = Sockets[SupervisorMessage](Sender(f"cli-{os.getpid()}", 1), endpoints, SupervisorMessage, key=key)
+    sockets.subscribe(endpoints)
+    try:
+        yield sockets
+    finally:
+        await sockets.close()
+
+
+async def collect(topology: Topology, sockets: Sockets[SupervisorMessage]) -> Mapping[str, BroadcastMessage]:
+    """The newest status by process, as soon as all have spoken, or after one lease."""
+    statuses: dict[str, BroadcastMessage] = {}
+    with suppress(TimeoutError):
+        async with asyncio.timeout(topology.timing.lease_s):
+            async for sender, status in sockets.broadcasts():
+                statuses[sender.process] = status
+                if _expected(topology, statuses) <= statuses.keys():
+                    break
+    return statuses
+
+
+def _expected(topology: Topology, statuses: Mapping[str, BroadcastMessage]) -> set[str]:
+    """Everybody, less the processes that a supervisor knows not to be running."""
+    expected = set(directory(topology))
+    for host in topology.hosts:
+        status = statuses.get(supervisor_id(host.name))
+        if isinstance(status, SupervisorStatus):
+            expected -= {child.process for child in status.children if child.state != "running"}
+    return expected

@@ -1,0 +1,74 @@
+"""Arguments in, exit code out. Commands of upper floors are found through the entry points ``meshserve.commands``."""
+
+import argparse
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING
+
+from mesh import __version__
+from mesh.cli import chat, check, down, keys, logs, status, tap, up
+from mesh.errors import EXIT_CONFIGURATION, EXIT_FAILURE, EXIT_INTERRUPTED, UserError
+
+if TYPE_CHECKING:
+    from mesh.cli.arguments import Subparsers
+
+ENTRY_POINTS = "meshserve.commands"
+COMMANDS = {
+    "up": up,
+    "down": down,
+    "status": status,
+    "logs": logs,
+    "chat": chat,
+    "check": check,
+    "tap": tap,
+    "keys": keys,
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; answer its exit code. Whatever a user can mend is one line on standard error."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        options = _parser(arguments).parse_args(arguments)
+        code = int(options.run(options))
+        sys.stdout.flush()
+    except UserError as error:
+        sys.stderr.write(f"{error}\n")
+        return EXIT_CONFIGURATION
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads on, as with `| head`
+        return EXIT_FAILURE
+    return code
+
+
+def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="mesh",
+        description="Serve language models from a mesh of processes behind one OpenAI-compatible API.",
+        epilog="Start with `mesh up`, ask with `mesh chat`, look with `mesh status`, stop with `mesh down`.",
+    )
+    parser.add_argument("--version", action="version", version=f"mesh {__version__}")
+    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for module in COMMANDS.values():
+        module.register(subparsers)
+    if not arguments or arguments[0] not in COMMANDS:
+        _register_others(subparsers, entry_points(group=ENTRY_POINTS))
+    return parser
+
+
+def _register_others(subparsers: "Subparsers", found: Iterable[EntryPoint]) -> None:
+    """A command whose package cannot be loaded says so when it is asked for; the others work on."""
+    for entry in found:
+        try:
+            entry.load()(subparsers)
+        except (ImportError, AttributeError) as error:
+            broken = subparsers.add_parser(entry.name, help="cannot be loaded")
+            broken.set_defaults(run=_explain, reason=f"mesh {entry.name}: cannot be loaded: {error}")
+
+
+def _explain(options: argparse.Namespace) -> int:
+    raise UserError(options.reason)

@@ -1,0 +1,76 @@
+"""Statuses of processes, folded into what ``mesh status --json`` prints."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from mesh.messages import BroadcastMessage, ChildStatus, EngineStatus, GatewayStatus, SupervisorStatus
+from mesh.topology.schema import EngineSpec, GatewaySpec, Topology
+
+
+def report(topology: Topology, statuses: Mapping[str, BroadcastMessage]) -> dict[str, Any]:
+    """Every process of the topology, whether it was heard or not."""
+    supervisors = [status for status in statuses.values() if isinstance(status, SupervisorStatus)]
+    children = {child.process: child for supervisor in supervisors for child in supervisor.children}
+    return {
+        "mesh": topology.name,
+        "topology": str(topology.path),
+        "policy": topology.policy.name,
+        "gateways": [_gateway(spec, statuses.get(spec.id), children.get(spec.id)) for spec in topology.gateways],
+        "engines": [_engine(spec, statuses.get(spec.id), children.get(spec.id)) for spec in topology.engines],
+        "supervisors": [{"host": s.host, "pid": s.pid, "stopping": s.stopping} for s in supervisors],
+    }
+
+
+def _gateway(spec: GatewaySpec, status: BroadcastMessage | None, child: ChildStatus | None) -> dict[str, Any]:
+    heard = status if isinstance(status, GatewayStatus) else None
+    return {
+        **_process(spec, heard, child),
+        "url": heard.url if heard else f"http://{spec.address}:{spec.port}",
+        "requests": heard.num_requests if heard else None,
+        "waiting": heard.num_waiting if heard else None,
+        "error": None,
+    }
+
+
+def _engine(spec: EngineSpec, status: BroadcastMessage | None, child: ChildStatus | None) -> dict[str, Any]:
+    heard = status if isinstance(status, EngineStatus) else None
+    services = heard.services if heard else []
+    return {
+        **_process(spec, heard, child),
+        "role": str(heard.role if heard else spec.role),
+        "services": [service.name for service in services] if services else list(spec.services),
+        "num_blocks": sum(service.num_blocks for service in services) if heard else None,
+        "free_blocks": sum(service.num_free_blocks for service in services) if heard else None,
+        "block_size": spec.block_size,
+        "running": heard.num_running if heard else None,
+        "waiting": heard.num_waiting if heard else None,
+        "tokens": heard.num_tokens if heard else None,
+        "reserved": heard.num_reserved if heard else None,
+        "preemptions": heard.preemptions_total if heard else None,
+        "cancelled": heard.cancelled_total if heard else None,
+        "decode_step_s": heard.decode_step_s if heard else None,
+        "slack_s": heard.min_slack_s if heard else None,
+        "error": heard.error if heard else None,
+    }
+
+
+def _process(
+    spec: EngineSpec | GatewaySpec, heard: EngineStatus | GatewayStatus | None, child: ChildStatus | None
+) -> dict[str, Any]:
+    return {
+        "id": spec.id,
+        "host": spec.host,
+        "pid": heard.pid if heard else (child.pid if child else None),
+        "state": _state(heard, child),
+        "restarts": child.num_restarts if child else None,
+        "last_exit": child.last_exit if child else None,
+    }
+
+
+def _state(heard: EngineStatus | GatewayStatus | None, child: ChildStatus | None) -> str:
+    """What the process says of itself, else what its supervisor knows; silent: it runs and says nothing."""
+    if heard is not None:
+        return str(heard.state)
+    if child is None:
+        return "unknown"
+    return "silent" if child.state == "running" else child.state

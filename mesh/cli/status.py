@@ -1,0 +1,90 @@
+"""``mesh status``: what runs, where, and how it is."""
+
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from mesh.cli.arguments import add_topology
+from mesh.errors import EXIT_FAILURE
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from mesh.cli.arguments import Subparsers
+    from mesh.messages import BroadcastMessage
+    from mesh.topology.schema import Topology
+
+
+def register(subparsers: "Subparsers") -> None:
+    parser = subparsers.add_parser("status", help="show what runs and how it is")
+    add_topology(parser)
+    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    from mesh.cli.cluster import may_run
+    from mesh.cli.report import report
+    from mesh.topology.parse import load
+
+    topology = load(options.file)
+    statuses = asyncio.run(_collect(topology)) if may_run(topology) else {}
+    if not statuses:
+        sys.stderr.write(f"mesh {topology.name!r} is not running; start it with `mesh up {options.file}`\n")
+        return EXIT_FAILURE
+    summary = report(topology, statuses)
+    if options.json:
+        sys.stdout.write(json.dumps(summary, indent=2) + "\n")
+    else:
+        _print_table(topology, summary)
+    return 0
+
+
+async def _collect(topology: "Topology") -> Mapping[str, "BroadcastMessage"]:
+    from mesh.cli.cluster import collect, visitor
+
+    async with visitor(topology) as sockets:
+        return await collect(topology, sockets)
+
+
+def _print_table(topology: "Topology", summary: Mapping[str, Any]) -> None:
+    from rich.console import Console
+
+    console = Console()
+    console.print(f"mesh [bold]{topology.name}[/bold]  {topology.path}", highlight=False)
+    gateways = [{**row, "gateway": row["id"]} for row in summary["gateways"]]
+    console.print(_table(("gateway", "state", "pid", "restarts", "url", "requests", "waiting"), gateways))
+    engines = [_engine_row(row) for row in summary["engines"]]
+    columns = ("engine", "role", "state", "pid", "restarts", "services", "free blocks", "running", "waiting", "slack")
+    console.print(_table(columns, engines))
+    for row in (*gateways, *engines):
+        for problem in filter(None, (row["error"], row["last_exit"])):
+            console.print(f"{row['id']}: {problem}", markup=False, highlight=False)
+
+
+def _engine_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        **row,
+        "engine": row["id"],
+        "free blocks": None if row["free_blocks"] is None else f"{row['free_blocks']}/{row['num_blocks']}",
+        "slack": None if row["slack_s"] is None else f"{row['slack_s'] * 1000:.0f} ms",
+    }
+
+
+def _table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> "Table":
+    from rich import box
+    from rich.table import Table
+
+    table = Table(*columns, box=box.SIMPLE_HEAD)
+    for row in rows:
+        table.add_row(*(_cell(row[column]) for column in columns))
+    return table
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return "-" if value is None else str(value)

@@ -1,0 +1,94 @@
+"""``mesh tap``: print the traffic of a mesh as it flows, decoded without knowing its schema."""
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from mesh.cli.arguments import add_topology, print_line
+
+if TYPE_CHECKING:
+    import zmq
+
+    from mesh.cli.arguments import Subparsers
+    from mesh.topology.schema import Topology
+
+MAX_ITEMS = 8
+MAX_TEXT = 120
+
+
+def register(subparsers: "Subparsers") -> None:
+    parser = subparsers.add_parser("tap", help="print the messages between processes as they flow")
+    add_topology(parser, option=True)
+    parser.add_argument("--type", action="append", metavar="NAME", help="only messages of this type, such as Submit")
+    parser.add_argument("-n", "--count", type=int, metavar="N", help="end after N messages")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    import zmq
+
+    from mesh.topology.parse import load
+
+    topology = load(options.file)
+    with zmq.Context() as context, context.socket(zmq.SUB) as socket:
+        num_processes = _connect(topology, socket)
+        sys.stderr.write(f"listening to {num_processes} processes of mesh {topology.name!r}; Ctrl-C ends\n")
+        num_printed = 0
+        while options.count is None or num_printed < options.count:
+            line = describe(socket.recv_multipart(), options.type)
+            if line is not None:
+                print_line(f"{time.strftime('%H:%M:%S')} {line}")
+                num_printed += 1
+    return 0
+
+
+def _connect(topology: "Topology", socket: "zmq.Socket[bytes]") -> int:
+    from mesh.addresses import directory
+    from mesh.curve import CurveKey, secure_client
+    from mesh.messages import TOPIC_STATUS, TOPIC_TAP
+
+    socket.linger = 0
+    if topology.curve_key:
+        secure_client(socket, CurveKey.load(topology.curve_key))
+    socket.subscribe(TOPIC_STATUS)
+    socket.subscribe(TOPIC_TAP)
+    endpoints = directory(topology)
+    for pair in endpoints.values():
+        socket.connect(pair.broadcast)
+    return len(endpoints)
+
+
+def describe(frames: Sequence[bytes], types: Sequence[str] | None = None) -> str | None:
+    """One line for ``[topic, version, sender, body, (receiver)]``; None if its type is not asked for."""
+    import msgpack
+
+    if len(frames) < 4:
+        return f"? {len(frames)} frames"
+    sender = frames[2].decode(errors="replace").split("@")[0]
+    receiver = frames[4].decode(errors="replace") if len(frames) > 4 else "all"
+    try:
+        body = msgpack.unpackb(frames[3], strict_map_key=False)
+    except ValueError as error:
+        return f"{sender} -> {receiver} malformed: {error}"
+    kind = body.pop("type", "?") if isinstance(body, dict) else "?"
+    if types and kind not in types:
+        return None
+    return f"{sender} -> {receiver} {kind} {abbreviate(body)}"
+
+
+def abbreviate(value: object) -> str:
+    """A value in one short line: long arrays and texts are cut, with their length."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {abbreviate(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        items = [abbreviate(item) for item in value[:MAX_ITEMS]]
+        more = [f"... {len(value)} items"] if len(value) > MAX_ITEMS else []
+        return "[" + ", ".join(items + more) + "]"
+    if isinstance(value, bytes):
+        return f"<{len(value)} bytes>"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    text = str(value)
+    return f"{text[:MAX_TEXT]}... {len(text)} characters" if len(text) > MAX_TEXT else text

@@ -1,0 +1,156 @@
+"""What ``mesh up`` shows: a live table while the processes start on a terminal, otherwise a line for each change."""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+from mesh.cli.arguments import print_line
+from mesh.messages import ChildStatus
+from mesh.topology.schema import Topology
+
+STYLES = {"starting": "yellow", "running": "green", "restarting": "red", "stopped": "dim"}
+
+
+class View(Protocol):
+    """Sees a mesh start, run and stop."""
+
+    def __enter__(self) -> "View": ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+    def changed(self, children: Sequence[ChildStatus]) -> None: ...
+    def ready(self) -> None: ...
+    def stopping(self) -> None: ...
+
+
+def make_view(topology: Topology, host: str, file: Path, on_ready: Callable[[], None]) -> View:
+    lines = LineView(topology, host, file, on_ready)
+    return LiveView(lines) if sys.stdout.isatty() else lines
+
+
+def welcome(topology: Topology, host: str, file: Path) -> str:
+    """The URL of a running mesh, and something to try."""
+    gateways = [gateway for gateway in topology.gateways if gateway.host == host]
+    if not gateways:
+        return "ready"
+    address = "127.0.0.1" if gateways[0].address in ("0.0.0.0", "::", "*") else gateways[0].address
+    url = f"http://{f'[{address}]' if ':' in address else address}:{gateways[0].port}"
+    body = {"model": topology.services[0].name, "messages": [{"role": "user", "content": "What is a mesh?"}]}
+    request = f"curl {url}/v1/chat/completions -H 'content-type: application/json' -d '{json.dumps(body)}'"
+    talk = "mesh chat" if url == "http://127.0.0.1:8000" else f"mesh chat --url {url}"
+    return f"ready: {url}\n\n  {request}\n  {talk}\n  mesh status {file}\n"
+
+
+class LineView:
+    """One line for each change, for logs and pipes."""
+
+    def __init__(self, topology: Topology, host: str, file: Path, on_ready: Callable[[], None]) -> None:
+        self._welcome = welcome(topology, host, file)
+        self._on_ready = on_ready
+        self._seen: dict[str, ChildStatus] = {}
+        self._num_stops = 0
+
+    def __enter__(self) -> "LineView":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            print_line("stopped")
+
+    def changed(self, children: Sequence[ChildStatus]) -> None:
+        for child in children:
+            if line := _line(child, self._seen.get(child.process)):
+                print_line(line)
+        self.note(children)
+
+    def note(self, children: Sequence[ChildStatus]) -> None:
+        """Take these as told already."""
+        self._seen = {child.process: child for child in children}
+
+    def ready(self) -> None:
+        print_line(self._welcome)
+        self._on_ready()
+
+    def stopping(self) -> None:
+        self._num_stops += 1
+        print_line("stopping at once" if self._num_stops > 1 else "draining; Ctrl-C again stops at once")
+
+
+def _line(child: ChildStatus, before: ChildStatus | None) -> str | None:
+    if before is not None and child.state == before.state and child.pid == before.pid:
+        return None
+    match child.state:
+        case "restarting":
+            return f"{child.process}: died ({child.last_exit}); starting again"
+        case "starting" if child.pid is None:
+            return None
+        case "starting":
+            return f"{child.process}: starting (process {child.pid})"
+        case _:
+            return f"{child.process}: {child.state}"
+
+
+class LiveView:
+    """A table that moves while the processes start; lines afterwards."""
+
+    def __init__(self, lines: LineView) -> None:
+        self._lines = lines
+        self._children: Sequence[ChildStatus] = ()
+        self._started_at = time.monotonic()
+        self._took: dict[str, float] = {}
+        self._spinner = Spinner("dots", style="cyan")
+        self._live = Live(console=Console(), get_renderable=self._render, refresh_per_second=8, transient=False)
+
+    def __enter__(self) -> "LiveView":
+        self._live.start(refresh=False)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.stop()
+        self._lines.__exit__(kind, error, trace)
+
+    def changed(self, children: Sequence[ChildStatus]) -> None:
+        self._children = children
+        for child in children:
+            if child.state == "running":
+                self._took.setdefault(child.process, time.monotonic() - self._started_at)
+        if not self._live.is_started:
+            self._lines.changed(children)
+
+    def ready(self) -> None:
+        self._leave_live()
+        self._lines.ready()
+
+    def stopping(self) -> None:
+        self._leave_live()
+        self._lines.stopping()
+
+    def _leave_live(self) -> None:
+        """From here on, only what changes is told."""
+        if self._live.is_started:
+            self._live.stop()
+            self._lines.note(self._children)
+
+    def _render(self) -> Group:
+        table = Table.grid(padding=(0, 2))
+        for child in self._children:
+            seconds = self._took.get(child.process, time.monotonic() - self._started_at)
+            mark = Text("✓", "green") if child.process in self._took else self._spinner
+            state = Text("ready" if child.state == "running" else child.state, STYLES.get(child.state, ""))
+            why = Text(child.last_exit or "", "red", overflow="ellipsis", no_wrap=True)
+            table.add_row(mark, child.process, state, Text(f"{seconds:.1f} s", "dim"), why)
+        return Group(table)

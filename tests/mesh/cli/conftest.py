@@ -1,0 +1,67 @@
+"""The `mesh` command in a process of its own, over processes that do nothing (tests/mesh/child.py)."""
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CHILD = Path(__file__).parents[1] / "child.py"
+PROCESS = f"""\
+import os, runpy, sys
+sys.argv.insert(1, os.environ.get("CHILD_MODE", "ready"))
+runpy.run_path({str(CHILD)!r}, run_name="__main__")
+"""
+PREPARE = """\
+import sys
+if any("missing" in reference for reference in sys.argv):
+    sys.exit("no such model: missing")
+print("prepared", *sys.argv[2:], flush=True)
+"""
+
+
+class Mesh:
+    """Runs the command in a folder with a topology ``t.toml``."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.runtime = folder / "run/t"
+        self.env = {**os.environ, "MESHSERVE_RUNTIME_DIR": str(folder / "run"), "PYTHONPATH": str(folder / "fakes")}
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self.write()
+
+    def write(self, model: str = "pypi:a==1/b.gguf") -> None:
+        (self.folder / "t.toml").write_text(
+            f'[mesh]\nheartbeat_ms = 50\ndrain_s = 20\n[services.tiny]\nmodel = "{model}"\n'
+            f'[engines.prefill]\nrole = "prefill"\n[engines.decode]\n[gateways.gateway]\nport = {self.port}\n'
+        )
+
+    def command(self, *arguments: str) -> list[str]:
+        return [sys.executable, "-m", "mesh.cli", *arguments]
+
+    def __call__(self, *arguments: str, **env: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            self.command(*arguments), cwd=self.folder, env={**self.env, **env}, capture_output=True, text=True,
+            timeout=100, check=False, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+
+    def start(self, *arguments: str) -> "subprocess.Popen[str]":
+        return subprocess.Popen(
+            self.command(*arguments), cwd=self.folder, env=self.env, text=True, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+        )  # fmt: skip
+
+
+@pytest.fixture
+def mesh(tmp_path):
+    for name, text in [("engines", PROCESS), ("router", PROCESS), ("engines/models", PREPARE)]:
+        (tmp_path / "fakes" / name).mkdir(parents=True, exist_ok=True)
+        (tmp_path / "fakes" / name / "__init__.py").touch()
+        (tmp_path / "fakes" / name / "__main__.py").write_text(text)
+    mesh = Mesh(tmp_path)
+    yield mesh
+    mesh("down", "t.toml", "--now")

@@ -1,0 +1,94 @@
+"""What goes wrong is one clear line and a non-zero exit."""
+
+import re
+import socket
+import subprocess
+import sys
+
+import pytest
+
+
+def one_line(done, code, pattern):
+    assert done.returncode == code
+    assert done.stderr.count("\n") == 1
+    assert re.search(pattern, done.stderr)
+
+
+def test_a_wrong_topology(mesh):
+    (mesh.folder / "t.toml").write_text('[services.a]\nmodel = "x"\n[engines.e]\nrole = "decod"\n')
+    for command in ("up", "check", "status", "down"):
+        one_line(
+            mesh(command, "t.toml"), 2, r"^t\.toml:4: engines\.e\.role: 'decod' is not a role; use prefill, decode or"
+        )
+
+
+def test_no_topology(mesh):
+    one_line(mesh("up"), 2, r"^deploy/topology\.toml: no such file")
+
+
+def test_a_port_that_is_taken(mesh):
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", mesh.port))
+        other.listen()
+        one_line(
+            mesh("up", "t.toml"), 2, rf"^gateway: 127\.0\.0\.1:{mesh.port} is taken by process \d+ .*set another port"
+        )
+
+
+@pytest.mark.parametrize("detach", [[], ["--detach"]])
+def test_a_missing_model(mesh, detach):
+    mesh.write(model="hf:missing/model")
+    done = mesh("up", "t.toml", *detach)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "no such model: missing\n")
+
+
+@pytest.mark.parametrize("detach", [[], ["--detach"]])
+def test_a_child_that_dies_of_its_configuration(mesh, detach):
+    done = mesh("up", "t.toml", *detach, CHILD_MODE="misconfigured")
+    one_line(done, 2, r"^\w+: no such model: nowhere; put one there \(log: ")
+
+
+def test_a_child_that_crashes(mesh):
+    done = mesh("up", "t.toml", CHILD_MODE="broken")
+    one_line(
+        done,
+        2,
+        r"died 3 times without becoming ready: exit code 1: \w+: internal error: RuntimeError: the roof is on fire",
+    )
+
+
+def test_not_running(mesh):
+    one_line(mesh("status", "t.toml"), 1, r"^mesh 't' is not running; start it with `mesh up t\.toml`$")
+    one_line(mesh("status", "t.toml", "--json"), 1, "not running")
+    one_line(mesh("down", "t.toml"), 1, "^mesh 't' is not running$")
+    one_line(mesh("logs", "--topology", "t.toml"), 1, "^no logs of this mesh")
+
+
+def test_nobody_to_chat_with(mesh):
+    url = f"http://127.0.0.1:{mesh.port}"
+    one_line(mesh("chat", "hello", "--url", url), 2, f"^no mesh answers at {url}; start one with `mesh up`")
+    one_line(mesh("chat", "hello", "--url", "nonsense"), 2, "^nonsense: ")
+
+
+def test_keys_are_made_once(mesh):
+    assert mesh("keys", "mesh.key").returncode == 0
+    one_line(mesh("keys", "mesh.key"), 2, r"^mesh\.key: exists already")
+
+
+def test_check_says_what_a_topology_starts(mesh):
+    done = mesh("check", "t.toml")
+    assert done.returncode == 0
+    assert done.stdout.startswith("t.toml: ok\n")
+    assert "engine prefill on local: prefill, tiny, cpu x1, 256 MiB KV" in done.stdout
+
+
+def test_help_and_version_do_not_load_what_is_heavy(mesh):
+    code = (
+        "import sys; from mesh.cli import main\n"
+        "try: main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "print(sorted({'torch', 'zmq', 'rich', 'httpx', 'transformers'} & set(sys.modules)))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.endswith("[]\n")
+    assert mesh("--version").stdout.startswith("mesh ")

@@ -1,0 +1,97 @@
+"""A whole mesh of real processes: up, status, tap, logs, down."""
+
+import json
+import os
+import signal
+
+from mesh.supervisor.lock import holder
+from mesh.supervisor.pidfile import find_process
+
+
+def until(stream, text):
+    """Read lines up to the one that holds a text."""
+    lines = []
+    for line in stream:
+        lines.append(line)
+        if text in line:
+            return "".join(lines)
+    raise AssertionError("".join(lines))
+
+
+def test_a_detached_mesh_lives_until_down(mesh):
+    up = mesh("up", "t.toml", "--detach")
+    assert (up.returncode, up.stderr) == (0, "")
+    assert "prepared pypi:a==1/b.gguf" in up.stdout
+    assert f"ready: http://127.0.0.1:{mesh.port}" in up.stdout
+    assert f"curl http://127.0.0.1:{mesh.port}/v1/chat/completions" in up.stdout
+
+    status = json.loads(mesh("status", "t.toml", "--json").stdout)
+    assert [(row["id"], row["state"], row["restarts"]) for row in status["gateways"]] == [("gateway", "ready", 0)]
+    prefill, decode = status["engines"]
+    assert (prefill["id"], prefill["state"], prefill["services"]) == ("prefill", "ready", ["tiny"])
+    assert (decode["running"], decode["waiting"], decode["slack_s"], decode["free_blocks"]) == (2, 1, 0.5, 0)
+    assert find_process(mesh.runtime, "prefill").pid == prefill["pid"]
+    table = mesh("status", "t.toml", COLUMNS="160").stdout
+    assert "500 ms" in table
+    assert "gateway" in table
+
+    second = mesh("up", "t.toml")
+    assert second.returncode == 2
+    assert second.stderr.startswith("mesh 't' is already running (process ")
+    assert second.stderr.count("\n") == 1
+
+    tap = mesh("tap", "--topology", "t.toml", "--type", "GatewayStatus", "-n", "2")
+    assert tap.stdout.count("gateway -> all GatewayStatus {seq: 1, state: ready") == 2
+
+    logs = mesh("logs", "prefill", "--topology", "t.toml")
+    assert "prefill      info     started pid=" in logs.stdout
+
+    down = mesh("down", "t.toml")
+    assert (down.returncode, down.stdout) == (0, "mesh 't' is stopped\n")
+    assert holder(mesh.runtime, "local") is None
+    assert "decode drained" in mesh("logs", "decode", "--topology", "t.toml").stdout
+    again = mesh("status", "t.toml")
+    assert (again.returncode, again.stderr) == (1, "mesh 't' is not running; start it with `mesh up t.toml`\n")
+
+
+def test_ctrl_c_drains(mesh):
+    with mesh.start("up", "t.toml") as up:
+        until(up.stdout, "ready:")
+        up.send_signal(signal.SIGINT)
+        rest, errors = up.communicate(timeout=60)
+    assert (up.returncode, errors) == (0, "")
+    assert "draining; Ctrl-C again stops at once" in rest
+    assert rest.index("gateway: stopped") < rest.index("prefill: stopped")
+    assert rest.endswith("stopped\n")
+
+
+def test_a_killed_process_comes_back_and_status_shows_it(mesh):
+    with mesh.start("up", "t.toml") as up:
+        until(up.stdout, "ready:")
+        os.kill(find_process(mesh.runtime, "decode").pid, signal.SIGKILL)
+        said = until(up.stdout, "decode: running")
+        assert "decode: died (killed by SIGKILL); starting again" in said
+        decode = json.loads(mesh("status", "t.toml", "--json").stdout)["engines"][1]
+        assert (decode["restarts"], decode["last_exit"]) == (1, "killed by SIGKILL")
+        up.terminate()
+        up.communicate(timeout=60)
+
+
+def test_after_a_killed_supervisor_its_processes_go_on_and_are_replaced(mesh):
+    with mesh.start("up", "t.toml") as up:
+        until(up.stdout, "ready:")
+        up.kill()
+    orphan = find_process(mesh.runtime, "gateway").pid
+    assert json.loads(mesh("status", "t.toml", "--json").stdout)["gateways"][0]["pid"] == orphan
+    again = mesh("up", "t.toml", "--detach")
+    assert again.returncode == 0
+    assert "stopping prefill, decode, left by a supervisor that was killed" in again.stdout
+    assert find_process(mesh.runtime, "gateway").pid != orphan
+
+
+def test_down_stops_what_a_killed_supervisor_left(mesh):
+    with mesh.start("up", "t.toml") as up:
+        until(up.stdout, "ready:")
+        up.kill()
+    assert mesh("down", "t.toml").returncode == 0
+    assert find_process(mesh.runtime, "gateway") is None

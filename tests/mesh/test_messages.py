@@ -1,0 +1,329 @@
+"""The wire, pinned: what the plain ``msgpack`` library packs from a literal is byte for byte what the mesh sends."""
+
+from typing import get_args
+
+import msgpack
+import pytest
+
+from mesh.messages import (
+    Abort,
+    Accepted,
+    Blocks,
+    BroadcastMessage,
+    Cancel,
+    ChildStatus,
+    Codec,
+    Commit,
+    Committed,
+    Declined,
+    DecodeCost,
+    Delta,
+    EngineMessage,
+    EngineStatus,
+    Epoch,
+    Failed,
+    FinishReason,
+    GatewayMessage,
+    GatewayStatus,
+    KVShape,
+    MemoryRef,
+    Message,
+    PrefillCost,
+    ProcessState,
+    RefusalCode,
+    Refused,
+    RequestSpec,
+    Reserve,
+    Reserved,
+    Role,
+    Sampling,
+    Sender,
+    ServiceStatus,
+    StepTokens,
+    Stop,
+    Submit,
+    SupervisorMessage,
+    SupervisorStatus,
+    Taken,
+    TokenLogprobs,
+    WireError,
+    encode,
+)
+
+SPEC = RequestSpec("r1", "gateway-0", "chat", [1, 2, 3], Sampling(16, 7, temperature=0.0), 0.5, 0.05)
+PLAIN_SPEC = {
+    "id": "r1",
+    "gateway": "gateway-0",
+    "service": "chat",
+    "prompt": [1, 2, 3],
+    "sampling": {"max_tokens": 16, "seed": 7, "temperature": 0.0},
+    "slo_ttft_s": 0.5,
+    "slo_tpot_s": 0.05,
+}
+CONTINUED = RequestSpec(
+    "r1", "g", "chat", [1], Sampling(1, 2), 0.5, 0.05, priority=1, generated=[9], age_s=1.5, first_token_age_s=0.25
+)
+PLAIN_CONTINUED = {
+    "id": "r1",
+    "gateway": "g",
+    "service": "chat",
+    "prompt": [1],
+    "sampling": {"max_tokens": 1, "seed": 2},
+    "slo_ttft_s": 0.5,
+    "slo_tpot_s": 0.05,
+    "priority": 1,
+    "generated": [9],
+    "age_s": 1.5,
+    "first_token_age_s": 0.25,
+}
+SHAPE = KVShape(30, 3, 64, 16, "float32")
+PLAIN_SHAPE = {"num_layers": 30, "num_kv_heads": 3, "head_dim": 64, "block_size": 16, "dtype": "float32"}
+SERVICE = ServiceStatus("chat", 100, 60, 16, PrefillCost(0.01, 0.001), DecodeCost(0.02, 0.002, 1e-6))
+
+GOLDEN: list[tuple[Message, dict[str, object]]] = [
+    (
+        Submit(SPEC, Epoch(1), decode_engine="decode-0"),
+        {"type": "Submit", "spec": PLAIN_SPEC, "epoch": [1, 0], "decode_engine": "decode-0", "multiplex": False},
+    ),
+    (Cancel("r1", Epoch(1)), {"type": "Cancel", "request": "r1", "epoch": [1, 0]}),
+    (Accepted("r1", Epoch(1), 9), {"type": "Accepted", "request": "r1", "epoch": [1, 0], "status_seq": 9}),
+    (
+        Refused("r1", Epoch(2, 1), RefusalCode.NO_MEMORY, "pool too small"),
+        {"type": "Refused", "request": "r1", "epoch": [2, 1], "code": "no_memory", "reason": "pool too small"},
+    ),
+    (
+        StepTokens(
+            [
+                Delta("r1", Epoch(1), 0, [5], None, 2, [TokenLogprobs(5, -0.5, [(5, -0.5)])], [None]),
+                Delta("r2", Epoch(1, 1), 3, [], FinishReason.STOP),
+            ]
+        ),
+        {
+            "type": "StepTokens",
+            "deltas": [
+                ["r1", [1, 0], 0, [5], None, 2, [[5, -0.5, [[5, -0.5]]]], [None]],
+                ["r2", [1, 1], 3, [], "stop", 0, None, None],
+            ],
+        },
+    ),
+    (Failed("r1", Epoch(1), "bad"), {"type": "Failed", "request": "r1", "epoch": [1, 0], "reason": "bad"}),
+    (
+        Reserve("t1", CONTINUED, Epoch(1, 1), 17, SHAPE, MemoryRef("local", "/proc/7/fd/9", 4096, "00ff"), 10.0),
+        {
+            "type": "Reserve",
+            "transfer": "t1",
+            "spec": PLAIN_CONTINUED,
+            "epoch": [1, 1],
+            "num_tokens": 17,
+            "shape": PLAIN_SHAPE,
+            "memory": {"host": "local", "path": "/proc/7/fd/9", "size_bytes": 4096, "token": "00ff"},
+            "deadline_s": 10.0,
+        },
+    ),
+    (
+        Reserved("t1", 16, "shm"),
+        {"type": "Reserved", "transfer": "t1", "num_matched_tokens": 16, "transport": "shm"},
+    ),
+    (
+        Declined("t1", RefusalCode.DRAINING, "draining"),
+        {"type": "Declined", "transfer": "t1", "code": "draining", "reason": "draining"},
+    ),
+    (
+        Blocks("t1", 0, 1, 20, [4, 2], [2**63, 1], [2**32 - 1, 0]),
+        {
+            "type": "Blocks",
+            "transfer": "t1",
+            "seq": 0,
+            "first_block": 1,
+            "num_tokens": 20,
+            "source_blocks": [4, 2],
+            "generations": [2**63, 1],
+            "checksums": [2**32 - 1, 0],
+        },
+    ),
+    (Taken("t1", 3, True), {"type": "Taken", "transfer": "t1", "seq": 3, "ok": True}),
+    (
+        Commit("t1", [5], 2, 0.75, None),
+        {
+            "type": "Commit",
+            "transfer": "t1",
+            "generated": [5],
+            "num_blocks_messages": 2,
+            "age_s": 0.75,
+            "first_token_age_s": None,
+        },
+    ),
+    (Committed("t1", 17), {"type": "Committed", "transfer": "t1", "num_kept_tokens": 17}),
+    (Abort("t1", "client left"), {"type": "Abort", "transfer": "t1", "reason": "client left"}),
+    (Stop(now=True), {"type": "Stop", "now": True}),
+    (
+        EngineStatus(
+            seq=1,
+            state=ProcessState.READY,
+            role=Role.MULTIPLEX,
+            host="local",
+            pid=42,
+            services=[SERVICE],
+            num_running=1,
+            num_waiting=2,
+            num_tokens=300,
+            prefill_remaining_s=0.0,
+            prefill_waiting_s=0.5,
+            decode_step_s=0.03,
+            min_slack_s=None,
+        ),
+        {
+            "type": "EngineStatus",
+            "seq": 1,
+            "state": "ready",
+            "role": "multiplex",
+            "host": "local",
+            "pid": 42,
+            "services": [
+                {
+                    "name": "chat",
+                    "num_blocks": 100,
+                    "num_free_blocks": 60,
+                    "block_size": 16,
+                    "prefill_cost": {"fixed_s": 0.01, "per_token_s": 0.001, "per_token_context_s": 0.0},
+                    "decode_cost": {"fixed_s": 0.02, "per_request_s": 0.002, "per_context_token_s": 1e-6},
+                }
+            ],
+            "num_running": 1,
+            "num_waiting": 2,
+            "num_tokens": 300,
+            "prefill_remaining_s": 0.0,
+            "prefill_waiting_s": 0.5,
+            "decode_step_s": 0.03,
+            "min_slack_s": None,
+            "num_reserved": 0,
+            "cancelled_total": 0,
+            "preemptions_total": 0,
+            "error": None,
+        },
+    ),
+    (
+        GatewayStatus(3, ProcessState.DRAINING, "local", 43, "http://127.0.0.1:8000", 4, 1),
+        {
+            "type": "GatewayStatus",
+            "seq": 3,
+            "state": "draining",
+            "host": "local",
+            "pid": 43,
+            "url": "http://127.0.0.1:8000",
+            "num_requests": 4,
+            "num_waiting": 1,
+        },
+    ),
+    (
+        SupervisorStatus(5, "local", 41, [ChildStatus("decode-0", "engine", None, "restarting", 2, "signal 9")]),
+        {
+            "type": "SupervisorStatus",
+            "seq": 5,
+            "host": "local",
+            "pid": 41,
+            "children": [
+                {
+                    "process": "decode-0",
+                    "kind": "engine",
+                    "pid": None,
+                    "state": "restarting",
+                    "num_restarts": 2,
+                    "last_exit": "signal 9",
+                }
+            ],
+            "stopping": False,
+        },
+    ),
+]
+
+
+def name(message):
+    return type(message).__name__
+
+
+@pytest.mark.parametrize(("message", "plain"), GOLDEN, ids=[name(message) for message, _ in GOLDEN])
+def test_the_wire_of_each_message(message, plain):
+    body = encode(message)
+    assert body == msgpack.packb(plain)
+    assert msgpack.unpackb(body) == plain
+    assert Codec(Message).decode(body) == message
+
+
+def test_every_message_is_pinned():
+    assert {type(message) for message, _ in GOLDEN} == set(get_args(Message))
+
+
+def test_the_bytes_themselves():
+    golden = b"\x84\xa4type\xa5Taken\xa8transfer\xa2t1\xa3seq\x03\xa2ok\xc3"
+    assert encode(Taken("t1", 3, True)) == golden
+
+
+def test_fields_of_a_newer_version_are_ignored():
+    body = msgpack.packb({"type": "Cancel", "request": "r1", "epoch": [1, 0], "since": 1})
+    assert Codec(EngineMessage).decode(body) == Cancel("r1", Epoch(1))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"\xc1",
+        b"\x84\xa4type",
+        msgpack.packb([1, 2]),
+        msgpack.packb({}),
+        msgpack.packb({"request": "r1"}),
+        msgpack.packb({"type": "Explode", "request": "r1"}),
+        msgpack.packb({"type": "Cancel"}),
+        msgpack.packb({"type": "Cancel", "request": 1, "epoch": [1, 0]}),
+        msgpack.packb({"type": "Taken", "transfer": "t", "seq": "0", "ok": True}),
+        msgpack.packb({"type": "Declined", "transfer": "t", "code": "bored", "reason": ""}),
+        msgpack.packb({"type": "Cancel", "request": "r1", "epoch": [1, 0]}) + b"\x00",
+        msgpack.packb({"type": "Stop", "now": True}),
+    ],
+    ids=[
+        "empty",
+        "never used byte",
+        "truncated",
+        "not a map",
+        "empty map",
+        "no type",
+        "unknown type",
+        "missing field",
+        "wrong type of a field",
+        "text for a number",
+        "unknown code",
+        "trailing bytes",
+        "a message of another socket",
+    ],
+)
+def test_malformed_bodies_are_wire_errors(body):
+    with pytest.raises(WireError, match="malformed body"):
+        Codec(EngineMessage).decode(body)
+
+
+@pytest.mark.parametrize("union", [EngineMessage, GatewayMessage, SupervisorMessage, BroadcastMessage])
+def test_each_socket_takes_its_own_messages_only(union):
+    codec = Codec(union)
+    members = set(get_args(union)) or {union}
+    for message, _ in GOLDEN:
+        if type(message) in members:
+            assert codec.decode(encode(message)) == message
+        else:
+            with pytest.raises(WireError):
+                codec.decode(encode(message))
+
+
+def test_senders_are_readable():
+    assert Sender("decode-0", 17).encode() == b"decode-0@17"
+    assert Sender.decode(b"a@b@3") == Sender("a@b", 3)
+
+
+@pytest.mark.parametrize("frame", [b"", b"@1", b"a@", b"a", b"a@-1", b"a@1.5", b"\xff\xfe"])
+def test_bad_sender_frames_are_wire_errors(frame):
+    with pytest.raises(WireError, match="bad sender frame"):
+        Sender.decode(frame)
+
+
+def test_epochs_order_owners():
+    assert Epoch(1) < Epoch(1).handed_over() < Epoch(2) == Epoch(2, 0)

@@ -14,7 +14,7 @@ from mesh.messages import FinishReason, ProcessState, RequestSpec, TokenLogprobs
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a request runs and why. ``rule`` names the policy's rule; ``queued_s`` is the time it waited in the gateway."""
+    """Where a request runs and why. ``rule`` names the policy's rule; ``queued_s`` is the wait in the gateway."""
 
     prefill_engine: str
     decode_engine: str  # as planned; equals ``prefill_engine`` when the request stays
@@ -56,14 +56,14 @@ class Frontdoor(Protocol):
     def state(self) -> ProcessState: ...
 
     def submit(self, spec: RequestSpec) -> Generation:
-        """Take a request; its id must be new. Raises `Overloaded` (a bound of this gateway is reached) or `Draining`."""
+        """Take a request; its id must be new. Raises `Overloaded` (a bound is reached) or `Draining`."""
 
 
 class RouterError(Exception):
     """A request that the router did not take or could not finish. The text is for the client."""
 
 
-class Overloaded(RouterError):
+class Overloaded(RouterError):  # noqa: N818
     """429: no engine can take the request in time, or this gateway holds too many. ``retry_after_s`` is an estimate."""
 
     def __init__(self, reason: str, retry_after_s: float) -> None:
@@ -71,14 +71,14 @@ class Overloaded(RouterError):
         self.retry_after_s = retry_after_s
 
 
-class Draining(RouterError):
+class Draining(RouterError):  # noqa: N818
     """503: this gateway takes no new requests."""
 
     def __init__(self) -> None:
         super().__init__("the gateway is shutting down; send the request to another one or try again later")
 
 
-class NoEngines(RouterError):
+class NoEngines(RouterError):  # noqa: N818
     """503: no engine that serves the model is alive."""
 
     def __init__(self, reason: str, retry_after_s: float) -> None:
@@ -93,7 +93,7 @@ class Fault(StrEnum):
     SERVER = "server"  # 500: too many engines failed it
 
 
-class RequestFailed(RouterError):
+class RequestFailed(RouterError):  # noqa: N818
     """400 or 500, as ``fault`` says: the request cannot be run, or its consumer was too slow."""
 
     def __init__(self, reason: str, fault: Fault) -> None:

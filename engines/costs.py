@@ -1,0 +1,130 @@
+"""What prefills and decode steps cost: predictions, fits from measurements, and a correction while running.
+
+Both costs are linear in known features (`PrefillCost`, `DecodeCost`), so that a few measured points give the
+coefficients and routers can predict any request (Tropical: the prefill time is a function of the lengths alone).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mesh.messages import DecodeCost, PrefillCost
+
+Matrix = NDArray[np.float64]
+
+HUBER_RELATIVE = 0.15  # a measurement further off than this fraction of itself weighs less
+ROBUST_ROUNDS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillSample:
+    """A prefill of ``new_tokens`` after ``cached_tokens`` whose KV was there took ``elapsed_s``."""
+
+    new_tokens: int
+    cached_tokens: int
+    elapsed_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeSample:
+    """A decode step of ``num_requests`` with ``context_tokens`` in all took ``elapsed_s``."""
+
+    num_requests: int
+    context_tokens: int
+    elapsed_s: float
+
+
+def prefill_s(cost: PrefillCost, new_tokens: int, cached_tokens: int = 0) -> float:
+    """Predicted seconds to compute ``new_tokens`` prompt tokens after ``cached_tokens``; 0 for nothing to compute."""
+    if new_tokens <= 0:
+        return 0.0
+    attended = new_tokens * (cached_tokens + new_tokens / 2)
+    return cost.fixed_s + cost.per_token_s * new_tokens + cost.per_token_context_s * attended
+
+
+def decode_step_s(cost: DecodeCost, num_requests: int, context_tokens: int) -> float:
+    """Predicted seconds of one decode step; 0 for no requests."""
+    if num_requests <= 0:
+        return 0.0
+    return cost.fixed_s + cost.per_request_s * num_requests + cost.per_context_token_s * context_tokens
+
+
+def fit_prefill(samples: Sequence[PrefillSample]) -> PrefillCost:
+    """Coefficients from measurements, none negative. One sample is enough to say something; none is a `ValueError`."""
+    features = [(1.0, s.new_tokens, s.new_tokens * (s.cached_tokens + s.new_tokens / 2)) for s in samples]
+    return PrefillCost(*_fit(features, [s.elapsed_s for s in samples]))
+
+
+def fit_decode(samples: Sequence[DecodeSample]) -> DecodeCost:
+    """Coefficients from measurements, none negative. One sample is enough to say something; none is a `ValueError`."""
+    features = [(1.0, s.num_requests, s.context_tokens) for s in samples]
+    return DecodeCost(*_fit(features, [s.elapsed_s for s in samples]))
+
+
+def _fit(features: Sequence[tuple[float, ...]], elapsed_s: Sequence[float]) -> list[float]:
+    """Least squares of the *relative* error, so that short steps count as much as long ones; Huber-weighted."""
+    if not features:
+        raise ValueError("cannot fit a cost to no samples")
+    measured = np.maximum(np.asarray(elapsed_s, dtype=np.float64), 1e-9)
+    scaled = np.asarray(features, dtype=np.float64) / measured[:, None]
+    weights = np.ones(len(measured))
+    coefficients = np.zeros(scaled.shape[1])
+    for _ in range(ROBUST_ROUNDS):
+        root = np.sqrt(weights)
+        coefficients = _non_negative_least_squares(scaled * root[:, None], root)
+        error = np.abs(scaled @ coefficients - 1.0)
+        weights = HUBER_RELATIVE / np.maximum(error, HUBER_RELATIVE)
+    return [float(coefficient) for coefficient in coefficients]
+
+
+def _non_negative_least_squares(matrix: Matrix, target: Matrix) -> Matrix:
+    """Exact for few columns: the best non-negative solution over every subset of them, fewer columns first on ties."""
+    columns = matrix.shape[1]
+    norms = np.maximum(np.linalg.norm(matrix, axis=0), 1e-300)
+    best, best_error = np.zeros(columns), float(target @ target)
+    for size in range(1, columns + 1):
+        for subset in combinations(range(columns), size):
+            chosen = list(subset)
+            part, *_ = np.linalg.lstsq(matrix[:, chosen] / norms[chosen], target, rcond=None)
+            residual = matrix[:, chosen] @ (part / norms[chosen]) - target
+            error = float(residual @ residual)
+            if (part >= 0).all() and error < best_error * (1 - 1e-9) - 1e-15:
+                best = np.zeros(columns)
+                best[chosen] = part / norms[chosen]
+                best_error = error
+    return best
+
+
+class Correction:
+    """A factor on predictions, kept true while running: the running mean of measured / predicted.
+
+    Exponentially weighted in the logarithm, so that twice too slow and twice too fast weigh the same. A single
+    measurement counts for at most ``outlier`` times off, and the factor stays within [1 / ``limit``, ``limit``].
+    """
+
+    __slots__ = ("_limit", "_log_factor", "_outlier", "_weight")
+
+    def __init__(self, weight: float = 0.1, limit: float = 8.0, outlier: float = 2.0) -> None:
+        self._weight = weight
+        self._limit = math.log(limit)
+        self._outlier = math.log(outlier)
+        self._log_factor = 0.0
+
+    def __repr__(self) -> str:
+        return f"<Correction {self.factor:.3f}>"
+
+    @property
+    def factor(self) -> float:
+        return math.exp(self._log_factor)
+
+    def observe(self, measured_s: float, predicted_s: float) -> None:
+        """``predicted_s`` is the *uncorrected* prediction of ``measured_s``. Non-positive times are ignored."""
+        if measured_s <= 0 or predicted_s <= 0:
+            return
+        surprise = math.log(measured_s / predicted_s) - self._log_factor
+        surprise = min(max(surprise, -self._outlier), self._outlier)
+        self._log_factor = min(max(self._log_factor + self._weight * surprise, -self._limit), self._limit)

@@ -15,6 +15,7 @@ from mesh.messages import (
     TOPIC_TAP,
     WIRE_VERSION,
     Cancel,
+    Epoch,
     Sender,
     Stop,
     SupervisorStatus,
@@ -120,7 +121,7 @@ async def test_a_tap_sees_what_is_sent(endpoints):
             async with asyncio.timeout(DEADLINE_S):
                 frames = await tap.recv_multipart()
         assert frames[:3] == [TOPIC_TAP, WIRE_VERSION, b"a@1"]
-        assert msgpack.unpackb(frames[3]) == {"type": "Cancel", "request": "r1"}
+        assert msgpack.unpackb(frames[3]) == {"type": "Cancel", "request": "r1", "epoch": [1, 0]}
         assert frames[4] == b"b"
 
 

@@ -1,0 +1,159 @@
+"""How a batch attends: its chunks sorted into groups that one gather and one attention call a layer can serve.
+
+Single tokens (decodes) of requests with like context lengths share a group, padded to the longest, as long as what they gather
+stays in the cache; a longer chunk is a group of its own, computed in tiles of queries, so that most of the upper triangle is
+never touched. Queries that share a KV head are rows of one product (decodes) or batch entries (tiles).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from engines.batch import Chunk
+from engines.torch_engine.kv_pool import KVPool
+
+TILE = 128  # queries
+
+
+class Group(Protocol):
+    """Consecutive rows of the batch."""
+
+    @property
+    def num_rows(self) -> int: ...
+
+    @property
+    def num_requests(self) -> int: ...
+
+    @property
+    def index(self) -> Tensor:
+        """Blocks to gather, for `KVPool.read`."""
+
+    def attend(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """``queries`` [rows, heads, head_dim], K and V [requests, kv_heads, tokens, head_dim] -> [rows, heads * head_dim]."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeGroup:
+    """One row a request. ``mask`` [requests, 1, 1, tokens] is None where nothing is padded."""
+
+    index: Tensor
+    num_requests: int
+    num_tokens: int
+    mask: Tensor | None
+
+    @property
+    def num_rows(self) -> int:
+        return self.num_requests
+
+    def attend(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        num_kv_heads = keys.shape[1]
+        keys, values = keys[:, :, : self.num_tokens], values[:, :, : self.num_tokens]
+        grouped = queries.unflatten(1, (num_kv_heads, -1))
+        out = functional.scaled_dot_product_attention(grouped, keys, values, attn_mask=self.mask)
+        return out.reshape(self.num_requests, -1)
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillGroup:
+    """``num_rows`` tokens of one request after ``start`` earlier ones."""
+
+    index: Tensor
+    num_rows: int
+    start: int
+
+    @property
+    def num_requests(self) -> int:
+        return 1
+
+    def attend(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        num_kv_heads = keys.shape[1]
+        grouped = queries.unflatten(1, (num_kv_heads, -1)).permute(1, 2, 0, 3)  # kv_heads, group, rows, head_dim
+        shared = (num_kv_heads, grouped.shape[1], -1, -1)
+        keys, values = keys[0, :, None].expand(shared), values[0, :, None].expand(shared)
+        out = torch.empty_like(queries)
+        heads = out.unflatten(1, (num_kv_heads, -1)).permute(1, 2, 0, 3)
+        for first in range(0, self.num_rows, TILE):
+            last = min(first + TILE, self.num_rows)
+            seen = self.start + last
+            heads[:, :, first:last] = functional.scaled_dot_product_attention(
+                grouped[:, :, first:last],
+                keys[:, :, :seen],
+                values[:, :, :seen],
+                attn_mask=_causal(last - first, seen, queries),
+            )
+        return out.flatten(1)
+
+
+def _causal(num_queries: int, num_keys: int, like: Tensor) -> Tensor:
+    """Additive mask ``[queries, keys]``: the last query sees all keys, each earlier one sees one fewer."""
+    mask = torch.full((num_queries, num_keys), float("-inf"), dtype=like.dtype, device=like.device)
+    return mask.triu_(num_keys - num_queries + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The order of a batch's chunks in its rows, and how each stretch of rows attends."""
+
+    order: Sequence[int]
+    groups: Sequence[Group]
+    workspace_items: int  # the largest gather of a group
+
+
+class Planner:
+    """Lays batches out for one pool. ``group_bytes`` bounds what a group of decodes gathers in a layer."""
+
+    def __init__(self, pool: KVPool, dtype: torch.dtype, group_bytes: int) -> None:
+        self._pool = pool
+        self._dtype = dtype
+        shape = pool.shape
+        self._block_items = 2 * shape.num_kv_heads * shape.block_size * shape.head_dim  # a block's K and V of one layer
+        self._group_blocks = group_bytes // (self._block_items * dtype.itemsize)
+
+    def plan(self, chunks: Sequence[Chunk]) -> Layout:
+        """Decodes first, shortest context first, then the longer chunks."""
+        lengths = [chunk.start + len(chunk.tokens) for chunk in chunks]
+        decodes = sorted((i for i in range(len(chunks)) if len(chunks[i].tokens) == 1), key=lengths.__getitem__)
+        prefills = [i for i in range(len(chunks)) if len(chunks[i].tokens) > 1]
+        groups: list[Group] = [
+            self._decodes([chunks[i] for i in part], [lengths[i] for i in part])
+            for part in self._split(decodes, lengths)
+        ]
+        groups += [self._prefill(chunks[i]) for i in prefills]
+        items = max(group.index.numel() for group in groups) * self._block_items // (2 * self._pool.shape.num_kv_heads)
+        return Layout([*decodes, *prefills], groups, items)
+
+    def _split(self, decodes: Sequence[int], lengths: Sequence[int]) -> list[list[int]]:
+        parts: list[list[int]] = []
+        for i in decodes:
+            if not parts or (len(parts[-1]) + 1) * self._blocks(lengths[i]) > self._group_blocks:
+                parts.append([])
+            parts[-1].append(i)
+        return parts
+
+    def _blocks(self, num_tokens: int) -> int:
+        return -(-num_tokens // self._pool.shape.block_size)
+
+    def _decodes(self, chunks: Sequence[Chunk], lengths: Sequence[int]) -> DecodeGroup:
+        num_blocks = self._blocks(lengths[-1])
+        tables = [_padded(chunk.blocks, num_blocks) for chunk in chunks]
+        mask = None
+        if lengths[0] != lengths[-1]:
+            seen = torch.arange(lengths[-1]) < torch.tensor(lengths)[:, None]
+            mask = torch.zeros(seen.shape, dtype=self._dtype).masked_fill_(~seen, float("-inf"))
+            mask = mask[:, None, None, :].to(self._pool.device)
+        return DecodeGroup(self._pool.read_index(tables), len(chunks), lengths[-1], mask)
+
+    def _prefill(self, chunk: Chunk) -> PrefillGroup:
+        num_tokens = len(chunk.tokens)
+        table = chunk.blocks[: self._blocks(chunk.start + num_tokens)]
+        return PrefillGroup(self._pool.read_index([table]), num_tokens, chunk.start)
+
+
+def _padded(blocks: Sequence[int], num_blocks: int) -> list[int]:
+    """A block table cut or filled (with a block of its own, masked later) to ``num_blocks``."""
+    table = list(blocks[:num_blocks])
+    return table + table[-1:] * (num_blocks - len(table))

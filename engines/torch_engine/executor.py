@@ -1,0 +1,109 @@
+"""`StepExecutor` of the torch engine: batches in, tokens out, for one or several models."""
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from engines.batch import Batch, Chunk, ChunkResult, StepResult
+from engines.models.config import ModelConfig
+from engines.torch_engine.kv_pool import KVPool
+from engines.torch_engine.llama import Llama
+from engines.torch_engine.logprobs import PromptLogprobs, of_tokens
+from engines.torch_engine.sampling import Sampler
+from engines.torch_engine.shape import kv_shape
+from mesh.messages import KVShape, TokenLogprobs
+
+
+@dataclass(frozen=True, slots=True)
+class TorchService:
+    """A model to serve. ``memory``: writable bytes of whole KV blocks, or such a uint8 tensor on the engine's device."""
+
+    name: str
+    folder: Path
+    config: ModelConfig
+    dtype: str
+    block_size: int
+    memory: memoryview | bytearray | Tensor
+
+
+class TorchExecutor:
+    """Loads the models when made. Make it and call it in one thread: torch's number of threads belongs to the thread."""
+
+    def __init__(self, services: Iterable[TorchService], device: str = "cpu", threads: int = 1) -> None:
+        torch.set_num_threads(threads)
+        self._device = torch.device(device)
+        with torch.inference_mode():
+            self._models = {service.name: _Model(service, self._device) for service in services}
+
+    def shape(self, service: str) -> KVShape:
+        return self._models[service].pool.shape
+
+    def execute(self, batch: Batch) -> StepResult:
+        started = time.perf_counter()
+        with torch.inference_mode():
+            results = self._models[batch.service].step(batch.chunks)
+        return StepResult(results, time.perf_counter() - started)
+
+
+class _Model:
+    """A loaded service."""
+
+    def __init__(self, service: TorchService, device: torch.device) -> None:
+        memory = service.memory
+        tensor = memory if isinstance(memory, Tensor) else torch.frombuffer(memory, dtype=torch.uint8)
+        self.pool = KVPool(kv_shape(service.config, service.dtype, service.block_size), tensor)
+        self._llama = Llama(service.folder, service.config, service.dtype, self.pool)
+        self._sampler = Sampler(service.config.eos_token_ids)
+        self._prompts = PromptLogprobs(self._llama.logits)
+        self._device = device
+
+    def step(self, chunks: Sequence[Chunk]) -> list[ChunkResult]:
+        if not chunks:
+            return []
+        layout = self._llama.plan(chunks)
+        ordered = [chunks[i] for i in layout.order]
+        rows, spans = _needed_rows(ordered)
+        hidden = self._llama.forward(ordered, layout, torch.tensor(rows, dtype=torch.long, device=self._device))
+        drawn = self._draw(hidden, ordered, spans)
+        results: dict[int, ChunkResult] = {}
+        for i, chunk, span in zip(layout.order, ordered, spans, strict=True):
+            token, own = next(drawn) if chunk.draw is not None else (None, None)
+            prompt = None if chunk.prompt_logprobs is None else self._prompts.compute(chunk, hidden[span])
+            results[i] = ChunkResult(token, own, prompt)
+        return [results[i] for i in range(len(chunks))]
+
+    def _draw(
+        self, hidden: Tensor, chunks: Sequence[Chunk], spans: Sequence[slice]
+    ) -> Iterator[tuple[int, TokenLogprobs | None]]:
+        """Token and log-probabilities of every chunk that draws, in order."""
+        last = [span.stop - 1 for chunk, span in zip(chunks, spans, strict=True) if chunk.draw is not None]
+        draws = [chunk.draw for chunk in chunks if chunk.draw is not None]
+        if not draws:
+            return iter(())
+        logits = self._llama.logits(hidden if len(last) == len(hidden) else hidden[last])
+        counts = [draw.sampling.logprobs for draw in draws]
+        if all(count is None for count in counts):
+            return ((token, None) for token in self._sampler.draw(logits, draws))
+        tokens = self._sampler.draw(logits.clone(), draws)
+        each = of_tokens(logits, tokens, [count or 0 for count in counts])
+        return ((own.token, None if count is None else own) for own, count in zip(each, counts, strict=True))
+
+
+def _needed_rows(chunks: Sequence[Chunk]) -> tuple[list[int], list[slice]]:
+    """Rows of the batch whose hidden state is wanted, and where each chunk's are among them."""
+    rows: list[int] = []
+    spans: list[slice] = []
+    end = 0
+    for chunk in chunks:
+        first, end = end, end + len(chunk.tokens)
+        begin = len(rows)
+        if chunk.prompt_logprobs is not None:
+            rows.extend(range(first, end))
+        elif chunk.draw is not None:
+            rows.append(end - 1)
+        spans.append(slice(begin, len(rows)))
+    return rows, spans

@@ -1,0 +1,57 @@
+"""The KV pool as a tensor. One block is ``[layers, 2, kv_heads, block_size, head_dim]``, contiguous, K before V.
+
+With the head outside the token, a head's K of one block is one row, so that a single gather per layer yields K and V as attention
+wants them: ``[2, requests, kv_heads, tokens, head_dim]``.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from engines.torch_engine.shape import block_bytes
+from mesh.messages import KVShape
+
+
+class KVPool:
+    """Reads and writes the blocks that lie in ``memory``, a flat uint8 tensor of whole blocks."""
+
+    def __init__(self, shape: KVShape, memory: Tensor) -> None:
+        size = block_bytes(shape)
+        if memory.numel() == 0 or memory.numel() % size:
+            raise ValueError(f"a KV pool of {memory.numel()} bytes is not a whole number of blocks of {size} bytes")
+        self.shape = shape
+        self.num_blocks = memory.numel() // size
+        self.device = memory.device
+        flat = memory.view(getattr(torch, shape.dtype))
+        heads, size, dim = shape.num_kv_heads, shape.block_size, shape.head_dim
+        self._block_rows = shape.num_layers * 2 * heads  # rows of [block_size, head_dim]
+        head_rows, token_rows = flat.view(-1, size * dim), flat.view(-1, dim)
+        layers = range(shape.num_layers)
+        self._heads = [head_rows[layer * 2 * heads :] for layer in layers]
+        self._tokens = [token_rows[layer * 2 * heads * size :] for layer in layers]
+        self._head_steps = torch.arange(2 * heads, device=self.device)
+
+    def write_index(self, blocks: Tensor, offsets: Tensor) -> Tensor:
+        """Where the tokens at ``offsets`` [n] of ``blocks`` [n] go, for `write`: [n * 2 * kv_heads]."""
+        size = self.shape.block_size
+        token = blocks * (self._block_rows * size) + offsets
+        return (token[:, None] + self._head_steps * size).view(-1)
+
+    def write(self, layer: int, index: Tensor, kv: Tensor) -> None:
+        """Store ``kv`` [n * 2 * kv_heads, head_dim]."""
+        self._tokens[layer].index_copy_(0, index, kv)
+
+    def read_index(self, tables: Sequence[Sequence[int]]) -> Tensor:
+        """For `read` of requests whose block tables have one length: [2 * requests * kv_heads * blocks]."""
+        blocks = torch.tensor(tables, device=self.device) * self._block_rows
+        steps = self._head_steps.view(2, 1, -1, 1)
+        return (blocks[None, :, None, :] + steps).reshape(-1)
+
+    def read(self, layer: int, index: Tensor, num_requests: int, workspace: Tensor) -> tuple[Tensor, Tensor]:
+        """K and V as ``[requests, kv_heads, tokens, head_dim]``, views of ``workspace``."""
+        rows = self._heads[layer]
+        gathered = workspace[: index.numel() * rows.shape[1]].view(index.numel(), rows.shape[1])
+        torch.index_select(rows, 0, index, out=gathered)
+        keys, values = gathered.view(2, num_requests, self.shape.num_kv_heads, -1, self.shape.head_dim).unbind()
+        return keys, values

@@ -1,0 +1,137 @@
+"""The forward pass of the Llama family: Llama 2 and 3, Mistral, Qwen 2, 2.5 and 3, SmolLM2.
+
+A step computes a batch of chunks flattened to rows: one matrix product serves all requests, whatever each of them computes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from engines.batch import Chunk
+from engines.models.config import ModelConfig
+from engines.torch_engine.attention import Layout, Planner
+from engines.torch_engine.kv_pool import KVPool
+from engines.torch_engine.linear import Linear, pack, pack_head
+from engines.torch_engine.rotary import Rotary, rotate
+from engines.torch_engine.shape import compute_dtype
+from engines.torch_engine.weights import Checkpoint, gate_up, head_norms, query_key_value
+
+CPU_GROUP_BYTES = 2 * 2**20  # stays in the caches
+DEVICE_GROUP_BYTES = 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One transformer block's packed weights."""
+
+    attention_norm: Tensor
+    qkv: Linear
+    head_norms: Tensor | None
+    out: Linear
+    mlp_norm: Tensor
+    gate_up: Linear
+    down: Linear
+
+
+def _layer(checkpoint: Checkpoint, number: int, config: ModelConfig, dtype: str) -> Layer:
+    prefix = f"model.layers.{number}"
+    attention, mlp = f"{prefix}.self_attn", f"{prefix}.mlp"
+    return Layer(
+        checkpoint.get(f"{prefix}.input_layernorm.weight"),
+        pack(*query_key_value(checkpoint, attention, config), dtype),
+        head_norms(checkpoint, attention, config),
+        pack(checkpoint.get(f"{attention}.o_proj.weight"), checkpoint.find(f"{attention}.o_proj.bias"), dtype),
+        checkpoint.get(f"{prefix}.post_attention_layernorm.weight"),
+        pack(*gate_up(checkpoint, mlp), dtype),
+        pack(checkpoint.get(f"{mlp}.down_proj.weight"), checkpoint.find(f"{mlp}.down_proj.bias"), dtype),
+    )
+
+
+class Llama:
+    """One model with its KV pool. ``dtype`` is one of `shape.DTYPES`."""
+
+    def __init__(self, folder: Path, config: ModelConfig, dtype: str, pool: KVPool) -> None:
+        self.config = config
+        self._device = pool.device
+        self._dtype: torch.dtype = getattr(torch, compute_dtype(dtype))
+        checkpoint = Checkpoint(folder, self._dtype, self._device)
+        self._layers = [_layer(checkpoint, number, config, dtype) for number in range(config.num_layers)]
+        self._norm = checkpoint.get("model.norm.weight")
+        embeddings = "model.embed_tokens.weight"
+        self._head = pack_head(checkpoint.get(embeddings if config.tie_word_embeddings else "lm_head.weight"), dtype)
+        self._embeddings = checkpoint.mapped(embeddings)
+        if self._device.type != "cpu":
+            self._embeddings = self._embeddings.to(self._device, self._dtype)
+        self._rotary = Rotary(config, self._device)
+        self._pool = pool
+        group_bytes = CPU_GROUP_BYTES if self._device.type == "cpu" else DEVICE_GROUP_BYTES
+        self._planner = Planner(pool, self._dtype, group_bytes)
+        self._workspace = torch.empty(0, dtype=self._dtype, device=self._device)
+
+    def plan(self, chunks: Sequence[Chunk]) -> Layout:
+        return self._planner.plan(chunks)
+
+    def forward(self, chunks: Sequence[Chunk], layout: Layout, rows: Tensor) -> Tensor:
+        """Compute the chunks, in the layout's order, and store their KV. Returns the final hidden states of ``rows``."""
+        tokens, positions, write_index = self._inputs(chunks)
+        angles = self._rotary.angles(positions)
+        hidden = self._embeddings.index_select(0, tokens).to(self._dtype)
+        self._reserve(layout.workspace_items)
+        for number, layer in enumerate(self._layers):
+            layer.out.add_to(hidden, self._attention(number, layer, hidden, angles, write_index, layout))
+            if number == len(self._layers) - 1:
+                hidden = hidden.index_select(0, rows)
+            layer.down.add_to(hidden, self._mlp(layer, hidden))
+        return self._normed(hidden, self._norm)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """``[rows, vocabulary]`` in float32."""
+        return self._head(hidden).float()
+
+    def _inputs(self, chunks: Sequence[Chunk]) -> tuple[Tensor, Tensor, Tensor]:
+        """Token ids and positions [rows], and where their KV goes."""
+        size = self._pool.shape.block_size
+        tokens = [token for chunk in chunks for token in chunk.tokens]
+        positions = [p for chunk in chunks for p in range(chunk.start, chunk.start + len(chunk.tokens))]
+        blocks = [
+            chunk.blocks[p // size] for chunk in chunks for p in range(chunk.start, chunk.start + len(chunk.tokens))
+        ]
+        both = torch.tensor([tokens, positions, blocks]).to(self._device)
+        return both[0], both[1], self._pool.write_index(both[2], both[1] % size)
+
+    def _reserve(self, items: int) -> None:
+        if self._workspace.numel() < items:
+            self._workspace = torch.empty(items, dtype=self._dtype, device=self._device)
+
+    def _normed(self, x: Tensor, weight: Tensor) -> Tensor:
+        return functional.rms_norm(x, (x.shape[-1],), weight, self.config.rms_norm_eps)
+
+    def _attention(
+        self, number: int, layer: Layer, hidden: Tensor, angles: Tensor, write_index: Tensor, layout: Layout
+    ) -> Tensor:
+        config = self.config
+        heads = layer.qkv(self._normed(hidden, layer.attention_norm)).unflatten(-1, (-1, config.head_dim))
+        rotated = heads[:, : config.num_heads + config.num_kv_heads]
+        if layer.head_norms is not None:
+            rotated.copy_(
+                functional.rms_norm(rotated, (config.head_dim,), None, config.rms_norm_eps) * layer.head_norms
+            )
+        rotate(rotated, angles)
+        self._pool.write(number, write_index, heads[:, config.num_heads :].reshape(-1, config.head_dim))
+        return self._attend(number, heads[:, : config.num_heads], layout)
+
+    def _attend(self, number: int, queries: Tensor, layout: Layout) -> Tensor:
+        out, row = [], 0
+        for group in layout.groups:
+            keys, values = self._pool.read(number, group.index, group.num_requests, self._workspace)
+            out.append(group.attend(queries[row : row + group.num_rows], keys, values))
+            row += group.num_rows
+        return out[0] if len(out) == 1 else torch.cat(out)
+
+    def _mlp(self, layer: Layer, hidden: Tensor) -> Tensor:
+        gate, up = layer.gate_up(self._normed(hidden, layer.mlp_norm)).chunk(2, dim=-1)
+        return functional.silu(gate, inplace=True).mul_(up)

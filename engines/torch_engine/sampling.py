@@ -1,0 +1,105 @@
+"""Draws tokens from logits.
+
+Order, as in vLLM: bias, penalties, forbidden ends, temperature, then min_p and top_k cut, then top_p cuts what they left. The draw
+inverts the distribution function over token ids with one uniform number per (seed, position): tiny differences between batches,
+engines and machines move its steps by as little, so the token is the same.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from engines.batch import Draw
+from engines.torch_engine.randomness import uniform
+from mesh.messages import Sampling
+
+GREEDY_BELOW = 1e-5  # temperature
+CANDIDATES = 1024  # likeliest tokens looked at before the whole vocabulary is sorted for top_p
+
+
+class Sampler:
+    """Draws for one model. ``eos_token_ids`` are forbidden while a request has fewer than ``min_tokens``."""
+
+    def __init__(self, eos_token_ids: Sequence[int]) -> None:
+        self._eos_token_ids = list(eos_token_ids)
+
+    def draw(self, logits: Tensor, draws: Sequence[Draw]) -> list[int]:
+        """One token per row of ``logits`` [rows, vocabulary] (float32; changed in place)."""
+        for i, draw in enumerate(draws):
+            self._adjust(logits[i], draw)
+        tokens: list[int] = logits.argmax(dim=-1).tolist()
+        random = [i for i, draw in enumerate(draws) if draw.sampling.temperature >= GREEDY_BELOW]
+        if random:
+            picked = logits if len(random) == len(draws) else logits[random]
+            for i, token in zip(random, _draw_random(picked, [draws[i] for i in random]), strict=True):
+                tokens[i] = token
+        return tokens
+
+    def _adjust(self, row: Tensor, draw: Draw) -> None:
+        sampling = draw.sampling
+        if sampling.logit_bias:
+            ids = torch.tensor(list(sampling.logit_bias), device=row.device)
+            row[ids] += torch.tensor(list(sampling.logit_bias.values()), device=row.device)
+        if sampling.repetition_penalty != 1.0:
+            _penalise_repetition(row, sampling.repetition_penalty, [*draw.prompt, *draw.generated])
+        if (sampling.presence_penalty or sampling.frequency_penalty) and draw.generated:
+            _penalise_generated(row, sampling, draw.generated)
+        if len(draw.generated) < sampling.min_tokens:
+            ends = [*sampling.stop_token_ids, *(() if sampling.ignore_eos else self._eos_token_ids)]
+            row[ends] = float("-inf")
+
+
+def _penalise_repetition(row: Tensor, penalty: float, history: Sequence[int]) -> None:
+    """CTRL (Keskar et al., 2019): what has been seen gets less likely, whatever the sign of its logit."""
+    ids = torch.tensor(history, device=row.device).unique()
+    seen = row[ids]
+    row[ids] = torch.where(seen > 0, seen / penalty, seen * penalty)
+
+
+def _penalise_generated(row: Tensor, sampling: Sampling, generated: Sequence[int]) -> None:
+    ids, counts = torch.tensor(generated, device=row.device).unique(return_counts=True)
+    row[ids] -= sampling.presence_penalty + sampling.frequency_penalty * counts
+
+
+def _draw_random(logits: Tensor, draws: Sequence[Draw]) -> list[int]:
+    def column(values: list[float]) -> Tensor:
+        return torch.tensor(values, dtype=torch.float64, device=logits.device)[:, None]
+
+    temperatures = torch.tensor([draw.sampling.temperature for draw in draws], device=logits.device)
+    weights = torch.exp((logits - logits.amax(dim=-1, keepdim=True)) / temperatures[:, None])
+    filtered = [i for i, draw in enumerate(draws) if _filters(draw.sampling)]
+    if filtered:
+        least = [_least_weight(weights[i], draws[i].sampling) for i in filtered]
+        kept = weights[filtered]
+        weights[filtered] = kept.masked_fill_(kept < torch.stack(least)[:, None], 0.0)
+    steps = weights.cumsum(dim=-1, dtype=torch.float64)
+    points = column([uniform(draw.sampling.seed, draw.position) for draw in draws])
+    tokens: list[int] = torch.searchsorted(steps, points * steps[:, -1:], right=True).view(-1).tolist()
+    return tokens
+
+
+def _filters(sampling: Sampling) -> bool:
+    return sampling.top_k > 0 or sampling.top_p < 1.0 or sampling.min_p > 0.0
+
+
+def _least_weight(weights: Tensor, sampling: Sampling) -> Tensor:
+    """The smallest weight that survives min_p, top_k and top_p; the likeliest token's weight is 1. Ties survive together."""
+    least = weights.new_tensor(sampling.min_p)
+    if sampling.top_k > 0:
+        least = torch.maximum(least, weights.topk(min(sampling.top_k, weights.numel())).values[-1])
+    if sampling.top_p < 1.0:
+        least = torch.maximum(least, _nucleus(weights.masked_fill(weights < least, 0.0), sampling.top_p))
+    return least
+
+
+def _nucleus(weights: Tensor, top_p: float) -> Tensor:
+    """Weight of the last of the likeliest tokens that together reach ``top_p`` (Holtzman et al., 2020)."""
+    wanted = weights.sum(dtype=torch.float64) * top_p
+    for count in (min(CANDIDATES, weights.numel()), weights.numel()):
+        likeliest = weights.topk(count).values
+        before = likeliest.cumsum(dim=0, dtype=torch.float64) - likeliest
+        kept = int((before < wanted).sum())
+        if kept < count:
+            break
+    return likeliest[max(kept, 1) - 1]

@@ -54,6 +54,7 @@ from mesh.messages import (
     Declined,
     Epoch,
     MemoryRef,
+    Message,
     RefusalCode,
     RequestSpec,
     Reserve,
@@ -160,7 +161,7 @@ class Send:
     """Send a message, with payload frames if any, to the process ``to``."""
 
     to: str
-    message: ToSender | ToReceiver
+    message: Message
     payload: Sequence[Buffer] = ()
 
 

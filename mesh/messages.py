@@ -158,9 +158,13 @@ class Submit(msgspec.Struct, frozen=True, tag=True):
 
 
 class Cancel(msgspec.Struct, frozen=True, tag=True):
-    """Stop a request wherever it stands and free what it holds. Unknown requests are ignored."""
+    """Stop a request wherever it stands and free what it holds, unless it came here under a later epoch.
+
+    Unknown requests are ignored.
+    """
 
     request: str
+    epoch: Epoch
 
 
 # --- engine to gateway ------------------------------------------------------------------------------------------------

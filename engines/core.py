@@ -1,0 +1,396 @@
+"""The engine's mind: requests, transfers and iterations as events in, effects out. No sockets, threads or tensors.
+
+Theory of operation. The shell feeds it what happens (a message, a finished step, a finished copy, the death of a peer,
+a deadline) together with the time, and carries out what comes back: messages to send, blocks to export or import. When
+no step is running it asks `next_batch` for one, computes it, and brings the result to `finish_step`.
+
+A request's way: `Submit` -> accepted or refused -> (with a decode engine: reserve there) -> waiting -> running, its
+prompt computed chunk by chunk -> first token -> either it goes on decoding here, or it is handed over. However it ends,
+its blocks are free once no step and no transfer touches them.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from engines.batch import Batch, StepResult
+from engines.handover import Handovers
+from engines.scheduler import LocalScheduler, Share
+from engines.sequence import Sequence as Request
+from engines.settings import EngineSettings
+from engines.status import Service, min_or_none
+from kvtransfer.protocol import Buffer, ExportBlocks, Exported, ImportBlocks, Imported, Send
+from mesh.messages import (
+    Accepted,
+    Cancel,
+    Delta,
+    EngineMessage,
+    EngineStatus,
+    Epoch,
+    Failed,
+    FinishReason,
+    MemoryRef,
+    ProcessState,
+    RefusalCode,
+    Refused,
+    RequestSpec,
+    Reserve,
+    StepTokens,
+    Submit,
+)
+
+Effect = Send | ExportBlocks | ImportBlocks
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The iteration that is being computed."""
+
+    service: Service
+    shares: Sequence[Share]
+    started_at: float
+
+
+class EngineCore:
+    """``can_open`` tells whether a peer's pool (process, reference) can be mapped here."""
+
+    def __init__(
+        self,
+        settings: EngineSettings,
+        services: Mapping[str, Service],
+        can_open: Callable[[str, MemoryRef], bool],
+    ) -> None:
+        self.role = settings.role
+        self.state = ProcessState.READY
+        self._settings = settings
+        self._services = services
+        self._rotation = list(services)  # the service whose turn is next comes first
+        self._schedulers = {
+            name: LocalScheduler(settings.limits, service.prefill_s) for name, service in services.items()
+        }
+        self._requests: dict[str, Request] = {}  # owned here, by id
+        self._step: Step | None = None
+        self._effects: list[Effect] = []
+        self._seq = 0
+        self._num_cancelled = 0
+        self._num_preempted = 0
+        self._handovers = Handovers(settings, services, can_open, self)
+
+    def __repr__(self) -> str:
+        requests = f"{len(self._requests)} requests"
+        return f"<EngineCore {self._settings.id} {self.role} {self.state} {requests} {self._handovers}>"
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is owned, promised or being moved."""
+        return not self._requests and self._step is None and self._handovers.is_idle
+
+    # --- events -------------------------------------------------------------------------------------------------------
+
+    def receive(self, sender: str, message: EngineMessage, payload: Sequence[Buffer], now: float) -> list[Effect]:
+        """A message from the process ``sender``."""
+        match message:
+            case Submit():
+                self._submit(sender, message, now)
+            case Cancel():
+                self._cancel(message, now)
+            case Reserve() if self.state is not ProcessState.READY:
+                self._effects += self._handovers.decline(sender, message, RefusalCode.DRAINING, "draining")
+            case _:
+                self._effects += self._handovers.receive(sender, message, payload, now)
+        return self._finish_event(now)
+
+    def exported(self, transfer: str, event: Exported, now: float) -> list[Effect]:
+        self._effects += self._handovers.exported(transfer, event, now)
+        return self._finish_event(now)
+
+    def imported(self, transfer: str, event: Imported, now: float) -> list[Effect]:
+        self._effects += self._handovers.imported(transfer, event, now)
+        return self._finish_event(now)
+
+    def lose_peer(self, process: str, now: float) -> list[Effect]:
+        """A gateway or engine died: its requests end here, transfers with it fail."""
+        for request in [request for request in self._requests.values() if request.spec.gateway == process]:
+            self._end(request, now)
+        self._effects += self._handovers.lose_peer(process, now)
+        return self._finish_event(now)
+
+    def expire(self, now: float) -> list[Effect]:
+        """Call when `next_deadline` has come."""
+        self._effects += self._handovers.expire(now)
+        return self._finish_event(now)
+
+    def next_deadline(self) -> float | None:
+        return self._handovers.next_deadline()
+
+    def drain(self) -> None:
+        """Take nothing new; finish what is here."""
+        self.state = ProcessState.DRAINING
+
+    def _finish_event(self, now: float) -> list[Effect]:
+        for service in self._services.values():
+            self._reserve_ahead(service, now)
+        effects, self._effects = self._effects, []
+        return effects
+
+    # --- requests come ------------------------------------------------------------------------------------------------
+
+    def _submit(self, gateway: str, message: Submit, now: float) -> None:
+        spec, epoch = message.spec, message.epoch
+        known = self._requests.get(spec.id)
+        if known is not None and known.epoch >= epoch:
+            return  # said twice
+        if known is not None:
+            self._end(known, now)
+        refusal = self._refusal(message, now)
+        if refusal is not None:
+            self._send(gateway, Refused(spec.id, epoch, *refusal))
+            return
+        service = self._services[spec.service]
+        request = Request.of(spec, epoch, now, service.eos_token_ids, service.context_limit)
+        self._requests[spec.id] = request
+        self._send(gateway, Accepted(spec.id, epoch, self._seq + 1))
+        if message.decode_engine is None or message.decode_engine == self._settings.id:
+            service.queue.waiting.append(request)
+        else:
+            request.decode_engine = message.decode_engine
+            service.queue.unreserved.append(request)
+
+    def _refusal(self, message: Submit, now: float) -> tuple[RefusalCode, str] | None:
+        """Why a request cannot be taken; None if it can. What this engine knows is fresher than any router's view."""
+        spec = message.spec
+        service = self._services.get(spec.service)
+        if self.state is not ProcessState.READY:
+            return RefusalCode.DRAINING, f"engine is {self.state}"
+        if service is None:
+            return RefusalCode.UNKNOWN_SERVICE, f"service {spec.service!r} is not here"
+        if service.pool.blocks_for(spec.num_tokens + 1) > service.pool.num_blocks:
+            capacity = service.pool.num_blocks * service.pool.block_size
+            return RefusalCode.NO_MEMORY, f"{spec.num_tokens} tokens do not fit the KV pool of {capacity}"
+        if self._num_waiting(service) >= self._settings.max_waiting:
+            return RefusalCode.FULL, f"{self._settings.max_waiting} requests wait already"
+        if message.multiplex:
+            return self._multiplex_refusal(service, spec, now)
+        return None
+
+    def _multiplex_refusal(self, service: Service, spec: RequestSpec, now: float) -> tuple[RefusalCode, str] | None:
+        """Tropical's rule 3 with today's numbers: the prefill must fit the smallest slack of the running decodes."""
+        if service.pool.blocks_for(spec.num_tokens) > service.pool.num_free:
+            return RefusalCode.NO_MEMORY, f"{service.pool.num_free} blocks are free"
+        slack = service.min_slack_s(now, service.decode_step_s())
+        request = Request.of(spec, Epoch(0), now, service.eos_token_ids, service.context_limit)
+        stall = self._prefill_waiting_s(service) + service.prefill_s(request)
+        if slack is not None and stall >= slack:
+            return RefusalCode.NO_SLACK, f"prefills of {stall * 1e3:.0f} ms exceed the slack of {slack * 1e3:.0f} ms"
+        return None
+
+    def _reserve_ahead(self, service: Service, now: float) -> None:
+        """Ask decode engines for blocks early enough that prefills need not wait for them, and not much earlier."""
+        queue = service.queue
+        while queue.unreserved and self._handovers.may_reserve(service.name):
+            request = self._schedulers[service.name].most_urgent(queue.unreserved, now)
+            queue.unreserved.remove(request)
+            ahead_s = self._prefill_remaining_s(now) + self._prefill_waiting_s(service) + service.prefill_s(request)
+            self._effects += self._handovers.reserve(service, request, ahead_s, now)
+
+    def adopt(self, service: Service, request: Request, now: float) -> None:
+        """Another engine handed a request over, with blocks."""
+        known = self._requests.get(request.id)
+        if known is not None:
+            self._end(known, now)  # an earlier owner's: only one may go on
+        self._requests[request.id] = request
+        missing = service.pool.blocks_for(len(request.tokens)) - len(request.blocks)
+        if request.is_decoding or service.pool.can_allocate(missing):
+            request.blocks += service.pool.allocate(0 if request.is_decoding else missing)
+            service.queue.running.append(request)
+        else:
+            request.release_blocks(service.pool)
+            service.queue.waiting.append(request)
+
+    # --- requests go --------------------------------------------------------------------------------------------------
+
+    def _cancel(self, message: Cancel, now: float) -> None:
+        request = self._requests.get(message.request)
+        if request is not None and request.epoch <= message.epoch:
+            self._num_cancelled += 1
+            self._end(request, now)
+        self._effects += self._handovers.cancel_incoming(message.request, message.epoch, now)
+
+    def _end(self, request: Request, now: float) -> None:
+        """The request is over here, for whatever reason."""
+        if request.is_over:
+            return
+        request.is_over = True
+        service = self._services[request.spec.service]
+        service.queue.remove(request)
+        if self._requests.get(request.id) is request:
+            del self._requests[request.id]
+        if request.transfer is not None:
+            self._effects += self._handovers.cancel_outgoing(request.transfer, now)
+        self._release(request)
+
+    def _release(self, request: Request) -> None:
+        """Free the blocks of a request that is over, unless the running step or a transfer still touches them."""
+        service = self._services[request.spec.service]
+        computing = self._step is not None and any(share.sequence is request for share in self._step.shares)
+        if request.is_over and not computing and request not in service.queue.pinned:
+            request.release_blocks(service.pool)
+
+    def handed_over(self, request: Request, now: float) -> None:
+        """The decode engine owns it now."""
+        self._end(request, now)
+
+    def not_handed_over(self, request: Request, code: RefusalCode, reason: str, now: float) -> None:
+        """The transfer failed: the gateway decides who goes on."""
+        if not request.is_over:
+            self._send(request.spec.gateway, Refused(request.id, request.epoch, code, reason))
+            self._end(request, now)
+
+    def unpinned(self, request: Request) -> None:
+        """No transfer reads its blocks any more."""
+        self._release(request)
+
+    # --- iterations ---------------------------------------------------------------------------------------------------
+
+    def next_batch(self, now: float) -> tuple[Batch | None, list[Effect]]:
+        """What to compute next; None if there is nothing. Bring the result to `finish_step` before asking again."""
+        for name in list(self._rotation):
+            service = self._services[name]
+            shares = self._plan(service, now)
+            if shares:
+                self._rotation.remove(name)
+                self._rotation.append(name)
+                self._step = Step(service, shares, now)
+                chunks = [share.sequence.chunk(share.num_tokens) for share in shares]
+                return Batch(name, chunks), self._finish_event(now)
+        return None, self._finish_event(now)
+
+    def _plan(self, service: Service, now: float) -> Sequence[Share]:
+        plan = self._schedulers[service.name].plan(service.queue, self.role, now)
+        self._num_preempted += len(plan.preempted)
+        for request in plan.outgrown:
+            self._deliver({request.spec.gateway: [request.take_delta(FinishReason.LENGTH)]})
+            self._end(request, now)
+        return plan.shares
+
+    def finish_step(self, result: StepResult, now: float) -> list[Effect]:
+        """The batch that `next_batch` gave is computed."""
+        step, self._step = self._step, None
+        if step is None:
+            raise RuntimeError(f"a step finished that was not started: {self!r}")
+        self._learn(step, result.elapsed_s)
+        deltas: dict[str, list[Delta]] = defaultdict(list)
+        for share, chunk in zip(step.shares, result.chunks, strict=True):
+            request = share.sequence
+            if request.is_over:
+                self._release(request)
+                continue
+            request.num_computed += share.num_tokens
+            request.prompt_logprobs += chunk.prompt_logprobs or ()
+            request.publish_full_blocks(step.service.pool)
+            if chunk.token is None:
+                self._effects += self._handovers.blocks_ready(request, now)
+                continue
+            finish = request.append(chunk.token, chunk.logprobs, now)
+            deltas[request.spec.gateway].append(request.take_delta(finish))
+            if finish is not None:
+                self._end(request, now)
+            elif request.transfer is not None:
+                step.service.queue.remove(request)
+                self._effects += self._handovers.commit(request, now)
+        self._deliver(deltas)
+        return self._finish_event(now)
+
+    def fail_step(self, reason: str, now: float) -> list[Effect]:
+        """The batch could not be computed: its requests fail, the engine goes on."""
+        step, self._step = self._step, None
+        for share in step.shares if step is not None else ():
+            request = share.sequence
+            if not request.is_over:
+                self._send(request.spec.gateway, Failed(request.id, request.epoch, reason))
+                self._end(request, now)
+            self._release(request)
+        return self._finish_event(now)
+
+    def _deliver(self, deltas: Mapping[str, list[Delta]]) -> None:
+        for gateway, of_gateway in deltas.items():
+            self._send(gateway, StepTokens(of_gateway))
+
+    def _learn(self, step: Step, elapsed_s: float) -> None:
+        """Keep the cost model true with steps that were all decode or all prefill."""
+        service = step.service
+        decodes = [share for share in step.shares if share.sequence.is_decoding]
+        if len(decodes) == len(step.shares):
+            context = sum(len(share.sequence.tokens) for share in decodes)
+            service.learn_decode(len(decodes), context, elapsed_s)
+        elif not decodes and len(step.shares) == 1:
+            share = step.shares[0]
+            service.learn_prefill(share.num_tokens, share.sequence.num_computed, elapsed_s)
+
+    # --- what others may know -----------------------------------------------------------------------------------------
+
+    def status(self, now: float) -> EngineStatus:
+        """A fresh account, numbered."""
+        self._seq += 1
+        services = self._services.values()
+        step_s = sum(service.decode_step_s() for service in services)
+        return EngineStatus(
+            seq=self._seq,
+            state=self.state,
+            role=self.role,
+            host=self._settings.host,
+            pid=self._settings.pid,
+            services=[service.status() for service in services],
+            num_running=sum(len(service.queue.running) for service in services),
+            num_waiting=sum(map(self._num_waiting, services)),
+            num_tokens=sum(len(request.tokens) for request in self._requests.values()),
+            prefill_remaining_s=self._prefill_remaining_s(now),
+            prefill_waiting_s=sum(map(self._prefill_waiting_s, services)),
+            decode_step_s=step_s,
+            min_slack_s=min_or_none(service.min_slack_s(now, step_s) for service in services),
+            num_reserved=self._handovers.num_incoming,
+            cancelled_total=self._num_cancelled,
+            preemptions_total=self._num_preempted,
+        )
+
+    def _num_waiting(self, service: Service) -> int:
+        return len(self._not_started(service))
+
+    def _not_started(self, service: Service) -> Sequence[Request]:
+        queue = service.queue
+        return (*queue.waiting, *queue.unreserved, *self._handovers.reserving(service.name))
+
+    def _prefill_waiting_s(self, service: Service) -> float:
+        return sum(map(service.prefill_s, self._not_started(service)))
+
+    def _prefill_remaining_s(self, now: float) -> float:
+        """Of the prefills that have started, predicted; what the present step has already taken is off."""
+        remaining = sum(
+            service.prefill_s(request)
+            for service in self._services.values()
+            for request in service.queue.running
+            if not request.is_decoding
+        )
+        elapsed = now - self._step.started_at if self._step is not None else 0.0
+        return max(remaining - elapsed, 0.0)
+
+    def _send(self, to: str, message: Accepted | Refused | Failed | StepTokens) -> None:
+        self._effects.append(Send(to, message))
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError unless every held block is accounted for."""
+        for service in self._services.values():
+            service.pool.check_invariants()
+            queue = service.queue
+            assert not {*queue.waiting, *queue.unreserved} & set(queue.running), "a request stands in two places"
+            assert all(self._requests.get(request.id) is request for request in queue.running), (
+                "an unowned request runs"
+            )
+            assert all(not request.blocks for request in (*queue.waiting, *queue.unreserved)), "a waiting request holds"
+        if self.is_idle:
+            leaked = {name: service.pool for name, service in self._services.items() if service.pool.num_held}
+            assert not leaked, f"blocks are held though nothing is here: {leaked}"

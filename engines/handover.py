@@ -1,0 +1,334 @@
+"""An engine's transfers in both directions: feeds the transfer machines, and tells the core how they end."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+
+from engines.sequence import Sequence as Request
+from engines.settings import EngineSettings
+from engines.status import Service, min_or_none
+from kvtransfer.protocol import (
+    Adopt,
+    BlocksReady,
+    Buffer,
+    Cancelled,
+    CommitRequested,
+    Completed,
+    ExportBlocks,
+    Exported,
+    Failed,
+    ImportBlocks,
+    Imported,
+    PeerLost,
+    ReceiveEffect,
+    ReleaseReserved,
+    ReleaseSource,
+    Send,
+    SendEffect,
+    reply_to_unknown,
+)
+from kvtransfer.receive import ReceiveTransfer
+from kvtransfer.send import SendState, SendTransfer
+from kvtransfer.transports import TransportError, choose
+from mesh.messages import (
+    Abort,
+    Blocks,
+    Commit,
+    Committed,
+    Declined,
+    Epoch,
+    MemoryRef,
+    RefusalCode,
+    Reserve,
+    Reserved,
+    Taken,
+)
+
+RESERVED_AHEAD = 2  # transfers of one service that are open at a time: of the prompt being computed, and of the next
+
+TransferMessage = Reserve | Reserved | Declined | Blocks | Taken | Commit | Committed | Abort
+Effect = Send | ExportBlocks | ImportBlocks
+
+
+class Owner(Protocol):
+    """The core: what it does when transfers end."""
+
+    def adopt(self, service: Service, request: Request, now: float) -> None: ...
+
+    def handed_over(self, request: Request, now: float) -> None: ...
+
+    def not_handed_over(self, request: Request, code: RefusalCode, reason: str, now: float) -> None: ...
+
+    def unpinned(self, request: Request) -> None: ...
+
+
+@dataclass(slots=True)
+class Outgoing:
+    """A request that is to leave. ``committed``: its prefill is done here."""
+
+    machine: SendTransfer
+    request: Request
+    service: Service
+    committed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    machine: ReceiveTransfer
+    reserve: Reserve
+    service: Service
+
+
+Transfer = Outgoing | Incoming
+
+
+class Handovers:
+    """``can_open`` tells whether a peer's pool (process, reference) can be mapped here."""
+
+    def __init__(
+        self,
+        settings: EngineSettings,
+        services: Mapping[str, Service],
+        can_open: Callable[[str, MemoryRef], bool],
+        owner: Owner,
+    ) -> None:
+        self._settings = settings
+        self._services = services
+        self._can_open = can_open
+        self._owner = owner
+        self._outgoing: dict[str, Outgoing] = {}
+        self._incoming: dict[str, Incoming] = {}
+
+    def __repr__(self) -> str:
+        return f"<Handovers {[transfer.machine for transfer in self._all()]}>"
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._outgoing and not self._incoming
+
+    @property
+    def num_incoming(self) -> int:
+        return len(self._incoming)
+
+    def reserving(self, service: str) -> Iterator[Request]:
+        """Requests for which a decode engine has not answered yet."""
+        for out in self._outgoing.values():
+            if out.service.name == service and out.machine.state is SendState.RESERVING:
+                yield out.request
+
+    def may_reserve(self, service: str) -> bool:
+        uncommitted = sum(out.service.name == service and not out.committed for out in self._outgoing.values())
+        return uncommitted < RESERVED_AHEAD
+
+    # --- sending ------------------------------------------------------------------------------------------------------
+
+    def reserve(self, service: Service, request: Request, ahead_s: float, now: float) -> list[Effect]:
+        """Ask ``request.decode_engine`` for blocks; ``ahead_s`` is the work predicted until this prefill is done."""
+        assert request.decode_engine is not None
+        epoch = request.epoch.handed_over()
+        reserve = Reserve(
+            transfer=f"{request.id}.{epoch.attempt}.{epoch.hop}",
+            spec=msgspec.structs.replace(request.spec, age_s=now - request.arrived_at),
+            epoch=epoch,
+            num_tokens=len(request.tokens),
+            shape=service.shape,
+            memory=service.memory,
+            deadline_s=self._settings.transfer_deadline_s + 2 * ahead_s,
+        )
+        machine = SendTransfer(request.decode_engine, reserve, self._settings.transfer_limits, now)
+        request.transfer = reserve.transfer
+        service.queue.pinned.add(request)
+        out = self._outgoing[reserve.transfer] = Outgoing(machine, request, service)
+        return self._after_send(out, machine.start(), now)
+
+    def blocks_ready(self, request: Request, now: float) -> list[Effect]:
+        """More of a request's prompt is computed."""
+        out = self._outgoing.get(request.transfer or "")
+        if out is None:
+            return []
+        event = BlocksReady(request.num_computed, tuple(request.blocks))
+        return self._after_send(out, out.machine.handle(event, now), now)
+
+    def commit(self, request: Request, now: float) -> list[Effect]:
+        """The first token is drawn: let the request go."""
+        out = self._outgoing.get(request.transfer or "")
+        if out is None:
+            return []
+        out.committed = True
+        first = request.first_token_at
+        event = CommitRequested(
+            request.generated,
+            request.num_computed,
+            tuple(request.blocks),
+            now - request.arrived_at,
+            None if first is None else now - first,
+        )
+        return self._after_send(out, out.machine.handle(event, now), now)
+
+    def exported(self, transfer: str, event: Exported, now: float) -> list[Effect]:
+        out = self._outgoing.get(transfer)
+        return [] if out is None else self._after_send(out, out.machine.handle(event, now), now)
+
+    def cancel_outgoing(self, transfer: str, now: float) -> list[Effect]:
+        out = self._outgoing.get(transfer)
+        return [] if out is None else self._after_send(out, out.machine.handle(Cancelled("request ended"), now), now)
+
+    def _after_send(self, out: Outgoing, effects: Sequence[SendEffect], now: float) -> list[Effect]:
+        passed: list[Effect] = []
+        for effect in effects:
+            match effect:
+                case Completed():
+                    self._owner.handed_over(out.request, now)
+                case Failed(_, code, reason):
+                    self._owner.not_handed_over(out.request, code, reason, now)
+                case ReleaseSource():
+                    out.service.queue.pinned.discard(out.request)
+                    self._owner.unpinned(out.request)
+                case _:
+                    passed.append(effect)
+        if out.machine.is_over:
+            self._outgoing.pop(out.machine.id, None)
+        return passed
+
+    # --- receiving ----------------------------------------------------------------------------------------------------
+
+    def receive(self, sender: str, message: TransferMessage, payload: Sequence[Buffer], now: float) -> list[Effect]:
+        """Route a message to its machine; answer what belongs to none, so that the peer need not wait."""
+        out = self._outgoing.get(message.transfer)
+        if out is not None and out.machine.peer == sender and not isinstance(message, Reserve | Blocks | Commit):
+            was_reserving = out.machine.state is SendState.RESERVING
+            effects = self._after_send(out, out.machine.handle(message, now), now)
+            if was_reserving and out.machine.state is SendState.OPEN and not out.request.is_over:
+                out.service.queue.waiting.append(out.request)
+            return effects
+        incoming = self._incoming.get(message.transfer)
+        if (
+            incoming is not None
+            and incoming.machine.peer == sender
+            and isinstance(message, Reserve | Blocks | Commit | Abort)
+        ):
+            return self._after_receive(incoming, incoming.machine.handle(message, now, payload), now)
+        if isinstance(message, Reserve):
+            return self._open(sender, message, now)
+        answer = reply_to_unknown(message)
+        return [] if answer is None else [Send(sender, answer)]
+
+    def _open(self, sender: str, reserve: Reserve, now: float) -> list[Effect]:
+        service = self._services.get(reserve.spec.service)
+        if service is None:
+            return self.decline(sender, reserve, RefusalCode.UNKNOWN_SERVICE, f"{reserve.spec.service!r} is not here")
+        if service.shape != reserve.shape:
+            return self.decline(sender, reserve, RefusalCode.UNKNOWN_SERVICE, "KV blocks have another shape here")
+        coming = sum(incoming.service is service for incoming in self._incoming.values())
+        if len(service.queue.running) + coming >= self._settings.limits.max_running:
+            return self.decline(sender, reserve, RefusalCode.FULL, f"{self._settings.limits.max_running} requests run")
+        try:
+            transport = choose(
+                self._settings.transport, reserve.memory, self._settings.host, lambda ref: self._can_open(sender, ref)
+            )
+        except TransportError as error:
+            return self.decline(sender, reserve, RefusalCode.TRANSFER_FAILED, str(error))
+        return self._hold(sender, reserve, service, transport, now)
+
+    def _hold(self, sender: str, reserve: Reserve, service: Service, transport: str, now: float) -> list[Effect]:
+        pool, spec = service.pool, reserve.spec
+        blocks = pool.match([*spec.prompt, *spec.generated][: reserve.num_tokens])
+        num_matched = len(blocks) * pool.block_size
+        missing = pool.blocks_for(reserve.num_tokens) - len(blocks)
+        if not pool.can_allocate(missing + len(service.queue.running)):
+            pool.release(blocks)
+            return self.decline(sender, reserve, RefusalCode.NO_MEMORY, f"{pool.num_free} blocks are free")
+        blocks += pool.allocate(missing)
+        machine = ReceiveTransfer(
+            sender,
+            reserve,
+            blocks=blocks,
+            num_matched_tokens=num_matched,
+            transport=transport,
+            limits=self._settings.transfer_limits,
+            now=now,
+        )
+        incoming = self._incoming[reserve.transfer] = Incoming(machine, reserve, service)
+        return self._after_receive(incoming, machine.start(), now)
+
+    @staticmethod
+    def decline(sender: str, reserve: Reserve, code: RefusalCode, reason: str) -> list[Effect]:
+        return [Send(sender, Declined(reserve.transfer, code, reason))]
+
+    def imported(self, transfer: str, event: Imported, now: float) -> list[Effect]:
+        incoming = self._incoming.get(transfer)
+        return [] if incoming is None else self._after_receive(incoming, incoming.machine.handle(event, now), now)
+
+    def cancel_incoming(self, request: str, epoch: Epoch, now: float) -> list[Effect]:
+        """Forget what is reserved for a request under that epoch or an earlier one."""
+        effects: list[Effect] = []
+        for incoming in list(self._incoming.values()):
+            if incoming.reserve.spec.id == request and incoming.reserve.epoch <= epoch:
+                effects += self._after_receive(incoming, incoming.machine.handle(Cancelled("cancelled"), now), now)
+        return effects
+
+    def _after_receive(self, incoming: Incoming, effects: Sequence[ReceiveEffect], now: float) -> list[Effect]:
+        passed: list[Effect] = []
+        for effect in effects:
+            match effect:
+                case Adopt():
+                    self._owner.adopt(incoming.service, _adopted(incoming.service, effect, now), now)
+                case ReleaseReserved():
+                    incoming.service.pool.release(effect.blocks)
+                case _:
+                    passed.append(effect)
+        if incoming.machine.is_over:
+            self._incoming.pop(incoming.machine.id, None)
+        return passed
+
+    # --- both ---------------------------------------------------------------------------------------------------------
+
+    def lose_peer(self, process: str, now: float) -> list[Effect]:
+        """An engine died, or a gateway whose requests were on their way here."""
+        effects: list[Effect] = []
+        for out in [out for out in self._outgoing.values() if out.machine.peer == process]:
+            effects += self._after_send(out, out.machine.handle(PeerLost(), now), now)
+        for incoming in list(self._incoming.values()):
+            if incoming.machine.peer == process:
+                effects += self._after_receive(incoming, incoming.machine.handle(PeerLost(), now), now)
+            elif incoming.reserve.spec.gateway == process:
+                effects += self._after_receive(incoming, incoming.machine.handle(Cancelled("gateway lost"), now), now)
+        return effects
+
+    def expire(self, now: float) -> list[Effect]:
+        effects: list[Effect] = []
+        for out in list(self._outgoing.values()):
+            effects += self._after_send(out, out.machine.expire(now), now)
+        for incoming in list(self._incoming.values()):
+            effects += self._after_receive(incoming, incoming.machine.expire(now), now)
+        return effects
+
+    def next_deadline(self) -> float | None:
+        return min_or_none(transfer.machine.next_deadline() for transfer in self._all())
+
+    def check_invariants(self) -> None:
+        for transfer in self._all():
+            transfer.machine.check_invariants()
+
+    def _all(self) -> list[Transfer]:
+        return [*self._outgoing.values(), *self._incoming.values()]
+
+
+def _adopted(service: Service, effect: Adopt, now: float) -> Request:
+    """The request as it goes on here. Its first delta repeats what the sender may not have delivered.
+
+    With log-probabilities nothing is repeated, because those of earlier tokens are not known here; should the sender's
+    delta be lost, the gateway sees the gap and dispatches anew.
+    """
+    spec = effect.spec
+    known = len(spec.generated) if spec.sampling.logprobs is None else len(effect.generated)
+    spec = msgspec.structs.replace(
+        spec, generated=effect.generated, age_s=effect.age_s, first_token_age_s=effect.first_token_age_s
+    )
+    request = Request.of(spec, effect.epoch, now, service.eos_token_ids, service.context_limit)
+    request.num_delivered = known
+    request.blocks = list(effect.blocks)
+    request.num_computed = min(effect.num_kept_tokens, len(request.tokens) - 1)
+    return request

@@ -1,0 +1,154 @@
+"""A request as its engine holds it: tokens, how many of them are computed, and the blocks where their KV lies.
+
+There is no "prefill" and no "decode" state: a sequence with one uncomputed token, drawn earlier, is decoding; anything
+else is prefilling. Preemption, prefix hits, transfers that arrive in part and continuations only change how much is
+computed.
+"""
+
+from collections.abc import Sequence as Tokens
+from dataclasses import dataclass, field
+
+from engines.batch import Chunk, Draw
+from engines.blocks import ROOT, BlockPool, Digest
+from mesh.messages import Delta, Epoch, FinishReason, RequestSpec, TokenLogprobs
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """``arrived_at`` and ``first_token_at`` are on this engine's clock, whatever engine they happened on."""
+
+    spec: RequestSpec
+    epoch: Epoch
+    arrived_at: float
+    eos_token_ids: frozenset[int]
+    context_limit: int
+    tokens: list[int]  # prompt, then generated
+    num_delivered: int  # generated tokens that need not be sent (again)
+    first_token_at: float | None = None
+    num_computed: int = 0
+    num_cached: int = 0  # prompt tokens found in the prefix cache
+    blocks: list[int] = field(default_factory=list)
+    decode_engine: str | None = None  # hand over there after the prefill
+    transfer: str | None = None  # id of the transfer that hands it over
+    is_over: bool = False  # ended here; its blocks go as soon as nothing touches them
+    num_published: int = 0  # full blocks that others can find
+    digest: Digest = ROOT  # of the last published block
+    logprobs: list[TokenLogprobs] = field(default_factory=list)  # not yet delivered
+    prompt_logprobs: list[TokenLogprobs | None] = field(default_factory=list)
+
+    @classmethod
+    def of(
+        cls, spec: RequestSpec, epoch: Epoch, now: float, eos_token_ids: frozenset[int], context_limit: int
+    ) -> "Sequence":
+        """A request as submitted; ``spec.generated`` is known to its gateway."""
+        first = spec.first_token_age_s
+        return cls(
+            spec,
+            epoch,
+            now - spec.age_s,
+            eos_token_ids,
+            context_limit,
+            [*spec.prompt, *spec.generated],
+            len(spec.generated),
+            None if first is None else now - first,
+        )
+
+    @property
+    def id(self) -> str:
+        return self.spec.id
+
+    @property
+    def num_prompt(self) -> int:
+        return len(self.spec.prompt)
+
+    @property
+    def num_generated(self) -> int:
+        return len(self.tokens) - self.num_prompt
+
+    @property
+    def num_uncomputed(self) -> int:
+        return len(self.tokens) - self.num_computed
+
+    @property
+    def is_decoding(self) -> bool:
+        return self.num_generated > 0 and self.num_uncomputed == 1
+
+    @property
+    def generated(self) -> list[int]:
+        return self.tokens[self.num_prompt :]
+
+    @property
+    def ttft_deadline(self) -> float:
+        return self.arrived_at + self.spec.slo_ttft_s
+
+    def slack_s(self, now: float, step_s: float) -> float:
+        """How much later than now the next step could start and keep the TPOT promise (Tropical, average form)."""
+        first = self.first_token_at if self.first_token_at is not None else now
+        return first + self.num_generated * self.spec.slo_tpot_s - now - step_s
+
+    def take_prefix(self, pool: BlockPool) -> None:
+        """Hold the blocks of a cached prefix. One token at least is left to compute, or nothing could be drawn."""
+        if self.spec.sampling.prompt_logprobs is not None:
+            return
+        self.blocks = pool.match(self.tokens[:-1])
+        self.num_computed = len(self.blocks) * pool.block_size
+        self.num_cached = min(self.num_computed, self.num_prompt)
+
+    def chunk(self, num_tokens: int) -> Chunk:
+        """The next ``num_tokens`` tokens to compute; draws one if they are the last."""
+        start, end = self.num_computed, self.num_computed + num_tokens
+        draw = None
+        if end == len(self.tokens):
+            draw = Draw(self.spec.sampling, self.spec.prompt, self.generated)
+        wanted = self.spec.sampling.prompt_logprobs if start < self.num_prompt else None
+        return Chunk(self.id, self.tokens[start:end], start, self.blocks, draw, wanted)
+
+    def append(self, token: int, logprobs: TokenLogprobs | None, now: float) -> FinishReason | None:
+        """A token was drawn. Returns why the request ends with it, if it does."""
+        self.tokens.append(token)
+        if self.first_token_at is None:
+            self.first_token_at = now
+        if logprobs is not None:
+            self.logprobs.append(logprobs)
+        return self._finish(token)
+
+    def _finish(self, token: int) -> FinishReason | None:
+        sampling = self.spec.sampling
+        if self.num_generated >= sampling.min_tokens:
+            ends = token in self.eos_token_ids and not sampling.ignore_eos
+            if ends or token in sampling.stop_token_ids:
+                return FinishReason.STOP
+        if self.num_generated >= sampling.max_tokens or len(self.tokens) >= self.context_limit:
+            return FinishReason.LENGTH
+        return None
+
+    def publish_full_blocks(self, pool: BlockPool) -> None:
+        """Let others find the blocks that computing has filled since the last call."""
+        size = pool.block_size
+        while (self.num_published + 1) * size <= self.num_computed:
+            start = self.num_published * size
+            self.digest = pool.publish(self.blocks[self.num_published], self.digest, self.tokens[start : start + size])
+            self.num_published += 1
+
+    def release_blocks(self, pool: BlockPool) -> None:
+        pool.release(self.blocks)
+        self.blocks = []
+        self.num_computed = self.num_published = 0
+        self.digest = ROOT
+
+    def take_delta(self, finish: FinishReason | None) -> Delta:
+        """What the gateway has not been sent yet."""
+        new: Tokens[int] = self.tokens[self.num_prompt + self.num_delivered :]
+        delta = Delta(
+            self.id,
+            self.epoch,
+            self.num_delivered,
+            list(new),
+            finish,
+            self.num_cached,
+            self.logprobs or None,
+            self.prompt_logprobs or None,
+        )
+        self.num_delivered = self.num_generated
+        self.logprobs, self.prompt_logprobs = [], []
+        return delta

@@ -1,0 +1,22 @@
+"""What the topology says of one engine, as its core needs it."""
+
+from dataclasses import dataclass
+
+from engines.scheduler import Limits
+from kvtransfer.protocol import Limits as TransferLimits
+from mesh.messages import Role
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """``max_waiting`` prefills are accepted and not started; ``transport`` is auto, shm or tcp."""
+
+    id: str
+    host: str
+    pid: int
+    role: Role
+    limits: Limits
+    max_waiting: int
+    transport: str
+    transfer_deadline_s: float
+    transfer_limits: TransferLimits

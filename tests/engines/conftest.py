@@ -1,0 +1,39 @@
+"""Builders for engine tests."""
+
+from collections.abc import Callable
+
+import pytest
+
+from engines.sequence import Sequence
+from mesh.messages import Epoch, RequestSpec, Sampling
+
+MakeSpec = Callable[..., RequestSpec]
+MakeSequence = Callable[..., Sequence]
+
+
+@pytest.fixture
+def make_spec() -> MakeSpec:
+    def make(
+        request: str = "r", num_prompt: int = 8, max_tokens: int = 4, first: int = 1, **overrides: object
+    ) -> RequestSpec:
+        sampling = Sampling(max_tokens=max_tokens, seed=1, temperature=0.0)
+        values = {
+            "id": request,
+            "gateway": "gateway",
+            "service": "tiny",
+            "prompt": list(range(first, first + num_prompt)),
+            "sampling": sampling,
+            "slo_ttft_s": 10.0,
+            "slo_tpot_s": 0.1,
+        }
+        return RequestSpec(**(values | overrides))  # type: ignore[arg-type]
+
+    return make
+
+
+@pytest.fixture
+def make_sequence(make_spec: MakeSpec) -> MakeSequence:
+    def make(request: str = "r", num_prompt: int = 8, arrived_at: float = 0.0, **overrides: object) -> Sequence:
+        return Sequence.of(make_spec(request, num_prompt, **overrides), Epoch(1), arrived_at, frozenset({0}), 1024)
+
+    return make

@@ -1,0 +1,106 @@
+"""The block pool: accounting under any order of operations, and prefix reuse."""
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from engines.blocks import ROOT, BlockPool, OutOfBlocksError, chain
+
+SIZE = 4
+
+
+def fill(pool: BlockPool, tokens: list[int]) -> list[int]:
+    """Hold blocks for ``tokens`` and publish the full ones."""
+    blocks = pool.allocate(pool.blocks_for(len(tokens)))
+    digest = ROOT
+    for index in range(len(tokens) // SIZE):
+        digest = pool.publish(blocks[index], digest, tokens[index * SIZE : (index + 1) * SIZE])
+    return blocks
+
+
+def test_released_full_blocks_are_found_again_by_their_prefix() -> None:
+    pool = BlockPool(8, SIZE)
+    blocks = fill(pool, list(range(10)))
+    pool.release(blocks)
+    assert pool.num_free == 8
+    assert pool.match([*range(8), 99, 99]) == blocks[:2]
+    assert pool.num_free == 6
+
+
+def test_a_different_beginning_does_not_match_the_same_later_tokens() -> None:
+    pool = BlockPool(8, SIZE)
+    pool.release(fill(pool, [1, 2, 3, 4, 5, 6, 7, 8]))
+    assert pool.match([9, 2, 3, 4, 5, 6, 7, 8]) == []
+
+
+def test_the_tail_of_a_cached_prefix_is_given_up_before_its_head() -> None:
+    pool = BlockPool(4, SIZE)
+    blocks = fill(pool, list(range(16)))
+    pool.release(blocks)
+    pool.allocate(2)
+    assert pool.match(list(range(16))) == blocks[:2]
+
+
+def test_reuse_is_announced_before_a_block_gets_new_content() -> None:
+    reused: list[int] = []
+    pool = BlockPool(2, SIZE, reused.append)
+    first = pool.allocate(2)
+    pool.release(first)
+    pool.allocate(1)
+    assert reused == [*first, reused[-1]]
+    assert len(reused) == 3
+
+
+def test_asking_for_too_many_holds_none() -> None:
+    pool = BlockPool(3, SIZE)
+    with pytest.raises(OutOfBlocksError, match="4 blocks wanted, 3 of 3"):
+        pool.allocate(4)
+    assert pool.num_free == 3
+
+
+def test_releasing_a_free_block_is_an_error() -> None:
+    pool = BlockPool(1, SIZE)
+    with pytest.raises(ValueError, match="nobody holds it"):
+        pool.release([0])
+
+
+def test_the_chain_depends_on_everything_before() -> None:
+    assert chain(ROOT, [1]) != chain(chain(ROOT, [1]), [1])
+
+
+class PoolMachine(RuleBasedStateMachine):
+    """Random requests with few distinct tokens, so that prefixes are shared often."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pool = BlockPool(12, SIZE)
+        self.tables: list[list[int]] = []
+
+    @rule(tokens=st.lists(st.integers(0, 1), min_size=1, max_size=20))
+    def admit(self, tokens: list[int]) -> None:
+        blocks = self.pool.match(tokens)
+        missing = self.pool.blocks_for(len(tokens)) - len(blocks)
+        if not self.pool.can_allocate(missing):
+            self.pool.release(blocks)
+            return
+        blocks += self.pool.allocate(missing)
+        digest = ROOT
+        for index in range(len(tokens) // SIZE):
+            digest = self.pool.publish(blocks[index], digest, tokens[index * SIZE : (index + 1) * SIZE])
+        self.tables.append(blocks)
+
+    @precondition(lambda self: self.tables)
+    @rule(data=st.data())
+    def finish(self, data: st.DataObject) -> None:
+        self.pool.release(self.tables.pop(data.draw(st.integers(0, len(self.tables) - 1))))
+
+    @invariant()
+    def accounting_is_exact(self) -> None:
+        self.pool.check_invariants()
+        held = {block for table in self.tables for block in table}
+        assert self.pool.num_free == self.pool.num_blocks - len(held)
+
+
+TestPoolMachine = PoolMachine.TestCase
+TestPoolMachine.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)

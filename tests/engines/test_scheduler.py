@@ -1,0 +1,118 @@
+"""The local scheduler's rules, one by one."""
+
+from engines.blocks import BlockPool
+from engines.scheduler import Limits, LocalScheduler, Plan, ServiceQueue
+from engines.sequence import Sequence
+from mesh.messages import Role
+from tests.engines.conftest import MakeSequence
+
+
+def scheduler(max_running: int = 8, chunk_tokens: int = 16) -> LocalScheduler:
+    return LocalScheduler(Limits(max_running, chunk_tokens), lambda sequence: float(sequence.num_uncomputed))
+
+
+def queue(num_blocks: int = 16, *waiting: Sequence) -> ServiceQueue:
+    return ServiceQueue("tiny", BlockPool(num_blocks, 4), waiting=list(waiting))
+
+
+def compute(plan: Plan, queue: ServiceQueue, token: int = 7, now: float = 0.0) -> None:
+    """What the core does with the results of an iteration."""
+    for share in plan.shares:
+        sequence = share.sequence
+        sequence.num_computed += share.num_tokens
+        sequence.publish_full_blocks(queue.pool)
+        if sequence.num_uncomputed == 0:
+            sequence.append(token, None, now)
+
+
+def taken(plan: Plan) -> list[tuple[str, int]]:
+    return [(share.sequence.id, share.num_tokens) for share in plan.shares]
+
+
+def test_shortest_prompt_goes_first_and_a_prefill_engine_runs_one_at_a_time(make_sequence: MakeSequence) -> None:
+    work = queue(16, make_sequence("long", 12), make_sequence("short", 3, first=90))
+    assert taken(scheduler().plan(work, Role.PREFILL, 0.0)) == [("short", 3)]
+
+
+def test_other_engines_fill_the_budget_with_several_prompts(make_sequence: MakeSequence) -> None:
+    work = queue(16, make_sequence("a", 12), make_sequence("b", 3, first=90))
+    assert taken(scheduler().plan(work, Role.MULTIPLEX, 0.0)) == [("b", 3), ("a", 12)]
+
+
+def test_a_long_prompt_is_computed_in_chunks(make_sequence: MakeSequence) -> None:
+    work = queue(16, make_sequence("a", 40))
+    rules = scheduler(chunk_tokens=16)
+    sizes = []
+    while not work.running or not work.running[0].is_decoding:
+        plan = rules.plan(work, Role.PREFILL, 0.0)
+        sizes.append(plan.shares[0].num_tokens)
+        compute(plan, work)
+    assert sizes == [16, 16, 8]
+
+
+def test_decodes_share_an_iteration_with_a_prefill(make_sequence: MakeSequence) -> None:
+    work = queue(16, make_sequence("a", 4))
+    rules = scheduler()
+    compute(rules.plan(work, Role.MULTIPLEX, 0.0), work)
+    work.waiting.append(make_sequence("b", 6, first=50))
+    assert taken(rules.plan(work, Role.MULTIPLEX, 0.0)) == [("a", 1), ("b", 6)]
+
+
+def test_priority_comes_before_length_and_a_starved_prompt_before_a_short_one(make_sequence: MakeSequence) -> None:
+    work = queue(64, make_sequence("short", 2), make_sequence("urgent", 12, priority=1))
+    assert taken(scheduler().plan(work, Role.PREFILL, 0.0))[0][0] == "urgent"
+    work = queue(64, make_sequence("short", 2, arrived_at=11.0), make_sequence("starved", 12, arrived_at=0.0))
+    assert taken(scheduler().plan(work, Role.PREFILL, 11.0))[0][0] == "starved"
+
+
+def test_a_prompt_that_does_not_fit_waits_and_holds_nothing(make_sequence: MakeSequence) -> None:
+    work = queue(2, make_sequence("big", 12))
+    assert taken(scheduler().plan(work, Role.MULTIPLEX, 0.0)) == []
+    assert work.pool.num_free == 2
+
+
+def test_a_cached_prefix_is_not_computed_again(make_sequence: MakeSequence) -> None:
+    work = queue(16, make_sequence("first", 9))
+    rules = scheduler()
+    compute(rules.plan(work, Role.MULTIPLEX, 0.0), work)
+    first = work.running[0]
+    work.remove(first)
+    first.release_blocks(work.pool)
+    work.waiting.append(make_sequence("second", 9))
+    assert taken(rules.plan(work, Role.MULTIPLEX, 0.0)) == [("second", 1)]
+    assert work.running[0].num_cached == 8
+
+
+def start_decoding(work: ServiceQueue, sequence: Sequence) -> None:
+    """As if its prompt was computed and its first token drawn."""
+    sequence.blocks = work.pool.allocate(work.pool.blocks_for(sequence.num_prompt))
+    sequence.num_computed = sequence.num_prompt
+    sequence.append(7, None, 0.0)
+    work.running.append(sequence)
+
+
+def test_when_blocks_run_out_the_latest_arrival_is_preempted_and_recomputed(make_sequence: MakeSequence) -> None:
+    work = queue(2)
+    start_decoding(work, make_sequence("old", 4, 0.0))
+    start_decoding(work, make_sequence("new", 4, 1.0, first=60))
+    plan = scheduler().plan(work, Role.MULTIPLEX, 0.0)
+    assert taken(plan) == [("old", 1)]
+    assert [sequence.id for sequence in plan.preempted] == ["new"]
+    assert work.waiting[0].num_computed == 0
+    work.pool.check_invariants()
+
+
+def test_a_lone_sequence_that_fills_the_pool_is_outgrown(make_sequence: MakeSequence) -> None:
+    work = queue(2, make_sequence("a", 8, max_tokens=100))
+    rules = scheduler()
+    compute(rules.plan(work, Role.MULTIPLEX, 0.0), work)
+    plan = rules.plan(work, Role.MULTIPLEX, 0.0)
+    assert [sequence.id for sequence in plan.outgrown] == ["a"]
+
+
+def test_blocks_that_are_being_sent_are_not_preempted(make_sequence: MakeSequence) -> None:
+    work = queue(2)
+    start_decoding(work, make_sequence("sent", 4, 1.0))
+    work.pinned.add(work.running[0])
+    start_decoding(work, make_sequence("other", 4, 0.0, first=60))
+    assert [sequence.id for sequence in scheduler().plan(work, Role.MULTIPLEX, 0.0).preempted] == ["other"]

@@ -18,6 +18,7 @@ from mesh.cli.arguments import print_line
 from mesh.messages import ChildStatus
 from mesh.topology.schema import Topology
 
+MARKS = {"running": Text("✓", "green"), "stopped": Text("✗", "red")}
 STYLES = {"starting": "yellow", "running": "green", "restarting": "red", "stopped": "dim"}
 
 
@@ -149,7 +150,7 @@ class LiveView:
         table = Table.grid(padding=(0, 2))
         for child in self._children:
             seconds = self._took.get(child.process, time.monotonic() - self._started_at)
-            mark = Text("✓", "green") if child.process in self._took else self._spinner
+            mark = MARKS.get(child.state, self._spinner)
             state = Text("ready" if child.state == "running" else child.state, STYLES.get(child.state, ""))
             why = Text(child.last_exit or "", "red", overflow="ellipsis", no_wrap=True)
             table.add_row(mark, child.process, state, Text(f"{seconds:.1f} s", "dim"), why)

@@ -106,7 +106,8 @@ class Child:
         end = Exit(await self._process.wait(), late or _last_line(output))
         remove_pid(self._runtime, self.command.process)
         self._process = None
-        self._last_exit = str(end)
+        if not self._stopping.is_set():
+            self._last_exit = str(end)
         return end
 
     async def _start(self, output: Path) -> asyncio.subprocess.Process:

@@ -107,9 +107,9 @@ class Supervisor:
     async def _settle(self, child: Child) -> None:
         await child.settled.wait()
         if child.gave_up is not None:
-            process = child.command.process
+            process, file = child.command.process, str(log_file(self._runtime, child.command.process))
             reason = child.gave_up.removeprefix(f"{process}: ")
-            raise UserError(f"{process}: {reason} (log: {log_file(self._runtime, process)})")
+            raise UserError(f"{process}: {reason}" + ("" if file in reason else f" (log: {file})"))
 
     async def _stop_children(self, lives: Sequence["asyncio.Task[None]"]) -> None:
         """Gateways first: they stop accepting and finish what the engines still run for them."""

@@ -7,7 +7,7 @@ import sys
 
 from mesh.errors import UserError
 from mesh.heartbeat import Heartbeat
-from mesh.messages import Cancel, EngineStatus, GatewayStatus, ProcessState, Role
+from mesh.messages import EngineStatus, GatewayStatus, ProcessState, Role, Stop
 from mesh.process import ProcessShell, run_process
 
 
@@ -32,7 +32,7 @@ async def serve(shell: ProcessShell) -> None:
             raise UserError("grouped: mend me")
     if mode == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
-    sockets = shell.sockets(Cancel)
+    sockets = shell.sockets(Stop)
     state = ProcessState.STARTING if mode == "slow" else ProcessState.READY
     heartbeat = Heartbeat(sockets, lambda: status_of(shell, state), shell.topology.timing.heartbeat_s)
     async with asyncio.TaskGroup() as tasks:

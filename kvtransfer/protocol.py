@@ -78,7 +78,7 @@ class Limits:
     reply_s: float = 1.0  # sender: an answer to Reserve
     grace_s: float = 0.5  # receiver: for blocks that were announced but have not come when Commit comes
     window: int = 4  # Blocks messages not yet acknowledged
-    message_blocks: int = 64  # in one Blocks message
+    message_bytes: int = 8 * 2**20  # of KV in one Blocks message, but one block at least
 
 
 # --- events besides messages ------------------------------------------------------------------------------------------

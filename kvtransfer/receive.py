@@ -235,7 +235,7 @@ class ReceiveTransfer(Machine[ReceiveState, ReceiveEvent, ReceiveEffect]):
     def _is_missing_blocks(self) -> bool:
         assert self._commit is not None, "only Commit says how many there are"
         announced = self._commit.num_blocks_messages
-        return self._is_waiting and sum(seq < announced for seq in self._seen) < announced
+        return self._is_waiting and sum(0 <= seq < announced for seq in self._seen) < announced
 
     def _adopt(self, now: float) -> None:
         commit = self._commit

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import ClassVar
 
+from kvtransfer.layout import block_bytes
 from kvtransfer.machine import Machine, Rule
 from kvtransfer.protocol import (
     READS_LATER,
@@ -49,6 +50,7 @@ class SendTransfer(Machine[SendState, SendEvent, SendEffect]):
         self.peer = peer
         self._reserve = reserve
         self._limits = limits
+        self._message_blocks = max(1, limits.message_bytes // block_bytes(reserve.shape))
         self._waiting_since = now  # when the peer last made progress, or was first owed an answer
         self._transport = ""
         self._num_tokens = 0  # computed
@@ -210,7 +212,7 @@ class SendTransfer(Machine[SendState, SendEvent, SendEffect]):
     def _export(self) -> None:
         size, end = self._reserve.shape.block_size, self._num_sendable_blocks
         while self._next_block < end and len(self._unacknowledged) < self._limits.window:
-            first, last = self._next_block, min(end, self._next_block + self._limits.message_blocks)
+            first, last = self._next_block, min(end, self._next_block + self._message_blocks)
             num_tokens = min(self._num_sendable_tokens, last * size) - first * size
             blocks = list(self._table[first:last])
             self._exporting[self._next_seq] = first, num_tokens, blocks

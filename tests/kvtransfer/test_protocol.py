@@ -34,7 +34,7 @@ from mesh.messages import Abort, Blocks, Commit, Epoch, KVShape, RequestSpec, Re
 SIZE = 4
 DEADLINE_S = 10.0
 MAX_DELAY_S = DEADLINE_S / 2  # of the link; what is older is lost
-LIMITS = Limits(reply_s=2.0, grace_s=1.0, window=2, message_blocks=2)
+LIMITS = Limits(reply_s=2.0, grace_s=1.0, window=2, message_bytes=2 * 32)
 RUBBISH = (-1, 0)
 
 

@@ -18,7 +18,7 @@ from kvtransfer.send import SendState, SendTransfer
 from mesh.messages import Abort, Blocks, Commit, Committed, Declined, RefusalCode, Reserved, Taken
 
 TABLE = [10, 11, 12, 13, 14]
-LIMITS = Limits(reply_s=1.0, window=2, message_blocks=2)
+LIMITS = Limits(reply_s=1.0, window=2, message_bytes=2 * 512)
 
 
 @pytest.fixture

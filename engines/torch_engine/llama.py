@@ -16,6 +16,7 @@ from engines.models.config import ModelConfig
 from engines.torch_engine.attention import Layout, Planner
 from engines.torch_engine.kv_pool import KVPool
 from engines.torch_engine.linear import Linear, pack, pack_head
+from engines.torch_engine.norm import rms_norm
 from engines.torch_engine.rotary import Rotary, rotate
 from engines.torch_engine.shape import compute_dtype
 from engines.torch_engine.weights import Checkpoint, gate_up, head_norms, query_key_value
@@ -58,6 +59,7 @@ class Llama:
         self.config = config
         self._device = pool.device
         self._dtype: torch.dtype = getattr(torch, compute_dtype(dtype))
+        self._epsilon = torch.tensor(config.rms_norm_eps, device=self._device)
         checkpoint = Checkpoint(folder, self._dtype, self._device)
         self._layers = [_layer(checkpoint, number, config, dtype) for number in range(config.num_layers)]
         self._norm = checkpoint.get("model.norm.weight")
@@ -108,7 +110,7 @@ class Llama:
             self._workspace = torch.empty(items, dtype=self._dtype, device=self._device)
 
     def _normed(self, x: Tensor, weight: Tensor) -> Tensor:
-        return functional.rms_norm(x, (x.shape[-1],), weight, self.config.rms_norm_eps)
+        return rms_norm(x, weight, self._epsilon)
 
     def _attention(
         self, number: int, layer: Layer, hidden: Tensor, angles: Tensor, write_index: Tensor, layout: Layout

@@ -1,0 +1,49 @@
+"""One model in a torch executor of this process, with scratch KV blocks: for benches without a mesh."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from engines.batch import Batch, Chunk, Draw, StepResult
+from engines.models.config import ModelConfig
+from engines.torch_engine.executor import TorchExecutor, TorchService
+from engines.torch_engine.shape import block_bytes, kv_shape
+from mesh.messages import Sampling
+
+BLOCK_SIZE = 16
+GREEDY = Draw(Sampling(max_tokens=1, seed=0, temperature=0.0), (), ())
+
+
+class EngineUnderTest:
+    """``max_tokens`` is the KV capacity, of all requests together."""
+
+    def __init__(self, folder: Path, dtype: str, max_tokens: int, threads: int = 1) -> None:
+        config = ModelConfig.load(folder)
+        num_blocks = -(-max_tokens // BLOCK_SIZE)
+        memory = bytearray(num_blocks * block_bytes(kv_shape(config, dtype, BLOCK_SIZE)))
+        service = TorchService("model", folder, config, dtype, BLOCK_SIZE, memory)
+        self._executor = TorchExecutor([service], threads=threads)
+
+    @staticmethod
+    def blocks(request: int, num_tokens: int) -> list[int]:
+        """Block table of the request with this number, if all have ``num_tokens``."""
+        count = -(-num_tokens // BLOCK_SIZE)
+        return list(range(request * count, (request + 1) * count))
+
+    def execute(self, chunks: Sequence[Chunk]) -> StepResult:
+        return self._executor.execute(Batch("model", chunks))
+
+    def decode(self, num_requests: int, context: int) -> float:
+        """Seconds of one greedy decode step of requests of ``context`` tokens, the new one counted."""
+        tables = [self.blocks(request, context) for request in range(num_requests)]
+        chunks = [Chunk(str(i), [100 + i], context - 1, table, GREEDY) for i, table in enumerate(tables)]
+        return self.execute(chunks).elapsed_s
+
+    def prefill(self, num_tokens: int) -> float:
+        """Seconds of a prompt in one chunk, its first token drawn."""
+        tokens = range(100, 100 + num_tokens)
+        return self.execute([Chunk("prompt", tokens, 0, self.blocks(0, num_tokens), GREEDY)]).elapsed_s
+
+
+def add_model_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--model", type=Path, required=True, help="folder of a prepared model")

@@ -1,0 +1,28 @@
+"""Fetches models of the Hugging Face hub into its own local cache."""
+
+from pathlib import Path
+
+from engines.models.errors import ModelError
+from engines.models.progress import Progress
+from engines.models.reference import HubModel
+
+_WANTED = ["*.json", "*.safetensors", "*.jinja"]
+_UNWANTED = ["*/*", "consolidated*"]  # other formats of the same weights
+
+
+def fetch_from_hub(model: HubModel, progress: Progress) -> Path:
+    """The snapshot's folder, from the local cache if the hub cannot be reached. Raises `ModelError`."""
+    # Imported here: it is slow, and only a download needs it.
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    progress(f"fetching {model} from the Hugging Face hub")
+    try:
+        folder = snapshot_download(
+            model.repository, revision=model.revision, allow_patterns=_WANTED, ignore_patterns=_UNWANTED
+        )
+    except LocalEntryNotFoundError as error:
+        raise ModelError(f"{model}: not in the local Hugging Face cache, and the hub cannot be reached") from error
+    except (HfHubHTTPError, HFValidationError, OSError) as error:
+        raise ModelError(f"{model}: {str(error).strip().splitlines()[0]}") from error
+    return Path(folder)

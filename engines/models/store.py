@@ -1,0 +1,51 @@
+"""Where prepared models are. Light: processes that only use models import this, not `engines.models.prepare`."""
+
+from pathlib import Path
+
+from engines.models.cache import Cache, Entry
+from engines.models.config import ModelConfig
+from engines.models.errors import ModelError
+from engines.models.reference import FORMS, GgufFile, ModelFolder, Reference, parse_reference
+
+
+def prepared_dir(reference: str, cache: Cache | None = None) -> Path:
+    """The folder of a model that is ready to load. Raises `ModelError` when it must be prepared first."""
+    parsed = parse_reference(reference)
+    if isinstance(parsed, ModelFolder):
+        check_folder(parsed.path)
+        return parsed.path
+    folder = find_prepared(parsed, (cache or Cache.of_user()).entry(str(parsed)))
+    if folder is None:
+        raise ModelError(f"model {parsed} is not prepared; run: mesh models prepare {parsed}")
+    return folder
+
+
+def find_prepared(reference: Reference, entry: Entry) -> Path | None:
+    """The prepared folder, unless there is none or the user's GGUF file has changed since."""
+    folder = entry.prepared()
+    if folder is None or not isinstance(reference, GgufFile):
+        return folder
+    manifest, file = entry.manifest(entry.model), file_state(reference.path)
+    return folder if manifest and (manifest.source_bytes, manifest.source_mtime_ns) == file else None
+
+
+def file_state(path: Path) -> tuple[int, int]:
+    """Size in bytes and time of change in nanoseconds. Raises `ModelError` if there is no such file."""
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise ModelError(f"model {path}: {error.strerror}; a model is {FORMS}") from error
+    return status.st_size, status.st_mtime_ns
+
+
+def check_folder(folder: Path) -> None:
+    """Raise `ModelError` unless the folder holds a model that can be served."""
+    if not folder.is_dir():
+        raise ModelError(f"model {folder}: no such folder; a model is {FORMS}")
+    ModelConfig.load(folder)
+    if not (folder / "tokenizer.json").is_file():
+        raise ModelError(
+            f"{folder}: tokenizer.json is missing; save the tokenizer in the format of Hugging Face tokenizers"
+        )
+    if not any((folder / name).is_file() for name in ("model.safetensors", "model.safetensors.index.json")):
+        raise ModelError(f"{folder}: neither model.safetensors nor model.safetensors.index.json is there")

@@ -2,6 +2,6 @@
 
 import sys
 
-from mesh.cli.main import main
+from mesh.cli.entry import main
 
 sys.exit(main())

@@ -34,7 +34,8 @@ def run(options: argparse.Namespace) -> int:
         sys.stderr.write(f"mesh {topology.name!r} is not running\n")
         return EXIT_FAILURE
     supervisors = _supervisors_here(topology)
-    asyncio.run(_ask(topology, now=options.now))
+    if supervisors or len(topology.hosts) > 1:
+        asyncio.run(_ask(topology, now=options.now))
     drain_s = 0.0 if options.now else 2 * topology.timing.drain_s  # gateways first, then engines
     late = _wait(supervisors, drain_s + GRACE_S)
     if late:

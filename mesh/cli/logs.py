@@ -3,10 +3,12 @@
 import argparse
 import heapq
 import json
+import os
 import sys
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
@@ -96,12 +98,13 @@ _COLUMNS = ("time", "process", "level", "message", "logger", "exception")
 
 def _follow(files: Sequence[Path]) -> None:
     """Until Ctrl-C. A file that was rotated or written anew is read from its start."""
-    tails = [Tail(file) for file in files]
-    while True:
-        for tail in tails:
-            for line in _parse(tail.path, tail.more()):
-                print_line(line.text)
-        time.sleep(FOLLOW_S)
+    with ExitStack() as stack:
+        tails = [stack.enter_context(closing(Tail(file))) for file in files]
+        while True:
+            for tail in tails:
+                for line in _parse(tail.path, tail.more()):
+                    print_line(line.text)
+            time.sleep(FOLLOW_S)
 
 
 class Tail:
@@ -123,14 +126,12 @@ class Tail:
             lines += others
         return lines
 
+    def close(self) -> None:
+        self._file.close()
+
     def _was_replaced(self) -> bool:
         try:
             now = self.path.stat()
         except FileNotFoundError:
             return False
-        return now.st_ino != self._inode() or now.st_size < self._file.tell()
-
-    def _inode(self) -> int:
-        import os
-
-        return os.fstat(self._file.fileno()).st_ino
+        return now.st_ino != os.fstat(self._file.fileno()).st_ino or now.st_size < self._file.tell()

@@ -9,7 +9,8 @@ from mesh.topology.schema import EngineSpec, GatewaySpec, Topology
 
 def report(topology: Topology, statuses: Mapping[str, BroadcastMessage]) -> dict[str, Any]:
     """Every process of the topology, whether it was heard or not."""
-    supervisors = [status for status in statuses.values() if isinstance(status, SupervisorStatus)]
+    heard = [status for status in statuses.values() if isinstance(status, SupervisorStatus)]
+    supervisors = sorted(heard, key=lambda status: status.host)
     children = {child.process: child for supervisor in supervisors for child in supervisor.children}
     return {
         "mesh": topology.name,

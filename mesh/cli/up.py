@@ -116,7 +116,7 @@ async def _supervise(topology: "Topology", host: str, runtime: "Path", view: "Vi
         view.stopping()
         supervisor.stop()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, interrupt)
     try:
         with view:

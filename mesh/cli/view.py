@@ -4,6 +4,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol
@@ -61,6 +62,12 @@ class LineView:
         self._seen: dict[str, ChildStatus] = {}
         self._num_stops = 0
 
+    @staticmethod
+    def _tell(line: str) -> None:
+        """A terminal that went away must not take the mesh with it."""
+        with suppress(OSError):
+            print_line(line)
+
     def __enter__(self) -> "LineView":
         return self
 
@@ -68,12 +75,12 @@ class LineView:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is None:
-            print_line("stopped")
+            self._tell("stopped")
 
     def changed(self, children: Sequence[ChildStatus]) -> None:
         for child in children:
             if line := _line(child, self._seen.get(child.process)):
-                print_line(line)
+                self._tell(line)
         self.note(children)
 
     def note(self, children: Sequence[ChildStatus]) -> None:
@@ -81,12 +88,12 @@ class LineView:
         self._seen = {child.process: child for child in children}
 
     def ready(self) -> None:
-        print_line(self._welcome)
+        self._tell(self._welcome)
         self._on_ready()
 
     def stopping(self) -> None:
         self._num_stops += 1
-        print_line("stopping at once" if self._num_stops > 1 else "draining; Ctrl-C again stops at once")
+        self._tell("stopping at once" if self._num_stops > 1 else "draining; Ctrl-C again stops at once")
 
 
 def _line(child: ChildStatus, before: ChildStatus | None) -> str | None:

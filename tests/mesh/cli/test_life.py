@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 
 from mesh.supervisor.lock import holder
 from mesh.supervisor.pidfile import find_process
@@ -95,3 +96,31 @@ def test_down_stops_what_a_killed_supervisor_left(mesh):
         up.kill()
     assert mesh("down", "t.toml").returncode == 0
     assert find_process(mesh.runtime, "gateway") is None
+
+
+def test_a_mesh_on_two_hosts(mesh):
+    port = free_port()
+    assert mesh("keys", "mesh.key").returncode == 0
+    (mesh.folder / "t.toml").write_text(
+        '[mesh]\ncurve_key = "mesh.key"\nheartbeat_ms = 50\n[services.tiny]\nmodel = "hf:a/b"\n'
+        f'[hosts.a]\naddress = "127.0.0.1"\nbase_port = {port}\n'
+        f'[hosts.b]\naddress = "127.0.0.1"\nbase_port = {port + 10}\n'
+        f'[engines.decode]\nhost = "b"\n[gateways.gateway]\nhost = "a"\nport = {mesh.port}\n'
+    )
+    for host in ("a", "b"):
+        assert mesh("up", "t.toml", "--host", host, "--detach").returncode == 0
+    status = json.loads(mesh("status", "t.toml", "--json").stdout)
+    assert [row["state"] for row in status["gateways"] + status["engines"]] == ["ready", "ready"]
+    assert [supervisor["host"] for supervisor in status["supervisors"]] == ["a", "b"]
+    assert (
+        "decode -> all EngineStatus" in mesh("tap", "--topology", "t.toml", "--type", "EngineStatus", "-n", "1").stdout
+    )
+    assert mesh("down", "t.toml").returncode == 0
+    assert holder(mesh.runtime, "a") is holder(mesh.runtime, "b") is None
+
+
+def free_port():
+    """The first of a few free ports in a row, as far as one can know."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return min(probe.getsockname()[1], 65000)

@@ -1,0 +1,49 @@
+import argparse
+from importlib.metadata import EntryPoint
+
+import pytest
+
+from mesh.cli import entry as cli
+from mesh.cli.arguments import choose_host
+from mesh.errors import UserError
+from mesh.topology.parse import load
+
+
+@pytest.fixture
+def plug_in(monkeypatch):
+    def plug_in(name, value):
+        entry = EntryPoint(name, value, cli.ENTRY_POINTS)
+        monkeypatch.setattr(cli, "entry_points", lambda group: [entry] if group == cli.ENTRY_POINTS else [])
+
+    return plug_in
+
+
+def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    subparsers.add_parser("extra").set_defaults(run=lambda options: 7)
+
+
+def test_commands_of_upper_floors_are_found(plug_in, monkeypatch):
+    monkeypatch.setattr("mesh.cli.arguments.register_extra", register, raising=False)
+    plug_in("extra", "mesh.cli.arguments:register_extra")
+    assert cli.main(["extra"]) == 7
+
+
+def test_a_command_that_cannot_be_loaded_says_so(plug_in, capsys):
+    plug_in("extra", "no_such_package:register")
+    assert cli.main(["extra"]) == 2
+    assert capsys.readouterr().err == "mesh extra: cannot be loaded: No module named 'no_such_package'\n"
+
+
+def test_hosts(tmp_path):
+    path = tmp_path / "t.toml"
+    path.write_text('[services.s]\nmodel = "m"\n[engines.e]\n')
+    assert choose_host(load(path), None) == "local"
+    with pytest.raises(UserError, match="has no host 'x'; say which one this is with --host local"):
+        choose_host(load(path), "x")
+    path.write_text(
+        '[mesh]\ncurve_key = "k"\n[hosts.a]\naddress = "10.0.0.1"\n[hosts.b]\naddress = "10.0.0.2"\n'
+        '[services.s]\nmodel = "m"\n[engines.e]\nhost = "a"\n[gateways.g]\nhost = "b"\n'
+    )
+    assert choose_host(load(path), "b") == "b"
+    with pytest.raises(UserError, match=r"has several hosts; say which one this is with --host a\|b"):
+        choose_host(load(path), None)

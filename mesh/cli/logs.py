@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
 def _files(folder: Path, process: str | None) -> list[Path]:
     """The files of one process or of all: rotated ones too, oldest first."""
     name = process or "*"
-    return [file for pattern in (f"{name}.log*", f"{name}.out") for file in sorted(folder.glob(pattern), reverse=True)]
+    return [file for pattern in (f"{name}.log*", f"{name}.out*") for file in sorted(folder.glob(pattern), reverse=True)]
 
 
 def _read(file: Path) -> Iterator[Line]:

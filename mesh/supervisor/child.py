@@ -111,6 +111,8 @@ class Child:
         return end
 
     async def _start(self, output: Path) -> asyncio.subprocess.Process:
+        if output.exists():
+            output.replace(output.with_suffix(".out.1"))  # what a crash left behind can still be read after the restart
         with output.open("wb") as file:
             return await asyncio.create_subprocess_exec(
                 *self.command.argv,

@@ -195,3 +195,12 @@ def test_a_pid_that_is_used_again_is_not_an_orphan(tmp_path):
     assert find_process(tmp_path, "e") is None
     write_pid(tmp_path, "e", os.getpid())
     assert find_process(tmp_path, "e").pid == os.getpid()
+
+
+async def test_the_output_of_the_life_before_is_kept(topology, command):
+    async with running(topology, [command("e", "broken")]) as run:
+        with pytest.raises(ExceptionGroup):
+            async with asyncio.timeout(DEADLINE_S):
+                await run.task
+    outputs = [(run.runtime / "logs" / name).read_text() for name in ("e.out", "e.out.1")]
+    assert all(output.startswith("e: internal error: RuntimeError: the roof is on fire") for output in outputs)

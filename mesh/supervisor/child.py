@@ -5,6 +5,7 @@ import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 import structlog
 
@@ -111,9 +112,7 @@ class Child:
         return end
 
     async def _start(self, output: Path) -> asyncio.subprocess.Process:
-        if output.exists():
-            output.replace(output.with_suffix(".out.1"))  # what a crash left behind can still be read after the restart
-        with output.open("wb") as file:
+        with _fresh(output) as file:
             return await asyncio.create_subprocess_exec(
                 *self.command.argv,
                 stdin=asyncio.subprocess.DEVNULL,
@@ -160,6 +159,13 @@ class Child:
     def _enter(self, state: str) -> None:
         self._state = state
         self._changed()
+
+
+def _fresh(output: Path) -> IO[bytes]:
+    """An empty output file; what the life before printed can still be read in the one beside it."""
+    if output.exists():
+        output.replace(output.with_suffix(".out.1"))
+    return output.open("wb")
 
 
 def _last_line(output: Path) -> str:

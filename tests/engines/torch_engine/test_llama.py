@@ -1,0 +1,48 @@
+"""The forward pass against transformers', on tiny random models of every variant."""
+
+import pytest
+import torch
+
+PROMPT = torch.randint(3, 199, (70,), generator=torch.Generator().manual_seed(1)).tolist()
+
+
+def reference_logprobs(model, tokens):
+    with torch.no_grad():
+        return torch.log_softmax(model(torch.tensor([tokens])).logits[0], dim=-1)
+
+
+def test_every_position_predicts_what_transformers_predicts(variant, make_runner, greedy):
+    folder, model = variant
+    runner = make_runner(folder)
+    [result] = runner.execute(runner.chunk("a", PROMPT, 0, greedy(logprobs=3), prompt_logprobs=2))
+    expected = reference_logprobs(model, PROMPT)
+    assert result.prompt_logprobs[0] is None
+    for position, entry in enumerate(result.prompt_logprobs[1:]):
+        assert entry.token == PROMPT[position + 1]
+        assert entry.logprob == pytest.approx(expected[position, entry.token].item(), abs=1e-4)
+    assert result.token == expected[-1].argmax().item() == result.logprobs.token
+    values, ids = expected[-1].topk(3)
+    assert [token for token, _ in result.logprobs.top] == ids.tolist()
+    assert [value for _, value in result.logprobs.top] == pytest.approx(values.tolist(), abs=1e-4)
+
+
+@pytest.mark.parametrize("split", [1, 7, 64, 1000])
+def test_greedy_tokens_are_those_of_transformers_however_the_prompt_is_split(variant, make_runner, greedy, split):
+    folder, model = variant
+    runner = make_runner(folder, seed=split)
+    prompt = torch.tensor([PROMPT])
+    expected = model.generate(
+        prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=30, do_sample=False, eos_token_id=None
+    )
+    assert runner.generate("a", PROMPT, greedy(), 30, split) == expected[0, len(PROMPT) :].tolist()
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "int8"])
+def test_other_dtypes_stay_close_to_float32(tiny, make_runner, greedy, dtype):
+    def logprobs(dtype):
+        runner = make_runner(tiny, dtype)
+        [result] = runner.execute(runner.chunk("a", PROMPT, 0, greedy(), prompt_logprobs=0))
+        return torch.tensor([entry.logprob for entry in result.prompt_logprobs[1:]])
+
+    exact = logprobs("float32")
+    assert (logprobs(dtype) - exact).abs().mean() < 0.25 * exact.std()

@@ -1,0 +1,233 @@
+"""The engine process: reads sockets, feeds the core, computes batches in one thread and copies blocks in another."""
+
+import asyncio
+import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import structlog
+
+from engines.core import Effect, EngineCore
+from engines.loading import Loaded, load
+from engines.scheduler import Limits
+from engines.settings import EngineSettings
+from kvtransfer.memory import PeerMemories
+from kvtransfer.protocol import ExportBlocks, ImportBlocks, Send
+from kvtransfer.protocol import Limits as TransferLimits
+from mesh.heartbeat import Heartbeat
+from mesh.membership import Membership, Restarted, Stale
+from mesh.messages import EngineMessage, EngineStatus, ProcessState, Sender
+from mesh.process import ProcessShell
+from mesh.sockets import Sockets
+from mesh.topology.schema import EngineSpec, Topology
+
+J = TypeVar("J")
+T = TypeVar("T")
+
+log = structlog.get_logger()
+
+
+def settings_of(topology: Topology, engine: EngineSpec) -> EngineSettings:
+    return EngineSettings(
+        id=engine.id,
+        host=engine.host,
+        pid=os.getpid(),
+        role=engine.role,
+        limits=Limits(engine.max_running, engine.chunk_tokens),
+        max_waiting=engine.max_waiting,
+        transport=topology.transfer.transport,
+        transfer_deadline_s=topology.transfer.deadline_s,
+        transfer_limits=TransferLimits(reply_s=topology.timing.reply_s),
+    )
+
+
+async def serve(shell: ProcessShell) -> None:
+    """Be an engine: load, say that it is ready, serve until asked to drain, drain."""
+    engine = shell.topology.engine(shell.me.process)
+    sockets: Sockets[EngineMessage] = shell.sockets(EngineMessage)
+    compute = ThreadPoolExecutor(1, "compute")
+    peers = PeerMemories()
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            starting = Heartbeat(sockets, lambda: starting_status(engine), shell.topology.timing.heartbeat_s)
+            beat = tasks.create_task(starting.run())
+            loop = asyncio.get_running_loop()
+            loaded = await loop.run_in_executor(compute, load, shell.topology, engine, peers)
+            beat.cancel()
+        await EngineProcess(shell, engine, sockets, loaded, peers, compute).run()
+    finally:
+        compute.shutdown(wait=False, cancel_futures=True)
+        await sockets.close()
+
+
+def starting_status(engine: EngineSpec) -> EngineStatus:
+    return EngineStatus(
+        seq=0,
+        state=ProcessState.STARTING,
+        role=engine.role,
+        host=engine.host,
+        pid=os.getpid(),
+        services=[],
+        num_running=0,
+        num_waiting=0,
+        num_tokens=0,
+        prefill_remaining_s=0.0,
+        prefill_waiting_s=0.0,
+        decode_step_s=0.0,
+        min_slack_s=None,
+    )
+
+
+class EngineProcess:
+    """``compute`` is the one thread that touches the models."""
+
+    def __init__(
+        self,
+        shell: ProcessShell,
+        engine: EngineSpec,
+        sockets: Sockets[EngineMessage],
+        loaded: Loaded,
+        peers: PeerMemories,
+        compute: ThreadPoolExecutor,
+    ) -> None:
+        topology = shell.topology
+        self._drain = shell.drain
+        self._drain_s = topology.timing.drain_s
+        self._clock = shell.clock
+        self._sockets = sockets
+        self._loaded = loaded
+        self._peers = peers
+        self._compute = compute
+        self._copy = ThreadPoolExecutor(1, "copy")
+        self._neighbours = [spec.id for spec in topology.processes if spec.id != engine.id]
+        self._membership = Membership(topology.timing.lease_s)
+        self._core = EngineCore(settings_of(topology, engine), loaded.services, peers.can_open)
+        self._heartbeat = Heartbeat(sockets, self._status, topology.timing.heartbeat_s)
+        self._copies = asyncio.TaskGroup()
+        # All are set after every event: who waits looks for itself whether there is something to do.
+        self._may_compute, self._may_rearm, self._may_be_idle = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def run(self) -> None:
+        self._sockets.subscribe(self._neighbours)
+        log.info("ready", role=self._core.role, services=list(self._loaded.services))
+        try:
+            async with self._copies as tasks:
+                pumps = (
+                    self._heartbeat.run(),
+                    self._hear_messages(),
+                    self._hear_broadcasts(),
+                    self._keep_deadlines(),
+                    self._compute_batches(),
+                )
+                background = [tasks.create_task(pump) for pump in pumps]
+                await self._drained()
+                for task in background:
+                    task.cancel()
+        finally:
+            self._copy.shutdown(wait=False, cancel_futures=True)
+
+    def _status(self) -> EngineStatus:
+        return self._core.status(self._clock.now())
+
+    # --- what happens -------------------------------------------------------------------------------------------------
+
+    async def _hear_messages(self) -> None:
+        async for sender, message, payload in self._sockets.messages():
+            now = self._clock.now()
+            if self._observe(sender, now):
+                frames = [frame.buffer for frame in payload]
+                self._perform(self._core.receive(sender.process, message, frames, now))
+
+    async def _hear_broadcasts(self) -> None:
+        async for sender, _ in self._sockets.broadcasts():
+            self._observe(sender, self._clock.now())
+
+    def _observe(self, sender: Sender, now: float) -> bool:
+        """A sign of life; False if it is of a life that is over."""
+        observation = self._membership.observe(sender, now)
+        if isinstance(observation, Restarted):
+            self._lose(sender.process, now)
+        return not isinstance(observation, Stale)
+
+    def _lose(self, process: str, now: float) -> None:
+        log.warning("lost a peer", process=process)
+        self._sockets.forget(process)
+        self._peers.forget(process)
+        self._perform(self._core.lose_peer(process, now))
+
+    async def _keep_deadlines(self) -> None:
+        while True:
+            self._may_rearm.clear()
+            deadlines = [self._core.next_deadline(), self._membership.next_deadline()]
+            next_deadline = min((deadline for deadline in deadlines if deadline is not None), default=None)
+            delay_s = None if next_deadline is None else max(next_deadline - self._clock.now(), 0.0)
+            try:
+                async with asyncio.timeout(delay_s):
+                    await self._may_rearm.wait()
+            except TimeoutError:
+                self._expire(self._clock.now())
+
+    def _expire(self, now: float) -> None:
+        for lost in self._membership.expire(now):
+            self._lose(lost.sender.process, now)
+        self._perform(self._core.expire(now))
+
+    async def _compute_batches(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            self._may_compute.clear()
+            batch, effects = self._core.next_batch(self._clock.now())
+            if effects:
+                self._perform(effects)
+            if batch is None:
+                await self._may_compute.wait()
+                continue
+            try:
+                result = await loop.run_in_executor(self._compute, self._loaded.executor.execute, batch)
+            except Exception as error:
+                log.exception("a step failed")
+                self._perform(self._core.fail_step(f"the engine could not compute it: {error}", self._clock.now()))
+            else:
+                self._perform(self._core.finish_step(result, self._clock.now()))
+
+    async def _drained(self) -> None:
+        """Wait until asked to drain, then until all that is here has ended or the time for it is over."""
+        await self._drain.wait()
+        self._core.drain()
+        self._heartbeat.poke()
+        try:
+            async with asyncio.timeout(self._drain_s):
+                while not self._core.is_idle:
+                    self._may_be_idle.clear()
+                    await self._may_be_idle.wait()
+        except TimeoutError:
+            log.warning("draining took too long: dropped what was left", core=repr(self._core))
+
+    # --- what is done -------------------------------------------------------------------------------------------------
+
+    def _perform(self, effects: Iterable[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Send():
+                    self._sockets.send(effect.to, effect.message, effect.payload)
+                case ExportBlocks():
+                    self._copies.create_task(self._export(effect))
+                case ImportBlocks():
+                    self._copies.create_task(self._import(effect))
+        self._heartbeat.poke()
+        for event in (self._may_compute, self._may_rearm, self._may_be_idle):
+            event.set()
+
+    async def _export(self, job: ExportBlocks) -> None:
+        transport = self._loaded.transports[job.service][job.transport]
+        exported = await self._in_copy_thread(transport.export_blocks, job)
+        self._perform(self._core.exported(job.transfer, exported, self._clock.now()))
+
+    async def _import(self, job: ImportBlocks) -> None:
+        transport = self._loaded.transports[job.service][job.transport]
+        imported = await self._in_copy_thread(transport.import_blocks, job)
+        self._perform(self._core.imported(job.transfer, imported, self._clock.now()))
+
+    async def _in_copy_thread(self, work: Callable[[J], T], job: J) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._copy, work, job)

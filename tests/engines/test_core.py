@@ -1,0 +1,275 @@
+"""The engine core: whatever happens in whatever order, right tokens or an answer, and no block lost."""
+
+import msgspec
+import pytest
+
+from engines.blocks import BlockPool
+from mesh.messages import (
+    Abort,
+    Accepted,
+    Blocks,
+    Cancel,
+    Commit,
+    Committed,
+    Epoch,
+    Message,
+    RefusalCode,
+    Refused,
+    Reserved,
+    Role,
+    Sampling,
+    Taken,
+)
+from tests.engines.conftest import MakeSpec
+from tests.engines.virtual import GATEWAY, SERVICE, VirtualMesh, continuation
+
+SEEDS = range(25)
+
+
+def two_engines(seed: int = 0, **options: object) -> VirtualMesh:
+    mesh = VirtualMesh(seed, **options)  # type: ignore[arg-type]
+    mesh.add("prefill", Role.PREFILL)
+    mesh.add("decode")
+    return mesh
+
+
+def pool(mesh: VirtualMesh, engine: str) -> BlockPool:
+    return mesh.engines[engine].core._services[SERVICE].pool
+
+
+def refusals(mesh: VirtualMesh) -> list[RefusalCode]:
+    return [answer.code for answer in mesh.answers if isinstance(answer, Refused)]
+
+
+def test_one_engine_runs_a_request_from_prompt_to_end(make_spec: MakeSpec) -> None:
+    mesh = VirtualMesh()
+    mesh.add("only")
+    spec = make_spec("r", 21, max_tokens=9)
+    mesh.submit("only", spec)
+    mesh.settle()
+    assert mesh.streams["r"] == continuation(spec.prompt, 9)
+    assert mesh.finished == {"r": "length"}
+    assert mesh.answers == [Accepted("r", Epoch(1), 1)]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_many_requests_prefilled_here_and_decoded_there(make_spec: MakeSpec, seed: int) -> None:
+    mesh = two_engines(seed)
+    specs = [make_spec(f"r{index}", 3 + 5 * index, max_tokens=1 + 3 * index, first=index % 3) for index in range(6)]
+    for spec in specs:
+        mesh.submit("prefill", spec, decode="decode")
+    mesh.settle()
+    for spec in specs:
+        assert mesh.streams[spec.id] == continuation(spec.prompt, spec.sampling.max_tokens)
+    assert refusals(mesh) == []
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_pool_too_small_for_all_preempts_and_still_gives_the_same_tokens(make_spec: MakeSpec, seed: int) -> None:
+    mesh = VirtualMesh(seed)
+    mesh.add("small", num_blocks=9)
+    specs = [make_spec(f"r{index}", 6, max_tokens=20, first=100 * index) for index in range(4)]
+    for spec in specs:
+        mesh.submit("small", spec)
+    mesh.settle()
+    for spec in specs:
+        assert mesh.streams[spec.id] == continuation(spec.prompt, 20)
+    assert mesh.engines["small"].core.status(0.0).preemptions_total > 0
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("kind", [Blocks, Taken])
+def test_lost_blocks_are_computed_again_at_the_destination(make_spec: MakeSpec, seed: int, kind: type) -> None:
+    lost: list[Message] = []
+
+    def lose(sender: str, to: str, message: Message) -> bool:
+        if isinstance(message, kind) and len(lost) < 2:
+            lost.append(message)
+            return True
+        return False
+
+    mesh = two_engines(seed, lose=lose)
+    spec = make_spec("r", 40, max_tokens=6)
+    mesh.submit("prefill", spec, decode="decode")
+    mesh.settle()
+    assert lost
+    if refusals(mesh):  # the sender got stuck, and leaves it to the gateway, which knows the tokens so far
+        assert refusals(mesh) == [RefusalCode.TRANSFER_FAILED]
+        mesh.submit("decode", msgspec.structs.replace(spec, generated=list(mesh.streams["r"])), attempt=2)
+        mesh.settle()
+    assert mesh.streams["r"] == continuation(spec.prompt, 6)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("kind", [Reserved, Commit, Committed])
+def test_a_lost_word_of_the_handshake_is_answered_with_a_refusal_and_nothing_leaks(
+    make_spec: MakeSpec, seed: int, kind: type
+) -> None:
+    mesh = two_engines(seed, lose=lambda sender, to, message: isinstance(message, kind | Abort))
+    mesh.submit("prefill", make_spec("r", 20, max_tokens=400), decode="decode")
+    mesh.settle()
+    if kind is Committed:  # the request lives on at the decode engine; the gateway's stream is whole
+        assert mesh.finished == {"r": "length"}
+    else:
+        assert refusals(mesh) in ([RefusalCode.PEER_SILENT], [RefusalCode.TRANSFER_FAILED])
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("steps", [0, 1, 3, 6, 10, 15, 25])
+def test_a_cancelled_request_frees_everything_at_any_moment(make_spec: MakeSpec, seed: int, steps: int) -> None:
+    mesh = two_engines(seed)
+    mesh.submit("prefill", make_spec("r", 30, max_tokens=500), decode="decode")
+    for _ in range(steps):
+        mesh.step()
+    for engine in mesh.engines:
+        mesh.deliver(GATEWAY, engine, Cancel("r", Epoch(1, 9)))
+    mesh.settle()
+    assert "r" not in mesh.finished
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(("victim", "survivor"), [("prefill", "decode"), ("decode", "prefill"), (GATEWAY, "decode")])
+@pytest.mark.parametrize("steps", [2, 8, 20])
+def test_a_dead_peer_leaves_nothing_behind(
+    make_spec: MakeSpec, seed: int, victim: str, survivor: str, steps: int
+) -> None:
+    mesh = two_engines(seed)
+    mesh.submit("prefill", make_spec("r", 30, max_tokens=500), decode="decode")
+    for _ in range(steps):
+        mesh.step()
+    if victim == GATEWAY:
+        for name, engine in mesh.engines.items():
+            mesh.perform(name, engine.core.lose_peer(GATEWAY, mesh.now))
+    else:
+        mesh.kill(victim)
+    mesh.settle()
+    assert pool(mesh, survivor).num_held == 0
+
+
+def test_a_new_attempt_at_the_same_engine_replaces_the_old_one(make_spec: MakeSpec) -> None:
+    mesh = two_engines()
+    spec = make_spec("r", 20, max_tokens=5)
+    mesh.submit("decode", spec)
+    mesh.step()
+    mesh.submit("decode", spec, attempt=2)
+    mesh.deliver(GATEWAY, "decode", Cancel("r", Epoch(1)))  # late, of the first attempt
+    mesh.settle()
+    assert mesh.streams["r"] == continuation(spec.prompt, 5)
+
+
+def test_a_continuation_gives_the_tokens_that_were_missing(make_spec: MakeSpec) -> None:
+    mesh = two_engines()
+    tokens = continuation(list(range(1, 9)), 10)
+    mesh.streams["r"] = tokens[:4]
+    mesh.submit("prefill", make_spec("r", 8, max_tokens=10, generated=tokens[:4]), decode="decode")
+    mesh.settle()
+    assert mesh.streams["r"] == tokens
+
+
+def test_the_second_transfer_of_a_prompt_sends_only_what_is_not_there(make_spec: MakeSpec) -> None:
+    sent: list[Blocks] = []
+
+    def lose(sender: str, to: str, message: Message) -> bool:
+        if isinstance(message, Blocks):
+            sent.append(message)
+        return False
+
+    mesh = two_engines(lose=lose)
+    for request in ("first", "second"):
+        mesh.submit("prefill", make_spec(request, 18), decode="decode")
+        mesh.settle()
+    assert sum(message.num_tokens for message in sent if message.transfer.startswith("first")) == 18
+    assert sum(message.num_tokens for message in sent if message.transfer.startswith("second")) == 2
+
+
+def test_a_prefill_that_the_running_decodes_cannot_afford_is_refused(make_spec: MakeSpec) -> None:
+    mesh = VirtualMesh()
+    mesh.add("busy", num_blocks=64)
+    mesh.submit("busy", make_spec("decoding", 4, max_tokens=50, slo_tpot_s=0.03))
+    for _ in range(8):
+        mesh.step()
+    mesh.submit("busy", make_spec("long", 200), multiplex=True)
+    mesh.submit("busy", make_spec("short", 2, first=500), multiplex=True)
+    mesh.settle()
+    assert refusals(mesh) == [RefusalCode.NO_SLACK]
+    assert set(mesh.finished) == {"decoding", "short"}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "code"),
+    [
+        ({"service": "other"}, RefusalCode.UNKNOWN_SERVICE),
+        ({"num_prompt": 128}, RefusalCode.NO_MEMORY),
+    ],
+)
+def test_what_cannot_run_here_is_refused_with_the_reason(
+    make_spec: MakeSpec, overrides: dict[str, object], code: RefusalCode
+) -> None:
+    mesh = two_engines()
+    mesh.submit("decode", make_spec("r", **overrides))
+    mesh.settle()
+    assert refusals(mesh) == [code]
+
+
+def test_a_full_queue_and_a_draining_engine_refuse(make_spec: MakeSpec) -> None:
+    mesh = VirtualMesh()
+    engine = mesh.add("e", max_waiting=1)
+    for index in range(2):
+        mesh.submit("e", make_spec(f"r{index}"))
+    engine.core.drain()
+    mesh.submit("e", make_spec("late"))
+    mesh.settle()
+    assert refusals(mesh) == [RefusalCode.FULL, RefusalCode.DRAINING]
+    assert mesh.finished == {"r0": "length"}
+
+
+def test_a_decode_engine_without_room_declines_and_the_gateway_hears_why(make_spec: MakeSpec) -> None:
+    mesh = VirtualMesh()
+    mesh.add("prefill", Role.PREFILL)
+    mesh.add("decode", num_blocks=4)
+    mesh.submit("prefill", make_spec("r", 40), decode="decode")
+    mesh.settle()
+    assert refusals(mesh) == [RefusalCode.NO_MEMORY]
+
+
+def test_an_answer_that_outgrows_the_pool_ends_with_length(make_spec: MakeSpec) -> None:
+    mesh = VirtualMesh()
+    mesh.add("tiny", num_blocks=3)
+    mesh.submit("tiny", make_spec("r", 6, max_tokens=100))
+    mesh.settle()
+    assert mesh.finished == {"r": "length"}
+    assert mesh.streams["r"] == continuation(list(range(1, 7)), len(mesh.streams["r"]))
+
+
+def test_a_step_that_fails_fails_its_requests_only(make_spec: MakeSpec) -> None:
+    mesh = VirtualMesh()
+    engine = mesh.add("e")
+    mesh.submit("e", make_spec("bad"))
+    engine.core.next_batch(0.0)
+    mesh.perform("e", engine.core.fail_step("out of memory", 0.0))
+    mesh.submit("e", make_spec("good"))
+    mesh.settle()
+    assert [type(answer).__name__ for answer in mesh.answers] == ["Accepted", "Failed", "Accepted"]
+    assert set(mesh.finished) == {"good"}
+
+
+def test_the_last_token_ends_a_request_on_the_prefill_engine(make_spec: MakeSpec) -> None:
+    mesh = two_engines()
+    mesh.submit("prefill", make_spec("r", 9, max_tokens=1), decode="decode")
+    mesh.settle()
+    assert mesh.finished == {"r": "length"}
+    assert pool(mesh, "decode").num_held == 0
+
+
+def test_stop_tokens_end_a_request_unless_told_otherwise(make_spec: MakeSpec) -> None:
+    prompt = list(range(1, 9))
+    third = continuation(prompt, 3)[2]
+    for sampling, expected in (
+        (Sampling(max_tokens=9, seed=1, stop_token_ids=(third,)), (3, "stop")),
+        (Sampling(max_tokens=9, seed=1, stop_token_ids=(third,), min_tokens=4), (9, "length")),
+    ):
+        mesh = VirtualMesh()
+        mesh.add("e")
+        mesh.submit("e", make_spec("r", 8, sampling=sampling))
+        mesh.settle()
+        assert (len(mesh.streams["r"]), mesh.finished["r"]) == expected

@@ -1,0 +1,257 @@
+"""Engine cores on a virtual network: seeded order of events, lost messages, an executor whose tokens depend on the KV.
+
+The executor stores at each position a hash of everything up to it, and draws tokens from the hash at the last position.
+A block that was lost, mixed up, reused too early or copied wrongly therefore changes the tokens that come out.
+"""
+
+import random
+from collections import defaultdict, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from hashlib import blake2b
+
+from engines.batch import Batch, ChunkResult, StepResult
+from engines.blocks import BlockPool
+from engines.core import Effect, EngineCore
+from engines.costs import Correction
+from engines.scheduler import Limits, ServiceQueue
+from engines.settings import EngineSettings
+from engines.status import Service
+from kvtransfer.protocol import ExportBlocks, Exported, ImportBlocks, Imported, Send
+from kvtransfer.protocol import Limits as TransferLimits
+from mesh.messages import (
+    Accepted,
+    DecodeCost,
+    Epoch,
+    Failed,
+    KVShape,
+    MemoryRef,
+    Message,
+    PrefillCost,
+    Refused,
+    RequestSpec,
+    Role,
+    StepTokens,
+    Submit,
+)
+
+SERVICE = "tiny"
+BLOCK_SIZE = 4
+STEP_S = 0.01
+GATEWAY = "gateway"
+SHAPE = KVShape(1, 1, 1, BLOCK_SIZE, "float32")
+
+
+def absorb(state: bytes, token: int) -> bytes:
+    return blake2b(state + token.to_bytes(4, "little"), digest_size=8).digest()
+
+
+def token_after(state: bytes) -> int:
+    return 10 + int.from_bytes(state[:4], "little") % 1000
+
+
+def continuation(prompt: list[int], num_tokens: int) -> list[int]:
+    """What an undisturbed run generates."""
+    state, generated = b"", []
+    for token in prompt:
+        state = absorb(state, token)
+    for _ in range(num_tokens):
+        generated.append(token_after(state))
+        state = absorb(state, generated[-1])
+    return generated
+
+
+class HashingExecutor:
+    """``memory`` maps (block, offset) to the hash at that position."""
+
+    def __init__(self) -> None:
+        self.memory: dict[tuple[int, int], bytes] = {}
+
+    def execute(self, batch: Batch) -> StepResult:
+        results = []
+        for chunk in batch.chunks:
+            state = self._at(chunk.blocks, chunk.start - 1) if chunk.start else b""
+            for position, token in enumerate(chunk.tokens, chunk.start):
+                state = absorb(state, token)
+                self.memory[chunk.blocks[position // BLOCK_SIZE], position % BLOCK_SIZE] = state
+            results.append(ChunkResult(token_after(state) if chunk.draw is not None else None))
+        return StepResult(results, STEP_S)
+
+    def _at(self, blocks: object, position: int) -> bytes:
+        return self.memory[blocks[position // BLOCK_SIZE], position % BLOCK_SIZE]  # type: ignore[index]
+
+
+@dataclass
+class VirtualEngine:
+    core: EngineCore
+    executor: HashingExecutor
+    generations: dict[int, int]
+    batch: Batch | None = None
+    dead: bool = False
+
+
+@dataclass
+class VirtualMesh:
+    """``lose`` says of a message from one process to another whether it is lost."""
+
+    seed: int = 0
+    lose: Callable[[str, str, Message], bool] = lambda sender, to, message: False
+    now: float = 0.0
+    engines: dict[str, VirtualEngine] = field(default_factory=dict)
+    streams: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    finished: dict[str, str] = field(default_factory=dict)
+    answers: list[Accepted | Refused | Failed] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._random = random.Random(self.seed)
+        self._copies: list[Callable[[], None]] = []
+        self._links: dict[tuple[str, str], deque[Callable[[], None]]] = defaultdict(deque)  # in order, as sockets are
+
+    def add(self, name: str, role: Role = Role.MULTIPLEX, num_blocks: int = 32, **limits: int) -> VirtualEngine:
+        generations: dict[int, int] = defaultdict(int)
+
+        def reuse(block: int) -> None:
+            generations[block] += 1
+
+        service = Service(
+            ServiceQueue(SERVICE, BlockPool(num_blocks, BLOCK_SIZE, reuse)),
+            SHAPE,
+            MemoryRef("here", name, 1, name),
+            frozenset({0}),
+            4096,
+            PrefillCost(0.0, 0.001),
+            DecodeCost(0.005, 0.001),
+            Correction(),
+            Correction(),
+        )
+        settings = EngineSettings(
+            name,
+            "here",
+            1,
+            role,
+            Limits(limits.get("max_running", 8), limits.get("chunk_tokens", 8)),
+            limits.get("max_waiting", 16),
+            "auto",
+            5.0,
+            TransferLimits(reply_s=0.5, grace_s=0.2, window=2, message_bytes=256),
+        )
+        core = EngineCore(settings, {SERVICE: service}, lambda peer, ref: True)
+        self.engines[name] = VirtualEngine(core, HashingExecutor(), generations)
+        return self.engines[name]
+
+    def submit(
+        self, engine: str, spec: RequestSpec, decode: str | None = None, attempt: int = 1, **flags: bool
+    ) -> None:
+        self.deliver(GATEWAY, engine, Submit(spec, Epoch(attempt), decode, **flags))
+
+    def deliver(self, sender: str, to: str, message: Message) -> None:
+        engine = self.engines[to]
+        if not engine.dead:
+            self.perform(to, engine.core.receive(sender, message, (), self.now))  # type: ignore[arg-type]
+
+    def perform(self, name: str, effects: list[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Send(to, message) if not self.lose(name, to, message):
+                    self._links[name, to].append(self._sending(name, to, message))
+                case ExportBlocks():
+                    self._copies.append(self._exporting(name, effect))
+                case ImportBlocks():
+                    self._copies.append(self._importing(name, effect))
+        self.engines[name].core.check_invariants()
+
+    def _sending(self, name: str, to: str, message: Message) -> Callable[[], None]:
+        return lambda: self._hear(message) if to == GATEWAY else self.deliver(name, to, message)
+
+    def _exporting(self, name: str, job: ExportBlocks) -> Callable[[], None]:
+        def run() -> None:
+            engine = self.engines[name]
+            generations = [engine.generations[block] for block in job.blocks]
+            event = Exported(job.seq, generations, [], ())
+            self.perform(name, engine.core.exported(job.transfer, event, self.now))
+
+        return run
+
+    def _importing(self, name: str, job: ImportBlocks) -> Callable[[], None]:
+        def run() -> None:
+            engine, source = self.engines[name], self.engines[job.peer]
+            pairs = list(zip(job.message.source_blocks, job.destinations, strict=True))
+            fresh = [source.generations[block] for block, _ in pairs] == job.message.generations
+            for block, destination in pairs:
+                for offset in range(BLOCK_SIZE):
+                    if (block, offset) in source.executor.memory:
+                        engine.executor.memory[destination, offset] = source.executor.memory[block, offset]
+            self.perform(name, engine.core.imported(job.transfer, Imported(job.message.seq, fresh), self.now))
+
+        return run
+
+    def _hear(self, message: Message) -> None:
+        if not isinstance(message, StepTokens):
+            self.answers.append(message)  # type: ignore[arg-type]
+            return
+        for delta in message.deltas:
+            stream = self.streams[delta.request]
+            assert delta.offset <= len(stream), f"a gap before offset {delta.offset}: {stream}"
+            known = stream[delta.offset :]
+            assert all(new == old for new, old in zip(delta.tokens, known, strict=False)), "a repeated token differs"
+            stream += delta.tokens[len(known) :]
+            if delta.finish is not None:
+                assert delta.request not in self.finished, "a request finished twice"
+                self.finished[delta.request] = delta.finish
+
+    def kill(self, name: str) -> None:
+        self.engines[name].dead = True
+        for other, engine in self.engines.items():
+            if other != name and not engine.dead:
+                self.perform(other, engine.core.lose_peer(name, self.now))
+
+    def step(self) -> bool:
+        """Do one pending thing, chosen at random; False if nothing is left but deadlines."""
+        choices: list[Callable[[], bool]] = [self._next_on(link) for link in self._links.values() if link]
+        choices += [self._copying(copy) for copy in self._copies]
+        choices += [self._computing(name) for name, engine in self.engines.items() if not engine.dead]
+        self._random.shuffle(choices)
+        return any(choice() for choice in choices)
+
+    @staticmethod
+    def _next_on(link: deque[Callable[[], None]]) -> Callable[[], bool]:
+        return lambda: link.popleft()() is None
+
+    def _copying(self, copy: Callable[[], None]) -> Callable[[], bool]:
+        def run() -> bool:
+            self._copies.remove(copy)
+            copy()
+            return True
+
+        return run
+
+    def _computing(self, name: str) -> Callable[[], bool]:
+        def run() -> bool:
+            engine = self.engines[name]
+            if engine.batch is None:
+                engine.batch, effects = engine.core.next_batch(self.now)
+                self.perform(name, effects)
+                return engine.batch is not None or bool(effects)
+            batch, engine.batch = engine.batch, None
+            self.now += STEP_S
+            self.perform(name, engine.core.finish_step(engine.executor.execute(batch), self.now))
+            return True
+
+        return run
+
+    def settle(self, max_steps: int = 20_000) -> None:
+        """Run until nothing is left to do, passing deadlines as they come; then check that nothing leaked."""
+        for _ in range(max_steps):
+            if self.step():
+                continue
+            alive = {name: engine for name, engine in self.engines.items() if not engine.dead}
+            deadlines = [d for engine in alive.values() if (d := engine.core.next_deadline()) is not None]
+            if not deadlines:
+                break
+            self.now = max(self.now, min(deadlines))
+            for name, engine in alive.items():
+                self.perform(name, engine.core.expire(self.now))
+        else:
+            raise AssertionError(f"does not settle: {[engine.core for engine in self.engines.values()]}")
+        for engine in self.engines.values():
+            assert engine.dead or engine.core.is_idle, f"not idle at rest: {engine.core}"

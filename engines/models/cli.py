@@ -5,7 +5,6 @@ import sys
 import time
 
 from rich.console import Console
-from rich.table import Table
 
 from engines.models.cache import Cache, Entry
 from engines.models.errors import ModelError
@@ -37,13 +36,8 @@ def _list(_: argparse.Namespace) -> int:
     if not entries:
         sys.stdout.write(f"no models in {cache.root}\n")
         return 0
-    table = Table("reference", "size", "path", box=None, pad_edge=False)
-    table.columns[1].justify = "right"
-    for column in table.columns:
-        column.overflow = "fold"
     for entry in entries:
-        table.add_row(entry.reference(), f"{entry.size_bytes() / 1e6:.0f} MB", _place(entry))
-    Console(soft_wrap=False).print(table)
+        sys.stdout.write(f"{entry.reference()}\n  {entry.size_bytes() / 1e6:.0f} MB in {_place(entry)}\n")
     return 0
 
 

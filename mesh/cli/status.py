@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from mesh.messages import BroadcastMessage
     from mesh.topology.schema import Topology
 
+WIDTH_OF_A_PIPE = 160
+
 
 def register(subparsers: "Subparsers") -> None:
     parser = subparsers.add_parser("status", help="show what runs and how it is")
@@ -53,12 +55,12 @@ async def _collect(topology: "Topology") -> Mapping[str, "BroadcastMessage"]:
 def _print_table(topology: "Topology", summary: Mapping[str, Any]) -> None:
     from rich.console import Console
 
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else WIDTH_OF_A_PIPE)
     console.print(f"mesh [bold]{topology.name}[/bold]  {topology.path}", highlight=False)
     gateways = [{**row, "gateway": row["id"]} for row in summary["gateways"]]
     console.print(_table(("gateway", "state", "pid", "restarts", "url", "requests", "waiting"), gateways))
     engines = [_engine_row(row) for row in summary["engines"]]
-    columns = ("engine", "role", "state", "pid", "restarts", "services", "free blocks", "running", "waiting", "slack")
+    columns = ("engine", "role", "state", "pid", "restarts", "services", "free", "run", "wait", "slack")
     console.print(_table(columns, engines))
     for row in (*gateways, *engines):
         for problem in filter(None, (row["error"], row["last_exit"])):
@@ -69,7 +71,9 @@ def _engine_row(row: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **row,
         "engine": row["id"],
-        "free blocks": None if row["free_blocks"] is None else f"{row['free_blocks']}/{row['num_blocks']}",
+        "run": row["running"],
+        "wait": row["waiting"],
+        "free": None if row["free_blocks"] is None else f"{row['free_blocks']}/{row['num_blocks']}",
         "slack": None if row["slack_s"] is None else f"{row['slack_s'] * 1000:.0f} ms",
     }
 
@@ -78,7 +82,7 @@ def _table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> "Table"
     from rich import box
     from rich.table import Table
 
-    table = Table(*columns, box=box.SIMPLE_HEAD)
+    table = Table(*columns, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for row in rows:
         table.add_row(*(_cell(row[column]) for column in columns))
     return table

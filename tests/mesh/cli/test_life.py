@@ -32,7 +32,7 @@ def test_a_detached_mesh_lives_until_down(mesh):
     assert (prefill["id"], prefill["state"], prefill["services"]) == ("prefill", "ready", ["tiny"])
     assert (decode["running"], decode["waiting"], decode["slack_s"], decode["free_blocks"]) == (2, 1, 0.5, 0)
     assert find_process(mesh.runtime, "prefill").pid == prefill["pid"]
-    table = mesh("status", "t.toml", COLUMNS="160").stdout
+    table = mesh("status", "t.toml").stdout
     assert "500 ms" in table
     assert "gateway" in table
 

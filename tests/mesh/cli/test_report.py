@@ -1,0 +1,45 @@
+import pytest
+
+from mesh.cli.report import report
+from mesh.messages import ChildStatus, GatewayStatus, ProcessState, SupervisorStatus
+from mesh.topology.parse import load
+
+
+@pytest.fixture
+def topology(tmp_path):
+    path = tmp_path / "t.toml"
+    path.write_text('[services.s]\nmodel = "m"\n[engines.e]\n[gateways.g]\n')
+    return load(path)
+
+
+def supervisor(state, **rest):
+    child = ChildStatus("e", "engine", rest.get("pid"), state, rest.get("num_restarts", 0), rest.get("last_exit"))
+    return SupervisorStatus(1, "local", 7, [child])
+
+
+def test_a_process_that_nobody_heard_of_is_unknown(topology):
+    (engine,) = report(topology, {})["engines"]
+    assert (engine["id"], engine["role"], engine["state"], engine["pid"]) == ("e", "multiplex", "unknown", None)
+    assert (engine["services"], engine["free_blocks"], engine["slack_s"]) == (["s"], None, None)
+
+
+@pytest.mark.parametrize(
+    ("state", "shown"),
+    [("starting", "starting"), ("restarting", "restarting"), ("stopped", "stopped"), ("running", "silent")],
+)
+def test_a_process_that_says_nothing_is_as_its_supervisor_sees_it(topology, state, shown):
+    status = supervisor(state, pid=9, num_restarts=3, last_exit="exit code 1: boom")
+    (engine,) = report(topology, {"supervisor-local": status})["engines"]
+    assert (engine["state"], engine["pid"], engine["restarts"]) == (shown, 9, 3)
+    assert engine["last_exit"] == "exit code 1: boom"
+
+
+def test_a_process_speaks_for_itself(topology):
+    status = GatewayStatus(1, ProcessState.DRAINING, "local", 5, "http://h:1", 3, 2)
+    (gateway,) = report(topology, {"g": status})["gateways"]
+    assert (gateway["state"], gateway["url"], gateway["requests"], gateway["waiting"]) == (
+        "draining",
+        "http://h:1",
+        3,
+        2,
+    )

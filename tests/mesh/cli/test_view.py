@@ -1,0 +1,82 @@
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from mesh.cli.view import LineView, LiveView, welcome
+from mesh.messages import ChildStatus
+from mesh.topology.parse import load
+
+FILE = Path("t.toml")
+
+
+@pytest.fixture
+def topology(tmp_path):
+    path = tmp_path / "t.toml"
+    path.write_text('[services.tiny]\nmodel = "m"\n[engines.e]\n[gateways.g]\naddress = "0.0.0.0"\nport = 8001\n')
+    return load(path)
+
+
+def child(state, pid=1, restarts=0, last_exit=None):
+    return [ChildStatus("e", "engine", pid, state, restarts, last_exit)]
+
+
+def test_the_welcome_can_be_pasted(topology):
+    text = welcome(topology, "local", FILE)
+    assert text.startswith("ready: http://127.0.0.1:8001\n")
+    assert "curl http://127.0.0.1:8001/v1/chat/completions" in text
+    assert '"model": "tiny"' in text
+    assert "mesh chat --url http://127.0.0.1:8001" in text
+    assert welcome(topology, "elsewhere", FILE) == "ready"
+
+
+def test_each_change_is_one_line(topology, capsys):
+    ready = []
+    with LineView(topology, "local", FILE, lambda: ready.append(True)) as view:
+        view.changed(child("starting", pid=None))
+        view.changed(child("starting", pid=1))
+        view.changed(child("starting", pid=1))
+        view.changed(child("running", pid=1))
+        capsys_before = capsys.readouterr().out
+        view.ready()
+        capsys.readouterr()
+        view.changed(child("restarting", pid=None, last_exit="killed by SIGKILL"))
+        view.changed(child("starting", pid=2, restarts=1))
+        view.stopping()
+        view.stopping()
+    assert capsys_before == "e: starting (process 1)\ne: running\n"
+    assert ready == [True]
+    assert capsys.readouterr().out.splitlines() == [
+        "e: died (killed by SIGKILL); starting again",
+        "e: starting (process 2)",
+        "draining; Ctrl-C again stops at once",
+        "stopping at once",
+        "stopped",
+    ]
+
+
+def test_a_terminal_that_went_away_does_no_harm(topology, monkeypatch):
+    def gone(line):
+        raise BrokenPipeError
+
+    monkeypatch.setattr("mesh.cli.view.print_line", gone)
+    with LineView(topology, "local", FILE, lambda: None) as view:
+        view.changed(child("running"))
+        view.ready()
+
+
+def test_the_live_table_shows_states_and_reasons(topology, capsys):
+    with LiveView(LineView(topology, "local", FILE, lambda: None)) as view:
+        view.changed(child("restarting", last_exit="exit code 1: boom"))
+        console = Console(width=80)
+        with console.capture() as captured:
+            console.print(view._render())
+        view.changed(child("running", pid=2))
+        view.ready()
+        capsys.readouterr()
+        view.changed(child("running", pid=2))
+        view.changed(child("restarting", pid=None, last_exit="exit code 1: boom"))
+        said = capsys.readouterr().out
+    assert "restarting" in captured.get()
+    assert "exit code 1: boom" in captured.get()
+    assert said == "e: died (exit code 1: boom); starting again\n"

@@ -1,0 +1,1 @@
+"""The OpenAI API of a gateway: HTTP in, `router.generation` behind it."""

@@ -1,0 +1,45 @@
+"""The gateway's HTTP application."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from fastapi import FastAPI
+from prometheus_client import CollectorRegistry
+
+from mesh.clock import Clock
+from mesh.messages import EngineStatus
+from router.api.edge import Edge, install_error_handlers
+from router.api.generate import GenerateRoutes
+from router.api.intake import Intake
+from router.api.metrics import EngineGauges, GatewayMetrics
+from router.api.models import Models
+from router.api.operations import OperationRoutes
+from router.api.tokens import TokenRoutes
+from router.generation import Frontdoor
+
+
+@dataclass(frozen=True, slots=True)
+class ApiConfig:
+    """What the app is given. ``created``: seconds since the epoch, shown as the models' date."""
+
+    gateway: str
+    frontdoor: Frontdoor
+    models: Models
+    engine_statuses: Callable[[], Mapping[str, EngineStatus]]
+    clock: Clock
+    wall_clock: Callable[[], float]
+    max_body_bytes: int
+    registry: CollectorRegistry
+
+
+def create_app(config: ApiConfig) -> FastAPI:
+    app = FastAPI(title="MeshServe", openapi_url="/openapi.json", redoc_url=None)
+    app.add_middleware(Edge)
+    install_error_handlers(app)
+    config.registry.register(EngineGauges(config.engine_statuses))
+    intake = Intake(config.gateway, config.frontdoor, GatewayMetrics(config.registry), config.clock)
+    GenerateRoutes(intake, config.models, config.clock, config.wall_clock, config.max_body_bytes).install(app)
+    TokenRoutes(config.models, config.max_body_bytes).install(app)
+    created = int(config.wall_clock())
+    OperationRoutes(config.frontdoor, config.engine_statuses, config.models, config.registry, created).install(app)
+    return app

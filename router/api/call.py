@@ -1,0 +1,120 @@
+"""One API call: its choices run side by side until all have ended, one fails, or the client is gone."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import structlog
+from starlette.types import Receive
+
+from mesh.clock import Clock
+from router.api.choice import Choice, Piece
+from router.api.disconnect import while_connected
+from router.api.errors import ApiError, ClientGoneError, api_error
+from router.api.metrics import ChoiceTimer, ServiceMetrics
+from router.generation import Placement, RouterError
+
+log = structlog.get_logger()
+
+
+class Sink(Protocol):
+    """Where the pieces of an answer go. A choice's pieces come in order; choices interleave."""
+
+    async def take(self, choice: Choice, piece: Piece) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    num_prompt: int
+    num_completion: int
+    num_cached: int
+
+    def json(self) -> dict[str, object]:
+        return {
+            "prompt_tokens": self.num_prompt,
+            "completion_tokens": self.num_completion,
+            "total_tokens": self.num_prompt + self.num_completion,
+            "prompt_tokens_details": {"cached_tokens": self.num_cached},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """What surrounds the choices of an answer. ``created``: seconds since the epoch."""
+
+    id: str
+    created: int
+    model: str
+
+    def json(self, kind: str) -> dict[str, object]:
+        return {"id": self.id, "object": kind, "created": self.created, "model": self.model}
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """``choices`` are ``n`` for each prompt, prompt by prompt."""
+
+    request_id: str
+    choices: Sequence[Choice]
+    timers: Sequence[ChoiceTimer]
+    metrics: ServiceMetrics
+    n: int
+    clock: Clock
+
+    @property
+    def placement(self) -> Placement | None:
+        return next((choice.generation.placement for choice in self.choices if choice.generation.placement), None)
+
+    @property
+    def usage(self) -> Usage:
+        """Each prompt counts once, however many choices it has."""
+        firsts = self.choices[:: self.n]
+        return Usage(
+            num_prompt=sum(len(choice.prompt.tokens) for choice in firsts),
+            num_completion=sum(choice.num_tokens for choice in self.choices),
+            num_cached=sum(choice.num_cached_tokens for choice in firsts),
+        )
+
+    async def run(self, receive: Receive, sink: Sink) -> None:
+        """Raise the first `RouterError`, or `ClientGoneError`. However it ends, nothing of the call goes on."""
+        try:
+            await while_connected(receive, self._run(sink))
+            self._log("answered")
+        except (ApiError, RouterError) as error:
+            code = api_error(error).code or ""
+            self.metrics.failed(code, broke_promise=not isinstance(error, ClientGoneError))
+            self._log("not answered", code=code, reason=str(error))
+            raise
+        finally:
+            for choice in self.choices:
+                choice.generation.cancel()
+
+    async def _run(self, sink: Sink) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for choice, timer in zip(self.choices, self.timers, strict=True):
+                tasks.create_task(self._pump(choice, timer, sink))
+
+    async def _pump(self, choice: Choice, timer: ChoiceTimer, sink: Sink) -> None:
+        async for batch in choice.generation:
+            piece = choice.feed(batch)
+            timer.took(len(batch.tokens), self.clock.now())
+            await sink.take(choice, piece)
+            if piece.finish is not None:
+                choice.generation.cancel()
+                self.metrics.ended(timer, choice, piece.finish)
+                return
+
+    def _log(self, event: str, **more: str) -> None:
+        placement, usage = self.placement, self.usage
+        log.info(
+            event,
+            request=self.request_id,
+            prompt_tokens=usage.num_prompt,
+            completion_tokens=usage.num_completion,
+            ttft_ms=round(1000 * min(timer.ttft_s for timer in self.timers), 3),
+            rule=placement and placement.rule,
+            prefill=placement and placement.prefill_engine,
+            decode=placement and placement.decode_engine,
+            **more,
+        )

@@ -1,0 +1,92 @@
+"""/v1/completions and /v1/chat/completions."""
+
+import secrets
+from collections.abc import Callable
+
+from fastapi import FastAPI, Request, Response
+
+from mesh.clock import Clock
+from router.api.bodies import ChatBody, CompletionBody
+from router.api.call import Envelope
+from router.api.chat import ChatAnswer, ChatEvents
+from router.api.completion import CompletionAnswer, CompletionEvents
+from router.api.headers import Wishes
+from router.api.intake import Intake, Order
+from router.api.models import Models
+from router.api.prompts import chat_prompt, completion_prompts
+from router.api.reading import read_body
+from router.api.sampling import AnswerLength, check_chat, check_completion
+from router.api.schema import body_schema
+from router.api.sse import ChunkTemplate
+from router.api.stream import EventStream
+from router.api.whole import whole_response
+
+
+class GenerateRoutes:
+    def __init__(
+        self, intake: Intake, models: Models, clock: Clock, wall_clock: Callable[[], float], max_body_bytes: int
+    ) -> None:
+        self._intake = intake
+        self._models = models
+        self._clock = clock
+        self._wall_clock = wall_clock
+        self._max_body_bytes = max_body_bytes
+
+    def install(self, app: FastAPI) -> None:
+        app.add_api_route("/v1/completions", self.complete, methods=["POST"], openapi_extra=body_schema(CompletionBody))
+        app.add_api_route("/v1/chat/completions", self.chat, methods=["POST"], openapi_extra=body_schema(ChatBody))
+
+    async def complete(self, request: Request) -> Response:
+        arrived_s, wishes = self._clock.now(), Wishes.of(request.headers)
+        body = await read_body(request, CompletionBody, self._max_body_bytes)
+        check_completion(body)
+        model = self._models.find(body.model)
+        order = Order(
+            request_id=request.state.request_id,
+            arrived_s=arrived_s,
+            model=model,
+            body=body,
+            prompt_param="prompt",
+            prompts=await completion_prompts(body, model),
+            length=AnswerLength.of_completion(body),
+            logprobs=body.logprobs,
+            echo=bool(body.echo),
+            wishes=wishes,
+        )
+        call, envelope = self._intake.submit(order), self._envelope("cmpl", order)
+        with_logprobs = body.logprobs is not None
+        if body.stream:
+            template = ChunkTemplate(envelope, "text_completion", with_usage=_wants_usage(body))
+            return EventStream(call, CompletionEvents(template, model, with_logprobs))
+        return await whole_response(call, CompletionAnswer(model, with_logprobs), envelope, request.receive)
+
+    async def chat(self, request: Request) -> Response:
+        arrived_s, wishes = self._clock.now(), Wishes.of(request.headers)
+        body = await read_body(request, ChatBody, self._max_body_bytes)
+        check_chat(body)
+        model = self._models.find(body.model)
+        order = Order(
+            request_id=request.state.request_id,
+            arrived_s=arrived_s,
+            model=model,
+            body=body,
+            prompt_param="messages",
+            prompts=[await chat_prompt(body, model)],
+            length=AnswerLength.of_chat(body),
+            logprobs=(body.top_logprobs or 0) if body.logprobs else None,
+            echo=False,
+            wishes=wishes,
+        )
+        call, envelope = self._intake.submit(order), self._envelope("chatcmpl", order)
+        if body.stream:
+            template = ChunkTemplate(envelope, "chat.completion.chunk", with_usage=_wants_usage(body))
+            return EventStream(call, ChatEvents(template, model, bool(body.logprobs)))
+        return await whole_response(call, ChatAnswer(model, bool(body.logprobs)), envelope, request.receive)
+
+    def _envelope(self, prefix: str, order: Order) -> Envelope:
+        name = order.body.model or order.model.service
+        return Envelope(f"{prefix}-{secrets.token_hex(12)}", int(self._wall_clock()), name)
+
+
+def _wants_usage(body: ChatBody | CompletionBody) -> bool:
+    return bool(body.stream_options and body.stream_options.include_usage)

@@ -1,0 +1,78 @@
+"""Request headers that steer a request, and response headers that tell where it ran."""
+
+import re
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from router.api.errors import bad_parameter
+from router.generation import Placement
+
+MAX_SLO_S: Final = 3600.0
+MAX_PRIORITY: Final = 100
+
+_SANE_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,64}")
+
+
+def request_id(headers: Mapping[str, str]) -> str:
+    """The client's own ``x-request-id`` if it is sane, else a new one."""
+    given = headers.get("x-request-id", "")
+    return given if _SANE_ID.fullmatch(given) else uuid.uuid4().hex
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What a client overrides of its service's promises; None: nothing."""
+
+    slo_ttft_s: float | None
+    slo_tpot_s: float | None
+    priority: int | None
+
+    @classmethod
+    def of(cls, headers: Mapping[str, str]) -> "Wishes":
+        """Raise `ApiError` with the header's name if one cannot be read."""
+        return cls(
+            slo_ttft_s=_milliseconds(headers, "x-slo-ttft-ms"),
+            slo_tpot_s=_milliseconds(headers, "x-slo-tpot-ms"),
+            priority=_priority(headers, "x-priority"),
+        )
+
+
+def _milliseconds(headers: Mapping[str, str], name: str) -> float | None:
+    text = headers.get(name)
+    if text is None:
+        return None
+    try:
+        seconds = float(text) / 1000
+    except ValueError:
+        seconds = 0.0
+    if not 0.0 < seconds <= MAX_SLO_S:
+        raise bad_parameter(name, f"must be milliseconds above 0 and at most {MAX_SLO_S * 1000:g}, not {text[:32]!r}")
+    return seconds
+
+
+def _priority(headers: Mapping[str, str], name: str) -> int | None:
+    text = headers.get(name)
+    if text is None:
+        return None
+    try:
+        priority = int(text)
+    except ValueError:
+        priority = MAX_PRIORITY + 1
+    if abs(priority) > MAX_PRIORITY:
+        raise bad_parameter(name, f"must be an integer in -{MAX_PRIORITY}..{MAX_PRIORITY}, not {text[:32]!r}")
+    return priority
+
+
+def placement_headers(placement: Placement) -> dict[str, str]:
+    """Where a request runs and why."""
+    headers = {
+        "x-meshserve-prefill": placement.prefill_engine,
+        "x-meshserve-decode": placement.decode_engine or placement.prefill_engine,
+        "x-meshserve-rule": placement.rule,
+        "x-meshserve-queued-ms": f"{placement.queued_s * 1000:.3f}",
+    }
+    if placement.predicted_ttft_s is not None:
+        headers["x-meshserve-predicted-ttft-ms"] = f"{placement.predicted_ttft_s * 1000:.3f}"
+    return headers

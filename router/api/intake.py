@@ -1,0 +1,117 @@
+"""From a checked request to a running call: one `RequestSpec` a choice, each with its own seed."""
+
+import secrets
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import msgspec
+import structlog
+
+from engines.models.stop_strings import StopChecker
+from mesh.clock import Clock
+from mesh.messages import RequestSpec, Sampling
+from mesh.topology.schema import Slo
+from router.api.bodies import SamplingBody
+from router.api.call import Call
+from router.api.choice import Choice, Prompt
+from router.api.errors import api_error
+from router.api.headers import Wishes
+from router.api.metrics import ChoiceTimer, GatewayMetrics
+from router.api.models import ServedModel
+from router.api.sampling import AnswerLength, check_num_choices, derived_seed, sampling_of, stop_strings
+from router.generation import Frontdoor, RouterError
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What one API call asks for. ``logprobs``: as in `Sampling`; ``echo``: answers start with their prompts."""
+
+    request_id: str
+    arrived_s: float
+    model: ServedModel
+    body: SamplingBody
+    prompt_param: str
+    prompts: Sequence[Prompt]
+    length: AnswerLength
+    logprobs: int | None
+    echo: bool
+    wishes: Wishes
+
+    @property
+    def n(self) -> int:
+        return self.body.n or 1
+
+    @property
+    def slo(self) -> Slo:
+        ours = self.model.slo
+        return replace(ours, ttft_s=self.wishes.slo_ttft_s or ours.ttft_s, tpot_s=self.wishes.slo_tpot_s or ours.tpot_s)
+
+    def samplings(self) -> list[Sampling]:
+        """One a prompt, for its first choice. Raise `ApiError` if one does not fit the model."""
+        check_num_choices(len(self.prompts), self.n)
+        return [self._sampling(prompt) for prompt in self.prompts]
+
+    def _sampling(self, prompt: Prompt) -> Sampling:
+        max_tokens = self.length.resolve(self.prompt_param, len(prompt.tokens), self.model)
+        return sampling_of(self.body, self.model, max_tokens, self.logprobs, self.echo)
+
+
+class Intake:
+    """Submits orders to the router."""
+
+    def __init__(self, gateway: str, frontdoor: Frontdoor, metrics: GatewayMetrics, clock: Clock) -> None:
+        self._gateway = gateway
+        self._frontdoor = frontdoor
+        self._metrics = metrics
+        self._clock = clock
+
+    def submit(self, order: Order) -> Call:
+        """Raise `ApiError` on bad parameters, `RouterError` if the router does not take it; then nothing of it runs."""
+        metrics = self._metrics.of(order.model.service)
+        choices: list[Choice] = []
+        try:
+            for prompt, spec in self._specs(order):
+                choices.append(self._choice(order, prompt, spec, len(choices)))
+        except RouterError as error:
+            metrics.failed(code := api_error(error).code or "", broke_promise=True)
+            log.info("refused", request=order.request_id, service=order.model.service, code=code, reason=str(error))
+            for choice in choices:
+                choice.generation.cancel()
+            raise
+        timers = [ChoiceTimer(metrics, order.slo, order.arrived_s) for _ in choices]
+        return Call(order.request_id, choices, timers, metrics, order.n, self._clock)
+
+    def _specs(self, order: Order) -> Iterator[tuple[Prompt, RequestSpec]]:
+        call_id = f"{order.request_id}-{secrets.token_hex(4)}"
+        slo, priority = order.slo, order.model.priority if order.wishes.priority is None else order.wishes.priority
+        for which, (prompt, sampling) in enumerate(zip(order.prompts, order.samplings(), strict=True)):
+            for index in range(order.n):
+                yield (
+                    prompt,
+                    RequestSpec(
+                        id=f"{call_id}-{which * order.n + index}",
+                        gateway=self._gateway,
+                        service=order.model.service,
+                        prompt=prompt.tokens,
+                        sampling=msgspec.structs.replace(sampling, seed=derived_seed(sampling.seed, index)),
+                        slo_ttft_s=slo.ttft_s,
+                        slo_tpot_s=slo.tpot_s,
+                        priority=priority,
+                        age_s=self._clock.now() - order.arrived_s,
+                    ),
+                )
+
+    def _choice(self, order: Order, prompt: Prompt, spec: RequestSpec, index: int) -> Choice:
+        stops = stop_strings(order.body)
+        return Choice(
+            index,
+            self._frontdoor.submit(spec),
+            prompt,
+            order.model.tokenizer.detokenizer(),
+            StopChecker(stops) if stops else None,
+            min_tokens=order.body.min_tokens or 0,
+            echo=order.echo,
+            only_echo=order.echo and order.length.asked == 0,
+        )

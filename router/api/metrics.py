@@ -1,0 +1,178 @@
+"""Prometheus metrics of a gateway: under the names that vLLM's dashboards know, and our own as ``meshserve_*``."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from mesh.messages import EngineStatus, FinishReason
+from mesh.topology.schema import Slo
+from router.api.choice import Choice
+from router.generation import Placement
+
+LATENCY_BUCKETS: Final = (
+    0.001, 0.0025, 0.005, 0.0075, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5,
+    10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 640.0,
+)  # fmt: skip
+TOKEN_BUCKETS: Final = tuple(float(2**exponent) for exponent in range(18))
+
+
+class GatewayMetrics:
+    """All metrics of one gateway, registered once in ``registry``."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        def seconds(name: str, text: str) -> Histogram:
+            return Histogram(name, text, ("model_name",), buckets=LATENCY_BUCKETS, registry=registry)
+
+        def tokens(name: str, text: str) -> Histogram:
+            return Histogram(name, text, ("model_name",), buckets=TOKEN_BUCKETS, registry=registry)
+
+        def count(name: str, text: str, *labels: str) -> Counter:
+            return Counter(name, text, ("model_name", *labels), registry=registry)
+
+        self.registry = registry
+        self.ttft = seconds("vllm:time_to_first_token_seconds", "From arrival to the first token")
+        self.itl = seconds("vllm:inter_token_latency_seconds", "Between two tokens of a request")
+        self.tpot = seconds("vllm:time_per_output_token_seconds", "Mean time of a request's tokens after the first")
+        self.e2e = seconds("vllm:e2e_request_latency_seconds", "From arrival to the last token")
+        self.queue = seconds("vllm:request_queue_time_seconds", "Time that a request waited in the gateway")
+        self.prefill = seconds("vllm:request_prefill_time_seconds", "From dispatch to the first token")
+        self.decode = seconds("vllm:request_decode_time_seconds", "From the first token to the last one")
+        self.request_prompt = tokens("vllm:request_prompt_tokens", "Prompt tokens of a request")
+        self.request_generation = tokens("vllm:request_generation_tokens", "Generated tokens of a request")
+        self.prompt_tokens = count("vllm:prompt_tokens", "Prompt tokens of finished requests")
+        self.generation_tokens = count("vllm:generation_tokens", "Tokens generated")
+        self.prefix_queries = count("vllm:prefix_cache_queries", "Prompt tokens looked up in prefix caches")
+        self.prefix_hits = count("vllm:prefix_cache_hits", "Prompt tokens found in prefix caches")
+        self.success = count("vllm:request_success", "Requests that ended well", "finished_reason")
+        self.dispatches = count("meshserve_dispatches", "Requests by the rule that placed them", "rule")
+        self.redispatches = count("meshserve_redispatches", "Requests that were dispatched more than once")
+        self.failures = count("meshserve_request_failures", "Requests refused, failed or left by their client", "code")
+        self.slo_requests = count("meshserve_slo_requests", "Requests that were promised a latency")
+        self.slo_attained = count("meshserve_slo_attained", "Requests that met their promises", "promise")
+        self._of: dict[str, ServiceMetrics] = {}
+
+    def of(self, service: str) -> "ServiceMetrics":
+        if (found := self._of.get(service)) is None:
+            found = self._of[service] = ServiceMetrics(self, service)
+        return found
+
+
+class ServiceMetrics:
+    """One service's children of the metrics, looked up once: labels are too slow to look up for every token."""
+
+    def __init__(self, metrics: GatewayMetrics, service: str) -> None:
+        self._metrics = metrics
+        self._service = service
+        self._ttft = metrics.ttft.labels(service)
+        self._itl = metrics.itl.labels(service)
+        self._generation_tokens = metrics.generation_tokens.labels(service)
+
+    def first_tokens(self, count: int, ttft_s: float) -> None:
+        self._ttft.observe(ttft_s)
+        self._generation_tokens.inc(count)
+
+    def next_tokens(self, count: int, gap_s: float) -> None:
+        self._itl.observe(gap_s / count)
+        self._generation_tokens.inc(count)
+
+    def ended(self, timer: "ChoiceTimer", choice: Choice, finish: FinishReason) -> None:
+        metrics, service = self._metrics, self._service
+        num_prompt, num_cached, placement = (
+            len(choice.prompt.tokens),
+            choice.num_cached_tokens,
+            choice.generation.placement,
+        )
+        queued_s = placement.queued_s if placement else 0.0
+        metrics.e2e.labels(service).observe(timer.last_s - timer.arrived_s)
+        metrics.queue.labels(service).observe(queued_s)
+        metrics.prefill.labels(service).observe(max(0.0, timer.ttft_s - queued_s))
+        metrics.decode.labels(service).observe(timer.last_s - timer.first_s)
+        if timer.num_tokens > 1:
+            metrics.tpot.labels(service).observe(timer.tpot_s)
+        metrics.request_prompt.labels(service).observe(num_prompt)
+        metrics.request_generation.labels(service).observe(timer.num_tokens)
+        metrics.prompt_tokens.labels(service).inc(num_prompt)
+        metrics.prefix_queries.labels(service).inc(num_prompt)
+        metrics.prefix_hits.labels(service).inc(num_cached)
+        metrics.success.labels(service, str(finish)).inc()
+        self._count_placement(placement)
+        self._count_slo(timer)
+
+    def failed(self, code: str, *, broke_promise: bool) -> None:
+        """A request without a proper end. One that its client left broke no promise of ours."""
+        self._metrics.failures.labels(self._service, code).inc()
+        if broke_promise:
+            self._metrics.slo_requests.labels(self._service).inc()
+
+    def _count_placement(self, placement: Placement | None) -> None:
+        if placement is None:
+            return
+        self._metrics.dispatches.labels(self._service, placement.rule).inc()
+        if placement.attempt > 0:
+            self._metrics.redispatches.labels(self._service).inc()
+
+    def _count_slo(self, timer: "ChoiceTimer") -> None:
+        met_ttft, met_tpot = timer.ttft_s <= timer.slo.ttft_s, timer.tpot_s <= timer.slo.tpot_s
+        self._metrics.slo_requests.labels(self._service).inc()
+        for promise, met in (("ttft", met_ttft), ("tpot", met_tpot), ("both", met_ttft and met_tpot)):
+            self._metrics.slo_attained.labels(self._service, promise).inc(met)
+
+
+class ChoiceTimer:
+    """When a choice's tokens arrived. All times are of one monotonic clock."""
+
+    __slots__ = ("_metrics", "arrived_s", "first_s", "last_s", "num_tokens", "slo")
+
+    def __init__(self, metrics: ServiceMetrics, slo: Slo, arrived_s: float) -> None:
+        self._metrics = metrics
+        self.slo = slo
+        self.arrived_s = arrived_s
+        self.first_s = arrived_s
+        self.last_s = arrived_s
+        self.num_tokens = 0
+
+    def took(self, num_tokens: int, now: float) -> None:
+        if num_tokens == 0:
+            return
+        if self.num_tokens:
+            self._metrics.next_tokens(num_tokens, now - self.last_s)
+        else:
+            self.first_s = now
+            self._metrics.first_tokens(num_tokens, now - self.arrived_s)
+        self.last_s = now
+        self.num_tokens += num_tokens
+
+    @property
+    def ttft_s(self) -> float:
+        return self.first_s - self.arrived_s
+
+    @property
+    def tpot_s(self) -> float:
+        """Mean over the tokens after the first; 0 if there are none."""
+        return (self.last_s - self.first_s) / max(1, self.num_tokens - 1)
+
+
+class EngineGauges(Collector):
+    """What the engines' newest statuses say, read when Prometheus asks."""
+
+    def __init__(self, statuses: Callable[[], Mapping[str, EngineStatus]]) -> None:
+        self._statuses = statuses
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        labels = ("model_name", "engine")
+        running = GaugeMetricFamily("vllm:num_requests_running", "Requests in decode batches", labels=labels)
+        waiting = GaugeMetricFamily("vllm:num_requests_waiting", "Prefills waiting in engines", labels=labels)
+        kv_usage = GaugeMetricFamily("vllm:kv_cache_usage_perc", "KV blocks in use, 1 is all", labels=labels)
+        gpu_usage = GaugeMetricFamily("vllm:gpu_cache_usage_perc", "The same under its older name", labels=labels)
+        for engine, status in self._statuses().items():
+            names = ",".join(service.name for service in status.services)
+            running.add_metric((names, engine), status.num_running)
+            waiting.add_metric((names, engine), status.num_waiting)
+            for service in status.services:
+                usage = 1.0 - service.num_free_blocks / max(1, service.num_blocks)
+                kv_usage.add_metric((service.name, engine), usage)
+                gpu_usage.add_metric((service.name, engine), usage)
+        return (running, waiting, kv_usage, gpu_usage)

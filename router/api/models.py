@@ -1,0 +1,82 @@
+"""The models that a gateway serves, by the names that clients use."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from engines.models.config import ModelConfig
+from engines.models.tokenizer import Tokenizer
+from mesh.topology.schema import ServiceSpec, Slo
+from router.api.errors import ApiError, unknown_model
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """A service as the API sees it. ``max_context`` counts tokens of prompt and answer."""
+
+    service: str
+    aliases: tuple[str, ...]
+    slo: Slo
+    priority: int
+    max_context: int
+    max_output_tokens: int | None
+    vocab_size: int
+    tokenizer: Tokenizer
+
+    @classmethod
+    def load(cls, spec: ServiceSpec, folder: Path) -> "ServedModel":
+        """``folder`` holds the prepared model. Raise `ModelError` if it cannot be read."""
+        config = ModelConfig.load(folder)
+        return cls(
+            service=spec.name,
+            aliases=spec.aliases,
+            slo=spec.slo,
+            priority=spec.priority,
+            max_context=min(spec.max_context or config.max_context, config.max_context),
+            max_output_tokens=spec.max_output_tokens,
+            vocab_size=config.vocab_size,
+            tokenizer=Tokenizer.load(folder),
+        )
+
+    def token_text(self, token: int) -> str:
+        """A token on its own; bytes that are no whole character show as U+FFFD."""
+        return self.tokenizer.token_bytes(token).decode(errors="replace")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.service, *self.aliases)
+
+
+class Models:
+    """Finds a model by its name or an alias."""
+
+    def __init__(self, models: Iterable[ServedModel]) -> None:
+        self._all = tuple(models)
+        self._by_name = {name: model for model in self._all for name in model.names}
+
+    def find(self, name: str | None) -> ServedModel:
+        """Without a name: the only model, if there is only one. Raise `ApiError` (404, or 400 without a name)."""
+        if name is None and len(self._all) == 1:
+            return self._all[0]
+        if name is None:
+            message = f"model: is required; this gateway serves {', '.join(self._by_name)}"
+            raise ApiError(400, message, param="model", code="missing_required_parameter")
+        if (model := self._by_name.get(name)) is None:
+            raise unknown_model(name, list(self._by_name))
+        return model
+
+    def entries(self, created: int) -> list[dict[str, object]]:
+        """What /v1/models lists."""
+        return [entry(name, model, created) for name, model in self._by_name.items()]
+
+
+def entry(name: str, model: ServedModel, created: int) -> dict[str, object]:
+    return {
+        "id": name,
+        "object": "model",
+        "created": created,
+        "owned_by": "meshserve",
+        "root": model.service,
+        "parent": None,
+        "max_model_len": model.max_context,
+    }

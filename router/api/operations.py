@@ -1,0 +1,63 @@
+"""What operators and load balancers ask: models, health, metrics."""
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+from fastapi import FastAPI, Response
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+
+from mesh.messages import EngineStatus, ProcessState
+from router.api.errors import ApiError
+from router.api.models import Models, entry
+from router.generation import Draining, Frontdoor
+
+
+class OperationRoutes:
+    def __init__(
+        self,
+        frontdoor: Frontdoor,
+        engine_statuses: Callable[[], Mapping[str, EngineStatus]],
+        models: Models,
+        registry: CollectorRegistry,
+        created: int,
+    ) -> None:
+        self._frontdoor = frontdoor
+        self._engine_statuses = engine_statuses
+        self._models = models
+        self._registry = registry
+        self._created = created
+
+    def install(self, app: FastAPI) -> None:
+        app.add_api_route("/v1/models", self.list_models, methods=["GET"])
+        app.add_api_route("/v1/models/{model:path}", self.show_model, methods=["GET"])
+        app.add_api_route("/health", self.health, methods=["GET", "HEAD"])
+        app.add_api_route("/live", self.live, methods=["GET", "HEAD"])
+        app.add_api_route("/metrics", self.metrics, methods=["GET"])
+
+    async def list_models(self) -> Response:
+        return _json({"object": "list", "data": self._models.entries(self._created)})
+
+    async def show_model(self, model: str) -> Response:
+        return _json(entry(model, self._models.find(model), self._created))
+
+    async def live(self) -> Response:
+        """200 as long as the process answers."""
+        return _json({"status": "live"})
+
+    async def health(self) -> Response:
+        """200 when new requests are welcome, else 503 and why."""
+        if self._frontdoor.state is ProcessState.DRAINING:
+            raise Draining
+        if self._frontdoor.state is ProcessState.STARTING:
+            raise ApiError(503, "the gateway is starting", code="starting")
+        ready = [engine for engine, status in self._engine_statuses().items() if status.state is ProcessState.READY]
+        if not ready:
+            raise ApiError(503, "no engine is ready", code="no_engines", headers={"retry-after": "1"})
+        return _json({"status": "ready", "engines": sorted(ready)})
+
+    async def metrics(self) -> Response:
+        return Response(generate_latest(self._registry), media_type=CONTENT_TYPE_LATEST)
+
+
+def _json(value: object) -> Response:
+    return Response(msgspec.json.encode(value), media_type="application/json")

@@ -1,0 +1,80 @@
+"""The HTTP server of a gateway process: uvicorn without its own signals, logs and life cycle."""
+
+import contextlib
+import errno
+import socket
+from collections.abc import Iterator
+
+import uvicorn
+from fastapi import FastAPI
+
+from mesh.errors import UserError
+from mesh.topology.schema import GatewaySpec
+
+BACKLOG = 2048
+KEEP_ALIVE_S = 75
+
+
+def listen(spec: GatewaySpec) -> socket.socket:
+    """A listening socket. Raise `UserError` if the address is taken, not ours, or forbidden."""
+    family = socket.AF_INET6 if ":" in spec.address else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((spec.address, spec.port))
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise UserError(f"{spec.id}: cannot listen on {spec.address} port {spec.port}: {_reason(error)}") from None
+    listener.setblocking(False)
+    return listener
+
+
+def _reason(error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return "another program uses it; stop that one, or set another port for the gateway"
+    return error.strerror or str(error)
+
+
+def url_of(spec: GatewaySpec, listener: socket.socket) -> str:
+    """Where clients on this host reach the gateway; the port is the one that was bound."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(spec.address, spec.address)
+    port = listener.getsockname()[1]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+class HttpServer:
+    """Serves an app on a listening socket until it is told to stop."""
+
+    def __init__(self, app: FastAPI, listener: socket.socket, stop_s: float) -> None:
+        """``stop_s``: how long answers that are being sent may go on after `stop`."""
+        self._listener = listener
+        self._server = _Server(
+            uvicorn.Config(
+                app,
+                loop="none",
+                http="httptools",
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                backlog=BACKLOG,
+                timeout_keep_alive=KEEP_ALIVE_S,
+                timeout_graceful_shutdown=max(1, round(stop_s)),
+            )
+        )
+
+    async def run(self) -> None:
+        """Return after `stop`, when the last answer has left."""
+        await self._server.serve(sockets=[self._listener])
+
+    def stop(self) -> None:
+        self._server.should_exit = True
+
+
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals are the process shell's business."""
+        yield

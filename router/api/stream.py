@@ -1,0 +1,89 @@
+"""A streamed answer: server-sent events, written straight to ASGI.
+
+Nothing is sent before the first piece: an error until then gets its own HTTP status, and the headers tell where the
+request runs. An error after that is an event of the stream.
+"""
+
+import asyncio
+from typing import Protocol
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from router.api.call import Call, Usage
+from router.api.choice import Choice, Piece
+from router.api.errors import ApiError, api_error
+from router.api.headers import placement_headers
+from router.generation import RouterError
+
+DONE = b"data: [DONE]\n\n"
+
+
+class Events(Protocol):
+    """The events of one API's stream, as bytes."""
+
+    def opening(self, choice: Choice) -> bytes:
+        """What comes before a choice's first piece."""
+
+    def piece(self, choice: Choice, piece: Piece) -> bytes: ...
+
+    def usage(self, usage: Usage) -> bytes:
+        """The event with the usage, or nothing if it was not asked for."""
+
+
+class EventStream(Response):
+    """Runs a call and sends its pieces as they come."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, call: Call, events: Events) -> None:
+        super().__init__(headers={"cache-control": "no-cache", "x-accel-buffering": "no"})
+        del self.headers["content-length"]
+        self._call = call
+        self._events = events
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Raise `ApiError` or `RouterError` if the call fails before its first piece."""
+        sink = _EventSink(self, self._call, self._events, send)
+        try:
+            await self._call.run(receive, sink)
+            await sink.finish(self._events.usage(self._call.usage))
+        except (ApiError, RouterError) as error:
+            if not sink.started:
+                raise
+            await sink.finish(b"data: " + api_error(error).body() + b"\n\n")
+
+
+class _EventSink:
+    """Sends each piece in one ASGI message; ASGI's `send` holds us back when the client is slow."""
+
+    def __init__(self, response: EventStream, call: Call, events: Events, send: Send) -> None:
+        self.started = False
+        self._response = response
+        self._call = call
+        self._events = events
+        self._send = send
+        self._opening = asyncio.Lock()
+        self._opened: set[int] = set()
+
+    async def take(self, choice: Choice, piece: Piece) -> None:
+        event = self._events.piece(choice, piece)
+        if choice.index not in self._opened:
+            self._opened.add(choice.index)
+            event = self._events.opening(choice) + event
+            await self._start()
+        if event:
+            await self._send({"type": "http.response.body", "body": event, "more_body": True})
+
+    async def _start(self) -> None:
+        async with self._opening:
+            if self.started:
+                return
+            if placement := self._call.placement:
+                self._response.headers.update(placement_headers(placement))
+            await self._send({"type": "http.response.start", "status": 200, "headers": self._response.raw_headers})
+            self.started = True
+
+    async def finish(self, last: bytes) -> None:
+        await self._start()
+        await self._send({"type": "http.response.body", "body": last + DONE, "more_body": False})

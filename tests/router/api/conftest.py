@@ -1,0 +1,189 @@
+"""A tiny tokenizer, a router that plays scripts, and the app in front of them."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from prometheus_client import CollectorRegistry
+from tokenizers import Tokenizer as RawTokenizer
+from tokenizers import decoders, models, pre_tokenizers, trainers
+
+from mesh.clock import SystemClock
+from mesh.messages import EngineStatus, FinishReason, ProcessState, RequestSpec, Role, TokenLogprobs
+from mesh.topology.schema import ServiceSpec, Slo
+from router.api.app import ApiConfig, create_app
+from router.api.models import Models, ServedModel
+from router.generation import Placement, RouterError, TokenBatch
+
+SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+TEMPLATE = (
+    "{% for message in messages %}{% if message['role'] == 'tool' %}{{ raise_exception('no tools here') }}{% endif %}"
+    "{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+CORPUS = ["Hello world, this is a tiny tokenizer.", "The quick brown fox jumps over the lazy dog. STOP here."] * 20
+
+
+@pytest.fixture(scope="session")
+def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("model")
+    tokenizer = RawTokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    tokenizer.train_from_iterator(
+        CORPUS, trainers.BpeTrainer(vocab_size=320, special_tokens=SPECIAL, initial_alphabet=alphabet)
+    )
+    tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps({"chat_template": TEMPLATE, "eos_token": "<|im_end|>", "bos_token": "<|im_start|>"})
+    )
+    config = {
+        "model_type": "llama", "vocab_size": tokenizer.get_vocab_size(), "hidden_size": 16, "intermediate_size": 32,
+        "num_hidden_layers": 1, "num_attention_heads": 2, "max_position_embeddings": 256, "eos_token_id": 2,
+        "bos_token_id": 1,
+    }  # fmt: skip
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def model(model_folder: Path) -> ServedModel:
+    spec = ServiceSpec("tiny", str(model_folder), Slo(1.0, 0.1), aliases=("tiny-alias",), max_output_tokens=200)
+    return ServedModel.load(spec, model_folder)
+
+
+PLACEMENT = Placement("prefill-0", "decode-0", "disaggregate", predicted_ttft_s=0.0125, queued_s=0.001, attempt=0)
+
+Step = TokenBatch | RouterError | asyncio.Event
+Script = Callable[[RequestSpec], Sequence[Step]]
+
+
+@dataclass
+class ScriptedGeneration:
+    """Plays batches, raises errors, waits for events."""
+
+    steps: Sequence[Step]
+    placement: Placement | None = None
+    cancelled: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def __aiter__(self) -> AsyncIterator[TokenBatch]:
+        for step in self.steps:
+            if isinstance(step, RouterError):
+                raise step
+            if isinstance(step, asyncio.Event):
+                await step.wait()
+                continue
+            self.placement = PLACEMENT
+            await asyncio.sleep(0)
+            yield step
+
+    def cancel(self) -> None:
+        self.cancelled.set()
+
+
+@dataclass
+class ScriptedFrontdoor:
+    script: Script
+    state: ProcessState = ProcessState.READY
+    refusal: RouterError | None = None
+    specs: list[RequestSpec] = field(default_factory=list)
+    generations: list[ScriptedGeneration] = field(default_factory=list)
+    submitted: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def submit(self, spec: RequestSpec) -> ScriptedGeneration:
+        if self.refusal:
+            raise self.refusal
+        self.specs.append(spec)
+        self.generations.append(ScriptedGeneration(self.script(spec)))
+        self.submitted.set()
+        return self.generations[-1]
+
+
+def batch(*tokens: int, finish: FinishReason | None = None, cached: int = 0, prompt: object = None,
+          logprobs: Sequence[TokenLogprobs] | None = None) -> TokenBatch:  # fmt: skip
+    return TokenBatch(tokens, finish, cached, tuple(logprobs) if logprobs else None, prompt)  # type: ignore[arg-type]
+
+
+def one_by_one(tokens: Sequence[int], finish: FinishReason = FinishReason.LENGTH, cached: int = 0) -> list[TokenBatch]:
+    """A batch a token."""
+    last = len(tokens) - 1
+    return [batch(token, finish=finish if i == last else None, cached=cached) for i, token in enumerate(tokens)]
+
+
+def status(state: ProcessState = ProcessState.READY) -> EngineStatus:
+    return EngineStatus(
+        seq=1, state=state, role=Role.MULTIPLEX, host="local", pid=1, services=[], num_running=3, num_waiting=2,
+        num_tokens=0, prefill_remaining_s=0.0, prefill_waiting_s=0.0, decode_step_s=0.0, min_slack_s=None,
+    )  # fmt: skip
+
+
+@dataclass
+class Gateway:
+    """The app, what is behind it, and a client in front of it."""
+
+    frontdoor: ScriptedFrontdoor
+    model: ServedModel
+    statuses: dict[str, EngineStatus]
+    app: FastAPI
+    client: httpx.AsyncClient
+
+    def says(self, text: str, finish: FinishReason = FinishReason.LENGTH, cached: int = 0) -> list[int]:
+        """From now on every answer is ``text``, a token at a time. Returns its tokens."""
+        tokens = self.model.tokenizer.encode(text, add_special_tokens=False)
+        self.frontdoor.script = lambda spec: one_by_one(tokens, finish, cached)
+        return tokens
+
+    async def chat(self, **body: object) -> httpx.Response:
+        return await self.client.post("/v1/chat/completions", json={"model": "tiny", "messages": HELLO} | body)
+
+    async def complete(self, **body: object) -> httpx.Response:
+        return await self.client.post("/v1/completions", json={"model": "tiny", "prompt": "Hello world"} | body)
+
+
+HELLO = [{"role": "user", "content": "Hello world"}]
+
+
+@pytest.fixture
+async def gateway(model: ServedModel) -> AsyncIterator[Gateway]:
+    frontdoor = ScriptedFrontdoor(lambda spec: one_by_one([10, 11]))
+    statuses = {"decode-0": status()}
+    config = ApiConfig(
+        gateway="gateway-0",
+        frontdoor=frontdoor,
+        models=Models([model]),
+        engine_statuses=lambda: statuses,
+        clock=SystemClock(),
+        wall_clock=lambda: 1_700_000_000.0,
+        max_body_bytes=20_000,
+        registry=CollectorRegistry(),
+    )
+    app = create_app(config)
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as client:
+        yield Gateway(frontdoor, model, statuses, app, client)
+
+
+@pytest.fixture
+def events() -> Callable[[httpx.Response], list[dict[str, object]]]:
+    return events_of
+
+
+@pytest.fixture
+def script() -> SimpleNamespace:
+    """The words of a script."""
+    return SimpleNamespace(batch=batch, one_by_one=one_by_one)
+
+
+def events_of(response: httpx.Response) -> list[dict[str, object]]:
+    """The JSON events of a stream; checks its frame."""
+    assert response.headers["content-type"].startswith("text/event-stream")
+    lines = [part for part in response.text.split("\n\n") if part]
+    assert lines[-1] == "data: [DONE]"
+    return [json.loads(line.removeprefix("data: ")) for line in lines[:-1]]

@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import structlog
 import zmq
 from zmq.auth.thread import ThreadAuthenticator
 
 from mesh.errors import UserError
+
+log = structlog.get_logger()
 
 
 class CurveKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -71,7 +74,10 @@ class _OnlyMembers:
     key: CurveKey
 
     def callback(self, domain: str, key: bytes) -> bool:
-        return key == self.key.public.encode()
+        is_member = key == self.key.public.encode()
+        if not is_member:
+            log.warning("refused a peer that has another key", key=key.decode(errors="replace"))
+        return is_member
 
 
 class Curve:

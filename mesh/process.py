@@ -97,10 +97,14 @@ def _check_id(topology: Topology, process: str, known: Sequence[str]) -> None:
 
 
 def make_runtime_dir(topology: Topology) -> Path:
-    """The mesh's folder on this host, private to the user."""
+    """The mesh's folder on this host, private to the user. Raise `UserError` if somebody else could tamper with it."""
     runtime = runtime_dir(topology)
     try:
         (runtime / "logs").mkdir(parents=True, exist_ok=True)
+        if runtime.parent.stat().st_uid not in (os.getuid(), 0):
+            raise UserError(
+                f"{runtime.parent}: belongs to another user; set MESHSERVE_RUNTIME_DIR to a folder of yours"
+            )
         runtime.chmod(0o700)
     except OSError as error:
         raise UserError(

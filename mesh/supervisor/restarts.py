@@ -41,7 +41,8 @@ class GiveUp:
 class RestartPolicy:
     """Growing delays between the lives of one process; a life that was healthy for long enough starts them anew.
 
-    A configuration error ends it for good; so do ``max_failed_starts`` deaths of a process that was never ready.
+    A process that was never ready is given up at a configuration error, or after ``max_failed_starts`` deaths. One that
+    was ready once is always started again: what it died of may pass, or be mended while the rest goes on.
     """
 
     def __init__(
@@ -56,9 +57,9 @@ class RestartPolicy:
 
     def on_exit(self, end: Exit, ready_for_s: float | None) -> Restart | GiveUp:
         """``ready_for_s`` is how long the process had been ready when it ended; None: it never was."""
-        if end.returncode == EXIT_CONFIGURATION:
-            return GiveUp(end.last_line or str(end))
         self._was_ever_ready |= ready_for_s is not None
+        if end.returncode == EXIT_CONFIGURATION and not self._was_ever_ready:
+            return GiveUp(end.last_line or str(end))
         if ready_for_s is not None and ready_for_s >= self._healthy_s:
             self._num_deaths = 0
         self._num_deaths += 1

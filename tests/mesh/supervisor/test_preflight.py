@@ -75,6 +75,13 @@ def test_the_runtime_folder_is_private(topology):
     assert make_runtime_dir(topology).stat().st_mode & 0o777 == 0o700
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_runtime_folder_of_somebody_else(topology):
+    os.chown(make_runtime_dir(topology).parent, 4712, -1)
+    with pytest.raises(UserError, match="belongs to another user; set MESHSERVE_RUNTIME_DIR"):
+        make_runtime_dir(topology)
+
+
 def test_a_runtime_folder_that_cannot_be(topology, monkeypatch, tmp_path):
     (tmp_path / "file").touch()
     monkeypatch.setenv("MESHSERVE_RUNTIME_DIR", str(tmp_path / "file"))

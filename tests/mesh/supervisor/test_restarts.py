@@ -21,10 +21,15 @@ def test_a_healthy_life_starts_the_delays_anew():
     assert policy.on_exit(CRASH, ready_for_s=None) == Restart(0.4)
 
 
-def test_a_configuration_error_is_final():
+def test_a_configuration_error_at_the_start_is_final():
+    assert RestartPolicy().on_exit(Exit(EXIT_CONFIGURATION, "no model"), ready_for_s=None) == GiveUp("no model")
+    assert RestartPolicy().on_exit(Exit(EXIT_CONFIGURATION), ready_for_s=None) == GiveUp("exit code 2")
+
+
+def test_a_configuration_error_of_what_worked_once_may_be_mended():
     policy = RestartPolicy()
-    assert policy.on_exit(Exit(EXIT_CONFIGURATION, "no model"), ready_for_s=None) == GiveUp("no model")
-    assert policy.on_exit(Exit(EXIT_CONFIGURATION), ready_for_s=90.0) == GiveUp("exit code 2")
+    policy.on_exit(CRASH, ready_for_s=90.0)
+    assert policy.on_exit(Exit(EXIT_CONFIGURATION, "port taken"), ready_for_s=None) == Restart(0.4)
 
 
 def test_what_never_became_ready_is_given_up():

@@ -1,0 +1,401 @@
+"""The life of requests in one gateway: waiting, dispatch, acceptance, tokens, recovery, end.
+
+Theory of operation. A request waits, is sent to the engine that the policy chose, and runs there once the engine
+accepted it. Refused, it waits again and avoids for a moment who refused. If an engine that holds it dies, is silent, or
+leaves a gap in its tokens, it waits again with all tokens so far and continues elsewhere under the next attempt, whose
+epoch shuts out the old owner. Events in (methods), effects out; time is passed in; no sockets, no clock.
+"""
+
+import heapq
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import inf
+
+from mesh.membership import Restarted, Stale
+from mesh.messages import (
+    Accepted,
+    Cancel,
+    Delta,
+    EngineStatus,
+    Epoch,
+    Failed,
+    FinishReason,
+    GatewayMessage,
+    RefusalCode,
+    Refused,
+    RequestSpec,
+    Sender,
+    StepTokens,
+)
+from router.decisions import DecisionLog, DecisionRecord
+from router.effects import Deliver, Effect, Fail, Forget, Place, Send
+from router.flight import ANY_HOP, Flight, Phase
+from router.generation import Fault, NoEngines, Overloaded, RequestFailed, RouterError, TokenBatch
+from router.monitor import Monitor
+from router.policies.least_loaded import LeastLoaded
+from router.policies.policy import Decision, Dispatch, Policy, Reject, Wait
+from router.streams import Broken, Fence
+from router.view import ClusterView
+from router.waiting import WaitingQueue
+
+TRIES_PER_ROUND = 32  # waiting requests that are tried in vain on one change, most urgent first
+MIN_RETRY_AFTER_S, MAX_RETRY_AFTER_S = 1.0, 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchLimits:
+    """Bounds of one gateway's dispatcher."""
+
+    max_requests: int  # in flight, waiting ones included
+    max_waiting: int
+    reply_s: float  # an engine's answer to Submit, and the filling of a gap in a token stream
+    stall_s: float = 60.0  # without a word from the owner, beyond four times the predicted TTFT
+    recovery_s: float = 30.0  # for an interrupted request to find an engine, beyond its deadline
+    max_losses: int = 4  # of one request: it may be what kills engines
+
+
+class Dispatcher:
+    """Owns the requests of one gateway. Every event returns the effects that the shell has to carry out, in order."""
+
+    def __init__(self, policy: Policy, monitor: Monitor, limits: DispatchLimits) -> None:
+        self.decisions = DecisionLog()
+        self._policy = policy
+        self._last_resort = LeastLoaded()
+        self._monitor = monitor
+        self._limits = limits
+        self._flights: dict[str, Flight] = {}
+        self._waiting = WaitingQueue()
+        self._timers: list[tuple[float, int, str]] = []
+        self._num_arrived = 0
+
+    def __repr__(self) -> str:
+        return f"<Dispatcher {len(self._flights)} in flight, {len(self._waiting)} waiting>"
+
+    @property
+    def num_requests(self) -> int:
+        return len(self._flights)
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self._waiting)
+
+    # --- events of consumers ------------------------------------------------------------------------------------------
+
+    def submit(self, spec: RequestSpec, now: float) -> list[Effect]:
+        """A new request. Raises `Overloaded` if a bound is reached, `ValueError` if its id is in flight."""
+        if spec.id in self._flights:
+            raise ValueError(f"request {spec.id} is in flight already")
+        if len(self._flights) >= self._limits.max_requests:
+            raise self._overloaded(spec.service, f"{self._limits.max_requests} requests are in flight", now)
+        if len(self._waiting) >= self._limits.max_waiting:
+            raise self._overloaded(spec.service, f"{self._limits.max_waiting} requests wait already", now)
+        self._num_arrived += 1
+        flight = Flight.of(spec, self._num_arrived, now)
+        self._flights[spec.id] = flight
+        self._waiting.add(flight)
+        effects = self._try_waiting(now)
+        self._arm(flight, now)
+        return effects
+
+    def cancel(self, request: str, now: float) -> list[Effect]:
+        """The consumer does not want it any more. Unknown requests are ignored."""
+        flight = self._flights.get(request)
+        if flight is None:
+            return []
+        effects = self._stop(flight)
+        self._remove(flight)
+        return [*effects, *self._try_waiting(now)]
+
+    # --- events of engines --------------------------------------------------------------------------------------------
+
+    def observe(self, sender: Sender, status: EngineStatus, now: float) -> list[Effect]:
+        """An engine's status."""
+        observation = self._monitor.observe(sender, status, now)
+        if isinstance(observation, Stale):
+            return []
+        effects: list[Effect] = []
+        if isinstance(observation, Restarted):
+            effects += self._lose(sender.process, now)
+        return [*effects, *self._try_waiting(now)]
+
+    def receive(self, sender: str, message: GatewayMessage, now: float) -> list[Effect]:
+        """A message from the engine ``sender``."""
+        match message:
+            case StepTokens():
+                return self._take_tokens(sender, message.deltas, now)
+            case Accepted():
+                return self._accept(sender, message, now)
+            case Refused():
+                return self._refuse(sender, message, now)
+            case Failed():
+                return self._fail(message)
+
+    def _take_tokens(self, sender: str, deltas: Iterable[Delta], now: float) -> list[Effect]:
+        effects: list[Effect] = []
+        num_waiting = len(self._waiting)
+        for delta in deltas:
+            flight = self._flights.get(delta.request)
+            if flight is None:
+                effects += _stop_stranger(sender, delta)
+            elif flight.phase is not Phase.WAITING:
+                effects += self._take_delta(flight, sender, delta, now)
+        was_interrupted = len(self._waiting) > num_waiting
+        return effects + self._try_waiting(now) if was_interrupted else effects
+
+    def _take_delta(self, flight: Flight, sender: str, delta: Delta, now: float) -> list[Effect]:
+        stream = flight.stream
+        epoch = stream.epoch
+        if delta.finish is FinishReason.CANCELLED and delta.epoch >= epoch:
+            return self._interrupt(flight, f"{sender} cancelled it unasked", [sender], now)
+        taken = stream.take(delta, now)
+        if isinstance(taken, Fence):
+            return [Send(sender, Cancel(delta.request, taken.epoch))]
+        if isinstance(taken, Broken):
+            return self._interrupt(flight, f"tokens of {sender}: {taken.reason}", [sender], now)
+        if stream.epoch != epoch or flight.phase is Phase.SENT:
+            self._own(flight, sender)
+        flight.progress_at = now
+        if stream.gap_since is not None:
+            self._arm(flight, now)
+        return self._deliver(flight, taken, now)
+
+    def _deliver(self, flight: Flight, batches: list[TokenBatch], now: float) -> list[Effect]:
+        if batches and flight.first_token_at is None:
+            flight.first_token_at = now
+        if batches and batches[-1].finish is not None:
+            self._remove(flight)
+        return [Deliver(flight.id, batch) for batch in batches]
+
+    def _own(self, flight: Flight, engine: str) -> None:
+        """Tokens came from a new owner: it has the request, and its statuses count it."""
+        flight.phase, flight.engines = Phase.RUNNING, (engine,)
+        self._monitor.release(flight.id)
+
+    def _accept(self, engine: str, message: Accepted, now: float) -> list[Effect]:
+        flight = self._flights.get(message.request)
+        if flight is None or flight.phase is Phase.WAITING or message.epoch.attempt != flight.attempt:
+            return [Send(engine, Cancel(message.request, Epoch(message.epoch.attempt, ANY_HOP)))]
+        if flight.phase is Phase.SENT:
+            flight.phase, flight.progress_at = Phase.RUNNING, now
+            self._monitor.accepted(flight.id, engine, message.status_seq)
+            self._arm(flight, now)
+        return []
+
+    def _refuse(self, engine: str, message: Refused, now: float) -> list[Effect]:
+        flight = self._flights.get(message.request)
+        if flight is None or flight.phase is Phase.WAITING or message.epoch < flight.stream.epoch:
+            return []
+        culprits = self._culprits(flight, engine, message.code)
+        flight.num_refusals += 1
+        self._wait_again(flight, culprits, now)
+        return self._try_waiting(now)
+
+    @staticmethod
+    def _culprits(flight: Flight, engine: str, code: RefusalCode) -> tuple[str, ...]:
+        """Whom to avoid: after acceptance, a refusal tells of a failed hand-over, mostly the decode engine's doing."""
+        if code is RefusalCode.TRANSFER_FAILED:
+            return flight.engines
+        if flight.phase is Phase.RUNNING and len(flight.engines) > 1:
+            return flight.engines[1:]
+        return (engine,)
+
+    def _fail(self, message: Failed) -> list[Effect]:
+        flight = self._flights.get(message.request)
+        if flight is None or flight.phase is Phase.WAITING or message.epoch < flight.stream.epoch:
+            return []
+        effects = self._stop(flight)
+        return [*effects, self._end(flight, RequestFailed(message.reason, Fault.SERVER))]
+
+    # --- events of time -----------------------------------------------------------------------------------------------
+
+    def next_deadline(self) -> float | None:
+        """When `expire` has something to do; None: never, as things are."""
+        lease = self._monitor.next_deadline()
+        timer = self._timers[0][0] if self._timers else None
+        if lease is None or timer is None:
+            return timer if lease is None else lease
+        return min(lease, timer)
+
+    def expire(self, now: float) -> list[Effect]:
+        """Time has passed: leases, answers, gaps and promises may have ended."""
+        lost = self._monitor.expire(now)
+        woken = self._pop_timers(now)
+        if not lost and not woken:
+            return []
+        effects = [effect for event in lost for effect in self._lose(event.sender.process, now)]
+        for flight in woken:
+            if flight.phase is not Phase.WAITING and self._due(flight, now) <= now:
+                effects += self._interrupt(flight, self._silence(flight), flight.engines, now)
+        effects += self._try_waiting(now)
+        effects += self._end_expired(now)
+        for flight in woken:
+            self._arm(flight, now)
+        return effects
+
+    def _pop_timers(self, now: float) -> list[Flight]:
+        """The flights whose timers go off."""
+        woken = []
+        while self._timers and self._timers[0][0] <= now:
+            when, _, request = heapq.heappop(self._timers)
+            flight = self._flights.get(request)
+            if flight is not None and flight.armed_at == when:
+                flight.armed_at = inf
+                woken.append(flight)
+        return woken
+
+    @staticmethod
+    def _silence(flight: Flight) -> str:
+        if flight.phase is Phase.SENT:
+            return f"{flight.engines[0]} did not answer"
+        if flight.stream.gap_since is not None:
+            return f"tokens from {flight.stream.next_offset} on did not arrive"
+        return f"{' and '.join(flight.engines)} fell silent"
+
+    def _end_expired(self, now: float) -> list[Effect]:
+        """Rule 4: what has waited for too long is rejected, once it was tried for the last time."""
+        return [
+            self._end(flight, self._too_late(flight, now))
+            for flight in self._waiting
+            if now >= self._expires_at(flight)
+        ]
+
+    def _expires_at(self, flight: Flight) -> float:
+        return flight.deadline + self._limits.recovery_s if flight.is_recovering else flight.deadline
+
+    def _due(self, flight: Flight, now: float) -> float:
+        """When a flight needs attention next, if nothing happens."""
+        if flight.phase is Phase.SENT:
+            return flight.sent_at + self._limits.reply_s
+        if flight.phase is Phase.RUNNING:
+            predicted_s = flight.dispatch.predicted_ttft_s if flight.dispatch else 0.0
+            stalled_at = flight.progress_at + self._limits.stall_s + 4 * predicted_s
+            gap_since = flight.stream.gap_since
+            return stalled_at if gap_since is None else min(stalled_at, gap_since + self._limits.reply_s)
+        moments = (*flight.avoided.values(), flight.deadline, self._expires_at(flight))
+        return min((moment for moment in moments if moment > now), default=now)
+
+    def _arm(self, flight: Flight, now: float) -> None:
+        """See to it that the flight is woken when it is due. A timer that goes off early is set anew then."""
+        if flight.id not in self._flights:
+            return
+        due = self._due(flight, now)
+        if due < flight.armed_at:
+            flight.armed_at = due
+            heapq.heappush(self._timers, (due, flight.number, flight.id))
+
+    # --- dispatch -----------------------------------------------------------------------------------------------------
+
+    def _try_waiting(self, now: float) -> list[Effect]:
+        """Dispatch what can be dispatched, earliest deadline first."""
+        effects: list[Effect] = []
+        num_in_vain = 0
+        view: ClusterView | None = None
+        for flight in self._waiting:
+            view = view or self._monitor.view(now)
+            decision = self._decide(flight, view, now)
+            if isinstance(decision, Wait):
+                num_in_vain += 1
+                if num_in_vain >= TRIES_PER_ROUND:
+                    break
+            else:
+                effects += self._carry_out(flight, decision, now)
+                view = None
+        return effects
+
+    def _decide(self, flight: Flight, view: ClusterView, now: float) -> Decision:
+        overdue = flight.is_recovering and now >= flight.deadline
+        policy: Policy = self._last_resort if overdue else self._policy
+        avoided = flight.avoids(now)
+        decision = policy.decide(flight.view(), view.without(avoided), now)
+        if avoided and isinstance(decision, Reject):
+            decision = Wait(f"{', '.join(sorted(avoided))} refused it a moment ago")
+        if not isinstance(decision, Wait) or decision.reason != flight.wait_reason:
+            self.decisions.add(DecisionRecord(flight.id, now, flight.attempt + 1, decision))
+        if isinstance(decision, Wait):
+            flight.wait_reason = decision.reason
+        return decision
+
+    def _carry_out(self, flight: Flight, decision: Dispatch | Reject, now: float) -> list[Effect]:
+        if isinstance(decision, Reject):
+            return [self._end(flight, RequestFailed(decision.reason, Fault.CLIENT))]
+        self._waiting.remove(flight)
+        submit = flight.send(decision, now)
+        self._monitor.reserve(flight.reservations(decision))
+        self._arm(flight, now)
+        return [Place(flight.id, flight.placement(decision, now)), Send(decision.prefill_engine, submit)]
+
+    # --- interruptions and ends ---------------------------------------------------------------------------------------
+
+    def _lose(self, engine: str, now: float) -> list[Effect]:
+        """An engine's life ended: what it held goes on elsewhere."""
+        effects: list[Effect] = [Forget(engine)]
+        for flight in list(self._flights.values()):
+            if engine in flight.engines:
+                effects += self._interrupt(flight, f"{engine} was lost", [engine], now)
+        return effects
+
+    def _interrupt(self, flight: Flight, reason: str, culprits: Iterable[str], now: float) -> list[Effect]:
+        """The owner cannot go on with a request: another one will, unless that happened too often."""
+        effects = self._stop(flight)
+        flight.num_losses += 1
+        flight.is_recovering = True
+        if flight.num_losses > self._limits.max_losses:
+            error = RequestFailed(
+                f"given up after {flight.num_losses} engines failed; the last: {reason}", Fault.SERVER
+            )
+            return [*effects, self._end(flight, error)]
+        self._wait_again(flight, tuple(culprits), now)
+        return effects
+
+    def _stop(self, flight: Flight) -> list[Effect]:
+        """Tell the living engines that hold it."""
+        return [
+            Send(engine, Cancel(flight.id, flight.any_epoch))
+            for engine in flight.engines
+            if self._monitor.is_alive(engine)
+        ]
+
+    def _wait_again(self, flight: Flight, culprits: tuple[str, ...], now: float) -> None:
+        self._monitor.release(flight.id)
+        flight.avoid(culprits, now)
+        flight.wait_again(now)
+        self._waiting.add(flight)
+        self._arm(flight, now)
+
+    def _end(self, flight: Flight, error: RouterError) -> Fail:
+        self._remove(flight)
+        return Fail(flight.id, error)
+
+    def _remove(self, flight: Flight) -> None:
+        if flight.phase is Phase.WAITING:
+            self._waiting.remove(flight)
+        del self._flights[flight.id]
+        self._monitor.release(flight.id)
+
+    def _too_late(self, flight: Flight, now: float) -> RouterError:
+        service = flight.spec.service
+        if not self._monitor.view(now).serving(service):
+            return NoEngines(f"no engine is ready to serve {service}", MIN_RETRY_AFTER_S)
+        waited_s = now - flight.arrived_at
+        return self._overloaded(service, f"no engine could take the request within {waited_s:.1f} s", now)
+
+    def _overloaded(self, service: str, reason: str, now: float) -> Overloaded:
+        """With the time until the first engine has nothing queued as the hint when to come back."""
+        backlog_s = min((engine.backlog_s for engine in self._monitor.view(now).serving(service)), default=0.0)
+        return Overloaded(reason, min(max(backlog_s, MIN_RETRY_AFTER_S), MAX_RETRY_AFTER_S))
+
+    def check_invariants(self) -> None:
+        """For tests."""
+        waiting = list(self._waiting)
+        assert waiting == sorted(waiting, key=lambda flight: flight.order), f"out of order: {self._waiting!r}"
+        assert {f.id for f in waiting} == {f.id for f in self._flights.values() if f.phase is Phase.WAITING}
+        for flight in self._flights.values():
+            assert (flight.phase is Phase.WAITING) == (not flight.engines), f"{flight.id} is nowhere or twice"
+            assert flight.armed_at < inf, f"{flight.id} has no timer"
+
+
+def _stop_stranger(sender: str, delta: Delta) -> list[Effect]:
+    """Tokens of a request that is over here: its owner has not heard of it yet."""
+    if delta.finish is not None:
+        return []
+    return [Send(sender, Cancel(delta.request, Epoch(delta.epoch.attempt, ANY_HOP)))]

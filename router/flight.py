@@ -1,0 +1,131 @@
+"""One request as its gateway holds it, from its arrival to its end."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from math import inf
+
+import msgspec
+
+from mesh.messages import Epoch, RequestSpec, Submit
+from router.generation import Placement
+from router.policies.policy import Dispatch
+from router.streams import TokenStream
+from router.view import RequestView, Reservation
+
+ANY_HOP = 2**31 - 1
+BACKOFF_S = 0.02  # how long an engine is avoided after its first refusal; doubles with each
+MAX_BACKOFF_S = 1.0
+
+
+class Phase(Enum):
+    WAITING = auto()  # here, for an engine to send it to
+    SENT = auto()  # for the engine's answer
+    RUNNING = auto()
+
+
+@dataclass(slots=True, eq=False)
+class Flight:
+    """Times are on the gateway's clock. ``engines`` are those that hold it or are about to."""
+
+    spec: RequestSpec
+    arrived_at: float
+    deadline: float  # of its first token; after a loss, of the next one
+    number: int  # counts arrivals
+    stream: TokenStream
+    phase: Phase = Phase.WAITING
+    attempt: int = -1  # of the last dispatch
+    dispatch: Dispatch | None = None
+    engines: tuple[str, ...] = ()
+    sent_at: float = 0.0
+    progress_at: float = 0.0  # when it was last heard of
+    first_token_at: float | None = None
+    num_refusals: int = 0
+    num_losses: int = 0
+    is_recovering: bool = False  # had begun somewhere: the client is not to notice
+    avoided: dict[str, float] = field(default_factory=dict)  # until when, by engine
+    wait_reason: str = ""
+    armed_at: float = inf  # when its timer goes off
+
+    @classmethod
+    def of(cls, spec: RequestSpec, number: int, now: float) -> "Flight":
+        arrived_at = now - spec.age_s
+        stream = TokenStream(len(spec.generated))
+        return cls(spec, arrived_at, arrived_at + spec.slo_ttft_s, number, stream)
+
+    @property
+    def id(self) -> str:
+        return self.spec.id
+
+    @property
+    def order(self) -> tuple[int, float, int]:
+        """Of the waiting queue: earliest deadline first within a priority."""
+        return -self.spec.priority, self.deadline, self.number
+
+    @property
+    def any_epoch(self) -> Epoch:
+        """Whatever runs of this attempt and earlier ones."""
+        return Epoch(self.attempt, ANY_HOP)
+
+    def view(self) -> RequestView:
+        num_tokens = self.spec.num_tokens + len(self.stream.tokens)
+        spec = self.spec
+        return RequestView(spec.id, spec.service, num_tokens, self.arrived_at, self.deadline, spec.priority)
+
+    def continuation(self, now: float) -> RequestSpec:
+        """The request as the next engine gets it: with all tokens so far."""
+        sampling = self.spec.sampling
+        if self.stream.has_prompt_logprobs:
+            sampling = msgspec.structs.replace(sampling, prompt_logprobs=None)
+        return msgspec.structs.replace(
+            self.spec,
+            generated=[*self.spec.generated, *self.stream.tokens],
+            sampling=sampling,
+            age_s=now - self.arrived_at,
+            first_token_age_s=None if self.first_token_at is None else now - self.first_token_at,
+        )
+
+    def send(self, dispatch: Dispatch, now: float) -> Submit:
+        """Start the next attempt."""
+        self.attempt += 1
+        self.stream.start_attempt(self.attempt)
+        self.phase, self.dispatch, self.sent_at, self.wait_reason = Phase.SENT, dispatch, now, ""
+        hands_over = dispatch.decode_engine != dispatch.prefill_engine
+        self.engines = (dispatch.prefill_engine, dispatch.decode_engine) if hands_over else (dispatch.prefill_engine,)
+        decode_engine = dispatch.decode_engine if hands_over else None
+        return Submit(self.continuation(now), Epoch(self.attempt), decode_engine, dispatch.multiplex)
+
+    def reservations(self, dispatch: Dispatch) -> list[Reservation]:
+        """What a dispatch takes, until the engines' own statuses show it."""
+        num_tokens, service = self.spec.num_tokens + len(self.stream.tokens) + 1, self.spec.service
+        entrance = Reservation(self.id, dispatch.prefill_engine, service, num_tokens, dispatch.prefill_s)
+        if dispatch.decode_engine == dispatch.prefill_engine:
+            return [entrance]
+        return [entrance, Reservation(self.id, dispatch.decode_engine, service, num_tokens, None)]
+
+    def placement(self, dispatch: Dispatch, now: float) -> Placement:
+        return Placement(
+            dispatch.prefill_engine,
+            dispatch.decode_engine,
+            dispatch.rule,
+            dispatch.predicted_ttft_s,
+            now - self.arrived_at,
+            self.attempt,
+        )
+
+    def wait_again(self, now: float) -> None:
+        """Back to the queue. What had begun is recovered, and its next token has the promise of a first one."""
+        self.phase, self.engines = Phase.WAITING, ()
+        if self.stream.tokens:
+            self.is_recovering = True
+        if self.is_recovering:
+            self.deadline = max(self.deadline, now + self.spec.slo_ttft_s)
+
+    def avoid(self, engines: Collection[str], now: float) -> None:
+        """Not these engines for a moment, longer each time."""
+        backoff_s = min(BACKOFF_S * 2 ** (self.num_refusals + self.num_losses), MAX_BACKOFF_S)
+        self.avoided = {engine: until for engine, until in self.avoided.items() if until > now}
+        self.avoided |= dict.fromkeys(engines, now + backoff_s)
+
+    def avoids(self, now: float) -> set[str]:
+        return {engine for engine, until in self.avoided.items() if until > now}

@@ -1,0 +1,1 @@
+"""Dispatch policies: one small file each, chosen by name in the topology."""

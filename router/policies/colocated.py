@@ -1,0 +1,14 @@
+"""No disaggregation: all engines are alike, and the one with the fewest tokens in flight does both phases (vLLM)."""
+
+from router.policies.candidates import Candidates, find_candidates, load, route
+from router.policies.policy import Decision
+from router.view import ClusterView, RequestView
+
+
+class Colocated:
+    def decide(self, request: RequestView, view: ClusterView, now: float) -> Decision:
+        found = find_candidates(request, view)
+        if not isinstance(found, Candidates):
+            return found
+        engine = min(found.prefill + found.decode, key=load)
+        return route(request, "colocated", engine, engine)

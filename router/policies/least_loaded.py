@@ -1,0 +1,14 @@
+"""INFaaS: whatever engine has the fewest tokens in flight. Looks at no deadline and never waits for a better moment."""
+
+from router.policies.candidates import Candidates, decoders_for, find_candidates, load, route
+from router.policies.policy import Decision
+from router.view import ClusterView, RequestView
+
+
+class LeastLoaded:
+    def decide(self, request: RequestView, view: ClusterView, now: float) -> Decision:
+        found = find_candidates(request, view)
+        if not isinstance(found, Candidates):
+            return found
+        entrance = min(found.entrances, key=load)
+        return route(request, "least loaded", entrance, min(decoders_for(entrance, found), key=load))

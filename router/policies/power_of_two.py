@@ -1,0 +1,23 @@
+"""Power of two choices: of two engines drawn at random, the one with fewer tokens in flight."""
+
+from collections.abc import Sequence
+from random import Random
+
+from router.policies.candidates import Candidates, decoders_for, find_candidates, load, route
+from router.policies.policy import Decision
+from router.view import ClusterView, EngineView, RequestView
+
+
+class PowerOfTwo:
+    def __init__(self, random: Random) -> None:
+        self._random = random
+
+    def decide(self, request: RequestView, view: ClusterView, now: float) -> Decision:
+        found = find_candidates(request, view)
+        if not isinstance(found, Candidates):
+            return found
+        entrance = self._choose(found.entrances)
+        return route(request, "power of two", entrance, self._choose(decoders_for(entrance, found)))
+
+    def _choose(self, engines: Sequence[EngineView]) -> EngineView:
+        return min(self._random.sample(engines, min(2, len(engines))), key=load)

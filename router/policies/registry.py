@@ -1,0 +1,58 @@
+"""Policies by the name that a topology gives them, and their typed parameters."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+import msgspec
+
+from mesh.errors import UserError
+from mesh.topology.schema import PolicySpec
+from router.policies.colocated import Colocated
+from router.policies.disaggregated import Disaggregated
+from router.policies.least_loaded import LeastLoaded
+from router.policies.policy import Policy
+from router.policies.power_of_two import PowerOfTwo
+from router.policies.round_robin import RoundRobin
+from router.policies.tropical import Tropical, TropicalParameters
+
+
+class NoParameters(msgspec.Struct, frozen=True):
+    """For policies without any."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """``make`` takes an instance of ``parameters`` and the gateway's random stream for its policy."""
+
+    make: Callable[[Any, Random], Policy]
+    parameters: type[msgspec.Struct] = NoParameters
+
+
+POLICIES: Mapping[str, _Entry] = {
+    "tropical": _Entry(lambda parameters, _: Tropical(parameters), TropicalParameters),
+    "round_robin": _Entry(lambda _, __: RoundRobin()),
+    "least_loaded": _Entry(lambda _, __: LeastLoaded()),
+    "power_of_two": _Entry(lambda _, random: PowerOfTwo(random)),
+    "colocated": _Entry(lambda _, __: Colocated()),
+    "disaggregated": _Entry(lambda _, __: Disaggregated()),
+}
+
+
+def make_policy(spec: PolicySpec, random: Random) -> Policy:
+    """The policy that a topology asks for. Raise `UserError` naming what exists if it asks for anything else."""
+    entry = POLICIES.get(spec.name)
+    if entry is None:
+        raise UserError(f"[policy] name: no policy {spec.name!r}; there are {', '.join(POLICIES)}")
+    known = entry.parameters.__struct_fields__
+    for key in spec.parameters:
+        if key not in known:
+            there_are = f"it has {', '.join(known)}" if known else "it has none"
+            raise UserError(f"[policy] {key}: not a parameter of {spec.name}; {there_are}")
+    try:
+        parameters = msgspec.convert(dict(spec.parameters), entry.parameters)
+    except msgspec.ValidationError as error:
+        text, _, path = str(error).partition(" - at `$.")
+        raise UserError(f"[policy] {path.rstrip('`')}: {text[:1].lower()}{text[1:]}") from None
+    return entry.make(parameters, random)

@@ -1,0 +1,101 @@
+"""Tropical: SLO-aware multiplexing of prefill and decode (DAC 2025).
+
+For a prefill of length L with predicted time p(L) and deadline d = arrival + TTFT SLO:
+
+1. A prefill engine that is idle: send it there. There is no deadline test: nothing could be faster.
+2. A prefill engine that is running, with nothing waiting, and ``PredExeEndTime + p(L) <= d``: queue it there.
+3. A multiplexing engine whose watermark is below its threshold and whose minimum slack over all running decodes is
+   ``> p(L)``: prefill it there and keep it; no KV moves.
+4. Otherwise it waits, is tried again on every change, and is rejected when its deadline passes.
+
+Ties go to the engine with the fewest tokens in flight. The paper leaves two things open. Prefills that already wait on
+a multiplexing engine spend its slack first, and behind them the deadline counts as in rule 2; with nothing ahead it
+does not, as in rule 1. The engine that will decode after rules 1 and 2 must be below its watermark, too, or
+the KV would have nowhere to go.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Annotated
+
+import msgspec
+
+from router.policies.candidates import Candidates, decoders_for, find_candidates, least_loaded, route
+from router.policies.policy import Decision, Dispatch, Wait
+from router.view import ClusterView, EngineView, RequestView
+
+
+class TropicalParameters(msgspec.Struct, frozen=True):
+    """``watermark``: the fraction of KV blocks in use from which a decode engine takes nothing new."""
+
+    watermark: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.9
+
+
+class Tropical:
+    def __init__(self, parameters: TropicalParameters) -> None:
+        self._watermark = parameters.watermark
+
+    def decide(self, request: RequestView, view: ClusterView, now: float) -> Decision:
+        found = find_candidates(request, view)
+        if not isinstance(found, Candidates):
+            return found
+        return (
+            self._rule_1(request, found)
+            or self._rule_2(request, found, now)
+            or self._rule_3(request, found, now)
+            or Wait(self._why_wait(request, found))
+        )
+
+    def _rule_1(self, request: RequestView, found: Candidates) -> Dispatch | None:
+        idle = (engine for engine in found.prefill if engine.num_prefills == 0)
+        return self._hand_over("1: idle prefill engine", request, idle, found)
+
+    def _rule_2(self, request: RequestView, found: Candidates, now: float) -> Dispatch | None:
+        in_time = (
+            engine for engine in found.prefill if engine.num_prefills == 1 and _ends_in_time(engine, request, now)
+        )
+        return self._hand_over("2: queued behind one prefill", request, in_time, found)
+
+    def _hand_over(
+        self, rule: str, request: RequestView, entrances: Iterable[EngineView], found: Candidates
+    ) -> Dispatch | None:
+        entrance = least_loaded(entrances)
+        decoder = entrance and least_loaded(self._with_room(request, decoders_for(entrance, found)))
+        if entrance is None or decoder is None:
+            return None
+        return route(request, rule, entrance, decoder)
+
+    def _rule_3(self, request: RequestView, found: Candidates, now: float) -> Dispatch | None:
+        engine = least_loaded(
+            engine
+            for engine in self._with_room(request, found.multiplex)
+            if _slack_s(engine) > engine.prefill_s(request.service, request.num_tokens)
+            and (engine.num_prefills == 0 or _ends_in_time(engine, request, now))
+        )
+        if engine is None:
+            return None
+        dispatch = route(request, "3: multiplexed in slack", engine, engine)
+        return replace(dispatch, multiplex=True, numbers={**dispatch.numbers, "slack_s": _slack_s(engine)})
+
+    def _with_room(self, request: RequestView, engines: Iterable[EngineView]) -> list[EngineView]:
+        pools = ((engine, engine.services[request.service]) for engine in engines)
+        return [
+            engine
+            for engine, pool in pools
+            if pool.watermark < self._watermark and pool.can_hold(request.num_tokens + 1)
+        ]
+
+    def _why_wait(self, request: RequestView, found: Candidates) -> str:
+        if not self._with_room(request, found.decode):
+            return "no decode engine has room in its KV pool"
+        return "prefill engines are busy and no decode engine has slack"
+
+
+def _ends_in_time(engine: EngineView, request: RequestView, now: float) -> bool:
+    return now + engine.backlog_s + engine.prefill_s(request.service, request.num_tokens) <= request.deadline
+
+
+def _slack_s(engine: EngineView) -> float:
+    """What the running decodes can still afford; infinite when nothing decodes."""
+    return math.inf if engine.min_slack_s is None else engine.min_slack_s - engine.backlog_s

@@ -1,0 +1,59 @@
+"""What this gateway dispatched and engines have not yet counted in a status (optimistic reservations)."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from router.view import Reservation
+
+
+@dataclass(slots=True)
+class _Held:
+    """``counted_from_seq``: the engine's first status that counts it; None until the engine said so."""
+
+    reservation: Reservation
+    counted_from_seq: int | None = None
+
+    def is_counted(self, seq: int) -> bool:
+        return self.counted_from_seq is not None and seq >= self.counted_from_seq
+
+
+class Reservations:
+    """By engine and request. The prefill engine says in `Accepted` from which of its statuses on it counts the request.
+
+    The decode engine is asked by the prefill engine, late and out of sight: its part is held until it sends tokens.
+    """
+
+    def __init__(self) -> None:
+        self._by_engine: defaultdict[str, dict[str, _Held]] = defaultdict(dict)
+
+    def __repr__(self) -> str:
+        return f"<Reservations { ({engine: sorted(held) for engine, held in self._by_engine.items() if held}) }>"
+
+    def of(self, engine: str) -> list[Reservation]:
+        held = self._by_engine.get(engine)
+        return [one.reservation for one in held.values()] if held else []
+
+    def add(self, reservations: Iterable[Reservation]) -> None:
+        for reservation in reservations:
+            self._by_engine[reservation.engine][reservation.request] = _Held(reservation)
+
+    def accept(self, request: str, engine: str, status_seq: int) -> None:
+        """``engine`` owns the request and counts it from its status ``status_seq`` on."""
+        if held := self._by_engine.get(engine, {}).get(request):
+            held.counted_from_seq = status_seq
+
+    def settle(self, engine: str, seq: int) -> None:
+        """Status ``seq`` of the engine is known: drop what it counts."""
+        held = self._by_engine.get(engine, {})
+        for request in [request for request, one in held.items() if one.is_counted(seq)]:
+            del held[request]
+
+    def release(self, request: str) -> None:
+        """The request is not where it was sent, or beyond doubt counted there."""
+        for held in self._by_engine.values():
+            held.pop(request, None)
+
+    def drop(self, engine: str) -> None:
+        """The engine is gone."""
+        self._by_engine.pop(engine, None)

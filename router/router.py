@@ -1,0 +1,203 @@
+"""The asyncio shell around one gateway's dispatcher: feeds it messages, statuses and time; carries out its effects."""
+
+import asyncio
+import os
+from collections.abc import Iterable
+
+import structlog
+
+from mesh.clock import Clock
+from mesh.heartbeat import Heartbeat
+from mesh.messages import EngineStatus, GatewayMessage, GatewayStatus, ProcessState, RequestSpec
+from mesh.sockets import Sockets
+from mesh.topology.schema import Topology
+from router.decisions import DecisionRecord
+from router.dispatcher import Dispatcher, DispatchLimits
+from router.effects import Deliver, Effect, Fail, Forget, Place, Send
+from router.generation import Draining, Fault, Generation, Placement, RequestFailed, RouterError, TokenBatch
+from router.live_generation import LiveGeneration
+from router.monitor import Monitor
+from router.policies.policy import Policy
+from router.view import ClusterView
+
+MAX_PENDING_TOKENS = 4096  # that a consumer may leave untaken before it is cut off
+
+log = structlog.get_logger()
+
+
+class Router:
+    """One gateway's `Frontdoor`. Submit only while `run` runs."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        gateway_id: str,
+        sockets: Sockets[GatewayMessage],
+        clock: Clock,
+        policy: Policy,
+    ) -> None:
+        spec, timing = topology.gateway(gateway_id), topology.timing
+        self._topology = topology
+        self._spec = spec
+        self._sockets = sockets
+        self._clock = clock
+        self._state = ProcessState.STARTING
+        self._monitor = Monitor(timing.lease_s)
+        limits = DispatchLimits(spec.max_requests, spec.max_waiting, timing.reply_s)
+        self._dispatcher = Dispatcher(policy, self._monitor, limits)
+        self._generations: dict[str, LiveGeneration] = {}
+        self._heartbeat = Heartbeat(sockets, self.status, timing.heartbeat_s)
+        self._seq = 0
+        self._armed_at: float | None = None
+        self._rearm = asyncio.Event()
+        self._idle = asyncio.Event()
+
+    def __repr__(self) -> str:
+        return f"<Router {self._spec.id} {self._state} {self._dispatcher!r} {self._monitor!r}>"
+
+    # --- for the API --------------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> ProcessState:
+        return self._state
+
+    def submit(self, spec: RequestSpec) -> Generation:
+        """Take a request; its id must be new. Raises `Overloaded` (a bound is reached) or `Draining`."""
+        if self._state is ProcessState.DRAINING:
+            raise Draining
+        effects = self._dispatcher.submit(spec, self._clock.now())
+        generation = self._generations[spec.id] = LiveGeneration(spec.id, self._cancel)
+        self._carry_out(effects)
+        return generation
+
+    def view(self) -> ClusterView:
+        """The engines as this gateway sees them now."""
+        return self._monitor.view(self._clock.now())
+
+    def explain(self, request: str) -> list[DecisionRecord]:
+        """What was decided for a request, and why, as far as it is remembered."""
+        return self._dispatcher.decisions.of(request)
+
+    def status(self) -> GatewayStatus:
+        """The next status to publish."""
+        self._seq += 1
+        return GatewayStatus(
+            seq=self._seq,
+            state=self._state,
+            host=self._spec.host,
+            pid=os.getpid(),
+            url=f"http://{self._spec.address}:{self._spec.port}",
+            num_requests=self._dispatcher.num_requests,
+            num_waiting=self._dispatcher.num_waiting,
+        )
+
+    # --- life ---------------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Never returns; cancel it."""
+        self._sockets.subscribe(engine.id for engine in self._topology.engines)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._heartbeat.run())
+            tasks.create_task(self._take_messages())
+            tasks.create_task(self._take_statuses())
+            tasks.create_task(self._run_timers())
+
+    def open(self) -> None:
+        """The API listens: say that this gateway is ready."""
+        self._state = ProcessState.READY
+        self._heartbeat.poke()
+
+    async def drain(self) -> None:
+        """Take nothing new; return when all requests have ended, at the latest after the topology's ``drain_s``."""
+        self._state = ProcessState.DRAINING
+        self._heartbeat.poke()
+        try:
+            async with asyncio.timeout(self._topology.timing.drain_s):
+                while self._generations:
+                    self._idle.clear()
+                    await self._idle.wait()
+        except TimeoutError:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        error = RequestFailed("the gateway shut down before the request was finished", Fault.SERVER)
+        for generation in list(self._generations.values()):
+            self._cut_off(generation, error)
+
+    async def _take_messages(self) -> None:
+        async for sender, message, _ in self._sockets.messages():
+            self._carry_out(self._dispatcher.receive(sender.process, message, self._clock.now()))
+
+    async def _take_statuses(self) -> None:
+        async for sender, message in self._sockets.broadcasts():
+            if isinstance(message, EngineStatus):
+                self._carry_out(self._dispatcher.observe(sender, message, self._clock.now()))
+
+    async def _run_timers(self) -> None:
+        while True:
+            self._rearm.clear()
+            self._armed_at = self._dispatcher.next_deadline()
+            delay_s = None if self._armed_at is None else max(0.0, self._armed_at - self._clock.now())
+            try:
+                async with asyncio.timeout(delay_s):
+                    await self._rearm.wait()
+            except TimeoutError:
+                self._carry_out(self._dispatcher.expire(self._clock.now()))
+
+    # --- effects ------------------------------------------------------------------------------------------------------
+
+    def _cancel(self, request: str) -> None:
+        self._retire(request)
+        self._carry_out(self._dispatcher.cancel(request, self._clock.now()))
+
+    def _carry_out(self, effects: Iterable[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Deliver(request, batch):
+                    self._deliver(request, batch)
+                case Send(to, message):
+                    self._sockets.send(to, message)
+                case Place(request, placement):
+                    self._place(request, placement)
+                case Fail(request, error):
+                    self._fail(request, error)
+                case Forget(engine):
+                    log.warning("engine lost", engine=engine)
+                    self._sockets.forget(engine)
+        deadline = self._dispatcher.next_deadline()
+        if deadline is not None and (self._armed_at is None or deadline < self._armed_at):
+            self._rearm.set()
+
+    def _deliver(self, request: str, batch: TokenBatch) -> None:
+        generation = self._generations.get(request)
+        if generation is None:
+            return
+        generation.put(batch)
+        if batch.finish is not None:
+            self._retire(request)
+        elif generation.num_pending > MAX_PENDING_TOKENS:
+            error = RequestFailed(f"cut off: {generation.num_pending} tokens were waiting to be read", Fault.CLIENT)
+            self._cut_off(generation, error)
+
+    def _place(self, request: str, placement: Placement) -> None:
+        if generation := self._generations.get(request):
+            generation.placement = placement
+        event = "dispatched anew" if placement.attempt else "dispatched"
+        log.debug(event, request=request, prefill=placement.prefill_engine, decode=placement.decode_engine)
+
+    def _fail(self, request: str, error: RouterError) -> None:
+        log.info("request failed", request=request, reason=str(error))
+        if generation := self._retire(request):
+            generation.fail(error)
+
+    def _cut_off(self, generation: LiveGeneration, error: RouterError) -> None:
+        self._cancel(generation.id)
+        log.info("request failed", request=generation.id, reason=str(error))
+        generation.fail(error)
+
+    def _retire(self, request: str) -> LiveGeneration | None:
+        """The request is over."""
+        generation = self._generations.pop(request, None)
+        if not self._generations:
+            self._idle.set()
+        return generation

@@ -1,0 +1,67 @@
+"""A whole mesh, started and stopped by the command that users type."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+DEFAULT_TOPOLOGY = Path(__file__).parents[2] / "deploy/topology.toml"
+
+
+@dataclass(frozen=True)
+class Mesh:
+    """A running mesh. ``run`` is the `mesh` command."""
+
+    topology: Path
+    url: str
+    env: dict[str, str]
+
+    def run(self, *arguments: str, timeout_s: float = 180.0) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [sys.executable, "-m", "mesh.cli", *arguments],
+            env=self.env,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+
+    def status(self) -> dict[str, list[dict[str, object]]]:
+        return json.loads(self.run("status", str(self.topology), "--json").stdout)  # type: ignore[no-any-return]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+StartMesh = Callable[..., Mesh]
+
+
+@pytest.fixture(scope="module")
+def start_mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartMesh]:
+    """Starts meshes from topology texts with ``{port}`` in them, and stops them at the end."""
+    started: list[Mesh] = []
+
+    def start(text: str) -> Mesh:
+        folder = tmp_path_factory.mktemp("mesh")
+        port = free_port()
+        topology = folder / "topology.toml"
+        topology.write_text(text.replace("{port}", str(port)))
+        env = {**os.environ, "MESHSERVE_RUNTIME_DIR": str(folder / "run")}
+        mesh = Mesh(topology, f"http://127.0.0.1:{port}", env)
+        started.append(mesh)
+        up = mesh.run("up", str(topology), "--detach", timeout_s=600.0)
+        assert up.returncode == 0, f"{up.stdout}\n{up.stderr}"
+        return mesh
+
+    yield start
+    for mesh in started:
+        mesh.run("down", str(mesh.topology), "--now")

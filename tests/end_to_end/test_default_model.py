@@ -1,0 +1,132 @@
+"""The default topology with the default model, as a user has it after `make up`, held against transformers."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import httpx
+import openai
+import pytest
+
+from engines.models.store import prepared_dir
+from mesh.topology.parse import load
+from tests.end_to_end.conftest import DEFAULT_TOPOLOGY, Mesh, StartMesh
+
+pytestmark = [pytest.mark.model, pytest.mark.timeout(900)]
+
+MODEL = "smollm2"
+QUESTIONS = ["What is the capital of France?", "Write one sentence about the sea.", "Count from one to ten in words."]
+LONG = "Summarise this. " + " ".join(f"Item {index} is worth {index * 3} coins." for index in range(60))
+NUM_TOKENS = 24
+REFERENCE = """
+import json, sys, torch, transformers
+folder, questions, num_tokens = sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3])
+transformers.utils.logging.set_verbosity_error()
+torch.set_num_threads(2)
+tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+answers = []
+for question in questions:
+    chat = [{"role": "user", "content": question}]
+    prompt = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_tensors="pt", return_dict=True)
+    tokens = model.generate(**prompt, max_new_tokens=num_tokens, do_sample=False)
+    answers.append(tokenizer.decode(tokens[0, prompt["input_ids"].shape[1] :], skip_special_tokens=True))
+json.dump(answers, sys.stdout)
+"""
+
+
+@pytest.fixture(scope="module")
+def mesh(start_mesh: StartMesh) -> Mesh:
+    """The default file, but for the port and promises that a busy machine keeps."""
+    text = DEFAULT_TOPOLOGY.read_text()
+    assert "port = 8000" in text
+    return start_mesh(text.replace("port = 8000", "port = {port}").replace("ttft_ms = 5000", "ttft_ms = 60000"))
+
+
+@pytest.fixture(scope="module")
+def client(mesh: Mesh) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{mesh.url}/v1", api_key="unused", timeout=120.0, max_retries=0) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def expected(mesh: Mesh) -> dict[str, str]:
+    """What transformers' own generate answers."""
+    import json
+
+    questions = [*QUESTIONS, LONG]
+    folder = str(prepared_dir(load(mesh.topology).services[0].model))
+    command = [sys.executable, "-c", REFERENCE, folder, json.dumps(questions), str(NUM_TOKENS)]
+    answers = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+    return dict(zip(questions, json.loads(answers.stdout), strict=True))
+
+
+def ask(client: openai.OpenAI, question: str) -> tuple[str, dict[str, str]]:
+    """The streamed answer and the headers that came with it."""
+    raw = client.chat.completions.with_raw_response.create(
+        model=MODEL,
+        messages=[{"role": "user", "content": question}],
+        temperature=0,
+        max_tokens=NUM_TOKENS,
+        stream=True,
+    )
+    parts = [chunk.choices[0].delta.content or "" for chunk in raw.parse() if chunk.choices]
+    return "".join(parts), dict(raw.headers)
+
+
+@pytest.mark.parametrize("question", [*QUESTIONS, LONG])
+def test_a_chat_through_two_processes_equals_transformers(
+    client: openai.OpenAI, expected: dict[str, str], question: str
+) -> None:
+    answer, headers = ask(client, question)
+    assert answer == expected[question]
+    assert (headers["x-meshserve-prefill"], headers["x-meshserve-decode"]) == ("prefill", "decode")
+
+
+def test_asked_again_the_prompt_is_not_computed_again(client: openai.OpenAI, expected: dict[str, str]) -> None:
+    completion = client.chat.completions.create(
+        model=MODEL, messages=[{"role": "user", "content": LONG}], temperature=0, max_tokens=NUM_TOKENS
+    )
+    assert completion.choices[0].message.content == expected[LONG]
+    assert completion.usage is not None
+    assert completion.usage.prompt_tokens_details is not None
+    assert completion.usage.prompt_tokens_details.cached_tokens > 0
+
+
+def test_one_seed_gives_one_answer(client: openai.OpenAI) -> None:
+    texts = [
+        client.completions.create(
+            model=MODEL, prompt="Once upon a time", max_tokens=16, temperature=1.0, top_p=0.95, seed=seed
+        )
+        .choices[0]
+        .text
+        for seed in (7, 7, 8)
+    ]
+    assert texts[0] == texts[1] != texts[2]
+
+
+def test_status_names_every_process(mesh: Mesh) -> None:
+    status = mesh.status()
+    assert [gateway["id"] for gateway in status["gateways"]] == ["gateway"]
+    assert {(engine["id"], engine["role"], engine["state"]) for engine in status["engines"]} == {
+        ("prefill", "prefill", "ready"),
+        ("decode", "multiplex", "ready"),
+    }
+    assert all(engine["services"] for engine in status["engines"])
+
+
+def test_health_models_and_metrics(mesh: Mesh) -> None:
+    assert httpx.get(f"{mesh.url}/health").status_code == 200
+    assert [model["id"] for model in httpx.get(f"{mesh.url}/v1/models").json()["data"]] == [MODEL]
+    assert "vllm:time_to_first_token_seconds" in httpx.get(f"{mesh.url}/metrics").text
+
+
+def test_an_unknown_model_is_one_clear_error(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.NotFoundError, match="smollm2"):
+        client.chat.completions.create(model="gpt-9", messages=[{"role": "user", "content": "hi"}])
+
+
+def test_the_mesh_chat_command_answers(mesh: Mesh) -> None:
+    chat = mesh.run("chat", "--url", mesh.url, "What is two plus two?")
+    assert chat.returncode == 0, chat.stderr
+    assert chat.stdout.strip()

@@ -1,0 +1,167 @@
+"""Real processes with a tiny random model: what must hold while processes die, clients leave and meshes stop."""
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.end_to_end.conftest import Mesh, StartMesh
+from tests.tiny_model import write_tiny_model
+
+pytestmark = pytest.mark.timeout(300)
+
+DEADLINE_S = 60.0
+TOPOLOGY = """
+[services.tiny]
+model = "{model}"
+ttft_ms = 30000
+tpot_ms = 1000
+[engines.prefill]
+role = "prefill"
+kv_memory = "4MiB"
+[engines.decode]
+count = 2
+role = "multiplex"
+kv_memory = "4MiB"
+[gateways.gateway]
+port = {port}
+[transfer]
+checksum = true
+"""
+
+
+@pytest.fixture(scope="module")
+def mesh(start_mesh: StartMesh, tmp_path_factory: pytest.TempPathFactory) -> Mesh:
+    model = write_tiny_model(tmp_path_factory.mktemp("model"))
+    return start_mesh(TOPOLOGY.replace("{model}", str(model)))
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, "did not come true in time"
+        time.sleep(0.1)
+
+
+def body(prompt: str, num_tokens: int, **more: object) -> dict[str, object]:
+    return {"model": "tiny", "prompt": prompt, "max_tokens": num_tokens, "temperature": 0, "ignore_eos": True, **more}
+
+
+def complete(mesh: Mesh, prompt: str, num_tokens: int) -> str:
+    response = httpx.post(f"{mesh.url}/v1/completions", json=body(prompt, num_tokens), timeout=DEADLINE_S)
+    assert response.status_code == 200, response.text
+    return str(response.json()["choices"][0]["text"])
+
+
+def stream(mesh: Mesh, prompt: str, num_tokens: int, on_first: Callable[[httpx.Response], None]) -> Iterator[str]:
+    payload = body(prompt, num_tokens, stream=True)
+    with httpx.stream("POST", f"{mesh.url}/v1/completions", json=payload, timeout=DEADLINE_S) as response:
+        assert response.status_code == 200
+        for index, line in enumerate(line for line in response.iter_lines() if line.startswith("data: ")):
+            if index == 0:
+                on_first(response)
+            if line != "data: [DONE]":
+                chunk = json.loads(line.removeprefix("data: "))
+                assert "error" not in chunk, chunk
+                yield from (choice["text"] for choice in chunk["choices"])
+
+
+def pids(mesh: Mesh) -> dict[str, int]:
+    rows = mesh.status()
+    return {str(row["id"]): int(str(row["pid"])) for row in (*rows["engines"], *rows["gateways"])}
+
+
+def is_at_rest(mesh: Mesh) -> bool:
+    engines = mesh.status()["engines"]
+    return len(engines) == 3 and all(
+        engine["state"] == "ready"
+        and engine["running"] == engine["waiting"] == 0
+        and engine["free_blocks"] == engine["num_blocks"]
+        for engine in engines
+    )
+
+
+@pytest.mark.parametrize("victim", ["decode", "prefill"])
+def test_an_engine_killed_in_mid_stream_costs_no_token(mesh: Mesh, victim: str) -> None:
+    until(lambda: is_at_rest(mesh))
+    prompt, num_tokens = f"The engine that dies is {victim}. ", 600
+    expected = complete(mesh, prompt, num_tokens)
+    killed: list[int] = []
+
+    def kill(response: httpx.Response) -> None:
+        pid = pids(mesh)[response.headers[f"x-meshserve-{victim}"]]
+        os.kill(pid, signal.SIGKILL)
+        killed.append(pid)
+
+    assert "".join(stream(mesh, prompt, num_tokens, kill)) == expected
+    until(lambda: is_at_rest(mesh))
+    assert killed[0] not in pids(mesh).values()
+
+
+def test_a_client_that_goes_away_frees_its_blocks(mesh: Mesh) -> None:
+    until(lambda: is_at_rest(mesh))
+    payload = body("endless ", 1900, stream=True)
+    with httpx.stream("POST", f"{mesh.url}/v1/completions", json=payload, timeout=DEADLINE_S) as response:
+        next(response.iter_lines())
+    until(lambda: is_at_rest(mesh))
+
+
+def test_a_burst_is_answered_alike_whoever_computes_it(mesh: Mesh) -> None:
+    prompts = [f"{'word ' * (index % 7 * 20)}question {index % 9}" for index in range(24)]
+    with ThreadPoolExecutor(12) as threads:
+        texts = list(threads.map(lambda prompt: complete(mesh, prompt, 20), prompts))
+    with ThreadPoolExecutor(2) as threads:
+        again = list(threads.map(lambda prompt: complete(mesh, prompt, 20), prompts))
+    assert texts == again
+    until(lambda: is_at_rest(mesh))
+
+
+def test_a_gateway_that_dies_leaves_no_work_behind(mesh: Mesh) -> None:
+    started = threading.Event()
+
+    def consume() -> None:
+        try:
+            for _ in stream(mesh, "left alone ", 1900, lambda _: started.set()):
+                pass
+        except httpx.HTTPError:
+            return
+
+    client = threading.Thread(target=consume)
+    client.start()
+    assert started.wait(DEADLINE_S)
+    os.kill(pids(mesh)["gateway"], signal.SIGKILL)
+    client.join(DEADLINE_S)
+    until(lambda: is_at_rest(mesh))
+    until(lambda: complete_or_none(mesh) is not None)
+
+
+def complete_or_none(mesh: Mesh) -> str | None:
+    try:
+        return complete(mesh, "back again ", 4)
+    except (httpx.HTTPError, AssertionError):
+        return None
+
+
+def test_down_finishes_what_runs(start_mesh: StartMesh, tmp_path: Path) -> None:
+    mesh = start_mesh(TOPOLOGY.replace("{model}", str(write_tiny_model(tmp_path / "model"))))
+    prompt, num_tokens = "the last words ", 800
+    expected = complete(mesh, prompt, num_tokens)
+    stopping: list[threading.Thread] = []
+
+    def stop(_: httpx.Response) -> None:
+        thread = threading.Thread(target=mesh.run, args=("down", str(mesh.topology)))
+        thread.start()
+        stopping.append(thread)
+
+    assert "".join(stream(mesh, prompt, num_tokens, stop)) == expected
+    stopping[0].join(DEADLINE_S)
+    status = mesh.run("status", str(mesh.topology))
+    assert status.returncode == 1
+    assert "Traceback" not in status.stderr

@@ -1,16 +1,17 @@
 """Every message of the mesh, as typed structs in MessagePack.
 
-Theory of operation. Each process binds two sockets. Its *inbox* takes one-way messages from any peer; a reply is a message to the
-sender's inbox. Its *broadcast* publishes what it says to everybody: its status. There are no request-reply sockets, so no
-conversation can wedge: a reply that does not come is a deadline that passes.
+Theory of operation. Each process binds two sockets. Its *inbox* takes one-way messages from any peer; a reply is a
+message to the sender's inbox. Its *broadcast* publishes what it says to everybody: its status. There are no request-reply
+sockets, so no conversation can wedge: a reply that does not come is a deadline that passes.
 
 A message is a list of frames::
 
     inbox      [version, sender, body, *payload]
     broadcast  [topic, version, sender, body]
 
-``version`` is `WIRE_VERSION`. ``sender`` is ``process@incarnation`` in UTF-8. ``body`` is a MessagePack map whose key ``type`` names
-the struct, so that any MessagePack library can read it. ``payload`` frames are raw bytes (KV blocks), never encoded.
+``version`` is `WIRE_VERSION`. ``sender`` is ``process@incarnation`` in UTF-8. ``body`` is a MessagePack map whose key
+``type`` names the struct, so that any MessagePack library can read it. ``payload`` frames are raw bytes (KV blocks), never
+encoded.
 
 Durations are seconds (``_s``), relative to the moment of sending: clocks of different hosts are never compared.
 """
@@ -51,8 +52,8 @@ class Sender(NamedTuple):
 class Epoch(NamedTuple):
     """Orders the owners of a request: a later owner's epoch is greater.
 
-    ``attempt`` is raised by the gateway when it dispatches the request anew, ``hop`` by engines each time that they hand
-    it over. Epochs compare as tuples.
+    ``attempt`` is raised by the gateway when it dispatches the request anew, ``hop`` by engines each time that they
+    hand it over. Epochs compare as tuples.
     """
 
     attempt: int
@@ -211,7 +212,7 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
     reason: str
 
 
-# --- engine to engine: the transfer protocol (kvtransfer/protocol.py) ---------------------------------------------------
+# --- engine to engine: the transfer protocol (kvtransfer/protocol.py) -------------------------------------------------
 
 
 class MemoryRef(msgspec.Struct, frozen=True):
@@ -234,7 +235,10 @@ class KVShape(msgspec.Struct, frozen=True):
 
 
 class Reserve(msgspec.Struct, frozen=True, tag=True):
-    """Sender: keep blocks for this request's tokens; blocks will follow. Carries the request, so that the receiver can run it."""
+    """Sender: keep blocks for this request's tokens; blocks will follow.
+
+    Carries the request, so that the receiver can run it.
+    """
 
     transfer: str
     spec: RequestSpec
@@ -264,8 +268,8 @@ class Declined(msgspec.Struct, frozen=True, tag=True):
 class Blocks(msgspec.Struct, frozen=True, tag=True):
     """Sender: KV of ``num_tokens`` tokens from the block with logical index ``first_block`` on.
 
-    With transport ``shm``, ``source_blocks`` and ``generations`` say where the receiver copies from; with ``tcp`` the block
-    bytes are the payload frames, one a block. ``checksums`` (one a block) are empty when the option is off.
+    With transport ``shm``, ``source_blocks`` and ``generations`` say where the receiver copies from; with ``tcp`` the
+    block bytes are the payload frames, one a block. ``checksums`` (one a block) are empty when the option is off.
     """
 
     transfer: str
@@ -309,7 +313,7 @@ class Abort(msgspec.Struct, frozen=True, tag=True):
     reason: str
 
 
-# --- anybody to a supervisor or process ---------------------------------------------------------------------------------
+# --- anybody to a supervisor or process -------------------------------------------------------------------------------
 
 
 class Stop(msgspec.Struct, frozen=True, tag=True):
@@ -318,11 +322,14 @@ class Stop(msgspec.Struct, frozen=True, tag=True):
     now: bool = False
 
 
-# --- broadcast ----------------------------------------------------------------------------------------------------------
+# --- broadcast --------------------------------------------------------------------------------------------------------
 
 
 class PrefillCost(msgspec.Struct, frozen=True):
-    """Seconds of a prefill of n tokens after c cached ones: ``fixed + per_token n + per_token_context n (c + n / 2)``."""
+    """Seconds of a prefill of n tokens after c cached ones.
+
+    ``fixed + per_token n + per_token_context n (c + n / 2)``
+    """
 
     fixed_s: float
     per_token_s: float
@@ -386,7 +393,7 @@ class ChildStatus(msgspec.Struct, frozen=True):
     process: str
     kind: str  # "engine" or "gateway"
     pid: int | None
-    state: str  # "running", "restarting" or "stopped"
+    state: str  # "starting", "running", "restarting" or "stopped"
     num_restarts: int
     last_exit: str | None = None
 

@@ -1,8 +1,8 @@
-"""The sockets of one process: an inbox, a broadcast, connections to the inboxes of peers, subscriptions to their broadcasts.
+"""The sockets of one process: an inbox, a broadcast, connections to peers' inboxes, subscriptions to their broadcasts.
 
 Nothing here blocks: a message to a peer whose queue is full is counted and dropped, because every protocol above has a
-deadline for the answer. `Sockets.forget` drops what is queued for a peer that membership declared dead, so that its successor is not
-handed old work.
+deadline for the answer. `Sockets.forget` drops what is queued for a peer that membership declared dead, so that its
+successor is not handed old work.
 """
 
 import asyncio

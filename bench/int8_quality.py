@@ -1,6 +1,6 @@
-"""Quality of the int8 mode against float32, on a fixed text: perplexity, and how often both find the same token likeliest.
+"""Quality of the int8 mode against float32 on a fixed text: perplexity, and agreement on the likeliest token.
 
-    python -m bench.int8_quality [--model FOLDER] [--tokens 2048] [--json FILE]
+    python -m bench.int8_quality [--model REFERENCE] [--tokens 2048] [--json FILE]
 
 The text comes with Python: an essay of `heapq` and documentation of the standard library.
 """
@@ -17,6 +17,7 @@ from tokenizers import Tokenizer
 
 from bench.engine_under_test import EngineUnderTest, add_model_argument
 from engines.batch import Chunk
+from engines.models.store import prepared_dir
 from mesh.messages import TokenLogprobs
 
 WINDOW = 512  # tokens of context at most
@@ -33,7 +34,7 @@ class Quality:
 
 
 def text() -> str:
-    essay: str = heapq.__about__  # type: ignore[attr-defined]
+    essay: str = heapq.__about__
     documents = [module.__doc__ or "" for module in (argparse, statistics, json, heapq)]
     return "\n\n".join([essay, *documents])
 
@@ -66,7 +67,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=2048, help="how much of the text")
     parser.add_argument("--json", type=Path, help="write the figures here")
     arguments = parser.parse_args()
-    quality = compare(arguments.model, arguments.tokens)
+    quality = compare(prepared_dir(arguments.model), arguments.tokens)
     print(f"tokens scored        {quality.num_tokens}")
     print(f"perplexity float32   {quality.perplexity_float32:.3f}")
     print(f"perplexity int8      {quality.perplexity_int8:.3f}")

@@ -1,8 +1,8 @@
 """How a batch attends: its chunks sorted into groups that one gather and one attention call a layer can serve.
 
-Single tokens (decodes) of requests with like context lengths share a group, padded to the longest, as long as what they gather
-stays in the cache; a longer chunk is a group of its own, computed in tiles of queries, so that most of the upper triangle is
-never touched. Queries that share a KV head are rows of one product (decodes) or batch entries (tiles).
+Single tokens (decodes) of requests with like context lengths share a group, padded to the longest, as long as what
+they gather stays in the cache. A longer chunk is a group of its own, computed in tiles of queries, so that most of the
+upper triangle is never touched. Queries that share a KV head are rows of one product (decodes) or batch entries.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ class Group(Protocol):
         """Blocks to gather, for `KVPool.read`."""
 
     def attend(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """``queries`` [rows, heads, head_dim], K and V [requests, kv_heads, tokens, head_dim] -> [rows, heads * head_dim]."""
+        """[rows, heads, head_dim] and K and V [requests, kv_heads, tokens, head_dim] to [rows, heads * head_dim]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class DecodeGroup:
     def attend(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         num_kv_heads = keys.shape[1]
         keys, values = keys[:, :, : self.num_tokens], values[:, :, : self.num_tokens]
-        grouped = queries.unflatten(1, (num_kv_heads, -1))
+        grouped = queries.view(len(queries), num_kv_heads, -1, queries.shape[-1])
         out = functional.scaled_dot_product_attention(grouped, keys, values, attn_mask=self.mask)
         return out.reshape(self.num_requests, -1)
 
@@ -71,11 +71,11 @@ class PrefillGroup:
 
     def attend(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         num_kv_heads = keys.shape[1]
-        grouped = queries.unflatten(1, (num_kv_heads, -1)).permute(1, 2, 0, 3)  # kv_heads, group, rows, head_dim
+        grouped = _by_kv_head(queries, num_kv_heads)
         shared = (num_kv_heads, grouped.shape[1], -1, -1)
         keys, values = keys[0, :, None].expand(shared), values[0, :, None].expand(shared)
         out = torch.empty_like(queries)
-        heads = out.unflatten(1, (num_kv_heads, -1)).permute(1, 2, 0, 3)
+        heads = _by_kv_head(out, num_kv_heads)
         for first in range(0, self.num_rows, TILE):
             last = min(first + TILE, self.num_rows)
             seen = self.start + last
@@ -86,6 +86,11 @@ class PrefillGroup:
                 attn_mask=_causal(last - first, seen, queries),
             )
         return out.flatten(1)
+
+
+def _by_kv_head(x: Tensor, num_kv_heads: int) -> Tensor:
+    """View [rows, heads, head_dim] as [kv_heads, heads / kv_heads, rows, head_dim]."""
+    return x.view(len(x), num_kv_heads, -1, x.shape[-1]).permute(1, 2, 0, 3)
 
 
 def _causal(num_queries: int, num_keys: int, like: Tensor) -> Tensor:

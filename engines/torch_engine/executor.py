@@ -20,7 +20,7 @@ from mesh.messages import KVShape, TokenLogprobs
 
 @dataclass(frozen=True, slots=True)
 class TorchService:
-    """A model to serve. ``memory``: writable bytes of whole KV blocks, or such a uint8 tensor on the engine's device."""
+    """A model to serve. ``memory`` is writable bytes of whole KV blocks, or a uint8 tensor of them on the device."""
 
     name: str
     folder: Path
@@ -31,7 +31,7 @@ class TorchService:
 
 
 class TorchExecutor:
-    """Loads the models when made. Make it and call it in one thread: torch's number of threads belongs to the thread."""
+    """Loads the models when made. To be made and called in one thread: torch's number of threads belongs to it."""
 
     def __init__(self, services: Iterable[TorchService], device: str = "cpu", threads: int = 1) -> None:
         torch.set_num_threads(threads)

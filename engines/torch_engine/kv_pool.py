@@ -1,7 +1,7 @@
 """The KV pool as a tensor. One block is ``[layers, 2, kv_heads, block_size, head_dim]``, contiguous, K before V.
 
-With the head outside the token, a head's K of one block is one row, so that a single gather per layer yields K and V as attention
-wants them: ``[2, requests, kv_heads, tokens, head_dim]``.
+With the head outside the token, a head's K of one block is one row, so that a single gather per layer yields K and V as
+attention wants them: ``[2, requests, kv_heads, tokens, head_dim]``.
 """
 
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from engines.torch_engine.shape import block_bytes
+from kvtransfer.layout import block_bytes
 from mesh.messages import KVShape
 
 

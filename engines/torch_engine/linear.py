@@ -1,7 +1,7 @@
 """Matrix products with weights that are packed once, for whatever the device and the dtype do fastest.
 
-On CPU in float32, MKL reads a matrix fastest for a single row if the longer side is contiguous, and oneDNN's packed form is
-fastest for a few rows of a very wide matrix: the vocabulary.
+On CPU in float32, MKL reads a matrix fastest for a single row if the longer side is contiguous, and oneDNN's packed
+form is fastest for a few rows of a very wide matrix: the vocabulary.
 """
 
 import math
@@ -11,6 +11,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 from torch.nn import functional
+
+from engines.models.errors import ModelError
 
 
 class Linear(Protocol):
@@ -75,8 +77,8 @@ class ExactHead:
 class Int8Linear:
     """Weights in int8, one scale per output channel; activations in 7 bits, scaled per row and call (dynamic).
 
-    The kernel has one scale for all rows, and a single outlier row would cost the others their digits: so rows are brought to
-    one size first. The eighth bit would overflow the 16-bit sums of processors without VNNI.
+    The kernel has one scale for all rows, and a single outlier row would cost the others their digits: so rows are
+    brought to one size first. The eighth bit would overflow the 16-bit sums of processors without VNNI.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
@@ -104,14 +106,14 @@ class Int8Linear:
 
 
 def pack(weight: Tensor, bias: Tensor | None, dtype: str) -> Linear:
-    """The fastest form of a weight ``[out, in]`` on its device; the weight itself is not kept on CPU in float32 and int8."""
+    """The fastest form of a weight ``[out, in]`` on its device."""
     if weight.device.type == "cpu":
         if dtype == "int8":
             return Int8Linear(weight, bias)
         if dtype == "float32":
             return ExactLinear(weight, bias)
     elif dtype == "int8":
-        raise ValueError(f"dtype int8 runs on device cpu only, not on {weight.device}; bfloat16 would be right there")
+        raise ModelError(f"dtype int8 runs on device cpu only, not on {weight.device}; bfloat16 would be right there")
     return PlainLinear(weight, bias)
 
 

@@ -1,6 +1,6 @@
 """The forward pass of the Llama family: Llama 2 and 3, Mistral, Qwen 2, 2.5 and 3, SmolLM2.
 
-A step computes a batch of chunks flattened to rows: one matrix product serves all requests, whatever each of them computes.
+A step computes a batch of chunks flattened to rows: one matrix product serves all requests, wherever each is.
 """
 
 from collections.abc import Sequence
@@ -36,6 +36,15 @@ class Layer:
     mlp_norm: Tensor
     gate_up: Linear
     down: Linear
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """What all layers of a step share."""
+
+    angles: Tensor
+    write_index: Tensor
+    layout: Layout
 
 
 def _layer(checkpoint: Checkpoint, number: int, config: ModelConfig, dtype: str) -> Layer:
@@ -78,13 +87,13 @@ class Llama:
         return self._planner.plan(chunks)
 
     def forward(self, chunks: Sequence[Chunk], layout: Layout, rows: Tensor) -> Tensor:
-        """Compute the chunks, in the layout's order, and store their KV. Returns the final hidden states of ``rows``."""
+        """Compute the chunks (in the layout's order), store their KV, return the final hidden states of ``rows``."""
         tokens, positions, write_index = self._inputs(chunks)
-        angles = self._rotary.angles(positions)
+        step = _Step(self._rotary.angles(positions), write_index, layout)
         hidden = self._embeddings.index_select(0, tokens).to(self._dtype)
         self._reserve(layout.workspace_items)
         for number, layer in enumerate(self._layers):
-            layer.out.add_to(hidden, self._attention(number, layer, hidden, angles, write_index, layout))
+            layer.out.add_to(hidden, self._attention(number, layer, hidden, step))
             if number == len(self._layers) - 1:
                 hidden = hidden.index_select(0, rows)
             layer.down.add_to(hidden, self._mlp(layer, hidden))
@@ -112,19 +121,17 @@ class Llama:
     def _normed(self, x: Tensor, weight: Tensor) -> Tensor:
         return rms_norm(x, weight, self._epsilon)
 
-    def _attention(
-        self, number: int, layer: Layer, hidden: Tensor, angles: Tensor, write_index: Tensor, layout: Layout
-    ) -> Tensor:
+    def _attention(self, number: int, layer: Layer, hidden: Tensor, step: _Step) -> Tensor:
         config = self.config
-        heads = layer.qkv(self._normed(hidden, layer.attention_norm)).unflatten(-1, (-1, config.head_dim))
+        heads = layer.qkv(self._normed(hidden, layer.attention_norm)).view(len(hidden), -1, config.head_dim)
         rotated = heads[:, : config.num_heads + config.num_kv_heads]
         if layer.head_norms is not None:
             rotated.copy_(
                 functional.rms_norm(rotated, (config.head_dim,), None, config.rms_norm_eps) * layer.head_norms
             )
-        rotate(rotated, angles)
-        self._pool.write(number, write_index, heads[:, config.num_heads :].reshape(-1, config.head_dim))
-        return self._attend(number, heads[:, : config.num_heads], layout)
+        rotate(rotated, step.angles)
+        self._pool.write(number, step.write_index, heads[:, config.num_heads :].reshape(-1, config.head_dim))
+        return self._attend(number, heads[:, : config.num_heads], step.layout)
 
     def _attend(self, number: int, queries: Tensor, layout: Layout) -> Tensor:
         out, row = [], 0

@@ -35,14 +35,14 @@ class _Tail:
 
 
 class PromptLogprobs:
-    """Log-probabilities of prompts. A chunk's first token is predicted by the chunk before it, so its last state is kept."""
+    """Log-probabilities of prompts. A chunk's first token is predicted by the chunk before: its last state is kept."""
 
     def __init__(self, to_logits: Callable[[Tensor], Tensor]) -> None:
         self._to_logits = to_logits
         self._tails: OrderedDict[str, _Tail] = OrderedDict()
 
     def compute(self, chunk: Chunk, hidden: Tensor) -> list[TokenLogprobs | None]:
-        """``hidden`` [tokens, size] of the chunk. The first entry is None at position 0, or if its predecessor is not known."""
+        """``hidden`` is [tokens, size]. The first entry is None at position 0, or if the state before is not known."""
         count = chunk.prompt_logprobs or 0
         tail = self._tails.pop(chunk.request, None)
         follows = tail is not None and tail.position == chunk.start

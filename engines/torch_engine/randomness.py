@@ -1,4 +1,4 @@
-"""One uniform number per (seed, position): a counter-based generator, so that any process draws what any other would."""
+"""One uniform number per (seed, position): a counter-based generator, so that all processes draw the same."""
 
 _MASK = 2**64 - 1
 _GOLDEN = 0x9E3779B97F4A7C15

@@ -1,7 +1,7 @@
 """Rotary position embedding (Su et al., 2021) and the ways to stretch it.
 
-A pair of components is rotated as one complex number. The checkpoints pair component i with i + head_dim / 2; `interleave` puts
-pairs side by side, in the weights, once: dot products of queries and keys do not see the order.
+A pair of components is rotated as one complex number. The checkpoints pair component i with i + head_dim / 2;
+`interleave` puts pairs side by side, in the weights, once: dot products of queries and keys do not see the order.
 """
 
 import math
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from engines.models.config import ModelConfig
+from engines.models.errors import ModelError
 
 
 def interleave(weight: Tensor, head_dim: int) -> Tensor:
@@ -35,7 +36,7 @@ class Rotary:
 
 def rotate(heads: Tensor, angles: Tensor) -> None:
     """Rotate ``heads`` [n, heads, head_dim], pairs side by side, in place."""
-    pairs = heads.unflatten(-1, (-1, 2))
+    pairs = heads.view(*heads.shape[:-1], -1, 2)
     if heads.dtype == torch.float32:
         torch.view_as_complex(pairs).mul_(angles)
     else:
@@ -46,7 +47,7 @@ def _frequencies(config: ModelConfig) -> tuple[Tensor, float]:
     scaling: Mapping[str, Any] = config.rope_scaling or {}
     kind = scaling.get("rope_type", scaling.get("type", "default"))
     exponents = torch.arange(0, config.head_dim, 2).float() / config.head_dim
-    plain = 1.0 / config.rope_theta**exponents
+    plain: Tensor = 1.0 / config.rope_theta**exponents
     if kind == "default":
         return plain, 1.0
     if kind == "linear":
@@ -55,7 +56,7 @@ def _frequencies(config: ModelConfig) -> tuple[Tensor, float]:
         return _llama3(plain, scaling), 1.0
     if kind == "yarn":
         return _yarn(plain, scaling, config)
-    raise ValueError(f"rope type {kind!r} is not supported; default, linear, llama3 or yarn would be")
+    raise ModelError(f"rope type {kind!r} is not supported; default, linear, llama3 or yarn would be")
 
 
 def _llama3(plain: Tensor, scaling: Mapping[str, Any]) -> Tensor:
@@ -63,8 +64,9 @@ def _llama3(plain: Tensor, scaling: Mapping[str, Any]) -> Tensor:
     context = scaling["original_max_position_embeddings"]
     low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
     turns = context * plain / (2 * math.pi)
-    keep = ((turns - low) / (high - low)).clamp(0, 1)
-    return (1 - keep) * plain / scaling["factor"] + keep * plain
+    keep: Tensor = ((turns - low) / (high - low)).clamp(0, 1)
+    stretched: Tensor = (1 - keep) * plain / scaling["factor"]
+    return stretched + keep * plain
 
 
 def _yarn(plain: Tensor, scaling: Mapping[str, Any], config: ModelConfig) -> tuple[Tensor, float]:
@@ -77,7 +79,7 @@ def _yarn(plain: Tensor, scaling: Mapping[str, Any], config: ModelConfig) -> tup
         low, high = math.floor(low), math.ceil(high)
     low, high = max(low, 0), min(high, config.head_dim - 1)
     ramp = (torch.arange(config.head_dim // 2).float() - low) / max(high - low, 0.001)
-    keep = 1 - ramp.clamp(0, 1)
+    keep: Tensor = 1 - ramp.clamp(0, 1)
     scale = scaling.get("attention_factor")
     if scale is None:
         scale = 1.0 if factor <= 1 else 0.1 * math.log(factor) + 1.0

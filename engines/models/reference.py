@@ -65,7 +65,7 @@ def parse_reference(text: str) -> Reference:
         return _wheel_member(text)
     if text.startswith("hf:"):
         return _hub_model(text)
-    if not text.strip() or re.match(r"[a-z]+:", text):
+    if not text.strip() or re.match(r"[a-z]\w*:", text):
         raise ModelError(f"model {text!r} is not a reference; write {FORMS}")
     path = Path(text).expanduser().absolute()
     return GgufFile(path) if path.suffix.lower() == ".gguf" else ModelFolder(path)

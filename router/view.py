@@ -35,7 +35,7 @@ class ServiceView:
     @property
     def watermark(self) -> float:
         """Fraction of KV blocks in use."""
-        return 1.0 - self.num_free_blocks / self.num_blocks if self.num_blocks else 1.0
+        return (self.num_blocks - self.num_free_blocks) / self.num_blocks if self.num_blocks else 1.0
 
     def blocks_for(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size)

@@ -1,0 +1,72 @@
+"""Builders of what engines say, for tests: an engine prefills 1000 tokens a second and has 100 blocks of 16 tokens."""
+
+from mesh.messages import (
+    DecodeCost,
+    Delta,
+    EngineStatus,
+    Epoch,
+    PrefillCost,
+    ProcessState,
+    RequestSpec,
+    Role,
+    Sampling,
+    Sender,
+    ServiceStatus,
+)
+from router.view import ClusterView, EngineView, RequestView, engine_view
+
+SERVICE = "chat"
+P0, P1 = "prefill-0", "prefill-1"
+D0, D1 = "decode-0", "decode-1"
+M0, M1 = "multiplex-0", "multiplex-1"
+ROLES = {"prefill": Role.PREFILL, "decode": Role.DECODE, "multiplex": Role.MULTIPLEX}
+
+
+def make_status(
+    engine, seq=1, *, state=ProcessState.READY, services=(SERVICE,), num_blocks=100, num_free_blocks=None, **numbers
+) -> EngineStatus:
+    free = num_blocks if num_free_blocks is None else num_free_blocks
+    fields = {
+        "num_running": 0,
+        "num_waiting": 0,
+        "num_tokens": 0,
+        "prefill_remaining_s": 0.0,
+        "prefill_waiting_s": 0.0,
+        "decode_step_s": 0.01,
+        "min_slack_s": None,
+    }
+    costs = PrefillCost(0.0, 0.001), DecodeCost(0.01, 0.0)
+    return EngineStatus(
+        seq=seq,
+        state=state,
+        role=ROLES[engine.partition("-")[0]],
+        host="local",
+        pid=1,
+        services=[ServiceStatus(name, num_blocks, free, 16, *costs) for name in services],
+        **{**fields, **numbers},
+    )
+
+
+def make_engine(id_, *, reservations=(), age_s=0.0, **numbers) -> EngineView:
+    return engine_view(id_, make_status(id_, **numbers), age_s, reservations)
+
+
+def make_view(*engines: EngineView) -> ClusterView:
+    return ClusterView({engine.id: engine for engine in engines})
+
+
+def make_request(num_tokens=100, *, deadline=1.0, service=SERVICE, id_="r") -> RequestView:
+    return RequestView(id_, service, num_tokens, 0.0, deadline)
+
+
+def make_spec(id_="r", num_tokens=100, *, slo_ttft_s=1.0, max_tokens=16, **fields) -> RequestSpec:
+    sampling = Sampling(max_tokens=max_tokens, seed=7)
+    return RequestSpec(id_, "gateway", SERVICE, [1] * num_tokens, sampling, slo_ttft_s, 0.1, **fields)
+
+
+def make_delta(offset, *tokens, id_="r", epoch=(0, 0), finish=None, **fields) -> Delta:
+    return Delta(id_, Epoch(*epoch), offset, list(tokens), finish, **fields)
+
+
+def life(engine, incarnation=1) -> Sender:
+    return Sender(engine, incarnation)

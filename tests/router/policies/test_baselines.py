@@ -1,0 +1,77 @@
+from random import Random
+
+import pytest
+
+from router.policies.colocated import Colocated
+from router.policies.disaggregated import Disaggregated
+from router.policies.least_loaded import LeastLoaded
+from router.policies.policy import Wait
+from router.policies.power_of_two import PowerOfTwo
+from router.policies.round_robin import RoundRobin
+from tests.router.cluster import D0, D1, M0, P0, P1, make_engine, make_request, make_view
+
+
+def route(policy, *engines, **request):
+    decision = policy.decide(make_request(**request), make_view(*engines), 0.0)
+    return decision.prefill_engine, decision.decode_engine
+
+
+def test_round_robin_takes_turns_in_each_phase():
+    policy, engines = RoundRobin(), [make_engine(id_) for id_ in (P0, P1, D0, D1)]
+    assert [route(policy, *engines) for _ in range(4)] == [(P0, D0), (P1, D1), (P0, D0), (P1, D1)]
+
+
+def test_round_robin_keeps_what_a_multiplexing_engine_prefilled():
+    policy, engines = RoundRobin(), [make_engine(P0), make_engine(M0)]
+    assert {route(policy, *engines) for _ in range(4)} == {(P0, M0), (M0, M0)}
+
+
+def test_round_robin_survives_the_loss_of_the_engine_whose_turn_it_was():
+    policy = RoundRobin()
+    route(policy, make_engine(P1), make_engine(D0))
+    assert route(policy, make_engine(P0), make_engine(D1)) == (P0, D1)
+
+
+def test_least_loaded_looks_at_tokens_in_flight():
+    engines = (
+        make_engine(P0, num_tokens=5),
+        make_engine(P1, num_tokens=4),
+        make_engine(D0, num_tokens=1),
+        make_engine(D1),
+    )
+    assert route(LeastLoaded(), *engines) == (P1, D1)
+
+
+def test_power_of_two_is_deterministic_by_seed_and_avoids_the_most_loaded():
+    engines = [make_engine(f"prefill-{n}", num_tokens=n) for n in range(4)] + [make_engine(D0)]
+    first, again = (
+        [route(policy, *engines)[0] for _ in range(50)] for policy in (PowerOfTwo(Random(3)), PowerOfTwo(Random(3)))
+    )
+    assert first == again
+    assert set(first) == {"prefill-0", "prefill-1", "prefill-2"}
+
+
+def test_colocated_ignores_roles_and_never_hands_over():
+    engines = make_engine(P0, num_tokens=2), make_engine(D0, num_tokens=1), make_engine(M0, num_tokens=3)
+    assert route(Colocated(), *engines) == (D0, D0)
+
+
+def test_disaggregated_never_multiplexes():
+    busy = make_engine(P0, prefill_remaining_s=1.0, num_waiting=1)
+    assert isinstance(Disaggregated().decide(make_request(), make_view(busy, make_engine(M0)), 0.0), Wait)
+
+
+def test_disaggregated_queues_behind_one_prefill_whatever_the_deadline():
+    engines = make_engine(P0, prefill_remaining_s=9.0), make_engine(P1, prefill_remaining_s=8.0), make_engine(M0)
+    assert route(Disaggregated(), *engines, deadline=0.1) == (P1, M0)
+
+
+def test_disaggregated_waits_for_memory():
+    full = make_engine(M0, num_free_blocks=1)
+    assert isinstance(Disaggregated().decide(make_request(100), make_view(make_engine(P0), full), 0.0), Wait)
+
+
+@pytest.mark.parametrize("policy", [RoundRobin(), LeastLoaded(), PowerOfTwo(Random(0)), Colocated(), Disaggregated()])
+@pytest.mark.parametrize("engine", [P0, D0, M0])
+def test_every_policy_serves_with_one_engine_left(policy, engine):
+    assert route(policy, make_engine(engine)) == (engine, engine)

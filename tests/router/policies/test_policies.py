@@ -1,0 +1,73 @@
+"""What holds for every policy, whatever the cluster looks like."""
+
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mesh.messages import ProcessState
+from mesh.topology.schema import PolicySpec
+from router.policies.policy import Dispatch, Reject
+from router.policies.registry import POLICIES, make_policy
+from tests.router.cluster import D0, D1, M0, M1, P0, P1, SERVICE, make_engine, make_request, make_view
+
+seconds = st.floats(0, 10)
+engine_numbers = st.fixed_dictionaries(
+    {
+        "state": st.sampled_from([ProcessState.READY, ProcessState.READY, *ProcessState]),
+        "services": st.sampled_from([(SERVICE,), (SERVICE, "other"), ("other",)]),
+        "num_free_blocks": st.integers(0, 100),
+        "num_waiting": st.integers(0, 3),
+        "num_tokens": st.integers(0, 1000),
+        "prefill_remaining_s": seconds,
+        "prefill_waiting_s": seconds,
+        "min_slack_s": st.none() | seconds,
+        "age_s": st.floats(0, 1),
+    }
+)
+clusters = st.dictionaries(st.sampled_from([P0, P1, D0, D1, M0, M1]), engine_numbers).map(
+    lambda engines: make_view(*(make_engine(id_, **numbers) for id_, numbers in engines.items()))
+)
+requests = st.builds(make_request, st.integers(1, 2000), deadline=seconds)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+@settings(max_examples=40)
+@given(view=clusters, request_=requests, now=seconds)
+def test_only_engines_that_live_serve_and_fit_are_used(name, view, request_, now):
+    decision = make_policy(PolicySpec(name), Random(0)).decide(request_, view, now)
+    serving = {engine.id: engine for engine in view.serving(SERVICE)}
+    if isinstance(decision, Dispatch):
+        for engine in (decision.prefill_engine, decision.decode_engine):
+            assert serving[engine].services[SERVICE].can_ever_hold(request_.num_tokens + 1)
+        assert decision.predicted_ttft_s >= decision.prefill_s > 0
+    if isinstance(decision, Reject):
+        assert serving
+        assert request_.num_tokens + 1 > 1600
+
+
+@pytest.mark.parametrize("name", ["tropical", "disaggregated"])
+@settings(max_examples=40)
+@given(view=clusters, request_=requests, now=seconds)
+def test_decode_engines_have_room_now(name, view, request_, now):
+    decision = make_policy(PolicySpec(name), Random(0)).decide(request_, view, now)
+    if isinstance(decision, Dispatch):
+        assert view.engines[decision.decode_engine].services[SERVICE].can_hold(request_.num_tokens + 1)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+@settings(max_examples=40)
+@given(view=clusters, requests_=st.lists(requests, max_size=5))
+def test_decisions_are_deterministic(name, view, requests_):
+    one, other = (make_policy(PolicySpec(name), Random(5)) for _ in range(2))
+    assert [one.decide(r, view, 0.0) for r in requests_] == [other.decide(r, view, 0.0) for r in requests_]
+
+
+@pytest.mark.parametrize("name", POLICIES)
+@settings(max_examples=40)
+@given(engines=st.sets(st.sampled_from([P0, P1, D0, D1, M0, M1]), min_size=1), request_=requests)
+def test_an_idle_mesh_takes_everything_that_fits(name, engines, request_):
+    view = make_view(*(make_engine(id_) for id_ in engines))
+    decision = make_policy(PolicySpec(name), Random(0)).decide(request_, view, 0.0)
+    assert isinstance(decision, Dispatch if request_.num_tokens < 1600 else Reject)

@@ -1,0 +1,34 @@
+from random import Random
+
+import pytest
+
+from mesh.errors import UserError
+from mesh.topology.schema import PolicySpec
+from router.policies.policy import Dispatch, Wait
+from router.policies.registry import make_policy
+from tests.router.cluster import M0, make_engine, make_request, make_view
+
+
+def test_parameters_reach_the_policy():
+    view = make_view(make_engine(M0, num_free_blocks=80))
+    for watermark, expected in ((0.5, Dispatch), (0.2, Wait)):
+        policy = make_policy(PolicySpec("tropical", {"watermark": watermark}), Random(0))
+        assert isinstance(policy.decide(make_request(16), view, 0.0), expected)
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        (PolicySpec("tropcial"), ["tropcial", "tropical", "round_robin", "disaggregated"]),
+        (PolicySpec("tropical", {"watermrak": 0.5}), ["watermrak", "tropical", "it has watermark"]),
+        (PolicySpec("colocated", {"watermark": 0.5}), ["watermark", "colocated", "none"]),
+        (PolicySpec("tropical", {"watermark": "high"}), ["[policy] watermark", "float", "str"]),
+        (PolicySpec("tropical", {"watermark": 1.5}), ["[policy] watermark", "<= 1"]),
+    ],
+)
+def test_mistakes_get_one_line_that_says_what_there_is(spec, words):
+    with pytest.raises(UserError) as caught:
+        make_policy(spec, Random(0))
+    text = str(caught.value)
+    assert "\n" not in text
+    assert all(word in text for word in words), text

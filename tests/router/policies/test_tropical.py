@@ -1,0 +1,148 @@
+"""The paper's rules, one by one. Prefills take 1 ms a token here."""
+
+import pytest
+
+from mesh.messages import ProcessState
+from router.policies.policy import Dispatch, Reject, Wait
+from router.policies.tropical import Tropical, TropicalParameters
+from router.view import Reservation
+from tests.router.cluster import D0, D1, M0, M1, P0, P1, SERVICE, make_engine, make_request, make_view
+
+BUSY = {"prefill_remaining_s": 0.5}
+
+
+def decide(request, *engines, now=0.0, watermark=0.9):
+    return Tropical(TropicalParameters(watermark)).decide(request, make_view(*engines), now)
+
+
+def where(decision):
+    assert isinstance(decision, Dispatch), decision
+    return decision.rule[0], decision.prefill_engine, decision.decode_engine
+
+
+# --- rule 1
+
+
+def test_rule_1_takes_an_idle_prefill_engine():
+    decision = decide(make_request(100), make_engine(P0), make_engine(M0))
+    assert where(decision) == ("1", P0, M0)
+    assert decision.predicted_ttft_s == pytest.approx(0.1)
+    assert not decision.multiplex
+
+
+def test_rule_1_has_no_deadline_test():
+    assert where(decide(make_request(1000, deadline=0.001), make_engine(P0), make_engine(M0))) == ("1", P0, M0)
+
+
+def test_rule_1_breaks_ties_by_tokens_in_flight():
+    engines = make_engine(P0, num_tokens=9), make_engine(P1, num_tokens=8), make_engine(M0)
+    assert where(decide(make_request(), *engines)) == ("1", P1, M0)
+
+
+def test_rule_1_hands_over_to_the_least_loaded_decode_engine():
+    engines = make_engine(P0), make_engine(M0, num_tokens=9), make_engine(D1, num_tokens=8)
+    assert where(decide(make_request(), *engines)) == ("1", P0, D1)
+
+
+def test_rule_1_skips_decode_engines_above_their_watermark():
+    full = make_engine(M0, num_free_blocks=10)
+    assert where(decide(make_request(16), make_engine(P0), full, make_engine(M1, num_tokens=999))) == ("1", P0, M1)
+    assert isinstance(decide(make_request(16), make_engine(P0), full), Wait)
+    assert where(decide(make_request(16), make_engine(P0), full, watermark=1.0)) == ("1", P0, M0)
+
+
+def test_a_dispatch_not_yet_counted_makes_an_engine_busy():
+    taken = make_engine(P0, reservations=[Reservation("other", P0, SERVICE, 100, prefill_s=0.1)])
+    assert where(decide(make_request(), taken, make_engine(P1), make_engine(M0))) == ("1", P1, M0)
+
+
+# --- rule 2
+
+
+def test_rule_2_queues_behind_one_prefill_if_that_is_in_time():
+    engines = make_engine(P0, **BUSY), make_engine(M0, min_slack_s=0.0)
+    decision = decide(make_request(500, deadline=1.0), *engines)
+    assert where(decision) == ("2", P0, M0)
+    assert decision.predicted_ttft_s == pytest.approx(1.0)
+    assert isinstance(decide(make_request(501, deadline=1.0), *engines), Wait)
+
+
+def test_rule_2_never_queues_behind_two():
+    engines = make_engine(P0, **BUSY, num_waiting=1, prefill_waiting_s=0.1), make_engine(M0, min_slack_s=0.0)
+    assert isinstance(decide(make_request(10, deadline=9.0), *engines), Wait)
+
+
+def test_rule_2_counts_the_age_of_a_status():
+    engines = make_engine(P0, **BUSY, age_s=0.4), make_engine(M0, min_slack_s=0.0)
+    assert where(decide(make_request(500, deadline=1.0), *engines, now=0.4)) == ("2", P0, M0)
+
+
+# --- rule 3
+
+
+@pytest.mark.parametrize(("slack_s", "fits"), [(0.1, False), (0.101, True), (None, True)])
+def test_rule_3_multiplexes_into_slack(slack_s, fits):
+    busy = make_engine(P0, **BUSY, num_waiting=1)
+    decision = decide(make_request(100), busy, make_engine(M0, min_slack_s=slack_s))
+    if fits:
+        assert where(decision) == ("3", M0, M0)
+        assert decision.multiplex
+    else:
+        assert isinstance(decision, Wait)
+
+
+def test_rule_3_needs_a_watermark_below_the_threshold():
+    assert isinstance(decide(make_request(16), make_engine(M0, num_free_blocks=10)), Wait)
+    assert where(decide(make_request(16), make_engine(M0, num_free_blocks=11))) == ("3", M0, M0)
+
+
+def test_rule_3_breaks_ties_by_tokens_in_flight():
+    assert where(decide(make_request(), make_engine(M0, num_tokens=9), make_engine(M1))) == ("3", M1, M1)
+
+
+def test_rule_3_counts_prefills_that_spend_the_slack_already():
+    engine = make_engine(M0, min_slack_s=0.55, prefill_waiting_s=0.5, num_waiting=1)
+    assert isinstance(decide(make_request(100, deadline=9.0), engine), Wait)
+    assert where(decide(make_request(40, deadline=9.0), engine)) == ("3", M0, M0)
+
+
+def test_rule_3_has_a_deadline_only_behind_other_prefills():
+    assert where(decide(make_request(1000, deadline=0.001), make_engine(M0))) == ("3", M0, M0)
+    assert isinstance(decide(make_request(1000, deadline=0.001), make_engine(M0, num_waiting=1)), Wait)
+
+
+def test_decode_engines_take_no_prefills_while_others_live():
+    assert isinstance(decide(make_request(), make_engine(P0, **BUSY, num_waiting=1), make_engine(D0)), Wait)
+
+
+# --- rule 4, and what is left of a mesh
+
+
+def test_rule_4_says_what_it_waits_for():
+    busy = make_engine(P0, **BUSY, num_waiting=1)
+    assert "slack" in decide(make_request(), busy, make_engine(M0, min_slack_s=0.0)).reason
+    assert "KV pool" in decide(make_request(), busy, make_engine(M0, num_free_blocks=0)).reason
+    assert SERVICE in decide(make_request()).reason
+
+
+@pytest.mark.parametrize("engine", [P0, D0, M0])
+def test_any_engine_serves_alone(engine):
+    assert where(decide(make_request(), make_engine(engine)))[1:] == (engine, engine)
+
+
+def test_a_request_larger_than_every_pool_is_rejected_with_both_numbers():
+    decision = decide(make_request(1600), make_engine(P0), make_engine(M0))
+    assert isinstance(decision, Reject)
+    assert "1600" in decision.reason
+    assert isinstance(decide(make_request(1599), make_engine(P0), make_engine(M0)), Dispatch)
+
+
+def test_a_pool_too_small_is_passed_over_whatever_its_role():
+    small = make_engine(P0, num_blocks=2)
+    assert where(decide(make_request(100), small, make_engine(M0))) == ("3", M0, M0)
+
+
+def test_engines_that_drain_or_start_get_nothing():
+    for state in (ProcessState.DRAINING, ProcessState.STARTING):
+        engines = make_engine(P0, state=state), make_engine(P1), make_engine(D0, state=state), make_engine(M0)
+        assert where(decide(make_request(), *engines)) == ("1", P1, M0)

@@ -1,13 +1,12 @@
 """The gateway's HTTP application."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
 from mesh.clock import Clock
-from mesh.messages import EngineStatus
 from router.api.edge import Edge, install_error_handlers
 from router.api.generate import GenerateRoutes
 from router.api.intake import Intake
@@ -16,6 +15,7 @@ from router.api.models import Models
 from router.api.operations import OperationRoutes
 from router.api.tokens import TokenRoutes
 from router.generation import Frontdoor
+from router.view import ClusterView
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class ApiConfig:
     gateway: str
     frontdoor: Frontdoor
     models: Models
-    engine_statuses: Callable[[], Mapping[str, EngineStatus]]
+    view: Callable[[], ClusterView]
     clock: Clock
     wall_clock: Callable[[], float]
     max_body_bytes: int
@@ -36,10 +36,10 @@ def create_app(config: ApiConfig) -> FastAPI:
     app = FastAPI(title="MeshServe", openapi_url="/openapi.json", redoc_url=None)
     app.add_middleware(Edge)
     install_error_handlers(app)
-    config.registry.register(EngineGauges(config.engine_statuses))
+    config.registry.register(EngineGauges(config.view))
     intake = Intake(config.gateway, config.frontdoor, GatewayMetrics(config.registry), config.clock)
     GenerateRoutes(intake, config.models, config.clock, config.wall_clock, config.max_body_bytes).install(app)
     TokenRoutes(config.models, config.max_body_bytes).install(app)
     created = int(config.wall_clock())
-    OperationRoutes(config.frontdoor, config.engine_statuses, config.models, config.registry, created).install(app)
+    OperationRoutes(config.frontdoor, config.view, config.models, config.registry, created).install(app)
     return app

@@ -1,16 +1,15 @@
 """One API call: its choices run side by side until all have ended, one fails, or the client is gone."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import structlog
-from starlette.types import Receive
 
 from mesh.clock import Clock
 from router.api.choice import Choice, Piece
-from router.api.disconnect import while_connected
+from router.api.disconnect import run_until
 from router.api.errors import ApiError, ClientGoneError, api_error
 from router.api.metrics import ChoiceTimer, ServiceMetrics
 from router.generation import Placement, RouterError
@@ -76,10 +75,13 @@ class Call:
             num_cached=sum(choice.num_cached_tokens for choice in firsts),
         )
 
-    async def run(self, receive: Receive, sink: Sink) -> None:
-        """Raise the first `RouterError`, or `ClientGoneError`. However it ends, nothing of the call goes on."""
+    async def run(self, sink: Sink, *ends: Coroutine[Any, Any, None]) -> None:
+        """Until all choices have ended, or one of ``ends`` returns. However it ends, nothing of the call goes on.
+
+        Raise the first `RouterError`, or `ClientGoneError` after one of ``ends``.
+        """
         try:
-            await while_connected(receive, self._run(sink))
+            await run_until(self._run(sink), *ends)
             self._log("answered")
         except (ApiError, RouterError) as error:
             code = api_error(error).code or ""

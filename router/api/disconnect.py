@@ -1,24 +1,27 @@
-"""A client that goes away ends the work for it at once."""
+"""A client that goes away, or stops reading, ends the work for it at once."""
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
-from starlette.types import Receive
+from starlette.types import Message, Receive, Send
 
 from router.api.errors import ClientGoneError
+
+SEND_TIMEOUT_S: Final = 30.0
 
 T = TypeVar("T")
 
 
-async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
-    """The result of ``work``; cancel it and raise `ClientGoneError` as soon as the client disconnects."""
+async def run_until(work: Coroutine[Any, Any, T], *ends: Coroutine[Any, Any, None]) -> T:
+    """The result of ``work``; as soon as one of ``ends`` returns, cancel it and raise `ClientGoneError`."""
     try:
         async with asyncio.TaskGroup() as tasks:
             working = tasks.create_task(work)
-            watching = tasks.create_task(_disconnected(receive))
-            working.add_done_callback(lambda _: watching.cancel())
-            watching.add_done_callback(lambda _: working.cancel())
+            watching = [tasks.create_task(end) for end in ends]
+            for watch in watching:
+                watch.add_done_callback(lambda _: working.cancel())
+            working.add_done_callback(lambda _: [watch.cancel() for watch in watching])
     except BaseExceptionGroup as group:
         raise first_of(group) from None
     if working.cancelled():
@@ -26,13 +29,38 @@ async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
     return working.result()
 
 
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
 def first_of(error: BaseException) -> BaseException:
     """The first failure of a task group, which cancelled the others."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
+
+
+async def disconnected(receive: Receive) -> None:
+    """Return when the client has closed its connection. The request's body must have been read."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+class Outlet:
+    """ASGI's ``send``, which waits for a slow client, with an eye on how long."""
+
+    __slots__ = ("_num_done", "_num_started", "_send")
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._num_started = 0
+        self._num_done = 0
+
+    async def send(self, message: Message) -> None:
+        self._num_started += 1
+        await self._send(message)
+        self._num_done += 1
+
+    async def stuck(self, limit_s: float = SEND_TIMEOUT_S) -> None:
+        """Return when a message has been waiting to leave for ``limit_s``, at the latest for twice that."""
+        while True:
+            num_before, was_sending = self._num_started, self._num_started > self._num_done
+            await asyncio.sleep(limit_s)
+            if was_sending and self._num_done < num_before:
+                return

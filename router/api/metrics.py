@@ -1,16 +1,17 @@
 """Prometheus metrics of a gateway: under the names that vLLM's dashboards know, and our own as ``meshserve_*``."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from mesh.messages import EngineStatus, FinishReason
+from mesh.messages import FinishReason
 from mesh.topology.schema import Slo
 from router.api.choice import Choice
 from router.generation import Placement
+from router.view import ClusterView
 
 LATENCY_BUCKETS: Final = (
     0.001, 0.0025, 0.005, 0.0075, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5,
@@ -156,23 +157,22 @@ class ChoiceTimer:
 
 
 class EngineGauges(Collector):
-    """What the engines' newest statuses say, read when Prometheus asks."""
+    """What this gateway knows of the engines when Prometheus asks."""
 
-    def __init__(self, statuses: Callable[[], Mapping[str, EngineStatus]]) -> None:
-        self._statuses = statuses
+    def __init__(self, view: Callable[[], ClusterView]) -> None:
+        self._view = view
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
         labels = ("model_name", "engine")
         running = GaugeMetricFamily("vllm:num_requests_running", "Requests in decode batches", labels=labels)
-        waiting = GaugeMetricFamily("vllm:num_requests_waiting", "Prefills waiting in engines", labels=labels)
+        waiting = GaugeMetricFamily("vllm:num_requests_waiting", "Prefills that run or wait in engines", labels=labels)
         kv_usage = GaugeMetricFamily("vllm:kv_cache_usage_perc", "KV blocks in use, 1 is all", labels=labels)
         gpu_usage = GaugeMetricFamily("vllm:gpu_cache_usage_perc", "The same under its older name", labels=labels)
-        for engine, status in self._statuses().items():
-            names = ",".join(service.name for service in status.services)
-            running.add_metric((names, engine), status.num_running)
-            waiting.add_metric((names, engine), status.num_waiting)
-            for service in status.services:
-                usage = 1.0 - service.num_free_blocks / max(1, service.num_blocks)
-                kv_usage.add_metric((service.name, engine), usage)
-                gpu_usage.add_metric((service.name, engine), usage)
+        for engine in self._view().engines.values():
+            names = ",".join(engine.services)
+            running.add_metric((names, engine.id), engine.num_running)
+            waiting.add_metric((names, engine.id), engine.num_prefills)
+            for name, service in engine.services.items():
+                kv_usage.add_metric((name, engine.id), service.watermark)
+                gpu_usage.add_metric((name, engine.id), service.watermark)
         return (running, waiting, kv_usage, gpu_usage)

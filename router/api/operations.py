@@ -1,28 +1,29 @@
 """What operators and load balancers ask: models, health, metrics."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import msgspec
 from fastapi import FastAPI, Response
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
-from mesh.messages import EngineStatus, ProcessState
+from mesh.messages import ProcessState
 from router.api.errors import ApiError
 from router.api.models import Models, entry
 from router.generation import Draining, Frontdoor
+from router.view import ClusterView
 
 
 class OperationRoutes:
     def __init__(
         self,
         frontdoor: Frontdoor,
-        engine_statuses: Callable[[], Mapping[str, EngineStatus]],
+        view: Callable[[], ClusterView],
         models: Models,
         registry: CollectorRegistry,
         created: int,
     ) -> None:
         self._frontdoor = frontdoor
-        self._engine_statuses = engine_statuses
+        self._view = view
         self._models = models
         self._registry = registry
         self._created = created
@@ -30,8 +31,9 @@ class OperationRoutes:
     def install(self, app: FastAPI) -> None:
         app.add_api_route("/v1/models", self.list_models, methods=["GET"])
         app.add_api_route("/v1/models/{model:path}", self.show_model, methods=["GET"])
-        app.add_api_route("/health", self.health, methods=["GET", "HEAD"])
-        app.add_api_route("/live", self.live, methods=["GET", "HEAD"])
+        for path, probe in (("/health", self.health), ("/live", self.live)):
+            app.add_api_route(path, probe, methods=["GET"])
+            app.add_api_route(path, probe, methods=["HEAD"], include_in_schema=False)
         app.add_api_route("/metrics", self.metrics, methods=["GET"])
 
     async def list_models(self) -> Response:
@@ -50,10 +52,10 @@ class OperationRoutes:
             raise Draining
         if self._frontdoor.state is ProcessState.STARTING:
             raise ApiError(503, "the gateway is starting", code="starting")
-        ready = [engine for engine, status in self._engine_statuses().items() if status.state is ProcessState.READY]
+        ready = [engine.id for engine in self._view().engines.values() if engine.state is ProcessState.READY]
         if not ready:
             raise ApiError(503, "no engine is ready", code="no_engines", headers={"retry-after": "1"})
-        return _json({"status": "ready", "engines": sorted(ready)})
+        return _json({"status": "ready", "engines": ready})
 
     async def metrics(self) -> Response:
         return Response(generate_latest(self._registry), media_type=CONTENT_TYPE_LATEST)

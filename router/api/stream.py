@@ -12,7 +12,8 @@ from starlette.types import Receive, Scope, Send
 
 from router.api.call import Call, Usage
 from router.api.choice import Choice, Piece
-from router.api.errors import ApiError, api_error
+from router.api.disconnect import Outlet, disconnected
+from router.api.errors import ApiError, ClientGoneError, api_error
 from router.api.headers import placement_headers
 from router.generation import RouterError
 
@@ -44,25 +45,27 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Raise `ApiError` or `RouterError` if the call fails before its first piece."""
-        sink = _EventSink(self, self._call, self._events, send)
+        outlet = Outlet(send)
+        sink = _EventSink(self, self._call, self._events, outlet)
         try:
-            await self._call.run(receive, sink)
+            await self._call.run(sink, disconnected(receive), outlet.stuck())
             await sink.finish(self._events.usage(self._call.usage))
         except (ApiError, RouterError) as error:
             if not sink.started:
                 raise
-            await sink.finish(b"data: " + api_error(error).body() + b"\n\n")
+            if not isinstance(error, ClientGoneError):
+                await sink.finish(b"data: " + api_error(error).body() + b"\n\n")
 
 
 class _EventSink:
     """Sends each piece in one ASGI message; ASGI's `send` holds us back when the client is slow."""
 
-    def __init__(self, response: EventStream, call: Call, events: Events, send: Send) -> None:
+    def __init__(self, response: EventStream, call: Call, events: Events, outlet: Outlet) -> None:
         self.started = False
         self._response = response
         self._call = call
         self._events = events
-        self._send = send
+        self._send = outlet.send
         self._opening = asyncio.Lock()
         self._opened: set[int] = set()
 

@@ -9,6 +9,7 @@ from starlette.types import Receive
 
 from router.api.call import Call, Envelope
 from router.api.choice import Choice, Piece
+from router.api.disconnect import disconnected
 from router.api.headers import placement_headers
 
 
@@ -32,7 +33,7 @@ class _Collector:
 async def whole_response(call: Call, answer: Answer, envelope: Envelope, receive: Receive) -> Response:
     """Run the call to its end. Raise `ApiError` or `RouterError` if it fails."""
     collector = _Collector()
-    await call.run(receive, collector)
+    await call.run(collector, disconnected(receive))
     body = envelope.json(answer.kind) | {
         "choices": [answer.choice(choice, collector.pieces[choice.index]) for choice in call.choices],
         "usage": call.usage.json(),

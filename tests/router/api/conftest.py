@@ -20,6 +20,7 @@ from mesh.topology.schema import ServiceSpec, Slo
 from router.api.app import ApiConfig, create_app
 from router.api.models import Models, ServedModel
 from router.generation import Placement, RouterError, TokenBatch
+from router.view import ClusterView, EngineView, engine_view
 
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 TEMPLATE = (
@@ -117,11 +118,12 @@ def one_by_one(tokens: Sequence[int], finish: FinishReason = FinishReason.LENGTH
     return [batch(token, finish=finish if i == last else None, cached=cached) for i, token in enumerate(tokens)]
 
 
-def status(state: ProcessState = ProcessState.READY) -> EngineStatus:
-    return EngineStatus(
+def engine(state: ProcessState = ProcessState.READY) -> EngineView:
+    status = EngineStatus(
         seq=1, state=state, role=Role.MULTIPLEX, host="local", pid=1, services=[], num_running=3, num_waiting=2,
         num_tokens=0, prefill_remaining_s=0.0, prefill_waiting_s=0.0, decode_step_s=0.0, min_slack_s=None,
     )  # fmt: skip
+    return engine_view("decode-0", status, 0.0, ())
 
 
 @dataclass
@@ -130,7 +132,7 @@ class Gateway:
 
     frontdoor: ScriptedFrontdoor
     model: ServedModel
-    statuses: dict[str, EngineStatus]
+    engines: dict[str, EngineView]
     app: FastAPI
     client: httpx.AsyncClient
 
@@ -153,12 +155,12 @@ HELLO = [{"role": "user", "content": "Hello world"}]
 @pytest.fixture
 async def gateway(model: ServedModel) -> AsyncIterator[Gateway]:
     frontdoor = ScriptedFrontdoor(lambda spec: one_by_one([10, 11]))
-    statuses = {"decode-0": status()}
+    engines = {"decode-0": engine()}
     config = ApiConfig(
         gateway="gateway-0",
         frontdoor=frontdoor,
         models=Models([model]),
-        engine_statuses=lambda: statuses,
+        view=lambda: ClusterView(engines),
         clock=SystemClock(),
         wall_clock=lambda: 1_700_000_000.0,
         max_body_bytes=20_000,
@@ -167,7 +169,7 @@ async def gateway(model: ServedModel) -> AsyncIterator[Gateway]:
     app = create_app(config)
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as client:
-        yield Gateway(frontdoor, model, statuses, app, client)
+        yield Gateway(frontdoor, model, engines, app, client)
 
 
 @pytest.fixture
@@ -178,7 +180,7 @@ def events() -> Callable[[httpx.Response], list[dict[str, object]]]:
 @pytest.fixture
 def script() -> SimpleNamespace:
     """The words of a script."""
-    return SimpleNamespace(batch=batch, one_by_one=one_by_one)
+    return SimpleNamespace(batch=batch, one_by_one=one_by_one, engine=engine)
 
 
 def events_of(response: httpx.Response) -> list[dict[str, object]]:

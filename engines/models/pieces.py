@@ -11,6 +11,7 @@ from typing import Any
 
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
 _SPACE = "\u2581"
+_IDS = range(2**32)  # what the library takes for an id
 
 Spelling = Callable[[str], bytes]
 
@@ -24,9 +25,10 @@ class Pieces(dict[int, bytes]):
         self._skipped = skipped
 
     def __missing__(self, token_id: int) -> bytes:
-        token = None if token_id in self._skipped else self._token_of(token_id)
-        piece = b"" if token is None else self._spelling(token)
-        self[token_id] = piece
+        token = self._token_of(token_id) if token_id in _IDS else None
+        if token is None:
+            return b""  # not kept: clients may ask for any number
+        self[token_id] = piece = b"" if token_id in self._skipped else self._spelling(token)
         return piece
 
 

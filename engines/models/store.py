@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import msgspec
+
 from engines.models.cache import Cache, Entry
 from engines.models.config import ModelConfig
 from engines.models.errors import ModelError
@@ -47,5 +49,23 @@ def check_folder(folder: Path) -> None:
         raise ModelError(
             f"{folder}: tokenizer.json is missing; save the tokenizer in the format of Hugging Face tokenizers"
         )
-    if not any((folder / name).is_file() for name in ("model.safetensors", "model.safetensors.index.json")):
-        raise ModelError(f"{folder}: neither model.safetensors nor model.safetensors.index.json is there")
+    _check_weights(folder)
+
+
+def _check_weights(folder: Path) -> None:
+    index = folder / "model.safetensors.index.json"
+    if not index.is_file():
+        if not (folder / "model.safetensors").is_file():
+            raise ModelError(f"{folder}: neither model.safetensors nor {index.name} is there")
+        return
+    try:
+        shards = set(msgspec.json.decode(index.read_bytes(), type=_Index).weight_map.values())
+    except msgspec.DecodeError as error:
+        raise ModelError(f"{index}: {error}") from error
+    for shard in sorted(shards):
+        if not (folder / shard).is_file():
+            raise ModelError(f"{folder}: {shard} is missing, which {index.name} names")
+
+
+class _Index(msgspec.Struct, frozen=True):
+    weight_map: dict[str, str]

@@ -125,6 +125,21 @@ def test_an_incomplete_folder_says_what_is_missing(
         prepare(str(model_folder), ignore, cache)
 
 
+def test_shards_must_all_be_there(model_folder: Path, cache: Cache) -> None:
+    shards = {"a": "model-1.safetensors", "b": "model-2.safetensors"}
+    (model_folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": shards}))
+    (model_folder / "model.safetensors").rename(model_folder / "model-1.safetensors")
+    with pytest.raises(
+        ModelError, match=r"model-2\.safetensors is missing, which model\.safetensors\.index\.json names"
+    ):
+        prepare(str(model_folder), ignore, cache)
+    (model_folder / "model-2.safetensors").touch()
+    assert prepare(str(model_folder), ignore, cache) == model_folder
+    (model_folder / "model.safetensors.index.json").write_text("{}")
+    with pytest.raises(ModelError, match=r"index\.json: Object missing required field `weight_map`"):
+        prepare(str(model_folder), ignore, cache)
+
+
 @pytest.mark.parametrize("name", ["no/such/folder", "no/such/file.gguf"])
 def test_a_model_that_is_not_there_is_named_with_the_forms_that_there_are(cache: Cache, name: str) -> None:
     with pytest.raises(ModelError, match=f"{name}: [Nn]o such .*; a model is pypi:PACKAGE==VERSION"):

@@ -24,6 +24,7 @@ from mesh.messages import (
     RefusalCode,
     Refused,
     RequestSpec,
+    Role,
     Sender,
     StepTokens,
 )
@@ -380,8 +381,10 @@ class Dispatcher:
         return self._overloaded(service, f"no engine could take the request within {waited_s:.1f} s", now)
 
     def _overloaded(self, service: str, reason: str, now: float) -> Overloaded:
-        """With the time until the first engine has nothing queued as the hint when to come back."""
-        backlog_s = min((engine.backlog_s for engine in self._monitor.view(now).serving(service)), default=0.0)
+        """With a hint when to come back: when the first engine that prefills will have nothing queued."""
+        serving = self._monitor.view(now).serving(service)
+        prefilling = [engine for engine in serving if engine.role is not Role.DECODE] or serving
+        backlog_s = min((engine.backlog_s for engine in prefilling), default=0.0)
         return Overloaded(reason, min(max(backlog_s, MIN_RETRY_AFTER_S), MAX_RETRY_AFTER_S))
 
     def check_invariants(self) -> None:

@@ -1,0 +1,476 @@
+from random import Random
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from mesh.messages import (
+    Accepted,
+    Cancel,
+    Epoch,
+    Failed,
+    FinishReason,
+    RefusalCode,
+    Refused,
+    StepTokens,
+    Submit,
+)
+from mesh.topology.schema import PolicySpec
+from router.dispatcher import Dispatcher, DispatchLimits
+from router.effects import Deliver, Fail, Forget, Place, Send
+from router.flight import ANY_HOP
+from router.generation import Fault, NoEngines, Overloaded, RequestFailed, TokenBatch
+from router.monitor import Monitor
+from router.policies.registry import make_policy
+from tests.router.cluster import D0, M0, M1, P0, P1, life, make_delta, make_spec, make_status
+
+LIMITS = DispatchLimits(max_requests=8, max_waiting=4, reply_s=1.0)
+BUSY = {"prefill_remaining_s": 5.0, "num_waiting": 1}
+STOP = FinishReason.STOP
+
+
+class World:
+    """A dispatcher, the statuses that it hears, and what it did."""
+
+    def __init__(self, *engines, policy="tropical", limits=LIMITS, lease_s=100.0) -> None:
+        self.now = 0.0
+        self.seq = 0
+        self.dispatcher = Dispatcher(make_policy(PolicySpec(policy), Random(0)), Monitor(lease_s), limits)
+        for engine in engines:
+            self.status(engine)
+
+    def status(self, engine, incarnation=1, **numbers):
+        self.seq += 1
+        status = make_status(engine, self.seq, **numbers)
+        return self.checked(self.dispatcher.observe(life(engine, incarnation), status, self.now))
+
+    def submit(self, id_="r", *args, **fields):
+        return self.checked(self.dispatcher.submit(make_spec(id_, *args, **fields), self.now))
+
+    def accept(self, engine=P0, id_="r", attempt=0):
+        return self.receive(engine, Accepted(id_, Epoch(attempt), self.seq + 1))
+
+    def refuse(self, engine=P0, id_="r", attempt=0, code=RefusalCode.FULL):
+        return self.receive(engine, Refused(id_, Epoch(attempt), code, "no"))
+
+    def tokens(self, engine, offset, *tokens, **fields):
+        return self.receive(engine, StepTokens([make_delta(offset, *tokens, **fields)]))
+
+    def receive(self, engine, message):
+        return self.checked(self.dispatcher.receive(engine, message, self.now))
+
+    def wait(self, seconds):
+        """Time passes, and every timer goes off at its moment."""
+        end, effects = self.now + seconds, []
+        while (deadline := self.dispatcher.next_deadline()) is not None and deadline <= end:
+            self.now = max(self.now, deadline)
+            effects += self.dispatcher.expire(self.now)
+        self.now = end
+        return self.checked(effects)
+
+    def checked(self, effects):
+        self.dispatcher.check_invariants()
+        return effects
+
+
+def submits(effects):
+    return [(e.to, e.message) for e in effects if isinstance(e, Send) and isinstance(e.message, Submit)]
+
+
+def only_submit(effects):
+    ((to, message),) = submits(effects)
+    return to, message
+
+
+def cancels(effects):
+    return [(e.to, e.message) for e in effects if isinstance(e, Send) and isinstance(e.message, Cancel)]
+
+
+def only_failure(effects):
+    (failure,) = [effect for effect in effects if isinstance(effect, Fail)]
+    return failure.error
+
+
+def test_a_request_goes_out_with_its_placement():
+    place, send = World(P0, M0).submit("r", 100)
+    assert isinstance(place, Place)
+    assert (place.placement.prefill_engine, place.placement.decode_engine) == (P0, M0)
+    assert place.placement.predicted_ttft_s == pytest.approx(0.1)
+    assert send.to == P0
+    assert (send.message.epoch, send.message.decode_engine, send.message.multiplex) == (Epoch(0), M0, False)
+
+
+def test_a_multiplexed_request_stays_and_says_so():
+    to, submit = only_submit(World(M0).submit())
+    assert (to, submit.decode_engine, submit.multiplex) == (M0, None, True)
+
+
+def test_tokens_reach_the_consumer_and_the_end_ends_the_request():
+    world = World(P0, M0)
+    world.submit()
+    assert world.accept() == []
+    (first,) = world.tokens(P0, 0, 10)
+    (second,) = world.tokens(M0, 0, 10, 11, epoch=(0, 1))
+    (last,) = world.tokens(M0, 2, 12, epoch=(0, 1), finish=STOP)
+    assert [effect.batch.tokens for effect in (first, second, last)] == [(10,), (11,), (12,)]
+    assert world.dispatcher.num_requests == 0
+
+
+def test_a_burst_does_not_herd():
+    world = World(P0, P1, M0, M1)
+    sent = [only_submit(world.submit(f"r{n}"))[0] for n in range(6)]
+    assert sent[:2] == [P0, P1], "idle ones first"
+    assert sorted(sent[2:4]) == [P0, P1], "then one queued behind each"
+    assert sorted(sent[4:]) == [M0, M1], "then into slack"
+
+
+def test_what_fits_nowhere_waits_in_order_of_deadlines():
+    world = World(P0, D0)
+    world.status(P0, **BUSY)
+    for id_, slo_ttft_s in (("late", 30.0), ("soon", 10.0), ("urgent", 20.0)):
+        priority = 1 if id_ == "urgent" else 0
+        assert submits(world.submit(id_, slo_ttft_s=slo_ttft_s, priority=priority)) == []
+    effects = world.status(P0)
+    assert [submit.spec.id for _, submit in submits(effects)] == ["urgent", "soon"], "one runs, one is queued"
+    world.accept(id_="urgent")
+    assert submits(world.status(P0, prefill_remaining_s=0.1)) == []
+    world.accept(id_="soon")
+    assert only_submit(world.status(P0, prefill_remaining_s=0.1))[1].spec.id == "late"
+
+
+def test_rule_4_rejects_at_the_deadline_with_a_hint_when_to_come_back():
+    world = World(P0, D0)
+    world.status(P0, **BUSY)
+    world.submit(slo_ttft_s=2.0)
+    assert world.wait(1.9) == []
+    error = only_failure(world.wait(0.1))
+    assert isinstance(error, Overloaded)
+    assert error.retry_after_s == pytest.approx(3.0), "its backlog of 5 s is 2 s old"
+    assert "2.0 s" in str(error)
+    assert world.dispatcher.num_requests == world.dispatcher.num_waiting == 0
+
+
+def test_without_engines_a_request_waits_for_one_and_is_refused_at_its_deadline():
+    world = World()
+    world.submit("a", slo_ttft_s=2.0)
+    assert isinstance(only_failure(world.wait(2.0)), NoEngines)
+    world.submit("b", slo_ttft_s=2.0)
+    world.wait(1.0)
+    assert only_submit(world.status(M0))[0] == M0
+
+
+def test_bounds_are_kept():
+    world = World(P0, D0)
+    world.status(P0, **BUSY)
+    for n in range(LIMITS.max_waiting):
+        world.submit(f"w{n}")
+    with pytest.raises(Overloaded, match="4 requests wait"):
+        world.submit("one more")
+    world = World(policy="round_robin", limits=DispatchLimits(2, 2, 1.0))
+    world.status(M0)
+    world.submit("a")
+    world.submit("b")
+    with pytest.raises(Overloaded, match="2 requests are in flight"):
+        world.submit("c")
+
+
+def test_a_request_too_large_for_every_pool_fails_at_once():
+    error = only_failure(World(P0, M0).submit("r", 5000))
+    assert isinstance(error, RequestFailed)
+    assert error.fault is Fault.CLIENT
+
+
+# --- refusals
+
+
+def test_a_refused_request_goes_elsewhere_under_the_next_attempt():
+    world = World(P0, P1, D0)
+    world.submit()
+    to, submit = only_submit(world.refuse(P0))
+    assert (to, submit.epoch) == (P1, Epoch(1))
+
+
+def test_an_engine_that_refused_is_asked_again_after_a_moment():
+    world = World(M0)
+    world.submit()
+    assert submits(world.refuse(M0, code=RefusalCode.NO_SLACK)) == []
+    to, submit = only_submit(world.wait(0.1))
+    assert (to, submit.epoch) == (M0, Epoch(1))
+
+
+def test_refusals_end_at_the_deadline():
+    world = World(M0)
+    world.submit(slo_ttft_s=1.0)
+    failures, attempt = [], 0
+    while not failures:
+        effects = world.refuse(M0, attempt=attempt) + world.wait(0.3)
+        failures = [effect.error for effect in effects if isinstance(effect, Fail)]
+        attempt += len(submits(effects))
+    assert isinstance(failures[0], Overloaded)
+    assert world.now <= 1.5
+
+
+def test_a_failed_hand_over_avoids_the_decode_engine_and_keeps_the_tokens():
+    world = World(P0, M0, M1)
+    world.submit("r", 100, max_tokens=16)
+    world.accept()
+    world.tokens(P0, 0, 10)
+    to, submit = only_submit(world.refuse(P0, code=RefusalCode.PEER_SILENT))
+    assert (to, submit.decode_engine) == (P0, M1)
+    assert submit.spec.generated == [10]
+    assert world.tokens(P0, 1, 11, epoch=(1, 0))[0].batch.tokens == (11,)
+
+
+def test_a_refusal_of_an_old_owner_changes_nothing():
+    world = World(P0, M0)
+    world.submit()
+    world.accept()
+    world.tokens(M0, 0, 10, epoch=(0, 1))
+    assert world.refuse(P0) == []
+
+
+# --- losses
+
+
+def test_the_requests_of_a_dead_engine_continue_with_their_tokens():
+    world = World(P0, M0, M1, lease_s=1.0)
+    world.submit("r", 100)
+    world.accept()
+    world.tokens(M0, 0, 10, 11, epoch=(0, 1))
+    world.wait(0.9)
+    for engine in (P0, M1):
+        world.status(engine)
+    forget, place, send = world.wait(0.2)
+    assert forget == Forget(M0)
+    assert place.placement.attempt == 1
+    assert (send.to, send.message.epoch, send.message.decode_engine) == (P0, Epoch(1), M1)
+    assert send.message.spec.generated == [10, 11]
+    assert send.message.spec.first_token_age_s == pytest.approx(1.0)
+    assert send.message.spec.age_s == pytest.approx(1.0)
+    assert world.tokens(M1, 2, 12, epoch=(1, 1))[0].batch.tokens == (12,)
+
+
+def test_a_restart_is_a_loss():
+    world = World(P0, P1, M0)
+    world.submit()
+    world.accept()
+    effects = world.status(P0, incarnation=2)
+    assert effects[0] == Forget(P0)
+    assert only_submit(effects)[0] == P1
+
+
+def test_the_loss_of_the_decode_engine_before_the_hand_over_stops_the_prefill():
+    world = World(P0, M0, M1)
+    world.submit()
+    world.accept()
+    effects = world.status(M0, incarnation=2)
+    assert (P0, Cancel("r", Epoch(0, ANY_HOP))) in cancels(effects)
+    assert submits(effects)
+
+
+def test_the_loss_of_the_prefill_engine_after_the_hand_over_changes_nothing():
+    world = World(P0, M0)
+    world.submit()
+    world.accept()
+    world.tokens(M0, 0, 10, epoch=(0, 1))
+    assert world.status(P0, incarnation=2) == [Forget(P0)]
+
+
+def test_no_engine_left_means_waiting_for_one_beyond_the_promise_but_not_for_ever():
+    world = World(M0, lease_s=1.0)
+    world.submit("r", slo_ttft_s=2.0)
+    world.accept(M0)
+    world.tokens(M0, 0, 10)
+    assert world.wait(10.0) == [Forget(M0)]
+    assert only_submit(world.status(M0, incarnation=2))[1].spec.generated == [10]
+    world.wait(1.5)
+    assert isinstance(only_failure(world.wait(40.0)), NoEngines)
+
+
+def test_an_overdue_continuation_runs_wherever_it_can():
+    world = World(P0, M0)
+    world.submit("r", slo_ttft_s=2.0)
+    world.accept()
+    world.tokens(M0, 0, 10, epoch=(0, 1))
+    world.status(P0, **BUSY)
+    assert submits(world.status(M0, incarnation=2, min_slack_s=0.0)) == []
+    assert only_submit(world.wait(2.0))[0] == M0
+
+
+def test_no_answer_is_a_loss_and_a_late_answer_is_stopped():
+    world = World(P0, P1, M0)
+    world.submit()
+    effects = world.wait(1.0)
+    assert (P0, Cancel("r", Epoch(0, ANY_HOP))) in cancels(effects)
+    assert only_submit(effects)[0] == P1
+    assert cancels(world.accept(P0, attempt=0)) == [(P0, Cancel("r", Epoch(0, ANY_HOP)))]
+
+
+def test_a_request_that_kills_engine_after_engine_is_given_up():
+    world = World(M0, policy="round_robin")
+    effects, incarnation = world.submit(slo_ttft_s=60.0), 1
+    while submits(effects):
+        incarnation += 1
+        effects = world.status(M0, incarnation=incarnation) + world.wait(0.9)
+    error = only_failure(effects)
+    assert error.fault is Fault.SERVER
+    assert incarnation == 2 + LIMITS.max_losses
+
+
+def test_a_gap_that_does_not_fill_is_recovered_from_the_tokens_at_hand():
+    world = World(P0, M0, M1)
+    world.submit()
+    world.accept()
+    world.tokens(P0, 0, 10)
+    assert world.tokens(M0, 2, 12, epoch=(0, 1)) == []
+    _, submit = only_submit(world.wait(1.0))
+    assert (submit.spec.generated, submit.decode_engine) == ([10], M1)
+
+
+def test_silence_is_recovered_in_the_end():
+    world = World(M0, M1)
+    world.submit()
+    world.accept(M0)
+    assert world.wait(59.0) == []
+    assert only_submit(world.wait(2.0))[0] == M1
+
+
+def test_an_old_owner_that_goes_on_is_fenced():
+    world = World(P0, P1, M0)
+    world.submit()
+    world.wait(1.0)
+    assert world.tokens(P0, 0, 99) == [Send(P0, Cancel("r", Epoch(0, 0)))]
+    assert world.tokens(P1, 0, 10, epoch=(1, 0)) == [Deliver("r", TokenBatch((10,), None, 0, None, None))]
+
+
+def test_what_the_engine_cancelled_unasked_is_recovered():
+    world = World(M0, M1)
+    world.submit()
+    world.accept(M0)
+    world.tokens(M0, 0, 10)
+    to, submit = only_submit(world.tokens(M0, 1, finish=FinishReason.CANCELLED))
+    assert (to, submit.spec.generated) == (M1, [10])
+
+
+def test_a_failure_ends_the_request():
+    world = World(M0)
+    world.submit()
+    error = only_failure(world.receive(M0, Failed("r", Epoch(0), "out of order")))
+    assert str(error) == "out of order"
+
+
+# --- cancels
+
+
+def test_a_cancelled_request_is_stopped_on_both_engines():
+    world = World(P0, M0)
+    world.submit()
+    assert cancels(world.dispatcher.cancel("r", 0.0)) == [(e, Cancel("r", Epoch(0, ANY_HOP))) for e in (P0, M0)]
+    assert world.dispatcher.cancel("r", 0.0) == []
+    assert cancels(world.tokens(P0, 0, 10)) == [(P0, Cancel("r", Epoch(0, ANY_HOP)))], "it had not heard of it"
+    assert world.tokens(P0, 1, 11, finish=STOP) == []
+
+
+def test_a_cancelled_request_leaves_the_queue():
+    world = World(P0, D0)
+    world.status(P0, **BUSY)
+    world.submit()
+    assert world.dispatcher.cancel("r", 0.0) == []
+    assert world.dispatcher.num_waiting == 0
+
+
+def test_decisions_are_remembered_with_their_rule_and_numbers():
+    world = World(P0, D0)
+    world.status(P0, **BUSY)
+    world.submit(slo_ttft_s=9.0)
+    world.status(P0, **BUSY)
+    world.status(P0)
+    waited, sent = world.dispatcher.decisions.of("r")
+    assert "busy" in waited.decision.reason
+    assert sent.decision.rule.startswith("1")
+    assert sent.decision.numbers["backlog_s"] == 0.0
+
+
+class AnyOrder(RuleBasedStateMachine):
+    """Whatever happens in whatever order: requests are somewhere once, tokens come in order, and all end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = World(P0, P1, M0, M1, lease_s=2.0)
+        self.received: dict[str, list[int]] = {}
+        self.sent: dict[tuple[str, str], Submit] = {}  # what engines hold, by engine and request
+        self.failed: set[str] = set()
+
+    def take(self, effects) -> None:
+        for effect in effects:
+            match effect:
+                case Deliver(request, batch):
+                    self.received[request] += batch.tokens
+                case Fail(request, _):
+                    assert request not in self.failed
+                    self.failed.add(request)
+                case Send(to, Submit() as submit):
+                    self.sent[to, submit.spec.id] = submit
+                case Send(to, Cancel(request, epoch)):
+                    held = self.sent.get((to, request))
+                    if held is not None and held.epoch <= epoch:
+                        del self.sent[to, request]
+
+    @rule(num_tokens=st.integers(1, 1599), slo_ttft_s=st.sampled_from([0.5, 5.0]))
+    def submit(self, num_tokens, slo_ttft_s):
+        id_ = f"r{len(self.received)}"
+        try:
+            effects = self.world.submit(id_, num_tokens, slo_ttft_s=slo_ttft_s)
+        except Overloaded:
+            return
+        self.received[id_] = []
+        self.take(effects)
+
+    @rule(data=st.data(), accepts=st.booleans())
+    def answer(self, data, accepts):
+        if self.sent:
+            (engine, request), submit = data.draw(st.sampled_from(list(self.sent.items())))
+            if accepts:
+                self.take(self.world.accept(engine, request, submit.epoch.attempt))
+            else:
+                del self.sent[engine, request]
+                self.take(self.world.refuse(engine, request, submit.epoch.attempt))
+
+    @rule(data=st.data(), num_tokens=st.integers(1, 3), skipped=st.sampled_from([0, 0, 0, 1]))
+    def generate(self, data, num_tokens, skipped):
+        if self.sent:
+            (engine, request), submit = data.draw(st.sampled_from(list(self.sent.items())))
+            start = len(submit.spec.generated) + skipped
+            tokens = range(start, start + num_tokens)
+            self.take(self.world.tokens(engine, start, *tokens, id_=request, epoch=submit.epoch))
+
+    @rule(
+        engine=st.sampled_from([P0, P1, M0, M1]),
+        incarnation=st.sampled_from([1, 1, 1, 2]),
+        num_free=st.integers(0, 100),
+    )
+    def say(self, engine, incarnation, num_free):
+        self.take(self.world.status(engine, incarnation, num_free_blocks=num_free))
+
+    @rule(seconds=st.sampled_from([0.01, 0.3, 1.0, 3.0]))
+    def wait(self, seconds):
+        self.take(self.world.wait(seconds))
+
+    @rule(data=st.data())
+    def cancel(self, data):
+        if self.received:
+            self.take(self.world.dispatcher.cancel(data.draw(st.sampled_from(list(self.received))), self.world.now))
+
+    @invariant()
+    def tokens_are_in_order(self):
+        for tokens in self.received.values():
+            assert tokens == list(range(len(tokens)))
+
+    def teardown(self):
+        self.world.wait(10_000.0)
+        assert self.world.dispatcher.num_requests == 0, "something is held for ever"
+
+
+AnyOrder.TestCase.settings = settings(max_examples=60, stateful_step_count=30)
+TestAnyOrder = AnyOrder.TestCase

@@ -42,6 +42,7 @@ class Router:
         self._sockets = sockets
         self._clock = clock
         self._state = ProcessState.STARTING
+        self._url = f"http://{spec.address}:{spec.port}"
         self._monitor = Monitor(timing.lease_s)
         limits = DispatchLimits(spec.max_requests, spec.max_waiting, timing.reply_s)
         self._dispatcher = Dispatcher(policy, self._monitor, limits)
@@ -86,7 +87,7 @@ class Router:
             state=self._state,
             host=self._spec.host,
             pid=os.getpid(),
-            url=f"http://{self._spec.address}:{self._spec.port}",
+            url=self._url,
             num_requests=self._dispatcher.num_requests,
             num_waiting=self._dispatcher.num_waiting,
         )
@@ -102,9 +103,9 @@ class Router:
             tasks.create_task(self._take_statuses())
             tasks.create_task(self._run_timers())
 
-    def open(self) -> None:
-        """The API listens: say that this gateway is ready."""
-        self._state = ProcessState.READY
+    def open(self, url: str) -> None:
+        """The API listens at ``url``: say that this gateway is ready."""
+        self._state, self._url = ProcessState.READY, url
         self._heartbeat.poke()
 
     async def drain(self) -> None:

@@ -18,6 +18,7 @@ from engines.torch_engine.kv_pool import KVPool
 from engines.torch_engine.linear import Linear, pack, pack_head
 from engines.torch_engine.norm import rms_norm
 from engines.torch_engine.rotary import Rotary, rotate
+from engines.torch_engine.rotation import Spread
 from engines.torch_engine.shape import compute_dtype
 from engines.torch_engine.weights import Checkpoint, gate_up, head_norms, query_key_value
 
@@ -27,13 +28,13 @@ DEVICE_GROUP_BYTES = 2**30
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One transformer block's packed weights."""
+    """One transformer block's packed weights. A norm is None where its weight is part of what follows it."""
 
-    attention_norm: Tensor
+    attention_norm: Tensor | None
     qkv: Linear
     head_norms: Tensor | None
     out: Linear
-    mlp_norm: Tensor
+    mlp_norm: Tensor | None
     gate_up: Linear
     down: Linear
 
@@ -47,17 +48,32 @@ class _Step:
     layout: Layout
 
 
-def _layer(checkpoint: Checkpoint, number: int, config: ModelConfig, dtype: str) -> Layer:
+def _layer(checkpoint: Checkpoint, number: int, config: ModelConfig, dtype: str, spread: Spread | None) -> Layer:
     prefix = f"model.layers.{number}"
     attention, mlp = f"{prefix}.self_attn", f"{prefix}.mlp"
+
+    def reader(weight: Tensor, bias: Tensor | None, norm: Tensor) -> tuple[Tensor | None, Linear]:
+        if spread is None:
+            return norm, pack(weight, bias, dtype)
+        return None, pack(spread.reader(weight, norm), bias, dtype)
+
+    def writer(weight: Tensor, bias: Tensor | None) -> Linear:
+        return pack(weight, bias, dtype) if spread is None else pack(*spread.writer(weight, bias), dtype)
+
+    def norm(name: str) -> Tensor:
+        return checkpoint.get(f"{prefix}.{name}_layernorm.weight")
+
+    attention_norm, qkv = reader(*query_key_value(checkpoint, attention, config), norm("input"))
+    mlp_norm, gate_and_up = reader(*gate_up(checkpoint, mlp), norm("post_attention"))
+    down = checkpoint.get(f"{mlp}.down_proj.weight")
     return Layer(
-        checkpoint.get(f"{prefix}.input_layernorm.weight"),
-        pack(*query_key_value(checkpoint, attention, config), dtype),
+        attention_norm,
+        qkv,
         head_norms(checkpoint, attention, config),
-        pack(checkpoint.get(f"{attention}.o_proj.weight"), checkpoint.find(f"{attention}.o_proj.bias"), dtype),
-        checkpoint.get(f"{prefix}.post_attention_layernorm.weight"),
-        pack(*gate_up(checkpoint, mlp), dtype),
-        pack(checkpoint.get(f"{mlp}.down_proj.weight"), checkpoint.find(f"{mlp}.down_proj.bias"), dtype),
+        writer(checkpoint.get(f"{attention}.o_proj.weight"), checkpoint.find(f"{attention}.o_proj.bias")),
+        mlp_norm,
+        gate_and_up,
+        writer(down if spread is None else spread.mlp(down), checkpoint.find(f"{mlp}.down_proj.bias")),
     )
 
 
@@ -70,10 +86,14 @@ class Llama:
         self._dtype: torch.dtype = getattr(torch, compute_dtype(dtype))
         self._epsilon = torch.tensor(config.rms_norm_eps, device=self._device)
         checkpoint = Checkpoint(folder, self._dtype, self._device)
-        self._layers = [_layer(checkpoint, number, config, dtype) for number in range(config.num_layers)]
-        self._norm = checkpoint.get("model.norm.weight")
+        self._spread = Spread(config) if dtype == "int8" else None
+        layers = range(config.num_layers)
+        self._layers = [_layer(checkpoint, number, config, dtype, self._spread) for number in layers]
         embeddings = "model.embed_tokens.weight"
-        self._head = pack_head(checkpoint.get(embeddings if config.tie_word_embeddings else "lm_head.weight"), dtype)
+        head = checkpoint.get(embeddings if config.tie_word_embeddings else "lm_head.weight")
+        norm = checkpoint.get("model.norm.weight")
+        self._norm = norm if self._spread is None else None
+        self._head = pack_head(head if self._spread is None else self._spread.reader(head, norm), dtype)
         self._embeddings = checkpoint.mapped(embeddings)
         if self._device.type != "cpu":
             self._embeddings = self._embeddings.to(self._device, self._dtype)
@@ -91,6 +111,8 @@ class Llama:
         tokens, positions, write_index = self._inputs(chunks)
         step = _Step(self._rotary.angles(positions), write_index, layout)
         hidden = self._embeddings.index_select(0, tokens).to(self._dtype)
+        if self._spread is not None:
+            hidden = self._spread.residual(hidden)
         self._reserve(layout.workspace_items)
         for number, layer in enumerate(self._layers):
             layer.out.add_to(hidden, self._attention(number, layer, hidden, step))
@@ -118,7 +140,7 @@ class Llama:
         if self._workspace.numel() < items:
             self._workspace = torch.empty(items, dtype=self._dtype, device=self._device)
 
-    def _normed(self, x: Tensor, weight: Tensor) -> Tensor:
+    def _normed(self, x: Tensor, weight: Tensor | None) -> Tensor:
         return rms_norm(x, weight, self._epsilon)
 
     def _attention(self, number: int, layer: Layer, hidden: Tensor, step: _Step) -> Tensor:
@@ -143,4 +165,5 @@ class Llama:
 
     def _mlp(self, layer: Layer, hidden: Tensor) -> Tensor:
         gate, up = layer.gate_up(self._normed(hidden, layer.mlp_norm)).chunk(2, dim=-1)
-        return functional.silu(gate, inplace=True).mul_(up)
+        product = functional.silu(gate, inplace=True).mul_(up)
+        return product if self._spread is None else self._spread.mlp(product)

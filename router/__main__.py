@@ -60,7 +60,7 @@ async def _run(shell: ProcessShell, router: Router, server: HttpServer, url: str
     async with asyncio.TaskGroup() as tasks:
         routing = tasks.create_task(router.run())
         serving = tasks.create_task(server.run())
-        router.open()
+        router.open(url)
         log.info("serving", url=url)
         await shell.drain.wait()
         await router.drain()

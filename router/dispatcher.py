@@ -308,8 +308,8 @@ class Dispatcher:
         policy: Policy = self._last_resort if overdue else self._policy
         avoided = flight.avoids(now)
         decision = policy.decide(flight.view(), view.without(avoided), now)
-        if avoided and isinstance(decision, Reject):
-            decision = Wait(f"{', '.join(sorted(avoided))} refused it a moment ago")
+        if isinstance(decision, Reject) and (avoided or flight.is_recovering):
+            decision = Wait(f"{decision.reason}, of the engines that it can be sent to now")
         if not isinstance(decision, Wait) or decision.reason != flight.wait_reason:
             self.decisions.add(DecisionRecord(flight.id, now, flight.attempt + 1, decision))
         if isinstance(decision, Wait):

@@ -298,6 +298,15 @@ def test_an_overdue_continuation_runs_wherever_it_can():
     assert only_submit(world.wait(2.0))[0] == M0
 
 
+def test_a_continuation_waits_for_an_engine_that_can_hold_it():
+    world = World(M0)
+    world.submit("r", 1000)
+    world.accept(M0)
+    world.tokens(M0, 0, 10)
+    assert submits(world.status(M0, incarnation=2, num_blocks=4)) == []
+    assert only_submit(world.status(M1))[0] == M1
+
+
 def test_no_answer_is_a_loss_and_a_late_answer_is_stopped():
     world = World(P0, P1, M0)
     world.submit()

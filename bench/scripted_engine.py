@@ -1,6 +1,6 @@
 """An engine that computes nothing: it answers every request with a fixed text, one token a step, as fast as it is told.
 
-``python -m bench.scripted_engine STEP_MS --topology FILE --id ID``. It stands behind a real gateway whose cost is measured.
+``python -m bench.scripted_engine STEP_MS --topology FILE --id ID``. It stands behind a gateway whose cost is measured.
 """
 
 import asyncio

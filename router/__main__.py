@@ -1,6 +1,7 @@
 """``python -m router --topology FILE --id ID``: one gateway process."""
 
 import asyncio
+import gc
 import sys
 import time
 from random import Random
@@ -33,10 +34,11 @@ async def serve(shell: ProcessShell) -> None:
     models = Models(ServedModel.load(service, prepared_dir(service.model)) for service in shell.topology.services)
     sockets: Sockets[GatewayMessage] = shell.sockets(GatewayMessage)
     router = Router(shell.topology, spec.id, sockets, shell.clock, policy)
+    server = HttpServer(_app(shell, spec, router, models), listener, STOP_S)
+    gc.collect()
+    gc.freeze()  # what is loaded by now stays: a collection while tokens stream need not look at it
     try:
-        await _run(
-            shell, router, HttpServer(_app(shell, spec, router, models), listener, STOP_S), url_of(spec, listener)
-        )
+        await _run(shell, router, server, url_of(spec, listener))
     finally:
         await sockets.close()
 

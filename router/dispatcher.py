@@ -220,10 +220,10 @@ class Dispatcher:
     def expire(self, now: float) -> list[Effect]:
         """Time has passed: leases, answers, gaps and promises may have ended."""
         lost = self._monitor.expire(now)
+        effects = [effect for event in lost for effect in self._lose(event.sender.process, now)]
         woken = self._pop_timers(now)
         if not lost and not woken:
             return []
-        effects = [effect for event in lost for effect in self._lose(event.sender.process, now)]
         for flight in woken:
             if flight.phase is not Phase.WAITING and self._due(flight, now) <= now:
                 effects += self._interrupt(flight, self._silence(flight), flight.engines, now)

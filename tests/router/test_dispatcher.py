@@ -481,5 +481,5 @@ class AnyOrder(RuleBasedStateMachine):
         assert self.world.dispatcher.num_requests == 0, "something is held for ever"
 
 
-AnyOrder.TestCase.settings = settings(max_examples=60, stateful_step_count=30)
+AnyOrder.TestCase.settings = settings(max_examples=100, stateful_step_count=30)
 TestAnyOrder = AnyOrder.TestCase

@@ -16,6 +16,7 @@ from mesh.topology.values import (
     names,
     positive,
     size,
+    temperature,
     text,
 )
 
@@ -46,6 +47,8 @@ SERVICE: Keys = {
     "dtype": Key("dtype", choice(("float32", "bfloat16", "float16", "int8"), "a dtype")),
     "max_context": Key("max_context", integer(2)),
     "max_output_tokens": Key("max_output_tokens", integer(1)),
+    "temperature": Key("temperature", temperature),
+    "top_p": Key("top_p", fraction),
     "priority": Key("priority", integer(-1000, 1000)),
     "aliases": Key("aliases", names),
 }

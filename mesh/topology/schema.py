@@ -28,6 +28,8 @@ class ServiceSpec:
     dtype: str = "float32"  # float32, bfloat16, float16, int8
     max_context: int | None = None  # tokens, prompt and answer; None: what the model was made for
     max_output_tokens: int | None = None
+    temperature: float = 1.0  # of requests that name none
+    top_p: float = 1.0  # likewise
     priority: int = 0
     aliases: tuple[str, ...] = ()
 

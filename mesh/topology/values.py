@@ -59,6 +59,12 @@ def fraction(value: object) -> float:
     return float(value)
 
 
+def temperature(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 2:
+        raise ValueError(f"{value!r} does not fit; use a temperature from 0 (greedy) to 2")
+    return float(value)
+
+
 def size(value: object) -> int:
     """Bytes, from ``"256MiB"``."""
     match = _SIZE.match(value) if isinstance(value, str) else None

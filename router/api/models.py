@@ -20,6 +20,8 @@ class ServedModel:
     priority: int
     max_context: int
     max_output_tokens: int | None
+    temperature: float  # of requests that name none
+    top_p: float
     vocab_size: int
     tokenizer: Tokenizer
 
@@ -34,6 +36,8 @@ class ServedModel:
             priority=spec.priority,
             max_context=min(spec.max_context or config.max_context, config.max_context),
             max_output_tokens=spec.max_output_tokens,
+            temperature=spec.temperature,
+            top_p=spec.top_p,
             vocab_size=config.vocab_size,
             tokenizer=Tokenizer.load(folder),
         )

@@ -120,8 +120,8 @@ def sampling_of(body: SamplingBody, model: ServedModel, max_tokens: int, logprob
     return Sampling(
         max_tokens=max_tokens,
         seed=base_seed(body),
-        temperature=_or(body.temperature, 1.0),
-        top_p=_or(body.top_p, 1.0),
+        temperature=_or(body.temperature, model.temperature),
+        top_p=_or(body.top_p, model.top_p),
         top_k=max(0, body.top_k or 0),
         min_p=_or(body.min_p, 0.0),
         presence_penalty=_or(body.presence_penalty, 0.0),

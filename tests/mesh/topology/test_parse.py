@@ -76,6 +76,8 @@ attainment = 0.95
 dtype = "bfloat16"
 max_context = 4096
 max_output_tokens = 512
+temperature = 0.2
+top_p = 0.9
 priority = 2
 aliases = ["big"]
 [engines.decode]
@@ -119,6 +121,7 @@ deadline_ms = 2500
     assert topology.timing.drain_s == 5.0
     assert topology.service("org/big").model == "/srv/models/big"
     assert topology.service("org/big").aliases == ("big",)
+    assert (topology.service("org/big").temperature, topology.service("org/big").top_p) == (0.2, 0.9)
     assert topology.engine("decode-1") == EngineSpec(
         id="decode-1",
         role=Role.DECODE,

@@ -56,7 +56,8 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def model(model_folder: Path) -> ServedModel:
-    spec = ServiceSpec("tiny", str(model_folder), Slo(1.0, 0.1), aliases=("tiny-alias",), max_output_tokens=200)
+    limits = {"max_output_tokens": 200, "temperature": 0.7, "top_p": 0.95}
+    spec = ServiceSpec("tiny", str(model_folder), Slo(1.0, 0.1), aliases=("tiny-alias",), **limits)
     return ServedModel.load(spec, model_folder)
 
 

@@ -115,6 +115,12 @@ async def test_all_sampling_parameters_arrive(gateway):
     assert (sampling.stop_token_ids, sampling.ignore_eos, sampling.min_tokens) == ((7, 8), True, 2)
 
 
+async def test_the_service_says_how_to_sample_when_the_request_does_not(gateway):
+    await gateway.complete(max_tokens=1)
+    sampling = gateway.frontdoor.specs[0].sampling
+    assert (sampling.temperature, sampling.top_p) == (0.7, 0.95)
+
+
 async def test_tokenize_and_detokenize(gateway):
     response = await gateway.client.post("/tokenize", json={"prompt": "Hello", "return_token_strs": True})
     body = response.json()

@@ -10,7 +10,7 @@ import argparse
 import json
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -29,27 +29,25 @@ SQUARE = 1536
 
 
 @dataclass(frozen=True, slots=True)
-class Floors:
-    """Milliseconds at best, in float32."""
+class Row:
+    """Medians in milliseconds of one kind of step, measured in turns: what else the machine does slows all alike."""
 
-    read_weights_ms: float
-    prefill_ms: dict[int, float]
+    what: str
+    floor_ms: float
+    exact_ms: float
+    int8_ms: float
 
-
-@dataclass(frozen=True, slots=True)
-class Speed:
-    """Medians in milliseconds, by batch size and by prompt length."""
-
-    dtype: str
-    load_s: float
-    rss_mib: float
-    decode_ms: dict[int, float]
-    prefill_ms: dict[int, float]
+    def __str__(self) -> str:
+        exact = f"{self.exact_ms:9.1f} {self.exact_ms / self.floor_ms:6.2f}x floor"
+        return f"{self.what:22}{self.floor_ms:9.1f}{exact}{self.int8_ms:9.1f} {self.exact_ms / self.int8_ms:6.2f}x rate"
 
 
-def median_ms(run: Callable[[], object], repeat: int) -> float:
-    run()
-    return statistics.median(_elapsed_ms(run) for _ in range(repeat))
+def medians_ms(runs: Sequence[Callable[[], object]], repeat: int) -> list[float]:
+    """Of each of the runs, which take turns."""
+    for run in runs:
+        run()
+    rounds = [[_elapsed_ms(run) for run in runs] for _ in range(repeat)]
+    return [statistics.median(times) for times in zip(*rounds, strict=True)]
 
 
 def _elapsed_ms(run: Callable[[], object]) -> float:
@@ -64,44 +62,21 @@ def layer_parameters(config: ModelConfig) -> int:
     return config.num_layers * config.hidden_size * (heads + 3 * config.intermediate_size)
 
 
-def measure_floors(config: ModelConfig) -> Floors:
+def measure(config: ModelConfig, exact: EngineUnderTest, int8: EngineUnderTest) -> list[Row]:
     in_layers, in_head = layer_parameters(config), config.vocab_size * config.hidden_size
     weights = torch.ones(in_layers + in_head)
-    read_ms = median_ms(weights.sum, 7)
     square = torch.rand(SQUARE, SQUARE)
-    per_ms = SQUARE**3 / median_ms(lambda: square @ square, 7)
-    return Floors(read_ms, {n: (n * in_layers + in_head) / per_ms for n in PROMPTS})
-
-
-def measure_speed(folder: Path, dtype: str, threads: int) -> Speed:
-    started = time.perf_counter()
-    engine = EngineUnderTest(folder, dtype, max_tokens=max(max(BATCHES) * CONTEXT, *PROMPTS), threads=threads)
-    load_s = time.perf_counter() - started
-    decode_ms = {n: median_ms(partial(engine.decode, n, CONTEXT), 15) for n in BATCHES}
-    prefill_ms = {n: median_ms(partial(engine.prefill, n), 3) for n in PROMPTS}
-    return Speed(dtype, load_s, psutil.Process().memory_info().rss / 2**20, decode_ms, prefill_ms)
-
-
-def table(floors: Floors, speeds: list[Speed]) -> str:
-    exact = speeds[0]
-    head = f"{'ms (median)':24}{'floor':>9}" + "".join(f"{speed.dtype:>21}" for speed in speeds)
-    decodes = [
-        f"decode, {n:3} requests    {floors.read_weights_ms:9.1f}"
-        + "".join(_cell(speed.decode_ms[n], floors.read_weights_ms, exact.decode_ms[n]) for speed in speeds)
-        for n in BATCHES
-    ]
-    prefills = [
-        f"prefill, {n:4} tokens    {floors.prefill_ms[n]:9.1f}"
-        + "".join(_cell(speed.prefill_ms[n], floors.prefill_ms[n], exact.prefill_ms[n]) for speed in speeds)
-        for n in PROMPTS
-    ]
-    return "\n".join([head, *decodes, *prefills])
-
-
-def _cell(value_ms: float, floor_ms: float, exact_ms: float) -> str:
-    """The time, and how it compares: to the floor for float32, to float32 for the others."""
-    ratio = f"{value_ms / floor_ms:.2f}x floor" if value_ms == exact_ms else f"{exact_ms / value_ms:.2f}x rate"
-    return f"{value_ms:9.1f} {ratio:>10}"
+    rows = []
+    runs: list[Callable[[], object]]
+    for n in BATCHES:
+        runs = [weights.sum, partial(exact.decode, n, CONTEXT), partial(int8.decode, n, CONTEXT)]
+        rows.append(Row(f"decode, {n} requests", *medians_ms(runs, 15)))
+    for n in PROMPTS:
+        runs = [lambda: square @ square, partial(exact.prefill, n), partial(int8.prefill, n)]
+        square_ms, exact_ms, int8_ms = medians_ms(runs, 5)
+        floor_ms = (n * in_layers + in_head) / SQUARE**3 * square_ms
+        rows.append(Row(f"prefill, {n} tokens", floor_ms, exact_ms, int8_ms))
+    return rows
 
 
 def main() -> None:
@@ -110,15 +85,17 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--json", type=Path, help="write the figures here")
     arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
     folder = prepared_dir(arguments.model)
-    floors = measure_floors(ModelConfig.load(folder))
-    speeds = [measure_speed(folder, dtype, arguments.threads) for dtype in ("float32", "int8")]
-    print(table(floors, speeds))
-    for speed in speeds:
-        print(f"{speed.dtype}: loaded in {speed.load_s:.1f} s, {speed.rss_mib:.0f} MiB resident")
+    capacity = max(max(BATCHES) * CONTEXT, *PROMPTS)
+    exact = EngineUnderTest(folder, "float32", capacity, arguments.threads)
+    rss_mib = psutil.Process().memory_info().rss / 2**20
+    rows = measure(ModelConfig.load(folder), exact, EngineUnderTest(folder, "int8", capacity, arguments.threads))
+    print(f"{'ms (medians)':22}{'floor':>9}{'float32':>9}{'':14}{'int8':>9}")
+    for row in rows:
+        print(row)
+    print(f"resident with float32 loaded and KV of {capacity} tokens: {rss_mib:.0f} MiB")
     if arguments.json:
-        figures = {"floors": asdict(floors), "speeds": [asdict(speed) for speed in speeds]}
+        figures = {"rss_mib": rss_mib, "rows": [asdict(row) for row in rows]}
         arguments.json.write_text(json.dumps(figures, indent=1))
 
 

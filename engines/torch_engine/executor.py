@@ -55,6 +55,10 @@ class _Model:
     def __init__(self, service: TorchService, device: torch.device) -> None:
         memory = service.memory
         tensor = memory if isinstance(memory, Tensor) else torch.frombuffer(memory, dtype=torch.uint8)
+        if tensor.device.type != device.type:
+            raise ValueError(
+                f"KV memory of service {service.name} lies on {tensor.device}: {device} memory would be right"
+            )
         self.pool = KVPool(kv_shape(service.config, service.dtype, service.block_size), tensor)
         self._llama = Llama(service.folder, service.config, service.dtype, self.pool)
         self._sampler = Sampler(service.config.eos_token_ids)

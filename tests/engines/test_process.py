@@ -1,34 +1,15 @@
 """Real engine processes on loopback: the test is their gateway."""
 
-import asyncio
-import os
 import signal
 import subprocess
-import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from mesh.addresses import directory
-from mesh.messages import (
-    Cancel,
-    EngineStatus,
-    Epoch,
-    FinishReason,
-    GatewayMessage,
-    GatewayStatus,
-    ProcessState,
-    Refused,
-    RequestSpec,
-    Sampling,
-    Sender,
-    StepTokens,
-    Submit,
-)
+from bench.engine_client import EngineClient, engine_processes
+from mesh.messages import Cancel, Epoch, RequestSpec, Sampling, Submit
 from mesh.process import make_runtime_dir
-from mesh.sockets import Sockets
 from mesh.topology.parse import load
 from mesh.topology.schema import Topology
 from tests.tiny_model import write_tiny_model
@@ -58,76 +39,6 @@ transport = "{transport}"
 """
 
 
-class TestGateway:
-    """Collects what engines say of requests; keeps its lease alive by publishing a status."""
-
-    __test__ = False
-
-    def __init__(self, topology: Topology) -> None:
-        self.topology = topology
-        self.sockets: Sockets[GatewayMessage] = Sockets(Sender("gateway", 1), directory(topology), GatewayMessage)
-        self.statuses: dict[str, EngineStatus] = {}
-        self.streams: dict[str, list[int]] = {}
-        self.finished: dict[str, FinishReason] = {}
-        self.owners: dict[str, str] = {}
-        self.refusals: list[Refused] = []
-        self._changed = asyncio.Condition()
-
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator["TestGateway"]:
-        self.sockets.bind()
-        self.sockets.subscribe(engine.id for engine in self.topology.engines)
-        async with asyncio.TaskGroup() as tasks:
-            pumps = [tasks.create_task(pump) for pump in (self._messages(), self._statuses(), self._beat())]
-            yield self
-            for pump in pumps:
-                pump.cancel()
-        await self.sockets.close()
-
-    async def _beat(self) -> None:
-        status = GatewayStatus(1, ProcessState.READY, "local", os.getpid(), "", 0, 0)
-        while True:
-            self.sockets.publish(status)
-            await asyncio.sleep(0.1)
-
-    async def _messages(self) -> None:
-        async for sender, message, _ in self.sockets.messages():
-            match message:
-                case StepTokens(deltas):
-                    for delta in deltas:
-                        stream = self.streams.setdefault(delta.request, [])
-                        stream[delta.offset :] = delta.tokens
-                        self.owners[delta.request] = sender.process
-                        if delta.finish is not None:
-                            self.finished[delta.request] = delta.finish
-                case Refused():
-                    self.refusals.append(message)
-            async with self._changed:
-                self._changed.notify_all()
-
-    async def _statuses(self) -> None:
-        async for sender, status in self.sockets.broadcasts():
-            if isinstance(status, EngineStatus):
-                self.statuses[sender.process] = status
-            async with self._changed:
-                self._changed.notify_all()
-
-    async def until(self, condition: object) -> None:
-        async with asyncio.timeout(DEADLINE_S), self._changed:
-            await self._changed.wait_for(condition)  # type: ignore[arg-type]
-
-    async def all_ready(self) -> None:
-        names = [engine.id for engine in self.topology.engines]
-        await self.until(
-            lambda: all(name in self.statuses and self.statuses[name].state is ProcessState.READY for name in names)
-        )
-
-    def is_idle(self, engine: str) -> bool:
-        status = self.statuses[engine]
-        held = [service.num_blocks - service.num_free_blocks for service in status.services]
-        return status.num_running == status.num_waiting == status.num_reserved == 0 and held == [0]
-
-
 def request(name: str, num_prompt: int, max_tokens: int, **overrides: object) -> RequestSpec:
     sampling = Sampling(max_tokens=max_tokens, seed=5, temperature=0.0, ignore_eos=True)
     prompt = [(7 * index + len(name)) % 250 for index in range(num_prompt)]
@@ -148,22 +59,14 @@ def topology(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest
 
 @pytest.fixture
 def engines(topology: Topology) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
-    processes = {
-        engine.id: subprocess.Popen(
-            [sys.executable, "-m", "engines", "--topology", str(topology.path), "--id", engine.id]
-        )
-        for engine in topology.engines
-    }
-    yield processes
-    for process in processes.values():
-        process.kill()
-        process.wait()
+    with engine_processes(topology) as processes:
+        yield processes
 
 
 async def test_prefilled_on_one_process_and_decoded_on_another(
     topology: Topology, engines: dict[str, subprocess.Popen[bytes]]
 ) -> None:
-    async with TestGateway(topology).running() as gateway:
+    async with EngineClient(topology).running() as gateway:
         await gateway.all_ready()
         specs = [request(f"r{index}", 20 + 45 * index, 12) for index in range(4)]
         for spec in specs:  # alone on one engine: what the tokens should be
@@ -183,7 +86,7 @@ async def test_prefilled_on_one_process_and_decoded_on_another(
 
 
 async def test_cancel_and_drain_leave_nothing(topology: Topology, engines: dict[str, subprocess.Popen[bytes]]) -> None:
-    async with TestGateway(topology).running() as gateway:
+    async with EngineClient(topology).running() as gateway:
         await gateway.all_ready()
         gateway.sockets.send("prefill", Submit(request("endless", 100, 1500), Epoch(1), "decode"))
         await gateway.until(lambda: gateway.owners.get("endless") == "decode")
@@ -202,7 +105,7 @@ async def test_cancel_and_drain_leave_nothing(topology: Topology, engines: dict[
 async def test_a_dead_decode_engine_gives_the_request_back(
     topology: Topology, engines: dict[str, subprocess.Popen[bytes]]
 ) -> None:
-    async with TestGateway(topology).running() as gateway:
+    async with EngineClient(topology).running() as gateway:
         await gateway.all_ready()
         engines["decode"].send_signal(signal.SIGSTOP)
         gateway.sockets.send("prefill", Submit(request("r", 60, 5), Epoch(1), "decode"))

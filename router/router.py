@@ -21,6 +21,8 @@ from router.policies.policy import Policy
 from router.view import ClusterView
 
 MAX_PENDING_TOKENS = 4096  # that a consumer may leave untaken before it is cut off
+MESSAGES_PER_TURN = 16  # a full inbox never waits, so consumers get their turn in between
+MAX_LAG_S = 0.05  # of a timer; beyond it, statuses have been waiting to be read, and silence proves nothing
 
 log = structlog.get_logger()
 
@@ -126,8 +128,12 @@ class Router:
             self._cut_off(generation, error)
 
     async def _take_messages(self) -> None:
+        num_taken = 0
         async for sender, message, _ in self._sockets.messages():
             self._carry_out(self._dispatcher.receive(sender.process, message, self._clock.now()))
+            num_taken += 1
+            if num_taken % MESSAGES_PER_TURN == 0:
+                await asyncio.sleep(0)
 
     async def _take_statuses(self) -> None:
         async for sender, message in self._sockets.broadcasts():
@@ -143,7 +149,13 @@ class Router:
                 async with asyncio.timeout(delay_s):
                     await self._rearm.wait()
             except TimeoutError:
+                await self._catch_up()
                 self._carry_out(self._dispatcher.expire(self._clock.now()))
+
+    async def _catch_up(self) -> None:
+        """After this process was held up itself: hear what engines said meanwhile, before any is called silent."""
+        if self._armed_at is not None and self._clock.now() - self._armed_at > MAX_LAG_S:
+            await asyncio.sleep(MAX_LAG_S)
 
     # --- effects ------------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,96 @@
+"""Rounds of generation, measured the same way in engines of any interpreter: the standard library alone is imported.
+
+A child process holds one engine and answers each round that its parent writes to it, one JSON line for one JSON line.
+What libraries print goes to standard error.
+"""
+
+import json
+import os
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Protocol
+
+TOKEN_IDS = range(100, 20_000)  # ordinary tokens of any vocabulary that is worth measuring
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Requests that arrive at once and are alike. ``seed`` makes their prompts: no two share a prefix."""
+
+    num_requests: int
+    prompt_tokens: int
+    new_tokens: int
+    seed: int
+
+    def prompts(self) -> list[list[int]]:
+        stream = random.Random(self.seed)
+        return [stream.choices(TOKEN_IDS, k=self.prompt_tokens) for _ in range(self.num_requests)]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """``decode_rate``: tokens/s of all requests together while all of them decode; None if they never do."""
+
+    ttft_ms: float
+    decode_rate: float | None
+
+
+class Generator(Protocol):
+    """An engine in this process."""
+
+    def generate(self, prompts: Sequence[list[int]], num_tokens: int) -> Iterator[Mapping[str, int]]:
+        """Take all prompts, then yield after each step how many tokens each request got in it. Greedy, no early end."""
+        ...
+
+
+def measure(engine: Generator, work: Round, now: Callable[[], float] = time.perf_counter) -> Measured:
+    """Raise RuntimeError if tokens are missing. ``now``: seconds of a clock."""
+    prompts = work.prompts()
+    started = now()
+    steps = [(now(), tokens) for tokens in engine.generate(prompts, work.new_tokens)]
+    return _evaluate(work, started, steps)
+
+
+def _evaluate(work: Round, started: float, steps: Sequence[tuple[float, Mapping[str, int]]]) -> Measured:
+    """The rate counts from the step that gave the last request its first token to the first one that ends a request."""
+    got: Counter[str] = Counter()
+    first_at: float | None = None
+    all_decode: list[tuple[float, int]] = []  # time, tokens of all requests so far
+    for at, tokens in steps:
+        was_over = bool(got) and max(got.values()) >= work.new_tokens
+        got.update(tokens)
+        first_at = at if first_at is None and got else first_at
+        if len(got) == work.num_requests and not was_over:
+            all_decode.append((at, got.total()))
+    if first_at is None or got.total() != work.num_requests * work.new_tokens:
+        raise RuntimeError(f"{got.total()} tokens came, not {work.new_tokens} for each of {work.num_requests} requests")
+    return Measured(1e3 * (first_at - started), _rate(all_decode))
+
+
+def _rate(points: Sequence[tuple[float, int]]) -> float | None:
+    if len(points) < 2:
+        return None
+    (begin, before), (end, after) = points[0], points[-1]
+    return (after - before) / (end - begin)
+
+
+class Answers:
+    """The child's end. Make it before anything prints: it keeps standard output for the answers."""
+
+    def __init__(self) -> None:
+        self._out = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+
+    def serve(self, engine: Generator) -> None:
+        """Say that the engine is ready, then measure rounds until the parent has no more."""
+        self._say({"ready": True})
+        for line in sys.stdin:
+            self._say(asdict(measure(engine, Round(**json.loads(line)))))
+
+    def _say(self, answer: Mapping[str, object]) -> None:
+        self._out.write(json.dumps(answer) + "\n")
+        self._out.flush()

@@ -1,0 +1,52 @@
+"""Child of `bench.vs_vllm`, under an interpreter that has vLLM: its engine core in this process, no server around it.
+
+    python -m bench.vllm_engine_speed MODEL_FOLDER eager|compiled
+
+Needs nothing of this project but `bench.rounds`. Tokens stay ids: no time goes into text.
+"""
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+
+from bench.rounds import Answers
+
+
+class VllmEngine:
+    def __init__(self, folder: str, mode: str) -> None:
+        import vllm  # type: ignore[import-not-found]  # prints while it is imported: after Answers
+
+        self._vllm = vllm
+        llm = vllm.LLM(
+            model=folder,
+            dtype="float32",
+            enforce_eager=mode == "eager",
+            skip_tokenizer_init=True,
+            max_model_len=1024,
+            max_num_seqs=32,
+            enable_prefix_caching=False,
+        )
+        self._engine = llm.llm_engine
+        self._num_requests = 0
+
+    def generate(self, prompts: Sequence[list[int]], num_tokens: int) -> Iterator[Mapping[str, int]]:
+        parameters = self._vllm.SamplingParams(
+            temperature=0.0,
+            max_tokens=num_tokens,
+            ignore_eos=True,
+            detokenize=False,
+            output_kind=self._vllm.sampling_params.RequestOutputKind.DELTA,
+        )
+        for prompt in prompts:
+            self._num_requests += 1
+            self._engine.add_request(str(self._num_requests), {"prompt_token_ids": prompt}, parameters)
+        while self._engine.has_unfinished_requests():
+            yield {output.request_id: len(output.outputs[0].token_ids) for output in self._engine.step()}
+
+
+def main(folder: str, mode: str) -> None:
+    answers = Answers()
+    answers.serve(VllmEngine(folder, mode))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

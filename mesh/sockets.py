@@ -8,6 +8,7 @@ successor is not handed old work.
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Generic, NamedTuple, TypeVar
 
 import structlog
@@ -16,6 +17,7 @@ import zmq.asyncio
 
 from mesh.addresses import Endpoints
 from mesh.curve import Curve, CurveKey
+from mesh.inlet import Inlet
 from mesh.messages import (
     TOPIC_STATUS,
     TOPIC_TAP,
@@ -35,6 +37,8 @@ Frame = bytes | bytearray | memoryview | zmq.Frame
 M = TypeVar("M")
 
 log = structlog.get_logger()
+
+_sender_of = lru_cache(maxsize=1024)(Sender.decode)
 
 
 class Received(NamedTuple, Generic[M]):
@@ -65,8 +69,12 @@ class Sockets(Generic[M]):
         self._sender_frame = me.encode()
         self._outboxes: dict[str, zmq.Socket[bytes]] = {}
         self._tapped = False
-        self._inbox = self._socket(zmq.PULL)
+        # Plain sockets, not asyncio ones: sending never waits, and receiving has an inlet of its own.
+        self._plain_context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(self._context)
+        self._inbox: zmq.Socket[bytes] = self._plain_context.socket(zmq.PULL)
+        self._inbox.setsockopt(zmq.LINGER, 0)
         self._inbox.setsockopt(zmq.RCVHWM, HIGH_WATER_MARK)
+        self._inlet = Inlet(self._inbox)
         self._broadcast = self._socket(zmq.XPUB)
         self._broadcast.setsockopt(zmq.XPUB_VERBOSE, 1)
         self._subscriptions = self._socket(zmq.SUB)
@@ -142,7 +150,7 @@ class Sockets(Generic[M]):
     async def messages(self) -> AsyncIterator[Received[M]]:
         """What peers send to this process. Malformed input is counted, logged with its sender, and dropped."""
         while True:
-            frames = await self._inbox.recv_multipart(copy=False)
+            frames = await self._inlet.receive()
             try:
                 yield self._decode(frames)
             except WireError as error:
@@ -151,7 +159,7 @@ class Sockets(Generic[M]):
     def _decode(self, frames: Sequence[zmq.Frame]) -> Received[M]:
         if len(frames) < 3 or frames[0].bytes != WIRE_VERSION:
             raise WireError(f"not a {WIRE_VERSION.decode()} message: {len(frames)} frames")
-        return Received(Sender.decode(frames[1].bytes), self._codec.decode(frames[2].buffer), frames[3:])
+        return Received(_sender_of(frames[1].bytes), self._codec.decode(frames[2].buffer), frames[3:])
 
     def _drop(self, error: WireError, frames: Sequence[zmq.Frame]) -> None:
         self.counters["received_malformed"] += 1
@@ -182,7 +190,8 @@ class Sockets(Generic[M]):
     async def close(self) -> None:
         """Close the sockets; what was sent last still leaves, within the outboxes' linger."""
         await asyncio.sleep(0)
-        for socket in (*self._outboxes.values(), self._inbox, self._broadcast, self._subscriptions):
+        self._inlet.close()
+        for socket in (*self._outboxes.values(), self._broadcast, self._subscriptions):
             socket.close()
         if self._curve:
             self._curve.close()

@@ -1,6 +1,7 @@
 """One choice of an answer: the tokens of one generation, as text."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from engines.models.detokenizer import Detokenizer
 from engines.models.stop_strings import StopChecker
@@ -16,8 +17,7 @@ class Prompt:
     text: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(NamedTuple):
     """What new tokens add to a choice. ``finish`` is set on the last one."""
 
     text: str

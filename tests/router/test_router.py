@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -260,6 +261,26 @@ async def test_a_consumer_that_does_not_read_is_cut_off(mesh, monkeypatch):
     await mesh.engines[M0].receive(Cancel)
     with pytest.raises(RequestFailed, match="101 tokens"):
         await rest(generation)
+
+
+async def test_a_full_inbox_starves_no_consumer(mesh, monkeypatch):
+    monkeypatch.setattr(router_module, "MAX_PENDING_TOKENS", 100)
+    generation = mesh.router.submit(spec())
+    submit = await mesh.engines[M0].accept()
+    for offset in range(300):
+        finish = STOP if offset == 299 else None
+        mesh.engines[M0].say(StepTokens([Delta("r", submit.epoch, offset, [offset], finish)]))
+    assert await rest(generation) == list(range(300))
+
+
+async def test_a_gateway_that_was_held_up_blames_no_engine(mesh):
+    generation = mesh.router.submit(spec())
+    submit = await mesh.engines[M0].accept()
+    time.sleep(2 * TIMING.lease_s)  # noqa: ASYNC251
+    await asyncio.sleep(TIMING.heartbeat_s)
+    mesh.engines[M0].say_tokens(submit, 10, finish=STOP)
+    assert await rest(generation) == [10]
+    assert generation.placement.attempt == 0
 
 
 async def test_bounds_reach_the_caller(tmp_path):

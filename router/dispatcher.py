@@ -6,10 +6,8 @@ leaves a gap in its tokens, it waits again with all tokens so far and continues 
 epoch shuts out the old owner. Events in (methods), effects out; time is passed in; no sockets, no clock.
 """
 
-import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass
-from math import inf
 
 from mesh.membership import Restarted, Stale
 from mesh.messages import (
@@ -28,6 +26,7 @@ from mesh.messages import (
     Sender,
     StepTokens,
 )
+from router.alarms import Alarms
 from router.decisions import DecisionLog, DecisionRecord
 from router.effects import Deliver, Effect, Fail, Forget, Place, Send
 from router.flight import ANY_HOP, Flight, Phase
@@ -66,7 +65,7 @@ class Dispatcher:
         self._limits = limits
         self._flights: dict[str, Flight] = {}
         self._waiting = WaitingQueue()
-        self._timers: list[tuple[float, int, str]] = []
+        self._alarms = Alarms()
         self._num_arrived = 0
 
     def __repr__(self) -> str:
@@ -211,17 +210,16 @@ class Dispatcher:
 
     def next_deadline(self) -> float | None:
         """When `expire` has something to do; None: never, as things are."""
-        lease = self._monitor.next_deadline()
-        timer = self._timers[0][0] if self._timers else None
-        if lease is None or timer is None:
-            return timer if lease is None else lease
-        return min(lease, timer)
+        lease, alarm = self._monitor.next_deadline(), self._alarms.next()
+        if lease is None or alarm is None:
+            return alarm if lease is None else lease
+        return min(lease, alarm)
 
     def expire(self, now: float) -> list[Effect]:
         """Time has passed: leases, answers, gaps and promises may have ended."""
         lost = self._monitor.expire(now)
         effects = [effect for event in lost for effect in self._lose(event.sender.process, now)]
-        woken = self._pop_timers(now)
+        woken = [self._flights[request] for request in self._alarms.pop(now)]
         if not lost and not woken:
             return []
         for flight in woken:
@@ -232,17 +230,6 @@ class Dispatcher:
         for flight in woken:
             self._arm(flight, now)
         return effects
-
-    def _pop_timers(self, now: float) -> list[Flight]:
-        """The flights whose timers go off."""
-        woken = []
-        while self._timers and self._timers[0][0] <= now:
-            when, _, request = heapq.heappop(self._timers)
-            flight = self._flights.get(request)
-            if flight is not None and flight.armed_at == when:
-                flight.armed_at = inf
-                woken.append(flight)
-        return woken
 
     @staticmethod
     def _silence(flight: Flight) -> str:
@@ -276,13 +263,9 @@ class Dispatcher:
         return min((moment for moment in moments if moment > now), default=now)
 
     def _arm(self, flight: Flight, now: float) -> None:
-        """See to it that the flight is woken when it is due. A timer that goes off early is set anew then."""
-        if flight.id not in self._flights:
-            return
-        due = self._due(flight, now)
-        if due < flight.armed_at:
-            flight.armed_at = due
-            heapq.heappush(self._timers, (due, flight.number, flight.id))
+        """See to it that the flight is woken when it is due."""
+        if flight.id in self._flights:
+            self._alarms.set(flight.id, self._due(flight, now))
 
     # --- dispatch -----------------------------------------------------------------------------------------------------
 
@@ -371,6 +354,7 @@ class Dispatcher:
         if flight.phase is Phase.WAITING:
             self._waiting.remove(flight)
         del self._flights[flight.id]
+        self._alarms.clear(flight.id)
         self._monitor.release(flight.id)
 
     def _too_late(self, flight: Flight, now: float) -> RouterError:
@@ -394,7 +378,7 @@ class Dispatcher:
         assert {f.id for f in waiting} == {f.id for f in self._flights.values() if f.phase is Phase.WAITING}
         for flight in self._flights.values():
             assert (flight.phase is Phase.WAITING) == (not flight.engines), f"{flight.id} is nowhere or twice"
-            assert flight.armed_at < inf, f"{flight.id} has no timer"
+            assert flight.id in self._alarms, f"{flight.id} has no alarm"
 
 
 def _stop_stranger(sender: str, delta: Delta) -> list[Effect]:

@@ -3,7 +3,6 @@
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from math import inf
 
 import msgspec
 
@@ -45,7 +44,6 @@ class Flight:
     is_recovering: bool = False  # had begun somewhere: the client is not to notice
     avoided: dict[str, float] = field(default_factory=dict)  # until when, by engine
     wait_reason: str = ""
-    armed_at: float = inf  # when its timer goes off
 
     @classmethod
     def of(cls, spec: RequestSpec, number: int, now: float) -> "Flight":

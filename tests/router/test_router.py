@@ -267,10 +267,10 @@ async def test_a_full_inbox_starves_no_consumer(mesh, monkeypatch):
     monkeypatch.setattr(router_module, "MAX_PENDING_TOKENS", 100)
     generation = mesh.router.submit(spec())
     submit = await mesh.engines[M0].accept()
-    for offset in range(300):
-        finish = STOP if offset == 299 else None
+    for offset in range(3000):
+        finish = STOP if offset == 2999 else None
         mesh.engines[M0].say(StepTokens([Delta("r", submit.epoch, offset, [offset], finish)]))
-    assert await rest(generation) == list(range(300))
+    assert await rest(generation) == list(range(3000))
 
 
 async def test_a_gateway_that_was_held_up_blames_no_engine(mesh):

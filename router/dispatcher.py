@@ -7,7 +7,6 @@ epoch shuts out the old owner. Events in (methods), effects out; time is passed 
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from mesh.membership import Restarted, Stale
 from mesh.messages import (
@@ -31,6 +30,7 @@ from router.decisions import DecisionLog, DecisionRecord
 from router.effects import Deliver, Effect, Fail, Forget, Place, Send
 from router.flight import ANY_HOP, Flight, Phase
 from router.generation import Fault, NoEngines, Overloaded, RequestFailed, RouterError, TokenBatch
+from router.limits import DispatchLimits
 from router.monitor import Monitor
 from router.policies.least_loaded import LeastLoaded
 from router.policies.policy import Decision, Dispatch, Policy, Reject, Wait
@@ -40,18 +40,6 @@ from router.waiting import WaitingQueue
 
 TRIES_PER_ROUND = 32  # waiting requests that are tried in vain on one change, most urgent first
 MIN_RETRY_AFTER_S, MAX_RETRY_AFTER_S = 1.0, 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class DispatchLimits:
-    """Bounds of one gateway's dispatcher."""
-
-    max_requests: int  # in flight, waiting ones included
-    max_waiting: int
-    reply_s: float  # an engine's answer to Submit, and the filling of a gap in a token stream
-    stall_s: float = 60.0  # without a word from the owner, beyond four times the predicted TTFT
-    recovery_s: float = 30.0  # for an interrupted request to find an engine, beyond its deadline
-    max_losses: int = 4  # of one request: it may be what kills engines
 
 
 class Dispatcher:
@@ -223,49 +211,26 @@ class Dispatcher:
         if not lost and not woken:
             return []
         for flight in woken:
-            if flight.phase is not Phase.WAITING and self._due(flight, now) <= now:
-                effects += self._interrupt(flight, self._silence(flight), flight.engines, now)
+            if flight.phase is not Phase.WAITING and flight.due(self._limits, now) <= now:
+                effects += self._interrupt(flight, flight.silence, flight.engines, now)
         effects += self._try_waiting(now)
         effects += self._end_expired(now)
         for flight in woken:
             self._arm(flight, now)
         return effects
 
-    @staticmethod
-    def _silence(flight: Flight) -> str:
-        if flight.phase is Phase.SENT:
-            return f"{flight.engines[0]} did not answer"
-        if flight.stream.gap_since is not None:
-            return f"tokens from {flight.stream.next_offset} on did not arrive"
-        return f"{' and '.join(flight.engines)} fell silent"
-
     def _end_expired(self, now: float) -> list[Effect]:
         """Rule 4: what has waited for too long is rejected, once it was tried for the last time."""
         return [
             self._end(flight, self._too_late(flight, now))
             for flight in self._waiting
-            if now >= self._expires_at(flight)
+            if now >= flight.expires_at(self._limits)
         ]
-
-    def _expires_at(self, flight: Flight) -> float:
-        return flight.deadline + self._limits.recovery_s if flight.is_recovering else flight.deadline
-
-    def _due(self, flight: Flight, now: float) -> float:
-        """When a flight needs attention next, if nothing happens."""
-        if flight.phase is Phase.SENT:
-            return flight.sent_at + self._limits.reply_s
-        if flight.phase is Phase.RUNNING:
-            predicted_s = flight.dispatch.predicted_ttft_s if flight.dispatch else 0.0
-            stalled_at = flight.progress_at + self._limits.stall_s + 4 * predicted_s
-            gap_since = flight.stream.gap_since
-            return stalled_at if gap_since is None else min(stalled_at, gap_since + self._limits.reply_s)
-        moments = (*flight.avoided.values(), flight.deadline, self._expires_at(flight))
-        return min((moment for moment in moments if moment > now), default=now)
 
     def _arm(self, flight: Flight, now: float) -> None:
         """See to it that the flight is woken when it is due."""
         if flight.id in self._flights:
-            self._alarms.set(flight.id, self._due(flight, now))
+            self._alarms.set(flight.id, flight.due(self._limits, now))
 
     # --- dispatch -----------------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ import msgspec
 
 from mesh.messages import Epoch, RequestSpec, Submit
 from router.generation import Placement
+from router.limits import DispatchLimits
 from router.policies.policy import Dispatch
 from router.streams import TokenStream
 from router.view import RequestView, Reservation
@@ -64,6 +65,31 @@ class Flight:
     def any_epoch(self) -> Epoch:
         """Whatever runs of this attempt and earlier ones."""
         return Epoch(self.attempt, ANY_HOP)
+
+    def expires_at(self, limits: DispatchLimits) -> float:
+        """Until when it may wait."""
+        return self.deadline + limits.recovery_s if self.is_recovering else self.deadline
+
+    def due(self, limits: DispatchLimits, now: float) -> float:
+        """When it needs attention next, if nothing happens."""
+        if self.phase is Phase.SENT:
+            return self.sent_at + limits.reply_s
+        if self.phase is Phase.WAITING:
+            moments = (*self.avoided.values(), self.deadline, self.expires_at(limits))
+            return min((moment for moment in moments if moment > now), default=now)
+        predicted_s = self.dispatch.predicted_ttft_s if self.dispatch else 0.0
+        stalled_at = self.progress_at + limits.stall_s + 4 * predicted_s
+        gap_since = self.stream.gap_since
+        return stalled_at if gap_since is None else min(stalled_at, gap_since + limits.reply_s)
+
+    @property
+    def silence(self) -> str:
+        """What did not happen until it was due."""
+        if self.phase is Phase.SENT:
+            return f"{self.engines[0]} did not answer"
+        if self.stream.gap_since is not None:
+            return f"tokens from {self.stream.next_offset} on did not arrive"
+        return f"{' and '.join(self.engines)} fell silent"
 
     def view(self) -> RequestView:
         num_tokens = self.spec.num_tokens + len(self.stream.tokens)

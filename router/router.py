@@ -12,9 +12,10 @@ from mesh.messages import EngineStatus, GatewayMessage, GatewayStatus, ProcessSt
 from mesh.sockets import Sockets
 from mesh.topology.schema import Topology
 from router.decisions import DecisionRecord
-from router.dispatcher import Dispatcher, DispatchLimits
+from router.dispatcher import Dispatcher
 from router.effects import Deliver, Effect, Fail, Forget, Place, Send
 from router.generation import Draining, Fault, Generation, Placement, RequestFailed, RouterError, TokenBatch
+from router.limits import DispatchLimits
 from router.live_generation import LiveGeneration
 from router.monitor import Monitor
 from router.policies.policy import Policy

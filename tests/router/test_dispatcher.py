@@ -17,10 +17,11 @@ from mesh.messages import (
     Submit,
 )
 from mesh.topology.schema import PolicySpec
-from router.dispatcher import Dispatcher, DispatchLimits
+from router.dispatcher import Dispatcher
 from router.effects import Deliver, Fail, Forget, Place, Send
 from router.flight import ANY_HOP
 from router.generation import Fault, NoEngines, Overloaded, RequestFailed, TokenBatch
+from router.limits import DispatchLimits
 from router.monitor import Monitor
 from router.policies.registry import make_policy
 from tests.router.cluster import D0, M0, M1, P0, P1, life, make_delta, make_spec, make_status

@@ -7,9 +7,10 @@ import pytest
 
 from mesh.messages import EngineStatus, Message, RequestSpec, Role, Sampling, Sender, StepTokens
 from mesh.topology.schema import PolicySpec
-from router.dispatcher import Dispatcher, DispatchLimits
+from router.dispatcher import Dispatcher
 from router.effects import Deliver, Effect, Fail, Forget, Send
 from router.generation import RouterError
+from router.limits import DispatchLimits
 from router.monitor import Monitor
 from router.policies.registry import POLICIES, make_policy
 from tests.engines.virtual import GATEWAY, SERVICE, VirtualMesh, continuation

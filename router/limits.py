@@ -1,0 +1,15 @@
+"""Bounds of one gateway's dispatcher."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchLimits:
+    """Counts are of requests."""
+
+    max_requests: int  # in flight, waiting ones included
+    max_waiting: int
+    reply_s: float  # an engine's answer to Submit, and the filling of a gap in a token stream
+    stall_s: float = 60.0  # without a word from the owner, beyond four times the predicted TTFT
+    recovery_s: float = 30.0  # for an interrupted request to find an engine, beyond its deadline
+    max_losses: int = 4  # of engines under one request: it may be what kills them

@@ -1,0 +1,15 @@
+"""docs/topology.md names every key that a topology may have."""
+
+from pathlib import Path
+
+import pytest
+
+from mesh.topology import keys
+
+REFERENCE = (Path(__file__).parents[3] / "docs/topology.md").read_text()
+
+
+@pytest.mark.parametrize("table", ["MESH", "SERVICE", "ENGINE", "GATEWAY", "TRANSFER", "HOST"])
+def test_every_key_is_described(table: str) -> None:
+    missing = [key for key in getattr(keys, table) if f"`{key}`" not in REFERENCE]
+    assert missing == []

@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engines.costs import (
@@ -25,6 +25,7 @@ def test_the_formulas_of_the_wire_types():
     assert decode_step_s(DecodeCost(1.0, 1.0), 0, 0) == 0.0
 
 
+@settings(deadline=None)
 @given(coefficient, coefficient, st.floats(0, 1e-3))
 def test_a_fit_of_exact_prefills_predicts_them(fixed_s, per_token_s, per_token_context_s):
     truth = PrefillCost(fixed_s, per_token_s, per_token_context_s)
@@ -33,6 +34,7 @@ def test_a_fit_of_exact_prefills_predicts_them(fixed_s, per_token_s, per_token_c
         assert prefill_s(fitted, new, old) == pytest.approx(prefill_s(truth, new, old), rel=1e-3)
 
 
+@settings(deadline=None)
 @given(coefficient, coefficient, st.floats(0, 1e-3))
 def test_a_fit_of_exact_steps_predicts_them(fixed_s, per_request_s, per_context_token_s):
     truth = DecodeCost(fixed_s, per_request_s, per_context_token_s)
@@ -45,6 +47,7 @@ def test_a_fit_of_exact_steps_predicts_them(fixed_s, per_request_s, per_context_
         )
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 4096), st.integers(0, 4096), st.floats(0, 10.0)), min_size=1, max_size=8))
 def test_no_measurement_gives_negative_or_absurd_coefficients(measurements):
     cost = fit_prefill([PrefillSample(*measurement) for measurement in measurements])

@@ -482,5 +482,5 @@ class AnyOrder(RuleBasedStateMachine):
         assert self.world.dispatcher.num_requests == 0, "something is held for ever"
 
 
-AnyOrder.TestCase.settings = settings(max_examples=100, stateful_step_count=30)
+AnyOrder.TestCase.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
 TestAnyOrder = AnyOrder.TestCase

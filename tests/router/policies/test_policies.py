@@ -33,7 +33,7 @@ requests = st.builds(make_request, st.integers(1, 2000), deadline=seconds)
 
 
 @pytest.mark.parametrize("name", POLICIES)
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(view=clusters, request_=requests, now=seconds)
 def test_only_engines_that_live_serve_and_fit_are_used(name, view, request_, now):
     decision = make_policy(PolicySpec(name), Random(0)).decide(request_, view, now)
@@ -48,7 +48,7 @@ def test_only_engines_that_live_serve_and_fit_are_used(name, view, request_, now
 
 
 @pytest.mark.parametrize("name", ["tropical", "disaggregated"])
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(view=clusters, request_=requests, now=seconds)
 def test_decode_engines_have_room_now(name, view, request_, now):
     decision = make_policy(PolicySpec(name), Random(0)).decide(request_, view, now)
@@ -57,7 +57,7 @@ def test_decode_engines_have_room_now(name, view, request_, now):
 
 
 @pytest.mark.parametrize("name", POLICIES)
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(view=clusters, requests_=st.lists(requests, max_size=5))
 def test_decisions_are_deterministic(name, view, requests_):
     one, other = (make_policy(PolicySpec(name), Random(5)) for _ in range(2))
@@ -65,7 +65,7 @@ def test_decisions_are_deterministic(name, view, requests_):
 
 
 @pytest.mark.parametrize("name", POLICIES)
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(engines=st.sets(st.sampled_from([P0, P1, D0, D1, M0, M1]), min_size=1), request_=requests)
 def test_an_idle_mesh_takes_everything_that_fits(name, engines, request_):
     view = make_view(*(make_engine(id_) for id_ in engines))

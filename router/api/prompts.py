@@ -49,7 +49,10 @@ async def encode(model: ServedModel, text: str, *, add_special_tokens: bool = Tr
 
 
 async def chat_prompt(body: ChatBody, model: ServedModel) -> Prompt:
-    return Prompt(await encode_chat(model, body.messages))
+    tokens = await encode_chat(model, body.messages)
+    if not tokens:
+        raise bad_parameter("messages", "make an empty prompt")
+    return Prompt(tokens)
 
 
 async def encode_chat(model: ServedModel, messages: list[Message], *, add_generation_prompt: bool = True) -> list[int]:

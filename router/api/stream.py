@@ -7,17 +7,20 @@ request runs. An error after that is an event of the stream.
 import asyncio
 from typing import Protocol
 
+import structlog
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from router.api.call import Call, Usage
 from router.api.choice import Choice, Piece
 from router.api.disconnect import Outlet, disconnected
-from router.api.errors import ApiError, ClientGoneError, api_error
+from router.api.errors import ApiError, ClientGoneError, api_error, internal_error
 from router.api.headers import placement_headers
 from router.generation import RouterError
 
 DONE = b"data: [DONE]\n\n"
+
+log = structlog.get_logger()
 
 
 class Events(Protocol):
@@ -54,7 +57,16 @@ class EventStream(Response):
             if not sink.started:
                 raise
             if not isinstance(error, ClientGoneError):
-                await sink.finish(b"data: " + api_error(error).body() + b"\n\n")
+                await sink.finish(error_event(api_error(error)))
+        except Exception:
+            if not sink.started:
+                raise
+            log.exception("stream failed", request=self._call.request_id)
+            await sink.finish(error_event(internal_error(self._call.request_id)))
+
+
+def error_event(error: ApiError) -> bytes:
+    return b"data: " + error.body() + b"\n\n"
 
 
 class _EventSink:

@@ -2,15 +2,17 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import httpx
 import pytest
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
 from tokenizers import Tokenizer as RawTokenizer
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
@@ -63,7 +65,7 @@ def model(model_folder: Path) -> ServedModel:
 
 PLACEMENT = Placement("prefill-0", "decode-0", "disaggregate", predicted_ttft_s=0.0125, queued_s=0.001, attempt=0)
 
-Step = TokenBatch | RouterError | asyncio.Event
+Step = TokenBatch | Exception | asyncio.Event
 Script = Callable[[RequestSpec], Sequence[Step]]
 
 
@@ -77,7 +79,7 @@ class ScriptedGeneration:
 
     async def __aiter__(self) -> AsyncIterator[TokenBatch]:
         for step in self.steps:
-            if isinstance(step, RouterError):
+            if isinstance(step, Exception):
                 raise step
             if isinstance(step, asyncio.Event):
                 await step.wait()
@@ -151,6 +153,13 @@ class Gateway:
 
 
 HELLO = [{"role": "user", "content": "Hello world"}]
+
+
+@pytest.fixture(autouse=True)
+def logged() -> Iterator[list[MutableMapping[str, Any]]]:
+    """What is logged during a test."""
+    with capture_logs() as entries:
+        yield entries
 
 
 @pytest.fixture

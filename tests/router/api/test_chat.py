@@ -233,3 +233,12 @@ async def test_slo_and_priority_headers(gateway):
     assert response.json()["model"] == "tiny-alias"
     spec = gateway.frontdoor.specs[0]
     assert (spec.service, spec.slo_ttft_s, spec.slo_tpot_s, spec.priority) == ("tiny", 0.25, 0.0125, -3)
+
+
+async def test_a_stream_that_breaks_by_our_fault_says_so(gateway, events, script):
+    gateway.frontdoor.script = lambda spec: [script.batch(10), ZeroDivisionError("secret")]
+    response = await gateway.chat(stream=True)
+    error = events(response)[-1]["error"]
+    assert error["code"] == "internal_error"
+    assert response.headers["x-request-id"] in error["message"]
+    assert "secret" not in response.text

@@ -171,7 +171,7 @@ async def test_refused_half_way_runs_nothing(gateway):
     assert [generation.cancelled.is_set() for generation in gateway.frontdoor.generations] == [True]
 
 
-async def test_unexpected_exception_has_no_stack_trace(gateway):
+async def test_unexpected_exception_has_no_stack_trace(gateway, logged):
     def broken(spec):
         raise ZeroDivisionError("secret")
 
@@ -182,6 +182,7 @@ async def test_unexpected_exception_has_no_stack_trace(gateway):
     message = error_of(response, 500, "internal_error")
     assert "req-1" in message
     assert "secret" not in response.text
+    assert [(entry["event"], entry["request"]) for entry in logged] == [("request failed", "req-1")]
 
 
 @pytest.mark.parametrize(

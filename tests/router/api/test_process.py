@@ -1,0 +1,112 @@
+"""``python -m router`` as a process, with an engine process that plays a script behind it."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sys
+from contextlib import asynccontextmanager
+
+import httpx
+import pytest
+
+TOPOLOGY = """
+[mesh]
+name = "gateway-process"
+[services.tiny]
+model = {model}
+[gateways.gateway]
+port = {port}
+[engines.engine]
+role = "multiplex"
+"""
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.fixture
+def topology(tmp_path, model_folder, monkeypatch):
+    """The file of a deployment, and the gateway's port."""
+    (model_folder / "model.safetensors").touch()
+    monkeypatch.setenv("MESHSERVE_RUNTIME_DIR", str(tmp_path))
+    port, file = free_port(), tmp_path / "topology.toml"
+    file.write_text(TOPOLOGY.format(model=json.dumps(str(model_folder)), port=port))
+    return file, port
+
+
+@asynccontextmanager
+async def process(module, file, name, *more):
+    arguments = ("-m", module, *more, "--topology", str(file), "--id", name)
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, *arguments, stderr=asyncio.subprocess.PIPE, env=os.environ
+    )
+    try:
+        yield child
+    finally:
+        if child.returncode is None:
+            child.kill()
+            await child.wait()
+
+
+async def until_healthy(client):
+    while True:
+        try:
+            if (await client.get("/health")).is_success:
+                return
+        except httpx.TransportError:
+            pass
+        await asyncio.sleep(0.05)
+
+
+async def test_drains_when_told_to_stop(topology):
+    """A stream that runs goes on to its end, new requests are refused, then the process exits with 0."""
+    file, port = topology
+    async with (
+        process("router", file, "gateway") as gateway,
+        process("bench.scripted_engine", file, "engine", "20"),
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as client,
+    ):
+        await until_healthy(client)
+        body = {"model": "tiny", "prompt": "Hello world", "max_tokens": 100, "stream": True}
+        async with client.stream("POST", "/v1/completions", json=body) as response:
+            assert response.headers["x-meshserve-decode"] == "engine"
+            lines = response.aiter_lines()
+            assert (await anext(lines)).startswith("data: ")
+            gateway.send_signal(signal.SIGTERM)
+            health = await client.get("/health")
+            while health.is_success:  # the signal has not arrived yet
+                health = await client.get("/health")
+            assert health.json()["error"]["code"] == "draining"
+            refused = await client.post("/v1/completions", json=body)
+            assert (refused.status_code, refused.json()["error"]["code"]) == (503, "draining")
+            rest = [line async for line in lines if line]
+        assert rest[-1] == "data: [DONE]"
+        assert json.loads(rest[-2].removeprefix("data: "))["choices"][0]["finish_reason"] == "length"
+        assert await gateway.wait() == 0
+
+
+async def test_a_port_that_is_taken_is_one_line(topology):
+    file, port = topology
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", port))
+        taken.listen()
+        async with process("router", file, "gateway") as gateway:
+            _, errors = await gateway.communicate()
+    assert gateway.returncode == 2
+    (line,) = errors.decode().splitlines()
+    assert line.startswith(f"gateway: cannot listen on 127.0.0.1 port {port}: another program uses it")
+
+
+async def test_a_model_that_is_missing_is_one_line(topology):
+    file, _ = topology
+    file.write_text(file.read_text().replace("model = ", 'model = "/nowhere" # '))
+    async with process("router", file, "gateway") as gateway:
+        _, errors = await gateway.communicate()
+    assert gateway.returncode == 2
+    (line,) = errors.decode().splitlines()
+    assert "/nowhere" in line

@@ -80,7 +80,12 @@ def _terminal_handler(terminal: TextIO) -> logging.Handler:
             foreign_pre_chain=_SHARED,
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                structlog.dev.ConsoleRenderer(colors=terminal.isatty(), timestamp_key="time"),
+                structlog.dev.ConsoleRenderer(
+                    colors=terminal.isatty(),
+                    timestamp_key="time",
+                    # The default prints local variables; a model's tokenizer among them takes minutes.
+                    exception_formatter=structlog.dev.plain_traceback,
+                ),
             ],
         )
     )

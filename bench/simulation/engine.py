@@ -1,0 +1,139 @@
+"""The shell around one engine core in virtual time: what `engines.process` does with sockets, threads and a clock."""
+
+from collections.abc import Iterable
+from math import inf
+
+from bench.simulation.kernel import Kernel
+from bench.simulation.network import Network
+from bench.simulation.steps import StepModel
+from engines.batch import Batch, ChunkResult, StepResult
+from engines.core import Effect, EngineCore
+from kvtransfer.protocol import ExportBlocks, Exported, ImportBlocks, Imported, Send
+from mesh.messages import EngineMessage, Sender
+
+TOKEN = ChunkResult(0)
+NO_TOKEN = ChunkResult()
+
+
+class CopyModel:
+    """Seconds to fetch KV blocks from another engine: a latency for each message, then its bytes at the bandwidth."""
+
+    def __init__(self, block_bytes: int, bytes_per_s: float, latency_s: float) -> None:
+        self._s_per_block = block_bytes / bytes_per_s
+        self._latency_s = latency_s
+
+    def elapsed_s(self, num_blocks: int) -> float:
+        return self._latency_s + self._s_per_block * num_blocks
+
+
+class SimulatedEngine:
+    """``copies`` models by service; an engine fetches one message of blocks at a time, as its copy thread does."""
+
+    def __init__(
+        self,
+        name: str,
+        core: EngineCore,
+        steps: dict[str, StepModel],
+        copies: dict[str, CopyModel],
+        kernel: Kernel,
+        network: Network,
+        heartbeat_s: float,
+    ) -> None:
+        self.core = core
+        self._sender = Sender(name, 1)
+        self._steps = steps
+        self._copies = copies
+        self._kernel = kernel
+        self._network = network
+        self._heartbeat_s = heartbeat_s
+        self._is_computing = False
+        self._has_changed = False  # and will say so at the end of this moment
+        self._beats_at = inf
+        self._armed_at = inf
+        self._copies_until = -inf
+        network.connect(name, self._receive)
+
+    def __repr__(self) -> str:
+        return f"<SimulatedEngine {self.core!r}{' computing' * self._is_computing}>"
+
+    def start(self, at: float) -> None:
+        """Publish the first status at that time."""
+        self._beats_at = at
+        self._kernel.at(at, self._beat)
+
+    # --- what happens -------------------------------------------------------------------------------------------------
+
+    def _receive(self, sender: str, message: EngineMessage) -> None:
+        self._perform(self.core.receive(sender, message, (), self._kernel.now))
+
+    def _finish_step(self, batch: Batch, elapsed_s: float) -> None:
+        self._is_computing = False
+        result = StepResult([NO_TOKEN if chunk.draw is None else TOKEN for chunk in batch.chunks], elapsed_s)
+        self._perform(self.core.finish_step(result, self._kernel.now))
+        self._compute()
+
+    def _exported(self, job: ExportBlocks) -> None:
+        event = Exported(job.seq, [0] * len(job.blocks), [], ())
+        self._perform(self.core.exported(job.transfer, event, self._kernel.now))
+
+    def _imported(self, job: ImportBlocks) -> None:
+        self._perform(self.core.imported(job.transfer, Imported(job.message.seq, ok=True), self._kernel.now))
+
+    def _expire(self, when: float) -> None:
+        if when == self._armed_at:
+            self._armed_at = inf
+            self._perform(self.core.expire(self._kernel.now))
+
+    # --- what is done -------------------------------------------------------------------------------------------------
+
+    def _perform(self, effects: Iterable[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Send():
+                    self._network.send(self._sender.process, effect.to, effect.message)
+                case ExportBlocks():
+                    self._kernel.after(0.0, self._exported, effect)
+                case ImportBlocks():
+                    self._import(effect)
+        self._rearm()
+        if not self._has_changed:
+            self._has_changed = True
+            self._kernel.after(0.0, self._end_moment)
+
+    def _import(self, job: ImportBlocks) -> None:
+        starts_at = max(self._kernel.now, self._copies_until)
+        self._copies_until = starts_at + self._copies[job.service].elapsed_s(len(job.destinations))
+        self._kernel.at(self._copies_until, self._imported, job)
+
+    def _rearm(self) -> None:
+        deadline = self.core.next_deadline()
+        if deadline is not None and deadline < self._armed_at:
+            self._armed_at = deadline
+            self._kernel.at(deadline, self._expire, deadline)
+
+    def _end_moment(self) -> None:
+        """Say what has changed, once for all that happened at this time, and compute if there is something to."""
+        self._has_changed = False
+        self._publish()
+        if not self._is_computing:
+            self._compute()
+
+    def _compute(self) -> None:
+        batch, effects = self.core.next_batch(self._kernel.now)
+        if effects:
+            self._perform(effects)
+        if batch is not None:
+            self._is_computing = True
+            elapsed_s = self._steps[batch.service].elapsed_s(batch)
+            self._kernel.after(elapsed_s, self._finish_step, batch, elapsed_s)
+
+    # --- statuses -----------------------------------------------------------------------------------------------------
+
+    def _publish(self) -> None:
+        self._network.publish(self._sender, self.core.status(self._kernel.now))
+        self._beats_at = self._kernel.now + self._heartbeat_s
+
+    def _beat(self) -> None:
+        if self._kernel.now >= self._beats_at:
+            self._publish()
+        self._kernel.at(self._beats_at, self._beat)

@@ -1,0 +1,101 @@
+"""One run of a simulation as a value that another process can carry out."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
+
+from bench.simulation.arrivals import Arrivals, synthesize
+from bench.simulation.cluster import Physics, Simulation
+from bench.simulation.records import Record, write_records
+from bench.simulation.summary import Summary, summarize
+from bench.simulation.traces import TraceRequest, at_rate
+from bench.simulation.workload import SloRule
+from mesh.topology.schema import PolicySpec, Topology
+
+if TYPE_CHECKING:
+    from engines.profiles import EngineProfile
+
+
+@dataclass(frozen=True, slots=True)
+class TraceLoad:
+    """A trace's own arrivals, at its own rate unless another one is asked for."""
+
+    trace: Sequence[TraceRequest]
+
+    def requests(self, rate: float | None, random: Random) -> Iterable[TraceRequest]:
+        return self.trace if rate is None else at_rate(self.trace, rate)
+
+    @property
+    def span_s(self) -> float:
+        return self.trace[-1].at_s
+
+
+@dataclass(frozen=True, slots=True)
+class SyntheticLoad:
+    """Lengths drawn from a pool, arriving as ``arrivals`` says for ``span_s``, unless at another rate."""
+
+    lengths: Sequence[TraceRequest]
+    arrivals: Arrivals
+    span_s: float
+    limit: int | None = None
+
+    def requests(self, rate: float | None, random: Random) -> Iterable[TraceRequest]:
+        arrivals = self.arrivals if rate is None else replace(self.arrivals, rate=rate)
+        return islice(synthesize(self.lengths, arrivals, self.span_s, random), self.limit)
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """``policy`` replaces the topology's; ``records`` is the file to write, if any."""
+
+    topology: Topology
+    profiles: "Mapping[str, EngineProfile]"
+    service: str
+    load: TraceLoad | SyntheticLoad
+    policy: PolicySpec
+    rate: float | None = None
+    seed: int = 0
+    physics: Physics = field(default_factory=Physics)
+    slo: SloRule = field(default_factory=SloRule)
+    records: Path | None = None
+
+    def run(self, on_time: Callable[[float], None] | None = None) -> Summary:
+        """``on_time`` hears the virtual time of each arrival whose request has ended."""
+        records: list[Record] = []
+
+        def take(record: Record) -> None:
+            records.append(record)
+            if on_time is not None:
+                on_time(record.arrived_s)
+
+        topology = replace(self.topology, policy=self.policy)
+        simulation = Simulation(topology, self.profiles, seed=self.seed, physics=self.physics, slo=self.slo)
+        trace = self.load.requests(self.rate, Random(f"{self.seed}/trace"))
+        simulation.run(self.service, trace, take)
+        if self.records is not None:
+            write_records(self.records, records)
+        return summarize(self.policy.name, records, self.rate)
+
+
+def run_experiment(experiment: Experiment) -> Summary:
+    """For a pool of processes."""
+    return experiment.run()
+
+
+def grid(base: Experiment, policies: Sequence[PolicySpec], rates: Sequence[float | None]) -> list[Experiment]:
+    """Every policy at every rate, on the same requests."""
+    return [
+        replace(base, policy=policy, rate=rate, records=_records_of(base.records, policy, rate))
+        for policy in policies
+        for rate in rates
+    ]
+
+
+def _records_of(path: Path | None, policy: PolicySpec, rate: float | None) -> Path | None:
+    if path is None:
+        return None
+    suffix = policy.name if rate is None else f"{policy.name}-{rate:g}"
+    return path.with_stem(f"{path.stem}-{suffix}")

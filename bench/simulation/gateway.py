@@ -1,0 +1,67 @@
+"""The shell around one gateway's dispatcher in virtual time: what `router.router` does with sockets and a clock."""
+
+from collections.abc import Iterable
+from math import inf
+
+from bench.simulation.kernel import Kernel
+from bench.simulation.ledger import Ledger
+from bench.simulation.network import Network
+from mesh.messages import EngineStatus, GatewayMessage, RequestSpec, Sender
+from router.dispatcher import Dispatcher
+from router.effects import Deliver, Effect, Fail, Forget, Place, Send
+from router.generation import Overloaded
+
+
+class SimulatedGateway:
+    """Writes what becomes of its requests to the ledger."""
+
+    def __init__(self, name: str, dispatcher: Dispatcher, kernel: Kernel, network: Network, ledger: Ledger) -> None:
+        self.name = name
+        self.dispatcher = dispatcher
+        self._kernel = kernel
+        self._network = network
+        self._ledger = ledger
+        self._armed_at = inf
+        network.connect(name, self._receive)
+        network.subscribe(name, self._observe)
+
+    def __repr__(self) -> str:
+        return f"<SimulatedGateway {self.name} {self.dispatcher!r}>"
+
+    def submit(self, spec: RequestSpec) -> None:
+        """A request arrives; the ledger knows it already."""
+        try:
+            effects = self.dispatcher.submit(spec, self._kernel.now)
+        except Overloaded as error:
+            self._ledger.failed(spec.id, error, self._kernel.now)
+        else:
+            self._carry_out(effects)
+
+    def _receive(self, sender: str, message: GatewayMessage) -> None:
+        self._carry_out(self.dispatcher.receive(sender, message, self._kernel.now))
+
+    def _observe(self, sender: Sender, status: EngineStatus) -> None:
+        self._carry_out(self.dispatcher.observe(sender, status, self._kernel.now))
+
+    def _expire(self, when: float) -> None:
+        if when == self._armed_at:
+            self._armed_at = inf
+            self._carry_out(self.dispatcher.expire(self._kernel.now))
+
+    def _carry_out(self, effects: Iterable[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Deliver(request, batch):
+                    self._ledger.delivered(request, batch, self._kernel.now)
+                case Send(to, message):
+                    self._network.send(self.name, to, message)
+                case Place(request, placement):
+                    self._ledger.placed(request, placement)
+                case Fail(request, error):
+                    self._ledger.failed(request, error, self._kernel.now)
+                case Forget():
+                    pass  # a message on its way to an engine that is gone reaches nobody
+        deadline = self.dispatcher.next_deadline()
+        if deadline is not None and deadline < self._armed_at:
+            self._armed_at = deadline
+            self._kernel.at(deadline, self._expire, deadline)

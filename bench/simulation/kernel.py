@@ -1,0 +1,48 @@
+"""The discrete-event loop: a virtual clock, events in order of time and then of scheduling, named random streams."""
+
+import heapq
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+Action = Callable[..., object]
+
+
+class Kernel:
+    """Deterministic: the same seed and the same calls give the same run."""
+
+    __slots__ = ("_events", "_num_scheduled", "_seed", "_stopped", "now")
+
+    def __init__(self, seed: int = 0, now: float = 0.0) -> None:
+        self.now = now
+        self._seed = seed
+        self._events: list[tuple[float, int, Action, tuple[Any, ...]]] = []
+        self._num_scheduled = 0
+        self._stopped = False
+
+    def __repr__(self) -> str:
+        return f"<Kernel at {self.now:.6f} s, {len(self._events)} events ahead>"
+
+    def random(self, component: str) -> Random:
+        """The component's own stream: what others draw does not change it."""
+        return Random(f"{self._seed}/{component}")
+
+    def at(self, when: float, action: Action, *arguments: Any) -> None:
+        """Call ``action(*arguments)`` at ``when``; at once, after what is due already, if that has passed."""
+        self._num_scheduled += 1
+        heapq.heappush(self._events, (max(when, self.now), self._num_scheduled, action, arguments))
+
+    def after(self, delay_s: float, action: Action, *arguments: Any) -> None:
+        self.at(self.now + delay_s, action, *arguments)
+
+    def stop(self) -> None:
+        """Let `run` return after the present event."""
+        self._stopped = True
+
+    def run(self, until: float = float("inf")) -> None:
+        """Pass through events until none is due before ``until``, or `stop` was called."""
+        self._stopped = False
+        events = self._events
+        while events and not self._stopped and events[0][0] <= until:
+            self.now, _, action, arguments = heapq.heappop(events)
+            action(*arguments)

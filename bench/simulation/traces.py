@@ -1,0 +1,247 @@
+"""Traces of requests: when each arrived and how long its prompt and answer were.
+
+Formats, told apart by their first line: Azure's CSV (TIMESTAMP, ContextTokens, GeneratedTokens), Mooncake's JSON lines
+(timestamp in ms, input_length, output_length, hash_ids), lengths alone (CSV with input_tokens, output_tokens), and the
+records that a simulation or a gateway wrote (JSON lines with arrived_s, input_tokens, output_tokens). Any may be
+gzipped.
+"""
+
+import csv
+import gzip
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from itertools import groupby, pairwise
+from pathlib import Path
+from random import Random
+from typing import Any, TextIO
+
+from mesh.errors import UserError
+
+MOONCAKE_BLOCK = 512  # tokens that one hash stands for
+
+
+class TraceError(UserError):
+    """A trace that cannot be used: ``file:line: column: what is wrong; what would be right``."""
+
+
+@dataclass(frozen=True, slots=True)
+class TraceRequest:
+    """``blocks`` name the prompt's blocks of `MOONCAKE_BLOCK` tokens: those with equal names and pasts are the same."""
+
+    at_s: float  # since the first request
+    num_input: int
+    num_output: int
+    blocks: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """One line of a file, by column."""
+
+    place: str
+    values: Mapping[str, Any]
+
+    def fault(self, column: str, problem: str) -> TraceError:
+        return TraceError(f"{self.place}: {column}: {problem}")
+
+    def get(self, column: str) -> Any:
+        value = self.values.get(column)
+        if value is None or value == "":
+            raise self.fault(column, "missing; every request needs one")
+        return value
+
+    def tokens(self, column: str) -> int:
+        value = self.get(column)
+        try:
+            number = int(value)
+        except (TypeError, ValueError):
+            number = 0
+        if number < 1 or isinstance(value, float | bool):
+            raise self.fault(column, f"{value!r} is not a length; use a whole number of tokens, at least 1")
+        return number
+
+    def seconds(self, column: str, unit_s: float = 1.0) -> float:
+        value = self.get(column)
+        try:
+            number = float(value) * unit_s
+        except (TypeError, ValueError):
+            number = math.nan
+        if not 0 <= number < math.inf:
+            raise self.fault(column, f"{value!r} is not a time; use a number, 0 or later")
+        return number
+
+    def moment(self, column: str) -> float:
+        value = self.get(column)
+        try:
+            return datetime.fromisoformat(str(value).strip()).timestamp()
+        except ValueError:
+            right = "use a date and time such as 2023-11-16 18:15:46.68, or seconds, 0 or later"
+        try:
+            return self.seconds(column)
+        except TraceError:
+            raise self.fault(column, f"{value!r} is not a time; {right}") from None
+
+    def hashes(self, column: str) -> tuple[int, ...]:
+        value = self.values.get(column, [])
+        if not isinstance(value, list) or not all(type(item) is int and 0 <= item < 2**31 for item in value):
+            raise self.fault(column, "not a list of block numbers; use whole numbers from 0 to 2147483647")
+        return tuple(value)
+
+
+def _azure(row: _Row) -> TraceRequest:
+    return TraceRequest(row.moment("TIMESTAMP"), row.tokens("ContextTokens"), row.tokens("GeneratedTokens"))
+
+
+def _mooncake(row: _Row) -> TraceRequest:
+    at_s = row.seconds("timestamp", 1e-3)
+    return TraceRequest(at_s, row.tokens("input_length"), row.tokens("output_length"), row.hashes("hash_ids"))
+
+
+def _lengths(row: _Row) -> TraceRequest:
+    return TraceRequest(0.0, row.tokens("input_tokens"), row.tokens("output_tokens"))
+
+
+def _record(row: _Row) -> TraceRequest:
+    return TraceRequest(row.seconds("arrived_s"), row.tokens("input_tokens"), row.tokens("output_tokens"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Format:
+    """``mark`` is the column that no other format of its kind has."""
+
+    name: str
+    mark: str
+    columns: tuple[str, ...]
+    read: Callable[[_Row], TraceRequest]
+    has_times: bool = True
+    is_quantised: bool = False
+
+
+CSV_FORMATS = (
+    _Format("Azure", "TIMESTAMP", ("TIMESTAMP", "ContextTokens", "GeneratedTokens"), _azure),
+    _Format("lengths", "input_tokens", ("input_tokens", "output_tokens"), _lengths, has_times=False),
+)
+JSON_FORMATS = (
+    _Format("Mooncake", "timestamp", ("timestamp", "input_length", "output_length"), _mooncake, is_quantised=True),
+    _Format("records", "arrived_s", ("arrived_s", "input_tokens", "output_tokens"), _record),
+)
+
+
+def load_trace(path: Path, random: Random) -> list[TraceRequest]:
+    """Requests in order of arrival, from 0 s on. ``random`` spreads arrivals inside the ticks of a coarse clock.
+
+    Raises `TraceError`, also for a file without times.
+    """
+    form, requests = _load(path)
+    if not form.has_times:
+        raise TraceError(f"{path}:1: no column of times; give the file as --lengths, with a --rate")
+    requests.sort(key=lambda request: request.at_s)
+    first = requests[0].at_s
+    requests = [replace(request, at_s=request.at_s - first) for request in requests]
+    return _spread(requests, random) if form.is_quantised else requests
+
+
+def load_lengths(path: Path) -> list[TraceRequest]:
+    """Requests of any format, their times unused. Raises `TraceError`."""
+    return _load(path)[1]
+
+
+def at_rate(requests: Sequence[TraceRequest], rate: float) -> list[TraceRequest]:
+    """The same pattern of arrivals, faster or slower, so that ``rate`` requests a second arrive on average."""
+    return scaled(requests, rate / mean_rate(requests))
+
+
+def scaled(requests: Sequence[TraceRequest], load: float) -> list[TraceRequest]:
+    """``load`` times as many requests a second."""
+    return [replace(request, at_s=request.at_s / load) for request in requests]
+
+
+def mean_rate(requests: Sequence[TraceRequest]) -> float:
+    """Requests a second; of one request, or of many at once, 1."""
+    span_s = requests[-1].at_s
+    return (len(requests) - 1) / span_s if span_s > 0 else 1.0
+
+
+def _spread(requests: Sequence[TraceRequest], random: Random) -> list[TraceRequest]:
+    """Arrivals of one tick are drawn uniformly from the time until the next tick, in their order."""
+    ticks = [list(group) for _, group in groupby(requests, lambda request: request.at_s)]
+    starts = [tick[0].at_s for tick in ticks]
+    widths = [later - earlier for earlier, later in pairwise(starts)]
+    widths.append(min(widths, default=0.0))
+    return [
+        replace(request, at_s=start + offset)
+        for tick, start, width in zip(ticks, starts, widths, strict=True)
+        for request, offset in zip(tick, sorted(random.uniform(0, width) for _ in tick), strict=True)
+    ]
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def _load(path: Path) -> tuple[_Format, list[TraceRequest]]:
+    try:
+        with _open(path) as file:
+            first = file.readline()
+            file.seek(0)
+            is_json = first.lstrip().startswith("{")
+            form = _json_format(path, first) if is_json else _csv_format(path, first)
+            rows = _json_rows(path, file) if is_json else _csv_rows(path, file)
+            requests = [form.read(row) for row in rows]
+    except FileNotFoundError:
+        raise TraceError(f"{path}: no such file") from None
+    except (OSError, UnicodeDecodeError, EOFError, csv.Error) as error:
+        raise TraceError(f"{path}: cannot be read: {error}") from None
+    if not requests:
+        raise TraceError(f"{path}:1: no request follows; a trace needs one at least")
+    return form, requests
+
+
+def _open(path: Path) -> TextIO:
+    if path.suffix == ".gz":
+        return gzip.open(path, "rt", encoding="utf-8", newline="")
+    return path.open(encoding="utf-8", newline="")
+
+
+def _csv_format(path: Path, first: str) -> _Format:
+    columns = [column.strip() for column in next(csv.reader([first]), [])]
+    return _choose(path, columns, CSV_FORMATS)
+
+
+def _json_format(path: Path, first: str) -> _Format:
+    return _choose(path, list(_parse(f"{path}:1", first)), JSON_FORMATS)
+
+
+def _choose(path: Path, columns: Sequence[str], formats: Sequence[_Format]) -> _Format:
+    for form in formats:
+        if form.mark in columns:
+            missing = [column for column in form.columns if column not in columns]
+            if missing:
+                raise TraceError(f"{path}:1: {missing[0]}: missing; {form.name} has {', '.join(form.columns)}")
+            return form
+    known = "; ".join(f"{', '.join(form.columns)} ({form.name})" for form in (*CSV_FORMATS, *JSON_FORMATS))
+    raise TraceError(f"{path}:1: not a known trace: want the columns {known}")
+
+
+def _csv_rows(path: Path, file: TextIO) -> Iterator[_Row]:
+    reader = csv.DictReader(file, skipinitialspace=True)
+    for row in reader:
+        yield _Row(f"{path}:{reader.line_num}", row)
+
+
+def _json_rows(path: Path, file: TextIO) -> Iterator[_Row]:
+    for number, line in enumerate(file, 1):
+        if line.strip():
+            yield _Row(f"{path}:{number}", _parse(f"{path}:{number}", line))
+
+
+def _parse(place: str, line: str) -> Mapping[str, Any]:
+    try:
+        row = json.loads(line)
+    except ValueError as error:
+        raise TraceError(f"{place}: not JSON: {error}") from None
+    if not isinstance(row, dict):
+        raise TraceError(f"{place}: not a JSON object; write one request a line, as {{...}}")
+    return row

@@ -1,0 +1,52 @@
+"""Small clusters of modelled engines: a 70B-like model on four GPUs an engine."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.simulation.cluster import Physics, Simulation
+from bench.simulation.records import Record
+from bench.simulation.traces import TraceRequest
+from bench.simulation.workload import SloRule
+from mesh.messages import DecodeCost, PrefillCost, Role
+from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, ServiceSpec, Slo, Topology
+
+SERVICE = "large"
+PREFILL = PrefillCost(0.015, 1.6e-4, 1e-9)
+DECODE = DecodeCost(0.027, 1e-4, 5e-8)
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    prefill: PrefillCost = PREFILL
+    decode: DecodeCost = DECODE
+    kv_bytes_per_token: int = 327_680
+    kv_memory_bytes: int = 100 * 10**9
+
+
+def topology(
+    roles: dict[str, Role], policy: str = "tropical", *, slo: Slo | None = None, num_gateways: int = 1, **engine: int
+) -> Topology:
+    limits = {"max_running": 128, "chunk_tokens": 4096} | engine
+    return Topology(
+        "small",
+        Path("small.toml"),
+        (ServiceSpec(SERVICE, "model", slo or Slo(2.0, 0.1)),),
+        tuple(EngineSpec(name, role, (SERVICE,), **limits) for name, role in roles.items()),
+        tuple(GatewaySpec(f"gateway-{index}") for index in range(num_gateways)),
+        policy=PolicySpec(policy),
+    )
+
+
+def pair(policy: str = "tropical", **options: object) -> Topology:
+    return topology({"prefill": Role.PREFILL, "decode": Role.MULTIPLEX}, policy, **options)
+
+
+def simulation(what: Topology, *, seed: int = 0, noise: float = 0.0, profile: Profile | None = None, **options: object):
+    profiles = {engine.id: profile or Profile() for engine in what.engines}
+    return Simulation(what, profiles, seed=seed, physics=Physics(noise=noise), slo=SloRule(), **options)
+
+
+def run(what: Topology, trace: list[TraceRequest], **options: object) -> list[Record]:
+    records: list[Record] = []
+    simulation(what, **options).run(SERVICE, trace, records.append)
+    return records

@@ -1,0 +1,112 @@
+"""Whole simulations: the product's dispatchers and engine cores in virtual time."""
+
+from collections import Counter
+from random import Random
+
+import pytest
+
+from bench.simulation.arrivals import Arrivals, Process, synthesize
+from bench.simulation.records import Outcome
+from bench.simulation.summary import summarize
+from bench.simulation.traces import TraceRequest
+from engines.costs import decode_step_s, prefill_s
+from mesh.messages import Role
+from mesh.topology.schema import Slo
+from router.policies.registry import POLICIES
+from tests.bench.simulation.small import SERVICE, Profile, pair, run, simulation, topology
+
+LENGTHS = [TraceRequest(0.0, 1000, 120), TraceRequest(0.0, 300, 40), TraceRequest(0.0, 3000, 60)]
+LATENCY_S = 2e-4
+FOUR = {"prefill-0": Role.PREFILL, "prefill-1": Role.PREFILL, "mux-0": Role.MULTIPLEX, "mux-1": Role.MULTIPLEX}
+
+
+def poisson(rate, duration_s, process=Process.POISSON, seed=1):
+    return list(synthesize(LENGTHS, Arrivals(rate, process), duration_s, Random(seed)))
+
+
+def test_one_request_takes_what_arithmetic_says():
+    """Colocated on one engine: a message there, the prefill, a message back; then decode steps of one request."""
+    profile = Profile()
+    [record] = run(topology({"only": Role.MULTIPLEX}, "colocated"), [TraceRequest(0.0, 1000, 50)])
+    first_s = 2 * LATENCY_S + prefill_s(profile.prefill, 1000)
+    # The step that follows a token at position n attends to the n + 1 tokens up to it.
+    steps_s = [decode_step_s(profile.decode, 1, context) for context in range(1001, 1050)]
+    assert record.outcome is Outcome.FINISHED
+    assert record.ttft_s == pytest.approx(first_s, rel=1e-6)
+    assert record.tpot_s == pytest.approx(sum(steps_s) / 49, rel=1e-6)
+    assert record.e2e_s == pytest.approx(first_s + sum(steps_s), rel=1e-6)
+
+
+def test_a_long_prompt_is_computed_in_chunks():
+    profile = Profile()
+    [record] = run(topology({"only": Role.MULTIPLEX}, "colocated", chunk_tokens=400), [TraceRequest(0.0, 1000, 1)])
+    chunks_s = (prefill_s(profile.prefill, count, before) for count, before in ((400, 0), (400, 400), (200, 800)))
+    assert record.ttft_s == pytest.approx(2 * LATENCY_S + sum(chunks_s), rel=1e-6)
+    assert record.tpot_s is None
+
+
+def test_a_handed_over_request_waits_for_its_kv():
+    """The second token comes after the blocks of 1000 tokens have been fetched at 25 GB/s."""
+    profile = Profile()
+    [record] = run(pair("disaggregated"), [TraceRequest(0.0, 1000, 2)])
+    assert (record.prefill_engine, record.decode_engine) == ("prefill", "decode")
+    copy_s = 63 * 16 * profile.kv_bytes_per_token / 25e9 + 5e-4
+    step_s = decode_step_s(profile.decode, 1, 1001)
+    messages_s = 2 * LATENCY_S  # Blocks and Commit travel together; then the token does
+    assert record.tpot_s == pytest.approx(copy_s + step_s + messages_s - LATENCY_S, rel=1e-3)
+
+
+def test_the_same_seed_gives_the_same_run():
+    trace = poisson(6.0, 20.0)
+    runs = [run(pair("power_of_two"), trace, seed=seed, noise=0.1) for seed in (3, 3, 4)]
+    assert runs[0] == runs[1]
+    assert runs[0] != runs[2]
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+def test_every_request_ends_exactly_once_and_nothing_is_left(policy):
+    what = topology(FOUR, policy, slo=Slo(1.0, 0.1), num_gateways=2)
+    sim, records, trace = simulation(what, noise=0.05), [], poisson(16.0, 15.0, Process.BURST)
+    sim.run(SERVICE, trace, records.append)
+    assert Counter(record.id for record in records) == Counter(f"r{number}" for number in range(len(trace)))
+    for record in records:
+        if record.outcome is Outcome.FINISHED:
+            assert record.output_tokens == trace[int(record.id[1:])].num_output
+    for engine in sim.engines.values():
+        assert engine.core.is_idle
+        engine.core.check_invariants()
+
+
+def test_scarce_memory_preempts_and_still_ends_everything():
+    profile = Profile(kv_memory_bytes=400 * 16 * 327_680)
+    records = run(pair("colocated"), poisson(4.0, 10.0), profile=profile)
+    assert all(record.outcome is Outcome.FINISHED for record in records)
+
+
+def test_a_prompt_that_fits_nowhere_fails_at_once():
+    profile = Profile(kv_memory_bytes=10 * 16 * 327_680)
+    [record] = run(pair(), [TraceRequest(0.0, 1000, 2)], profile=profile)
+    assert record.outcome is Outcome.FAILED
+    assert "the largest KV pool holds 160" in record.reason
+
+
+def test_equal_beginnings_are_found_in_the_cache():
+    trace = [TraceRequest(0.0, 1024, 5, (1, 2)), TraceRequest(10.0, 1024, 5, (1, 3))]
+    first, second = run(topology({"only": Role.MULTIPLEX}, "colocated"), trace)
+    assert (first.cached_tokens, second.cached_tokens) == (0, 512)
+    assert second.ttft_s < 0.7 * first.ttft_s
+
+
+def test_tropical_beats_strict_disaggregation_in_ttft_under_overload():
+    trace = poisson(8.0, 30.0)
+    summaries = {policy: summarize(policy, run(pair(policy), trace), None) for policy in ("tropical", "disaggregated")}
+    tropical, disaggregated = summaries["tropical"], summaries["disaggregated"]
+    assert tropical.ttft.percentile(90) < 0.8 * disaggregated.ttft.percentile(90)
+    assert tropical.attainment > disaggregated.attainment
+
+
+def test_lost_messages_lose_no_request():
+    lossy = Random(5)
+    fate = lambda sender, to, message: [] if lossy.random() < 0.02 else [0.0]  # noqa: E731
+    records = run(pair("disaggregated", slo=Slo(5.0, 0.1)), poisson(2.0, 15.0), fate=fate)
+    assert all(record.outcome is Outcome.FINISHED for record in records)

@@ -137,6 +137,8 @@ def _engines(source: _Source, services: Sequence[ServiceSpec], hosts: Sequence[H
         fields = defaults | read_table(table, ("engines", name), keys.ENGINE, source.report)
         if "/" in (fields.get("python") or ""):
             fields["python"] = source.resolve(fields["python"])
+        if (fields.get("profile") or "").endswith(".toml"):
+            fields["profile"] = source.resolve(fields["profile"])
         count = fields.pop("count", 1)
         engines += [Placed(("engines", name), EngineSpec(id=engine_id, **fields)) for engine_id in _ids(name, count)]
     if not tables:

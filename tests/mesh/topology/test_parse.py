@@ -93,6 +93,7 @@ block_size = 32
 max_running = 8
 max_waiting = 9
 chunk_tokens = 128
+profile = "profiles/big.toml"
 python = "venv/bin/python"
 [engines.prefill]
 role = "prefill"
@@ -135,6 +136,7 @@ deadline_ms = 2500
         max_running=8,
         max_waiting=9,
         chunk_tokens=128,
+        profile=str(tmp_path / "profiles/big.toml"),
         python=str(tmp_path / "venv/bin/python"),
     )
     assert topology.gateway("front-1") == GatewaySpec("front-1", "b", "0.0.0.0", 9001, 10**6, 10, 5)

@@ -205,7 +205,7 @@ class StepTokens(msgspec.Struct, frozen=True, tag=True):
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):
-    """The request cannot be run anywhere: its own fault. ``reason`` is for the client."""
+    """The step that the request was in failed, and would fail again elsewhere. ``reason`` is for the client."""
 
     request: str
     epoch: Epoch

@@ -31,7 +31,6 @@ from mesh.messages import (
 )
 
 HIGH_WATER_MARK = 4096  # messages queued for one peer, or from all peers
-ZERO_COPY_BYTES = 64 * 1024
 
 Frame = bytes | bytearray | memoryview | zmq.Frame
 M = TypeVar("M")

@@ -1,5 +1,6 @@
 """Real engine processes on loopback: the test is their gateway."""
 
+import asyncio
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -113,3 +114,17 @@ async def test_a_dead_decode_engine_gives_the_request_back(
         await gateway.until(lambda: gateway.is_idle("prefill"))
         gateway.sockets.send("prefill", Submit(request("r", 60, 5), Epoch(2)))
         await gateway.until(lambda: "r" in gateway.finished)
+
+
+async def test_a_pause_of_its_own_does_not_make_an_engine_think_others_dead(
+    topology: Topology, engines: dict[str, subprocess.Popen[bytes]]
+) -> None:
+    async with EngineClient(topology).running() as gateway:
+        await gateway.all_ready()
+        gateway.sockets.send("decode", Submit(request("long", 30, 1500), Epoch(1)))
+        await gateway.until(lambda: "long" in gateway.streams)
+        engines["decode"].send_signal(signal.SIGSTOP)
+        await asyncio.sleep(2 * topology.timing.lease_s)
+        engines["decode"].send_signal(signal.SIGCONT)
+        await gateway.until(lambda: "long" in gateway.finished)
+        assert len(gateway.streams["long"]) == 1500

@@ -11,7 +11,7 @@ its blocks are free once no step and no transfer touches them.
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -21,6 +21,7 @@ from engines.scheduler import LocalScheduler, Share
 from engines.sequence import Sequence as Request
 from engines.settings import EngineSettings
 from engines.status import Service, min_or_none
+from engines.steady import num_steady_steps, pass_steps
 from kvtransfer.protocol import Buffer, ExportBlocks, Exported, ImportBlocks, Imported, Send
 from mesh.messages import (
     Accepted,
@@ -48,11 +49,12 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The iteration that is being computed."""
+    """The iteration that is being computed. ``num_passed`` equal ones before it are not delivered yet."""
 
     service: Service
     shares: Sequence[Share]
     started_at: float
+    num_passed: int = 0
 
 
 class EngineCore:
@@ -304,6 +306,26 @@ class EngineCore:
                 self._effects += self._handovers.commit(request, now)
         self._deliver(deltas)
         return self._finish_event(now)
+
+    def num_steady_steps(self) -> int:
+        """How many steps like the running one may be passed by `pass_steps`, as things are now."""
+        step = self._step
+        others = (service.queue for service in self._services.values() if step is None or service is not step.service)
+        if step is None or any(queue.waiting or queue.unreserved or queue.running for queue in others):
+            return 0
+        return num_steady_steps(step.service.queue, step.shares, step.num_passed)
+
+    def pass_steps(self, num_steps: int, token: int, now: float) -> None:
+        """``num_steps`` decode steps have ended, the last one ``now``; all drew ``token``; the next one is running.
+
+        At most `num_steady_steps`. For whoever models steps: nothing is said of them until `finish_step` ends the next
+        one, and nothing is learnt of their durations.
+        """
+        step = self._step
+        if step is None:
+            raise RuntimeError(f"steps were passed but none runs: {self!r}")
+        pass_steps(step.service.pool, step.shares, num_steps, token)
+        self._step = replace(step, started_at=now, num_passed=step.num_passed + num_steps)
 
     def fail_step(self, reason: str, now: float) -> list[Effect]:
         """The batch could not be computed: its requests fail, the engine goes on."""

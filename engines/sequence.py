@@ -63,7 +63,7 @@ class Sequence:
 
     @property
     def num_generated(self) -> int:
-        return len(self.tokens) - self.num_prompt
+        return len(self.tokens) - len(self.spec.prompt)
 
     @property
     def num_uncomputed(self) -> int:
@@ -71,7 +71,8 @@ class Sequence:
 
     @property
     def is_decoding(self) -> bool:
-        return self.num_generated > 0 and self.num_uncomputed == 1
+        num_tokens = len(self.tokens)  # spelt out: it is asked for every sequence many times an iteration
+        return num_tokens - self.num_computed == 1 and num_tokens > len(self.spec.prompt)
 
     @property
     def generated(self) -> list[int]:

@@ -1,0 +1,121 @@
+"""Passing by decode steps that repeat leaves an engine as if it had taken them one by one."""
+
+import msgspec
+import pytest
+
+from engines.batch import Batch, ChunkResult, StepResult
+from engines.core import EngineCore
+from engines.steady import MAX_STEPS
+from kvtransfer.protocol import Send
+from mesh.messages import Epoch, StepTokens, Submit
+from tests.engines.conftest import MakeSpec
+from tests.engines.virtual import GATEWAY, SERVICE, VirtualMesh
+
+TOKEN = 7
+
+
+def new_core(num_blocks: int = 64) -> EngineCore:
+    return VirtualMesh().add("only", num_blocks=num_blocks).core
+
+
+def submit(core: EngineCore, make_spec: MakeSpec, max_tokens: int, num_prompt: int = 6, id_: str = "r") -> None:
+    spec = make_spec(id_, num_prompt, max_tokens=max_tokens)
+    spec = msgspec.structs.replace(spec, sampling=msgspec.structs.replace(spec.sampling, ignore_eos=True))
+    core.receive(GATEWAY, Submit(spec, Epoch(1)), (), 0.0)
+
+
+def start(core: EngineCore, now: float) -> Batch:
+    batch, _ = core.next_batch(now)
+    assert batch is not None
+    return batch
+
+
+def finish(core: EngineCore, batch: Batch, now: float) -> list[tuple[int, int]]:
+    """Offset and number of the tokens that are delivered."""
+    results = [ChunkResult(None if chunk.draw is None else TOKEN) for chunk in batch.chunks]
+    effects = core.finish_step(StepResult(results, 0.0), now)
+    messages = [effect.message for effect in effects if isinstance(effect, Send)]
+    return [
+        (delta.offset, len(delta.tokens))
+        for message in messages
+        if isinstance(message, StepTokens)
+        for delta in message.deltas
+    ]
+
+
+def decoding(make_spec: MakeSpec, max_tokens: int = 30) -> EngineCore:
+    """Two requests that have their first tokens, and a step of both that runs."""
+    core = new_core()
+    for id_ in ("a", "b"):
+        submit(core, make_spec, max_tokens, id_=id_)
+    while core.num_steady_steps() == 0:
+        batch = start(core, 0.0)
+        if core.num_steady_steps() == 0:
+            finish(core, batch, 0.0)
+    return core
+
+
+def test_passed_steps_leave_what_steps_leave(make_spec: MakeSpec) -> None:
+    passed, stepped = decoding(make_spec), decoding(make_spec)
+    num_steps = passed.num_steady_steps()
+    passed.pass_steps(num_steps, TOKEN, 1.0)
+    batch = Batch(SERVICE, [request.chunk(1) for request in stepped._requests.values()])
+    for _ in range(num_steps):
+        finish(stepped, batch, 1.0)
+        batch = start(stepped, 1.0)
+    assert msgspec.structs.replace(passed.status(1.0), seq=0) == msgspec.structs.replace(stepped.status(1.0), seq=0)
+    last = Batch(SERVICE, [request.chunk(1) for request in passed._requests.values()])
+    assert all(offset + count == 30 for offset, count in finish(passed, last, 1.1))
+    assert all((offset, count) == (29, 1) for offset, count in finish(stepped, batch, 1.1))
+    for core in (passed, stepped):
+        core.check_invariants()
+        assert core.is_idle
+
+
+def test_some_can_be_passed_and_then_more(make_spec: MakeSpec) -> None:
+    core = decoding(make_spec)
+    num_steps = core.num_steady_steps()
+    core.pass_steps(3, TOKEN, 1.0)
+    assert core.num_steady_steps() == num_steps - 3
+    core.check_invariants()
+
+
+def test_nothing_is_passed_when_somebody_waits_or_is_over(make_spec: MakeSpec) -> None:
+    core = decoding(make_spec)
+    submit(core, make_spec, 5, id_="late")
+    assert core.num_steady_steps() == 0
+    other = decoding(make_spec)
+    other.lose_peer(GATEWAY, 1.0)
+    assert other.num_steady_steps() == 0
+
+
+def test_nothing_is_passed_that_the_pool_cannot_hold(make_spec: MakeSpec) -> None:
+    core = new_core(num_blocks=4)  # 16 tokens
+    submit(core, make_spec, max_tokens=40)
+    finish(core, start(core, 0.0), 0.0)
+    start(core, 0.0)
+    assert core.num_steady_steps() == 0
+
+
+def test_a_prefill_is_not_passed(make_spec: MakeSpec) -> None:
+    core = new_core()
+    submit(core, make_spec, max_tokens=40)
+    start(core, 0.0)
+    assert core.num_steady_steps() == 0
+
+
+def test_tokens_are_not_held_back_for_long(make_spec: MakeSpec) -> None:
+    core = new_core(num_blocks=400)
+    submit(core, make_spec, max_tokens=1000)
+    finish(core, start(core, 0.0), 0.0)
+    start(core, 0.0)
+    assert core.num_steady_steps() == MAX_STEPS
+    core.pass_steps(MAX_STEPS, TOKEN, 1.0)
+    assert core.num_steady_steps() == 0
+
+
+def test_there_must_be_a_step_to_pass() -> None:
+    core = new_core()
+    assert core.num_steady_steps() == 0
+    with pytest.raises(RuntimeError, match="none runs"):
+        core.pass_steps(1, TOKEN, 0.0)

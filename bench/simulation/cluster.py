@@ -49,7 +49,7 @@ class Physics:
 
 
 class Simulation:
-    """One run: its seed decides everything. ``profiles`` by engine id."""
+    """One run: its seed decides everything. ``profiles`` by engine id. ``coasts``: see `SimulatedEngine`."""
 
     def __init__(
         self,
@@ -60,12 +60,14 @@ class Simulation:
         physics: Physics,
         slo: SloRule,
         fate: Fate | None = None,
+        coasts: bool = False,
     ) -> None:
         self.kernel = Kernel(seed, now=-STARTUP_S)
         self._topology = topology
         self._profiles = profiles
         self._physics = physics
         self._slo = slo
+        self._coasts = coasts
         self._network = Network(self.kernel, physics.latency_s, fate)
         self._on_record: Callable[[Record], None] = _ignore
         self._ledger = Ledger(self._ended)
@@ -146,7 +148,9 @@ class Simulation:
             for name, service in services.items()
         }
         heartbeat_s = self._topology.timing.heartbeat_s
-        return SimulatedEngine(spec.id, core, steps, copies, self.kernel, self._network, heartbeat_s)
+        return SimulatedEngine(
+            spec.id, core, steps, copies, self.kernel, self._network, heartbeat_s, coasts=self._coasts
+        )
 
     def _service(self, spec: EngineSpec, name: str, profile: "EngineProfile") -> Service:
         shape = _shape(profile, spec.block_size)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from math import inf
 
+from bench.simulation.coasting import Coast
 from bench.simulation.kernel import Kernel
 from bench.simulation.network import Network
 from bench.simulation.steps import StepModel
@@ -11,7 +12,8 @@ from engines.core import Effect, EngineCore
 from kvtransfer.protocol import ExportBlocks, Exported, ImportBlocks, Imported, Send
 from mesh.messages import EngineMessage, Sender
 
-TOKEN = ChunkResult(0)
+TOKEN_ID = 0
+TOKEN = ChunkResult(TOKEN_ID)
 NO_TOKEN = ChunkResult()
 
 
@@ -27,7 +29,11 @@ class CopyModel:
 
 
 class SimulatedEngine:
-    """``copies`` models by service; an engine fetches one message of blocks at a time, as its copy thread does."""
+    """``copies`` models by service; an engine fetches one message of blocks at a time, as its copy thread does.
+
+    With ``coasts``, decode steps that change nothing but the number of tokens are passed by in one event: the engine
+    says nothing of them before its next heartbeat, and delivers their tokens later. Times stay the same.
+    """
 
     def __init__(
         self,
@@ -38,6 +44,8 @@ class SimulatedEngine:
         kernel: Kernel,
         network: Network,
         heartbeat_s: float,
+        *,
+        coasts: bool,
     ) -> None:
         self.core = core
         self._sender = Sender(name, 1)
@@ -46,7 +54,10 @@ class SimulatedEngine:
         self._kernel = kernel
         self._network = network
         self._heartbeat_s = heartbeat_s
+        self._coasts = coasts and all(model.is_exact for model in steps.values())
+        self._coast: Coast | None = None
         self._is_computing = False
+        self._num_started = 0  # steps, and coasts that were cut short
         self._has_changed = False  # and will say so at the end of this moment
         self._beats_at = inf
         self._armed_at = inf
@@ -64,24 +75,22 @@ class SimulatedEngine:
     # --- what happens -------------------------------------------------------------------------------------------------
 
     def _receive(self, sender: str, message: EngineMessage) -> None:
+        self._catch_up()
         self._perform(self.core.receive(sender, message, (), self._kernel.now))
 
-    def _finish_step(self, batch: Batch, elapsed_s: float) -> None:
-        self._is_computing = False
-        result = StepResult([NO_TOKEN if chunk.draw is None else TOKEN for chunk in batch.chunks], elapsed_s)
-        self._perform(self.core.finish_step(result, self._kernel.now))
-        self._compute()
-
     def _exported(self, job: ExportBlocks) -> None:
+        self._catch_up()
         event = Exported(job.seq, [0] * len(job.blocks), [], ())
         self._perform(self.core.exported(job.transfer, event, self._kernel.now))
 
     def _imported(self, job: ImportBlocks) -> None:
+        self._catch_up()
         self._perform(self.core.imported(job.transfer, Imported(job.message.seq, ok=True), self._kernel.now))
 
     def _expire(self, when: float) -> None:
         if when == self._armed_at:
             self._armed_at = inf
+            self._catch_up()
             self._perform(self.core.expire(self._kernel.now))
 
     # --- what is done -------------------------------------------------------------------------------------------------
@@ -115,17 +124,57 @@ class SimulatedEngine:
         """Say what has changed, once for all that happened at this time, and compute if there is something to."""
         self._has_changed = False
         self._publish()
-        if not self._is_computing:
+        if self._coast is not None:
+            self._land_if_unsteady(self._coast)
+        elif not self._is_computing:
             self._compute()
+
+    # --- steps --------------------------------------------------------------------------------------------------------
 
     def _compute(self) -> None:
         batch, effects = self.core.next_batch(self._kernel.now)
         if effects:
             self._perform(effects)
-        if batch is not None:
-            self._is_computing = True
-            elapsed_s = self._steps[batch.service].elapsed_s(batch)
-            self._kernel.after(elapsed_s, self._finish_step, batch, elapsed_s)
+        if batch is None:
+            return
+        self._is_computing = True
+        model, now = self._steps[batch.service], self._kernel.now
+        num_steps = self.core.num_steady_steps() if self._coasts else 0
+        if num_steps:
+            self._coast = Coast(batch, model, now, num_steps)
+            self._end_coast(self._coast)
+        else:
+            elapsed_s = model.elapsed_s(batch)
+            self._end_step_at(now + elapsed_s, batch, elapsed_s)
+
+    def _end_coast(self, coast: Coast) -> None:
+        self._end_step_at(coast.last_end, coast.batch, coast.last_step_s)
+
+    def _end_step_at(self, when: float, batch: Batch, elapsed_s: float) -> None:
+        self._num_started += 1
+        self._kernel.at(when, self._finish_step, self._num_started, batch, elapsed_s)
+
+    def _finish_step(self, number: int, batch: Batch, elapsed_s: float) -> None:
+        if number != self._num_started:
+            return  # it was to be the end of a coast that was cut short
+        self._catch_up()
+        self._coast = None
+        self._is_computing = False
+        result = StepResult([NO_TOKEN if chunk.draw is None else TOKEN for chunk in batch.chunks], elapsed_s)
+        self._perform(self.core.finish_step(result, self._kernel.now))
+        self._compute()
+
+    def _catch_up(self) -> None:
+        """Let the steps have ended that have by now."""
+        if self._coast is not None:
+            num_steps, ended_at = self._coast.pass_until(self._kernel.now)
+            if num_steps:
+                self.core.pass_steps(num_steps, TOKEN_ID, ended_at)
+
+    def _land_if_unsteady(self, coast: Coast) -> None:
+        if coast.num_left and self.core.num_steady_steps() < coast.num_left:
+            coast.land()
+            self._end_coast(coast)
 
     # --- statuses -----------------------------------------------------------------------------------------------------
 
@@ -135,5 +184,6 @@ class SimulatedEngine:
 
     def _beat(self) -> None:
         if self._kernel.now >= self._beats_at:
+            self._catch_up()
             self._publish()
         self._kernel.at(self._beats_at, self._beat)

@@ -3,6 +3,7 @@
 from random import Random
 
 from engines.batch import Batch, Chunk
+from engines.costs import decode_step_s
 from mesh.messages import DecodeCost, PrefillCost
 
 
@@ -19,21 +20,33 @@ class StepModel:
         self._noise = noise
         self._random = random
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether equal batches take equal times."""
+        return not self._noise
+
     def elapsed_s(self, batch: Batch) -> float:
         """Seconds that the batch takes."""
-        prefill, decode = self._prefill, self._decode
-        fixed_s = variable_s = 0.0
-        for chunk in batch.chunks:
-            if is_decode(chunk):
-                fixed_s = max(fixed_s, decode.fixed_s)
-                variable_s += decode.per_request_s + decode.per_context_token_s * (chunk.start + 1)
-            else:
-                num_tokens = len(chunk.tokens)
-                fixed_s = max(fixed_s, prefill.fixed_s)
-                attended = num_tokens * (chunk.start + num_tokens / 2)
-                variable_s += prefill.per_token_s * num_tokens + prefill.per_token_context_s * attended
-        elapsed_s = fixed_s + variable_s
+        decodes = [chunk.start + 1 for chunk in batch.chunks if is_decode(chunk)]
+        elapsed_s = self.decodes_s(len(decodes), sum(decodes))
+        if len(decodes) < len(batch.chunks):
+            shared_s = min(self._prefill.fixed_s, self._decode.fixed_s) if decodes else 0.0
+            elapsed_s += self._prefills_s(batch) - shared_s
         return elapsed_s * self._random.lognormvariate(0.0, self._noise) if self._noise else elapsed_s
+
+    def decodes_s(self, num_requests: int, context_tokens: int) -> float:
+        """Of a step of decodes alone, without noise."""
+        return decode_step_s(self._decode, num_requests, context_tokens)
+
+    def _prefills_s(self, batch: Batch) -> float:
+        cost = self._prefill
+        elapsed_s = cost.fixed_s
+        for chunk in batch.chunks:
+            if not is_decode(chunk):
+                num_tokens = len(chunk.tokens)
+                attended = num_tokens * (chunk.start + num_tokens / 2)
+                elapsed_s += cost.per_token_s * num_tokens + cost.per_token_context_s * attended
+        return elapsed_s
 
 
 def is_decode(chunk: Chunk) -> bool:

@@ -4,15 +4,8 @@ A few batches over scratch blocks, a second or two on a laptop, give the coeffic
 the engine runs, `engines.costs.Correction` keeps them true.
 """
 
-import json
-import os
-import platform
 from collections.abc import Iterator
 from dataclasses import dataclass
-from hashlib import blake2b
-from pathlib import Path
-
-import msgspec
 
 from engines.batch import Batch, Chunk, Draw, StepExecutor
 from engines.costs import DecodeSample, PrefillSample, fit_decode, fit_prefill
@@ -23,7 +16,8 @@ DECODE_GRID = ((1, 16), (1, 512), (4, 128), (8, 16), (8, 256))  # (requests, con
 REPEATS = 3
 
 
-class Costs(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Costs:
     """The coefficients of one service on one engine."""
 
     prefill: PrefillCost
@@ -79,41 +73,3 @@ def _decodes(service: str, scratch: Scratch) -> Iterator[tuple[tuple[int, int], 
 def _chunk(new: int, before: int, table: range) -> Chunk:
     draw = Draw(Sampling(max_tokens=1, seed=0, temperature=0.0), [0] * (new + before), [])
     return Chunk(f"calibration-{table.start}", [token % 97 for token in range(new)], before, table, draw)
-
-
-@dataclass(frozen=True, slots=True)
-class CostStore:
-    """Remembers costs in ``folder``, one small file per model and machine."""
-
-    folder: Path
-
-    def load(self, key: str) -> Costs | None:
-        """None if there is nothing usable: measuring again is cheap."""
-        try:
-            return msgspec.json.decode(self._path(key).read_bytes(), type=Costs)
-        except (OSError, msgspec.DecodeError):
-            return None
-
-    def save(self, key: str, costs: Costs) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        temporary = self._path(key).with_suffix(f".{os.getpid()}")
-        temporary.write_bytes(msgspec.json.format(msgspec.json.encode(costs)))
-        temporary.replace(self._path(key))
-
-    def _path(self, key: str) -> Path:
-        return self.folder / f"{key}.json"
-
-
-def cost_key(**parts: object) -> str:
-    """Identity of a measurement: the parts named by the caller and the machine."""
-    everything = {**parts, "machine": platform.machine(), "cpu": _cpu_model(), "cores": os.cpu_count()}
-    return blake2b(json.dumps(everything, sort_keys=True, default=str).encode(), digest_size=12).hexdigest()
-
-
-def _cpu_model() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.processor())

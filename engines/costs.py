@@ -38,11 +38,16 @@ class DecodeSample:
     elapsed_s: float
 
 
+def attended_tokens(new_tokens: int, cached_tokens: int) -> float:
+    """Pairs of a new token and a token that it attends to."""
+    return new_tokens * (cached_tokens + new_tokens / 2)
+
+
 def prefill_s(cost: PrefillCost, new_tokens: int, cached_tokens: int = 0) -> float:
     """Predicted seconds to compute ``new_tokens`` prompt tokens after ``cached_tokens``; 0 for nothing to compute."""
     if new_tokens <= 0:
         return 0.0
-    attended = new_tokens * (cached_tokens + new_tokens / 2)
+    attended = attended_tokens(new_tokens, cached_tokens)
     return cost.fixed_s + cost.per_token_s * new_tokens + cost.per_token_context_s * attended
 
 
@@ -55,7 +60,7 @@ def decode_step_s(cost: DecodeCost, num_requests: int, context_tokens: int) -> f
 
 def fit_prefill(samples: Sequence[PrefillSample]) -> PrefillCost:
     """Coefficients from measurements, none negative. One sample is enough to say something; none is a `ValueError`."""
-    features = [(1.0, s.new_tokens, s.new_tokens * (s.cached_tokens + s.new_tokens / 2)) for s in samples]
+    features = [(1.0, s.new_tokens, attended_tokens(s.new_tokens, s.cached_tokens)) for s in samples]
     return PrefillCost(*_fit(features, [s.elapsed_s for s in samples]))
 
 

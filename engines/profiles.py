@@ -42,7 +42,7 @@ class EngineProfile:
 def load_profile(name: str) -> EngineProfile:
     """A preset, or a file if the name ends in ``.toml``. Raise `ProfileError` if there is none or it is malformed."""
     if name.endswith(SUFFIX):
-        return read_profile(Path(name))
+        return read_profile_file(Path(name)).profile()
     presets = _presets()
     preset = presets.profiles.get(name)
     if preset is None:
@@ -54,13 +54,14 @@ def preset_names() -> list[str]:
     return sorted(_presets().profiles)
 
 
-def read_profile(path: Path) -> EngineProfile:
+def read_profile_file(path: Path) -> "ProfileFile":
     """A file that `ProfileFile.text` wrote. Raise `ProfileError` if it is missing or malformed."""
     try:
-        content = decode_toml(path.read_text(encoding="utf-8"), ProfileFile)
-    except (OSError, UnicodeDecodeError, ValueError) as error:
+        return decode_toml(path.read_text(encoding="utf-8"), ProfileFile)
+    except OSError as error:
+        raise ProfileError(f"profile {path}: {error.strerror}; write one with: mesh profile") from None
+    except ValueError as error:
         raise ProfileError(f"profile {path}: {error}; write one with: mesh profile") from None
-    return content.profile()
 
 
 def decode_toml(text: str, kind: type[T]) -> T:

@@ -3,13 +3,16 @@
 import asyncio
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from bench.engine_client import EngineClient, engine_processes
-from mesh.messages import Cancel, Epoch, RequestSpec, Sampling, Submit
+from engines.profiles import ProfileFile
+from mesh.errors import EXIT_CONFIGURATION
+from mesh.messages import Cancel, DecodeCost, Epoch, PrefillCost, RequestSpec, Sampling, Submit
 from mesh.process import make_runtime_dir
 from mesh.topology.parse import load
 from mesh.topology.schema import Topology
@@ -26,10 +29,14 @@ ttft_ms = 1000
 tpot_ms = 100
 [engines.prefill]
 role = "prefill"
+backend = "{backend}"
+profile = "fast.toml"
 kv_memory = "2MiB"
 chunk_tokens = 32
 [engines.decode]
 role = "multiplex"
+backend = "{backend}"
+profile = "fast.toml"
 kv_memory = "2MiB"
 chunk_tokens = 32
 [gateways.gateway]
@@ -47,12 +54,24 @@ def request(name: str, num_prompt: int, max_tokens: int, **overrides: object) ->
     return RequestSpec(**(values | {"slo_ttft_s": 10.0, "slo_tpot_s": 1.0} | overrides))  # type: ignore[arg-type]
 
 
-@pytest.fixture(params=["auto", "tcp"])
+FAST = ProfileFile(
+    name="fast",
+    source="nowhere",
+    kv_bytes_per_token=1024,
+    kv_memory_bytes=2**22,
+    prefill=PrefillCost(1e-3, 2e-5),
+    decode=DecodeCost(1e-3, 1e-4),
+)
+
+
+@pytest.fixture(params=[("torch", "auto"), ("torch", "tcp"), ("simulated", "auto")], ids="-".join)
 def topology(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Topology:
     monkeypatch.setenv("MESHSERVE_RUNTIME_DIR", str(tmp_path / "run"))
     monkeypatch.setenv("MESHSERVE_CACHE", str(tmp_path / "cache"))
     file = tmp_path / "topology.toml"
-    file.write_text(TOPOLOGY.format(model=write_tiny_model(tmp_path / "model"), transport=request.param))
+    backend, transport = request.param
+    file.write_text(TOPOLOGY.format(model=write_tiny_model(tmp_path / "model"), backend=backend, transport=transport))
+    (tmp_path / "fast.toml").write_text(FAST.text())
     topology = load(file)
     make_runtime_dir(topology)
     return topology
@@ -128,3 +147,25 @@ async def test_a_pause_of_its_own_does_not_make_an_engine_think_others_dead(
         engines["decode"].send_signal(signal.SIGCONT)
         await gateway.until(lambda: "long" in gateway.finished)
         assert len(gateway.streams["long"]) == 1500
+
+
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        ('backend = "simulatd"', "engines.main: backend 'simulatd' is unknown; did you mean 'simulated'?"),
+        ('backend = "simulated"', 'engines.main: backend = "simulated" needs a profile'),
+        ('backend = "simulated"\nprofile = "h100-lama2-70b-tp4"', "did you mean 'h100-llama2-70b-tp4'?"),
+        ('backend = "simulated"\nprofile = "none.toml"', "none.toml: No such file"),
+    ],
+)
+def test_a_backend_that_cannot_be_is_one_line_and_no_restart(
+    line: str, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MESHSERVE_RUNTIME_DIR", str(tmp_path / "run"))
+    file = tmp_path / "topology.toml"
+    file.write_text(f'[services.tiny]\nmodel = "{write_tiny_model(tmp_path / "model")}"\n[engines.main]\n{line}\n')
+    command = [sys.executable, "-m", "engines", "--topology", str(file), "--id", "main"]
+    process = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    assert process.returncode == EXIT_CONFIGURATION
+    assert fault in process.stderr.splitlines()[-1]
+    assert "Traceback" not in process.stderr

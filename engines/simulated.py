@@ -1,0 +1,158 @@
+"""The backend ``simulated``: waits as long as the profile's hardware would compute, and makes tokens up.
+
+KV is real memory with made-up content that blocks carry from engine to engine: a token's slot holds a hash of the
+context up to it, made from the slot before. A drawn token is a hash of the last slot and the request's seed. So a
+request gets the same tokens wherever it runs, and others if a transfer brings wrong bytes.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engines.backend import Backend, LoadedModel
+from engines.batch import Batch, Chunk, ChunkResult, Draw, StepResult
+from engines.models.config import ModelConfig
+from engines.models.store import prepared_dir
+from engines.profiles import EngineProfile, load_profile
+from engines.step_cost import StepCost
+from kvtransfer.layout import KVLayout
+from kvtransfer.memory import KVMemory
+from mesh.errors import UserError
+from mesh.messages import KVShape, TokenLogprobs
+from mesh.topology.schema import EngineSpec, ServiceSpec
+
+SLOT_WORDS = 8  # of 8 bytes; a real token's KV takes thousands
+HEAD_DIM = SLOT_WORDS * 8 // 4  # K and V, 2 bytes an element
+
+_MASK = 2**64 - 1
+_GOLDEN = 0x9E3779B97F4A7C15
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedService:
+    """``vocabulary`` are the token ids that may be drawn."""
+
+    name: str
+    cost: StepCost
+    memory: KVMemory
+    vocabulary: Sequence[int]
+
+
+class SimulatedExecutor:
+    """A `StepExecutor` that takes modelled time. ``sleep`` waits that many seconds in the calling thread."""
+
+    def __init__(self, services: Iterable[SimulatedService], sleep: Callable[[float], None] = time.sleep) -> None:
+        self._services = {service.name: service for service in services}
+        self._slots = {service.name: _slots(service.memory) for service in self._services.values()}
+        self._sleep = sleep
+
+    def shape(self, service: str) -> KVShape:
+        return self._services[service].memory.layout.shape
+
+    def execute(self, batch: Batch) -> StepResult:
+        """``elapsed_s`` of the result is the modelled time."""
+        started = time.perf_counter()
+        service, slots = self._services[batch.service], self._slots[batch.service]
+        elapsed_s = service.cost.elapsed_s(batch)
+        results = [_compute(chunk, slots, service.vocabulary) for chunk in batch.chunks]
+        self._sleep(max(0.0, started + elapsed_s - time.perf_counter()))
+        return StepResult(results, elapsed_s)
+
+
+Slots = NDArray[np.uint64]  # [num_blocks, block_size, SLOT_WORDS]
+
+
+def _slots(memory: KVMemory) -> Slots:
+    layout = memory.layout
+    return memory.blocks.view(np.uint64).reshape(layout.num_blocks, layout.shape.block_size, SLOT_WORDS)
+
+
+def _compute(chunk: Chunk, slots: Slots, vocabulary: Sequence[int]) -> ChunkResult:
+    block_size = slots.shape[1]
+    state = _state_before(chunk, slots)
+    states = [state := _mix(state + (token + 1) * _GOLDEN) for token in chunk.tokens]
+    positions = np.arange(chunk.start, chunk.start + len(chunk.tokens))
+    blocks = np.asarray(chunk.blocks)[positions // block_size]
+    slots[blocks, positions % block_size] = np.array(states, dtype=np.uint64)[:, None]
+    prompt_logprobs = None if chunk.prompt_logprobs is None else _prompt_logprobs(chunk, chunk.prompt_logprobs)
+    if chunk.draw is None:
+        return ChunkResult(prompt_logprobs=prompt_logprobs)
+    token = vocabulary[_mix(state ^ _mix(chunk.draw.sampling.seed & _MASK)) % len(vocabulary)]
+    return ChunkResult(token, _drawn_logprobs(token, chunk.draw), prompt_logprobs)
+
+
+def _state_before(chunk: Chunk, slots: Slots) -> int:
+    """The hash of everything before a chunk, from the KV of its predecessor."""
+    if chunk.start == 0:
+        return 0
+    index, offset = divmod(chunk.start - 1, slots.shape[1])
+    words = slots[chunk.blocks[index], offset].tolist()
+    # Bytes that are not a slot give other tokens instead of passing unseen.
+    return words[0] if words == words[:1] * SLOT_WORDS else _mix(sum(words))
+
+
+def _drawn_logprobs(token: int, draw: Draw) -> TokenLogprobs | None:
+    return None if draw.sampling.logprobs is None else _certain(token, draw.sampling.logprobs)
+
+
+def _prompt_logprobs(chunk: Chunk, num_top: int) -> list[TokenLogprobs | None]:
+    return [
+        _certain(token, num_top) if position else None for position, token in enumerate(chunk.tokens, start=chunk.start)
+    ]
+
+
+def _certain(token: int, num_top: int) -> TokenLogprobs:
+    """A made-up model is sure of every token."""
+    return TokenLogprobs(token, 0.0, [(token, 0.0)][:num_top])
+
+
+def _mix(x: int) -> int:
+    """The finaliser of SplitMix64 (Steele, Lea and Flood, 2014)."""
+    x &= _MASK
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK
+    return x ^ (x >> 31)
+
+
+def simulated_backend(engine: EngineSpec, services: Sequence[ServiceSpec]) -> Backend:
+    """Raise `UserError` if the engine names no profile, or one without room for a block of each service."""
+    if engine.profile is None:
+        raise UserError(
+            f'engines.{engine.id}: backend = "simulated" needs a profile, such as profile = "h100-llama2-70b-tp4"'
+        )
+    profile = load_profile(engine.profile)
+    configs = {spec.name: ModelConfig.load(prepared_dir(spec.model)) for spec in services}
+    memories = {spec.name: KVMemory(_layout(engine, profile)) for spec in services}
+    models = {
+        spec.name: LoadedModel(
+            memory=memories[spec.name],
+            eos_token_ids=frozenset(configs[spec.name].eos_token_ids),
+            max_context=spec.max_context or configs[spec.name].max_context,
+            prefill_cost=profile.prefill,
+            decode_cost=profile.decode,
+        )
+        for spec in services
+    }
+    cost = StepCost(profile.prefill, profile.decode)
+    simulated = [SimulatedService(name, cost, memory, _vocabulary(configs[name])) for name, memory in memories.items()]
+    return Backend(SimulatedExecutor(simulated), models)
+
+
+def _vocabulary(config: ModelConfig) -> list[int]:
+    """Everything but ends: made-up answers are as long as their requests allow."""
+    return [token for token in range(config.vocab_size) if token not in config.eos_token_ids]
+
+
+def _layout(engine: EngineSpec, profile: EngineProfile) -> KVLayout:
+    """As many tokens as the real hardware holds, each of few bytes."""
+    block_bytes = profile.kv_bytes_per_token * engine.block_size
+    num_blocks = profile.kv_memory_bytes // len(engine.services) // block_bytes
+    if num_blocks < 1:
+        raise UserError(
+            f"engines.{engine.id}: {profile.kv_memory_bytes} bytes of KV in profile {profile.name} hold no block of "
+            f"{engine.block_size} tokens a service; use a smaller block_size, fewer services or another profile"
+        )
+    return KVLayout(KVShape(1, 1, HEAD_DIM, engine.block_size, "float16"), num_blocks)

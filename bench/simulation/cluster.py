@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from bench.simulation.engine import CopyModel, SimulatedEngine
 from bench.simulation.gateway import SimulatedGateway
@@ -16,6 +15,7 @@ from bench.simulation.workload import SloRule, make_spec
 from engines.blocks import BlockPool
 from engines.core import EngineCore
 from engines.costs import Correction
+from engines.profiles import EngineProfile
 from engines.scheduler import Limits, ServiceQueue
 from engines.settings import EngineSettings
 from engines.status import Service
@@ -28,9 +28,6 @@ from router.dispatcher import Dispatcher
 from router.limits import DispatchLimits
 from router.monitor import Monitor
 from router.policies.registry import make_policy
-
-if TYPE_CHECKING:
-    from engines.profiles import EngineProfile
 
 STARTUP_S = 1.0  # before the first request can arrive: engines make themselves known
 SETTLE_S = 120.0  # for engines to end what is left of requests that ended at their gateway
@@ -54,7 +51,7 @@ class Simulation:
     def __init__(
         self,
         topology: Topology,
-        profiles: "Mapping[str, EngineProfile]",
+        profiles: Mapping[str, EngineProfile],
         *,
         seed: int,
         physics: Physics,
@@ -106,7 +103,7 @@ class Simulation:
         gateway.submit(spec)
         self._schedule_next(service, trace)
 
-    def _reference_profile(self, service: ServiceSpec) -> "EngineProfile":
+    def _reference_profile(self, service: ServiceSpec) -> EngineProfile:
         """Of the first engine that serves it: whose unloaded prefill time counts."""
         return next(self._profiles[spec.id] for spec in self._topology.engines if service.name in spec.services)
 
@@ -152,7 +149,7 @@ class Simulation:
             spec.id, core, steps, copies, self.kernel, self._network, heartbeat_s, coasts=self._coasts
         )
 
-    def _service(self, spec: EngineSpec, name: str, profile: "EngineProfile") -> Service:
+    def _service(self, spec: EngineSpec, name: str, profile: EngineProfile) -> Service:
         shape = _shape(profile, spec.block_size)
         num_blocks = profile.kv_memory_bytes // len(spec.services) // block_bytes(shape)
         if num_blocks < 1:
@@ -184,7 +181,7 @@ def _settings(topology: Topology, spec: EngineSpec) -> EngineSettings:
     )
 
 
-def _shape(profile: "EngineProfile", block_size: int) -> KVShape:
+def _shape(profile: EngineProfile, block_size: int) -> KVShape:
     """Any shape whose tokens have the profile's size: one head of one layer, K and V of two bytes an element."""
     return KVShape(1, 1, max(1, profile.kv_bytes_per_token // 4), block_size, "float16")
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
 
 from bench.simulation.arrivals import Arrivals, synthesize
 from bench.simulation.cluster import Physics, Simulation
@@ -13,10 +12,9 @@ from bench.simulation.records import Record, write_records
 from bench.simulation.summary import Summary, summarize
 from bench.simulation.traces import TraceRequest, at_rate
 from bench.simulation.workload import SloRule
+from engines.profiles import EngineProfile
+from mesh.errors import UserError
 from mesh.topology.schema import PolicySpec, Topology
-
-if TYPE_CHECKING:
-    from engines.profiles import EngineProfile
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +50,7 @@ class Experiment:
     """``policy`` replaces the topology's; ``records`` is the file to write, if any."""
 
     topology: Topology
-    profiles: "Mapping[str, EngineProfile]"
+    profiles: Mapping[str, EngineProfile]
     service: str
     load: TraceLoad | SyntheticLoad
     policy: PolicySpec
@@ -61,9 +59,10 @@ class Experiment:
     physics: Physics = field(default_factory=Physics)
     slo: SloRule = field(default_factory=SloRule)
     records: Path | None = None
+    coasts: bool = False
 
     def run(self, on_time: Callable[[float], None] | None = None) -> Summary:
-        """``on_time`` hears the virtual time of each arrival whose request has ended."""
+        """``on_time`` hears when each request that has ended had arrived. A trace without requests is a `UserError`."""
         records: list[Record] = []
 
         def take(record: Record) -> None:
@@ -72,9 +71,13 @@ class Experiment:
                 on_time(record.arrived_s)
 
         topology = replace(self.topology, policy=self.policy)
-        simulation = Simulation(topology, self.profiles, seed=self.seed, physics=self.physics, slo=self.slo)
+        simulation = Simulation(
+            topology, self.profiles, seed=self.seed, physics=self.physics, slo=self.slo, coasts=self.coasts
+        )
         trace = self.load.requests(self.rate, Random(f"{self.seed}/trace"))
         simulation.run(self.service, trace, take)
+        if not records:
+            raise UserError("no request arrives: give a longer --duration, a higher --rate or a larger --limit")
         if self.records is not None:
             write_records(self.records, records)
         return summarize(self.policy.name, records, self.rate)

@@ -36,13 +36,13 @@ class Kernel:
         self.at(self.now + delay_s, action, *arguments)
 
     def stop(self) -> None:
-        """Let `run` return after the present event."""
+        """Let `run` return after the present event; if it does not run, the next time at once."""
         self._stopped = True
 
     def run(self, until: float = float("inf")) -> None:
         """Pass through events until none is due before ``until``, or `stop` was called."""
-        self._stopped = False
         events = self._events
         while events and not self._stopped and events[0][0] <= until:
             self.now, _, action, arguments = heapq.heappop(events)
             action(*arguments)
+        self._stopped = False

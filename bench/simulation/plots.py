@@ -57,7 +57,9 @@ def _plot_cdf(
             axes.plot([1e3 * value for value in distribution.quantiles], percents, label=run.policy)
     if slo_s is not None:
         axes.axvline(1e3 * slo_s, color="0.5", linestyle="--", linewidth=1, label="SLO")
-    axes.set(title=title, xlabel="ms", ylabel="requests, %", ylim=(0, 103), xlim=(0, None))
+    seen = [distribution.percentile(99) for distribution in map(choose, summaries) if distribution is not None]
+    right = 1.05e3 * max([*seen, slo_s or 0.0, 1e-3])  # beyond lie the last few outliers
+    axes.set(title=title, xlabel="ms", ylabel="requests, %", ylim=(0, 103), xlim=(0, right))
     _finish(axes)
 
 

@@ -56,6 +56,19 @@ def test_a_handed_over_request_waits_for_its_kv():
     assert record.tpot_s == pytest.approx(copy_s + step_s + messages_s - LATENCY_S, rel=1e-3)
 
 
+@pytest.mark.parametrize("scarce", [False, True])
+def test_coasting_changes_nothing_for_a_policy_that_does_not_look(scarce):
+    profile = Profile(kv_memory_bytes=500 * 16 * 327_680) if scarce else Profile()
+    trace = poisson(10.0, 20.0)
+    exact, coasting = (
+        run(topology(FOUR, "round_robin"), trace, profile=profile, coasts=coasts) for coasts in (False, True)
+    )
+    assert [record.id for record in coasting] == [record.id for record in exact]
+    for one, other in zip(exact, coasting, strict=True):
+        assert other.ttft_s == pytest.approx(one.ttft_s, rel=1e-9)
+        assert other.tpot_s == pytest.approx(one.tpot_s, rel=1e-9)
+
+
 def test_the_same_seed_gives_the_same_run():
     trace = poisson(6.0, 20.0)
     runs = [run(pair("power_of_two"), trace, seed=seed, noise=0.1) for seed in (3, 3, 4)]

@@ -1,0 +1,263 @@
+"""``mesh simulate``: what a topology would do under a load, without the hardware."""
+
+import argparse
+import importlib.util
+import multiprocessing
+import os
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
+
+from mesh.errors import UserError
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from bench.simulation.experiment import Experiment, SyntheticLoad, TraceLoad
+    from bench.simulation.summary import Summary
+    from engines.profiles import EngineProfile
+    from mesh.topology.schema import PolicySpec, Topology
+
+MAX_RATES = 1000
+
+
+def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add ``simulate`` to the commands of ``mesh``."""
+    parser = subparsers.add_parser("simulate", help="run a trace against a topology in virtual time")
+    parser.add_argument("topology", type=Path, metavar="TOPOLOGY", help="the deployment; engines name a profile")
+    _add_load(parser.add_argument_group("load"))
+    what = parser.add_argument_group("what is tried")
+    what.add_argument("--compare", type=_names, metavar="P,Q", help="these policies (default: the topology's)")
+    what.add_argument("--rates", type=_rates, metavar="A:B[:STEP]", help="these rates; also as a list: 1,2,4")
+    what.add_argument("--service", metavar="NAME", help="which service is asked for (default: the first)")
+    what.add_argument("--ttft-factor", type=_positive, metavar="X", help="TTFT SLO: X times the unloaded prefill")
+    _add_physics(parser.add_argument_group("model"))
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="the same seed gives the same run")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="write records, summaries and plots there")
+    parser.add_argument("--jobs", type=_count, default=os.cpu_count() or 1, metavar="N", help="runs at a time")
+    parser.set_defaults(run=run)
+
+
+def _add_load(group: argparse._ArgumentGroup) -> None:
+    source = group.add_mutually_exclusive_group(required=True)
+    source.add_argument("--trace", type=Path, metavar="FILE", help="Azure CSV, Mooncake JSON lines or records")
+    source.add_argument("--lengths", type=Path, metavar="FILE", help="draw lengths from there; needs a rate")
+    group.add_argument("--rate", type=_positive, metavar="R", help="requests a second (default: the trace's own)")
+    group.add_argument("--scale", type=_positive, default=1.0, metavar="X", help="X times the trace's own rate")
+    group.add_argument("--arrivals", choices=("poisson", "gamma", "burst"), default="poisson", help="with --lengths")
+    group.add_argument("--cv", type=_positive, default=2.0, help="variation of gamma's gaps (default: 2)")
+    group.add_argument("--duration", type=_positive, default=600.0, metavar="S", help="with --lengths (default: 600)")
+    group.add_argument("--limit", type=_count, metavar="N", help="the first N requests only")
+
+
+def _add_physics(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--latency-ms", type=_positive, default=0.2, help="of a control message (default: 0.2)")
+    group.add_argument("--kv-gb-s", type=_positive, default=25.0, help="KV bandwidth between engines (default: 25)")
+    group.add_argument("--noise", type=_positive, default=0.0, help="relative spread of step times (default: none)")
+    group.add_argument(
+        "--coast",
+        action="store_true",
+        help="faster, for large runs: engines report decode steps at heartbeats, not one by one",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Simulate; print tables; write files where asked."""
+    from rich.console import Console
+
+    from bench.simulation.experiment import grid
+    from bench.simulation.report import capacity_table, comparison_table, latency_table
+
+    base = _experiment(options)
+    rates = options.rates or [options.rate]
+    experiments = grid(base, _policies(options, base.topology), rates)
+    summaries = _run_all(experiments, options.jobs)
+    attainment = base.topology.service(base.service).slo.attainment
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    if len(summaries) == 1:
+        console.print(latency_table(summaries[0]))
+    else:
+        console.print(comparison_table(summaries))
+    if options.rates and options.compare:
+        console.print(capacity_table(summaries, attainment))
+    if options.out is not None:
+        _write(options.out, base, summaries)
+    return 0
+
+
+# --- what is asked for ------------------------------------------------------------------------------------------------
+
+
+def _experiment(options: argparse.Namespace) -> "Experiment":
+    from bench.simulation.cluster import Physics
+    from bench.simulation.experiment import Experiment
+    from bench.simulation.workload import SloRule
+    from mesh.topology.parse import load
+
+    topology = load(options.topology)
+    return Experiment(
+        topology,
+        _profiles(topology),
+        _service(options.service, topology),
+        _load(options),
+        topology.policy,
+        seed=options.seed,
+        physics=Physics(options.latency_ms / 1e3, options.kv_gb_s * 1e9, noise=options.noise),
+        slo=SloRule(options.ttft_factor),
+        coasts=options.coast,
+        records=_records(options.out),
+    )
+
+
+def _profiles(topology: "Topology") -> "dict[str, EngineProfile]":
+    from engines.profiles import load_profile
+
+    for engine in topology.engines:
+        if engine.profile is None:
+            raise UserError(f'{topology.path}: engines.{engine.id}: no profile; name one, as in profile = "NAME"')
+    names = {engine.id: engine.profile for engine in topology.engines if engine.profile is not None}
+    loaded = {name: load_profile(name) for name in set(names.values())}
+    return {engine: loaded[name] for engine, name in names.items()}
+
+
+def _service(name: str | None, topology: "Topology") -> str:
+    names = [service.name for service in topology.services]
+    if name is not None and name not in names:
+        raise UserError(f"--service: {topology.path} has no service {name!r}; it has {', '.join(names)}")
+    return name or names[0]
+
+
+def _load(options: argparse.Namespace) -> "TraceLoad | SyntheticLoad":
+    from bench.simulation.arrivals import Arrivals, Process
+    from bench.simulation.experiment import SyntheticLoad, TraceLoad
+    from bench.simulation.traces import load_lengths, load_trace, scaled
+
+    if options.trace is not None:
+        requests = load_trace(options.trace, Random(f"{options.seed}/spread"))
+        return TraceLoad(scaled(requests[: options.limit], options.scale))
+    rate = options.rate or (options.rates[0] if options.rates else None)
+    if rate is None:
+        raise UserError("--lengths: has no arrivals of its own; say how many requests a second with --rate or --rates")
+    arrivals = Arrivals(rate, Process(options.arrivals), options.cv)
+    return SyntheticLoad(load_lengths(options.lengths), arrivals, options.duration, options.limit)
+
+
+def _policies(options: argparse.Namespace, topology: "Topology") -> "list[PolicySpec]":
+    """Checked before anything runs. The topology's parameters are for the topology's own policy."""
+    from mesh.topology.schema import PolicySpec
+    from router.policies.registry import make_policy
+
+    names = options.compare or [topology.policy.name]
+    policies = [topology.policy if name == topology.policy.name else PolicySpec(name) for name in names]
+    for policy in policies:
+        make_policy(policy, Random(0))
+    return policies
+
+
+def _records(folder: Path | None) -> Path | None:
+    if folder is None:
+        return None
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--out: {folder} cannot be made: {error}") from None
+    return folder / "records.jsonl"
+
+
+# --- runs -------------------------------------------------------------------------------------------------------------
+
+
+def _run_all(experiments: "Sequence[Experiment]", jobs: int) -> "list[Summary]":
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        return _run_one(experiments[0], progress) if len(experiments) == 1 else _run_many(experiments, jobs, progress)
+
+
+def _run_one(experiment: "Experiment", progress: "Progress") -> "list[Summary]":
+    task = progress.add_task(f"simulating {experiment.policy.name}", total=experiment.load.span_s)
+    return [experiment.run(lambda at_s: progress.update(task, completed=at_s))]
+
+
+def _run_many(experiments: "Sequence[Experiment]", jobs: int, progress: "Progress") -> "list[Summary]":
+    from bench.simulation.experiment import run_experiment
+
+    task = progress.add_task(f"simulating {len(experiments)} runs", total=len(experiments))
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(min(jobs, len(experiments)), mp_context=context) as pool:
+        futures = [pool.submit(run_experiment, experiment) for experiment in experiments]
+        for _ in as_completed(futures):
+            progress.advance(task)
+        return [future.result() for future in futures]
+
+
+# --- what comes of it -------------------------------------------------------------------------------------------------
+
+
+def _write(folder: Path, base: "Experiment", summaries: "Sequence[Summary]") -> None:
+    from bench.simulation.report import write_summaries
+
+    write_summaries(folder / "summaries.json", summaries)
+    if importlib.util.find_spec("matplotlib") is None:
+        sys.stderr.write("no plots: matplotlib is not installed; pip install 'meshserve[bench]' brings it\n")
+        return
+    from bench.simulation.plots import plot_distributions, plot_rates
+
+    slo = base.topology.service(base.service).slo
+    rate = _telling_rate(summaries, slo.attainment)
+    at_rate = [summary for summary in summaries if summary.rate == rate]
+    plot_distributions(folder / "latencies.png", at_rate, slo, base.slo.ttft_factor)
+    if len({summary.rate for summary in summaries}) > 1:
+        plot_rates(folder / "rates.png", summaries, slo)
+    sys.stdout.write(f"written to {folder}\n")
+
+
+def _telling_rate(summaries: "Sequence[Summary]", attainment: float) -> float:
+    """The highest rate at which some policy keeps the promise, or else the lowest."""
+    kept = [summary.rate for summary in summaries if summary.attainment >= attainment]
+    return max(kept) if kept else min(summary.rate for summary in summaries)
+
+
+# --- arguments --------------------------------------------------------------------------------------------------------
+
+
+def _positive(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} does not fit; use a number greater than 0")
+    return value
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} does not fit; use a whole number of at least 1")
+    return int(text)
+
+
+def _names(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",")]
+    if not all(names):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of policies; write them like tropical,colocated")
+    return list(dict.fromkeys(names))
+
+
+def _rates(text: str) -> list[float]:
+    """``1:10`` in steps of 1, ``1:10:0.5``, or ``1,2,5``."""
+    if ":" not in text:
+        return sorted({_positive(part) for part in text.split(",")})
+    parts = [_positive(part) for part in text.split(":")]
+    if len(parts) > 3 or parts[1] < parts[0]:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a range of rates; write it like 1:10 or 1:10:0.5")
+    first, last, step = (*parts, 1.0)[:3]
+    count = int((last - first) / step + 1e-9) + 1
+    if count > MAX_RATES:
+        raise argparse.ArgumentTypeError(f"{text!r} are {count} rates; use at most {MAX_RATES}")
+    return [round(first + index * step, 9) for index in range(count)]

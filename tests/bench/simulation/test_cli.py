@@ -1,0 +1,125 @@
+"""``mesh simulate`` from the command line."""
+
+import argparse
+import json
+
+import pytest
+
+from bench.simulation.cli import register
+from mesh.errors import UserError
+
+TOPOLOGY = """
+[services.large]
+model = "somewhere"
+ttft_ms = 2000
+tpot_ms = 100
+
+[engines.prefill]
+role = "prefill"
+profile = "a100-llama2-70b-tp4"
+
+[engines.decode]
+role = "multiplex"
+profile = "a100-llama2-70b-tp4"
+"""
+LENGTHS = "input_tokens,output_tokens\n200,5\n900,9\n"
+
+
+@pytest.fixture
+def files(tmp_path):
+    topology, lengths = tmp_path / "mesh.toml", tmp_path / "lengths.csv"
+    topology.write_text(TOPOLOGY)
+    lengths.write_text(LENGTHS)
+    return str(topology), str(lengths)
+
+
+def main(*arguments):
+    parser = argparse.ArgumentParser()
+    register(parser.add_subparsers())
+    options = parser.parse_args(["simulate", *arguments])
+    return options.run(options)
+
+
+def simulate(files, *options):
+    topology, lengths = files
+    return main(topology, "--lengths", lengths, *options)
+
+
+def test_one_run_says_what_requests_saw(files, capsys):
+    assert simulate(files, "--rate", "2", "--duration", "5") == 0
+    printed = capsys.readouterr().out
+    assert "tropical at 2.00 req/s" in printed
+    assert "TTFT" in printed
+    assert "goodput" in printed
+
+
+def test_a_run_can_be_played_again_from_its_records(files, tmp_path, capsys):
+    out = tmp_path / "out"
+    assert simulate(files, "--rate", "2", "--duration", "5", "--out", str(out)) == 0
+    [records] = out.glob("records*.jsonl")
+    num_requests = len(records.read_text().splitlines())
+    [summary] = json.loads((out / "summaries.json").read_text())
+    assert summary["num_requests"] == num_requests
+    assert (out / "latencies.png").stat().st_size > 0
+    assert main(files[0], "--trace", str(records), "--coast") == 0
+    assert f"{num_requests} finished" in capsys.readouterr().out
+
+
+def test_policies_against_rates_on_several_cores(files, tmp_path, capsys):
+    out = tmp_path / "out"
+    options = ("--compare", "tropical,colocated", "--rates", "1,3", "--duration", "5", "--jobs", "2")
+    assert simulate(files, *options, "--out", str(out)) == 0
+    printed = capsys.readouterr().out
+    assert "policies against rates" in printed
+    assert "rate served at 90% attainment" in printed
+    summaries = json.loads((out / "summaries.json").read_text())
+    runs = [(summary["policy"], summary["rate"]) for summary in summaries]
+    assert runs == [("tropical", 1), ("tropical", 3), ("colocated", 1), ("colocated", 3)]
+    assert (out / "rates.png").stat().st_size > 0
+    assert len(list(out.glob("records-*.jsonl"))) == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ((), "say how many requests a second with --rate or --rates"),
+        (("--rate", "1", "--service", "small"), "has no service 'small'; it has large"),
+        (("--rate", "1", "--compare", "best"), "no policy 'best'; there are"),
+        (("--rate", "1", "--duration", "0.001"), "no request arrives"),
+    ],
+)
+def test_faults_are_one_line(files, options, words):
+    with pytest.raises(UserError) as caught:
+        simulate(files, *options)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--rate", "-1"), "'-1' does not fit; use a number greater than 0"),
+        (("--rates", "5:1"), "write it like 1:10 or 1:10:0.5"),
+        (("--rates", "1:1000:0.1"), "use at most 1000"),
+        (("--compare", "tropical,,"), "not a list of policies"),
+        (("--limit", "0"), "whole number of at least 1"),
+    ],
+)
+def test_wrong_arguments_are_named(files, capsys, options, words):
+    with pytest.raises(SystemExit):
+        simulate(files, *options)
+    assert words in capsys.readouterr().err
+
+
+def test_engines_need_a_profile(files, tmp_path):
+    topology = tmp_path / "bare.toml"
+    topology.write_text(TOPOLOGY.replace('profile = "a100-llama2-70b-tp4"', ""))
+    with pytest.raises(UserError, match=r'engines.prefill: no profile; name one, as in profile = "NAME"'):
+        simulate((str(topology), files[1]), "--rate", "1")
+
+
+def test_an_unknown_profile_is_named(files, tmp_path):
+    topology = tmp_path / "odd.toml"
+    topology.write_text(TOPOLOGY.replace("a100-llama2", "a100-llamma2"))
+    with pytest.raises(UserError, match="unknown profile 'a100-llamma2-70b-tp4'"):
+        simulate((str(topology), files[1]), "--rate", "1")

@@ -135,7 +135,10 @@ class Sockets(Generic[M]):
         return outbox
 
     def forget(self, process: str) -> None:
-        """Drop the connection to a dead peer's inbox together with what is queued there."""
+        """Drop the connection to a dead peer's inbox together with what is queued there.
+
+        The connection closes in the background: a peer that is back within milliseconds may still be handed old work.
+        """
         outbox = self._outboxes.pop(process, None)
         if outbox is not None:
             outbox.close(linger=0)

@@ -11,8 +11,8 @@ from engines.batch import Batch, Chunk, Draw, StepExecutor
 from engines.costs import DecodeSample, PrefillSample, fit_decode, fit_prefill
 from mesh.messages import DecodeCost, PrefillCost, Sampling
 
-PREFILL_GRID = ((8, 0), (32, 0), (128, 0), (256, 0), (64, 448))  # (new tokens, tokens before them)
-DECODE_GRID = ((1, 16), (1, 512), (4, 128), (8, 16), (8, 256))  # (requests, context tokens of each)
+PREFILL_GRID = ((8, 0), (32, 0), (128, 0), (256, 0), (16, 496), (128, 384))  # (new tokens, tokens before them)
+DECODE_GRID = ((1, 16), (1, 512), (2, 64), (4, 128), (8, 16), (8, 256), (16, 64))  # (requests, context tokens of each)
 REPEATS = 3
 
 

@@ -1,7 +1,8 @@
 """What prefills and decode steps cost: predictions, fits from measurements, and a correction while running.
 
-Both costs are linear in known features (`PrefillCost`, `DecodeCost`), so that a few measured points give the
-coefficients and routers can predict any request (Tropical: the prefill time is a function of the lengths alone).
+Both costs are linear in known features (`PrefillCost`, `DecodeCost`; Aladdin's equations 2 and 3 with terms for long
+prompts and for the KV before a chunk), so that a few measured points give the coefficients and routers can predict any
+request (Tropical: the prefill time is a function of the lengths alone).
 """
 
 import math
@@ -47,27 +48,46 @@ def prefill_s(cost: PrefillCost, new_tokens: int, cached_tokens: int = 0) -> flo
     """Predicted seconds to compute ``new_tokens`` prompt tokens after ``cached_tokens``; 0 for nothing to compute."""
     if new_tokens <= 0:
         return 0.0
-    attended = attended_tokens(new_tokens, cached_tokens)
-    return cost.fixed_s + cost.per_token_s * new_tokens + cost.per_token_context_s * attended
+    num_chunks = -(-new_tokens // cost.chunk_tokens) if cost.chunk_tokens else 1
+    reread = num_chunks * cached_tokens + cost.chunk_tokens * num_chunks * (num_chunks - 1) / 2
+    return (
+        cost.fixed_s * num_chunks
+        + cost.per_token_s * new_tokens
+        + cost.per_token_context_s * attended_tokens(new_tokens, cached_tokens)
+        + cost.per_cached_token_s * reread
+    )
 
 
 def decode_step_s(cost: DecodeCost, num_requests: int, context_tokens: int) -> float:
     """Predicted seconds of one decode step; 0 for no requests."""
     if num_requests <= 0:
         return 0.0
+    if num_requests == 1 and cost.single_s is not None:
+        return cost.single_s + cost.per_context_token_s * context_tokens
     return cost.fixed_s + cost.per_request_s * num_requests + cost.per_context_token_s * context_tokens
 
 
 def fit_prefill(samples: Sequence[PrefillSample]) -> PrefillCost:
-    """Coefficients from measurements, none negative. One sample is enough to say something; none is a `ValueError`."""
-    features = [(1.0, s.new_tokens, attended_tokens(s.new_tokens, s.cached_tokens)) for s in samples]
-    return PrefillCost(*_fit(features, [s.elapsed_s for s in samples]))
+    """Coefficients from measurements, none negative. One sample is enough to say something; none is a `ValueError`.
+
+    Each sample is of one chunk.
+    """
+    features = [(1.0, s.new_tokens, attended_tokens(s.new_tokens, s.cached_tokens), s.cached_tokens) for s in samples]
+    fixed_s, per_token_s, per_token_context_s, per_cached_token_s = _fit(features, [s.elapsed_s for s in samples])
+    return PrefillCost(fixed_s, per_token_s, per_token_context_s, per_cached_token_s)
 
 
 def fit_decode(samples: Sequence[DecodeSample]) -> DecodeCost:
     """Coefficients from measurements, none negative. One sample is enough to say something; none is a `ValueError`."""
-    features = [(1.0, s.num_requests, s.context_tokens) for s in samples]
-    return DecodeCost(*_fit(features, [s.elapsed_s for s in samples]))
+    elapsed_s = [s.elapsed_s for s in samples]
+    singles = [s.num_requests == 1 for s in samples]
+    if not any(singles) or all(singles):
+        return DecodeCost(*_fit([(1.0, s.num_requests, s.context_tokens) for s in samples], elapsed_s))
+    features = [
+        (float(not single), 0.0 if single else s.num_requests, s.context_tokens, float(single))
+        for s, single in zip(samples, singles, strict=True)
+    ]
+    return DecodeCost(*_fit(features, elapsed_s))
 
 
 def _fit(features: Sequence[tuple[float, ...]], elapsed_s: Sequence[float]) -> list[float]:

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from engines.backend import Backend, LoadedModel
 from engines.batch import StepExecutor
 from engines.blocks import BlockPool
@@ -52,7 +54,7 @@ def _service(name: str, model: LoadedModel, engine: EngineSpec) -> Service:
         model.memory.ref(engine.host),
         model.eos_token_ids,
         model.max_context,
-        model.prefill_cost,
+        replace(model.prefill_cost, chunk_tokens=engine.chunk_tokens),
         model.decode_cost,
         Correction(),
         Correction(),

@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from msgspec.structs import replace
+
 from engines.blocks import BlockPool
 from engines.costs import Correction, decode_step_s, prefill_s
 from engines.scheduler import ServiceQueue
@@ -73,7 +75,8 @@ C = TypeVar("C", PrefillCost, DecodeCost)
 
 
 def _scaled(cost: C, factor: float) -> C:
-    return type(cost)(*(getattr(cost, field) * factor for field in cost.__struct_fields__))
+    seconds = {field: getattr(cost, field) for field in cost.__struct_fields__ if field.endswith("_s")}
+    return replace(cost, **{field: value * factor for field, value in seconds.items() if value is not None})
 
 
 def min_or_none(values: Iterable[float | None]) -> float | None:

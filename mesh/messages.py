@@ -328,20 +328,27 @@ class Stop(msgspec.Struct, frozen=True, tag=True):
 class PrefillCost(msgspec.Struct, frozen=True):
     """Seconds of a prefill of n tokens after c cached ones.
 
-    ``fixed + per_token n + per_token_context n (c + n / 2)``
+    ``fixed + per_token n + per_token_context n (c + n / 2) + per_cached_token c``, or the sum of that over chunks of
+    ``chunk_tokens``; 0: in one chunk.
     """
 
     fixed_s: float
     per_token_s: float
     per_token_context_s: float = 0.0
+    per_cached_token_s: float = 0.0
+    chunk_tokens: int = 0
 
 
 class DecodeCost(msgspec.Struct, frozen=True):
-    """Seconds of a decode step of b requests with total context c: ``fixed + per_request b + per_context_token c``."""
+    """Seconds of a decode step of b requests with total context c: ``fixed + per_request b + per_context_token c``.
+
+    For b = 1, ``single`` stands in for the first two where it is given: a lone request takes other kernels.
+    """
 
     fixed_s: float
     per_request_s: float
     per_context_token_s: float = 0.0
+    single_s: float | None = None
 
 
 class ServiceStatus(msgspec.Struct, frozen=True):

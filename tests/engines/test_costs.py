@@ -1,6 +1,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from engines.costs import (
     Correction,
@@ -21,8 +22,18 @@ coefficient = st.floats(1e-6, 1.0)
 def test_the_formulas_of_the_wire_types():
     assert prefill_s(PrefillCost(1.0, 0.1, 0.01), 10, 20) == pytest.approx(1 + 10 * 0.1 + 0.01 * 10 * (20 + 5))
     assert decode_step_s(DecodeCost(1.0, 0.5, 0.01), 4, 100) == pytest.approx(1 + 2 + 1)
+    assert decode_step_s(DecodeCost(1.0, 0.5, 0.01, 0.7), 1, 100) == pytest.approx(0.7 + 1)
+    assert decode_step_s(DecodeCost(1.0, 0.5, 0.01, 0.7), 2, 100) == pytest.approx(1 + 1 + 1)
     assert prefill_s(PrefillCost(1.0, 1.0), 0, 50) == 0.0
     assert decode_step_s(DecodeCost(1.0, 1.0), 0, 0) == 0.0
+
+
+@given(st.integers(1, 2000), st.integers(0, 2000), st.integers(1, 700))
+def test_a_chunked_prefill_costs_as_much_as_its_chunks(new, old, chunk_tokens):
+    whole = PrefillCost(1.0, 0.1, 0.01, 0.001)
+    chunks = [(start, min(chunk_tokens, new - start)) for start in range(0, new, chunk_tokens)]
+    expected = sum(prefill_s(whole, num_tokens, old + start) for start, num_tokens in chunks)
+    assert prefill_s(replace(whole, chunk_tokens=chunk_tokens), new, old) == pytest.approx(expected)
 
 
 @settings(deadline=None)
@@ -32,6 +43,13 @@ def test_a_fit_of_exact_prefills_predicts_them(fixed_s, per_token_s, per_token_c
     fitted = fit_prefill([PrefillSample(new, old, prefill_s(truth, new, old)) for new, old in GRID])
     for new, old in [*GRID, (500, 100)]:
         assert prefill_s(fitted, new, old) == pytest.approx(prefill_s(truth, new, old), rel=1e-3)
+
+
+def test_a_lone_request_has_a_cost_of_its_own():
+    truth = DecodeCost(0.04, 0.005, 1e-5, 0.01)
+    fitted = fit_decode([DecodeSample(n, context, decode_step_s(truth, n, context)) for n, context in STEPS])
+    assert decode_step_s(fitted, 1, 100) == pytest.approx(0.011, rel=1e-3)
+    assert decode_step_s(fitted, 2, 200) == pytest.approx(0.052, rel=1e-3)
 
 
 @settings(deadline=None)

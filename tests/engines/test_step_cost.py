@@ -5,7 +5,7 @@ from engines.costs import decode_step_s, prefill_s
 from engines.step_cost import StepCost, is_decode
 from mesh.messages import DecodeCost, PrefillCost, Sampling
 
-COST = StepCost(PrefillCost(0.01, 1e-3, 1e-6), DecodeCost(0.02, 2e-3, 3e-6))
+COST = StepCost(PrefillCost(0.01, 1e-3, 1e-6, 1e-5), DecodeCost(0.02, 2e-3, 3e-6))
 SAMPLING = Sampling(max_tokens=4, seed=0)
 
 

@@ -185,8 +185,19 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
                     "num_blocks": 100,
                     "num_free_blocks": 60,
                     "block_size": 16,
-                    "prefill_cost": {"fixed_s": 0.01, "per_token_s": 0.001, "per_token_context_s": 0.0},
-                    "decode_cost": {"fixed_s": 0.02, "per_request_s": 0.002, "per_context_token_s": 1e-6},
+                    "prefill_cost": {
+                        "fixed_s": 0.01,
+                        "per_token_s": 0.001,
+                        "per_token_context_s": 0.0,
+                        "per_cached_token_s": 0.0,
+                        "chunk_tokens": 0,
+                    },
+                    "decode_cost": {
+                        "fixed_s": 0.02,
+                        "per_request_s": 0.002,
+                        "per_context_token_s": 1e-6,
+                        "single_s": None,
+                    },
                 }
             ],
             "num_running": 1,

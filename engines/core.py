@@ -359,7 +359,8 @@ class EngineCore:
         """A fresh account, numbered."""
         self._seq += 1
         services = self._services.values()
-        step_s = sum(service.decode_step_s() for service in services)
+        decoding = [(service, service.decoding()) for service in services]
+        step_s = sum(service.decode_step_s(sequences) for service, sequences in decoding)
         return EngineStatus(
             seq=self._seq,
             state=self.state,
@@ -369,11 +370,11 @@ class EngineCore:
             services=[service.status() for service in services],
             num_running=sum(len(service.queue.running) for service in services),
             num_waiting=sum(map(self._num_waiting, services)),
-            num_tokens=sum(len(request.tokens) for request in self._requests.values()),
+            num_tokens=sum([len(request.tokens) for request in self._requests.values()]),
             prefill_remaining_s=self._prefill_remaining_s(now),
             prefill_waiting_s=sum(map(self._prefill_waiting_s, services)),
             decode_step_s=step_s,
-            min_slack_s=min_or_none(service.min_slack_s(now, step_s) for service in services),
+            min_slack_s=min_or_none(service.min_slack_s(now, step_s, sequences) for service, sequences in decoding),
             num_reserved=self._handovers.num_incoming,
             cancelled_total=self._num_cancelled,
             preemptions_total=self._num_preempted,

@@ -40,17 +40,22 @@ class Service:
         factor = self.prefill_correction.factor
         return factor * prefill_s(self.prefill_cost, sequence.num_uncomputed, sequence.num_computed)
 
-    def decode_step_s(self) -> float:
+    def decoding(self) -> list[Sequence]:
+        """Everything that decodes now."""
+        return [sequence for sequence in self.queue.running if sequence.is_decoding]
+
+    def decode_step_s(self, decoding: list[Sequence] | None = None) -> float:
         """Predicted seconds of the next decode step of everything that decodes now; 0 if nothing does."""
-        decoding = [sequence for sequence in self.queue.running if sequence.is_decoding]
+        decoding = self.decoding() if decoding is None else decoding
         if not decoding:
             return 0.0
-        context = sum(len(sequence.tokens) for sequence in decoding)
+        context = sum([len(sequence.tokens) for sequence in decoding])
         return self.decode_correction.factor * decode_step_s(self.decode_cost, len(decoding), context)
 
-    def min_slack_s(self, now: float, step_s: float) -> float | None:
+    def min_slack_s(self, now: float, step_s: float, decoding: list[Sequence] | None = None) -> float | None:
         """The smallest slack of all running decodes; None if nothing decodes."""
-        return min((s.slack_s(now, step_s) for s in self.queue.running if s.is_decoding), default=None)
+        decoding = self.decoding() if decoding is None else decoding
+        return min([sequence.slack_s(now, step_s) for sequence in decoding], default=None)
 
     def learn_prefill(self, num_tokens: int, num_before: int, measured_s: float) -> None:
         """Correct later predictions by what a prefill of ``num_tokens`` after ``num_before`` took."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from mesh.membership import Joined, Lost, Membership, Observation, Restarted, Stale
 from mesh.messages import EngineStatus, Sender
 from router.reservations import Reservations
-from router.view import ClusterView, Reservation, engine_view
+from router.view import ClusterView, EngineView, Reservation, ServiceView, engine_view, service_views
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,7 @@ class Monitor:
     def __init__(self, lease_s: float) -> None:
         self._membership = Membership(lease_s)
         self._heard: dict[str, Heard] = {}
+        self._unreserved: dict[str, Mapping[str, ServiceView]] = {}  # of the last status, once it was looked at
         self._reservations = Reservations()
 
     def __repr__(self) -> str:
@@ -43,6 +44,7 @@ class Monitor:
         known = self._heard.get(sender.process)
         if known is None or isinstance(observation, Joined) or status.seq >= known.status.seq:
             self._heard[sender.process] = Heard(status, now)
+            self._unreserved.pop(sender.process, None)
             self._reservations.settle(sender.process, status.seq)
         return observation
 
@@ -58,6 +60,7 @@ class Monitor:
 
     def _forget(self, engine: str) -> None:
         self._heard.pop(engine, None)
+        self._unreserved.pop(engine, None)
         self._reservations.drop(engine)
 
     def is_alive(self, engine: str) -> bool:
@@ -78,9 +81,10 @@ class Monitor:
         self._reservations.release(request)
 
     def view(self, now: float) -> ClusterView:
-        return ClusterView(
-            {
-                engine: engine_view(engine, heard.status, now - heard.received_at, self._reservations.of(engine))
-                for engine, heard in sorted(self._heard.items())
-            }
-        )
+        return ClusterView({engine: self._engine(engine, heard, now) for engine, heard in sorted(self._heard.items())})
+
+    def _engine(self, engine: str, heard: Heard, now: float) -> EngineView:
+        unreserved = self._unreserved.get(engine)
+        if unreserved is None:
+            unreserved = self._unreserved[engine] = service_views(heard.status, ())
+        return engine_view(engine, heard.status, now - heard.received_at, self._reservations.of(engine), unreserved)

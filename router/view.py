@@ -5,7 +5,7 @@ melts. What this gateway has sent and the engine has not yet counted is added, s
 engine that looked idle.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from engines.costs import prefill_s
@@ -99,23 +99,33 @@ class RequestView:
     priority: int = 0
 
 
-def engine_view(id_: str, status: EngineStatus, age_s: float, reservations: Iterable[Reservation]) -> EngineView:
-    """A status brought up to the present, plus reservations."""
-    held = list(reservations)
-    prefills = [held_one.prefill_s for held_one in held if held_one.prefill_s is not None]
+def engine_view(
+    id_: str,
+    status: EngineStatus,
+    age_s: float,
+    reservations: Sequence[Reservation],
+    unreserved: Mapping[str, ServiceView] | None = None,
+) -> EngineView:
+    """A status brought up to the present, plus reservations. ``unreserved``: `service_views` without any, if known."""
+    prefills = [one.prefill_s for one in reservations if one.prefill_s is not None]
     reported_s = status.prefill_remaining_s + status.prefill_waiting_s
     return EngineView(
         id=id_,
         role=status.role,
         state=status.state,
-        services={service.name: _service_view(service, held) for service in status.services},
+        services=service_views(status, reservations) if reservations or unreserved is None else unreserved,
         age_s=age_s,
         num_running=status.num_running,
         num_prefills=int(status.prefill_remaining_s > 0) + status.num_waiting + len(prefills),
-        num_tokens=status.num_tokens + sum(held_one.num_tokens for held_one in held),
+        num_tokens=status.num_tokens + sum(one.num_tokens for one in reservations),
         backlog_s=max(0.0, reported_s - age_s) + sum(prefills),
         min_slack_s=None if status.min_slack_s is None else status.min_slack_s - age_s,
     )
+
+
+def service_views(status: EngineStatus, reservations: Sequence[Reservation]) -> Mapping[str, ServiceView]:
+    """By name."""
+    return {service.name: _service_view(service, reservations) for service in status.services}
 
 
 def _service_view(status: ServiceStatus, held: Iterable[Reservation]) -> ServiceView:

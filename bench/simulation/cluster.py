@@ -19,6 +19,7 @@ from engines.profiles import EngineProfile
 from engines.scheduler import Limits, ServiceQueue
 from engines.settings import EngineSettings
 from engines.status import Service
+from engines.step_cost import StepCost
 from kvtransfer.layout import block_bytes
 from kvtransfer.protocol import Limits as TransferLimits
 from mesh.errors import UserError
@@ -139,7 +140,7 @@ class Simulation:
         services = {name: self._service(spec, name, profile) for name in spec.services}
         core = EngineCore(_settings(self._topology, spec), services, lambda peer, memory: True)
         random = self.kernel.random(f"steps of {spec.id}")
-        steps = {name: StepModel(profile.prefill, profile.decode, physics.noise, random) for name in services}
+        steps = {name: StepModel(StepCost(profile.prefill, profile.decode), physics.noise, random) for name in services}
         copies = {
             name: CopyModel(block_bytes(service.shape), physics.kv_bytes_per_s, physics.kv_latency_s)
             for name, service in services.items()

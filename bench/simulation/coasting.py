@@ -2,8 +2,9 @@
 
 from bisect import bisect_right
 
-from bench.simulation.steps import StepModel, is_decode
+from bench.simulation.steps import StepModel
 from engines.batch import Batch
+from engines.step_cost import is_decode
 
 
 class Coast:

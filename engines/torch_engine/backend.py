@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import structlog
 
 from engines.backend import Backend, LoadedModel
-from engines.calibration import Scratch, measure
+from engines.calibration import calibrate
+from engines.measuring import Scratch
 from engines.models.cache import Cache
 from engines.models.config import ModelConfig
 from engines.models.store import prepared_dir
@@ -94,7 +95,8 @@ def _profile(engine: EngineSpec, model: TorchModel, executor: TorchExecutor) -> 
     if known is not None:
         return known
     log.info("measuring what prefills and decode steps cost", service=spec.name)
-    costs = measure(executor, spec.name, Scratch(layout.num_blocks, engine.block_size), engine.chunk_tokens)
+    scratch = Scratch(spec.name, layout.num_blocks, engine.block_size)
+    costs = calibrate(executor, scratch, engine.chunk_tokens)
     profile = profile_of(engine, spec, layout, costs, "measured when an engine started")
     store.save(key, profile)
     return profile

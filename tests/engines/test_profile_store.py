@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from engines.calibration import Costs
+from engines.measuring import Costs
 from engines.profile_store import ProfileStore, profile_key, profile_of
 from kvtransfer.layout import KVLayout
 from mesh.messages import DecodeCost, KVShape, PrefillCost, Role

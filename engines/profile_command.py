@@ -1,0 +1,39 @@
+"""``mesh profile``: what the engines of a topology cost, measured on this machine and kept for them."""
+
+import argparse
+from pathlib import Path
+
+DEFAULT_TOPOLOGY = Path("deploy/topology.toml")
+DEFAULT_REPEATS = 5
+
+
+def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add ``profile`` to the commands of ``mesh``."""
+    parser = subparsers.add_parser("profile", help="measure what the engines of a topology cost, and keep it for them")
+    parser.add_argument(
+        "topology", nargs="?", type=Path, default=DEFAULT_TOPOLOGY, metavar="TOPOLOGY", help="the deployment"
+    )
+    parser.add_argument(
+        "--repeats",
+        type=_at_least_one,
+        default=DEFAULT_REPEATS,
+        metavar="N",
+        help=f"rounds of measuring; the fastest counts (default: {DEFAULT_REPEATS})",
+    )
+    parser.set_defaults(run=run)
+
+
+def _at_least_one(text: str) -> int:
+    number = int(text) if text.isdecimal() else 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return number
+
+
+def run(arguments: argparse.Namespace) -> int:
+    # Imported here: torch takes seconds to load, and other commands don't need it.
+    from engines.profile_run import profile_engines
+    from mesh.topology.parse import load
+
+    profile_engines(load(arguments.topology), arguments.repeats)
+    return 0

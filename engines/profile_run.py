@@ -1,0 +1,140 @@
+"""Measures, fits, shows, draws and keeps the profile of each distinct engine of a topology."""
+
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from engines.measuring import Costs, DecodePoint, Point, PrefillPoint, Scratch, Times, fit, time_points
+from engines.models.cache import Cache
+from engines.profile_store import ProfileStore, profile_of
+from engines.profiles import ProfileFile
+from engines.profiling import Accuracy, Bounds, accuracy, points_to_fit, points_to_judge
+from engines.torch_engine.backend import TorchModel, key_of, load_executor, open_model
+from mesh.errors import UserError
+from mesh.messages import DecodeCost, PrefillCost
+from mesh.topology.schema import EngineSpec, ServiceSpec, Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Costs, the times that they were fitted to, and others that judge them."""
+
+    costs: Costs
+    fitted: Times
+    held_out: Times
+
+    @property
+    def prefill(self) -> Accuracy:
+        return accuracy(self.costs, self.held_out, PrefillPoint)
+
+    @property
+    def decode(self) -> Accuracy:
+        return accuracy(self.costs, self.held_out, DecodePoint)
+
+
+def profile_engines(topology: Topology, repeats: int) -> None:
+    """Raise `UserError` if there is nothing to measure, or an engine cannot be."""
+    store = ProfileStore.of(Cache.of_user())
+    for key, (engine, spec) in _distinct(topology).items():
+        model = open_model(engine, spec)
+        measured = _measure(engine, model, repeats)
+        profile = _profile(engine, model, measured, f"mesh profile, fastest of {repeats} rounds")
+        _show(profile, measured)
+        path = store.save(key, profile)
+        sys.stdout.write(f"saved {path}\n")
+        _draw(path.with_suffix(".png"), profile.name, measured)
+
+
+def _distinct(topology: Topology) -> dict[str, tuple[EngineSpec, ServiceSpec]]:
+    """One engine for each thing to measure, by its key."""
+    distinct: dict[str, tuple[EngineSpec, ServiceSpec]] = {}
+    for engine in topology.engines:
+        for name in engine.services if engine.backend == "torch" else ():
+            spec = topology.service(name)
+            distinct.setdefault(key_of(engine, spec), (engine, spec))
+    if not distinct:
+        raise UserError(f'{topology.path}: no engine has backend = "torch", so there is nothing to measure')
+    return distinct
+
+
+def _measure(engine: EngineSpec, model: TorchModel, repeats: int) -> Measured:
+    layout, name = model.memory.layout, model.spec.name
+    scratch = Scratch(name, layout.num_blocks, engine.block_size)
+    bounds = Bounds(engine.chunk_tokens, engine.max_running, model.config.max_context, layout.num_tokens)
+    to_fit = [point for point in points_to_fit(bounds) if scratch.batch(point)]
+    to_judge = [point for point in points_to_judge(bounds) if scratch.batch(point) and point not in to_fit]
+    for kind in (PrefillPoint, DecodePoint):
+        _check_enough(engine, kind, to_fit, to_judge)
+    executor = load_executor(engine, [model])
+    with _progress(name, (repeats + 1) * (len(to_fit) + len(to_judge))) as advance:
+        times = time_points(executor, scratch, [*to_fit, *to_judge], repeats, advance)
+    fitted = {point: times[point] for point in to_fit}
+    return Measured(fit(fitted), fitted, {point: times[point] for point in to_judge})
+
+
+def _check_enough(engine: EngineSpec, kind: type, *grids: list[Point]) -> None:
+    if not all(any(isinstance(point, kind) for point in points) for points in grids):
+        raise UserError(f"engines.{engine.id}: too small to profile; use larger kv_memory, chunk_tokens or max_running")
+
+
+@contextmanager
+def _progress(what: str, total: int) -> Iterator[Callable[[], None]]:
+    columns = (TextColumn("measuring {task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(what, total=total)
+        yield lambda: progress.advance(task)
+
+
+def _profile(engine: EngineSpec, model: TorchModel, measured: Measured, source: str) -> ProfileFile:
+    prefill, decode = measured.prefill, measured.decode
+    error = {
+        "prefill_p50": prefill.p50,
+        "prefill_p90": prefill.p90,
+        "decode_p50": decode.p50,
+        "decode_p90": decode.p90,
+    }
+    return profile_of(engine, model.spec, model.memory.layout, measured.costs, source, error)
+
+
+def _show(profile: ProfileFile, measured: Measured) -> None:
+    table = Table(title=profile.name, title_justify="left", caption="errors on points held out of the fit")
+    for column in ("cost", "fit, ms", "points", "error p50", "error p90"):
+        table.add_column(column, justify="left" if column in ("cost", "fit, ms") else "right")
+    for name, formula, errors in (
+        ("prefill", _prefill_formula(profile.prefill), measured.prefill),
+        ("decode step", _decode_formula(profile.decode), measured.decode),
+    ):
+        table.add_row(name, formula, str(errors.num_points), f"{errors.p50:.1%}", f"{errors.p90:.1%}")
+    Console().print(table)
+
+
+def _prefill_formula(cost: PrefillCost) -> str:
+    """Of n tokens after c cached ones."""
+    return (
+        f"{1000 * cost.fixed_s:.4g} + {1000 * cost.per_token_s:.4g} n"
+        f" + {1000 * cost.per_token_context_s:.3g} n (c + n/2) + {1000 * cost.per_cached_token_s:.3g} c"
+    )
+
+
+def _decode_formula(cost: DecodeCost) -> str:
+    """Of b requests with c tokens of context in all."""
+    many = f"{1000 * cost.fixed_s:.4g} + {1000 * cost.per_request_s:.4g} b"
+    single = "" if cost.single_s is None else f" (b = 1: {1000 * cost.single_s:.4g})"
+    return f"{many}{single} + {1000 * cost.per_context_token_s:.3g} c"
+
+
+def _draw(path: Path, title: str, measured: Measured) -> None:
+    if importlib.util.find_spec("matplotlib") is None:
+        sys.stdout.write("no picture: matplotlib is missing; install it with: pip install 'meshserve[bench]'\n")
+        return
+    from engines.profile_plot import plot_profile
+
+    plot_profile(path, title, measured.costs, measured.fitted, measured.held_out)
+    sys.stdout.write(f"drew  {path}\n")

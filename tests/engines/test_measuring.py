@@ -1,0 +1,52 @@
+import pytest
+
+from engines.calibration import calibrate
+from engines.measuring import Costs, DecodePoint, PrefillPoint, Scratch, fit, time_points
+from engines.step_cost import StepCost
+from mesh.messages import DecodeCost, PrefillCost
+from tests.engines.scripted import ScriptedExecutor
+
+COST = StepCost(PrefillCost(0.01, 1e-3, 1e-6, 1e-5), DecodeCost(0.02, 2e-3, 3e-6, 0.005))
+SCRATCH = Scratch("s", num_blocks=64, block_size=4)
+
+
+def test_points_stand_for_batches_over_blocks_of_their_own() -> None:
+    batch = SCRATCH.batch(DecodePoint((4, 5, 1)))
+    assert batch is not None
+    assert [(chunk.start, list(chunk.blocks)) for chunk in batch.chunks] == [(3, [0]), (4, [1, 2]), (0, [3])]
+    prefill = SCRATCH.batch(PrefillPoint(6, 8))
+    assert prefill is not None
+    assert [(len(chunk.tokens), chunk.start, len(chunk.blocks)) for chunk in prefill.chunks] == [(6, 8, 4)]
+
+
+def test_points_that_do_not_fit_are_left_out() -> None:
+    assert SCRATCH.batch(PrefillPoint(250, 7)) is None
+    points = [PrefillPoint(250, 7), PrefillPoint(250, 6)]
+    assert list(time_points(ScriptedExecutor(COST), SCRATCH, points, 1)) == [PrefillPoint(250, 6)]
+
+
+def test_the_fastest_round_after_the_first_counts() -> None:
+    points = [PrefillPoint(8), PrefillPoint(16), DecodePoint((9, 9))]
+    steps: list[None] = []
+    times = time_points(ScriptedExecutor(COST, slow_every=2), SCRATCH, points, 2, lambda: steps.append(None))
+    truth = Costs(COST.prefill, COST.decode)
+    assert times == {point: pytest.approx(truth.predict_s(point)) for point in points}
+    assert len(steps) == 9
+
+
+def test_what_calibration_measures_it_predicts() -> None:
+    costs = calibrate(ScriptedExecutor(COST), Scratch("s", 1000, 16), chunk_tokens=256)
+    truth = Costs(COST.prefill, COST.decode)
+    for point in (PrefillPoint(100, 0), PrefillPoint(200, 300), DecodePoint((50,)), DecodePoint((70,) * 6)):
+        assert costs.predict_s(point) == pytest.approx(truth.predict_s(point), rel=0.01)
+
+
+@pytest.mark.parametrize("chunk_tokens", [1, 256])
+def test_one_block_is_enough_to_calibrate(chunk_tokens: int) -> None:
+    costs = calibrate(ScriptedExecutor(COST), Scratch("s", 1, 2), chunk_tokens)
+    assert costs.predict_s(DecodePoint((1,))) > 0
+
+
+def test_a_fit_needs_both_kinds() -> None:
+    with pytest.raises(ValueError, match="no samples"):
+        fit({PrefillPoint(8): 0.1})

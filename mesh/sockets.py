@@ -68,25 +68,25 @@ class Sockets(Generic[M]):
         self._sender_frame = me.encode()
         self._outboxes: dict[str, zmq.Socket[bytes]] = {}
         self._tapped = False
-        # Plain sockets, not asyncio ones: sending never waits, and receiving has an inlet of its own.
+        # Plain sockets, not asyncio ones: sending never waits, and receiving has inlets.
         self._plain_context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(self._context)
-        self._inbox: zmq.Socket[bytes] = self._plain_context.socket(zmq.PULL)
-        self._inbox.setsockopt(zmq.LINGER, 0)
-        self._inbox.setsockopt(zmq.RCVHWM, HIGH_WATER_MARK)
-        self._inlet = Inlet(self._inbox)
-        self._broadcast = self._socket(zmq.XPUB)
-        self._broadcast.setsockopt(zmq.XPUB_VERBOSE, 1)
-        self._subscriptions = self._socket(zmq.SUB)
+        self._inbox = self._receiver(zmq.PULL)
+        self._subscriptions = self._receiver(zmq.SUB)
         self._subscriptions.subscribe(TOPIC_STATUS)
+        self._inlet, self._status_inlet = Inlet(self._inbox), Inlet(self._subscriptions)
+        self._broadcast = self._context.socket(zmq.XPUB)
+        self._broadcast.setsockopt(zmq.LINGER, 0)
+        self._broadcast.setsockopt(zmq.XPUB_VERBOSE, 1)
         if self._curve:
             self._curve.secure_client(self._subscriptions)
 
     def __repr__(self) -> str:
         return f"<Sockets {self.me.process}@{self.me.incarnation} peers={sorted(self._outboxes)} {dict(self.counters)}>"
 
-    def _socket(self, kind: int) -> "zmq.asyncio.Socket":
-        socket = self._context.socket(kind)
+    def _receiver(self, kind: int) -> "zmq.Socket[bytes]":
+        socket: zmq.Socket[bytes] = self._plain_context.socket(kind)
         socket.setsockopt(zmq.LINGER, 0)
+        socket.setsockopt(zmq.RCVHWM, HIGH_WATER_MARK)
         return socket
 
     def bind(self) -> None:
@@ -171,7 +171,7 @@ class Sockets(Generic[M]):
     async def broadcasts(self) -> AsyncIterator[tuple[Sender, BroadcastMessage]]:
         """Statuses of the processes that this one subscribed to."""
         while True:
-            frames = await self._subscriptions.recv_multipart(copy=False)
+            frames = await self._status_inlet.receive()
             try:
                 if len(frames) != 4 or frames[1].bytes != WIRE_VERSION:
                     raise WireError("not a status of this version")
@@ -193,7 +193,8 @@ class Sockets(Generic[M]):
         """Close the sockets; what was sent last still leaves, within the outboxes' linger."""
         await asyncio.sleep(0)
         self._inlet.close()
-        for socket in (*self._outboxes.values(), self._broadcast, self._subscriptions):
+        self._status_inlet.close()
+        for socket in (*self._outboxes.values(), self._broadcast):
             socket.close()
         if self._curve:
             self._curve.close()

@@ -17,6 +17,7 @@ LATENCY_BUCKETS: Final = (
     0.001, 0.0025, 0.005, 0.0075, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5,
     10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 640.0,
 )  # fmt: skip
+RATIO_BUCKETS: Final = (0.25, 0.5, 0.67, 0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.25, 1.5, 2.0, 4.0, 8.0)
 TOKEN_BUCKETS: Final = tuple(float(2**exponent) for exponent in range(18))
 
 
@@ -49,6 +50,13 @@ class GatewayMetrics:
         self.prefix_hits = count("vllm:prefix_cache_hits", "Prompt tokens found in prefix caches")
         self.success = count("vllm:request_success", "Requests that ended well", "finished_reason")
         self.dispatches = count("meshserve_dispatches", "Requests by the rule that placed them", "rule")
+        self.prediction_error = Histogram(
+            "meshserve_prediction_error_ratio",
+            "Time from dispatch to the first token, over its prediction: 1 is a perfect one",
+            ("model_name",),
+            buckets=RATIO_BUCKETS,
+            registry=registry,
+        )
         self.redispatches = count("meshserve_redispatches", "Requests that were dispatched more than once")
         self.failures = count("meshserve_request_failures", "Requests refused, failed or left by their client", "code")
         self.slo_requests = count("meshserve_slo_requests", "Requests that were promised a latency")
@@ -100,6 +108,7 @@ class ServiceMetrics:
         metrics.prefix_hits.labels(service).inc(num_cached)
         metrics.success.labels(service, str(finish)).inc()
         self._count_placement(placement)
+        self._judge_prediction(placement, timer.ttft_s - queued_s)
         self._count_slo(timer)
 
     def failed(self, code: str, *, broke_promise: bool) -> None:
@@ -114,6 +123,11 @@ class ServiceMetrics:
         self._metrics.dispatches.labels(self._service, placement.rule).inc()
         if placement.attempt > 0:
             self._metrics.redispatches.labels(self._service).inc()
+
+    def _judge_prediction(self, placement: Placement | None, first_token_s: float) -> None:
+        """Of requests that were dispatched once: a later attempt's prediction was not of the whole time."""
+        if placement is not None and placement.attempt == 0 and placement.predicted_ttft_s:
+            self._metrics.prediction_error.labels(self._service).observe(first_token_s / placement.predicted_ttft_s)
 
     def _count_slo(self, timer: "ChoiceTimer") -> None:
         met_ttft, met_tpot = timer.ttft_s <= timer.slo.ttft_s, timer.tpot_s <= timer.slo.tpot_s

@@ -228,6 +228,7 @@ async def test_metrics(gateway):
         'vllm:num_requests_running{engine="decode-0",model_name=""} 3.0',
         'meshserve_dispatches_total{model_name="tiny",rule="disaggregate"} 1.0',
         'meshserve_request_failures_total{code="rate_limit_exceeded",model_name="tiny"} 1.0',
+        'meshserve_prediction_error_ratio_count{model_name="tiny"} 1.0',
         'meshserve_slo_requests_total{model_name="tiny"} 2.0',
         'meshserve_slo_attained_total{model_name="tiny",promise="both"} 1.0',
     ):

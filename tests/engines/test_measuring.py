@@ -1,7 +1,7 @@
 import pytest
 
 from engines.calibration import calibrate
-from engines.measuring import Costs, DecodePoint, PrefillPoint, Scratch, fit, time_points
+from engines.measuring import Costs, DecodePoint, Point, PrefillPoint, Scratch, fit, time_points
 from engines.step_cost import StepCost
 from mesh.messages import DecodeCost, PrefillCost
 from tests.engines.scripted import ScriptedExecutor
@@ -21,12 +21,12 @@ def test_points_stand_for_batches_over_blocks_of_their_own() -> None:
 
 def test_points_that_do_not_fit_are_left_out() -> None:
     assert SCRATCH.batch(PrefillPoint(250, 7)) is None
-    points = [PrefillPoint(250, 7), PrefillPoint(250, 6)]
+    points: list[Point] = [PrefillPoint(250, 7), PrefillPoint(250, 6)]
     assert list(time_points(ScriptedExecutor(COST), SCRATCH, points, 1)) == [PrefillPoint(250, 6)]
 
 
 def test_the_fastest_round_after_the_first_counts() -> None:
-    points = [PrefillPoint(8), PrefillPoint(16), DecodePoint((9, 9))]
+    points: list[Point] = [PrefillPoint(8), PrefillPoint(16), DecodePoint((9, 9))]
     steps: list[None] = []
     times = time_points(ScriptedExecutor(COST, slow_every=2), SCRATCH, points, 2, lambda: steps.append(None))
     truth = Costs(COST.prefill, COST.decode)
@@ -37,7 +37,8 @@ def test_the_fastest_round_after_the_first_counts() -> None:
 def test_what_calibration_measures_it_predicts() -> None:
     costs = calibrate(ScriptedExecutor(COST), Scratch("s", 1000, 16), chunk_tokens=256)
     truth = Costs(COST.prefill, COST.decode)
-    for point in (PrefillPoint(100, 0), PrefillPoint(200, 300), DecodePoint((50,)), DecodePoint((70,) * 6)):
+    points: list[Point] = [PrefillPoint(100, 0), PrefillPoint(200, 300), DecodePoint((50,)), DecodePoint((70,) * 6)]
+    for point in points:
         assert costs.predict_s(point) == pytest.approx(truth.predict_s(point), rel=0.01)
 
 

@@ -80,6 +80,8 @@ C = TypeVar("C", PrefillCost, DecodeCost)
 
 
 def _scaled(cost: C, factor: float) -> C:
+    if factor == 1.0:
+        return cost
     seconds = {field: getattr(cost, field) for field in cost.__struct_fields__ if field.endswith("_s")}
     return replace(cost, **{field: value * factor for field, value in seconds.items() if value is not None})
 

@@ -5,7 +5,7 @@ import importlib.util
 import multiprocessing
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from random import Random
@@ -98,10 +98,12 @@ def _experiment(options: argparse.Namespace) -> "Experiment":
     from mesh.topology.parse import load
 
     topology = load(options.topology)
+    profiles, service = _profiles(topology), _service(options.service, topology)
+    _check_slo(topology, service, profiles, options.ttft_factor)
     return Experiment(
         topology,
-        _profiles(topology),
-        _service(options.service, topology),
+        profiles,
+        service,
         _load(options),
         topology.policy,
         seed=options.seed,
@@ -128,6 +130,28 @@ def _service(name: str | None, topology: "Topology") -> str:
     if name is not None and name not in names:
         raise UserError(f"--service: {topology.path} has no service {name!r}; it has {', '.join(names)}")
     return name or names[0]
+
+
+def _check_slo(
+    topology: "Topology", service: str, profiles: "Mapping[str, EngineProfile]", ttft_factor: float | None
+) -> None:
+    """A promise that an idle engine could not keep is a mistake."""
+    from engines.costs import decode_step_s, prefill_s
+
+    if ttft_factor is not None and ttft_factor <= 1:
+        raise UserError(f"--ttft-factor: {ttft_factor:g} times an unloaded prefill can never be met; use more than 1")
+    costs = [profiles[engine.id] for engine in topology.engines if service in engine.services]
+    slo = topology.service(service).slo
+    least_s = {
+        "ttft_ms": (slo.ttft_s, min(prefill_s(cost.prefill, 1) for cost in costs)),
+        "tpot_ms": (slo.tpot_s, min(decode_step_s(cost.decode, 1, 1) for cost in costs)),
+    }
+    for key, (promised_s, needed_s) in least_s.items():
+        if promised_s < needed_s and not (key == "ttft_ms" and ttft_factor):
+            can = (
+                f"can never be met: the fastest engine needs {needed_s * 1e3:.1f} ms for one token; use more than that"
+            )
+            raise UserError(f"{topology.path}: services.{service}.{key}: {promised_s * 1e3:g} {can}")
 
 
 def _load(options: argparse.Namespace) -> "TraceLoad | SyntheticLoad":

@@ -86,6 +86,7 @@ def test_policies_against_rates_on_several_cores(files, tmp_path, capsys):
         (("--rate", "1", "--service", "small"), "has no service 'small'; it has large"),
         (("--rate", "1", "--compare", "best"), "no policy 'best'; there are"),
         (("--rate", "1", "--duration", "0.001"), "no request arrives"),
+        (("--rate", "1", "--ttft-factor", "0.5"), "--ttft-factor: 0.5 times an unloaded prefill can never be met"),
     ],
 )
 def test_faults_are_one_line(files, options, words):
@@ -122,4 +123,13 @@ def test_an_unknown_profile_is_named(files, tmp_path):
     topology = tmp_path / "odd.toml"
     topology.write_text(TOPOLOGY.replace("a100-llama2", "a100-llamma2"))
     with pytest.raises(UserError, match="unknown profile 'a100-llamma2-70b-tp4'"):
+        simulate((str(topology), files[1]), "--rate", "1")
+
+
+@pytest.mark.parametrize("key", ["ttft_ms", "tpot_ms"])
+def test_a_promise_that_no_engine_can_keep_is_named(files, tmp_path, key):
+    lines = [f"{key} = 2" if line.startswith(key) else line for line in TOPOLOGY.splitlines()]
+    topology = tmp_path / "hasty.toml"
+    topology.write_text("\n".join(lines))
+    with pytest.raises(UserError, match=rf"services.large.{key}: 2 can never be met: the fastest engine needs .* ms"):
         simulate((str(topology), files[1]), "--rate", "1")

@@ -53,14 +53,22 @@ async def serve(shell: ProcessShell) -> None:
     try:
         async with asyncio.TaskGroup() as tasks:
             starting = Heartbeat(sockets, lambda: starting_status(engine), shell.topology.timing.heartbeat_s)
-            beat = tasks.create_task(starting.run())
+            background = [tasks.create_task(starting.run()), tasks.create_task(leave_when_asked(shell))]
             loop = asyncio.get_running_loop()
             loaded = await loop.run_in_executor(compute, load, shell.topology, engine, peers)
-            beat.cancel()
+            for task in background:
+                task.cancel()
         await EngineProcess(shell, engine, sockets, loaded, peers, compute).run()
     finally:
         compute.shutdown(wait=False, cancel_futures=True)
         await sockets.close()
+
+
+async def leave_when_asked(shell: ProcessShell) -> None:
+    """While starting: loading a model cannot be interrupted, and there is nothing yet that could be lost."""
+    await shell.drain.wait()
+    log.info("asked to stop before it was ready")
+    os._exit(0)
 
 
 def starting_status(engine: EngineSpec) -> EngineStatus:

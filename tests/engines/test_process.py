@@ -169,3 +169,13 @@ def test_a_backend_that_cannot_be_is_one_line_and_no_restart(
     assert process.returncode == EXIT_CONFIGURATION
     assert fault in process.stderr.splitlines()[-1]
     assert "Traceback" not in process.stderr
+
+
+async def test_an_engine_that_is_asked_to_stop_while_it_starts_does(
+    topology: Topology, engines: dict[str, subprocess.Popen[bytes]]
+) -> None:
+    async with EngineClient(topology).running() as gateway:
+        await gateway.until(lambda: set(gateway.statuses) == set(engines))
+        for process in engines.values():
+            process.send_signal(signal.SIGTERM)
+        assert [process.wait(60.0) for process in engines.values()] == [0, 0]

@@ -53,12 +53,12 @@ def _prepare(arguments: argparse.Namespace) -> int:
         started = time.monotonic()
         with ProgressReport(reference, Console(stderr=True)) as progress:
             try:
-                folder = prepare(reference, progress)
+                prepare(reference, progress)
             except ModelError as error:
                 return _fail(str(error))
             except OSError as error:
                 return _fail(f"{reference}: {error}")
-        sys.stdout.write(f"{reference}: ready in {folder} ({time.monotonic() - started:.1f} s)\n")
+        sys.stdout.write(f"model {reference.rpartition('/')[2]}: ready ({time.monotonic() - started:.1f} s)\n")
     return 0
 
 

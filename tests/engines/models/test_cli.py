@@ -28,7 +28,7 @@ def test_models_are_prepared_listed_and_removed(tmp_path: Path, capsys: pytest.C
     assert capsys.readouterr().out == f"no models in {tmp_path / 'cache'}\n"
     assert mesh("models", "prepare", reference) == 0
     captured = capsys.readouterr()
-    assert captured.out.startswith(f"{reference}: ready in {tmp_path / 'cache'}")
+    assert captured.out.startswith(f"model {reference.rpartition('/')[2]}: ready (")
     assert f"{reference}: writing the tokenizer" in captured.err
     assert mesh("models") == 0
     listed = capsys.readouterr().out.splitlines()

@@ -99,7 +99,7 @@ async def test_of_two_processes_at_once_one_prepares(tmp_path: Path) -> None:
 
     results = await asyncio.gather(run(), run())
     assert [code for code, _, _ in results] == [0, 0], results
-    assert all(": ready in " in output for _, output, _ in results)
+    assert all(": ready (" in output for _, output, _ in results)
     assert sum("writing the tokenizer" in errors for _, _, errors in results) == 1
 
 

@@ -2,29 +2,20 @@
 
 Formats, told apart by their first line: Azure's CSV (TIMESTAMP, ContextTokens, GeneratedTokens), Mooncake's JSON lines
 (timestamp in ms, input_length, output_length, hash_ids), lengths alone (CSV with input_tokens, output_tokens), and the
-records that a simulation or a gateway wrote (JSON lines with arrived_s, input_tokens, output_tokens). Any may be
+records that a simulation wrote (JSON lines with arrived_s, input_tokens, output_tokens). Any may be
 gzipped.
 """
 
 import csv
-import gzip
-import json
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from itertools import groupby, pairwise
 from pathlib import Path
 from random import Random
-from typing import Any, TextIO
 
-from mesh.errors import UserError
+from bench.simulation.rows import Row, TraceError, csv_rows, json_rows, open_text, parse_object
 
 MOONCAKE_BLOCK = 512  # tokens that one hash stands for
-
-
-class TraceError(UserError):
-    """A trace that cannot be used: ``file:line: column: what is wrong; what would be right``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,74 +28,20 @@ class TraceRequest:
     blocks: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """One line of a file, by column."""
-
-    place: str
-    values: Mapping[str, Any]
-
-    def fault(self, column: str, problem: str) -> TraceError:
-        return TraceError(f"{self.place}: {column}: {problem}")
-
-    def get(self, column: str) -> Any:
-        value = self.values.get(column)
-        if value is None or value == "":
-            raise self.fault(column, "missing; every request needs one")
-        return value
-
-    def tokens(self, column: str) -> int:
-        value = self.get(column)
-        try:
-            number = int(value)
-        except (TypeError, ValueError):
-            number = 0
-        if number < 1 or isinstance(value, float | bool):
-            raise self.fault(column, f"{value!r} is not a length; use a whole number of tokens, at least 1")
-        return number
-
-    def seconds(self, column: str, unit_s: float = 1.0) -> float:
-        value = self.get(column)
-        try:
-            number = float(value) * unit_s
-        except (TypeError, ValueError):
-            number = math.nan
-        if not 0 <= number < math.inf:
-            raise self.fault(column, f"{value!r} is not a time; use a number, 0 or later")
-        return number
-
-    def moment(self, column: str) -> float:
-        value = self.get(column)
-        try:
-            return datetime.fromisoformat(str(value).strip()).timestamp()
-        except ValueError:
-            right = "use a date and time such as 2023-11-16 18:15:46.68, or seconds, 0 or later"
-        try:
-            return self.seconds(column)
-        except TraceError:
-            raise self.fault(column, f"{value!r} is not a time; {right}") from None
-
-    def hashes(self, column: str) -> tuple[int, ...]:
-        value = self.values.get(column, [])
-        if not isinstance(value, list) or not all(type(item) is int and 0 <= item < 2**31 for item in value):
-            raise self.fault(column, "not a list of block numbers; use whole numbers from 0 to 2147483647")
-        return tuple(value)
-
-
-def _azure(row: _Row) -> TraceRequest:
+def _azure(row: Row) -> TraceRequest:
     return TraceRequest(row.moment("TIMESTAMP"), row.tokens("ContextTokens"), row.tokens("GeneratedTokens"))
 
 
-def _mooncake(row: _Row) -> TraceRequest:
+def _mooncake(row: Row) -> TraceRequest:
     at_s = row.seconds("timestamp", 1e-3)
     return TraceRequest(at_s, row.tokens("input_length"), row.tokens("output_length"), row.hashes("hash_ids"))
 
 
-def _lengths(row: _Row) -> TraceRequest:
+def _lengths(row: Row) -> TraceRequest:
     return TraceRequest(0.0, row.tokens("input_tokens"), row.tokens("output_tokens"))
 
 
-def _record(row: _Row) -> TraceRequest:
+def _record(row: Row) -> TraceRequest:
     return TraceRequest(row.seconds("arrived_s"), row.tokens("input_tokens"), row.tokens("output_tokens"))
 
 
@@ -115,7 +52,7 @@ class _Format:
     name: str
     mark: str
     columns: tuple[str, ...]
-    read: Callable[[_Row], TraceRequest]
+    read: Callable[[Row], TraceRequest]
     has_times: bool = True
     is_quantised: bool = False
 
@@ -183,12 +120,12 @@ def _spread(requests: Sequence[TraceRequest], random: Random) -> list[TraceReque
 
 def _load(path: Path) -> tuple[_Format, list[TraceRequest]]:
     try:
-        with _open(path) as file:
+        with open_text(path) as file:
             first = file.readline()
             file.seek(0)
             is_json = first.lstrip().startswith("{")
             form = _json_format(path, first) if is_json else _csv_format(path, first)
-            rows = _json_rows(path, file) if is_json else _csv_rows(path, file)
+            rows = json_rows(path, file) if is_json else csv_rows(path, file)
             requests = [form.read(row) for row in rows]
     except FileNotFoundError:
         raise TraceError(f"{path}: no such file") from None
@@ -199,19 +136,13 @@ def _load(path: Path) -> tuple[_Format, list[TraceRequest]]:
     return form, requests
 
 
-def _open(path: Path) -> TextIO:
-    if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8", newline="")
-    return path.open(encoding="utf-8", newline="")
-
-
 def _csv_format(path: Path, first: str) -> _Format:
     columns = [column.strip() for column in next(csv.reader([first]), [])]
     return _choose(path, columns, CSV_FORMATS)
 
 
 def _json_format(path: Path, first: str) -> _Format:
-    return _choose(path, list(_parse(f"{path}:1", first)), JSON_FORMATS)
+    return _choose(path, list(parse_object(f"{path}:1", first)), JSON_FORMATS)
 
 
 def _choose(path: Path, columns: Sequence[str], formats: Sequence[_Format]) -> _Format:
@@ -223,25 +154,3 @@ def _choose(path: Path, columns: Sequence[str], formats: Sequence[_Format]) -> _
             return form
     known = "; ".join(f"{', '.join(form.columns)} ({form.name})" for form in (*CSV_FORMATS, *JSON_FORMATS))
     raise TraceError(f"{path}:1: not a known trace: want the columns {known}")
-
-
-def _csv_rows(path: Path, file: TextIO) -> Iterator[_Row]:
-    reader = csv.DictReader(file, skipinitialspace=True)
-    for row in reader:
-        yield _Row(f"{path}:{reader.line_num}", row)
-
-
-def _json_rows(path: Path, file: TextIO) -> Iterator[_Row]:
-    for number, line in enumerate(file, 1):
-        if line.strip():
-            yield _Row(f"{path}:{number}", _parse(f"{path}:{number}", line))
-
-
-def _parse(place: str, line: str) -> Mapping[str, Any]:
-    try:
-        row = json.loads(line)
-    except ValueError as error:
-        raise TraceError(f"{place}: not JSON: {error}") from None
-    if not isinstance(row, dict):
-        raise TraceError(f"{place}: not a JSON object; write one request a line, as {{...}}")
-    return row

@@ -5,8 +5,8 @@ from random import Random
 import pytest
 
 from bench.simulation.arrivals import Arrivals, Process, synthesize
+from bench.simulation.rows import TraceError
 from bench.simulation.traces import (
-    TraceError,
     TraceRequest,
     at_rate,
     load_lengths,

@@ -1,0 +1,99 @@
+"""The rows of a trace file, and their values: whatever is wrong is said with its file, line and column."""
+
+import csv
+import gzip
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TextIO
+
+from mesh.errors import UserError
+
+
+class TraceError(UserError):
+    """A trace that cannot be used: ``file:line: column: what is wrong; what would be right``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of a file, by column."""
+
+    place: str
+    values: Mapping[str, Any]
+
+    def fault(self, column: str, problem: str) -> TraceError:
+        return TraceError(f"{self.place}: {column}: {problem}")
+
+    def get(self, column: str) -> Any:
+        value = self.values.get(column)
+        if value is None or value == "":
+            raise self.fault(column, "missing; every request needs one")
+        return value
+
+    def tokens(self, column: str) -> int:
+        value = self.get(column)
+        try:
+            number = int(value)
+        except (TypeError, ValueError):
+            number = 0
+        if number < 1 or isinstance(value, float | bool):
+            raise self.fault(column, f"{value!r} is not a length; use a whole number of tokens, at least 1")
+        return number
+
+    def seconds(self, column: str, unit_s: float = 1.0) -> float:
+        value = self.get(column)
+        try:
+            number = float(value) * unit_s
+        except (TypeError, ValueError):
+            number = math.nan
+        if not 0 <= number < math.inf:
+            raise self.fault(column, f"{value!r} is not a time; use a number, 0 or later")
+        return number
+
+    def moment(self, column: str) -> float:
+        value = self.get(column)
+        try:
+            return datetime.fromisoformat(str(value).strip()).timestamp()
+        except ValueError:
+            right = "use a date and time such as 2023-11-16 18:15:46.68, or seconds, 0 or later"
+        try:
+            return self.seconds(column)
+        except TraceError:
+            raise self.fault(column, f"{value!r} is not a time; {right}") from None
+
+    def hashes(self, column: str) -> tuple[int, ...]:
+        value = self.values.get(column, [])
+        if not isinstance(value, list) or not all(type(item) is int and 0 <= item < 2**31 for item in value):
+            raise self.fault(column, "not a list of block numbers; use whole numbers from 0 to 2147483647")
+        return tuple(value)
+
+
+def open_text(path: Path) -> TextIO:
+    if path.suffix == ".gz":
+        return gzip.open(path, "rt", encoding="utf-8", newline="")
+    return path.open(encoding="utf-8", newline="")
+
+
+def csv_rows(path: Path, file: TextIO) -> Iterator[Row]:
+    reader = csv.DictReader(file, skipinitialspace=True)
+    for row in reader:
+        yield Row(f"{path}:{reader.line_num}", row)
+
+
+def json_rows(path: Path, file: TextIO) -> Iterator[Row]:
+    for number, line in enumerate(file, 1):
+        if line.strip():
+            yield Row(f"{path}:{number}", parse_object(f"{path}:{number}", line))
+
+
+def parse_object(place: str, line: str) -> Mapping[str, Any]:
+    try:
+        row = json.loads(line)
+    except ValueError as error:
+        raise TraceError(f"{place}: not JSON: {error}") from None
+    if not isinstance(row, dict):
+        raise TraceError(f"{place}: not a JSON object; write one request a line, as {{...}}")
+    return row

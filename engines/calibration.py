@@ -8,7 +8,7 @@ from engines.batch import StepExecutor
 from engines.measuring import Costs, DecodePoint, Point, PrefillPoint, Scratch, fit, time_points
 
 PREFILL_GRID = ((8, 0), (32, 0), (128, 0), (256, 0), (16, 496), (64, 448))  # (new tokens, tokens before them)
-DECODE_GRID = ((1, 16), (1, 512), (2, 64), (4, 128), (8, 16), (8, 256), (16, 64))  # (requests, context tokens of each)
+DECODE_GRID = tuple((size, context) for size in (1, 2, 4, 8, 16) for context in (16, 256))  # (requests, tokens of each)
 REPEATS = 2
 
 

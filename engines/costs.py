@@ -1,16 +1,18 @@
 """What prefills and decode steps cost: predictions, fits from measurements, and a correction while running.
 
 Both costs are linear in known features (`PrefillCost`, `DecodeCost`; Aladdin's equations 2 and 3 with terms for long
-prompts and for the KV before a chunk), so that a few measured points give the coefficients and routers can predict any
-request (Tropical: the prefill time is a function of the lengths alone).
+prompts, for the KV before a chunk and for small batches), so that a few measured points give the coefficients and
+routers can predict any request (Tropical: the prefill time is a function of the lengths alone).
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from mesh.messages import DecodeCost, PrefillCost
@@ -62,9 +64,21 @@ def decode_step_s(cost: DecodeCost, num_requests: int, context_tokens: int) -> f
     """Predicted seconds of one decode step; 0 for no requests."""
     if num_requests <= 0:
         return 0.0
-    if num_requests == 1 and cost.single_s is not None:
-        return cost.single_s + cost.per_context_token_s * context_tokens
+    if cost.table:
+        return _interpolate(cost, num_requests) + cost.per_context_token_s * context_tokens
     return cost.fixed_s + cost.per_request_s * num_requests + cost.per_context_token_s * context_tokens
+
+
+def _interpolate(cost: DecodeCost, num_requests: int) -> float:
+    """On the line through the table's points; level before its first."""
+    before, before_s = cost.table[0]
+    if num_requests <= before:
+        return before_s
+    for after, after_s in cost.table:
+        if num_requests <= after:
+            return before_s + (after_s - before_s) * (num_requests - before) / (after - before)
+        before, before_s = after, after_s
+    return before_s + cost.per_request_s * (num_requests - before)
 
 
 def fit_prefill(samples: Sequence[PrefillSample]) -> PrefillCost:
@@ -78,16 +92,31 @@ def fit_prefill(samples: Sequence[PrefillSample]) -> PrefillCost:
 
 
 def fit_decode(samples: Sequence[DecodeSample]) -> DecodeCost:
-    """Coefficients from measurements, none negative. One sample is enough to say something; none is a `ValueError`."""
+    """Coefficients from measurements, none negative. One sample is enough to say something; none is a `ValueError`.
+
+    Batch sizes that were measured with several contexts make a table.
+    """
     elapsed_s = [s.elapsed_s for s in samples]
-    singles = [s.num_requests == 1 for s in samples]
-    if not any(singles) or all(singles):
-        return DecodeCost(*_fit([(1.0, s.num_requests, s.context_tokens) for s in samples], elapsed_s))
-    features = [
-        (float(not single), 0.0 if single else s.num_requests, s.context_tokens, float(single))
-        for s, single in zip(samples, singles, strict=True)
-    ]
-    return DecodeCost(*_fit(features, elapsed_s))
+    fixed_s, per_request_s, per_context_token_s = _fit(
+        [(1.0, s.num_requests, s.context_tokens) for s in samples], elapsed_s
+    )
+    line = DecodeCost(fixed_s, per_request_s, per_context_token_s)
+    contexts: dict[int, set[int]] = defaultdict(set)
+    for sample in samples:
+        contexts[sample.num_requests].add(sample.context_tokens)
+    sizes = sorted(size for size, seen in contexts.items() if len(seen) > 1)
+    if len(sizes) < 2:
+        return line
+    inside = [s for s in samples if sizes[0] <= s.num_requests <= sizes[-1]]
+    features = [(*_weights(s.num_requests, sizes), s.context_tokens) for s in inside]
+    *table_s, per_context_token_s = _fit(features, [s.elapsed_s for s in inside])
+    table = tuple(zip(sizes, table_s, strict=True))
+    return replace(line, per_context_token_s=per_context_token_s, table=table)
+
+
+def _weights(num_requests: int, sizes: Sequence[int]) -> list[float]:
+    """How much each of the sizes counts when interpolating between them; they add up to 1."""
+    return [float(weight) for weight in (np.interp(num_requests, sizes, unit) for unit in np.eye(len(sizes)))]
 
 
 def _fit(features: Sequence[tuple[float, ...]], elapsed_s: Sequence[float]) -> list[float]:

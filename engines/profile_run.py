@@ -125,9 +125,9 @@ def _prefill_formula(cost: PrefillCost) -> str:
 
 def _decode_formula(cost: DecodeCost) -> str:
     """Of b requests with c tokens of context in all."""
-    many = f"{1000 * cost.fixed_s:.4g} + {1000 * cost.per_request_s:.4g} b"
-    single = "" if cost.single_s is None else f" (b = 1: {1000 * cost.single_s:.4g})"
-    return f"{many}{single} + {1000 * cost.per_context_token_s:.3g} c"
+    points = ", ".join(f"{num_requests}: {1000 * time_s:.4g}" for num_requests, time_s in cost.table)
+    batch = f"t(b) ({points})" if points else f"{1000 * cost.fixed_s:.4g} + {1000 * cost.per_request_s:.4g} b"
+    return f"{batch} + {1000 * cost.per_context_token_s:.3g} c"
 
 
 def _draw(path: Path, title: str, measured: Measured) -> None:

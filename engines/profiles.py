@@ -95,8 +95,7 @@ class ProfileFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 def _lines(table: Mapping[str, object]) -> str:
     # JSON's strings and numbers are TOML's as well.
-    given = {key: value for key, value in table.items() if value is not None}
-    return "".join(f"{key} = {msgspec.json.encode(value).decode()}\n" for key, value in given.items())
+    return "".join(f"{key} = {msgspec.json.encode(value).decode()}\n" for key, value in table.items())
 
 
 class _Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

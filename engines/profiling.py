@@ -8,7 +8,7 @@ import numpy as np
 from engines.measuring import Costs, DecodePoint, Point, PrefillPoint, Times
 
 CACHED_TO_FIT, CACHED_TO_JUDGE = (0, 256, 1024), (0, 128, 640)
-CONTEXTS_TO_FIT, CONTEXTS_TO_JUDGE = (32, 256, 1024), (96, 512)
+CONTEXTS_TO_FIT, CONTEXTS_TO_JUDGE = (32, 128, 1024), (96, 512)
 SMALLEST_PREFILL = 8
 
 

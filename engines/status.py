@@ -80,10 +80,11 @@ C = TypeVar("C", PrefillCost, DecodeCost)
 
 
 def _scaled(cost: C, factor: float) -> C:
-    if factor == 1.0:
-        return cost
-    seconds = {field: getattr(cost, field) for field in cost.__struct_fields__ if field.endswith("_s")}
-    return replace(cost, **{field: value * factor for field, value in seconds.items() if value is not None})
+    """All seconds of a cost times ``factor``."""
+    seconds = {field: getattr(cost, field) * factor for field in cost.__struct_fields__ if field.endswith("_s")}
+    if isinstance(cost, DecodeCost):
+        seconds["table"] = tuple((num_requests, time_s * factor) for num_requests, time_s in cost.table)
+    return replace(cost, **seconds)
 
 
 def min_or_none(values: Iterable[float | None]) -> float | None:

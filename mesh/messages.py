@@ -342,13 +342,14 @@ class PrefillCost(msgspec.Struct, frozen=True):
 class DecodeCost(msgspec.Struct, frozen=True):
     """Seconds of a decode step of b requests with total context c: ``fixed + per_request b + per_context_token c``.
 
-    For b = 1, ``single`` stands in for the first two where it is given: a lone request takes other kernels.
+    Where there is a ``table`` of (b, seconds), the line through its points stands in for the first two: small batches
+    take other kernels than large ones. Beyond its last point each request adds ``per_request``.
     """
 
     fixed_s: float
     per_request_s: float
     per_context_token_s: float = 0.0
-    single_s: float | None = None
+    table: tuple[tuple[int, float], ...] = ()
 
 
 class ServiceStatus(msgspec.Struct, frozen=True):

@@ -22,8 +22,6 @@ coefficient = st.floats(1e-6, 1.0)
 def test_the_formulas_of_the_wire_types():
     assert prefill_s(PrefillCost(1.0, 0.1, 0.01), 10, 20) == pytest.approx(1 + 10 * 0.1 + 0.01 * 10 * (20 + 5))
     assert decode_step_s(DecodeCost(1.0, 0.5, 0.01), 4, 100) == pytest.approx(1 + 2 + 1)
-    assert decode_step_s(DecodeCost(1.0, 0.5, 0.01, 0.7), 1, 100) == pytest.approx(0.7 + 1)
-    assert decode_step_s(DecodeCost(1.0, 0.5, 0.01, 0.7), 2, 100) == pytest.approx(1 + 1 + 1)
     assert prefill_s(PrefillCost(1.0, 1.0), 0, 50) == 0.0
     assert decode_step_s(DecodeCost(1.0, 1.0), 0, 0) == 0.0
 
@@ -45,11 +43,22 @@ def test_a_fit_of_exact_prefills_predicts_them(fixed_s, per_token_s, per_token_c
         assert prefill_s(fitted, new, old) == pytest.approx(prefill_s(truth, new, old), rel=1e-3)
 
 
-def test_a_lone_request_has_a_cost_of_its_own():
-    truth = DecodeCost(0.04, 0.005, 1e-5, 0.01)
-    fitted = fit_decode([DecodeSample(n, context, decode_step_s(truth, n, context)) for n, context in STEPS])
-    assert decode_step_s(fitted, 1, 100) == pytest.approx(0.011, rel=1e-3)
-    assert decode_step_s(fitted, 2, 200) == pytest.approx(0.052, rel=1e-3)
+@pytest.mark.parametrize(
+    ("num_requests", "batch_s"), [(1, 3.0), (2, 3.0), (3, 4.0), (4, 5.0), (6, 5.5), (8, 6.0), (10, 6.0 + 2 * 0.5)]
+)
+def test_a_table_is_interpolated(num_requests, batch_s):
+    cost = DecodeCost(100.0, 0.5, 0.01, ((2, 3.0), (4, 5.0), (8, 6.0)))
+    assert decode_step_s(cost, num_requests, 100) == pytest.approx(batch_s + 1)
+
+
+def test_sizes_measured_with_several_contexts_make_a_table():
+    truth = DecodeCost(0.0, 0.005, 1e-5, ((1, 0.03), (4, 0.09), (16, 0.12)))
+    grid = [(n, n * context) for n in (1, 4, 16) for context in (16, 256)] + [(8, 800)]
+    fitted = fit_decode([DecodeSample(n, context, decode_step_s(truth, n, context)) for n, context in grid])
+    assert [size for size, _ in fitted.table] == [1, 4, 16]
+    for num_requests in (1, 2, 4, 10, 16):
+        expected = decode_step_s(truth, num_requests, 500)
+        assert decode_step_s(fitted, num_requests, 500) == pytest.approx(expected, rel=1e-3)
 
 
 @settings(deadline=None)

@@ -6,7 +6,7 @@ from engines.step_cost import StepCost
 from mesh.messages import DecodeCost, PrefillCost
 from tests.engines.scripted import ScriptedExecutor
 
-COST = StepCost(PrefillCost(0.01, 1e-3, 1e-6, 1e-5), DecodeCost(0.02, 2e-3, 3e-6, 0.005))
+COST = StepCost(PrefillCost(0.01, 1e-3, 1e-6, 1e-5), DecodeCost(0.02, 2e-3, 3e-6, ((1, 0.01), (2, 0.02), (16, 0.04))))
 SCRATCH = Scratch("s", num_blocks=64, block_size=4)
 
 

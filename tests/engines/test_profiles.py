@@ -14,7 +14,7 @@ MEASURED = ProfileFile(
     kv_bytes_per_token=1024,
     kv_memory_bytes=2**30,
     prefill=PrefillCost(1e-3, 2e-5, 3e-9),
-    decode=DecodeCost(4e-3, 5e-4, 6e-7),
+    decode=DecodeCost(4e-3, 5e-4, 6e-7, ((1, 1e-3), (8, 4.0))),
     error={"prefill_p90": 0.05},
 )
 

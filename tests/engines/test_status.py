@@ -7,8 +7,7 @@ from engines.status import Service
 from mesh.messages import DecodeCost, KVShape, PrefillCost
 
 
-@pytest.mark.parametrize("single_s", [None, 0.005])
-def test_what_others_hear_is_corrected_by_what_steps_take(single_s: float | None) -> None:
+def test_what_others_hear_is_corrected_by_what_steps_take() -> None:
     service = Service(
         ServiceQueue("tiny", BlockPool(8, 4)),
         KVShape(1, 1, 4, 4, "float32"),
@@ -16,13 +15,14 @@ def test_what_others_hear_is_corrected_by_what_steps_take(single_s: float | None
         frozenset(),
         100,
         PrefillCost(0.01, 1e-3, 1e-6, 1e-5, chunk_tokens=64),
-        DecodeCost(0.02, 2e-3, 3e-6, single_s),
+        DecodeCost(0.02, 2e-3, 3e-6, ((1, 0.01), (4, 0.04))),
         Correction(),
         Correction(),
     )
     for _ in range(200):
-        service.learn_decode(2, 10, 2 * (0.02 + 2 * 2e-3 + 10 * 3e-6))
+        service.learn_decode(2, 10, 2 * (0.02 + 10 * 3e-6))
     status = service.status()
     assert status.prefill_cost == service.prefill_cost
     assert status.decode_cost.fixed_s == pytest.approx(0.04, rel=1e-3)
-    assert status.decode_cost.single_s == (single_s and pytest.approx(0.01, rel=1e-3))
+    assert [size for size, _ in status.decode_cost.table] == [1, 4]
+    assert [time_s for _, time_s in status.decode_cost.table] == pytest.approx([0.02, 0.08], rel=1e-3)

@@ -196,7 +196,7 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
                         "fixed_s": 0.02,
                         "per_request_s": 0.002,
                         "per_context_token_s": 1e-6,
-                        "single_s": None,
+                        "table": [],
                     },
                 }
             ],

@@ -1,5 +1,6 @@
 """The interpreter of transition tables that both transfer machines run on."""
 
+from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from enum import Enum
@@ -31,7 +32,7 @@ class Rule(NamedTuple, Generic[S]):
     act: Callable[[Any, Any, float], None]
 
 
-class Machine(Generic[S, E, F]):
+class Machine(ABC, Generic[S, E, F]):
     """Looks up each event in ``rules``; actions emit effects.
 
     An event without a rule is counted and ignored if it is in ``tolerated`` (what a peer sends late or twice, and what
@@ -58,11 +59,13 @@ class Machine(Generic[S, E, F]):
         self._expire(now)
         return self._take_effects()
 
+    @abstractmethod
     def next_deadline(self) -> float | None:
-        raise NotImplementedError
+        """When `expire` must be called; None: nothing is awaited."""
 
+    @abstractmethod
     def _settle(self, now: float) -> None:
-        raise NotImplementedError
+        """Make the transitions that need no event."""
 
     def _emit(self, effect: F) -> None:
         self._effects.append(effect)

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from bench.simulation.engine import CopyModel, SimulatedEngine
 from bench.simulation.gateway import SimulatedGateway
 from bench.simulation.kernel import Kernel
@@ -161,7 +163,7 @@ class Simulation:
             MemoryRef(spec.host, spec.id, profile.kv_memory_bytes, spec.id),
             frozenset(),
             self._topology.service(name).max_context or MAX_CONTEXT,
-            profile.prefill,
+            replace(profile.prefill, chunk_tokens=spec.chunk_tokens),
             profile.decode,
             Correction(),
             Correction(),

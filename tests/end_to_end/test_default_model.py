@@ -127,6 +127,6 @@ def test_an_unknown_model_is_one_clear_error(client: openai.OpenAI) -> None:
 
 
 def test_the_mesh_chat_command_answers(mesh: Mesh) -> None:
-    chat = mesh.run("chat", "--url", mesh.url, "What is two plus two?")
+    chat = mesh.run("chat", "--url", mesh.url, "--max-tokens", "24", "What is two plus two?")
     assert chat.returncode == 0, chat.stderr
     assert chat.stdout.strip()

@@ -8,9 +8,7 @@ from msgspec.structs import replace
 from bench.simulation.engine import CopyModel, SimulatedEngine
 from bench.simulation.gateway import SimulatedGateway
 from bench.simulation.kernel import Kernel
-from bench.simulation.ledger import Ledger
 from bench.simulation.network import Fate, Network
-from bench.simulation.records import Record
 from bench.simulation.steps import StepModel
 from bench.simulation.traces import TraceRequest
 from bench.simulation.workload import SloRule, make_spec
@@ -28,9 +26,11 @@ from mesh.errors import UserError
 from mesh.messages import KVShape, MemoryRef
 from mesh.topology.schema import EngineSpec, GatewaySpec, ServiceSpec, Topology
 from router.dispatcher import Dispatcher
+from router.ledger import Ledger
 from router.limits import DispatchLimits
 from router.monitor import Monitor
 from router.policies.registry import make_policy
+from router.records import Record
 
 STARTUP_S = 1.0  # before the first request can arrive: engines make themselves known
 SETTLE_S = 120.0  # for engines to end what is left of requests that ended at their gateway

@@ -10,13 +10,13 @@ from random import Random
 
 from bench.simulation.arrivals import Arrivals, synthesize
 from bench.simulation.cluster import Physics, Simulation
-from bench.simulation.records import Record, write_records
 from bench.simulation.summary import Summary, summarize
 from bench.simulation.traces import TraceRequest, at_rate
 from bench.simulation.workload import SloRule
 from engines.profiles import EngineProfile
 from mesh.errors import UserError
 from mesh.topology.schema import PolicySpec, Topology
+from router.records import Record, write_records
 
 
 @dataclass(frozen=True, slots=True)

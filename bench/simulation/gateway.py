@@ -4,12 +4,12 @@ from collections.abc import Iterable
 from math import inf
 
 from bench.simulation.kernel import Kernel
-from bench.simulation.ledger import Ledger
 from bench.simulation.network import Network
 from mesh.messages import EngineStatus, GatewayMessage, RequestSpec, Sender
 from router.dispatcher import Dispatcher
 from router.effects import Deliver, Effect, Fail, Forget, Place, Send
 from router.generation import Overloaded
+from router.ledger import Ledger
 
 
 class SimulatedGateway:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from bench.simulation.records import Outcome, Record
+from router.records import Outcome, Record
 
 STEPS = 200  # quantiles kept of each distribution
 

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.simulation.cluster import Physics, Simulation
-from bench.simulation.records import Record
 from bench.simulation.traces import TraceRequest
 from bench.simulation.workload import SloRule
 from mesh.messages import DecodeCost, PrefillCost, Role
 from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, ServiceSpec, Slo, Topology
+from router.records import Record
 
 SERVICE = "large"
 PREFILL = PrefillCost(0.015, 1.6e-4, 1e-9)

@@ -6,13 +6,13 @@ from random import Random
 import pytest
 
 from bench.simulation.arrivals import Arrivals, Process, synthesize
-from bench.simulation.records import Outcome
 from bench.simulation.summary import summarize
 from bench.simulation.traces import TraceRequest
 from engines.costs import decode_step_s, prefill_s
 from mesh.messages import Role
 from mesh.topology.schema import Slo
 from router.policies.registry import POLICIES
+from router.records import Outcome
 from tests.bench.simulation.small import SERVICE, Profile, pair, run, simulation, topology
 
 LENGTHS = [TraceRequest(0.0, 1000, 120), TraceRequest(0.0, 300, 40), TraceRequest(0.0, 3000, 60)]

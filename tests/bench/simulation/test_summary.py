@@ -1,8 +1,8 @@
 import pytest
 
-from bench.simulation.records import Outcome, Record, write_records
 from bench.simulation.summary import Distribution, capacity, summarize
 from bench.simulation.traces import load_trace
+from router.records import Outcome, Record, write_records
 
 
 def record(number, *, ttft_s=0.5, tpot_s=0.05, outcome=Outcome.FINISHED):

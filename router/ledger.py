@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bench.simulation.records import Outcome, Record
 from mesh.messages import RequestSpec
 from router.generation import Placement, RequestFailed, RouterError, TokenBatch
+from router.records import Outcome, Record
 
 
 @dataclass(slots=True)

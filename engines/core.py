@@ -38,6 +38,7 @@ from mesh.messages import (
     Refused,
     RequestSpec,
     Reserve,
+    SetRole,
     StepTokens,
     Submit,
 )
@@ -80,6 +81,7 @@ class EngineCore:
         self._seq = 0
         self._num_cancelled = 0
         self._num_preempted = 0
+        self._num_role_changes = 0
         self._handovers = Handovers(settings, services, can_open, self)
 
     def __repr__(self) -> str:
@@ -100,6 +102,8 @@ class EngineCore:
                 self._submit(sender, message, now)
             case Cancel():
                 self._cancel(message, now)
+            case SetRole():
+                self._set_role(message)
             case Reserve() if self.state is not ProcessState.READY:
                 self._effects += self._handovers.decline(sender, message, RefusalCode.DRAINING, "draining")
             case _:
@@ -132,6 +136,13 @@ class EngineCore:
     def drain(self) -> None:
         """Take nothing new; finish what is here."""
         self.state = ProcessState.DRAINING
+
+    def _set_role(self, message: SetRole) -> None:
+        """A matter of the next iterations: nothing is moved, flushed or loaded (Tropical)."""
+        if message.num_role_changes == self._num_role_changes and message.role is not self.role:
+            log.info("role changed", engine=self._settings.id, was=self.role, role=message.role)
+            self.role = message.role
+            self._num_role_changes += 1
 
     def _finish_event(self, now: float) -> list[Effect]:
         for service in self._services.values():
@@ -375,6 +386,9 @@ class EngineCore:
             prefill_waiting_s=sum(map(self._prefill_waiting_s, services)),
             decode_step_s=step_s,
             min_slack_s=min_or_none(service.min_slack_s(now, step_s, sequences) for service, sequences in decoding),
+            min_tpot_slo_s=min_or_none(sequence.spec.slo_tpot_s for _, sequences in decoding for sequence in sequences),
+            num_role_changes=self._num_role_changes,
+            num_devices=self._settings.num_devices,
             num_reserved=self._handovers.num_incoming,
             cancelled_total=self._num_cancelled,
             preemptions_total=self._num_preempted,

@@ -20,3 +20,4 @@ class EngineSettings:
     transport: str
     transfer_deadline_s: float
     transfer_limits: TransferLimits
+    num_devices: int = 1

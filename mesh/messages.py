@@ -71,6 +71,14 @@ class Role(StrEnum):
     MULTIPLEX = "multiplex"
 
 
+class PrefillMode(StrEnum):
+    """How a prompt's chunks share iterations with the decodes of the same engine."""
+
+    CHUNKED = "chunked"  # together with them, up to the engine's chunk_tokens (Sarathi-Serve)
+    FIRST = "first"  # before them: they wait until the prompt is done (vLLM without chunks; Tropical's multiplexing)
+    SLACK = "slack"  # together with them, as much as their slack allows
+
+
 class ProcessState(StrEnum):
     STARTING = "starting"
     READY = "ready"
@@ -156,6 +164,7 @@ class Submit(msgspec.Struct, frozen=True, tag=True):
     epoch: Epoch
     decode_engine: str | None = None
     multiplex: bool = False  # the policy counts on the slack of running decodes: check it again
+    prefill: PrefillMode = PrefillMode.CHUNKED
 
 
 class Cancel(msgspec.Struct, frozen=True, tag=True):
@@ -166,6 +175,16 @@ class Cancel(msgspec.Struct, frozen=True, tag=True):
 
     request: str
     epoch: Epoch
+
+
+class SetRole(msgspec.Struct, frozen=True, tag=True):
+    """Take this role from the next iteration on, if the role was changed ``num_role_changes`` times until now.
+
+    So that of several gateways that saw the same status and ask for the same thing, one is heard.
+    """
+
+    role: Role
+    num_role_changes: int
 
 
 # --- engine to gateway ------------------------------------------------------------------------------------------------
@@ -379,6 +398,9 @@ class EngineStatus(msgspec.Struct, frozen=True, tag=True):
     prefill_waiting_s: float  # predicted, of all the prefills that wait
     decode_step_s: float  # predicted, of the next step
     min_slack_s: float | None  # of all running decodes; None: nothing runs
+    min_tpot_slo_s: float | None = None  # the tightest TPOT promise of the running decodes; None: nothing runs
+    num_role_changes: int = 0
+    num_devices: int = 1  # that the engine computes on (tensor times pipeline parallelism)
     num_reserved: int = 0  # transfers expected
     cancelled_total: int = 0
     preemptions_total: int = 0
@@ -414,7 +436,7 @@ class SupervisorStatus(msgspec.Struct, frozen=True, tag=True):
     stopping: bool = False
 
 
-EngineMessage = Submit | Cancel | Reserve | Reserved | Declined | Blocks | Taken | Commit | Committed | Abort
+EngineMessage = Submit | Cancel | SetRole | Reserve | Reserved | Declined | Blocks | Taken | Commit | Committed | Abort
 GatewayMessage = Accepted | Refused | StepTokens | Failed
 SupervisorMessage = Stop
 BroadcastMessage = EngineStatus | GatewayStatus | SupervisorStatus

@@ -26,6 +26,7 @@ from mesh.messages import (
     StepTokens,
 )
 from router.alarms import Alarms
+from router.cluster import ClusterView
 from router.decisions import DecisionLog, DecisionRecord
 from router.effects import Deliver, Effect, Fail, Forget, Place, Send
 from router.flight import ANY_HOP, Flight, Phase
@@ -35,7 +36,6 @@ from router.monitor import Monitor
 from router.policies.least_loaded import LeastLoaded
 from router.policies.policy import Decision, Dispatch, Policy, Reject, Wait
 from router.streams import Broken, Fence
-from router.view import ClusterView
 from router.waiting import WaitingQueue
 
 TRIES_PER_ROUND = 32  # waiting requests that are tried in vain on one change, most urgent first
@@ -240,7 +240,7 @@ class Dispatcher:
         num_in_vain = 0
         view: ClusterView | None = None
         for flight in self._waiting:
-            view = view or self._monitor.view(now)
+            view = view or self._monitor.view()
             decision = self._decide(flight, view, now)
             if isinstance(decision, Wait):
                 num_in_vain += 1
@@ -324,16 +324,16 @@ class Dispatcher:
 
     def _too_late(self, flight: Flight, now: float) -> RouterError:
         service = flight.spec.service
-        if not self._monitor.view(now).serving(service):
+        if not self._monitor.view().serving(service):
             return NoEngines(f"no engine is ready to serve {service}", MIN_RETRY_AFTER_S)
         waited_s = now - flight.arrived_at
         return self._overloaded(service, f"no engine could take the request within {waited_s:.1f} s", now)
 
     def _overloaded(self, service: str, reason: str, now: float) -> Overloaded:
         """With a hint when to come back: when the first engine that prefills will have nothing queued."""
-        serving = self._monitor.view(now).serving(service)
+        serving = self._monitor.view().serving(service)
         prefilling = [engine for engine in serving if engine.role is not Role.DECODE] or serving
-        backlog_s = min((engine.backlog_s for engine in prefilling), default=0.0)
+        backlog_s = min((engine.backlog_s(now) for engine in prefilling), default=0.0)
         return Overloaded(reason, min(max(backlog_s, MIN_RETRY_AFTER_S), MAX_RETRY_AFTER_S))
 
     def check_invariants(self) -> None:

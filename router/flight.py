@@ -94,7 +94,9 @@ class Flight:
     def view(self) -> RequestView:
         num_tokens = self.spec.num_tokens + len(self.stream.tokens)
         spec = self.spec
-        return RequestView(spec.id, spec.service, num_tokens, self.arrived_at, self.deadline, spec.priority)
+        return RequestView(
+            spec.id, spec.service, num_tokens, self.arrived_at, self.deadline, spec.slo_tpot_s, spec.priority
+        )
 
     def continuation(self, now: float) -> RequestSpec:
         """The request as the next engine gets it: with all tokens so far."""
@@ -117,7 +119,8 @@ class Flight:
         hands_over = dispatch.decode_engine != dispatch.prefill_engine
         self.engines = (dispatch.prefill_engine, dispatch.decode_engine) if hands_over else (dispatch.prefill_engine,)
         decode_engine = dispatch.decode_engine if hands_over else None
-        return Submit(self.continuation(now), Epoch(self.attempt), decode_engine, dispatch.multiplex)
+        epoch, prefill = Epoch(self.attempt), dispatch.prefill
+        return Submit(self.continuation(now), epoch, decode_engine, dispatch.multiplex, prefill)
 
     def reservations(self, dispatch: Dispatch) -> list[Reservation]:
         """What a dispatch takes, until the engines' own statuses show it."""

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 from mesh.membership import Joined, Lost, Membership, Observation, Restarted, Stale
 from mesh.messages import EngineStatus, Sender
+from router.cluster import ClusterView
 from router.reservations import Reservations
-from router.view import ClusterView, EngineView, Reservation, ServiceView, engine_view, service_views
+from router.view import EngineView, Reservation, engine_view
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +24,10 @@ class Monitor:
     def __init__(self, lease_s: float) -> None:
         self._membership = Membership(lease_s)
         self._heard: dict[str, Heard] = {}
-        self._unreserved: dict[str, Mapping[str, ServiceView]] = {}  # of the last status, once it was looked at
         self._reservations = Reservations()
+        self._changed: set[str] = set()  # engines whose view is to be made anew
+        self._views: dict[str, EngineView] = {}  # in the order of their ids
+        self._view = ClusterView({})
 
     def __repr__(self) -> str:
         return f"<Monitor {self._membership!r} {self._reservations!r}>"
@@ -44,8 +47,8 @@ class Monitor:
         known = self._heard.get(sender.process)
         if known is None or isinstance(observation, Joined) or status.seq >= known.status.seq:
             self._heard[sender.process] = Heard(status, now)
-            self._unreserved.pop(sender.process, None)
             self._reservations.settle(sender.process, status.seq)
+            self._changed.add(sender.process)
         return observation
 
     def expire(self, now: float) -> list[Lost]:
@@ -60,31 +63,45 @@ class Monitor:
 
     def _forget(self, engine: str) -> None:
         self._heard.pop(engine, None)
-        self._unreserved.pop(engine, None)
         self._reservations.drop(engine)
+        self._changed.add(engine)
 
     def is_alive(self, engine: str) -> bool:
         return engine in self._heard
 
     def reserve(self, reservations: Iterable[Reservation]) -> None:
         """Count dispatches that are about to be sent."""
-        self._reservations.add(reservations)
+        for reservation in reservations:
+            self._reservations.add(reservation)
+            self._changed.add(reservation.engine)
 
     def accepted(self, request: str, engine: str, status_seq: int) -> None:
         """An engine owns the request and counts it from that status on."""
         self._reservations.accept(request, engine, status_seq)
         if heard := self._heard.get(engine):
             self._reservations.settle(engine, heard.status.seq)
+            self._changed.add(engine)
 
     def release(self, request: str) -> None:
         """The request is not where it was sent, or beyond doubt counted there."""
-        self._reservations.release(request)
+        self._changed |= self._reservations.release(request)
 
-    def view(self, now: float) -> ClusterView:
-        return ClusterView({engine: self._engine(engine, heard, now) for engine, heard in sorted(self._heard.items())})
+    def view(self) -> ClusterView:
+        """The engines as of the last event, for any moment after it."""
+        if self._changed:
+            self._refresh()
+            self._view = ClusterView(dict(self._views))
+        return self._view
 
-    def _engine(self, engine: str, heard: Heard, now: float) -> EngineView:
-        unreserved = self._unreserved.get(engine)
-        if unreserved is None:
-            unreserved = self._unreserved[engine] = service_views(heard.status, ())
-        return engine_view(engine, heard.status, now - heard.received_at, self._reservations.of(engine), unreserved)
+    def _refresh(self) -> None:
+        has_new = False
+        for engine in self._changed:
+            if heard := self._heard.get(engine):
+                has_new = has_new or engine not in self._views
+                reservations = self._reservations.of(engine)
+                self._views[engine] = engine_view(engine, heard.status, heard.received_at, reservations)
+            else:
+                self._views.pop(engine, None)
+        self._changed.clear()
+        if has_new:
+            self._views = dict(sorted(self._views.items()))

@@ -1,7 +1,6 @@
 """What this gateway dispatched and engines have not yet counted in a status (optimistic reservations)."""
 
 from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from router.view import Reservation
@@ -26,6 +25,7 @@ class Reservations:
 
     def __init__(self) -> None:
         self._by_engine: defaultdict[str, dict[str, _Held]] = defaultdict(dict)
+        self._engines: defaultdict[str, set[str]] = defaultdict(set)  # by request
 
     def __repr__(self) -> str:
         return f"<Reservations { ({engine: sorted(held) for engine, held in self._by_engine.items() if held}) }>"
@@ -34,9 +34,9 @@ class Reservations:
         held = self._by_engine.get(engine)
         return [one.reservation for one in held.values()] if held else []
 
-    def add(self, reservations: Iterable[Reservation]) -> None:
-        for reservation in reservations:
-            self._by_engine[reservation.engine][reservation.request] = _Held(reservation)
+    def add(self, reservation: Reservation) -> None:
+        self._by_engine[reservation.engine][reservation.request] = _Held(reservation)
+        self._engines[reservation.request].add(reservation.engine)
 
     def accept(self, request: str, engine: str, status_seq: int) -> None:
         """``engine`` owns the request and counts it from its status ``status_seq`` on."""
@@ -47,13 +47,22 @@ class Reservations:
         """Status ``seq`` of the engine is known: drop what it counts."""
         held = self._by_engine.get(engine, {})
         for request in [request for request, one in held.items() if one.is_counted(seq)]:
-            del held[request]
+            self._drop(request, engine)
 
-    def release(self, request: str) -> None:
-        """The request is not where it was sent, or beyond doubt counted there."""
-        for held in self._by_engine.values():
-            held.pop(request, None)
+    def release(self, request: str) -> set[str]:
+        """The request is not where it was sent, or beyond doubt counted there. Returns where it was held."""
+        engines = set(self._engines.get(request, ()))
+        for engine in engines:
+            self._drop(request, engine)
+        return engines
 
     def drop(self, engine: str) -> None:
         """The engine is gone."""
-        self._by_engine.pop(engine, None)
+        for request in list(self._by_engine.get(engine, ())):
+            self._drop(request, engine)
+
+    def _drop(self, request: str, engine: str) -> None:
+        del self._by_engine[engine][request]
+        self._engines[request].discard(engine)
+        if not self._engines[request]:
+            del self._engines[request]

@@ -11,6 +11,7 @@ from mesh.heartbeat import Heartbeat
 from mesh.messages import EngineStatus, GatewayMessage, GatewayStatus, ProcessState, RequestSpec
 from mesh.sockets import Sockets
 from mesh.topology.schema import Topology
+from router.cluster import ClusterView
 from router.decisions import DecisionRecord
 from router.dispatcher import Dispatcher
 from router.effects import Deliver, Effect, Fail, Forget, Place, Send
@@ -19,7 +20,6 @@ from router.limits import DispatchLimits
 from router.live_generation import LiveGeneration
 from router.monitor import Monitor
 from router.policies.policy import Policy
-from router.view import ClusterView
 
 MAX_PENDING_TOKENS = 4096  # that a consumer may leave untaken before it is cut off
 MESSAGES_PER_TURN = 16  # a full inbox never waits, so consumers get their turn in between
@@ -76,7 +76,7 @@ class Router:
 
     def view(self) -> ClusterView:
         """The engines as this gateway sees them now."""
-        return self._monitor.view(self._clock.now())
+        return self._monitor.view()
 
     def explain(self, request: str) -> list[DecisionRecord]:
         """What was decided for a request, and why, as far as it is remembered."""

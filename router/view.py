@@ -1,20 +1,19 @@
 """What a policy sees: the living engines, by their statuses and by what this gateway has just sent them.
 
-A status is old the moment it arrives. The predicted end of running prefills comes nearer with its age, and slack
-melts. What this gateway has sent and the engine has not yet counted is added, so that a burst does not herd onto the
-engine that looked idle.
-
-The views of engines are structs rather than dataclasses because every decision makes one an engine: a frozen dataclass
-takes three times as long to make.
+A status is old the moment it arrives, so a view keeps moments instead of durations: when the reported prefills will
+have ended, when the slack of the decodes will be gone. Then a view needs no refreshing as time passes, and is made anew
+only when a status or a dispatch changes it. What this gateway has sent and the engine has not yet counted is added, so
+that a burst does not herd onto the engine that looked idle.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
 
 import msgspec
 
-from engines.costs import prefill_s
-from mesh.messages import EngineStatus, PrefillCost, ProcessState, Role, ServiceStatus
+from engines.costs import decode_step_s, prefill_s
+from mesh.messages import DecodeCost, EngineStatus, PrefillCost, ProcessState, Role, ServiceStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,65 +28,69 @@ class Reservation:
 
 
 class ServiceView(msgspec.Struct, frozen=True):
-    """One service's KV pool on one engine, net of reservations, and what prefills cost there."""
+    """One service's KV pool on one engine, net of reservations, and what its prefills and decodes cost there."""
 
     num_blocks: int
     num_free_blocks: int
     block_size: int  # tokens
     prefill_cost: PrefillCost
+    decode_cost: DecodeCost
 
     @property
     def watermark(self) -> float:
         """Fraction of KV blocks in use."""
         return (self.num_blocks - self.num_free_blocks) / self.num_blocks if self.num_blocks else 1.0
 
-    def blocks_for(self, num_tokens: int) -> int:
-        return -(-num_tokens // self.block_size)
+    @property
+    def num_slots(self) -> int:
+        """Tokens that the whole pool can hold."""
+        return self.num_blocks * self.block_size
 
     def can_ever_hold(self, num_tokens: int) -> bool:
-        return self.blocks_for(num_tokens) <= self.num_blocks
+        return num_tokens <= self.num_blocks * self.block_size
 
     def can_hold(self, num_tokens: int) -> bool:
-        return self.blocks_for(num_tokens) <= self.num_free_blocks
+        return num_tokens <= self.num_free_blocks * self.block_size
 
 
 class EngineView(msgspec.Struct, frozen=True):
-    """One living engine, as of the view's time."""
+    """One living engine. Moments are on the gateway's clock."""
 
     id: str
     role: Role
     state: ProcessState
     services: Mapping[str, ServiceView]
-    age_s: float  # of the status behind this
-    num_running: int  # requests in the decode batch
+    received_at: float  # the status behind this
+    num_running: int  # requests that hold KV: in the decode batch, or being prefilled
     num_prefills: int  # running, waiting and reserved
     num_tokens: int  # in flight: context tokens of all requests, reserved ones included
-    backlog_s: float  # until all prefills known here have ended (Tropical: PredExeEndTime - now)
-    min_slack_s: float | None  # of its running decodes, before the backlog; None: nothing decodes
+    prefills_end_at: float  # the reported ones (Tropical: PredExeEndTime)
+    reserved_s: float  # of prefills beyond those
+    slack_ends_at: float  # of its running decodes, if prefills took nothing; infinite: nothing decodes
+    decode_step_s: float  # predicted, of the next step of what decodes there
+    tpot_slo_s: float  # the tightest promise of its running decodes; infinite: nothing decodes
+    num_devices: int
+    num_role_changes: int
 
-    def prefill_s(self, service: str, num_tokens: int) -> float:
-        """p(L): predicted seconds of a prefill of that length, nothing cached."""
-        return prefill_s(self.services[service].prefill_cost, num_tokens)
+    def backlog_s(self, now: float) -> float:
+        """Until all prefills known here have ended."""
+        return max(0.0, self.prefills_end_at - now) + self.reserved_s
 
+    def slack_s(self, now: float) -> float:
+        """The smallest slack of its running decodes, before the backlog takes from it. Infinite if nothing decodes."""
+        return self.slack_ends_at - now
 
-@dataclass(frozen=True, slots=True)
-class ClusterView:
-    """All living engines by id, in the order of their ids."""
+    def prefill_s(self, service: str, num_tokens: int, num_cached: int = 0) -> float:
+        """p(L): predicted seconds of a prefill of that length, of which the first ``num_cached`` are there."""
+        return prefill_s(self.services[service].prefill_cost, num_tokens - num_cached, num_cached)
 
-    engines: Mapping[str, EngineView]
-
-    def serving(self, service: str) -> list[EngineView]:
-        """The engines that take requests of a service: ready ones that have it."""
-        return [
-            engine
-            for engine in self.engines.values()
-            if engine.state is ProcessState.READY and service in engine.services
-        ]
-
-    def without(self, engines: Collection[str]) -> "ClusterView":
-        if not engines:
-            return self
-        return replace(self, engines={id_: engine for id_, engine in self.engines.items() if id_ not in engines})
+    def joined_step_s(self, service: str, num_tokens: int) -> float:
+        """Predicted seconds of a decode step when a request of that context has joined what decodes there now."""
+        cost = self.services[service].decode_cost
+        alone_s = decode_step_s(cost, 1, num_tokens)
+        if self.slack_ends_at == inf:
+            return alone_s
+        return self.decode_step_s + cost.per_request_s + cost.per_context_token_s * num_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,40 +102,44 @@ class RequestView:
     num_tokens: int  # to compute before its next token: prompt, and what was generated before a recovery
     arrived_at: float
     deadline: float  # d: when its first token (after a recovery: its next one) is due
+    tpot_slo_s: float
     priority: int = 0
 
 
 def engine_view(
     id_: str,
     status: EngineStatus,
-    age_s: float,
+    received_at: float,
     reservations: Sequence[Reservation],
-    unreserved: Mapping[str, ServiceView] | None = None,
 ) -> EngineView:
-    """A status brought up to the present, plus reservations. ``unreserved``: `service_views` without any, if known."""
+    """A status plus reservations."""
     prefills = [one.prefill_s for one in reservations if one.prefill_s is not None]
     reported_s = status.prefill_remaining_s + status.prefill_waiting_s
     return EngineView(
         id=id_,
         role=status.role,
         state=status.state,
-        services=service_views(status, reservations) if reservations or unreserved is None else unreserved,
-        age_s=age_s,
+        services={service.name: _service_view(service, reservations) for service in status.services},
+        received_at=received_at,
         num_running=status.num_running,
         num_prefills=int(status.prefill_remaining_s > 0) + status.num_waiting + len(prefills),
-        num_tokens=status.num_tokens + sum(one.num_tokens for one in reservations),
-        backlog_s=max(0.0, reported_s - age_s) + sum(prefills),
-        min_slack_s=None if status.min_slack_s is None else status.min_slack_s - age_s,
+        num_tokens=status.num_tokens + sum([one.num_tokens for one in reservations]),
+        prefills_end_at=received_at + reported_s,
+        reserved_s=sum(prefills),
+        slack_ends_at=inf if status.min_slack_s is None else received_at + status.min_slack_s,
+        decode_step_s=status.decode_step_s,
+        tpot_slo_s=inf if status.min_tpot_slo_s is None else status.min_tpot_slo_s,
+        num_devices=status.num_devices,
+        num_role_changes=status.num_role_changes,
     )
 
 
-def service_views(status: EngineStatus, reservations: Sequence[Reservation]) -> Mapping[str, ServiceView]:
-    """By name."""
-    return {service.name: _service_view(service, reservations) for service in status.services}
-
-
 def _service_view(status: ServiceStatus, held: Iterable[Reservation]) -> ServiceView:
-    reserved = sum(-(-r.num_tokens // status.block_size) for r in held if r.service == status.name)
+    reserved = sum([-(-r.num_tokens // status.block_size) for r in held if r.service == status.name])
     return ServiceView(
-        status.num_blocks, max(0, status.num_free_blocks - reserved), status.block_size, status.prefill_cost
+        status.num_blocks,
+        max(0, status.num_free_blocks - reserved),
+        status.block_size,
+        status.prefill_cost,
+        status.decode_cost,
     )

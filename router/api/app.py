@@ -14,8 +14,8 @@ from router.api.metrics import EngineGauges, GatewayMetrics
 from router.api.models import Models
 from router.api.operations import OperationRoutes
 from router.api.tokens import TokenRoutes
+from router.cluster import ClusterView
 from router.generation import Frontdoor
-from router.view import ClusterView
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from prometheus_client.registry import Collector
 from mesh.messages import FinishReason
 from mesh.topology.schema import Slo
 from router.api.choice import Choice
+from router.cluster import ClusterView
 from router.generation import Placement
-from router.view import ClusterView
 
 LATENCY_BUCKETS: Final = (
     0.001, 0.0025, 0.005, 0.0075, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5,

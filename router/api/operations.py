@@ -9,8 +9,8 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 from mesh.messages import ProcessState
 from router.api.errors import ApiError
 from router.api.models import Models, entry
+from router.cluster import ClusterView
 from router.generation import Draining, Frontdoor
-from router.view import ClusterView
 
 
 class OperationRoutes:

@@ -1,8 +1,9 @@
 """No disaggregation: all engines are alike, and the one with the fewest tokens in flight does both phases (vLLM)."""
 
-from router.policies.candidates import Candidates, find_candidates, load, route
+from router.cluster import Candidates, ClusterView
+from router.policies.candidates import find_candidates, load, route
 from router.policies.policy import Decision
-from router.view import ClusterView, RequestView
+from router.view import RequestView
 
 
 class Colocated:
@@ -11,4 +12,4 @@ class Colocated:
         if not isinstance(found, Candidates):
             return found
         engine = min(found.prefill + found.decode, key=load)
-        return route(request, "colocated", engine, engine)
+        return route(request, "colocated", engine, engine, now)

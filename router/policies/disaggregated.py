@@ -4,9 +4,10 @@ At most one prefill is queued behind the running one, because engines would reor
 the gateway, whose order is that of arrival for requests of one promise.
 """
 
-from router.policies.candidates import Candidates, decoders_for, find_candidates, load, route
+from router.cluster import Candidates, ClusterView
+from router.policies.candidates import find_candidates, load, route
 from router.policies.policy import Decision, Wait
-from router.view import ClusterView, RequestView
+from router.view import RequestView
 
 
 class Disaggregated:
@@ -17,12 +18,12 @@ class Disaggregated:
         entrances = [engine for engine in found.prefill or found.multiplex if engine.num_prefills <= 1]
         if not entrances:
             return Wait("all prefill engines have a prefill queued")
-        entrance = min(entrances, key=lambda engine: (engine.backlog_s, engine.id))
+        entrance = min(entrances, key=lambda engine: (engine.backlog_s(now), engine.id))
         decoders = [
             engine
-            for engine in decoders_for(entrance, found)
+            for engine in found.decoders_for(entrance)
             if engine.services[request.service].can_hold(request.num_tokens + 1)
         ]
         if not decoders:
             return Wait("no decode engine has room in its KV pool")
-        return route(request, "disaggregated", entrance, min(decoders, key=load))
+        return route(request, "disaggregated", entrance, min(decoders, key=load), now)

@@ -1,8 +1,9 @@
 """INFaaS: whatever engine has the fewest tokens in flight. Looks at no deadline and never waits for a better moment."""
 
-from router.policies.candidates import Candidates, decoders_for, find_candidates, load, route
+from router.cluster import Candidates, ClusterView
+from router.policies.candidates import find_candidates, load, route
 from router.policies.policy import Decision
-from router.view import ClusterView, RequestView
+from router.view import RequestView
 
 
 class LeastLoaded:
@@ -11,4 +12,4 @@ class LeastLoaded:
         if not isinstance(found, Candidates):
             return found
         entrance = min(found.entrances, key=load)
-        return route(request, "least loaded", entrance, min(decoders_for(entrance, found), key=load))
+        return route(request, "least loaded", entrance, min(found.decoders_for(entrance), key=load), now)

@@ -4,7 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from router.view import ClusterView, RequestView
+from mesh.messages import PrefillMode
+from router.cluster import ClusterView
+from router.view import RequestView
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +19,7 @@ class Dispatch:
     prefill_s: float  # predicted, of this prefill alone
     predicted_ttft_s: float  # from now on
     multiplex: bool = False  # counts on the slack of running decodes: the engine checks it again
+    prefill: PrefillMode = PrefillMode.CHUNKED
     numbers: Mapping[str, float] = field(default_factory=dict)
 
 

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from random import Random
 
-from router.policies.candidates import Candidates, decoders_for, find_candidates, load, route
+from router.cluster import Candidates, ClusterView
+from router.policies.candidates import find_candidates, load, route
 from router.policies.policy import Decision
-from router.view import ClusterView, EngineView, RequestView
+from router.view import EngineView, RequestView
 
 
 class PowerOfTwo:
@@ -17,7 +18,7 @@ class PowerOfTwo:
         if not isinstance(found, Candidates):
             return found
         entrance = self._choose(found.entrances)
-        return route(request, "power of two", entrance, self._choose(decoders_for(entrance, found)))
+        return route(request, "power of two", entrance, self._choose(found.decoders_for(entrance)), now)
 
     def _choose(self, engines: Sequence[EngineView]) -> EngineView:
         return min(self._random.sample(engines, min(2, len(engines))), key=load)

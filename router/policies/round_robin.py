@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 
-from router.policies.candidates import Candidates, decoders_for, find_candidates, route
+from router.cluster import Candidates, ClusterView
+from router.policies.candidates import find_candidates, route
 from router.policies.policy import Decision
-from router.view import ClusterView, EngineView, RequestView
+from router.view import EngineView, RequestView
 
 
 class RoundRobin:
@@ -17,10 +18,10 @@ class RoundRobin:
         if not isinstance(found, Candidates):
             return found
         entrance = _next_after(self._last_entrance, found.entrances)
-        decoders = decoders_for(entrance, found)
+        decoders = found.decoders_for(entrance)
         decoder = entrance if decoders == (entrance,) else _next_after(self._last_decoder, decoders)
         self._last_entrance, self._last_decoder = entrance.id, decoder.id
-        return route(request, "round robin", entrance, decoder)
+        return route(request, "round robin", entrance, decoder, now)
 
 
 def _next_after(last: str, engines: Sequence[EngineView]) -> EngineView:

@@ -14,16 +14,16 @@ does not, as in rule 1. The engine that will decode after rules 1 and 2 must be 
 the KV would have nowhere to go.
 """
 
-import math
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
 from typing import Annotated
 
 import msgspec
 
-from router.policies.candidates import Candidates, decoders_for, find_candidates, least_loaded, route
+from mesh.messages import PrefillMode
+from router.cluster import Candidates, ClusterView
+from router.policies.candidates import find_candidates, least_loaded, route
 from router.policies.policy import Decision, Dispatch, Wait
-from router.view import ClusterView, EngineView, RequestView
+from router.view import EngineView, RequestView
 
 
 class TropicalParameters(msgspec.Struct, frozen=True):
@@ -41,42 +41,42 @@ class Tropical:
         if not isinstance(found, Candidates):
             return found
         return (
-            self._rule_1(request, found)
+            self._rule_1(request, found, now)
             or self._rule_2(request, found, now)
             or self._rule_3(request, found, now)
             or Wait(self._why_wait(request, found))
         )
 
-    def _rule_1(self, request: RequestView, found: Candidates) -> Dispatch | None:
-        idle = (engine for engine in found.prefill if engine.num_prefills == 0)
-        return self._hand_over("1: idle prefill engine", request, idle, found)
+    def _rule_1(self, request: RequestView, found: Candidates, now: float) -> Dispatch | None:
+        idle = [engine for engine in found.prefill if engine.num_prefills == 0]
+        return self._hand_over("1: idle prefill engine", request, idle, found, now)
 
     def _rule_2(self, request: RequestView, found: Candidates, now: float) -> Dispatch | None:
-        in_time = (
+        in_time = [
             engine for engine in found.prefill if engine.num_prefills == 1 and _ends_in_time(engine, request, now)
-        )
-        return self._hand_over("2: queued behind one prefill", request, in_time, found)
+        ]
+        return self._hand_over("2: queued behind one prefill", request, in_time, found, now)
 
     def _hand_over(
-        self, rule: str, request: RequestView, entrances: Iterable[EngineView], found: Candidates
+        self, rule: str, request: RequestView, entrances: Sequence[EngineView], found: Candidates, now: float
     ) -> Dispatch | None:
         entrance = least_loaded(entrances)
-        decoder = entrance and least_loaded(self._with_room(request, decoders_for(entrance, found)))
-        if entrance is None or decoder is None:
+        if entrance is None:
             return None
-        return route(request, rule, entrance, decoder)
+        decoder = least_loaded(self._with_room(request, found.decoders_for(entrance)))
+        return None if decoder is None else route(request, rule, entrance, decoder, now)
 
     def _rule_3(self, request: RequestView, found: Candidates, now: float) -> Dispatch | None:
         engine = least_loaded(
             engine
             for engine in self._with_room(request, found.multiplex)
-            if _slack_s(engine) > engine.prefill_s(request.service, request.num_tokens)
+            if _spare_s(engine, now) > engine.prefill_s(request.service, request.num_tokens)
             and (engine.num_prefills == 0 or _ends_in_time(engine, request, now))
         )
         if engine is None:
             return None
-        dispatch = route(request, "3: multiplexed in slack", engine, engine)
-        return replace(dispatch, multiplex=True, numbers={**dispatch.numbers, "slack_s": _slack_s(engine)})
+        rule, slack_s = "3: multiplexed in slack", _spare_s(engine, now)
+        return route(request, rule, engine, engine, now, mode=PrefillMode.FIRST, multiplex=True, slack_s=slack_s)
 
     def _with_room(self, request: RequestView, engines: Iterable[EngineView]) -> list[EngineView]:
         pools = ((engine, engine.services[request.service]) for engine in engines)
@@ -93,9 +93,9 @@ class Tropical:
 
 
 def _ends_in_time(engine: EngineView, request: RequestView, now: float) -> bool:
-    return now + engine.backlog_s + engine.prefill_s(request.service, request.num_tokens) <= request.deadline
+    return now + engine.backlog_s(now) + engine.prefill_s(request.service, request.num_tokens) <= request.deadline
 
 
-def _slack_s(engine: EngineView) -> float:
+def _spare_s(engine: EngineView, now: float) -> float:
     """What the running decodes can still afford; infinite when nothing decodes."""
-    return math.inf if engine.min_slack_s is None else engine.min_slack_s - engine.backlog_s
+    return engine.slack_s(now) - engine.backlog_s(now)

@@ -39,6 +39,7 @@ from mesh.messages import (
     Sampling,
     Sender,
     ServiceStatus,
+    SetRole,
     StepTokens,
     Stop,
     Submit,
@@ -83,8 +84,16 @@ SERVICE = ServiceStatus("chat", 100, 60, 16, PrefillCost(0.01, 0.001), DecodeCos
 GOLDEN: list[tuple[Message, dict[str, object]]] = [
     (
         Submit(SPEC, Epoch(1), decode_engine="decode-0"),
-        {"type": "Submit", "spec": PLAIN_SPEC, "epoch": [1, 0], "decode_engine": "decode-0", "multiplex": False},
+        {
+            "type": "Submit",
+            "spec": PLAIN_SPEC,
+            "epoch": [1, 0],
+            "decode_engine": "decode-0",
+            "multiplex": False,
+            "prefill": "chunked",
+        },
     ),
+    (SetRole(Role.DECODE, 3), {"type": "SetRole", "role": "decode", "num_role_changes": 3}),
     (Cancel("r1", Epoch(1)), {"type": "Cancel", "request": "r1", "epoch": [1, 0]}),
     (Accepted("r1", Epoch(1), 9), {"type": "Accepted", "request": "r1", "epoch": [1, 0], "status_seq": 9}),
     (
@@ -207,6 +216,9 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
             "prefill_waiting_s": 0.5,
             "decode_step_s": 0.03,
             "min_slack_s": None,
+            "min_tpot_slo_s": None,
+            "num_role_changes": 0,
+            "num_devices": 1,
             "num_reserved": 0,
             "cancelled_total": 0,
             "preemptions_total": 0,

@@ -13,7 +13,8 @@ from mesh.messages import (
     Sender,
     ServiceStatus,
 )
-from router.view import ClusterView, EngineView, RequestView, engine_view
+from router.cluster import ClusterView
+from router.view import EngineView, RequestView, engine_view
 
 SERVICE = "chat"
 P0, P1 = "prefill-0", "prefill-1"
@@ -48,7 +49,7 @@ def make_status(
 
 
 def make_engine(id_, *, reservations=(), age_s=0.0, **numbers) -> EngineView:
-    return engine_view(id_, make_status(id_, **numbers), age_s, reservations)
+    return engine_view(id_, make_status(id_, **numbers), -age_s, reservations)
 
 
 def make_view(*engines: EngineView) -> ClusterView:
@@ -56,7 +57,7 @@ def make_view(*engines: EngineView) -> ClusterView:
 
 
 def make_request(num_tokens=100, *, deadline=1.0, service=SERVICE, id_="r") -> RequestView:
-    return RequestView(id_, service, num_tokens, 0.0, deadline)
+    return RequestView(id_, service, num_tokens, 0.0, deadline, 0.1)
 
 
 def make_spec(id_="r", num_tokens=100, *, slo_ttft_s=1.0, max_tokens=16, **fields) -> RequestSpec:

@@ -7,20 +7,20 @@ from tests.router.cluster import D0, M0, P0, SERVICE, make_engine, make_view
 
 def test_age_brings_the_end_of_prefills_nearer_and_melts_slack():
     engine = make_engine(M0, age_s=0.3, prefill_remaining_s=0.2, prefill_waiting_s=0.4, min_slack_s=1.0, num_waiting=1)
-    assert engine.backlog_s == pytest.approx(0.3)
-    assert engine.min_slack_s == pytest.approx(0.7)
+    assert engine.backlog_s(0.0) == pytest.approx(0.3)
+    assert engine.slack_s(0.0) == pytest.approx(0.7)
     assert engine.num_prefills == 2
 
 
 def test_an_old_status_has_no_negative_backlog():
-    assert make_engine(P0, age_s=9.0, prefill_remaining_s=0.2).backlog_s == 0.0
+    assert make_engine(P0, age_s=9.0, prefill_remaining_s=0.2).backlog_s(0.0) == 0.0
 
 
 def test_reservations_take_time_tokens_and_blocks():
     prefill = Reservation("a", M0, SERVICE, 33, prefill_s=0.5)
     decode_only = Reservation("b", M0, SERVICE, 16, prefill_s=None)
     engine = make_engine(M0, reservations=[prefill, decode_only], num_free_blocks=50, num_tokens=10)
-    assert engine.backlog_s == pytest.approx(0.5)
+    assert engine.backlog_s(0.0) == pytest.approx(0.5)
     assert engine.num_prefills == 1
     assert engine.num_tokens == 10 + 33 + 16
     assert engine.services[SERVICE].num_free_blocks == 50 - 3 - 1
@@ -40,4 +40,4 @@ def test_only_ready_engines_that_have_the_service_serve_it():
         make_engine("multiplex-1", state=ProcessState.DRAINING),
     )
     assert [engine.id for engine in view.serving(SERVICE)] == [M0]
-    assert view.without([M0]).serving(SERVICE) == []
+    assert view.without([M0]).serving(SERVICE) == ()

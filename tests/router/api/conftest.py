@@ -21,8 +21,9 @@ from mesh.messages import EngineStatus, FinishReason, ProcessState, RequestSpec,
 from mesh.topology.schema import ServiceSpec, Slo
 from router.api.app import ApiConfig, create_app
 from router.api.models import Models, ServedModel
+from router.cluster import ClusterView
 from router.generation import Placement, RouterError, TokenBatch
-from router.view import ClusterView, EngineView, engine_view
+from router.view import EngineView, engine_view
 
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 TEMPLATE = (

@@ -7,6 +7,8 @@ from router.view import RequestView
 
 
 class Colocated:
+    name = "colocated"
+
     def decide(self, request: RequestView, view: ClusterView, now: float) -> Decision:
         found = find_candidates(request, view)
         if not isinstance(found, Candidates):

@@ -11,6 +11,8 @@ from router.view import RequestView
 
 
 class Disaggregated:
+    name = "disaggregated"
+
     def decide(self, request: RequestView, view: ClusterView, now: float) -> Decision:
         found = find_candidates(request, view)
         if not isinstance(found, Candidates):

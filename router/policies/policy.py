@@ -43,4 +43,8 @@ Decision = Dispatch | Wait | Reject
 class Policy(Protocol):
     """Decides one request at a time. Pure, but for its own state: a turn, or the random stream that it was given."""
 
+    @property
+    def name(self) -> str:
+        """What topologies call it."""
+
     def decide(self, request: RequestView, view: ClusterView, now: float) -> Decision: ...

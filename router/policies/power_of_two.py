@@ -10,6 +10,8 @@ from router.view import EngineView, RequestView
 
 
 class PowerOfTwo:
+    name = "power_of_two"
+
     def __init__(self, random: Random) -> None:
         self._random = random
 

@@ -9,6 +9,8 @@ from router.view import EngineView, RequestView
 
 
 class RoundRobin:
+    name = "round_robin"
+
     def __init__(self) -> None:
         self._last_entrance = ""
         self._last_decoder = ""

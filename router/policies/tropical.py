@@ -33,6 +33,8 @@ class TropicalParameters(msgspec.Struct, frozen=True):
 
 
 class Tropical:
+    name = "tropical"
+
     def __init__(self, parameters: TropicalParameters) -> None:
         self._watermark = parameters.watermark
 

@@ -17,7 +17,7 @@ Durations are seconds (``_s``), relative to the moment of sending: clocks of dif
 """
 
 from enum import StrEnum
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -335,6 +335,20 @@ class Abort(msgspec.Struct, frozen=True, tag=True):
 # --- anybody to a supervisor or process -------------------------------------------------------------------------------
 
 
+class PolicyChoice(msgspec.Struct, frozen=True):
+    """A dispatch policy for all gateways, with all its parameters. The highest version wins; 0 is the topology's."""
+
+    name: str
+    parameters: dict[str, Any]
+    version: int = 0
+
+
+class SetPolicy(msgspec.Struct, frozen=True, tag=True):
+    """To a gateway: dispatch by this policy from now on, unless you know of a later choice."""
+
+    choice: PolicyChoice
+
+
 class Stop(msgspec.Struct, frozen=True, tag=True):
     """To a supervisor: stop the processes of its host, after draining them unless ``now``."""
 
@@ -421,6 +435,8 @@ class ChildStatus(msgspec.Struct, frozen=True):
     """A process as its supervisor sees it."""
 
     process: str
+    policy: PolicyChoice | None = None  # that it runs
+    policy_age_s: float = 0.0  # since it took it
     kind: str  # "engine" or "gateway"
     pid: int | None
     state: str  # "starting", "running", "restarting" or "stopped"
@@ -437,7 +453,8 @@ class SupervisorStatus(msgspec.Struct, frozen=True, tag=True):
 
 
 EngineMessage = Submit | Cancel | SetRole | Reserve | Reserved | Declined | Blocks | Taken | Commit | Committed | Abort
-GatewayMessage = Accepted | Refused | StepTokens | Failed
+EngineAnswer = Accepted | Refused | StepTokens | Failed
+GatewayMessage = EngineAnswer | SetPolicy
 SupervisorMessage = Stop
 BroadcastMessage = EngineStatus | GatewayStatus | SupervisorStatus
 Message = EngineMessage | GatewayMessage | SupervisorMessage | BroadcastMessage

@@ -28,6 +28,7 @@ from mesh.messages import (
     KVShape,
     MemoryRef,
     Message,
+    PolicyChoice,
     PrefillCost,
     ProcessState,
     RefusalCode,
@@ -39,6 +40,7 @@ from mesh.messages import (
     Sampling,
     Sender,
     ServiceStatus,
+    SetPolicy,
     SetRole,
     StepTokens,
     Stop,
@@ -166,6 +168,10 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
     (Abort("t1", "client left"), {"type": "Abort", "transfer": "t1", "reason": "client left"}),
     (Stop(now=True), {"type": "Stop", "now": True}),
     (
+        SetPolicy(PolicyChoice("tropical", {"watermark": 0.5}, 3)),
+        {"type": "SetPolicy", "choice": {"name": "tropical", "parameters": {"watermark": 0.5}, "version": 3}},
+    ),
+    (
         EngineStatus(
             seq=1,
             state=ProcessState.READY,
@@ -240,6 +246,8 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
     ),
     (
         SupervisorStatus(5, "local", 41, [ChildStatus("decode-0", "engine", None, "restarting", 2, "signal 9")]),
+            "policy": None,
+            "policy_age_s": 0.0,
         {
             "type": "SupervisorStatus",
             "seq": 5,

@@ -1,16 +1,33 @@
-"""What became of each request, as one line of JSON each."""
+"""What became of each request, as one line of JSON each: no text and no tokens.
+
+A gateway's recording begins with a `Header`, and has another one each time that the gateway started again.
+"""
 
 from collections.abc import Iterable
+from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 
 import msgspec
+
+RECORDING_FORMAT = 1
+PROMPT_BLOCK = 512  # tokens that one of ``hash_ids`` stands for, as in Mooncake's traces
 
 
 class Outcome(StrEnum):
     FINISHED = "finished"
     REJECTED = "rejected"  # not in time: overloaded, or no engine
     FAILED = "failed"
+    CANCELLED = "cancelled"  # nobody wanted the rest: its client went away, or another choice of its call failed
+
+
+class Header(msgspec.Struct, frozen=True):
+    """Begins a segment of a recording. Equal ``hash_ids`` mean equal prompts within one segment only."""
+
+    recording: int  # `RECORDING_FORMAT`
+    topology: str
+    gateway: str
+    started_at: datetime  # the segment's arrivals count from then
 
 
 class Record(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -23,7 +40,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     arrived_s: float
     service: str
     input_tokens: int
-    output_tokens: int
+    output_tokens: int  # generated if it finished, else asked for
     slo_ttft_s: float
     slo_tpot_s: float
     outcome: Outcome
@@ -38,6 +55,9 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     predicted_ttft_s: float | None = None  # from the last dispatch on
     attempts: int = 0
     reason: str | None = None  # why it did not finish
+    priority: int = 0
+    partial_tokens: int = 0  # generated, if it did not finish
+    hash_ids: tuple[int, ...] = ()  # of the prompt's blocks; equal ones are the same block after the same past
 
     @property
     def meets_ttft(self) -> bool:
@@ -52,7 +72,13 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.meets_ttft and self.meets_tpot
 
 
+_ENCODER = msgspec.json.Encoder()
+
+
+def encode_line(line: Header | Record) -> bytes:
+    return _ENCODER.encode(line) + b"\n"
+
+
 def write_records(path: Path, records: Iterable[Record]) -> None:
-    encoder = msgspec.json.Encoder()
     with path.open("wb") as file:
-        file.writelines(encoder.encode(record) + b"\n" for record in records)
+        file.writelines(map(encode_line, records))

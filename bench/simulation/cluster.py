@@ -23,7 +23,7 @@ from engines.step_cost import StepCost
 from kvtransfer.layout import block_bytes
 from kvtransfer.protocol import Limits as TransferLimits
 from mesh.errors import UserError
-from mesh.messages import KVShape, MemoryRef
+from mesh.messages import KVShape, MemoryRef, RequestSpec
 from mesh.topology.schema import EngineSpec, GatewaySpec, ServiceSpec, Topology
 from router.dispatcher import Dispatcher
 from router.ledger import Ledger
@@ -110,7 +110,7 @@ class Simulation:
         """Of the first engine that serves it: whose unloaded prefill time counts."""
         return next(self._profiles[spec.id] for spec in self._topology.engines if service.name in spec.services)
 
-    def _ended(self, record: Record) -> None:
+    def _ended(self, record: Record, spec: RequestSpec) -> None:
         self._on_record(record)
         self._stop_at_rest()
 

@@ -2,8 +2,12 @@
 
 import asyncio
 import gc
+import secrets
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
 from random import Random
 
 import structlog
@@ -16,9 +20,13 @@ from mesh.process import ProcessShell, run_process
 from mesh.sockets import Sockets
 from mesh.topology.schema import GatewaySpec, Topology
 from router.api.app import ApiConfig, create_app
+from router.api.metrics import RecordingCounter
 from router.api.models import Models, ServedModel
 from router.api.server import HttpServer, listen, url_of
+from router.ledger import Ledger
 from router.policies.registry import make_policy
+from router.recorder import Recorder, RecordingFile
+from router.records import RECORDING_FORMAT, Header
 from router.router import Router
 
 STOP_S = 5.0  # for answers that are still being sent when all requests have ended
@@ -33,17 +41,36 @@ async def serve(shell: ProcessShell) -> None:
     listener = listen(spec)
     models = Models(ServedModel.load(service, prepared_dir(service.model)) for service in shell.topology.services)
     sockets: Sockets[GatewayMessage] = shell.sockets(GatewayMessage)
-    router = Router(shell.topology, spec.id, sockets, shell.clock, policy)
-    server = HttpServer(_app(shell, spec, router, models), listener, STOP_S)
-    gc.collect()
-    gc.freeze()  # what is loaded by now stays: a collection while tokens stream need not look at it
-    try:
-        await _run(shell, router, server, url_of(spec, listener))
-    finally:
-        await sockets.close()
+    registry = CollectorRegistry()
+    with _ledger(shell, spec, registry) as ledger:
+        router = Router(shell.topology, spec.id, sockets, shell.clock, policy, ledger)
+        server = HttpServer(_app(shell, spec, router, models, registry), listener, STOP_S)
+        gc.collect()
+        gc.freeze()  # what is loaded by now stays: a collection while tokens stream need not look at it
+        try:
+            await _run(shell, router, server, url_of(spec, listener))
+        finally:
+            await sockets.close()
 
 
-def _app(shell: ProcessShell, spec: GatewaySpec, router: Router, models: Models) -> FastAPI:
+@contextmanager
+def _ledger(shell: ProcessShell, spec: GatewaySpec, registry: CollectorRegistry) -> Iterator[Ledger]:
+    """Kept in the gateway's recording, if it is to have one."""
+    if spec.recording is None:
+        yield Ledger(lambda record, request: None)
+        return
+    header = Header(RECORDING_FORMAT, shell.topology.name, spec.id, datetime.now(UTC))
+    origin_s = shell.clock.now()
+    recorder = Recorder(RecordingFile(spec.recording, header), secrets.token_bytes(16))
+    registry.register(RecordingCounter(lambda: recorder.num_dropped))
+    log.info("recording", path=str(spec.recording))
+    with closing(recorder):
+        yield Ledger(recorder.take, origin_s)
+
+
+def _app(
+    shell: ProcessShell, spec: GatewaySpec, router: Router, models: Models, registry: CollectorRegistry
+) -> FastAPI:
     return create_app(
         ApiConfig(
             gateway=spec.id,
@@ -53,7 +80,7 @@ def _app(shell: ProcessShell, spec: GatewaySpec, router: Router, models: Models)
             clock=shell.clock,
             wall_clock=time.time,
             max_body_bytes=spec.max_body_bytes,
-            registry=CollectorRegistry(),
+            registry=registry,
         )
     )
 

@@ -36,7 +36,7 @@ class TokenBatch:
 
 
 class Generation(Protocol):
-    """One request in flight, for one consumer. Whoever stops iterating early calls `cancel`."""
+    """One request in flight, for one consumer. Whoever stops iterating early calls `cancel` or `finish`."""
 
     @property
     def placement(self) -> Placement | None:
@@ -47,6 +47,9 @@ class Generation(Protocol):
 
     def cancel(self) -> None:
         """Stop the request everywhere and free what it holds. Idempotent; does nothing after the end."""
+
+    def finish(self) -> None:
+        """The consumer has its whole answer, perhaps before the engine's end of it: stop what still runs."""
 
 
 class Frontdoor(Protocol):

@@ -10,14 +10,15 @@ from router.generation import Placement, RouterError, TokenBatch
 class LiveGeneration(AsyncIterator[TokenBatch]):
     """A `Generation` that the router feeds. For one consumer, in the event loop of the router."""
 
-    __slots__ = ("_batches", "_cancel", "_error", "_is_over", "_waiter", "id", "num_pending", "placement")
+    __slots__ = ("_batches", "_cancel", "_error", "_finish", "_is_over", "_waiter", "id", "num_pending", "placement")
 
-    def __init__(self, id_: str, cancel: Callable[[str], None]) -> None:
+    def __init__(self, id_: str, cancel: Callable[[str], None], finish: Callable[[str], None]) -> None:
         self.id = id_
         self.placement: Placement | None = None
         self.num_pending = 0  # tokens that the consumer has not taken
         self._batches: deque[TokenBatch] = deque()
         self._cancel = cancel
+        self._finish = finish
         self._error: RouterError | None = None
         self._is_over = False
         self._waiter: asyncio.Future[None] | None = None
@@ -41,9 +42,15 @@ class LiveGeneration(AsyncIterator[TokenBatch]):
         return batch
 
     def cancel(self) -> None:
+        self._leave(self._cancel)
+
+    def finish(self) -> None:
+        self._leave(self._finish)
+
+    def _leave(self, tell: Callable[[str], None]) -> None:
         if not self._is_over:
             self._is_over = True
-            self._cancel(self.id)
+            tell(self.id)
             self._wake()
 
     def put(self, batch: TokenBatch) -> None:

@@ -16,6 +16,7 @@ from router.decisions import DecisionRecord
 from router.dispatcher import Dispatcher
 from router.effects import Deliver, Effect, Fail, Forget, Place, Send
 from router.generation import Draining, Fault, Generation, Placement, RequestFailed, RouterError, TokenBatch
+from router.ledger import Ledger
 from router.limits import DispatchLimits
 from router.live_generation import LiveGeneration
 from router.monitor import Monitor
@@ -29,7 +30,7 @@ log = structlog.get_logger()
 
 
 class Router:
-    """One gateway's `Frontdoor`. Submit only while `run` runs."""
+    """One gateway's `Frontdoor`. Submit only while `run` runs. ``ledger`` hears what becomes of each request."""
 
     def __init__(
         self,
@@ -38,12 +39,14 @@ class Router:
         sockets: Sockets[GatewayMessage],
         clock: Clock,
         policy: Policy,
+        ledger: Ledger,
     ) -> None:
         spec, timing = topology.gateway(gateway_id), topology.timing
         self._topology = topology
         self._spec = spec
         self._sockets = sockets
         self._clock = clock
+        self._ledger = ledger
         self._state = ProcessState.STARTING
         self._url = f"http://{spec.address}:{spec.port}"
         self._monitor = Monitor(timing.lease_s)
@@ -67,10 +70,16 @@ class Router:
 
     def submit(self, spec: RequestSpec) -> Generation:
         """Take a request; its id must be new. Raises `Overloaded` (a bound is reached) or `Draining`."""
-        if self._state is ProcessState.DRAINING:
-            raise Draining
-        effects = self._dispatcher.submit(spec, self._clock.now())
-        generation = self._generations[spec.id] = LiveGeneration(spec.id, self._cancel)
+        now = self._clock.now()
+        self._ledger.arrived(spec, now)
+        try:
+            if self._state is ProcessState.DRAINING:
+                raise Draining
+            effects = self._dispatcher.submit(spec, now)
+        except RouterError as error:
+            self._ledger.failed(spec.id, error, now)
+            raise
+        generation = self._generations[spec.id] = LiveGeneration(spec.id, self._cancel, self._finish)
         self._carry_out(effects)
         return generation
 
@@ -161,6 +170,14 @@ class Router:
     # --- effects ------------------------------------------------------------------------------------------------------
 
     def _cancel(self, request: str) -> None:
+        self._ledger.cancelled(request, self._clock.now())
+        self._stop(request)
+
+    def _finish(self, request: str) -> None:
+        self._ledger.satisfied(request, self._clock.now())
+        self._stop(request)
+
+    def _stop(self, request: str) -> None:
         self._retire(request)
         self._carry_out(self._dispatcher.cancel(request, self._clock.now()))
 
@@ -186,6 +203,7 @@ class Router:
         generation = self._generations.get(request)
         if generation is None:
             return
+        self._ledger.delivered(request, batch, self._clock.now())
         generation.put(batch)
         if batch.finish is not None:
             self._retire(request)
@@ -196,16 +214,19 @@ class Router:
     def _place(self, request: str, placement: Placement) -> None:
         if generation := self._generations.get(request):
             generation.placement = placement
+            self._ledger.placed(request, placement)
         event = "dispatched anew" if placement.attempt else "dispatched"
         log.debug(event, request=request, prefill=placement.prefill_engine, decode=placement.decode_engine)
 
     def _fail(self, request: str, error: RouterError) -> None:
         log.info("request failed", request=request, reason=str(error))
         if generation := self._retire(request):
+            self._ledger.failed(request, error, self._clock.now())
             generation.fail(error)
 
     def _cut_off(self, generation: LiveGeneration, error: RouterError) -> None:
-        self._cancel(generation.id)
+        self._ledger.failed(generation.id, error, self._clock.now())
+        self._stop(generation.id)
         log.info("request failed", request=generation.id, reason=str(error))
         generation.fail(error)
 

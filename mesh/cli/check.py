@@ -28,7 +28,9 @@ def run(options: argparse.Namespace) -> int:
         memory = f"{engine.kv_memory_bytes / 2**20:g} MiB KV"
         what = f"{engine.role}, {', '.join(engine.services)}, {engine.device} x{engine.threads}, {memory}"
         lines.append(f"  engine {engine.id} on {engine.host}: {what}")
-    lines += [f"  gateway {g.id} on {g.host}: http://{g.address}:{g.port}" for g in topology.gateways]
+    for gateway in topology.gateways:
+        kept = f", recorded in {gateway.recording}" if gateway.recording else ""
+        lines.append(f"  gateway {gateway.id} on {gateway.host}: http://{gateway.address}:{gateway.port}{kept}")
     lines.append(f"  policy {topology.policy.name}")
     sys.stdout.write("\n".join(lines) + "\n")
     return 0

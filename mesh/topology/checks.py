@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Generic, TypeVar
 
 from mesh.addresses import directory, supervisor_id
@@ -36,6 +37,7 @@ def check_topology(topology: Topology, processes: Processes, report: Report) -> 
     if report.is_empty:
         _check_roles(topology, report)
     _check_gateway_ports(processes, report)
+    _check_recordings(processes, report)
     _check_timing(topology, report)
     if len(topology.hosts) > 1:
         _check_mesh_ports(topology, report)
@@ -98,6 +100,17 @@ def _check_gateway_ports(processes: Processes, report: Report) -> None:
             if _overlap(spec.address, other.address):
                 report.add((*table, "port"), f"{spec.port} is already the port of {other.id}; use another one")
         taken[(spec.host, spec.port)].append(spec)
+
+
+def _check_recordings(processes: Processes, report: Report) -> None:
+    """Two processes would cut each other's lines."""
+    taken: dict[tuple[str, Path], str] = {}
+    for table, spec in [(placed.table, placed.spec) for placed in processes]:
+        if isinstance(spec, GatewaySpec) and spec.recording is not None:
+            other = taken.setdefault((spec.host, spec.recording), spec.id)
+            if other != spec.id:
+                problem = f"{spec.recording.name} would be the file of {other} and of {spec.id}"
+                report.add((*table, "recording"), f"{problem}; put {{id}} into its name")
 
 
 def _overlap(address: str, other: str) -> bool:

@@ -11,6 +11,7 @@ from mesh.topology.values import (
     device,
     fraction,
     integer,
+    json_lines,
     milliseconds,
     model,
     names,
@@ -78,6 +79,7 @@ GATEWAY: Keys = {
     "max_body": Key("max_body_bytes", size),
     "max_requests": Key("max_requests", integer(1)),
     "max_waiting": Key("max_waiting", integer(1)),
+    "recording": Key("recording", json_lines),
 }
 
 HOST: Keys = {

@@ -152,11 +152,11 @@ def _gateways(source: _Source, hosts: Sequence[HostSpec]) -> list[Placed[Gateway
     for name, table in tables.items():
         defaults: dict[str, Any] = {"host": _default_host(hosts), "port": GatewaySpec(id=name).port}
         fields = defaults | read_table(table, ("gateways", name), keys.GATEWAY, source.report)
-        count, first_port = fields.pop("count", 1), fields.pop("port")
-        gateways += [
-            Placed(("gateways", name), GatewaySpec(id=gateway_id, port=first_port + index, **fields))
-            for index, gateway_id in enumerate(_ids(name, count))
-        ]
+        count, first_port, recording = fields.pop("count", 1), fields.pop("port"), fields.pop("recording", None)
+        for index, gateway_id in enumerate(_ids(name, count)):
+            path = Path(source.resolve(recording).replace("{id}", gateway_id)) if recording else None
+            spec = GatewaySpec(id=gateway_id, port=first_port + index, recording=path, **fields)
+            gateways.append(Placed(("gateways", name), spec))
     return gateways
 
 

@@ -63,6 +63,7 @@ class GatewaySpec:
     max_body_bytes: int = 4 * 2**20
     max_requests: int = 1024  # in flight
     max_waiting: int = 512  # not yet dispatched
+    recording: Path | None = None  # where to keep what became of each request
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,12 @@ def text(value: object) -> str:
     return value
 
 
+def json_lines(value: object) -> str:
+    if not isinstance(value, str) or not value.endswith(".jsonl"):
+        raise ValueError(f'{value!r} is not a file of JSON lines; use a name that ends in .jsonl, such as "day.jsonl"')
+    return value
+
+
 def boolean(value: object) -> bool:
     if not isinstance(value, bool):
         raise ValueError(f"{value!r} is not a boolean; use true or false")

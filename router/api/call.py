@@ -103,7 +103,7 @@ class Call:
             timer.took(len(batch.tokens), self.clock.now())
             await sink.take(choice, piece)
             if piece.finish is not None:
-                choice.generation.cancel()
+                choice.generation.finish()
                 self.metrics.ended(timer, choice, piece.finish)
                 return
 

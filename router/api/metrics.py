@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from mesh.messages import FinishReason
@@ -168,6 +168,17 @@ class ChoiceTimer:
     def tpot_s(self) -> float:
         """Mean over the tokens after the first; 0 if there are none."""
         return (self.last_s - self.first_s) / max(1, self.num_tokens - 1)
+
+
+class RecordingCounter(Collector):
+    """How many records of requests did not get into the gateway's recording."""
+
+    def __init__(self, num_dropped: Callable[[], int]) -> None:
+        self._num_dropped = num_dropped
+
+    def collect(self) -> Iterable[CounterMetricFamily]:
+        text = "Records that the recording did not take: the disk was full, failed or too slow"
+        return (CounterMetricFamily("meshserve_recording_dropped", text, self._num_dropped()),)
 
 
 class EngineGauges(Collector):

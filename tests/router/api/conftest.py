@@ -77,6 +77,7 @@ class ScriptedGeneration:
     steps: Sequence[Step]
     placement: Placement | None = None
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
+    finished: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def __aiter__(self) -> AsyncIterator[TokenBatch]:
         for step in self.steps:
@@ -91,6 +92,9 @@ class ScriptedGeneration:
 
     def cancel(self) -> None:
         self.cancelled.set()
+
+    def finish(self) -> None:
+        self.finished.set()
 
 
 @dataclass

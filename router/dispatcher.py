@@ -13,11 +13,11 @@ from mesh.messages import (
     Accepted,
     Cancel,
     Delta,
+    EngineAnswer,
     EngineStatus,
     Epoch,
     Failed,
     FinishReason,
-    GatewayMessage,
     RefusalCode,
     Refused,
     RequestSpec,
@@ -27,14 +27,14 @@ from mesh.messages import (
 )
 from router.alarms import Alarms
 from router.cluster import ClusterView
-from router.decisions import DecisionLog, DecisionRecord
+from router.decisions import DecisionLog, Seen
 from router.effects import Deliver, Effect, Fail, Forget, Place, Send
 from router.flight import ANY_HOP, Flight, Phase
 from router.generation import Fault, NoEngines, Overloaded, RequestFailed, RouterError, TokenBatch
 from router.limits import DispatchLimits
 from router.monitor import Monitor
 from router.policies.least_loaded import LeastLoaded
-from router.policies.policy import Decision, Dispatch, Policy, Reject, Wait
+from router.policies.policy import Decision, Dispatch, GiveUp, Policy, Reject, Wait
 from router.streams import Broken, Fence
 from router.waiting import WaitingQueue
 
@@ -73,17 +73,25 @@ class Dispatcher:
         """A new request. Raises `Overloaded` if a bound is reached, `ValueError` if its id is in flight."""
         if spec.id in self._flights:
             raise ValueError(f"request {spec.id} is in flight already")
-        if len(self._flights) >= self._limits.max_requests:
-            raise self._overloaded(spec.service, f"{self._limits.max_requests} requests are in flight", now)
-        if len(self._waiting) >= self._limits.max_waiting:
-            raise self._overloaded(spec.service, f"{self._limits.max_waiting} requests wait already", now)
+        self.decisions.arrived(spec, now - spec.age_s)
+        if reason := self._why_full():
+            error = self._overloaded(spec.service, reason, now)
+            self.decisions.failed(spec.id, error, 0, now)
+            raise error
         self._num_arrived += 1
-        flight = Flight.of(spec, self._num_arrived, now)
+        flight = Flight.of(spec, self._num_arrived, self._policy.grace_s, now)
         self._flights[spec.id] = flight
         self._waiting.add(flight)
         effects = self._try_waiting(now)
         self._arm(flight, now)
         return effects
+
+    def _why_full(self) -> str | None:
+        if len(self._flights) >= self._limits.max_requests:
+            return f"{self._limits.max_requests} requests are in flight"
+        if len(self._waiting) >= self._limits.max_waiting:
+            return f"{self._limits.max_waiting} requests wait already"
+        return None
 
     def cancel(self, request: str, now: float) -> list[Effect]:
         """The consumer does not want it any more. Unknown requests are ignored."""
@@ -92,7 +100,16 @@ class Dispatcher:
             return []
         effects = self._stop(flight)
         self._remove(flight)
+        self.decisions.cancelled(request, len(flight.stream.tokens), flight.progress_at, now)
         return [*effects, *self._try_waiting(now)]
+
+    def switch(self, policy: Policy, now: float) -> list[Effect]:
+        """Decide by this policy from now on, first about all that wait. What was sent stays where it is."""
+        self._policy = policy
+        for flight in self._waiting:
+            flight.wait_reason, flight.grace_s = "", policy.grace_s
+            self._arm(flight, now)
+        return self._try_waiting(now, len(self._waiting))
 
     # --- events of engines --------------------------------------------------------------------------------------------
 
@@ -106,7 +123,7 @@ class Dispatcher:
             effects += self._lose(sender.process, now)
         return [*effects, *self._try_waiting(now)]
 
-    def receive(self, sender: str, message: GatewayMessage, now: float) -> list[Effect]:
+    def receive(self, sender: str, message: EngineAnswer, now: float) -> list[Effect]:
         """A message from the engine ``sender``."""
         match message:
             case StepTokens():
@@ -116,7 +133,7 @@ class Dispatcher:
             case Refused():
                 return self._refuse(sender, message, now)
             case Failed():
-                return self._fail(message)
+                return self._fail(message, now)
 
     def _take_tokens(self, sender: str, deltas: Iterable[Delta], now: float) -> list[Effect]:
         effects: list[Effect] = []
@@ -141,21 +158,25 @@ class Dispatcher:
         if isinstance(taken, Broken):
             return self._interrupt(flight, f"tokens of {sender}: {taken.reason}", [sender], now)
         if stream.epoch != epoch or flight.phase is Phase.SENT:
-            self._own(flight, sender)
+            self._own(flight, sender, now)
         flight.progress_at = now
         if stream.gap_since is not None:
             self._arm(flight, now)
-        return self._deliver(flight, taken, now)
+        return self._deliver(flight, sender, taken, now)
 
-    def _deliver(self, flight: Flight, batches: list[TokenBatch], now: float) -> list[Effect]:
+    def _deliver(self, flight: Flight, sender: str, batches: list[TokenBatch], now: float) -> list[Effect]:
         if batches and flight.first_token_at is None:
             flight.first_token_at = now
-        if batches and batches[-1].finish is not None:
+            self.decisions.first_token(flight.id, sender, now)
+        if batches and (finish := batches[-1].finish) is not None:
             self._remove(flight)
+            self.decisions.finished(flight.id, finish, len(flight.stream.tokens), now)
         return [Deliver(flight.id, batch) for batch in batches]
 
-    def _own(self, flight: Flight, engine: str) -> None:
+    def _own(self, flight: Flight, engine: str, now: float) -> None:
         """Tokens came from a new owner: it has the request, and its statuses count it."""
+        if flight.engines != (engine,):
+            self.decisions.moved(flight.id, engine, now)
         flight.phase, flight.engines = Phase.RUNNING, (engine,)
         self._monitor.release(flight.id)
 
@@ -166,6 +187,7 @@ class Dispatcher:
         if flight.phase is Phase.SENT:
             flight.phase, flight.progress_at = Phase.RUNNING, now
             self._monitor.accepted(flight.id, engine, message.status_seq)
+            self.decisions.accepted(flight.id, engine, now)
             self._arm(flight, now)
         return []
 
@@ -175,6 +197,7 @@ class Dispatcher:
             return []
         culprits = self._culprits(flight, engine, message.code)
         flight.num_refusals += 1
+        self.decisions.refused(flight.id, engine, message.code, message.reason, now)
         self._wait_again(flight, culprits, now)
         return self._try_waiting(now)
 
@@ -187,12 +210,12 @@ class Dispatcher:
             return flight.engines[1:]
         return (engine,)
 
-    def _fail(self, message: Failed) -> list[Effect]:
+    def _fail(self, message: Failed, now: float) -> list[Effect]:
         flight = self._flights.get(message.request)
         if flight is None or flight.phase is Phase.WAITING or message.epoch < flight.stream.epoch:
             return []
         effects = self._stop(flight)
-        return [*effects, self._end(flight, RequestFailed(message.reason, Fault.SERVER))]
+        return [*effects, self._end(flight, RequestFailed(message.reason, Fault.SERVER), now)]
 
     # --- events of time -----------------------------------------------------------------------------------------------
 
@@ -222,7 +245,7 @@ class Dispatcher:
     def _end_expired(self, now: float) -> list[Effect]:
         """Rule 4: what has waited for too long is rejected, once it was tried for the last time."""
         return [
-            self._end(flight, self._too_late(flight, now))
+            self._end(flight, self._too_late(flight, now), now)
             for flight in self._waiting
             if now >= flight.expires_at(self._limits)
         ]
@@ -234,39 +257,49 @@ class Dispatcher:
 
     # --- dispatch -----------------------------------------------------------------------------------------------------
 
-    def _try_waiting(self, now: float) -> list[Effect]:
+    def _try_waiting(self, now: float, max_in_vain: int = TRIES_PER_ROUND) -> list[Effect]:
         """Dispatch what can be dispatched, earliest deadline first."""
         effects: list[Effect] = []
         num_in_vain = 0
         view: ClusterView | None = None
-        for flight in self._waiting:
+        for flight in self._ranked(now):
             view = view or self._monitor.view()
             decision = self._decide(flight, view, now)
             if isinstance(decision, Wait):
                 num_in_vain += 1
-                if num_in_vain >= TRIES_PER_ROUND:
+                if num_in_vain >= max_in_vain:
                     break
             else:
                 effects += self._carry_out(flight, decision, now)
                 view = None
-        return effects
+        changes = self._policy.rebalance(view or self._monitor.view(), num_in_vain, now)
+        return [*effects, *(Send(change.engine, change.message) for change in changes)]
+
+    def _ranked(self, now: float) -> Iterable[Flight]:
+        """Those that wait, in the policy's order."""
+        waiting = [flight.request for flight in self._waiting]
+        return [self._flights[request.id] for request in self._policy.rank(waiting, self._monitor.view(), now)]
 
     def _decide(self, flight: Flight, view: ClusterView, now: float) -> Decision:
         overdue = flight.is_recovering and now >= flight.deadline
         policy: Policy = self._last_resort if overdue else self._policy
         avoided = flight.avoids(now)
-        decision = policy.decide(flight.view(), view.without(avoided), now)
-        if isinstance(decision, Reject) and (avoided or flight.is_recovering):
+        view = view.without(avoided)
+        decision = policy.decide(flight.request, view, now)
+        if isinstance(decision, Reject | GiveUp) and (avoided or flight.is_recovering):
             decision = Wait(f"{decision.reason}, of the engines that it can be sent to now")
         if not isinstance(decision, Wait) or decision.reason != flight.wait_reason:
-            self.decisions.add(DecisionRecord(flight.id, now, flight.attempt + 1, decision))
+            seen = Seen(now, flight.request, view, avoided)
+            self.decisions.decided(flight.attempt + 1, policy.name, decision, seen)
         if isinstance(decision, Wait):
             flight.wait_reason = decision.reason
         return decision
 
-    def _carry_out(self, flight: Flight, decision: Dispatch | Reject, now: float) -> list[Effect]:
+    def _carry_out(self, flight: Flight, decision: Dispatch | Reject | GiveUp, now: float) -> list[Effect]:
         if isinstance(decision, Reject):
-            return [self._end(flight, RequestFailed(decision.reason, Fault.CLIENT))]
+            return [self._end(flight, RequestFailed(decision.reason, Fault.CLIENT), now)]
+        if isinstance(decision, GiveUp):
+            return [self._end(flight, self._overloaded(flight.spec.service, decision.reason, now), now)]
         self._waiting.remove(flight)
         submit = flight.send(decision, now)
         self._monitor.reserve(flight.reservations(decision))
@@ -288,11 +321,12 @@ class Dispatcher:
         effects = self._stop(flight)
         flight.num_losses += 1
         flight.is_recovering = True
+        self.decisions.interrupted(flight.id, reason, len(flight.stream.tokens), now)
         if flight.num_losses > self._limits.max_losses:
             error = RequestFailed(
                 f"given up after {flight.num_losses} engines failed; the last: {reason}", Fault.SERVER
             )
-            return [*effects, self._end(flight, error)]
+            return [*effects, self._end(flight, error, now)]
         self._wait_again(flight, tuple(culprits), now)
         return effects
 
@@ -311,8 +345,9 @@ class Dispatcher:
         self._waiting.add(flight)
         self._arm(flight, now)
 
-    def _end(self, flight: Flight, error: RouterError) -> Fail:
+    def _end(self, flight: Flight, error: RouterError, now: float) -> Fail:
         self._remove(flight)
+        self.decisions.failed(flight.id, error, len(flight.stream.tokens), now)
         return Fail(flight.id, error)
 
     def _remove(self, flight: Flight) -> None:

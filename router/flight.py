@@ -32,7 +32,9 @@ class Flight:
     arrived_at: float
     deadline: float  # of its first token; after a loss, of the next one
     number: int  # counts arrivals
+    grace_s: float  # how long it may wait beyond its deadline
     stream: TokenStream
+    request: RequestView  # what policies see of it
     phase: Phase = Phase.WAITING
     attempt: int = -1  # of the last dispatch
     dispatch: Dispatch | None = None
@@ -47,10 +49,11 @@ class Flight:
     wait_reason: str = ""
 
     @classmethod
-    def of(cls, spec: RequestSpec, number: int, now: float) -> "Flight":
+    def of(cls, spec: RequestSpec, number: int, grace_s: float, now: float) -> "Flight":
         arrived_at = now - spec.age_s
-        stream = TokenStream(len(spec.generated))
-        return cls(spec, arrived_at, arrived_at + spec.slo_ttft_s, number, stream)
+        deadline = arrived_at + spec.slo_ttft_s
+        request = _request(spec, spec.num_tokens, arrived_at, deadline)
+        return cls(spec, arrived_at, deadline, number, grace_s, TokenStream(len(spec.generated)), request)
 
     @property
     def id(self) -> str:
@@ -68,7 +71,7 @@ class Flight:
 
     def expires_at(self, limits: DispatchLimits) -> float:
         """Until when it may wait."""
-        return self.deadline + limits.recovery_s if self.is_recovering else self.deadline
+        return self.deadline + (limits.recovery_s if self.is_recovering else self.grace_s)
 
     def due(self, limits: DispatchLimits, now: float) -> float:
         """When it needs attention next, if nothing happens."""
@@ -90,13 +93,6 @@ class Flight:
         if self.stream.gap_since is not None:
             return f"tokens from {self.stream.next_offset} on did not arrive"
         return f"{' and '.join(self.engines)} fell silent"
-
-    def view(self) -> RequestView:
-        num_tokens = self.spec.num_tokens + len(self.stream.tokens)
-        spec = self.spec
-        return RequestView(
-            spec.id, spec.service, num_tokens, self.arrived_at, self.deadline, spec.slo_tpot_s, spec.priority
-        )
 
     def continuation(self, now: float) -> RequestSpec:
         """The request as the next engine gets it: with all tokens so far."""
@@ -147,6 +143,8 @@ class Flight:
             self.is_recovering = True
         if self.is_recovering:
             self.deadline = max(self.deadline, now + self.spec.slo_ttft_s)
+        num_tokens = self.spec.num_tokens + len(self.stream.tokens)
+        self.request = _request(self.spec, num_tokens, self.arrived_at, self.deadline)
 
     def avoid(self, engines: Collection[str], now: float) -> None:
         """Not these engines for a moment, longer each time."""
@@ -156,3 +154,7 @@ class Flight:
 
     def avoids(self, now: float) -> set[str]:
         return {engine for engine, until in self.avoided.items() if until > now}
+
+
+def _request(spec: RequestSpec, num_tokens: int, arrived_at: float, deadline: float) -> RequestView:
+    return RequestView(spec.id, spec.service, num_tokens, arrived_at, deadline, spec.slo_tpot_s, spec.priority)

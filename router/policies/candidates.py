@@ -40,16 +40,17 @@ def route(
     *,
     mode: PrefillMode = PrefillMode.CHUNKED,
     multiplex: bool = False,
+    predicted_ttft_s: float | None = None,
     **numbers: float,
 ) -> Dispatch:
-    """The dispatch to these engines, with the numbers that explain it."""
+    """The dispatch to these engines, with the numbers that explain it. By default, TTFT is backlog and prefill."""
     prefill_s, backlog_s = entrance.prefill_s(request.service, request.num_tokens), entrance.backlog_s(now)
     return Dispatch(
         prefill_engine=entrance.id,
         decode_engine=decoder.id,
         rule=rule,
         prefill_s=prefill_s,
-        predicted_ttft_s=backlog_s + prefill_s,
+        predicted_ttft_s=backlog_s + prefill_s if predicted_ttft_s is None else predicted_ttft_s,
         multiplex=multiplex,
         prefill=mode,
         numbers={

@@ -2,11 +2,11 @@
 
 from router.cluster import Candidates, ClusterView
 from router.policies.candidates import find_candidates, load, route
-from router.policies.policy import Decision
+from router.policies.policy import Decision, Policy
 from router.view import RequestView
 
 
-class Colocated:
+class Colocated(Policy):
     name = "colocated"
 
     def decide(self, request: RequestView, view: ClusterView, now: float) -> Decision:

@@ -6,11 +6,11 @@ the gateway, whose order is that of arrival for requests of one promise.
 
 from router.cluster import Candidates, ClusterView
 from router.policies.candidates import find_candidates, load, route
-from router.policies.policy import Decision, Wait
+from router.policies.policy import Decision, Policy, Wait
 from router.view import RequestView
 
 
-class Disaggregated:
+class Disaggregated(Policy):
     name = "disaggregated"
 
     def decide(self, request: RequestView, view: ClusterView, now: float) -> Decision:

@@ -1,10 +1,10 @@
 """What every dispatch policy takes and answers."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from mesh.messages import PrefillMode
+from mesh.messages import PrefillMode, SetRole
 from router.cluster import ClusterView
 from router.view import RequestView
 
@@ -37,14 +37,42 @@ class Reject:
     reason: str
 
 
-Decision = Dispatch | Wait | Reject
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """Its promise cannot be kept any more: the client is told so now, and what could be served in time is."""
+
+    reason: str
+
+
+Decision = Dispatch | Wait | Reject | GiveUp
+
+
+@dataclass(frozen=True, slots=True)
+class RoleChange:
+    """``message`` is for ``engine``."""
+
+    engine: str
+    message: SetRole
 
 
 class Policy(Protocol):
-    """Decides one request at a time. Pure, but for its own state: a turn, or the random stream that it was given."""
+    """Decides one request at a time. Pure, but for its own state: a turn, or the random stream that it was given.
+
+    Policies derive from this class: most need no more than a name and `decide`.
+    """
+
+    grace_s: float = 0.0  # how long after its deadline a request may still wait
 
     @property
     def name(self) -> str:
         """What topologies call it."""
 
     def decide(self, request: RequestView, view: ClusterView, now: float) -> Decision: ...
+
+    def rank(self, waiting: Sequence[RequestView], view: ClusterView, now: float) -> Sequence[RequestView]:
+        """Those to try now, in this order. ``waiting`` is in the order of priorities, then of deadlines."""
+        return waiting
+
+    def rebalance(self, view: ClusterView, num_waiting: int, now: float) -> Sequence[RoleChange]:
+        """Which engines are to take another role, given that so many requests found no engine."""
+        return ()

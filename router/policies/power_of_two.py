@@ -5,11 +5,11 @@ from random import Random
 
 from router.cluster import Candidates, ClusterView
 from router.policies.candidates import find_candidates, load, route
-from router.policies.policy import Decision
+from router.policies.policy import Decision, Policy
 from router.view import EngineView, RequestView
 
 
-class PowerOfTwo:
+class PowerOfTwo(Policy):
     name = "power_of_two"
 
     def __init__(self, random: Random) -> None:

@@ -11,6 +11,7 @@ from mesh.errors import UserError
 from mesh.topology.schema import PolicySpec
 from router.policies.colocated import Colocated
 from router.policies.disaggregated import Disaggregated
+from router.policies.elastic import Elastic, ElasticParameters
 from router.policies.least_loaded import LeastLoaded
 from router.policies.policy import Policy
 from router.policies.power_of_two import PowerOfTwo
@@ -32,6 +33,7 @@ class _Entry:
 
 POLICIES: Mapping[str, _Entry] = {
     "tropical": _Entry(lambda parameters, _: Tropical(parameters), TropicalParameters),
+    "elastic": _Entry(lambda parameters, _: Elastic(parameters), ElasticParameters),
     "round_robin": _Entry(lambda _, __: RoundRobin()),
     "least_loaded": _Entry(lambda _, __: LeastLoaded()),
     "power_of_two": _Entry(lambda _, random: PowerOfTwo(random)),

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 from router.cluster import Candidates, ClusterView
 from router.policies.candidates import find_candidates, route
-from router.policies.policy import Decision
+from router.policies.policy import Decision, Policy
 from router.view import EngineView, RequestView
 
 
-class RoundRobin:
+class RoundRobin(Policy):
     name = "round_robin"
 
     def __init__(self) -> None:

@@ -22,7 +22,7 @@ import msgspec
 from mesh.messages import PrefillMode
 from router.cluster import Candidates, ClusterView
 from router.policies.candidates import find_candidates, least_loaded, route
-from router.policies.policy import Decision, Dispatch, Wait
+from router.policies.policy import Decision, Dispatch, Policy, Wait
 from router.view import EngineView, RequestView
 
 
@@ -32,7 +32,7 @@ class TropicalParameters(msgspec.Struct, frozen=True):
     watermark: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.9
 
 
-class Tropical:
+class Tropical(Policy):
     name = "tropical"
 
     def __init__(self, parameters: TropicalParameters) -> None:

@@ -1,0 +1,184 @@
+"""Elastic multiplexing: prefills flow into the slack of decodes in pieces, as it accrues. See docs/policies.md.
+
+Tropical asks that a whole prefill fit into the slack that the decodes have now. But every step that runs faster than
+its promise adds slack: of a step of d seconds under a promise of T, T - d is left for prompts. A decode engine that
+spends exactly that on chunks of a prefill computes W seconds of it within
+
+    F(W) = W                              if W <= S, the slack saved up until now
+    F(W) = S + (W - S) * T / (T - d)      beyond it
+
+and breaks no promise. The engine's local scheduler cuts the chunks, for it knows the slack of each step; this policy
+predicts F for every engine and takes the one where the first token comes first, if that is in time. A prefill engine
+decodes nothing, so F(W) = W there.
+
+Of the requests that wait it serves as many as can make it: see `router.policies.feasible`.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Annotated
+
+import msgspec
+
+from mesh.messages import PrefillMode, Role
+from router.cluster import Candidates, ClusterView
+from router.policies.candidates import find_candidates, route
+from router.policies.feasible import split_feasible
+from router.policies.policy import Decision, GiveUp, Policy, Wait
+from router.view import EngineView, RequestView
+
+Fraction = Annotated[float, msgspec.Meta(gt=0, le=1)]
+
+
+class ElasticParameters(msgspec.Struct, frozen=True):
+    """``watermark``: the fraction of KV blocks in use from which a decode engine takes nothing new.
+
+    ``headroom``: the fraction of a TPOT promise that a decode step may take once another request has joined it.
+    ``depth``: prefills on one engine, the running one included; the rest waits in the gateway, where order is best.
+    ``grace_s``: how long after its deadline a request may still be served, by an engine that prefills nothing else.
+    """
+
+    watermark: Fraction = 0.9
+    headroom: Fraction = 0.9
+    depth: Annotated[int, msgspec.Meta(ge=1)] = 2
+    grace_s: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Option:
+    """A way to serve a request: prefilled on ``entrance`` within ``finish_s`` from now, then decoded on ``decoder``."""
+
+    finish_s: float
+    entrance: EngineView
+    decoder: EngineView
+
+
+class Elastic(Policy):
+    def __init__(self, parameters: ElasticParameters) -> None:
+        self._parameters = parameters
+        self.grace_s = parameters.grace_s
+
+    @property
+    def name(self) -> str:
+        return "elastic"
+
+    def rank(self, waiting: Sequence[RequestView], view: ClusterView, now: float) -> Sequence[RequestView]:
+        """As many as can be served in time first, then the others; nobody while no engine takes prefills."""
+        if len(waiting) < 2:
+            return waiting
+        ranked: list[RequestView] = []
+        for service in dict.fromkeys(request.service for request in waiting):
+            found = view.candidates(service, 1)
+            if found is None or self._is_full(found.entrances):
+                continue
+            costs = found.entrances[0]
+            feasible, rest = split_feasible(
+                [request for request in waiting if request.service == service],
+                lambda request, costs=costs: costs.prefill_s(request.service, request.num_tokens),
+                speed=sum(map(prefill_speed, found.entrances)),
+                starts_at=now,
+            )
+            ranked += feasible + rest
+        return ranked
+
+    def _is_full(self, engines: Iterable[EngineView]) -> bool:
+        return all(engine.num_prefills >= self._parameters.depth for engine in engines)
+
+    def decide(self, request: RequestView, view: ClusterView, now: float) -> Decision:
+        found = find_candidates(request, view)
+        if not isinstance(found, Candidates):
+            return found
+        option, soonest_s = self._best(request, found, now)
+        is_late = now + soonest_s > request.deadline
+        if is_late and not self.grace_s:
+            return GiveUp(f"its first token would come {now + soonest_s - request.deadline:.2f} s too late")
+        if option is None:
+            return Wait("engines have their prefills, or no room for another decode")
+        if now + option.finish_s > request.deadline and (not is_late or option.entrance.num_prefills):
+            return Wait("the engines that could make it have their prefills")
+        return self._dispatch(request, option, now)
+
+    def _best(self, request: RequestView, found: Candidates, now: float) -> tuple[_Option | None, float]:
+        """Where the first token comes first of the engines that take it now; and in how long, at the earliest, of all.
+
+        If no decode engine has room, prefill engines may keep what they prefill: roles are a habit, not a wall.
+        """
+        best: _Option | None = None
+        best_key, soonest_s = (inf, True, 0, ""), inf
+        common = self._decoder(request, found, now)
+        for engine in found.entrances:
+            seconds = finish_s(engine, request, now)
+            soonest_s = min(soonest_s, seconds)
+            key = (seconds, found.keeps(engine), engine.num_tokens, engine.id)
+            if engine.num_prefills >= self._parameters.depth or key > best_key:
+                continue
+            decoder = common if common is not None and not found.keeps(engine) else engine
+            if decoder is common or self._can_join(request, engine, now):
+                best, best_key = _Option(seconds, engine, decoder), key
+        return best, soonest_s
+
+    def _decoder(self, request: RequestView, found: Candidates, now: float) -> EngineView | None:
+        """Where steps stay shortest."""
+        if found.decode is found.prefill:
+            return None
+        service, num_tokens = request.service, request.num_tokens
+        joinable = [engine for engine in found.decode if self._can_join(request, engine, now)]
+        return min(joinable, key=lambda e: (e.joined_step_s(service, num_tokens), e.num_tokens, e.id), default=None)
+
+    def _can_join(self, request: RequestView, engine: EngineView, now: float) -> bool:
+        """Whether it has memory for the request, and time: all decodes there would still keep their promises.
+
+        An engine that decodes nothing takes any; and who is late already finds no promise in its way but others'.
+        """
+        pool = engine.services[request.service]
+        if pool.watermark >= self._parameters.watermark or not pool.can_hold(request.num_tokens + 1):
+            return False
+        if not engine.num_running:
+            return True
+        promise_s = engine.tpot_slo_s if now > request.deadline else min(engine.tpot_slo_s, request.tpot_slo_s)
+        return engine.joined_step_s(request.service, request.num_tokens) <= self._parameters.headroom * promise_s
+
+    @staticmethod
+    def _dispatch(request: RequestView, option: _Option, now: float) -> Decision:
+        entrance, decoder = option.entrance, option.decoder
+        rule = "prefilled beside decodes" if entrance is decoder else "prefilled and handed over"
+        slack_s = entrance.slack_s(now)
+        numbers = {} if slack_s == inf else {"slack_s": slack_s, "prefill_speed": prefill_speed(entrance)}
+        return route(
+            request, rule, entrance, decoder, now, mode=PrefillMode.SLACK, predicted_ttft_s=option.finish_s, **numbers
+        )
+
+
+def prefill_speed(engine: EngineView) -> float:
+    """Seconds of prefill that an engine computes each second while its decodes keep their promises: 1 - d / T."""
+    if engine.tpot_slo_s == inf:
+        return 1.0
+    return max(0.0, 1.0 - engine.decode_step_s / engine.tpot_slo_s)
+
+
+def finish_s(engine: EngineView, request: RequestView, now: float) -> float:
+    """Predicted seconds until a request's prefill would be done on an engine, behind what is there (F above).
+
+    Prefills ahead become decodes, new ones without savings, before this one's turn comes.
+    """
+    backlog_s = engine.backlog_s(now)
+    work_s = engine.prefill_s(request.service, request.num_tokens)
+    slack_s, speed = engine.slack_s(now), prefill_speed(engine)
+    if slack_s == inf and not (engine.num_prefills and engine.role is not Role.PREFILL):
+        return backlog_s + work_s
+    begins_s = stretched_s(backlog_s, slack_s, speed)
+    left_s = max(0.0, slack_s - backlog_s)
+    if engine.num_prefills:
+        step_s = engine.joined_step_s(request.service, request.num_tokens)
+        left_s = min(left_s, max(0.0, request.tpot_slo_s - step_s))
+        speed = min(speed, max(0.0, 1.0 - step_s / request.tpot_slo_s))
+    return begins_s + stretched_s(work_s, left_s, speed)
+
+
+def stretched_s(work_s: float, slack_s: float, speed: float) -> float:
+    """Seconds for work that has ``slack_s`` to itself and goes on at ``speed`` (0 to 1) after that."""
+    if work_s <= slack_s:
+        return work_s
+    beyond_s = work_s - max(0.0, slack_s)
+    return max(0.0, slack_s) + beyond_s / speed if speed > 0 else inf

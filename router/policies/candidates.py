@@ -1,6 +1,6 @@
 """What policies share: who may serve a request, who of them is least loaded, and the dispatch that follows."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from mesh.messages import PrefillMode
 from router.cluster import Candidates, ClusterView
@@ -41,7 +41,7 @@ def route(
     mode: PrefillMode = PrefillMode.CHUNKED,
     multiplex: bool = False,
     predicted_ttft_s: float | None = None,
-    **numbers: float,
+    numbers: Mapping[str, float] | None = None,
 ) -> Dispatch:
     """The dispatch to these engines, with the numbers that explain it. By default, TTFT is backlog and prefill."""
     prefill_s, backlog_s = entrance.prefill_s(request.service, request.num_tokens), entrance.backlog_s(now)
@@ -59,6 +59,6 @@ def route(
             "prefill_tokens_in_flight": entrance.num_tokens,
             "decode_tokens_in_flight": decoder.num_tokens,
             "decode_watermark": decoder.services[request.service].watermark,
-            **numbers,
+            **(numbers or {}),
         },
     )

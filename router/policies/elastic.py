@@ -72,13 +72,9 @@ class Elastic(Policy):
             found = view.candidates(service, 1)
             if found is None or self._is_full(found.entrances):
                 continue
-            costs = found.entrances[0]
-            feasible, rest = split_feasible(
-                [request for request in waiting if request.service == service],
-                lambda request, costs=costs: costs.prefill_s(request.service, request.num_tokens),
-                speed=sum(map(prefill_speed, found.entrances)),
-                starts_at=now,
-            )
+            of_service = [request for request in waiting if request.service == service]
+            work_s = [found.entrances[0].prefill_s(service, request.num_tokens) for request in of_service]
+            feasible, rest = split_feasible(of_service, work_s, sum(map(prefill_speed, found.entrances)), now)
             ranked += feasible + rest
         return ranked
 
@@ -91,7 +87,7 @@ class Elastic(Policy):
             return found
         option, soonest_s = self._best(request, found, now)
         is_late = now + soonest_s > request.deadline
-        if is_late and not self.grace_s:
+        if is_late and not self.grace_s and _could_have_made_it(request, found):
             return GiveUp(f"its first token would come {now + soonest_s - request.deadline:.2f} s too late")
         if option is None:
             return Wait("engines have their prefills, or no room for another decode")
@@ -145,9 +141,14 @@ class Elastic(Policy):
         rule = "prefilled beside decodes" if entrance is decoder else "prefilled and handed over"
         slack_s = entrance.slack_s(now)
         numbers = {} if slack_s == inf else {"slack_s": slack_s, "prefill_speed": prefill_speed(entrance)}
-        return route(
-            request, rule, entrance, decoder, now, mode=PrefillMode.SLACK, predicted_ttft_s=option.finish_s, **numbers
-        )
+        mode, ttft_s = PrefillMode.SLACK, option.finish_s
+        return route(request, rule, entrance, decoder, now, mode=mode, predicted_ttft_s=ttft_s, numbers=numbers)
+
+
+def _could_have_made_it(request: RequestView, found: Candidates) -> bool:
+    """On an idle engine. A promise that none could keep is not for the load to break: it is served as late ones are."""
+    promise_s = request.deadline - request.arrived_at
+    return any(e.prefill_s(request.service, request.num_tokens) <= promise_s for e in found.entrances)
 
 
 def prefill_speed(engine: EngineView) -> float:

@@ -78,7 +78,8 @@ class Tropical(Policy):
         if engine is None:
             return None
         rule, slack_s = "3: multiplexed in slack", _spare_s(engine, now)
-        return route(request, rule, engine, engine, now, mode=PrefillMode.FIRST, multiplex=True, slack_s=slack_s)
+        numbers = {"slack_s": slack_s}
+        return route(request, rule, engine, engine, now, mode=PrefillMode.FIRST, multiplex=True, numbers=numbers)
 
     def _with_room(self, request: RequestView, engines: Iterable[EngineView]) -> list[EngineView]:
         pools = ((engine, engine.services[request.service]) for engine in engines)

@@ -2,6 +2,7 @@
 
 from math import inf
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -119,17 +120,10 @@ def test_no_decode_joins_where_promises_would_break():
 
 
 def test_an_engine_that_decodes_nothing_takes_what_can_keep_no_promise():
-    slow = make_engine(M0, decode_step_s=0.0)
-    cost = DecodeCost(0.5, 0.0)
-    service = slow.services[SERVICE]
-    slow = type(slow)(
-        **{**_fields(slow), "services": {SERVICE: type(service)(**{**_fields(service), "decode_cost": cost})}}
-    )
+    idle = make_engine(M0)
+    slow_decodes = msgspec.structs.replace(idle.services[SERVICE], decode_cost=DecodeCost(0.5, 0.0))
+    slow = msgspec.structs.replace(idle, services={SERVICE: slow_decodes})
     assert where(decide(make_request(100), slow)) == (M0, M0)
-
-
-def _fields(struct):
-    return {name: getattr(struct, name) for name in struct.__struct_fields__}
 
 
 def test_a_full_pool_takes_nothing():
@@ -140,7 +134,14 @@ def test_a_full_pool_takes_nothing():
 
 
 def test_the_hopeless_is_told_at_once():
-    assert isinstance(decide(make_request(500, deadline=0.4), make_engine(P0), make_engine(D0)), GiveUp)
+    busy = make_engine(P0, prefill_remaining_s=0.5)
+    assert isinstance(decide(make_request(500, deadline=0.9), busy, make_engine(D0)), GiveUp)
+
+
+def test_a_promise_that_no_engine_could_ever_keep_is_not_held_against_the_request():
+    impossible = make_request(500, deadline=0.4)
+    assert where(decide(impossible, make_engine(P0), make_engine(D0))) == (P0, D0)
+    assert isinstance(decide(impossible, make_engine(P0, prefill_remaining_s=0.1), make_engine(D0)), Wait)
 
 
 def test_with_grace_the_late_take_engines_that_prefill_nothing_else():

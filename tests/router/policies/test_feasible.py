@@ -14,7 +14,7 @@ def split(jobs_, *, priorities=None, speed=1.0, starts_at=0.0):
         make_request(length, deadline=deadline, id_=str(index), priority=priorities[index] if priorities else 0)
         for index, (length, deadline) in enumerate(jobs_)
     ]
-    kept, rest = split_feasible(requests, lambda request: request.num_tokens, speed, starts_at)
+    kept, rest = split_feasible(requests, [length for length, _ in jobs_], speed, starts_at)
     assert sorted(request.id for request in kept + rest) == sorted(request.id for request in requests)
     return [int(request.id) for request in kept], [int(request.id) for request in rest]
 
@@ -46,9 +46,13 @@ def test_both_lists_keep_their_order():
 
 
 def test_the_less_important_is_left_out_though_it_is_shorter():
-    assert split([(5, 6), (2, 7)], priorities=[1, 0]) == ([0], [1])
+    assert split([(5, 6), (2, 6)], priorities=[1, 0]) == ([0], [1])
 
 
 def test_speed_and_start_count():
     assert split([(4, 4), (4, 4)], speed=2.0) == ([0, 1], [])
     assert split([(4, 4)], starts_at=1.0) == ([], [0])
+
+
+def test_nothing_is_feasible_at_a_standstill():
+    assert split([(1, 30)], speed=0.0) == ([], [0])

@@ -55,7 +55,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     predicted_ttft_s: float | None = None  # from the last dispatch on
     attempts: int = 0
     reason: str | None = None  # why it did not finish
-    priority: int = 0
+    priority: int | None = None
     partial_tokens: int = 0  # generated, if it did not finish
     hash_ids: tuple[int, ...] = ()  # of the prompt's blocks; equal ones are the same block after the same past
 

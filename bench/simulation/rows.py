@@ -33,6 +33,22 @@ class Row:
             raise self.fault(column, "missing; every request needs one")
         return value
 
+    def has(self, column: str) -> bool:
+        return self.values.get(column) is not None
+
+    def text(self, column: str) -> str:
+        value = self.get(column)
+        if not isinstance(value, str):
+            raise self.fault(column, f"{value!r} is not a text; write it in quotes")
+        return value
+
+    def integer(self, column: str, minimum: int | None = None) -> int:
+        value = self.get(column)
+        if type(value) is not int or (minimum is not None and value < minimum):
+            wanted = "" if minimum is None else f" of at least {minimum}"
+            raise self.fault(column, f"{value!r} does not fit; use a whole number{wanted}")
+        return value
+
     def tokens(self, column: str) -> int:
         value = self.get(column)
         try:
@@ -64,10 +80,10 @@ class Row:
         except TraceError:
             raise self.fault(column, f"{value!r} is not a time; {right}") from None
 
-    def hashes(self, column: str) -> tuple[int, ...]:
+    def hashes(self, column: str, maximum: int = 2**31 - 1) -> tuple[int, ...]:
         value = self.values.get(column, [])
-        if not isinstance(value, list) or not all(type(item) is int and 0 <= item < 2**31 for item in value):
-            raise self.fault(column, "not a list of block numbers; use whole numbers from 0 to 2147483647")
+        if not isinstance(value, list) or not all(type(item) is int and 0 <= item <= maximum for item in value):
+            raise self.fault(column, f"not a list of block numbers; use whole numbers from 0 to {maximum}")
         return tuple(value)
 
 
@@ -87,6 +103,29 @@ def json_rows(path: Path, file: TextIO) -> Iterator[Row]:
     for number, line in enumerate(file, 1):
         if line.strip():
             yield Row(f"{path}:{number}", parse_object(f"{path}:{number}", line))
+
+
+def cut_rows(path: Path, file: TextIO, mark: str) -> Iterator[Row]:
+    """Rows of a file whose writer may have been stopped inside a line: at its end, or before a line with ``mark``."""
+    fault: TraceError | None = None
+    for number, line in enumerate(file, 1):
+        place = f"{path}:{number}"
+        if not line.strip():
+            continue
+        try:
+            row = parse_object(place, line)
+        except TraceError as error:
+            if fault is not None:
+                raise fault from None
+            fault = error
+            is_cut = not line.endswith("\n")
+            continue
+        if fault is not None and mark not in row:
+            raise fault
+        fault = None
+        yield Row(place, row)
+    if fault is not None and not is_cut:
+        raise fault
 
 
 def parse_object(place: str, line: str) -> Mapping[str, Any]:

@@ -1,31 +1,22 @@
 """Traces of requests: when each arrived and how long its prompt and answer were.
 
 Formats, told apart by their first line: Azure's CSV (TIMESTAMP, ContextTokens, GeneratedTokens), Mooncake's JSON lines
-(timestamp in ms, input_length, output_length, hash_ids), lengths alone (CSV with input_tokens, output_tokens), and the
-records that a simulation wrote (JSON lines with arrived_s, input_tokens, output_tokens). Any may be
-gzipped.
+(timestamp in ms, input_length, output_length, hash_ids), lengths alone (CSV with input_tokens, output_tokens), the
+records that a simulation wrote (JSON lines with arrived_s, input_tokens, output_tokens), and the recordings of gateways
+(the same after a header). Any may be gzipped.
 """
 
 import csv
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from pathlib import Path
 from random import Random
+from typing import TextIO
 
-from bench.simulation.rows import Row, TraceError, csv_rows, json_rows, open_text, parse_object
-
-MOONCAKE_BLOCK = 512  # tokens that one hash stands for
-
-
-@dataclass(frozen=True, slots=True)
-class TraceRequest:
-    """``blocks`` name the prompt's blocks of `MOONCAKE_BLOCK` tokens: those with equal names and pasts are the same."""
-
-    at_s: float  # since the first request
-    num_input: int
-    num_output: int
-    blocks: tuple[int, ...] = ()
+from bench.simulation.recordings import HEADER_MARK, read_records
+from bench.simulation.rows import Row, TraceError, csv_rows, cut_rows, json_rows, open_text, parse_object
+from bench.simulation.trace_request import TraceRequest
 
 
 def _azure(row: Row) -> TraceRequest:
@@ -41,8 +32,8 @@ def _lengths(row: Row) -> TraceRequest:
     return TraceRequest(0.0, row.tokens("input_tokens"), row.tokens("output_tokens"))
 
 
-def _record(row: Row) -> TraceRequest:
-    return TraceRequest(row.seconds("arrived_s"), row.tokens("input_tokens"), row.tokens("output_tokens"))
+def _each(read: Callable[[Row], TraceRequest]) -> Callable[[Iterable[Row]], list[TraceRequest]]:
+    return lambda rows: [read(row) for row in rows]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,18 +43,22 @@ class _Format:
     name: str
     mark: str
     columns: tuple[str, ...]
-    read: Callable[[Row], TraceRequest]
+    read: Callable[[Iterable[Row]], list[TraceRequest]]
     has_times: bool = True
     is_quantised: bool = False
+    may_be_cut: bool = False  # its writer may have been stopped inside a line
 
 
 CSV_FORMATS = (
-    _Format("Azure", "TIMESTAMP", ("TIMESTAMP", "ContextTokens", "GeneratedTokens"), _azure),
-    _Format("lengths", "input_tokens", ("input_tokens", "output_tokens"), _lengths, has_times=False),
+    _Format("Azure", "TIMESTAMP", ("TIMESTAMP", "ContextTokens", "GeneratedTokens"), _each(_azure)),
+    _Format("lengths", "input_tokens", ("input_tokens", "output_tokens"), _each(_lengths), has_times=False),
 )
 JSON_FORMATS = (
-    _Format("Mooncake", "timestamp", ("timestamp", "input_length", "output_length"), _mooncake, is_quantised=True),
-    _Format("records", "arrived_s", ("arrived_s", "input_tokens", "output_tokens"), _record),
+    _Format(
+        "Mooncake", "timestamp", ("timestamp", "input_length", "output_length"), _each(_mooncake), is_quantised=True
+    ),
+    _Format("records", "arrived_s", ("arrived_s", "input_tokens", "output_tokens"), read_records),
+    _Format("a recording", HEADER_MARK, (HEADER_MARK, "started_at"), read_records, may_be_cut=True),
 )
 
 
@@ -125,8 +120,7 @@ def _load(path: Path) -> tuple[_Format, list[TraceRequest]]:
             file.seek(0)
             is_json = first.lstrip().startswith("{")
             form = _json_format(path, first) if is_json else _csv_format(path, first)
-            rows = json_rows(path, file) if is_json else csv_rows(path, file)
-            requests = [form.read(row) for row in rows]
+            requests = form.read(_rows(form, path, file, is_json))
     except FileNotFoundError:
         raise TraceError(f"{path}: no such file") from None
     except (OSError, UnicodeDecodeError, EOFError, csv.Error) as error:
@@ -134,6 +128,12 @@ def _load(path: Path) -> tuple[_Format, list[TraceRequest]]:
     if not requests:
         raise TraceError(f"{path}:1: no request follows; a trace needs one at least")
     return form, requests
+
+
+def _rows(form: _Format, path: Path, file: TextIO, is_json: bool) -> Iterable[Row]:
+    if form.may_be_cut:
+        return cut_rows(path, file, HEADER_MARK)
+    return json_rows(path, file) if is_json else csv_rows(path, file)
 
 
 def _csv_format(path: Path, first: str) -> _Format:

@@ -1,40 +1,49 @@
 """From a trace to requests as a gateway gets them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from bench.simulation.traces import MOONCAKE_BLOCK, TraceRequest
+from bench.simulation.trace_request import TraceRequest
 from engines.costs import prefill_s
 from mesh.messages import PrefillCost, RequestSpec, Sampling
-from mesh.topology.schema import ServiceSpec
+from mesh.topology.schema import ServiceSpec, Slo
+from router.records import PROMPT_BLOCK
 
 FIRST_UNIQUE = 2**31  # token ids from here on belong to one request each
 
 
 @dataclass(frozen=True, slots=True)
 class SloRule:
-    """The service's promise; with ``ttft_factor``, TTFT is that many times the request's own unloaded prefill time."""
+    """What a request is promised: what its trace says it was, if ``keeps_traced``, else what its service promises.
+
+    With ``ttft_factor``, TTFT is that many times the request's own unloaded prefill time, and TPOT the service's.
+    """
 
     ttft_factor: float | None = None
+    keeps_traced: bool = True
 
-    def ttft_s(self, service: ServiceSpec, request: TraceRequest, cost: PrefillCost) -> float:
-        if self.ttft_factor is None:
-            return service.slo.ttft_s
-        return self.ttft_factor * prefill_s(cost, request.num_input)
+    def slo(self, service: ServiceSpec, request: TraceRequest, cost: PrefillCost) -> Slo:
+        if self.ttft_factor is not None:
+            return replace(service.slo, ttft_s=self.ttft_factor * prefill_s(cost, request.num_input))
+        if not self.keeps_traced:
+            return service.slo
+        ttft_s, tpot_s = request.slo_ttft_s, request.slo_tpot_s
+        return replace(service.slo, ttft_s=ttft_s or service.slo.ttft_s, tpot_s=tpot_s or service.slo.tpot_s)
 
 
 def make_spec(
     request: TraceRequest, number: int, gateway: str, service: ServiceSpec, cost: PrefillCost, rule: SloRule
 ) -> RequestSpec:
     """Request ``number`` of a run, its answer exactly as long as the trace says."""
+    slo = rule.slo(service, request, cost)
     return RequestSpec(
         id=f"r{number}",
         gateway=gateway,
         service=service.name,
         prompt=prompt_of(request, number),
         sampling=Sampling(max_tokens=request.num_output, seed=number, ignore_eos=True),
-        slo_ttft_s=rule.ttft_s(service, request, cost),
-        slo_tpot_s=service.slo.tpot_s,
-        priority=service.priority,
+        slo_ttft_s=slo.ttft_s,
+        slo_tpot_s=slo.tpot_s,
+        priority=service.priority if request.priority is None else request.priority,
     )
 
 
@@ -42,7 +51,7 @@ def prompt_of(request: TraceRequest, number: int) -> list[int]:
     """Token ids: equal for blocks that the trace says are the same, else like nobody else's."""
     prompt: list[int] = []
     for block in request.blocks:
-        prompt += [block] * MOONCAKE_BLOCK
+        prompt += [block] * PROMPT_BLOCK
     del prompt[request.num_input :]
     prompt += [FIRST_UNIQUE + number] * (request.num_input - len(prompt))
     return prompt

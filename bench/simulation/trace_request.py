@@ -1,0 +1,21 @@
+"""One request of a trace."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class TraceRequest:
+    """``blocks`` name the prompt's blocks of `PROMPT_BLOCK` tokens: those with equal names and pasts are the same.
+
+    What the trace does not say is None.
+    """
+
+    at_s: float  # since the first request
+    num_input: int
+    num_output: int
+    blocks: tuple[int, ...] = ()
+    service: str | None = None
+    slo_ttft_s: float | None = None
+    slo_tpot_s: float | None = None
+    priority: int | None = None
+    was_answered: bool = True  # in full

@@ -57,8 +57,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _experiment(options: argparse.Namespace) -> "Experiment":
-    from bench.simulation.cluster import Physics
     from bench.simulation.experiment import Experiment
+    from bench.simulation.factory import Physics
     from bench.simulation.workload import SloRule
     from mesh.topology.parse import load
 

@@ -1,55 +1,35 @@
 """The composition root of a simulation: a topology's gateways and engines, wired to one kernel and one network."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
-from msgspec.structs import replace
-
-from bench.simulation.engine import CopyModel, SimulatedEngine
-from bench.simulation.gateway import SimulatedGateway
+from bench.simulation.engine import SimulatedEngine
+from bench.simulation.factory import Factory, Physics
+from bench.simulation.faults import Fault, Injector, Loss, losing
+from bench.simulation.faulty_network import FaultyNetwork
 from bench.simulation.kernel import Kernel
-from bench.simulation.network import Fate, Network
-from bench.simulation.steps import StepModel
+from bench.simulation.lives import Mortal
+from bench.simulation.network import Network
+from bench.simulation.timeline import Timeline
 from bench.simulation.traces import TraceRequest
 from bench.simulation.workload import SloRule, make_spec
-from engines.blocks import BlockPool
-from engines.core import EngineCore
-from engines.costs import Correction
 from engines.profiles import EngineProfile
-from engines.scheduler import Limits, ServiceQueue
-from engines.settings import EngineSettings
-from engines.status import Service
-from engines.step_cost import StepCost
-from kvtransfer.layout import block_bytes
-from kvtransfer.protocol import Limits as TransferLimits
-from mesh.errors import UserError
-from mesh.messages import KVShape, MemoryRef, RequestSpec
-from mesh.topology.schema import EngineSpec, GatewaySpec, ServiceSpec, Topology
-from router.dispatcher import Dispatcher
+from mesh.messages import RequestSpec, Sender
+from mesh.topology.schema import ServiceSpec, Topology
 from router.ledger import Ledger
-from router.limits import DispatchLimits
-from router.monitor import Monitor
-from router.policies.registry import make_policy
-from router.records import Record
+from router.records import Outcome, Record
 
 STARTUP_S = 1.0  # before the first request can arrive: engines make themselves known
 SETTLE_S = 120.0  # for engines to end what is left of requests that ended at their gateway
-MESSAGE_BYTES = 2**40  # of KV in one message: the blocks of a chunk travel together
-MAX_CONTEXT = 2**31
-
-
-@dataclass(frozen=True, slots=True)
-class Physics:
-    """What is modelled besides the engines' costs."""
-
-    latency_s: float = 2e-4  # of a control message
-    kv_bytes_per_s: float = 25e9  # between two engines
-    kv_latency_s: float = 5e-4  # of each message of KV blocks
-    noise: float = 0.0  # standard deviation of the logarithm of step times
 
 
 class Simulation:
-    """One run: its seed decides everything. ``profiles`` by engine id. ``coasts``: see `SimulatedEngine`."""
+    """One run: its seed decides everything. ``profiles`` by engine id. ``coasts``: see `SimulatedEngine`.
+
+    ``engines`` are the living ones. With ``timeline``, made for `origin_s`, it can be seen what they did.
+    """
+
+    origin_s = -STARTUP_S
 
     def __init__(
         self,
@@ -59,22 +39,56 @@ class Simulation:
         seed: int,
         physics: Physics,
         slo: SloRule,
-        fate: Fate | None = None,
+        faults: Sequence[Fault] = (),
         coasts: bool = False,
+        timeline: Timeline | None = None,
     ) -> None:
-        self.kernel = Kernel(seed, now=-STARTUP_S)
+        self.kernel = Kernel(seed, now=self.origin_s)
+        self.engines: dict[str, SimulatedEngine] = {}
         self._topology = topology
         self._profiles = profiles
-        self._physics = physics
         self._slo = slo
-        self._coasts = coasts
-        self._network = Network(self.kernel, physics.latency_s, fate)
+        self._timeline = timeline
         self._on_record: Callable[[Record], None] = _ignore
         self._ledger = Ledger(self._ended)
-        self._gateways = [self._gateway(spec) for spec in topology.gateways]
-        self.engines = {spec.id: self._engine(spec) for spec in topology.engines}
         self._num_submitted = 0
         self._has_more = True
+        if faults:
+            fate = losing(
+                [fault for fault in faults if isinstance(fault, Loss)], self.kernel, self.kernel.random("fate")
+            )
+            faulty = FaultyNetwork(self.kernel, physics.latency_s, fate)
+            network: Network = faulty
+        else:
+            network = Network(self.kernel, physics.latency_s)
+        factory = Factory(topology, profiles, physics, network, coasts=coasts, timeline=timeline)
+        self._gateways = [factory.gateway(spec, self.kernel, self._ledger) for spec in topology.gateways]
+        if faults:
+            self._bear_mortals(factory, faulty, faults)
+        else:
+            for spec in topology.engines:
+                self.engines[spec.id] = factory.engine(spec, Sender(spec.id, 1), self.kernel)
+
+    def _bear_mortals(self, factory: Factory, network: FaultyNetwork, faults: Sequence[Fault]) -> None:
+        timing = self._topology.timing
+        mortals = {
+            spec.id: Mortal(spec.id, partial(factory.engine, spec), self.kernel, network, timing, self._change)
+            for spec in self._topology.engines
+        }
+        Injector(self.kernel, network, mortals, self._timeline).schedule(faults)
+        self._show_gateways(network)
+
+    def _change(self, name: str, engine: SimulatedEngine | None) -> None:
+        if engine is None:
+            del self.engines[name]
+        else:
+            self.engines[name] = engine
+
+    def _show_gateways(self, network: FaultyNetwork) -> None:
+        """Engines see by their heartbeats that gateways live."""
+        for gateway in self._gateways:
+            network.show(Sender(gateway.name, 1))
+        self.kernel.after(self._topology.timing.heartbeat_s, self._show_gateways, network)
 
     def __repr__(self) -> str:
         return f"<Simulation {self.kernel!r} {self._ledger!r}>"
@@ -87,6 +101,8 @@ class Simulation:
             engine.start(self.kernel.now + starting.uniform(0, self._topology.timing.heartbeat_s))
         self._schedule_next(self._topology.service(service), iter(trace))
         self.kernel.run()
+        if self._timeline is not None:
+            self._timeline.close(self.kernel.now)
         self._settle()
 
     def _schedule_next(self, service: ServiceSpec, trace: Iterator[TraceRequest]) -> None:
@@ -111,6 +127,7 @@ class Simulation:
         return next(self._profiles[spec.id] for spec in self._topology.engines if service.name in spec.services)
 
     def _ended(self, record: Record, spec: RequestSpec) -> None:
+        assert record.outcome is not Outcome.FINISHED or record.output_tokens <= spec.sampling.max_tokens, record
         self._on_record(record)
         self._stop_at_rest()
 
@@ -128,65 +145,6 @@ class Simulation:
             self.kernel.run(self.kernel.now + self._topology.timing.heartbeat_s)
         for engine in self.engines.values():
             engine.core.check_invariants()
-
-    # --- making -------------------------------------------------------------------------------------------------------
-
-    def _gateway(self, spec: GatewaySpec) -> SimulatedGateway:
-        policy = make_policy(self._topology.policy, self.kernel.random(f"policy of {spec.id}"))
-        limits = DispatchLimits(spec.max_requests, spec.max_waiting, self._topology.timing.reply_s)
-        dispatcher = Dispatcher(policy, Monitor(self._topology.timing.lease_s), limits)
-        return SimulatedGateway(spec.id, dispatcher, self.kernel, self._network, self._ledger)
-
-    def _engine(self, spec: EngineSpec) -> SimulatedEngine:
-        profile, physics = self._profiles[spec.id], self._physics
-        services = {name: self._service(spec, name, profile) for name in spec.services}
-        core = EngineCore(_settings(self._topology, spec), services, lambda peer, memory: True)
-        random = self.kernel.random(f"steps of {spec.id}")
-        steps = {name: StepModel(StepCost(profile.prefill, profile.decode), physics.noise, random) for name in services}
-        copies = {
-            name: CopyModel(block_bytes(service.shape), physics.kv_bytes_per_s, physics.kv_latency_s)
-            for name, service in services.items()
-        }
-        heartbeat_s = self._topology.timing.heartbeat_s
-        return SimulatedEngine(
-            spec.id, core, steps, copies, self.kernel, self._network, heartbeat_s, coasts=self._coasts
-        )
-
-    def _service(self, spec: EngineSpec, name: str, profile: EngineProfile) -> Service:
-        shape = _shape(profile, spec.block_size)
-        num_blocks = profile.kv_memory_bytes // len(spec.services) // block_bytes(shape)
-        if num_blocks < 1:
-            raise UserError(f"engines.{spec.id}: its KV memory holds no block of {spec.block_size} tokens")
-        return Service(
-            ServiceQueue(name, BlockPool(num_blocks, spec.block_size)),
-            shape,
-            MemoryRef(spec.host, spec.id, profile.kv_memory_bytes, spec.id),
-            frozenset(),
-            self._topology.service(name).max_context or MAX_CONTEXT,
-            replace(profile.prefill, chunk_tokens=spec.chunk_tokens),
-            profile.decode,
-            Correction(),
-            Correction(),
-        )
-
-
-def _settings(topology: Topology, spec: EngineSpec) -> EngineSettings:
-    return EngineSettings(
-        id=spec.id,
-        host=spec.host,
-        pid=0,
-        role=spec.role,
-        limits=Limits(spec.max_running, spec.chunk_tokens),
-        max_waiting=spec.max_waiting,
-        transport=topology.transfer.transport,
-        transfer_deadline_s=topology.transfer.deadline_s,
-        transfer_limits=TransferLimits(reply_s=topology.timing.reply_s, message_bytes=MESSAGE_BYTES),
-    )
-
-
-def _shape(profile: EngineProfile, block_size: int) -> KVShape:
-    """Any shape whose tokens have the profile's size: one head of one layer, K and V of two bytes an element."""
-    return KVShape(1, 1, max(1, profile.kv_bytes_per_token // 4), block_size, "float16")
 
 
 def _ignore(record: Record) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from math import inf
 
 from bench.simulation.coasting import Coast
+from bench.simulation.copying import Copier, CopyModel
 from bench.simulation.kernel import Kernel
 from bench.simulation.network import Network
 from bench.simulation.steps import StepModel
@@ -17,19 +18,8 @@ TOKEN = ChunkResult(TOKEN_ID)
 NO_TOKEN = ChunkResult()
 
 
-class CopyModel:
-    """Seconds to fetch KV blocks from another engine: a latency for each message, then its bytes at the bandwidth."""
-
-    def __init__(self, block_bytes: int, bytes_per_s: float, latency_s: float) -> None:
-        self._s_per_block = block_bytes / bytes_per_s
-        self._latency_s = latency_s
-
-    def elapsed_s(self, num_blocks: int) -> float:
-        return self._latency_s + self._s_per_block * num_blocks
-
-
 class SimulatedEngine:
-    """``copies`` models by service; an engine fetches one message of blocks at a time, as its copy thread does.
+    """One life of an engine. ``steps`` and ``copies`` are models by service.
 
     With ``coasts``, decode steps that change nothing but the number of tokens are passed by in one event: the engine
     says nothing of them before its next heartbeat, and delivers their tokens later. Times stay the same.
@@ -37,7 +27,7 @@ class SimulatedEngine:
 
     def __init__(
         self,
-        name: str,
+        me: Sender,
         core: EngineCore,
         steps: dict[str, StepModel],
         copies: dict[str, CopyModel],
@@ -48,7 +38,7 @@ class SimulatedEngine:
         coasts: bool,
     ) -> None:
         self.core = core
-        self._sender = Sender(name, 1)
+        self._sender = me
         self._steps = steps
         self._copies = copies
         self._kernel = kernel
@@ -61,8 +51,8 @@ class SimulatedEngine:
         self._has_changed = False  # and will say so at the end of this moment
         self._beats_at = inf
         self._armed_at = inf
-        self._copies_until = -inf
-        network.connect(name, self._receive)
+        self._copier = Copier(kernel)
+        network.connect(me.process, self.receive)
 
     def __repr__(self) -> str:
         return f"<SimulatedEngine {self.core!r}{' computing' * self._is_computing}>"
@@ -74,9 +64,14 @@ class SimulatedEngine:
 
     # --- what happens -------------------------------------------------------------------------------------------------
 
-    def _receive(self, sender: str, message: EngineMessage) -> None:
+    def receive(self, sender: str, message: EngineMessage) -> None:
         self._catch_up()
         self._perform(self.core.receive(sender, message, (), self._kernel.now))
+
+    def lose_peer(self, process: str) -> None:
+        """A gateway or another engine died."""
+        self._catch_up()
+        self._perform(self.core.lose_peer(process, self._kernel.now))
 
     def _exported(self, job: ExportBlocks) -> None:
         self._catch_up()
@@ -110,9 +105,7 @@ class SimulatedEngine:
             self._kernel.after(0.0, self._end_moment)
 
     def _import(self, job: ImportBlocks) -> None:
-        starts_at = max(self._kernel.now, self._copies_until)
-        self._copies_until = starts_at + self._copies[job.service].elapsed_s(len(job.destinations))
-        self._kernel.at(self._copies_until, self._imported, job)
+        self._copier.copy(self._copies[job.service].elapsed_s(len(job.destinations)), self._imported, job)
 
     def _rearm(self) -> None:
         deadline = self.core.next_deadline()

@@ -9,7 +9,8 @@ from pathlib import Path
 from random import Random
 
 from bench.simulation.arrivals import Arrivals, synthesize
-from bench.simulation.cluster import Physics, Simulation
+from bench.simulation.cluster import Simulation
+from bench.simulation.factory import Physics
 from bench.simulation.summary import Summary, summarize
 from bench.simulation.traces import TraceRequest, at_rate
 from bench.simulation.workload import SloRule

@@ -59,8 +59,8 @@ class SimulatedGateway:
                     self._ledger.placed(request, placement)
                 case Fail(request, error):
                     self._ledger.failed(request, error, self._kernel.now)
-                case Forget():
-                    pass  # a message on its way to an engine that is gone reaches nobody
+                case Forget(engine):
+                    self._network.forget(self.name, engine)
         deadline = self.dispatcher.next_deadline()
         if deadline is not None and deadline < self._armed_at:
             self._armed_at = deadline

@@ -1,6 +1,6 @@
 """Messages between simulated processes: each takes a while, and keeps its place behind those sent before it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from bench.simulation.kernel import Kernel
@@ -8,21 +8,16 @@ from mesh.messages import EngineStatus, Message, Sender
 
 Receive = Callable[[str, Any], None]
 Observe = Callable[[Sender, EngineStatus], None]
-Fate = Callable[[str, str, Message], Sequence[float]]
 
 
 class Network:
-    """``latency_s`` is that of a control message. With ``fate``, each message (from, to, what) has as many copies as it
-    gives extra delays in seconds: none is a loss, two are a duplication. Links stay in order, as sockets are.
-    """
+    """``latency_s`` is that of a control message. Nothing is lost: see `FaultyNetwork`."""
 
-    def __init__(self, kernel: Kernel, latency_s: float, fate: Fate | None = None) -> None:
+    def __init__(self, kernel: Kernel, latency_s: float) -> None:
         self._kernel = kernel
         self._latency_s = latency_s
-        self._fate = fate
         self._inboxes: dict[str, Receive] = {}
         self._listeners: dict[str, Observe] = {}
-        self._last_arrival: dict[tuple[str, str], float] = {}
 
     def connect(self, process: str, receive: Receive) -> None:
         """Messages to ``process`` go to ``receive(sender, message)``."""
@@ -33,17 +28,11 @@ class Network:
         self._listeners[process] = observe
 
     def send(self, sender: str, to: str, message: Message) -> None:
-        self._deliver(sender, to, message, self._inboxes[to], sender)
+        self._kernel.at(self._kernel.now + self._latency_s, self._inboxes[to], sender, message)
 
     def publish(self, sender: Sender, status: EngineStatus) -> None:
-        for listener, observe in self._listeners.items():
-            self._deliver(sender.process, listener, status, observe, sender)
+        for observe in self._listeners.values():
+            self._kernel.at(self._kernel.now + self._latency_s, observe, sender, status)
 
-    def _deliver(self, sender: str, to: str, message: Message, receive: Callable[..., None], origin: object) -> None:
-        if self._fate is None:
-            self._kernel.at(self._kernel.now + self._latency_s, receive, origin, message)
-            return
-        for extra_s in self._fate(sender, to, message):
-            arrival = max(self._kernel.now + self._latency_s + extra_s, self._last_arrival.get((sender, to), 0.0))
-            self._last_arrival[sender, to] = arrival
-            self._kernel.at(arrival, receive, origin, message)
+    def forget(self, process: str, peer: str) -> None:
+        """``process`` drops what waits for ``peer``, whom it holds for dead."""

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.simulation.cluster import Physics, Simulation
+from bench.simulation.cluster import Simulation
+from bench.simulation.factory import Physics
 from bench.simulation.traces import TraceRequest
 from bench.simulation.workload import SloRule
 from mesh.messages import DecodeCost, PrefillCost, Role

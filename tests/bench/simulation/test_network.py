@@ -1,3 +1,4 @@
+from bench.simulation.faulty_network import FaultyNetwork
 from bench.simulation.kernel import Kernel
 from bench.simulation.network import Network
 from mesh.messages import Cancel, Epoch
@@ -7,7 +8,7 @@ FIRST, SECOND = Cancel("first", Epoch(0)), Cancel("second", Epoch(0))
 
 def arrivals(fate=None):
     kernel, heard = Kernel(), []
-    network = Network(kernel, 0.5, fate)
+    network = FaultyNetwork(kernel, 0.5, fate) if fate else Network(kernel, 0.5)
     network.connect("engine", lambda sender, message: heard.append((kernel.now, sender, message.request)))
     network.send("gateway", "engine", FIRST)
     network.send("gateway", "engine", SECOND)

@@ -1,0 +1,134 @@
+"""Makes the engines and gateways of a simulation from a topology and its profiles."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from bench.simulation.copying import CopyModel
+from bench.simulation.engine import SimulatedEngine
+from bench.simulation.gateway import SimulatedGateway
+from bench.simulation.kernel import Kernel
+from bench.simulation.network import Network
+from bench.simulation.steps import StepModel
+from bench.simulation.timeline import Timeline
+from engines.blocks import BlockPool
+from engines.core import EngineCore
+from engines.learning import LearntCost
+from engines.profiles import EngineProfile
+from engines.scheduler import Limits, ServiceQueue
+from engines.settings import EngineSettings
+from engines.status import Service
+from kvtransfer.layout import block_bytes
+from kvtransfer.protocol import Limits as TransferLimits
+from mesh.errors import UserError
+from mesh.messages import KVShape, MemoryRef, Sender
+from mesh.topology.schema import EngineSpec, GatewaySpec, Topology
+from router.dispatcher import Dispatcher
+from router.ledger import Ledger
+from router.limits import DispatchLimits
+from router.monitor import Monitor
+from router.policies.registry import make_policy
+
+ONE_MESSAGE = 2**40  # bytes: the blocks of a chunk are one event; `CopyModel` knows what messages they would be
+MAX_CONTEXT = 2**31
+
+
+@dataclass(frozen=True, slots=True)
+class Physics:
+    """What is modelled besides the engines' costs."""
+
+    latency_s: float = 2e-4  # of a control message
+    kv_bytes_per_s: float = 25e9  # between two engines
+    kv_message_s: float = 1e-4  # to begin to copy a message of KV blocks
+    noise: float = 0.0  # standard deviation of the logarithm of step times
+
+
+class Factory:
+    """``profiles`` by engine id. ``coasts``: see `SimulatedEngine`. What engines do goes to ``timeline``, if any."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        profiles: Mapping[str, EngineProfile],
+        physics: Physics,
+        network: Network,
+        *,
+        coasts: bool,
+        timeline: Timeline | None,
+    ) -> None:
+        self._topology = topology
+        self._profiles = profiles
+        self._physics = physics
+        self._network = network
+        self._coasts = coasts
+        self._timeline = timeline
+
+    def gateway(self, spec: GatewaySpec, kernel: Kernel, ledger: Ledger) -> SimulatedGateway:
+        policy = make_policy(self._topology.policy, kernel.random(f"policy of {spec.id}"))
+        limits = DispatchLimits(spec.max_requests, spec.max_waiting, self._topology.timing.reply_s)
+        dispatcher = Dispatcher(policy, Monitor(self._topology.timing.lease_s), limits)
+        return SimulatedGateway(spec.id, dispatcher, kernel, self._network, ledger)
+
+    def engine(self, spec: EngineSpec, me: Sender, kernel: Kernel) -> SimulatedEngine:
+        """A new life of an engine, with empty hands."""
+        profile = self._profiles[spec.id]
+        services = {name: self._service(spec, name, profile) for name in spec.services}
+        random = kernel.random(f"steps of {spec.id}@{me.incarnation}")
+        steps = {name: StepModel(profile.cost, self._physics.noise, random) for name in services}
+        copies = {name: self._copies(service.shape) for name, service in services.items()}
+        core = self._core(spec, services)
+        heartbeat_s = self._topology.timing.heartbeat_s
+        return SimulatedEngine(me, core, steps, copies, kernel, self._network, heartbeat_s, coasts=self._coasts)
+
+    def _core(self, spec: EngineSpec, services: Mapping[str, Service]) -> EngineCore:
+        settings, can_open = _settings(self._topology, spec), _always
+        if self._timeline is None:
+            return EngineCore(settings, services, can_open)
+        return self._timeline.core(settings, services, can_open)
+
+    def _copies(self, shape: KVShape) -> CopyModel:
+        limits = TransferLimits()
+        return CopyModel(
+            block_bytes(shape),
+            bytes_per_s=self._physics.kv_bytes_per_s,
+            message_s=self._physics.kv_message_s,
+            message_bytes=limits.message_bytes,
+            window=limits.window,
+            round_trip_s=2 * self._physics.latency_s,
+        )
+
+    def _service(self, spec: EngineSpec, name: str, profile: EngineProfile) -> Service:
+        shape = _shape(profile, spec.block_size)
+        num_blocks = profile.kv_memory_bytes // len(spec.services) // block_bytes(shape)
+        if num_blocks < 1:
+            raise UserError(f"engines.{spec.id}: its KV memory holds no block of {spec.block_size} tokens")
+        return Service(
+            ServiceQueue(name, BlockPool(num_blocks, spec.block_size)),
+            shape,
+            MemoryRef(spec.host, spec.id, profile.kv_memory_bytes, spec.id),
+            frozenset(),
+            self._topology.service(name).max_context or MAX_CONTEXT,
+            LearntCost(profile.cost.in_chunks(spec.chunk_tokens)),
+        )
+
+
+def _settings(topology: Topology, spec: EngineSpec) -> EngineSettings:
+    return EngineSettings(
+        id=spec.id,
+        host=spec.host,
+        pid=0,
+        role=spec.role,
+        limits=Limits(spec.max_running, spec.chunk_tokens),
+        max_waiting=spec.max_waiting,
+        transport=topology.transfer.transport,
+        transfer_deadline_s=topology.transfer.deadline_s,
+        transfer_limits=TransferLimits(reply_s=topology.timing.reply_s, message_bytes=ONE_MESSAGE),
+    )
+
+
+def _shape(profile: EngineProfile, block_size: int) -> KVShape:
+    """Any shape whose tokens have the profile's size: one head of one layer, K and V of two bytes an element."""
+    return KVShape(1, 1, max(1, profile.kv_bytes_per_token // 4), block_size, "float16")
+
+
+def _always(peer: str, memory: MemoryRef) -> bool:
+    return True

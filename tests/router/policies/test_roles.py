@@ -1,0 +1,72 @@
+"""When the balancer of roles asks for a change, and for how long it keeps still."""
+
+import pytest
+
+from mesh.messages import Role, SetRole
+from router.policies.policy import RoleChange
+from router.policies.roles import DWELL_S, SHORTAGE_S, RoleBalancer
+from tests.router.cluster import D0, D1, M0, P0, P1, make_engine, make_view
+
+QUEUED = {"prefill_remaining_s": 0.5, "num_waiting": 1, "prefill_waiting_s": 0.5}
+FULL = {"num_running": 9, "num_free_blocks": 5}
+LIGHT = {"num_running": 3, "num_tokens": 50}
+
+
+def changes(balancer, *engines, num_waiting=1, times):
+    view = make_view(*engines)
+    return [change for now in times for change in balancer.rebalance(view, num_waiting, now)]
+
+
+def test_a_decode_engine_takes_prefills_when_they_wait_and_it_can_be_spared():
+    engines = make_engine(P0, **QUEUED), make_engine(D0, **LIGHT), make_engine(D1, num_running=1, num_role_changes=4)
+    asked = changes(RoleBalancer(), *engines, times=(0.0, SHORTAGE_S))
+    assert asked == [RoleChange(D1, SetRole(Role.PREFILL, 4))]
+
+
+@pytest.mark.parametrize(
+    "engines",
+    [
+        (make_engine(P0), make_engine(D0), make_engine(D1)),
+        (make_engine(P0, **QUEUED), make_engine(D0)),
+        (make_engine(P0, **QUEUED), make_engine(D0, **FULL), make_engine(D1)),
+    ],
+    ids=["a prefill engine is idle", "the last decode engine", "the others are full"],
+)
+def test_none_takes_prefills_otherwise(engines):
+    assert changes(RoleBalancer(), *engines, times=(0.0, SHORTAGE_S, 99.0)) == []
+
+
+def test_an_idle_prefill_engine_decodes_when_all_others_are_full():
+    engines = make_engine(P0, **QUEUED), make_engine(P1), make_engine(D0, **FULL), make_engine(M0, **FULL)
+    asked = changes(RoleBalancer(), *engines, num_waiting=0, times=(0.0, SHORTAGE_S))
+    assert asked == [RoleChange(P1, SetRole(Role.MULTIPLEX, 0))]
+
+
+def test_a_decode_step_close_to_its_promise_is_full():
+    slow = make_engine(D0, num_running=2, min_slack_s=0.1, decode_step_s=0.095, min_tpot_slo_s=0.1)
+    assert len(changes(RoleBalancer(), make_engine(P0), make_engine(P1), slow, times=(0.0, SHORTAGE_S))) == 1
+    assert changes(RoleBalancer(), make_engine(P0), slow, times=(0.0, SHORTAGE_S)) == [], "one prefill engine stays"
+
+
+def test_a_passing_shortage_changes_nothing():
+    balancer = RoleBalancer()
+    short = make_engine(P0), make_engine(P1), make_engine(D0, **FULL)
+    assert changes(balancer, *short, times=(0.0, 0.6 * SHORTAGE_S)) == []
+    assert changes(balancer, make_engine(P0), make_engine(P1), make_engine(D0), times=(0.7 * SHORTAGE_S,)) == []
+    assert changes(balancer, *short, times=(0.8 * SHORTAGE_S, 1.7 * SHORTAGE_S)) == []
+
+
+def test_changes_keep_a_distance():
+    balancer = RoleBalancer()
+    short = make_engine(P0), make_engine(P1), make_engine(D0, **FULL)
+    assert len(changes(balancer, *short, times=(0.0, SHORTAGE_S, 2 * SHORTAGE_S, DWELL_S))) == 1
+    assert len(changes(balancer, *short, times=(DWELL_S + SHORTAGE_S,))) == 1
+
+
+def test_another_gateways_change_counts():
+    balancer = RoleBalancer()
+    short = [make_engine(P0), make_engine(P1), make_engine(D0, **FULL)]
+    assert changes(balancer, *short, times=(0.0,)) == []
+    short[1] = make_engine(P1, num_role_changes=1)
+    assert changes(balancer, *short, times=(0.5, DWELL_S)) == []
+    assert len(changes(balancer, *short, times=(0.5 + DWELL_S,))) == 1

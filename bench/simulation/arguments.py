@@ -13,7 +13,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what = parser.add_argument_group("what is tried")
     what.add_argument("--compare", type=_names, metavar="P,Q", help="these policies (default: the topology's)")
     what.add_argument("--rates", type=_rates, metavar="A:B[:STEP]", help="these rates; also as a list: 1,2,4")
-    what.add_argument("--service", metavar="NAME", help="which service is asked for (default: the first)")
+    what.add_argument(
+        "--service", metavar="NAME", help="which service is asked for (default: the trace's, or the first)"
+    )
+    what.add_argument(
+        "--slo",
+        choices=("trace", "topology"),
+        default="trace",
+        help="whose promises count, where the trace has its own (default: the trace's)",
+    )
     what.add_argument("--ttft-factor", type=_positive, metavar="X", help="TTFT SLO: X times the unloaded prefill")
     _add_physics(parser.add_argument_group("model"))
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="the same seed gives the same run")
@@ -23,7 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_load(group: argparse._ArgumentGroup) -> None:
     source = group.add_mutually_exclusive_group(required=True)
-    source.add_argument("--trace", type=Path, metavar="FILE", help="Azure CSV, Mooncake JSON lines or records")
+    source.add_argument(
+        "--trace", type=Path, metavar="FILE", help="a gateway's recording, records, Azure CSV, Mooncake"
+    )
     source.add_argument("--lengths", type=Path, metavar="FILE", help="draw lengths from there; needs a rate")
     group.add_argument("--rate", type=_positive, metavar="R", help="requests a second (default: the trace's own)")
     group.add_argument("--scale", type=_positive, default=1.0, metavar="X", help="X times the trace's own rate")

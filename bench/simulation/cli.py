@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from bench.simulation.experiment import Experiment, SyntheticLoad, TraceLoad
     from bench.simulation.summary import Summary
+    from bench.simulation.trace_request import TraceRequest
+    from bench.simulation.workload import SloRule
     from engines.profiles import EngineProfile
     from mesh.topology.schema import PolicySpec, Topology
 
@@ -63,17 +65,20 @@ def _experiment(options: argparse.Namespace) -> "Experiment":
     from mesh.topology.parse import load
 
     topology = load(options.topology)
-    profiles, service = _profiles(topology), _service(options.service, topology)
+    profiles, load = _profiles(topology), _load(options, topology)
+    service = load.pool[0].service or topology.services[0].name
+    slo = SloRule(options.ttft_factor, keeps_traced=options.slo == "trace")
+    _remark(load.pool, slo)
     _check_slo(topology, service, profiles, options.ttft_factor)
     return Experiment(
         topology,
         profiles,
         service,
-        _load(options),
+        load,
         topology.policy,
         seed=options.seed,
         physics=Physics(options.latency_ms / 1e3, options.kv_gb_s * 1e9, noise=options.noise),
-        slo=SloRule(options.ttft_factor),
+        slo=slo,
         coasts=options.coast,
         records=_records(options.out),
     )
@@ -90,11 +95,15 @@ def _profiles(topology: "Topology") -> "dict[str, EngineProfile]":
     return {engine: loaded[name] for engine, name in names.items()}
 
 
-def _service(name: str | None, topology: "Topology") -> str:
-    names = [service.name for service in topology.services]
-    if name is not None and name not in names:
-        raise UserError(f"--service: {topology.path} has no service {name!r}; it has {', '.join(names)}")
-    return name or names[0]
+def _remark(pool: "Sequence[TraceRequest]", slo: "SloRule") -> None:
+    """What somebody who plays a recording should know."""
+    if slo.counts_traced(pool):
+        sys.stderr.write("SLOs are those of the recorded requests; --slo topology uses the topology's\n")
+    if num_unanswered := sum(not request.was_answered for request in pool):
+        sys.stderr.write(
+            f"{num_unanswered} of {len(pool)} requests were not answered when they were recorded; they arrive too, "
+            "for as many tokens as they asked for, or had got when their client cancelled them\n"
+        )
 
 
 def _check_slo(
@@ -119,19 +128,22 @@ def _check_slo(
             raise UserError(f"{topology.path}: services.{service}.{key}: {promised_s * 1e3:g} {can}")
 
 
-def _load(options: argparse.Namespace) -> "TraceLoad | SyntheticLoad":
+def _load(options: argparse.Namespace, topology: "Topology") -> "TraceLoad | SyntheticLoad":
     from bench.simulation.arrivals import Arrivals, Process
     from bench.simulation.experiment import SyntheticLoad, TraceLoad
+    from bench.simulation.services import assign_services
     from bench.simulation.traces import load_lengths, load_trace, scaled
 
     if options.trace is not None:
         requests = load_trace(options.trace, Random(f"{options.seed}/spread"))
+        requests = assign_services(requests, topology, options.service)
         return TraceLoad(scaled(requests[: options.limit], options.scale))
     rate = options.rate or (options.rates[0] if options.rates else None)
     if rate is None:
         raise UserError("--lengths: has no arrivals of its own; say how many requests a second with --rate or --rates")
     arrivals = Arrivals(rate, Process(options.arrivals), options.cv)
-    return SyntheticLoad(load_lengths(options.lengths), arrivals, options.duration, options.limit)
+    lengths = assign_services(load_lengths(options.lengths), topology, options.service)
+    return SyntheticLoad(lengths, arrivals, options.duration, options.limit)
 
 
 def _policies(options: argparse.Namespace, topology: "Topology") -> "list[PolicySpec]":
@@ -200,7 +212,7 @@ def _write(folder: Path, base: "Experiment", summaries: "Sequence[Summary]") -> 
     slo = base.topology.service(base.service).slo
     rate = _telling_rate(summaries, slo.attainment)
     at_rate = [summary for summary in summaries if summary.rate == rate]
-    plot_distributions(folder / "latencies.png", at_rate, slo, base.slo.ttft_factor)
+    plot_distributions(folder / "latencies.png", at_rate, *base.slo.common(base.topology.services, base.load.pool))
     if len({summary.rate for summary in summaries}) > 1:
         plot_rates(folder / "rates.png", summaries, slo)
     sys.stdout.write(f"written to {folder}\n")

@@ -113,14 +113,15 @@ class Simulation:
         else:
             self.kernel.at(request.at_s, self._arrive, request, service, trace)
 
-    def _arrive(self, request: TraceRequest, service: ServiceSpec, trace: Iterator[TraceRequest]) -> None:
+    def _arrive(self, request: TraceRequest, default: ServiceSpec, trace: Iterator[TraceRequest]) -> None:
+        service = default if request.service is None else self._topology.service(request.service)
         gateway = self._gateways[self._num_submitted % len(self._gateways)]
         cost = self._reference_profile(service).prefill
         spec = make_spec(request, self._num_submitted, gateway.name, service, cost, self._slo)
         self._num_submitted += 1
         self._ledger.arrived(spec, self.kernel.now)
         gateway.submit(spec)
-        self._schedule_next(service, trace)
+        self._schedule_next(default, trace)
 
     def _reference_profile(self, service: ServiceSpec) -> EngineProfile:
         """Of the first engine that serves it: whose unloaded prefill time counts."""

@@ -33,6 +33,11 @@ class TraceLoad:
     def span_s(self) -> float:
         return self.trace[-1].at_s
 
+    @property
+    def pool(self) -> Sequence[TraceRequest]:
+        """What its requests are made of."""
+        return self.trace
+
 
 @dataclass(frozen=True, slots=True)
 class SyntheticLoad:
@@ -42,6 +47,10 @@ class SyntheticLoad:
     arrivals: Arrivals
     span_s: float
     limit: int | None = None
+
+    @property
+    def pool(self) -> Sequence[TraceRequest]:
+        return self.lengths
 
     def requests(self, rate: float | None, random: Random) -> Iterable[TraceRequest]:
         arrivals = self.arrivals if rate is None else replace(self.arrivals, rate=rate)

@@ -32,12 +32,14 @@ def plot_rates(path: Path, summaries: Sequence[Summary], slo: Slo) -> None:
     figure.savefig(path, dpi=DPI)
 
 
-def plot_distributions(path: Path, summaries: Sequence[Summary], slo: Slo, ttft_factor: float | None) -> None:
-    """Cumulative distributions of TTFT, TPOT and queueing at one rate, one line a policy."""
+def plot_distributions(
+    path: Path, summaries: Sequence[Summary], slo_ttft_s: float | None, slo_tpot_s: float | None
+) -> None:
+    """Cumulative distributions of TTFT, TPOT and queueing at one rate, one line a policy. None: promises differ."""
     figure = Figure(figsize=SIZE, layout="constrained")
     ttft, tpot, queued = figure.subplots(1, 3)
-    _plot_cdf(ttft, "TTFT", summaries, lambda run: run.ttft, slo.ttft_s if ttft_factor is None else None)
-    _plot_cdf(tpot, "TPOT", summaries, lambda run: run.tpot, slo.tpot_s)
+    _plot_cdf(ttft, "TTFT", summaries, lambda run: run.ttft, slo_ttft_s)
+    _plot_cdf(tpot, "TPOT", summaries, lambda run: run.tpot, slo_tpot_s)
     _plot_cdf(queued, "Queueing at the gateway", summaries, lambda run: run.queued, None)
     figure.suptitle(f"{summaries[0].rate:.2f} requests a second")
     figure.savefig(path, dpi=DPI)

@@ -1,5 +1,6 @@
 """From a trace to requests as a gateway gets them."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from bench.simulation.trace_request import TraceRequest
@@ -21,10 +22,31 @@ class SloRule:
     ttft_factor: float | None = None
     keeps_traced: bool = True
 
+    def counts_traced(self, requests: Iterable[TraceRequest]) -> bool:
+        """Does any request bring its own promise?"""
+        has_own = any(request.slo_ttft_s is not None for request in requests)
+        return has_own and self.keeps_traced and self.ttft_factor is None
+
+    def common(
+        self, services: Sequence[ServiceSpec], requests: Iterable[TraceRequest]
+    ) -> tuple[float | None, float | None]:
+        """TTFT and TPOT that all requests are promised; None where their promises differ."""
+        by_name = {service.name: service for service in services}
+        slos = {self._stated(by_name[request.service or services[0].name], request) for request in requests}
+        ttfts, tpots = {slo.ttft_s for slo in slos}, {slo.tpot_s for slo in slos}
+        return (
+            ttfts.pop() if len(ttfts) == 1 and self.ttft_factor is None else None,
+            tpots.pop() if len(tpots) == 1 else None,
+        )
+
     def slo(self, service: ServiceSpec, request: TraceRequest, cost: PrefillCost) -> Slo:
-        if self.ttft_factor is not None:
-            return replace(service.slo, ttft_s=self.ttft_factor * prefill_s(cost, request.num_input))
-        if not self.keeps_traced:
+        stated = self._stated(service, request)
+        if self.ttft_factor is None:
+            return stated
+        return replace(stated, ttft_s=self.ttft_factor * prefill_s(cost, request.num_input))
+
+    def _stated(self, service: ServiceSpec, request: TraceRequest) -> Slo:
+        if self.ttft_factor is not None or not self.keeps_traced:
             return service.slo
         ttft_s, tpot_s = request.slo_ttft_s, request.slo_tpot_s
         return replace(service.slo, ttft_s=ttft_s or service.slo.ttft_s, tpot_s=tpot_s or service.slo.tpot_s)

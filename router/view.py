@@ -7,7 +7,7 @@ that a burst does not herd onto the engine that looked idle.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 
 import msgspec
@@ -104,6 +104,7 @@ class RequestView:
     deadline: float  # d: when its first token (after a recovery: its next one) is due
     tpot_slo_s: float
     priority: int = 0
+    cached: Mapping[str, int] = field(default_factory=dict)  # of its first tokens, likely in an engine's prefix cache
 
 
 def engine_view(

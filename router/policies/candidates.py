@@ -44,7 +44,9 @@ def route(
     numbers: Mapping[str, float] | None = None,
 ) -> Dispatch:
     """The dispatch to these engines, with the numbers that explain it. By default, TTFT is backlog and prefill."""
-    prefill_s, backlog_s = entrance.prefill_s(request.service, request.num_tokens), entrance.backlog_s(now)
+    num_cached = request.cached.get(entrance.id, 0)
+    prefill_s = entrance.prefill_s(request.service, request.num_tokens, num_cached)
+    backlog_s = entrance.backlog_s(now)
     return Dispatch(
         prefill_engine=entrance.id,
         decode_engine=decoder.id,
@@ -56,6 +58,7 @@ def route(
         numbers={
             "prefill_s": prefill_s,
             "backlog_s": backlog_s,
+            "cached_tokens": num_cached,
             "prefill_tokens_in_flight": entrance.num_tokens,
             "decode_tokens_in_flight": decoder.num_tokens,
             "decode_watermark": decoder.services[request.service].watermark,

@@ -25,7 +25,8 @@ from mesh.messages import PrefillMode, Role
 from router.cluster import Candidates, ClusterView
 from router.policies.candidates import find_candidates, route
 from router.policies.feasible import split_feasible
-from router.policies.policy import Decision, GiveUp, Policy, Wait
+from router.policies.policy import Decision, GiveUp, Policy, RoleChange, Wait
+from router.policies.roles import RoleBalancer
 from router.view import EngineView, RequestView
 
 Fraction = Annotated[float, msgspec.Meta(gt=0, le=1)]
@@ -37,12 +38,14 @@ class ElasticParameters(msgspec.Struct, frozen=True):
     ``headroom``: the fraction of a TPOT promise that a decode step may take once another request has joined it.
     ``depth``: prefills on one engine, the running one included; the rest waits in the gateway, where order is best.
     ``grace_s``: how long after its deadline a request may still be served, by an engine that prefills nothing else.
+    ``flips``: engines change roles where one phase runs short while the other has engines to spare.
     """
 
     watermark: Fraction = 0.9
     headroom: Fraction = 0.9
     depth: Annotated[int, msgspec.Meta(ge=1)] = 2
     grace_s: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    flips: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +58,11 @@ class _Option:
 
 
 class Elastic(Policy):
+    uses_prefixes = True
+
     def __init__(self, parameters: ElasticParameters) -> None:
         self._parameters = parameters
+        self._roles = RoleBalancer() if parameters.flips else None
         self.grace_s = parameters.grace_s
 
     @property
@@ -94,6 +100,9 @@ class Elastic(Policy):
         if now + option.finish_s > request.deadline and (not is_late or option.entrance.num_prefills):
             return Wait("the engines that could make it have their prefills")
         return self._dispatch(request, option, now)
+
+    def rebalance(self, view: ClusterView, num_waiting: int, now: float) -> Sequence[RoleChange]:
+        return self._roles.rebalance(view, num_waiting, now) if self._roles else ()
 
     def _best(self, request: RequestView, found: Candidates, now: float) -> tuple[_Option | None, float]:
         """Where the first token comes first of the engines that take it now; and in how long, at the earliest, of all.
@@ -164,7 +173,7 @@ def finish_s(engine: EngineView, request: RequestView, now: float) -> float:
     Prefills ahead become decodes, new ones without savings, before this one's turn comes.
     """
     backlog_s = engine.backlog_s(now)
-    work_s = engine.prefill_s(request.service, request.num_tokens)
+    work_s = engine.prefill_s(request.service, request.num_tokens, request.cached.get(engine.id, 0))
     slack_s, speed = engine.slack_s(now), prefill_speed(engine)
     if slack_s == inf and not (engine.num_prefills and engine.role is not Role.PREFILL):
         return backlog_s + work_s

@@ -22,14 +22,19 @@ import msgspec
 from mesh.messages import PrefillMode
 from router.cluster import Candidates, ClusterView
 from router.policies.candidates import find_candidates, least_loaded, route
-from router.policies.policy import Decision, Dispatch, Policy, Wait
+from router.policies.policy import Decision, Dispatch, Policy, RoleChange, Wait
+from router.policies.roles import RoleBalancer
 from router.view import EngineView, RequestView
 
 
 class TropicalParameters(msgspec.Struct, frozen=True):
-    """``watermark``: the fraction of KV blocks in use from which a decode engine takes nothing new."""
+    """``watermark``: the fraction of KV blocks in use from which a decode engine takes nothing new.
+
+    ``flips``: engines change roles where one phase runs short while the other has engines to spare.
+    """
 
     watermark: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.9
+    flips: bool = False
 
 
 class Tropical(Policy):
@@ -37,6 +42,7 @@ class Tropical(Policy):
 
     def __init__(self, parameters: TropicalParameters) -> None:
         self._watermark = parameters.watermark
+        self._roles = RoleBalancer() if parameters.flips else None
 
     def decide(self, request: RequestView, view: ClusterView, now: float) -> Decision:
         found = find_candidates(request, view)
@@ -48,6 +54,9 @@ class Tropical(Policy):
             or self._rule_3(request, found, now)
             or Wait(self._why_wait(request, found))
         )
+
+    def rebalance(self, view: ClusterView, num_waiting: int, now: float) -> Sequence[RoleChange]:
+        return self._roles.rebalance(view, num_waiting, now) if self._roles else ()
 
     def _rule_1(self, request: RequestView, found: Candidates, now: float) -> Dispatch | None:
         idle = [engine for engine in found.prefill if engine.num_prefills == 0]

@@ -56,8 +56,8 @@ def make_view(*engines: EngineView) -> ClusterView:
     return ClusterView({engine.id: engine for engine in engines})
 
 
-def make_request(num_tokens=100, *, deadline=1.0, service=SERVICE, id_="r", priority=0) -> RequestView:
-    return RequestView(id_, service, num_tokens, 0.0, deadline, 0.1, priority)
+def make_request(num_tokens=100, *, deadline=1.0, service=SERVICE, id_="r", priority=0, cached=None) -> RequestView:
+    return RequestView(id_, service, num_tokens, 0.0, deadline, 0.1, priority, cached or {})
 
 
 def make_spec(id_="r", num_tokens=100, *, slo_ttft_s=1.0, max_tokens=16, **fields) -> RequestSpec:

@@ -95,6 +95,13 @@ def test_a_prefill_longer_than_the_slack_is_taken_all_the_same():
     assert where(decide(make_request(400), engine)) == (M0, M0)
 
 
+def test_a_warm_engine_wins_when_it_is_sooner():
+    busy = make_engine(P1, prefill_remaining_s=0.3)
+    warm = {P1: 600}
+    assert where(decide(make_request(800, cached=warm), make_engine(P0), busy, make_engine(D0))) == (P1, D0)
+    assert where(decide(make_request(700, cached={P1: 200}), make_engine(P0), busy, make_engine(D0))) == (P0, D0)
+
+
 def test_the_rest_waits_in_the_gateway():
     full = make_engine(P0, prefill_remaining_s=0.1, num_waiting=1, prefill_waiting_s=0.1)
     assert isinstance(decide(make_request(10), full, make_engine(D0)), Wait)

@@ -1,0 +1,69 @@
+"""The highest rate at which a promise is kept, found with few runs."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+FACTOR = 1.5  # between rates until the promise is kept at one and broken at the next
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    rate: float  # requests a second
+    attainment: float
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """``rate``: between the last rate that kept the promise and the first that broke it, by interpolation."""
+
+    rate: float
+    trials: tuple[Trial, ...]  # by rate
+
+
+def find_capacity(
+    attainment_at: Callable[[float], float], promise: float, first_rate: float, precision: float, most_runs: int = 16
+) -> Found:
+    """Bracket the capacity from ``first_rate`` on, then halve the bracket until it is ``precision`` (relative) wide.
+
+    ``attainment_at(rate)`` should fall with the rate. If the promise is broken at every rate that was tried, the
+    capacity is 0.
+    """
+    trials: dict[float, float] = {}
+    for rate in _rates(trials, promise, first_rate, precision):
+        if len(trials) == most_runs:
+            break
+        trials[rate] = attainment_at(rate)
+    ordered = tuple(Trial(rate, trials[rate]) for rate in sorted(trials))
+    return Found(_crossing(ordered, promise), ordered)
+
+
+def _rates(trials: dict[float, float], promise: float, first_rate: float, precision: float) -> Iterator[float]:
+    """The next rate to try, given those tried before."""
+    yield first_rate
+    while True:
+        kept, broken = _bracket(trials, promise)
+        if broken is None:
+            yield max(trials) * FACTOR
+        elif kept is None:
+            yield min(trials) / FACTOR
+        elif broken > kept * (1 + precision):
+            yield (kept + broken) / 2
+        else:
+            return
+
+
+def _bracket(trials: dict[float, float], promise: float) -> tuple[float | None, float | None]:
+    """The highest rate that kept the promise below the lowest that broke it, and the latter."""
+    broken = min((rate for rate, attainment in trials.items() if attainment < promise), default=None)
+    kept = [rate for rate, attainment in trials.items() if attainment >= promise and (broken is None or rate < broken)]
+    return max(kept, default=None), broken
+
+
+def _crossing(trials: tuple[Trial, ...], promise: float) -> float:
+    kept, broken = _bracket({trial.rate: trial.attainment for trial in trials}, promise)
+    if kept is None:
+        return 0.0
+    if broken is None:
+        return kept
+    at = {trial.rate: trial.attainment for trial in trials}
+    return kept + (broken - kept) * (at[kept] - promise) / (at[kept] - at[broken])

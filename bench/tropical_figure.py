@@ -1,0 +1,216 @@
+"""Tropical's figure: how many requests a pair of engines serves with 90 % of them inside their SLOs, by policy.
+
+    python -m bench.tropical_figure --mooncake FILE --arxiv FILE [--requests 600] [--seeds 3] [--only WORDS] [--out DIR]
+
+In simulation: Llama-2-70B on A100s with tensor parallelism 4 and InternLM2.5-20B with 2, two engines each, TTFT SLO 5
+times the unloaded prefill, TPOT SLO 100 ms; Mooncake's conversation with its own arrivals (at another rate), and
+arXiv summaries (long input, short output) with Poisson arrivals. Each policy is searched for the highest rate at which
+the promise holds; colocated engines with chunked prefill are tried with several chunk sizes, and the best one counts.
+"""
+
+import argparse
+import os
+import statistics
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, field, replace
+from multiprocessing import get_context
+from pathlib import Path
+from random import Random
+
+import msgspec
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from bench.capacity import Found, find_capacity
+from bench.simulation.arrivals import Arrivals
+from bench.simulation.experiment import Experiment, SyntheticLoad, TraceLoad
+from bench.simulation.traces import TraceRequest, load_lengths, load_trace
+from bench.simulation.workload import SloRule
+from engines.profiles import load_profile
+from mesh.messages import Role
+from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, ServiceSpec, Slo, Topology
+
+PROMISE = 0.9
+TPOT_SLO_S = 0.1
+TTFT_FACTOR = 5.0
+PRECISION = 0.04
+OURS = ("tropical", "elastic")
+MODELS = {"Llama-2-70B TP4": "a100-llama2-70b-tp4", "InternLM2.5-20B TP2": "a100-internlm2.5-20b-tp2"}
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """``chunk_tokens`` is the engines' largest step of prompt tokens."""
+
+    policy: str
+    chunk_tokens: int = 2048
+    parameters: Mapping[str, object] = field(default_factory=dict)
+
+
+CONTENDERS = (
+    Contender("colocated"),
+    *(Contender("chunked", tokens) for tokens in (256, 512, 1024)),
+    Contender("disaggregated"),
+    Contender("disaggregated_sjf"),
+    Contender("tropical"),
+    Contender("elastic"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """One contender on one model and workload: what a worker process does."""
+
+    model: str
+    workload: str
+    contender: Contender
+    requests: tuple[TraceRequest, ...]
+    has_arrivals: bool
+    num_requests: int
+    seeds: int
+
+    def run(self) -> Found:
+        return find_capacity(self._attainment, PROMISE, 0.5 if "70B" in self.model else 0.7, PRECISION)
+
+    def _attainment(self, rate: float) -> float:
+        """The mean over the seeds."""
+        return statistics.fmean(self._experiment(rate, seed).run().attainment for seed in range(self.seeds))
+
+    def _experiment(self, rate: float, seed: int) -> Experiment:
+        topology = make_topology(MODELS[self.model], self.contender)
+        profile = load_profile(MODELS[self.model])
+        profiles = {engine.id: profile for engine in topology.engines}
+        slo = SloRule(TTFT_FACTOR)
+        return Experiment(topology, profiles, "model", self._load(rate, seed), topology.policy, rate, seed, slo=slo)
+
+    def _load(self, rate: float, seed: int) -> TraceLoad | SyntheticLoad:
+        if not self.has_arrivals:
+            return SyntheticLoad(self.requests, Arrivals(rate), 1e9, self.num_requests)
+        start = Random(seed).randrange(len(self.requests) - self.num_requests)
+        part = self.requests[start : start + self.num_requests]
+        return TraceLoad([replace(request, at_s=request.at_s - part[0].at_s) for request in part])
+
+
+def make_topology(profile: str, contender: Contender) -> Topology:
+    """Two engines. Policies that know no roles use both for everything."""
+    roles = {"prefill": Role.PREFILL, "decode": Role.MULTIPLEX}
+    engines = [
+        EngineSpec(
+            name,
+            role,
+            ("model",),
+            backend="simulated",
+            profile=profile,
+            max_running=256,
+            max_waiting=100_000,
+            chunk_tokens=contender.chunk_tokens,
+        )
+        for name, role in roles.items()
+    ]
+    service = ServiceSpec("model", profile, Slo(1.0, TPOT_SLO_S, PROMISE))
+    gateway = GatewaySpec("gateway", max_requests=1_000_000, max_waiting=1_000_000)
+    policy = PolicySpec(contender.policy, contender.parameters)
+    return Topology("figure", Path(), (service,), tuple(engines), (gateway,), policy=policy)
+
+
+def run_search(search: Search) -> Found:
+    """For a pool of processes."""
+    return search.run()
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What a search found."""
+
+    model: str
+    workload: str
+    policy: str
+    chunk_tokens: int
+    found: Found
+
+
+def main() -> int:
+    options = _parse()
+    searches = [search for search in _searches(options) if options.only in f"{search.model} {search.workload}"]
+    lines = _run(searches, options.jobs)
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    console.print(_table(lines))
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / "capacities.json").write_bytes(msgspec.json.format(msgspec.json.encode(lines)))
+    from bench.tropical_plot import plot_attainment
+
+    for path in plot_attainment(options.out, _best_chunks(lines), PROMISE):
+        console.print(f"drew {path}")
+    return 0
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--mooncake", type=Path, required=True, metavar="FILE", help="conversation_trace.jsonl(.gz)")
+    parser.add_argument(
+        "--arxiv", type=Path, required=True, metavar="FILE", help="CSV with input_tokens, output_tokens"
+    )
+    parser.add_argument("--requests", type=int, default=600, metavar="N", help="of each run (default: 600)")
+    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="runs at each rate (default: 3)")
+    parser.add_argument("--only", default="", metavar="WORDS", help="cases whose name has these words")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="searches at a time")
+    parser.add_argument("--out", type=Path, default=Path("tropical_figure"), metavar="DIR")
+    return parser.parse_args()
+
+
+def _searches(options: argparse.Namespace) -> Iterable[Search]:
+    workloads = {
+        "Mooncake": (tuple(load_trace(options.mooncake, Random("spread"))), True),
+        "arXiv": (tuple(load_lengths(options.arxiv)), False),
+    }
+    for model in MODELS:
+        for workload, (requests, has_arrivals) in workloads.items():
+            for contender in CONTENDERS:
+                yield Search(model, workload, contender, requests, has_arrivals, options.requests, options.seeds)
+
+
+def _run(searches: Sequence[Search], jobs: int) -> list[Line]:
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(f"{len(searches)} searches", total=len(searches))
+        with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+            futures = [pool.submit(run_search, search) for search in searches]
+            for _ in as_completed(futures):
+                progress.advance(task)
+            founds = [future.result() for future in futures]
+    return [
+        Line(search.model, search.workload, search.contender.policy, search.contender.chunk_tokens, found)
+        for search, found in zip(searches, founds, strict=True)
+    ]
+
+
+def _best_chunks(lines: Iterable[Line]) -> list[Line]:
+    """Of one policy with several chunk sizes, the best."""
+    best: dict[tuple[str, str, str], Line] = {}
+    for line in lines:
+        key = (line.model, line.workload, line.policy)
+        if key not in best or line.found.rate > best[key].found.rate:
+            best[key] = line
+    return list(best.values())
+
+
+def _table(lines: Sequence[Line]) -> Table:
+    """Rates, and what they are to the best of the policies that are not ours."""
+    table = Table(title=f"requests a second at {PROMISE:.0%} attainment", title_justify="left")
+    for heading in ("model", "workload", "policy", "chunk"):
+        table.add_column(heading)
+    for heading in ("req/s", "x best baseline", "runs"):
+        table.add_column(heading, justify="right")
+    for line in lines:
+        rivals = [other for other in lines if (other.model, other.workload) == (line.model, line.workload)]
+        best = max((other.found.rate for other in rivals if other.policy not in OURS), default=0.0)
+        ratio = f"{line.found.rate / best:.2f}" if best else "-"
+        numbers = (f"{line.found.rate:.3f}", ratio, str(len(line.found.trials)))
+        table.add_row(line.model, line.workload, line.policy, str(line.chunk_tokens), *numbers)
+    return table
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -47,7 +47,7 @@ class Loss:
     probability: float
     some: tuple[str, ...]
     others: tuple[str, ...]
-    at_s: float = -inf
+    at_s: float = 0.0
     for_s: float = inf
 
     def concerns(self, sender: str, to: str) -> bool:

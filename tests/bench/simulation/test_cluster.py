@@ -51,7 +51,7 @@ def test_a_handed_over_request_waits_for_its_kv():
     profile = Profile()
     [record] = run(pair("disaggregated"), [TraceRequest(0.0, 1000, 2)])
     assert (record.prefill_engine, record.decode_engine) == ("prefill", "decode")
-    num_messages = 39  # of 8 MiB, and the rest
+    num_messages = 63  # of 8 MiB: two blocks would be more
     copy_s = 63 * 16 * profile.kv_bytes_per_token / 25e9 + num_messages * 1e-4
     step_s = decode_step_s(profile.decode, 1, 1001)
     messages_s = 2 * LATENCY_S  # Blocks and Commit travel together; then the token does

@@ -1,0 +1,68 @@
+"""Whole simulations in which engines die and hang, links break and messages get lost."""
+
+from collections import Counter
+from random import Random
+
+import pytest
+
+from bench.simulation.arrivals import Arrivals, Process, synthesize
+from bench.simulation.faults import Fault, Hang, Kill, Loss, Partition
+from bench.simulation.traces import TraceRequest
+from mesh.messages import Role
+from mesh.topology.schema import Slo
+from router.policies.registry import POLICIES
+from router.records import Outcome
+from tests.bench.simulation.small import SERVICE, Profile, pair, run, simulation, topology
+
+LENGTHS = [TraceRequest(0.0, 1000, 60), TraceRequest(0.0, 300, 25), TraceRequest(0.0, 3000, 12)]
+FOUR = {"prefill-0": Role.PREFILL, "prefill-1": Role.PREFILL, "mux-0": Role.MULTIPLEX, "mux-1": Role.MULTIPLEX}
+DURATION_S = 8.0
+SCARCE = Profile(kv_memory_bytes=700 * 16 * 327_680)
+
+
+def random_faults(random: Random, engines: list[str], gateways: list[str]) -> list[Fault]:
+    """Some of each kind at any time; all end."""
+    processes = [*engines, *gateways]
+
+    def moment() -> float:
+        return random.uniform(0, DURATION_S)
+
+    def some() -> tuple[str, ...]:
+        return tuple(random.sample(processes, random.randint(1, 2)))
+
+    faults: list[Fault] = []
+    for _ in range(random.randint(1, 3)):
+        faults.append(Kill(random.choice(engines), moment(), random.choice([0.001, 0.05, 0.5, 2.0, 5.0])))
+    for _ in range(random.randint(0, 2)):
+        faults.append(Hang(random.choice(engines), moment(), random.choice([0.05, 0.5, 1.5, 4.0])))
+    for _ in range(random.randint(0, 2)):
+        faults.append(Partition(some(), some(), moment(), random.choice([0.1, 0.9, 3.0])))
+    for _ in range(random.randint(0, 2)):
+        probability = random.choice([0.01, 0.1, 1.0])
+        faults.append(Loss(probability, some(), some(), moment(), random.choice([0.1, 1.0, 3.0])))
+    return faults
+
+
+def survive(seed: int, policy: str) -> None:
+    """Every request ends once, in full if it finished; engines are left with nothing."""
+    random = Random(seed)
+    what = topology(FOUR, policy, slo=Slo(random.choice([1.0, 3.0]), 0.1), num_gateways=2)
+    faults = random_faults(random, list(FOUR), ["gateway-0", "gateway-1"])
+    process = random.choice(list(Process))
+    trace = list(synthesize(LENGTHS, Arrivals(random.choice([4.0, 10.0]), process), DURATION_S, random))
+    profile = random.choice([Profile(), SCARCE])
+    sim, records = simulation(what, seed=seed, profile=profile, noise=0.05, faults=faults), []
+    sim.run(SERVICE, trace, records.append)
+    assert Counter(record.id for record in records) == Counter(f"r{number}" for number in range(len(trace)))
+    for record in records:
+        if record.outcome is Outcome.FINISHED:
+            assert record.output_tokens == trace[int(record.id[1:])].num_output
+    for engine in sim.engines.values():
+        assert engine.core.is_idle
+        engine.core.check_invariants()
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+@pytest.mark.parametrize("seed", range(8))
+def test_random_faults_lose_no_request(seed, policy):
+    survive(seed, policy)

@@ -24,7 +24,7 @@ from router.api.metrics import RecordingCounter
 from router.api.models import Models, ServedModel
 from router.api.server import HttpServer, listen, url_of
 from router.ledger import Ledger
-from router.policies.registry import make_policy
+from router.policies.in_force import PolicyInForce
 from router.recorder import Recorder, RecordingFile
 from router.records import RECORDING_FORMAT, Header
 from router.router import Router
@@ -37,7 +37,7 @@ log = structlog.get_logger()
 async def serve(shell: ProcessShell) -> None:
     """Until asked to drain; then until all requests have ended."""
     spec = shell.topology.gateway(shell.me.process)
-    policy = make_policy(shell.topology.policy, Random(spec.id))
+    policy = PolicyInForce(shell.topology.policy, Random(spec.id), shell.clock.now())
     listener = listen(spec)
     models = Models(ServedModel.load(service, prepared_dir(service.model)) for service in shell.topology.services)
     sockets: Sockets[GatewayMessage] = shell.sockets(GatewayMessage)

@@ -35,6 +35,7 @@ from router.limits import DispatchLimits
 from router.monitor import Monitor
 from router.policies.least_loaded import LeastLoaded
 from router.policies.policy import Decision, Dispatch, GiveUp, Policy, Reject, Wait
+from router.records import Outcome
 from router.streams import Broken, Fence
 from router.waiting import WaitingQueue
 
@@ -93,14 +94,16 @@ class Dispatcher:
             return f"{self._limits.max_waiting} requests wait already"
         return None
 
-    def cancel(self, request: str, now: float) -> list[Effect]:
-        """The consumer does not want it any more. Unknown requests are ignored."""
+    def cancel(
+        self, request: str, now: float, outcome: Outcome = Outcome.CANCELLED, reason: str = "not wanted any more"
+    ) -> list[Effect]:
+        """The consumer has what it wanted of it, or will not take it. Unknown requests are ignored."""
         flight = self._flights.get(request)
         if flight is None:
             return []
         effects = self._stop(flight)
         self._remove(flight)
-        self.decisions.cancelled(request, len(flight.stream.tokens), flight.progress_at, now)
+        self.decisions.left(request, outcome, reason, len(flight.stream.tokens), flight.progress_at, now)
         return [*effects, *self._try_waiting(now)]
 
     def switch(self, policy: Policy, now: float) -> list[Effect]:

@@ -7,12 +7,22 @@ from collections.abc import Iterable
 import structlog
 
 from mesh.clock import Clock
+from mesh.errors import UserError
 from mesh.heartbeat import Heartbeat
-from mesh.messages import EngineStatus, GatewayMessage, GatewayStatus, ProcessState, RequestSpec
+from mesh.messages import (
+    EngineStatus,
+    FinishReason,
+    GatewayMessage,
+    GatewayStatus,
+    PolicyChoice,
+    ProcessState,
+    RequestSpec,
+    SetPolicy,
+)
 from mesh.sockets import Sockets
 from mesh.topology.schema import Topology
 from router.cluster import ClusterView
-from router.decisions import DecisionRecord
+from router.decisions import DecisionLog
 from router.dispatcher import Dispatcher
 from router.effects import Deliver, Effect, Fail, Forget, Place, Send
 from router.generation import Draining, Fault, Generation, Placement, RequestFailed, RouterError, TokenBatch
@@ -20,7 +30,8 @@ from router.ledger import Ledger
 from router.limits import DispatchLimits
 from router.live_generation import LiveGeneration
 from router.monitor import Monitor
-from router.policies.policy import Policy
+from router.policies.in_force import PolicyInForce
+from router.records import Outcome
 
 MAX_PENDING_TOKENS = 4096  # that a consumer may leave untaken before it is cut off
 MESSAGES_PER_TURN = 16  # a full inbox never waits, so consumers get their turn in between
@@ -38,7 +49,7 @@ class Router:
         gateway_id: str,
         sockets: Sockets[GatewayMessage],
         clock: Clock,
-        policy: Policy,
+        policy: PolicyInForce,
         ledger: Ledger,
     ) -> None:
         spec, timing = topology.gateway(gateway_id), topology.timing
@@ -47,11 +58,13 @@ class Router:
         self._sockets = sockets
         self._clock = clock
         self._ledger = ledger
+        self._policy = policy
+        self._unknown_choice: PolicyChoice | None = None  # the last one that this gateway could not take
         self._state = ProcessState.STARTING
         self._url = f"http://{spec.address}:{spec.port}"
         self._monitor = Monitor(timing.lease_s)
         limits = DispatchLimits(spec.max_requests, spec.max_waiting, timing.reply_s)
-        self._dispatcher = Dispatcher(policy, self._monitor, limits)
+        self._dispatcher = Dispatcher(policy.policy, self._monitor, limits)
         self._generations: dict[str, LiveGeneration] = {}
         self._heartbeat = Heartbeat(sockets, self.status, timing.heartbeat_s)
         self._seq = 0
@@ -87,9 +100,10 @@ class Router:
         """The engines as this gateway sees them now."""
         return self._monitor.view()
 
-    def explain(self, request: str) -> list[DecisionRecord]:
-        """What was decided for a request, and why, as far as it is remembered."""
-        return self._dispatcher.decisions.of(request)
+    @property
+    def decisions(self) -> DecisionLog:
+        """What was decided for recent requests, and why."""
+        return self._dispatcher.decisions
 
     def status(self) -> GatewayStatus:
         """The next status to publish."""
@@ -102,13 +116,15 @@ class Router:
             url=self._url,
             num_requests=self._dispatcher.num_requests,
             num_waiting=self._dispatcher.num_waiting,
+            policy=self._policy.choice,
+            policy_age_s=self._policy.age_s(self._clock.now()),
         )
 
     # --- life ---------------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Never returns; cancel it."""
-        self._sockets.subscribe(engine.id for engine in self._topology.engines)
+        self._sockets.subscribe(spec.id for spec in self._topology.processes if spec.id != self._spec.id)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._heartbeat.run())
             tasks.create_task(self._take_messages())
@@ -140,7 +156,10 @@ class Router:
     async def _take_messages(self) -> None:
         num_taken = 0
         async for sender, message, _ in self._sockets.messages():
-            self._carry_out(self._dispatcher.receive(sender.process, message, self._clock.now()))
+            if isinstance(message, SetPolicy):
+                self._consider(message.choice)
+            else:
+                self._carry_out(self._dispatcher.receive(sender.process, message, self._clock.now()))
             num_taken += 1
             if num_taken % MESSAGES_PER_TURN == 0:
                 await asyncio.sleep(0)
@@ -149,6 +168,23 @@ class Router:
         async for sender, message in self._sockets.broadcasts():
             if isinstance(message, EngineStatus):
                 self._carry_out(self._dispatcher.observe(sender, message, self._clock.now()))
+            elif isinstance(message, GatewayStatus) and message.policy is not None:
+                self._consider(message.policy)
+
+    def _consider(self, choice: PolicyChoice) -> None:
+        """Somebody chose a policy, or another gateway runs one: take it if it is later than ours."""
+        if choice == self._unknown_choice or not self._policy.is_later(choice):
+            return
+        now = self._clock.now()
+        try:
+            self._policy.take(choice, now)
+        except UserError as error:
+            self._unknown_choice = choice
+            log.error("policy not taken", policy=choice.name, reason=str(error))
+            return
+        log.info("policy taken", policy=choice.name, parameters=choice.parameters, version=choice.version)
+        self._carry_out(self._dispatcher.switch(self._policy.policy, now))
+        self._heartbeat.poke()
 
     async def _run_timers(self) -> None:
         while True:
@@ -171,15 +207,15 @@ class Router:
 
     def _cancel(self, request: str) -> None:
         self._ledger.cancelled(request, self._clock.now())
-        self._stop(request)
+        self._stop(request, Outcome.CANCELLED, "not wanted any more")
 
     def _finish(self, request: str) -> None:
         self._ledger.satisfied(request, self._clock.now())
-        self._stop(request)
+        self._stop(request, Outcome.FINISHED, str(FinishReason.STOP))
 
-    def _stop(self, request: str) -> None:
+    def _stop(self, request: str, outcome: Outcome, reason: str) -> None:
         self._retire(request)
-        self._carry_out(self._dispatcher.cancel(request, self._clock.now()))
+        self._carry_out(self._dispatcher.cancel(request, self._clock.now(), outcome, reason))
 
     def _carry_out(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
@@ -226,7 +262,7 @@ class Router:
 
     def _cut_off(self, generation: LiveGeneration, error: RouterError) -> None:
         self._ledger.failed(generation.id, error, self._clock.now())
-        self._stop(generation.id)
+        self._stop(generation.id, Outcome.FAILED, str(error))
         log.info("request failed", request=generation.id, reason=str(error))
         generation.fail(error)
 

@@ -44,6 +44,16 @@ POLICIES: Mapping[str, _Entry] = {
 
 def make_policy(spec: PolicySpec, random: Random) -> Policy:
     """The policy that a topology asks for. Raise `UserError` naming what exists if it asks for anything else."""
+    parameters = _parameters(spec)
+    return POLICIES[spec.name].make(parameters, random)
+
+
+def with_defaults(spec: PolicySpec) -> PolicySpec:
+    """The same policy with all its parameters. Raise `UserError` as `make_policy` does."""
+    return PolicySpec(spec.name, msgspec.to_builtins(_parameters(spec)))
+
+
+def _parameters(spec: PolicySpec) -> msgspec.Struct:
     entry = POLICIES.get(spec.name)
     if entry is None:
         raise UserError(f"[policy] name: no policy {spec.name!r}; there are {', '.join(POLICIES)}")
@@ -53,8 +63,7 @@ def make_policy(spec: PolicySpec, random: Random) -> Policy:
             there_are = f"it has {', '.join(known)}" if known else "it has none"
             raise UserError(f"[policy] {key}: not a parameter of {spec.name}; {there_are}")
     try:
-        parameters = msgspec.convert(dict(spec.parameters), entry.parameters)
+        return msgspec.convert(dict(spec.parameters), entry.parameters)
     except msgspec.ValidationError as error:
         text, _, path = str(error).partition(" - at `$.")
         raise UserError(f"[policy] {path.rstrip('`')}: {text[:1].lower()}{text[1:]}") from None
-    return entry.make(parameters, random)

@@ -24,7 +24,7 @@ from mesh.messages import (
 from mesh.sockets import Sockets
 from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, ServiceSpec, Slo, Timing, Topology
 from router.ledger import Ledger
-from router.policies.registry import make_policy
+from router.policies.in_force import PolicyInForce
 from router.records import Record
 from router.router import Router
 from tests.router.cluster import ROLES, SERVICE, make_spec, make_status
@@ -117,7 +117,7 @@ class Mesh:
     async def running(self):
         sockets: Sockets[GatewayMessage] = Sockets(Sender("gateway", 1), self.endpoints, GatewayMessage)
         sockets.bind()
-        policy = make_policy(PolicySpec(), Random(0))
+        policy = PolicyInForce(PolicySpec(), Random(0), 0.0)
         self.router = Router(self.topology, "gateway", sockets, SystemClock(), policy, self.ledger)
         self._alive["gateway"] = asyncio.create_task(self.router.run())
         for engine in self.topology.engines:

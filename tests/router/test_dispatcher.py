@@ -396,7 +396,7 @@ def test_decisions_are_remembered_with_their_rule_and_numbers():
     world.submit(slo_ttft_s=9.0)
     world.status(P0, **BUSY)
     world.status(P0)
-    waited, sent = world.dispatcher.decisions.of("r")
+    waited, sent = world.dispatcher.decisions.of("r").decisions
     assert "busy" in waited.decision.reason
     assert sent.decision.rule.startswith("1")
     assert sent.decision.numbers["backlog_s"] == 0.0

@@ -106,6 +106,7 @@ port = 9000
 max_body = "1MB"
 max_requests = 10
 max_waiting = 5
+recording = "days/{id}.jsonl"
 [policy]
 name = "least_loaded"
 slack = 0.5
@@ -139,7 +140,9 @@ deadline_ms = 2500
         profile=str(tmp_path / "profiles/big.toml"),
         python=str(tmp_path / "venv/bin/python"),
     )
-    assert topology.gateway("front-1") == GatewaySpec("front-1", "b", "0.0.0.0", 9001, 10**6, 10, 5)
+    assert topology.gateway("front-1") == GatewaySpec(
+        "front-1", "b", "0.0.0.0", 9001, 10**6, 10, 5, tmp_path / "days/front-1.jsonl"
+    )
     assert topology.policy.parameters == {"slack": 0.5}
     assert (topology.transfer.transport, topology.transfer.checksum, topology.transfer.deadline_s) == ("tcp", True, 2.5)
 

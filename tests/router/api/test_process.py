@@ -110,3 +110,38 @@ async def test_a_model_that_is_missing_is_one_line(topology):
     assert gateway.returncode == 2
     (line,) = errors.decode().splitlines()
     assert "/nowhere" in line
+
+
+async def test_traffic_is_recorded_without_its_text(topology, tmp_path):
+    """A request that is answered, one up to a stop string, and one whose client goes away."""
+    file, port = topology
+    file.write_text(file.read_text().replace("port =", 'recording = "kept/{id}.jsonl"\nport ='))
+    async with (
+        process("router", file, "gateway") as gateway,
+        process("bench.scripted_engine", file, "engine", "20"),
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as client,
+    ):
+        await until_healthy(client)
+        body = {"model": "tiny", "prompt": "Hello world", "max_tokens": 100}
+        answer = await client.post("/v1/completions", json=body | {"max_tokens": 5}, headers={"x-request-id": "whole"})
+        text = answer.json()["choices"][0]["text"]
+        await client.post("/v1/completions", json=body | {"stop": text[1:]}, headers={"x-request-id": "stopped"})
+        headers = {"x-request-id": "left", "x-slo-ttft-ms": "4000", "x-priority": "7"}
+        async with client.stream("POST", "/v1/completions", json=body | {"stream": True}, headers=headers) as response:
+            await anext(response.aiter_lines())
+        metrics = await client.get("/metrics")
+        assert "meshserve_recording_dropped_total 0.0" in metrics.text
+        gateway.send_signal(signal.SIGTERM)
+        assert await gateway.wait() == 0
+    written = (tmp_path / "kept" / "gateway.jsonl").read_text()
+    header, *records = map(json.loads, written.splitlines())
+    assert (header["topology"], header["gateway"]) == ("gateway-process", "gateway")
+    whole, stopped, left = sorted(records, key=lambda record: record["arrived_s"])
+    assert [record["id"].partition("-")[0] for record in (whole, stopped, left)] == ["whole", "stopped", "left"]
+    assert [record["outcome"] for record in (whole, stopped, left)] == ["finished", "finished", "cancelled"]
+    assert (whole["output_tokens"], left["output_tokens"], left["priority"]) == (5, 100, 7)
+    assert 1 <= stopped["output_tokens"] < 100
+    assert (left["slo_ttft_s"], left["decode_engine"]) == (4.0, "engine")
+    assert whole["hash_ids"] == stopped["hash_ids"] == left["hash_ids"]
+    assert "Hello" not in written
+    assert text not in written

@@ -45,7 +45,7 @@ class Machine(ABC, Generic[S, E, F]):
     def __init__(self, state: S) -> None:
         self.state = state
         self.ignored: Counter[str] = Counter()
-        self._story: deque[str] = deque(maxlen=STORY_LENGTH)
+        self._story: deque[tuple[float, S, str]] = deque(maxlen=STORY_LENGTH)
         self._effects: list[F] = []
 
     def handle(self, event: E, now: float) -> list[F]:
@@ -83,10 +83,11 @@ class Machine(ABC, Generic[S, E, F]):
         rule = self.rules[self.state].get(type(event))
         if rule is None:
             if type(event) not in self.tolerated:
-                raise ProtocolError(self, event, list(self._story))
+                story = [f"{when:.3f} {state.value}: {name}" for when, state, name in self._story]
+                raise ProtocolError(self, event, story)
             self.ignored[type(event).__name__] += 1
             return
-        self._story.append(f"{now:.3f} {self.state.value}: {type(event).__name__}")
+        self._story.append((now, self.state, type(event).__name__))
         self.state = rule.then
         rule.act(self, event, now)
         self._settle(now)

@@ -5,6 +5,7 @@ number is a new life of a process, whose old life is dead whatever its lease say
 now and then (queues, slow networks) and change nothing, even after the process was lost.
 """
 
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -56,7 +57,7 @@ class Membership:
     def __init__(self, lease_s: float) -> None:
         self._lease_s = lease_s
         self._newest: dict[str, int] = {}  # incarnation by process, kept after a loss
-        self._leases: dict[str, float] = {}  # end of the lease by process; of the living only
+        self._leases: OrderedDict[str, float] = OrderedDict()  # ends by process, of the living only; earliest first
 
     def __repr__(self) -> str:
         alive = ", ".join(f"{process}@{self._newest[process]}" for process in sorted(self._leases))
@@ -70,6 +71,7 @@ class Membership:
         was_alive = sender.process in self._leases
         self._newest[sender.process] = sender.incarnation
         self._leases[sender.process] = now + self._lease_s
+        self._leases.move_to_end(sender.process)
         if newest is None or not was_alive:
             return Joined(sender)
         if sender.incarnation > newest:
@@ -85,7 +87,7 @@ class Membership:
 
     def next_deadline(self) -> float | None:
         """When the next lease ends; None: nobody is alive."""
-        return min(self._leases.values(), default=None)
+        return next(iter(self._leases.values()), None)
 
     def is_alive(self, process: str) -> bool:
         return process in self._leases
@@ -100,3 +102,4 @@ class Membership:
 
     def check_invariants(self) -> None:
         assert self._leases.keys() <= self._newest.keys(), f"a lease without an incarnation: {self!r}"
+        assert list(self._leases.values()) == sorted(self._leases.values()), f"leases are out of order: {self!r}"

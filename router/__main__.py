@@ -77,6 +77,7 @@ def _app(
             frontdoor=router,
             models=models,
             view=router.view,
+            decisions=router.decisions,
             clock=shell.clock,
             wall_clock=time.time,
             max_body_bytes=spec.max_body_bytes,

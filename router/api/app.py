@@ -13,8 +13,10 @@ from router.api.intake import Intake
 from router.api.metrics import EngineGauges, GatewayMetrics
 from router.api.models import Models
 from router.api.operations import OperationRoutes
+from router.api.requests import RequestRoutes
 from router.api.tokens import TokenRoutes
 from router.cluster import ClusterView
+from router.decisions import DecisionLog
 from router.generation import Frontdoor
 
 
@@ -26,6 +28,7 @@ class ApiConfig:
     frontdoor: Frontdoor
     models: Models
     view: Callable[[], ClusterView]
+    decisions: DecisionLog
     clock: Clock
     wall_clock: Callable[[], float]
     max_body_bytes: int
@@ -42,4 +45,5 @@ def create_app(config: ApiConfig) -> FastAPI:
     TokenRoutes(config.models, config.max_body_bytes).install(app)
     created = int(config.wall_clock())
     OperationRoutes(config.frontdoor, config.view, config.models, config.registry, created).install(app)
+    RequestRoutes(config.gateway, config.decisions, config.clock).install(app)
     return app

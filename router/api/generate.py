@@ -1,6 +1,5 @@
 """/v1/completions and /v1/chat/completions."""
 
-import secrets
 from collections.abc import Callable
 
 from fastapi import FastAPI, Request, Response
@@ -11,6 +10,7 @@ from router.api.call import Envelope
 from router.api.chat import ChatAnswer, ChatEvents
 from router.api.completion import CompletionAnswer, CompletionEvents
 from router.api.headers import Wishes
+from router.api.ids import CallId
 from router.api.intake import Intake, Order
 from router.api.models import Models
 from router.api.prompts import chat_prompt, completion_prompts
@@ -42,7 +42,7 @@ class GenerateRoutes:
         check_completion(body)
         model = self._models.find(body.model)
         order = Order(
-            request_id=request.state.request_id,
+            id=CallId.draw(request.state.request_id),
             arrived_s=arrived_s,
             model=model,
             body=body,
@@ -66,7 +66,7 @@ class GenerateRoutes:
         check_chat(body)
         model = self._models.find(body.model)
         order = Order(
-            request_id=request.state.request_id,
+            id=CallId.draw(request.state.request_id),
             arrived_s=arrived_s,
             model=model,
             body=body,
@@ -85,7 +85,7 @@ class GenerateRoutes:
 
     def _envelope(self, prefix: str, order: Order) -> Envelope:
         name = order.body.model or order.model.service
-        return Envelope(f"{prefix}-{secrets.token_hex(12)}", int(self._wall_clock()), name)
+        return Envelope(order.id.answer(prefix), int(self._wall_clock()), name)
 
 
 def _wants_usage(body: ChatBody | CompletionBody) -> bool:

@@ -1,6 +1,5 @@
 """From a checked request to a running call: one `RequestSpec` a choice, each with its own seed."""
 
-import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -16,6 +15,7 @@ from router.api.call import Call
 from router.api.choice import Choice, Prompt
 from router.api.errors import api_error
 from router.api.headers import Wishes
+from router.api.ids import CallId
 from router.api.metrics import ChoiceTimer, GatewayMetrics
 from router.api.models import ServedModel
 from router.api.sampling import AnswerLength, check_num_choices, derived_seed, sampling_of, stop_strings
@@ -28,7 +28,7 @@ log = structlog.get_logger()
 class Order:
     """What one API call asks for. ``logprobs``: as in `Sampling`; ``echo``: answers start with their prompts."""
 
-    request_id: str
+    id: CallId
     arrived_s: float
     model: ServedModel
     body: SamplingBody
@@ -76,22 +76,21 @@ class Intake:
                 choices.append(self._choice(order, prompt, spec, len(choices)))
         except RouterError as error:
             metrics.failed(code := api_error(error).code or "", broke_promise=True)
-            log.info("refused", request=order.request_id, service=order.model.service, code=code, reason=str(error))
+            log.info("refused", request=order.id.request_id, service=order.model.service, code=code, reason=str(error))
             for choice in choices:
                 choice.generation.cancel()
             raise
         timers = [ChoiceTimer(metrics, order.slo, order.arrived_s) for _ in choices]
-        return Call(order.request_id, choices, timers, metrics, order.n, self._clock)
+        return Call(order.id.request_id, choices, timers, metrics, order.n, self._clock)
 
     def _specs(self, order: Order) -> Iterator[tuple[Prompt, RequestSpec]]:
-        call_id = f"{order.request_id}-{secrets.token_hex(4)}"
         slo, priority = order.slo, order.model.priority if order.wishes.priority is None else order.wishes.priority
         for which, (prompt, sampling) in enumerate(zip(order.prompts, order.samplings(), strict=True)):
             for index in range(order.n):
                 yield (
                     prompt,
                     RequestSpec(
-                        id=f"{call_id}-{which * order.n + index}",
+                        id=order.id.choice(which * order.n + index),
                         gateway=self._gateway,
                         service=order.model.service,
                         prompt=prompt.tokens,

@@ -22,6 +22,7 @@ from mesh.topology.schema import ServiceSpec, Slo
 from router.api.app import ApiConfig, create_app
 from router.api.models import Models, ServedModel
 from router.cluster import ClusterView
+from router.decisions import DecisionLog
 from router.generation import Placement, RouterError, TokenBatch
 from router.view import EngineView, engine_view
 
@@ -141,6 +142,7 @@ class Gateway:
     frontdoor: ScriptedFrontdoor
     model: ServedModel
     engines: dict[str, EngineView]
+    decisions: DecisionLog
     app: FastAPI
     client: httpx.AsyncClient
 
@@ -170,12 +172,13 @@ def logged() -> Iterator[list[MutableMapping[str, Any]]]:
 @pytest.fixture
 async def gateway(model: ServedModel) -> AsyncIterator[Gateway]:
     frontdoor = ScriptedFrontdoor(lambda spec: one_by_one([10, 11]))
-    engines = {"decode-0": engine()}
+    engines, decisions = {"decode-0": engine()}, DecisionLog()
     config = ApiConfig(
         gateway="gateway-0",
         frontdoor=frontdoor,
         models=Models([model]),
         view=lambda: ClusterView(engines),
+        decisions=decisions,
         clock=SystemClock(),
         wall_clock=lambda: 1_700_000_000.0,
         max_body_bytes=20_000,
@@ -184,7 +187,7 @@ async def gateway(model: ServedModel) -> AsyncIterator[Gateway]:
     app = create_app(config)
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as client:
-        yield Gateway(frontdoor, model, engines, app, client)
+        yield Gateway(frontdoor, model, engines, decisions, app, client)
 
 
 @pytest.fixture

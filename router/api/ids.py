@@ -1,0 +1,34 @@
+"""Names of an API call: its ``x-request-id``, the ``id`` of its answer, and the ids of its choices inside the mesh."""
+
+import secrets
+from dataclasses import dataclass
+
+_PREFIXES = ("chatcmpl-", "cmpl-")
+
+
+@dataclass(frozen=True, slots=True)
+class CallId:
+    """``request_id`` is the client's own or ours, and may come twice; ``token`` is drawn for each call."""
+
+    request_id: str
+    token: str
+
+    @classmethod
+    def draw(cls, request_id: str) -> "CallId":
+        return cls(request_id, secrets.token_hex(8))
+
+    def answer(self, prefix: str) -> str:
+        return f"{prefix}-{self.token}"
+
+    def choice(self, index: int) -> str:
+        return f"{self.request_id}-{self.token}-{index}"
+
+
+def is_meant(choice: str, asked: str) -> bool:
+    """Whether somebody who asks for ``asked`` means this choice: by its own id, its call's, or that of the answer."""
+    if choice == asked:
+        return True
+    for prefix in _PREFIXES:
+        asked = asked.removeprefix(prefix)
+    request_id, token, index = ["", "", *choice.rsplit("-", 2)][-3:]
+    return asked in (request_id, token, f"{token}-{index}", f"{request_id}-{token}") and bool(asked)

@@ -1,0 +1,59 @@
+"""What happened to recent requests: GET /mesh/requests and /mesh/requests/{id}."""
+
+import msgspec
+from fastapi import FastAPI, Response
+
+from mesh.clock import Clock
+from router.api.errors import ApiError, bad_parameter
+from router.api.ids import is_meant
+from router.decisions import DecisionLog, Story
+from router.explain import Memory, explain_all, memory
+
+MAX_LISTED = 1000
+MAX_FOUND = 64
+
+
+class RequestRoutes:
+    def __init__(self, gateway: str, log: DecisionLog, clock: Clock) -> None:
+        self._gateway = gateway
+        self._log = log
+        self._clock = clock
+
+    def install(self, app: FastAPI) -> None:
+        app.add_api_route("/mesh/requests", self.list_recent, methods=["GET"])
+        app.add_api_route("/mesh/requests/{request}", self.show, methods=["GET"])
+
+    async def list_recent(self, limit: str = "20") -> Response:
+        """The last requests to arrive, newest first."""
+        if not limit.isdecimal() or int(limit) > MAX_LISTED:
+            raise bad_parameter("limit", f"must be a whole number up to {MAX_LISTED}, not {limit[:32]!r}")
+        return self._answer(self._log.recent(int(limit)))
+
+    async def show(self, request: str) -> Response:
+        """The choices that an id means (a choice's, an answer's, or an ``x-request-id``), newest first, or 404."""
+        found = self._log.find(lambda choice: is_meant(choice, request))[:MAX_FOUND]
+        if not found:
+            raise ApiError(404, self._unknown(request), code="request_not_found")
+        return self._answer(found)
+
+    def _answer(self, stories: list[Story]) -> Response:
+        explanations = explain_all(self._gateway, self._log, stories, self._clock.now())
+        return Response(msgspec.json.encode(explanations), media_type="application/json")
+
+    def _unknown(self, request: str) -> str:
+        return f"{self._gateway} knows no request {request!r}: {_scope(memory(self._log, self._clock.now()))}"
+
+
+def _scope(known: Memory) -> str:
+    if not known.num_requests:
+        return "it has had none since it started"
+    if known.age_s is None:
+        return f"it remembers all {known.num_requests} since it started"
+    return f"it remembers the last {known.num_requests}, those that ended in the last {duration(known.age_s)}"
+
+
+def duration(seconds: float) -> str:
+    """For instance 42 s, 12 min, 3.5 h."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

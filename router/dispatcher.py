@@ -121,10 +121,9 @@ class Dispatcher:
         observation = self._monitor.observe(sender, status, now)
         if isinstance(observation, Stale):
             return []
-        effects: list[Effect] = []
         if isinstance(observation, Restarted):
-            effects += self._lose(sender.process, now)
-        return [*effects, *self._try_waiting(now)]
+            return [*self._lose(sender.process, now), *self._try_waiting(now)]
+        return self._try_waiting(now)
 
     def receive(self, sender: str, message: EngineAnswer, now: float) -> list[Effect]:
         """A message from the engine ``sender``."""
@@ -263,6 +262,8 @@ class Dispatcher:
     def _try_waiting(self, now: float, max_in_vain: int = TRIES_PER_ROUND) -> list[Effect]:
         """Dispatch what can be dispatched, earliest deadline first."""
         effects: list[Effect] = []
+        if not self._waiting:
+            return effects
         num_in_vain = 0
         view: ClusterView | None = None
         for flight in self._ranked(now):

@@ -2,31 +2,55 @@
 
 import argparse
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
+
+from bench.simulation.fault_grammar import parse_hang, parse_kill, parse_loss, parse_partition
+from bench.simulation.mix import parse_mix
+from bench.simulation.policy_names import parse_policy
+from mesh.topology.schema import PolicySpec
 
 MAX_RATES = 1000
+T = TypeVar("T")
+
+DESCRIPTION = """\
+What would a deployment do under a load? Run it in virtual time: the product's own dispatcher,
+policies and engines, with modelled step times, messages and transfers. The same seed gives the
+same run.
+"""
+EPILOG = """\
+examples:
+  mesh simulate mesh.toml --trace azure.csv --out results
+  mesh simulate mesh.toml --lengths sharegpt.csv --rate 4 --kill decode-0@120+5
+  mesh simulate mesh.toml --trace recording.jsonl --compare tropical,elastic,colocated --rates 1:10
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("topology", type=Path, metavar="TOPOLOGY", help="the deployment; engines name a profile")
+    parser.description, parser.epilog = DESCRIPTION, EPILOG
+    parser.formatter_class = _Formatter
+    parser.usage = "mesh simulate TOPOLOGY (--trace FILE | --lengths FILE) [options]"
+    parser.add_argument("topology", type=Path, metavar="TOPOLOGY", help="the deployment; its engines name a profile")
     _add_load(parser.add_argument_group("load"))
-    what = parser.add_argument_group("what is tried")
-    what.add_argument("--compare", type=_names, metavar="P,Q", help="these policies (default: the topology's)")
-    what.add_argument("--rates", type=_rates, metavar="A:B[:STEP]", help="these rates; also as a list: 1,2,4")
-    what.add_argument(
-        "--service", metavar="NAME", help="which service is asked for (default: the trace's, or the first)"
-    )
-    what.add_argument(
-        "--slo",
-        choices=("trace", "topology"),
-        default="trace",
-        help="whose promises count, where the trace has its own (default: the trace's)",
-    )
-    what.add_argument("--ttft-factor", type=_positive, metavar="X", help="TTFT SLO: X times the unloaded prefill")
+    _add_services(parser.add_argument_group("services and promises"))
+    _add_runs(parser.add_argument_group("runs"))
+    _add_faults(parser.add_argument_group("faults, in seconds of the trace (T: when, D: for how long)"))
     _add_physics(parser.add_argument_group("model"))
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="the same seed gives the same run")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="write records, summaries and plots there")
-    parser.add_argument("--jobs", type=_count, default=os.cpu_count() or 1, metavar="N", help="runs at a time")
+    results = parser.add_argument_group("results")
+    results.add_argument("--out", type=Path, metavar="DIR", help="write records, summaries and plots there")
+    results.add_argument(
+        "--timeline",
+        metavar="POLICY[@RATE]",
+        help="with --out and several runs: draw what the engines did in this one (a single run always has it)",
+    )
+
+
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """Help in one column beside options of moderate length."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=32)
 
 
 def _add_load(group: argparse._ArgumentGroup) -> None:
@@ -36,22 +60,83 @@ def _add_load(group: argparse._ArgumentGroup) -> None:
     )
     source.add_argument("--lengths", type=Path, metavar="FILE", help="draw lengths from there; needs a rate")
     group.add_argument("--rate", type=_positive, metavar="R", help="requests a second (default: the trace's own)")
-    group.add_argument("--scale", type=_positive, default=1.0, metavar="X", help="X times the trace's own rate")
-    group.add_argument("--arrivals", choices=("poisson", "gamma", "burst"), default="poisson", help="with --lengths")
-    group.add_argument("--cv", type=_positive, default=2.0, help="variation of gamma's gaps (default: 2)")
-    group.add_argument("--duration", type=_positive, default=600.0, metavar="S", help="with --lengths (default: 600)")
+    group.add_argument("--scale", type=_positive, metavar="X", help="with --trace: X times its own rate")
+    group.add_argument(
+        "--arrivals", choices=("poisson", "gamma", "burst"), help="with --lengths: how they arrive (default: poisson)"
+    )
+    group.add_argument("--cv", type=_positive, metavar="X", help="variation of gamma's gaps (default: 2)")
+    group.add_argument("--duration", type=_positive, metavar="S", help="with --lengths: seconds (default: 600)")
     group.add_argument("--limit", type=_count, metavar="N", help="the first N requests only")
 
 
+def _add_services(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--service",
+        action="append",
+        metavar="NAME",
+        help="ask for this one (default: the trace's, or the first); several times: in equal shares",
+    )
+    group.add_argument("--mix", type=_read(parse_mix), metavar="A=X,B=Y", help="ask for several, by weight")
+    group.add_argument(
+        "--slo",
+        choices=("trace", "topology"),
+        default="trace",
+        help="whose promises count, where the trace has its own (default: trace)",
+    )
+    group.add_argument("--ttft-factor", type=_positive, metavar="X", help="TTFT SLO: X times the unloaded prefill")
+
+
+def _add_runs(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--compare",
+        type=_policies,
+        metavar="P,Q",
+        help="these policies (default: the topology's), with parameters as in tropical:watermark=0.8",
+    )
+    group.add_argument("--rates", type=_rates, metavar="A:B[:STEP]", help="these rates; also as a list: 1,2,4")
+    group.add_argument("--seed", type=int, default=0, metavar="N", help="of all that is random (default: 0)")
+    group.add_argument(
+        "--jobs", type=_count, default=os.cpu_count() or 1, metavar="N", help="runs at a time (default: one a core)"
+    )
+
+
+def _add_faults(group: argparse._ArgumentGroup) -> None:
+    def add(option: str, parse: Callable[[str], object], form: str, text: str) -> None:
+        group.add_argument(option, type=_read(parse), action="append", default=[], metavar=form, help=text)
+
+    add("--kill", parse_kill, "ENGINE@T[+D]", "it loses all that it holds; with D, it is back after that")
+    add("--hang", parse_hang, "ENGINE@T+D", "it neither hears nor does anything")
+    add("--partition", parse_partition, "A,B@T+D", "messages between A and B wait; names may be patterns: decode-*")
+    add("--loss", parse_loss, "P[:A,B][@T+D]", "messages (between A and B) are lost with probability P")
+    group.add_argument("--faults", type=Path, metavar="FILE", help="such faults in TOML, see docs/simulation.md")
+
+
 def _add_physics(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--latency-ms", type=_positive, default=0.2, help="of a control message (default: 0.2)")
-    group.add_argument("--kv-gb-s", type=_positive, default=25.0, help="KV bandwidth between engines (default: 25)")
-    group.add_argument("--noise", type=_positive, default=0.0, help="relative spread of step times (default: none)")
+    group.add_argument("--latency-ms", type=_positive, default=0.2, metavar="MS", help="of a message (default: 0.2)")
+    group.add_argument(
+        "--kv-gb-s", type=_positive, default=25.0, metavar="GB/S", help="KV bandwidth between engines (default: 25)"
+    )
+    group.add_argument("--noise", type=_positive, metavar="X", help="relative spread of step times (default: none)")
     group.add_argument(
         "--coast",
         action="store_true",
         help="faster, for large runs: engines report decode steps at heartbeats, not one by one",
     )
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+
+def _read(parse: Callable[[str], T]) -> Callable[[str], T]:
+    """Let argparse tell what a parser says is wrong."""
+
+    def read(text: str) -> T:
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return read
 
 
 def _positive(text: str) -> float:
@@ -70,11 +155,11 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _names(text: str) -> list[str]:
+def _policies(text: str) -> list[PolicySpec]:
     names = [name.strip() for name in text.split(",")]
     if not all(names):
         raise argparse.ArgumentTypeError(f"{text!r} is not a list of policies; write them like tropical,colocated")
-    return list(dict.fromkeys(names))
+    return [_read(parse_policy)(name) for name in dict.fromkeys(names)]
 
 
 def _rates(text: str) -> list[float]:

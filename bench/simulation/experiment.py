@@ -5,19 +5,25 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from pathlib import Path
 from random import Random
 
 from bench.simulation.arrivals import Arrivals, synthesize
 from bench.simulation.cluster import Simulation
 from bench.simulation.factory import Physics
+from bench.simulation.faults import Fault
+from bench.simulation.mix import Mix
+from bench.simulation.outputs import Outputs
+from bench.simulation.policy_names import label
 from bench.simulation.summary import Summary, summarize
+from bench.simulation.timeline import Timeline
 from bench.simulation.traces import TraceRequest, at_rate
 from bench.simulation.workload import SloRule
 from engines.profiles import EngineProfile
 from mesh.errors import UserError
 from mesh.topology.schema import PolicySpec, Topology
-from router.records import Record, write_records
+from router.records import Record
+
+Chooses = Callable[[PolicySpec, float | None], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +65,7 @@ class SyntheticLoad:
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """``policy`` replaces the topology's; ``records`` is the file to write, if any."""
+    """``policy`` replaces the topology's. ``service`` is that of requests that name none, unless there is a ``mix``."""
 
     topology: Topology
     profiles: Mapping[str, EngineProfile]
@@ -70,8 +76,10 @@ class Experiment:
     seed: int = 0
     physics: Physics = field(default_factory=Physics)
     slo: SloRule = field(default_factory=SloRule)
-    records: Path | None = None
+    outputs: Outputs | None = None
     coasts: bool = False
+    mix: Mix | None = None
+    faults: Sequence[Fault] = ()
 
     def run(self, on_time: Callable[[float], None] | None = None) -> Summary:
         """``on_time`` hears when each request that has ended had arrived. A trace without requests is a `UserError`."""
@@ -82,18 +90,29 @@ class Experiment:
             if on_time is not None:
                 on_time(record.arrived_s)
 
-        topology = replace(self.topology, policy=self.policy)
+        timeline = Timeline(Simulation.origin_s) if self.outputs is not None and self.outputs.has_timeline else None
         simulation = Simulation(
-            topology, self.profiles, seed=self.seed, physics=self.physics, slo=self.slo, coasts=self.coasts
+            replace(self.topology, policy=self.policy),
+            self.profiles,
+            seed=self.seed,
+            physics=self.physics,
+            slo=self.slo,
+            faults=self.faults,
+            coasts=self.coasts,
+            timeline=timeline,
         )
-        trace = self.load.requests(self.rate, Random(f"{self.seed}/trace"))
         with _rare_collections():
-            simulation.run(self.service, trace, take)
+            simulation.run(self.service, self._requests(), take)
         if not records:
             raise UserError("no request arrives: give a longer --duration, a higher --rate or a larger --limit")
-        if self.records is not None:
-            write_records(self.records, records)
-        return summarize(self.policy.name, records, self.rate)
+        summary = summarize(label(self.policy), records, self.rate)
+        if self.outputs is not None:
+            self.outputs.write(records, timeline, f"{summary.policy}, {summary.rate:.2f} requests a second")
+        return summary
+
+    def _requests(self) -> Iterable[TraceRequest]:
+        requests = self.load.requests(self.rate, Random(f"{self.seed}/trace"))
+        return requests if self.mix is None else self.mix.assign(requests, Random(f"{self.seed}/services"))
 
 
 @contextmanager
@@ -112,17 +131,22 @@ def run_experiment(experiment: Experiment) -> Summary:
     return experiment.run()
 
 
-def grid(base: Experiment, policies: Sequence[PolicySpec], rates: Sequence[float | None]) -> list[Experiment]:
-    """Every policy at every rate, on the same requests."""
+def grid(
+    base: Experiment, policies: Sequence[PolicySpec], rates: Sequence[float | None], has_timeline: Chooses
+) -> list[Experiment]:
+    """Every policy at every rate, on the same requests. ``has_timeline`` says of which runs there is to be one."""
+    is_alone = len(policies) == len(rates) == 1
     return [
-        replace(base, policy=policy, rate=rate, records=_records_of(base.records, policy, rate))
+        replace(base, policy=policy, rate=rate, outputs=_outputs(base.outputs, policy, rate, is_alone, has_timeline))
         for policy in policies
         for rate in rates
     ]
 
 
-def _records_of(path: Path | None, policy: PolicySpec, rate: float | None) -> Path | None:
-    if path is None:
+def _outputs(
+    outputs: Outputs | None, policy: PolicySpec, rate: float | None, is_alone: bool, has_timeline: Chooses
+) -> Outputs | None:
+    if outputs is None:
         return None
-    suffix = policy.name if rate is None else f"{policy.name}-{rate:g}"
-    return path.with_stem(f"{path.stem}-{suffix}")
+    run = label(policy) if rate is None else f"{label(policy)}-{rate:g}"
+    return replace(outputs, run="" if is_alone else run, has_timeline=has_timeline(policy, rate))

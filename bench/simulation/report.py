@@ -5,22 +5,44 @@ from itertools import groupby
 from pathlib import Path
 
 import msgspec
+from rich import box
 from rich.table import Table
 
 from bench.simulation.summary import Distribution, Summary, capacity
 
 PERCENTILES = (50, 90, 99)
+WIDE = 100  # columns of a terminal from which on there is room for all percentiles
+
+
+def tables(summaries: Sequence[Summary], attainment: float, width: int) -> list[Table]:
+    """What fits the runs: of one, what its requests saw; of several, how they compare."""
+    if len(summaries) == 1:
+        parts = summaries[0].services.items()
+        return [latency_table(summaries[0]), *([services_table(summaries, width)] if parts else [])]
+    shown = [comparison_table(summaries, width)]
+    if any(summary.services for summary in summaries):
+        shown.append(services_table(summaries, width))
+    if len({summary.rate for summary in summaries}) > 1 and len({summary.policy for summary in summaries}) > 1:
+        shown.append(capacity_table(summaries, attainment))
+    return shown
 
 
 def latency_table(summary: Summary) -> Table:
     """One run: percentiles of what its requests saw."""
-    table = Table(title=_title(summary), title_justify="left")
+    table = _table(_title(summary))
     table.add_column("")
     for heading in ("mean", *(f"p{percent}" for percent in PERCENTILES)):
-        table.add_column(f"{heading}, ms", justify="right")
-    rows = {"TTFT": summary.ttft, "TPOT": summary.tpot, "end to end": summary.e2e, "queued at gateway": summary.queued}
-    for name, distribution in rows.items():
-        table.add_row(name, *_milliseconds(distribution))
+        table.add_column(heading, justify="right")
+    rows = {
+        "TTFT, ms": (summary.ttft, 1e3),
+        "TPOT, ms": (summary.tpot, 1e3),
+        "end to end, ms": (summary.e2e, 1e3),
+        "queued at gateway, ms": (summary.queued, 1e3),
+        "TTFT / SLO": (summary.ttft_ratio, 1.0),
+        "TPOT / SLO": (summary.tpot_ratio, 1.0),
+    }
+    for name, (distribution, scale) in rows.items():
+        table.add_row(name, *_scaled(distribution, scale))
     return table
 
 
@@ -31,24 +53,72 @@ def _title(summary: Summary) -> str:
     return f"{summary.policy} at {summary.rate:.2f} req/s: {lost}\nSLO attainment: {met}\n{good}"
 
 
-def comparison_table(summaries: Iterable[Summary]) -> Table:
+def comparison_table(summaries: Iterable[Summary], width: int) -> Table:
     """Many runs, one a row."""
-    table = Table(title="policies against rates", title_justify="left")
-    table.add_column("policy")
-    headings = ("rate", "attainment", "goodput", "TTFT p50", "p90", "p99", "TPOT p50", "p90", "p99", "rejected")
-    for heading in headings:
-        table.add_column(heading, justify="right")
+    table = _table("policies against rates; TTFT in s, TPOT in ms")
+    table.add_column("policy", overflow="fold")
+    _add_columns(table, width)
+    previous = None
     for summary in summaries:
-        ttft, tpot = _milliseconds(summary.ttft)[1:], _milliseconds(summary.tpot)[1:]
-        numbers = (f"{summary.rate:.2f}", f"{summary.attainment:.1%}", f"{summary.goodput:.2f}")
-        table.add_row(summary.policy, *numbers, *ttft, *tpot, f"{summary.num_rejected / summary.num_requests:.1%}")
+        if previous not in (None, summary.policy):
+            table.add_section()
+        table.add_row(summary.policy if summary.policy != previous else "", *_cells(summary, width))
+        previous = summary.policy
     return table
+
+
+def services_table(summaries: Iterable[Summary], width: int) -> Table:
+    """Each service's part of each run."""
+    table = _table("by service; TTFT in s, TPOT in ms")
+    table.add_column("policy", overflow="fold")
+    table.add_column("service", overflow="fold")
+    _add_columns(table, width - 14)
+    for summary in summaries:
+        for number, (service, part) in enumerate(summary.services.items()):
+            policy = "" if number else f"{summary.policy} at {summary.rate:.2f}"
+            table.add_row(policy, service, *_cells(part, width - 14))
+        table.add_section()
+    return table
+
+
+def _table(title: str) -> Table:
+    return Table(title=title, title_justify="left", title_style="", box=box.SIMPLE_HEAD, pad_edge=False)
+
+
+def _percentiles(width: int) -> Sequence[int]:
+    return PERCENTILES if width >= WIDE else PERCENTILES[1:2]
+
+
+def _add_columns(table: Table, width: int) -> None:
+    percentiles = [f"p{percent}" for percent in _percentiles(width)]
+    for heading in ("req/s", "both SLOs", "goodput"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for name in ("TTFT", "TPOT"):
+        for number, percentile in enumerate(percentiles):
+            table.add_column(percentile if number else f"{name} {percentile}", justify="right", no_wrap=True)
+    table.add_column("lost", justify="right", no_wrap=True)
+
+
+def _cells(summary: Summary, width: int) -> list[str]:
+    num_lost = summary.num_rejected + summary.num_failed
+    return [
+        f"{summary.rate:.2f}",
+        f"{summary.attainment:.1%}",
+        f"{summary.goodput:.2f}",
+        *(_value(summary.ttft, percent, 1.0, 2) for percent in _percentiles(width)),
+        *(_value(summary.tpot, percent, 1e3, 1) for percent in _percentiles(width)),
+        f"{num_lost / summary.num_requests:.1%}",
+    ]
+
+
+def _value(distribution: Distribution | None, percent: int, scale: float, digits: int) -> str:
+    return "-" if distribution is None else f"{distribution.percentile(percent) * scale:.{digits}f}"
 
 
 def capacity_table(summaries: Sequence[Summary], attainment: float) -> Table:
     """Each policy's rate at the promised attainment, beside the best of the others."""
-    table = Table(title=f"rate served at {attainment:.0%} attainment", title_justify="left")
-    table.add_column("policy")
+    table = _table(f"rate served at {attainment:.0%} attainment")
+    table.add_column("policy", overflow="fold")
     table.add_column("req/s", justify="right")
     table.add_column("beside the best other", justify="right")
     rates = {policy: capacity(runs, attainment) for policy, runs in by_policy(summaries).items()}
@@ -65,11 +135,12 @@ def by_policy(summaries: Sequence[Summary]) -> dict[str, list[Summary]]:
     return {policy: list(runs) for policy, runs in groupby(ordered, key=lambda summary: summary.policy)}
 
 
-def _milliseconds(distribution: Distribution | None) -> list[str]:
+def _scaled(distribution: Distribution | None, scale: float) -> list[str]:
     if distribution is None:
         return ["-"] * (1 + len(PERCENTILES))
     values = (distribution.mean, *map(distribution.percentile, PERCENTILES))
-    return [f"{value * 1e3:.1f}" for value in values]
+    digits = 1 if scale > 1 else 2
+    return [f"{value * scale:.{digits}f}" for value in values]
 
 
 def write_summaries(path: Path, summaries: Sequence[Summary]) -> None:

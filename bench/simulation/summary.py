@@ -1,9 +1,10 @@
 """What the records of one run come to: latencies, attainment, goodput."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
+from bench.simulation.over_time import Moment, over_time
 from router.records import Outcome, Record
 
 STEPS = 200  # quantiles kept of each distribution
@@ -34,7 +35,7 @@ class Distribution:
 class Summary:
     """Attainments are fractions of all requests, also of those that were rejected. Goodput is what met its SLOs."""
 
-    policy: str
+    policy: str  # its name, with the parameters that it was given
     rate: float  # requests that arrived, each second
     num_requests: int
     num_rejected: int
@@ -48,6 +49,10 @@ class Summary:
     tpot: Distribution | None
     e2e: Distribution | None
     queued: Distribution | None
+    ttft_ratio: Distribution | None = None  # TTFT / its SLO
+    tpot_ratio: Distribution | None = None
+    moments: tuple[Moment, ...] = ()
+    services: Mapping[str, "Summary"] = field(default_factory=dict)  # each one's part, if there are several
 
     @property
     def num_finished(self) -> int:
@@ -56,6 +61,16 @@ class Summary:
 
 def summarize(policy: str, records: Sequence[Record], wanted_rate: float | None) -> Summary:
     """Of at least one record. ``wanted_rate`` is what the run was asked for; None: what came."""
+    summary = _summarize(policy, records, wanted_rate)
+    names = sorted({record.service for record in records})
+    if len(names) == 1:
+        return summary
+    parts = {name: [record for record in records if record.service == name] for name in names}
+    shares = {name: summary.rate * len(part) / len(records) for name, part in parts.items()}
+    return replace(summary, services={name: _summarize(policy, parts[name], shares[name]) for name in names})
+
+
+def _summarize(policy: str, records: Sequence[Record], wanted_rate: float | None) -> Summary:
     num_requests, num_good = len(records), sum(record.meets_slo for record in records)
     arrivals = [record.arrived_s for record in records]
     span_s = max(arrivals) - min(arrivals)
@@ -77,7 +92,14 @@ def summarize(policy: str, records: Sequence[Record], wanted_rate: float | None)
         tpot=Distribution.of(record.tpot_s for record in finished),
         e2e=Distribution.of(record.e2e_s for record in finished),
         queued=Distribution.of(record.queued_s for record in records),
+        ttft_ratio=Distribution.of(_ratio(record.ttft_s, record.slo_ttft_s) for record in records),
+        tpot_ratio=Distribution.of(_ratio(record.tpot_s, record.slo_tpot_s) for record in finished),
+        moments=over_time(records),
     )
+
+
+def _ratio(value_s: float | None, slo_s: float) -> float | None:
+    return None if value_s is None else value_s / slo_s
 
 
 def capacity(summaries: Sequence[Summary], attainment: float) -> float:

@@ -1,0 +1,37 @@
+"""Policies with parameters on the command line, and what tables and plots call them."""
+
+import tomllib
+
+from mesh.topology.schema import PolicySpec
+
+
+def parse_policy(text: str) -> PolicySpec:
+    """``NAME[:KEY=VALUE]...``, values as in TOML or bare words. Raise `ValueError`, saying what would be right."""
+    name, *settings = [part.strip() for part in text.split(":")]
+    parameters = dict(_setting(text, setting) for setting in settings)
+    if not name or len(parameters) < len(settings):
+        raise _misfit(text)
+    return PolicySpec(name, parameters)
+
+
+def _setting(text: str, setting: str) -> tuple[str, object]:
+    key, equals, value = (part.strip() for part in setting.partition("="))
+    if not (key and equals and value):
+        raise _misfit(text)
+    try:
+        return key, tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return key, value
+
+
+def _misfit(text: str) -> ValueError:
+    return ValueError(f"{text!r} is no policy; write it like tropical or tropical:watermark=0.8")
+
+
+def label(policy: PolicySpec) -> str:
+    """As `parse_policy` reads it."""
+    return ":".join([policy.name, *(f"{key}={_value(value)}" for key, value in policy.parameters.items())])
+
+
+def _value(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

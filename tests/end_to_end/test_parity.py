@@ -15,7 +15,8 @@ from random import Random
 import httpx
 import pytest
 
-from bench.simulation.cluster import Physics, Simulation
+from bench.simulation.cluster import Simulation
+from bench.simulation.factory import Physics
 from bench.simulation.traces import TraceRequest
 from bench.simulation.workload import SloRule
 from engines.profiles import ProfileFile
@@ -28,13 +29,13 @@ from tests.tiny_model import write_tiny_model
 
 pytestmark = pytest.mark.timeout(300)
 
-POLICIES = ("tropical", "disaggregated", "least_loaded", "colocated")
+POLICIES = ("tropical", "elastic", "disaggregated", "least_loaded", "colocated")
 EPISODES, REQUESTS = 4, 7  # a trace; an episode
 GAP_S = 0.22  # between arrivals, on average: prefills of half a second pile up
 REST_S = 1.0  # between the end of an episode and the next one
-LATE_S = 0.03  # that an arrival may be off
+LATE_S = 0.05  # that an arrival may be off
 LATE_RUNS = 25
-TOLERATED = 2  # of 28: a machine may always be held up for longer than was tried
+TOLERATED = 3  # of 28: a machine may always be held up for longer than was tried
 DEADLINE_S = 60.0
 PROFILE = ProfileFile(
     name="slow",
@@ -117,7 +118,7 @@ def is_stable(topology: Topology, requests: Sequence[TraceRequest]) -> bool:
     expected = decisions(simulate(topology, requests, Physics()))
     for seed in range(LATE_RUNS):
         random = Random(f"late {seed}")
-        physics = Physics(latency_s=random.uniform(2e-4, 8e-3), noise=0.015)
+        physics = Physics(latency_s=random.uniform(2e-4, 0.02), noise=0.02)
         if decisions(simulate(topology, late(requests, random), physics, seed)) != expected:
             return False
     return True

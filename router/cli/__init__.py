@@ -1,0 +1,1 @@
+"""Commands of the `mesh` command line that are about routing."""

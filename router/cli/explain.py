@@ -1,0 +1,122 @@
+"""``mesh explain``: what happened to a request, why, and whether it went as predicted."""
+
+import argparse
+import sys
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from mesh.errors import EXIT_FAILURE, UserError
+
+if TYPE_CHECKING:
+    import httpx
+
+    from mesh.cli.arguments import Subparsers
+    from mesh.topology.schema import GatewaySpec, Topology
+    from router.explain import Explanations
+
+USAGE = "mesh explain [FILE] [REQUEST] [-n N] [--json]"
+TIMEOUT_S = 5.0
+WILDCARDS = ("0.0.0.0", "::", "*")
+
+
+def register(subparsers: "Subparsers") -> None:
+    parser = subparsers.add_parser("explain", usage=USAGE, help="tell what happened to a request, and why")
+    parser.add_argument(
+        "words",
+        nargs="*",
+        metavar="FILE REQUEST",
+        help="the deployment; the id of an answer or its x-request-id (default: list the most recent requests)",
+    )
+    parser.add_argument("-n", type=int, default=20, metavar="N", help="how many requests to list (default: 20)")
+    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    from mesh.topology.parse import load
+    from router.cli.arguments import split_topology
+
+    file, words = split_topology(options.words)
+    if len(words) > 1:
+        raise UserError(f"one request at a time, not {len(words)}; usage: {USAGE}")
+    topology = load(file)
+    return _explain(topology, words[0], options.json) if words else _list(topology, options.n, options.json)
+
+
+def _list(topology: "Topology", count: int, as_json: bool) -> int:
+    from router.cli.story import print_list
+
+    found = dict(_ask_all(topology, f"/mesh/requests?limit={max(count, 0)}"))
+    answers = [answer for answer in found.values() if not isinstance(answer, str)]
+    if not answers:
+        return _complain(found.values())
+    if as_json:
+        _print_json(answers)
+    else:
+        print_list(answers, count)
+    for problem in found.values():
+        if isinstance(problem, str):
+            sys.stderr.write(f"{problem}\n")
+    return 0
+
+
+def _explain(topology: "Topology", request: str, as_json: bool) -> int:
+    from router.cli.story import print_stories
+
+    problems = []
+    for _, answer in _ask_all(topology, f"/mesh/requests/{quote(request, safe='')}"):
+        if isinstance(answer, str):
+            problems.append(answer)
+        else:
+            if as_json:
+                _print_json([answer])
+            else:
+                print_stories(answer)
+            return 0
+    return _complain(problems)
+
+
+def _complain(problems: "Iterable[Explanations | str]") -> int:
+    sys.stderr.write("; ".join(map(str, problems)) + "\n")
+    return EXIT_FAILURE
+
+
+def _print_json(answers: "list[Explanations]") -> None:
+    import msgspec
+
+    text = msgspec.json.format(msgspec.json.encode(answers[0] if len(answers) == 1 else answers), indent=2)
+    sys.stdout.write(text.decode() + "\n")
+
+
+def _ask_all(topology: "Topology", path: str) -> "Iterator[tuple[str, Explanations | str]]":
+    """Each gateway's answer, or why there is none in one line."""
+    import httpx
+
+    with httpx.Client(timeout=TIMEOUT_S, trust_env=False) as client:
+        for gateway in topology.gateways:
+            yield gateway.id, _ask(client, gateway.id, url_of(topology, gateway) + path)
+
+
+def _ask(client: "httpx.Client", gateway: str, url: str) -> "Explanations | str":
+    import httpx
+    import msgspec
+
+    from router.explain import Explanations
+
+    try:
+        response = client.get(url)
+        if response.is_success:
+            return msgspec.json.decode(response.content, type=Explanations)
+        return str(response.json()["error"]["message"])
+    except httpx.HTTPError as error:
+        return f"{gateway} does not answer at {url.partition('/mesh/')[0]} ({str(error) or type(error).__name__})"
+    except (ValueError, KeyError, TypeError):
+        return f"what answers at {url.partition('/mesh/')[0]} is not the gateway {gateway}"
+
+
+def url_of(topology: "Topology", gateway: "GatewaySpec") -> str:
+    """Where a gateway is reached from hosts that reach its host."""
+    host = next(host.address for host in topology.hosts if host.name == gateway.host)
+    address = host if gateway.address in WILDCARDS else gateway.address
+    return f"http://[{address}]:{gateway.port}" if ":" in address else f"http://{address}:{gateway.port}"

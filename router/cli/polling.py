@@ -1,0 +1,50 @@
+"""What the gateways of a mesh say of their policies, gathered by listening."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+
+from mesh.messages import GatewayStatus, PolicyChoice, SupervisorMessage, SupervisorStatus
+from mesh.sockets import Sockets
+from mesh.topology.schema import Topology
+
+
+class Poll:
+    """The newest status of each gateway. ``choice``: what all of them are asked to run; None: nothing."""
+
+    def __init__(self, topology: Topology) -> None:
+        self.heard: dict[str, GatewayStatus] = {}
+        self.choice: PolicyChoice | None = None
+        self._gateways = [gateway.id for gateway in topology.gateways]
+        self._children: dict[str, str] = {}  # what their supervisors say of them
+
+    async def listen(self, sockets: Sockets[SupervisorMessage], is_done: Callable[[], bool], timeout_s: float) -> None:
+        """Until ``is_done``, but no longer than ``timeout_s``."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                async for sender, status in sockets.broadcasts():
+                    if isinstance(status, GatewayStatus) and sender.process in self._gateways:
+                        self.heard[sender.process] = status
+                    elif isinstance(status, SupervisorStatus):
+                        self._children |= {child.process: child.state for child in status.children}
+                    if is_done():
+                        return
+
+    @property
+    def is_complete(self) -> bool:
+        return all(gateway in self.heard for gateway in self._gateways)
+
+    @property
+    def is_agreed(self) -> bool:
+        """Whether all gateways run the choice."""
+        return self.is_complete and all(status.policy == self.choice for status in self.heard.values())
+
+    @property
+    def latest_version(self) -> int:
+        return max((status.policy.version for status in self.heard.values() if status.policy), default=0)
+
+    def why_silent(self, gateway: str) -> str:
+        state = self._children.get(gateway, "unknown")
+        return {"running": "it runs, but is silent", "unknown": "no supervisor knows of it"}.get(
+            state, f"it is {state}"
+        )

@@ -79,6 +79,14 @@ class PrefillMode(StrEnum):
     SLACK = "slack"  # together with them, as much as their slack allows
 
 
+class PrefillOrder(StrEnum):
+    """Which of the prompts that wait on an engine comes next, within a priority."""
+
+    URGENCY = "urgency"  # those past their TTFT deadline, then the shortest
+    LENGTH = "length"  # the shortest, whoever starves (shortest job first)
+    ARRIVAL = "arrival"  # first come, first served
+
+
 class ProcessState(StrEnum):
     STARTING = "starting"
     READY = "ready"
@@ -165,6 +173,7 @@ class Submit(msgspec.Struct, frozen=True, tag=True):
     decode_engine: str | None = None
     multiplex: bool = False  # the policy counts on the slack of running decodes: check it again
     prefill: PrefillMode = PrefillMode.CHUNKED
+    order: PrefillOrder = PrefillOrder.URGENCY
 
 
 class Cancel(msgspec.Struct, frozen=True, tag=True):
@@ -362,7 +371,8 @@ class PrefillCost(msgspec.Struct, frozen=True):
     """Seconds of a prefill of n tokens after c cached ones.
 
     ``fixed + per_token n + per_token_context n (c + n / 2) + per_cached_token c``, or the sum of that over chunks of
-    ``chunk_tokens``; 0: in one chunk.
+    ``chunk_tokens``; 0: in one chunk. Where there is a ``table`` of (n, seconds), the line through its points stands in
+    for the first two terms. Beyond its last point each token adds ``per_token``.
     """
 
     fixed_s: float
@@ -370,19 +380,22 @@ class PrefillCost(msgspec.Struct, frozen=True):
     per_token_context_s: float = 0.0
     per_cached_token_s: float = 0.0
     chunk_tokens: int = 0
+    table: tuple[tuple[int, float], ...] = ()
 
 
 class DecodeCost(msgspec.Struct, frozen=True):
-    """Seconds of a decode step of b requests with total context c: ``fixed + per_request b + per_context_token c``.
+    """Seconds of a decode step of b requests with total context c.
 
-    Where there is a ``table`` of (b, seconds), the line through its points stands in for the first two: small batches
-    take other kernels than large ones. Beyond its last point each request adds ``per_request``.
+    ``fixed + per_request b + per_context_token c + per_mean_context_token c / b``. Where there is a ``table`` of
+    (b, seconds), the line through its points stands in for the first two: small batches take other kernels than large
+    ones. Beyond its last point each request adds ``per_request``.
     """
 
     fixed_s: float
     per_request_s: float
     per_context_token_s: float = 0.0
     table: tuple[tuple[int, float], ...] = ()
+    per_mean_context_token_s: float = 0.0
 
 
 class ServiceStatus(msgspec.Struct, frozen=True):
@@ -394,6 +407,8 @@ class ServiceStatus(msgspec.Struct, frozen=True):
     block_size: int
     prefill_cost: PrefillCost
     decode_cost: DecodeCost
+    prefill_error: float | None = None  # 90th percentile of |measured / predicted - 1| of recent steps; None: too few
+    decode_error: float | None = None
 
 
 class EngineStatus(msgspec.Struct, frozen=True, tag=True):
@@ -429,14 +444,14 @@ class GatewayStatus(msgspec.Struct, frozen=True, tag=True):
     url: str
     num_requests: int
     num_waiting: int
+    policy: PolicyChoice | None = None  # that it runs
+    policy_age_s: float = 0.0  # since it took it
 
 
 class ChildStatus(msgspec.Struct, frozen=True):
     """A process as its supervisor sees it."""
 
     process: str
-    policy: PolicyChoice | None = None  # that it runs
-    policy_age_s: float = 0.0  # since it took it
     kind: str  # "engine" or "gateway"
     pid: int | None
     state: str  # "starting", "running", "restarting" or "stopped"

@@ -115,8 +115,8 @@ class Flight:
         hands_over = dispatch.decode_engine != dispatch.prefill_engine
         self.engines = (dispatch.prefill_engine, dispatch.decode_engine) if hands_over else (dispatch.prefill_engine,)
         decode_engine = dispatch.decode_engine if hands_over else None
-        epoch, prefill = Epoch(self.attempt), dispatch.prefill
-        return Submit(self.continuation(now), epoch, decode_engine, dispatch.multiplex, prefill)
+        spec, epoch = self.continuation(now), Epoch(self.attempt)
+        return Submit(spec, epoch, decode_engine, dispatch.multiplex, dispatch.prefill, dispatch.order)
 
     def reservations(self, dispatch: Dispatch) -> list[Reservation]:
         """What a dispatch takes, until the engines' own statuses show it."""

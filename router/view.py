@@ -62,6 +62,7 @@ class EngineView(msgspec.Struct, frozen=True):
     services: Mapping[str, ServiceView]
     received_at: float  # the status behind this
     num_running: int  # requests that hold KV: in the decode batch, or being prefilled
+    num_requests: int  # running, waiting and reserved
     num_prefills: int  # running, waiting and reserved
     num_tokens: int  # in flight: context tokens of all requests, reserved ones included
     prefills_end_at: float  # the reported ones (Tropical: PredExeEndTime)
@@ -123,6 +124,7 @@ def engine_view(
         services={service.name: _service_view(service, reservations) for service in status.services},
         received_at=received_at,
         num_running=status.num_running,
+        num_requests=status.num_running + status.num_waiting + len(reservations),
         num_prefills=int(status.prefill_remaining_s > 0) + status.num_waiting + len(prefills),
         num_tokens=status.num_tokens + sum([one.num_tokens for one in reservations]),
         prefills_end_at=received_at + reported_s,

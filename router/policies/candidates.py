@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from mesh.messages import PrefillMode
+from mesh.messages import PrefillMode, PrefillOrder
 from router.cluster import Candidates, ClusterView
 from router.policies.policy import Dispatch, Reject, Wait
 from router.view import EngineView, RequestView
@@ -39,6 +39,7 @@ def route(
     now: float,
     *,
     mode: PrefillMode = PrefillMode.CHUNKED,
+    order: PrefillOrder = PrefillOrder.URGENCY,
     multiplex: bool = False,
     predicted_ttft_s: float | None = None,
     numbers: Mapping[str, float] | None = None,
@@ -55,6 +56,7 @@ def route(
         predicted_ttft_s=backlog_s + prefill_s if predicted_ttft_s is None else predicted_ttft_s,
         multiplex=multiplex,
         prefill=mode,
+        order=order,
         numbers={
             "prefill_s": prefill_s,
             "backlog_s": backlog_s,

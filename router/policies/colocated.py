@@ -1,5 +1,12 @@
-"""No disaggregation: all engines are alike, and the one with the fewest tokens in flight does both phases (vLLM)."""
+"""No disaggregation, prefills first (vLLM without chunked prefill): all engines are alike and do both phases.
 
+A request goes at once to the engine with the fewest tokens in flight, whatever its role, and waits there, first come,
+first served. While a prompt is computed, decodes wait.
+"""
+
+from typing import ClassVar
+
+from mesh.messages import PrefillMode, PrefillOrder
 from router.cluster import Candidates, ClusterView
 from router.policies.candidates import find_candidates, load, route
 from router.policies.policy import Decision, Policy
@@ -8,10 +15,11 @@ from router.view import RequestView
 
 class Colocated(Policy):
     name = "colocated"
+    mode: ClassVar = PrefillMode.FIRST
 
     def decide(self, request: RequestView, view: ClusterView, now: float) -> Decision:
         found = find_candidates(request, view)
         if not isinstance(found, Candidates):
             return found
         engine = min(found.prefill + found.decode, key=load)
-        return route(request, "colocated", engine, engine, now)
+        return route(request, self.name, engine, engine, now, mode=self.mode, order=PrefillOrder.ARRIVAL)

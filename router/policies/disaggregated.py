@@ -1,9 +1,13 @@
-"""Strict disaggregation (DistServe): prefills on prefill engines only, first come, first served, however long the wait.
+"""Strict disaggregation (DistServe): prefills on prefill engines only, however long they wait there.
 
-At most one prefill is queued behind the running one, because engines would reorder more by length; the rest waits in
-the gateway, whose order is that of arrival for requests of one promise.
+A request goes at once to the prefill engine that will be done first, and decodes on the decode engine with the fewest
+tokens in flight. Nothing limits the queue of a prefill engine, which is first come, first served, and no deadline is
+looked at.
 """
 
+from typing import ClassVar
+
+from mesh.messages import PrefillOrder
 from router.cluster import Candidates, ClusterView
 from router.policies.candidates import find_candidates, load, route
 from router.policies.policy import Decision, Policy, Wait
@@ -12,15 +16,13 @@ from router.view import RequestView
 
 class Disaggregated(Policy):
     name = "disaggregated"
+    order: ClassVar = PrefillOrder.ARRIVAL
 
     def decide(self, request: RequestView, view: ClusterView, now: float) -> Decision:
         found = find_candidates(request, view)
         if not isinstance(found, Candidates):
             return found
-        entrances = [engine for engine in found.prefill or found.multiplex if engine.num_prefills <= 1]
-        if not entrances:
-            return Wait("all prefill engines have a prefill queued")
-        entrance = min(entrances, key=lambda engine: (engine.backlog_s(now), engine.id))
+        entrance = min(found.prefill or found.multiplex, key=lambda engine: (engine.backlog_s(now), engine.id))
         decoders = [
             engine
             for engine in found.decoders_for(entrance)
@@ -28,4 +30,4 @@ class Disaggregated(Policy):
         ]
         if not decoders:
             return Wait("no decode engine has room in its KV pool")
-        return route(request, "disaggregated", entrance, min(decoders, key=load), now)
+        return route(request, self.name, entrance, min(decoders, key=load), now, order=self.order)

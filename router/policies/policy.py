@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from mesh.messages import PrefillMode, SetRole
+from mesh.messages import PrefillMode, PrefillOrder, SetRole
 from router.cluster import ClusterView
 from router.view import RequestView
 
@@ -20,6 +20,7 @@ class Dispatch:
     predicted_ttft_s: float  # from now on
     multiplex: bool = False  # counts on the slack of running decodes: the engine checks it again
     prefill: PrefillMode = PrefillMode.CHUNKED
+    order: PrefillOrder = PrefillOrder.URGENCY
     numbers: Mapping[str, float] = field(default_factory=dict)
 
 

@@ -9,9 +9,12 @@ import msgspec
 
 from mesh.errors import UserError
 from mesh.topology.schema import PolicySpec
+from router.policies.chunked import Chunked
 from router.policies.colocated import Colocated
 from router.policies.disaggregated import Disaggregated
+from router.policies.disaggregated_sjf import DisaggregatedSJF
 from router.policies.elastic import Elastic, ElasticParameters
+from router.policies.join_shortest_queue import JoinShortestQueue
 from router.policies.least_loaded import LeastLoaded
 from router.policies.policy import Policy
 from router.policies.power_of_two import PowerOfTwo
@@ -35,10 +38,13 @@ POLICIES: Mapping[str, _Entry] = {
     "tropical": _Entry(lambda parameters, _: Tropical(parameters), TropicalParameters),
     "elastic": _Entry(lambda parameters, _: Elastic(parameters), ElasticParameters),
     "round_robin": _Entry(lambda _, __: RoundRobin()),
+    "join_shortest_queue": _Entry(lambda _, __: JoinShortestQueue()),
     "least_loaded": _Entry(lambda _, __: LeastLoaded()),
     "power_of_two": _Entry(lambda _, random: PowerOfTwo(random)),
     "colocated": _Entry(lambda _, __: Colocated()),
+    "chunked": _Entry(lambda _, __: Chunked()),
     "disaggregated": _Entry(lambda _, __: Disaggregated()),
+    "disaggregated_sjf": _Entry(lambda _, __: DisaggregatedSJF()),
 }
 
 

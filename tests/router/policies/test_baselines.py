@@ -2,13 +2,28 @@ from random import Random
 
 import pytest
 
+from mesh.messages import PrefillMode, PrefillOrder
+from router.policies.chunked import Chunked
 from router.policies.colocated import Colocated
 from router.policies.disaggregated import Disaggregated
+from router.policies.disaggregated_sjf import DisaggregatedSJF
+from router.policies.join_shortest_queue import JoinShortestQueue
 from router.policies.least_loaded import LeastLoaded
 from router.policies.policy import Wait
 from router.policies.power_of_two import PowerOfTwo
 from router.policies.round_robin import RoundRobin
 from tests.router.cluster import D0, D1, M0, P0, P1, make_engine, make_request, make_view
+
+BASELINES = [
+    RoundRobin(),
+    JoinShortestQueue(),
+    LeastLoaded(),
+    PowerOfTwo(Random(0)),
+    Colocated(),
+    Chunked(),
+    Disaggregated(),
+    DisaggregatedSJF(),
+]
 
 
 def route(policy, *engines, **request):
@@ -56,14 +71,34 @@ def test_colocated_ignores_roles_and_never_hands_over():
     assert route(Colocated(), *engines) == (D0, D0)
 
 
-def test_disaggregated_never_multiplexes():
-    busy = make_engine(P0, prefill_remaining_s=1.0, num_waiting=1)
-    assert isinstance(Disaggregated().decide(make_request(), make_view(busy, make_engine(M0)), 0.0), Wait)
+def test_disaggregated_never_multiplexes_however_long_the_queue():
+    engines = make_engine(P0, prefill_waiting_s=9.0, num_waiting=50), make_engine(M0)
+    assert route(Disaggregated(), *engines, deadline=0.1) == (P0, M0)
 
 
-def test_disaggregated_queues_behind_one_prefill_whatever_the_deadline():
-    engines = make_engine(P0, prefill_remaining_s=9.0), make_engine(P1, prefill_remaining_s=8.0), make_engine(M0)
-    assert route(Disaggregated(), *engines, deadline=0.1) == (P1, M0)
+def test_disaggregated_goes_where_the_backlog_ends_first():
+    engines = make_engine(P0, prefill_remaining_s=9.0), make_engine(P1, prefill_remaining_s=8.0, num_waiting=3)
+    assert route(Disaggregated(), *engines, make_engine(M0)) == (P1, M0)
+
+
+def test_join_shortest_queue_counts_requests_that_wait_and_run():
+    entrances = make_engine(P0, num_waiting=2), make_engine(P1, num_waiting=1, num_tokens=900)
+    decoders = make_engine(D0, num_running=2), make_engine(D1, num_running=3)
+    assert route(JoinShortestQueue(), *entrances, *decoders) == (P1, D0)
+
+
+@pytest.mark.parametrize(
+    ("policy", "mode", "order"),
+    [
+        (Colocated(), PrefillMode.FIRST, PrefillOrder.ARRIVAL),
+        (Chunked(), PrefillMode.CHUNKED, PrefillOrder.ARRIVAL),
+        (Disaggregated(), PrefillMode.CHUNKED, PrefillOrder.ARRIVAL),
+        (DisaggregatedSJF(), PrefillMode.CHUNKED, PrefillOrder.LENGTH),
+    ],
+)
+def test_engines_compute_prompts_as_each_system_does(policy, mode, order):
+    decision = policy.decide(make_request(), make_view(make_engine(P0), make_engine(M0)), 0.0)
+    assert (decision.prefill, decision.order) == (mode, order)
 
 
 def test_disaggregated_waits_for_memory():
@@ -71,7 +106,7 @@ def test_disaggregated_waits_for_memory():
     assert isinstance(Disaggregated().decide(make_request(100), make_view(make_engine(P0), full), 0.0), Wait)
 
 
-@pytest.mark.parametrize("policy", [RoundRobin(), LeastLoaded(), PowerOfTwo(Random(0)), Colocated(), Disaggregated()])
+@pytest.mark.parametrize("policy", BASELINES)
 @pytest.mark.parametrize("engine", [P0, D0, M0])
 def test_every_policy_serves_with_one_engine_left(policy, engine):
     assert route(policy, make_engine(engine)) == (engine, engine)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from mesh.messages import ProcessState
 from mesh.topology.schema import PolicySpec
-from router.policies.policy import Dispatch, Reject
+from router.policies.policy import Dispatch, Policy, Reject, Wait
 from router.policies.registry import POLICIES, make_policy
 from tests.router.cluster import D0, D1, M0, M1, P0, P1, SERVICE, make_engine, make_request, make_view
 
@@ -71,3 +71,23 @@ def test_an_idle_mesh_takes_everything_that_fits(name, engines, request_):
     view = make_view(*(make_engine(id_) for id_ in engines))
     decision = make_policy(PolicySpec(name), Random(0)).decide(request_, view, 0.0)
     assert isinstance(decision, Dispatch if request_.num_tokens < 1600 else Reject)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+@settings(max_examples=40, deadline=None)
+@given(view=clusters, deadlines=st.lists(seconds, max_size=8), now=seconds)
+def test_requests_are_tried_in_the_order_of_their_deadlines_unless_a_policy_ranks_them(name, view, deadlines, now):
+    waiting = [make_request(100 * n + 1, deadline=at, id_=f"r{n}") for n, at in enumerate(sorted(deadlines))]
+    policy = make_policy(PolicySpec(name), Random(0))
+    ranked = policy.rank(waiting, view, now)
+    assert len({request.id for request in ranked}) == len(ranked)
+    assert all(request in waiting for request in ranked)
+    assert type(policy).rank is not Policy.rank or list(ranked) == waiting
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_nothing_goes_to_engines_that_start_drain_or_have_another_service(name):
+    policy = make_policy(PolicySpec(name), Random(0))
+    starting, draining = make_engine(P0, state=ProcessState.STARTING), make_engine(M0, state=ProcessState.DRAINING)
+    other = make_engine(D0, services=("other",))
+    assert isinstance(policy.decide(make_request(), make_view(starting, draining, other), 0.0), Wait)

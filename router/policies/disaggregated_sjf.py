@@ -1,0 +1,9 @@
+"""Strict disaggregation, shortest job first: as `disaggregated`, but the shortest prompt in a queue is next."""
+
+from mesh.messages import PrefillOrder
+from router.policies.disaggregated import Disaggregated
+
+
+class DisaggregatedSJF(Disaggregated):
+    name = "disaggregated_sjf"
+    order = PrefillOrder.LENGTH

@@ -1,0 +1,22 @@
+"""Join the shortest queue: whatever engine has the fewest requests, queued and running (Aladdin's baseline)."""
+
+from router.cluster import Candidates, ClusterView
+from router.policies.candidates import find_candidates, route
+from router.policies.policy import Decision, Policy
+from router.view import EngineView, RequestView
+
+
+class JoinShortestQueue(Policy):
+    name = "join_shortest_queue"
+
+    def decide(self, request: RequestView, view: ClusterView, now: float) -> Decision:
+        found = find_candidates(request, view)
+        if not isinstance(found, Candidates):
+            return found
+        entrance = min(found.entrances, key=queue_length)
+        return route(request, "shortest queue", entrance, min(found.decoders_for(entrance), key=queue_length), now)
+
+
+def queue_length(engine: EngineView) -> tuple[int, int, str]:
+    """Requests; tokens in flight decide among equals."""
+    return engine.num_requests, engine.num_tokens, engine.id

@@ -35,7 +35,7 @@ class Coast:
 
     @property
     def last_step_s(self) -> float:
-        return self._step_s(len(self._ends) - 1)
+        return self._step_s(len(self._ends) - 1) - self._model.between_s
 
     @property
     def num_left(self) -> int:

@@ -138,7 +138,7 @@ class SimulatedEngine:
             self._end_coast(self._coast)
         else:
             elapsed_s = model.elapsed_s(batch)
-            self._end_step_at(now + elapsed_s, batch, elapsed_s)
+            self._end_step_at(now + model.between_s + elapsed_s, batch, elapsed_s)
 
     def _end_coast(self, coast: Coast) -> None:
         self._end_step_at(coast.last_end, coast.batch, coast.last_step_s)

@@ -40,6 +40,7 @@ class Physics:
     kv_bytes_per_s: float = 25e9  # between two engines
     kv_message_s: float = 1e-4  # to begin to copy a message of KV blocks
     noise: float = 0.0  # standard deviation of the logarithm of step times
+    step_s: float = 0.0  # that an engine's process spends between two steps
 
 
 class Factory:
@@ -73,7 +74,8 @@ class Factory:
         profile = self._profiles[spec.id]
         services = {name: self._service(spec, name, profile) for name in spec.services}
         random = kernel.random(f"steps of {spec.id}@{me.incarnation}")
-        steps = {name: StepModel(profile.cost, self._physics.noise, random) for name in services}
+        physics = self._physics
+        steps = {name: StepModel(profile.cost, physics.noise, random, physics.step_s) for name in services}
         copies = {name: self._copies(service.shape) for name, service in services.items()}
         core = self._core(spec, services)
         heartbeat_s = self._topology.timing.heartbeat_s

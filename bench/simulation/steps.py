@@ -8,9 +8,13 @@ from engines.step_cost import StepCost
 
 
 class StepModel:
-    """``noise`` is the standard deviation of the logarithm of a factor drawn anew for each step."""
+    """``noise`` is the standard deviation of the logarithm of a factor drawn anew for each step.
 
-    def __init__(self, cost: StepCost, noise: float, random: Random) -> None:
+    ``between_s`` passes between steps: the engine's process learns no cost from it.
+    """
+
+    def __init__(self, cost: StepCost, noise: float, random: Random, between_s: float = 0.0) -> None:
+        self.between_s = between_s
         self._cost = cost
         self._noise = noise
         self._random = random
@@ -26,5 +30,5 @@ class StepModel:
         return elapsed_s * self._random.lognormvariate(0.0, self._noise) if self._noise else elapsed_s
 
     def decodes_s(self, num_requests: int, context_tokens: int) -> float:
-        """Of a step of decodes alone, without noise."""
-        return decode_step_s(self._cost.decode, num_requests, context_tokens)
+        """Of a step of decodes alone, and until the next one begins, without noise."""
+        return decode_step_s(self._cost.decode, num_requests, context_tokens) + self.between_s

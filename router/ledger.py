@@ -15,6 +15,7 @@ class _Open:
     spec: RequestSpec
     arrived_at: float
     placement: Placement | None = None
+    queued_s: float | None = None
     first_token_at: float | None = None
     last_token_at: float = 0.0
     num_generated: int = 0
@@ -45,7 +46,10 @@ class Ledger:
         self._open[spec.id] = _Open(spec, now - spec.age_s)
 
     def placed(self, request: str, placement: Placement) -> None:
-        self._open[request].placement = placement
+        entry = self._open[request]
+        entry.placement = placement
+        if entry.first_token_at is None:
+            entry.queued_s = placement.queued_s
 
     def delivered(self, request: str, batch: TokenBatch, now: float) -> None:
         entry = self._open[request]
@@ -86,7 +90,7 @@ class Ledger:
             ttft_s=None if first is None else first - entry.arrived_at,
             tpot_s=tpot_s,
             e2e_s=now - entry.arrived_at,
-            queued_s=None if placement is None else placement.queued_s,
+            queued_s=entry.queued_s,
             cached_tokens=entry.num_cached,
             prefill_engine=None if placement is None else placement.prefill_engine,
             decode_engine=None if placement is None else placement.decode_engine,

@@ -47,7 +47,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     ttft_s: float | None = None
     tpot_s: float | None = None
     e2e_s: float | None = None
-    queued_s: float | None = None  # in the gateway, before the last dispatch
+    queued_s: float | None = None  # until the dispatch that brought the first token
     cached_tokens: int = 0
     prefill_engine: str | None = None
     decode_engine: str | None = None

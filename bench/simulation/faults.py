@@ -1,6 +1,6 @@
 """What goes wrong during a run, and when. Times are seconds of the trace: the first request can arrive at 0."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from random import Random
@@ -88,9 +88,9 @@ class Injector:
                     self._kernel.at(fault.at_s, self._kill, fault)
                 case Hang():
                     self._kernel.at(fault.at_s, self._hang, fault)
-                case Partition(some, others, at_s, for_s):
-                    self._kernel.at(at_s, self._network.cut, some, others)
-                    self._kernel.at(at_s + for_s, self._network.mend, some, others)
+                case Partition():
+                    self._kernel.at(fault.at_s, self._cut, fault)
+                    self._kernel.at(fault.at_s + fault.for_s, self._mend, fault)
 
     def _kill(self, kill: Kill) -> None:
         mortal = self._mortals[kill.engine]
@@ -117,3 +117,15 @@ class Injector:
         mortal.hang(hang.for_s)
         if self._timeline is not None:
             self._timeline.hung(hang.engine, self._kernel.now, hang.for_s)
+
+    def _cut(self, partition: Partition) -> None:
+        self._network.cut(partition.some, partition.others)
+        self._mark({*partition.some, *partition.others}, "cut off")
+
+    def _mend(self, partition: Partition) -> None:
+        self._network.mend(partition.some, partition.others)
+        self._mark({*partition.some, *partition.others}, "reached again")
+
+    def _mark(self, processes: Iterable[str], event: str) -> None:
+        if self._timeline is not None:
+            self._timeline.mark(processes, self._kernel.now, event)

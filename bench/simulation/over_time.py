@@ -6,7 +6,7 @@ from typing import NamedTuple
 from router.records import Outcome, Record
 
 NUM_BINS = 60
-FEWEST = 5  # records in a bin, on average
+FEWEST = 12  # records in a bin, on average
 
 
 class Moment(NamedTuple):

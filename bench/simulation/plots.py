@@ -58,13 +58,14 @@ def plot_ratios(path: Path, summaries: Sequence[Summary], attainment: float) -> 
         for color, run in zip(_colors(), summaries, strict=False):
             distribution = choose(run)
             if distribution is not None:
-                axes.step(distribution.quantiles, _PERCENTS, where="post", color=color, label=run.policy)
+                share = distribution.num_values / run.num_requests
+                percents = [share * percent for percent in _PERCENTS]
+                axes.plot(distribution.quantiles, percents, color=color, label=run.policy)
         axes.axvline(1.0, **GUIDE)
         axes.axhline(100 * attainment, **(GUIDE | {"linestyle": ":"}))
-        axes.set(title=f"{name} over its SLO", xlabel=f"{name} / SLO", ylabel="requests with a first token, %")
+        axes.set(title=f"{name} over its SLO", xlabel=f"{name} / SLO", ylabel="all requests, lost ones too, %")
         axes.set(xlim=(0, _right(summaries, choose, 1.0)), ylim=(0, 103))
         _finish(axes)
-    figure.axes[1].set_ylabel("requests that finished, %")
     figure.suptitle(f"{summaries[0].rate:.2f} requests a second")
     figure.savefig(path, dpi=DPI)
 
@@ -74,7 +75,9 @@ def plot_over_time(path: Path, summaries: Sequence[Summary], attainment: float) 
     figure = Figure(figsize=TALL, layout="constrained")
     arrivals, queued, met = figure.subplots(3, 1, sharex=True)
     moments = summaries[0].moments
-    arrivals.plot([moment.at_s for moment in moments], [moment.arrivals for moment in moments], color="0.3")
+    arrivals.plot(
+        [moment.at_s for moment in moments], [moment.arrivals for moment in moments], color="0.3", label="arrivals"
+    )
     for color, run in zip(_colors(), summaries, strict=False):
         times = [moment.at_s for moment in run.moments]
         lost = [moment.lost for moment in run.moments]

@@ -16,6 +16,7 @@ class Distribution:
 
     mean: float
     quantiles: tuple[float, ...]
+    num_values: int
 
     @classmethod
     def of(cls, values: Iterable[float | None]) -> "Distribution | None":
@@ -25,7 +26,7 @@ class Distribution:
             return None
         last = len(ordered) - 1
         quantiles = tuple(ordered[round(last * step / STEPS)] for step in range(STEPS + 1))
-        return cls(sum(ordered) / len(ordered), quantiles)
+        return cls(sum(ordered) / len(ordered), quantiles, len(ordered))
 
     def percentile(self, percent: int) -> float:
         return self.quantiles[percent * STEPS // 100]

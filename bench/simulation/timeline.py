@@ -1,7 +1,7 @@
 """What each engine does over time, kept in bins whose number is bounded however long a run is."""
 
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -128,6 +128,12 @@ class Timeline:
     def hung(self, engine: str, now: float, for_s: float) -> None:
         self.lanes[engine].mark(now, "hung")
         self.lanes[engine].hang(now, now + for_s)
+
+    def mark(self, processes: Iterable[str], now: float, event: str) -> None:
+        """Something happened to those of them that are engines."""
+        for process in processes:
+            if process in self.lanes:
+                self.lanes[process].mark(now, event)
 
     def close(self, now: float) -> None:
         """The run is over."""

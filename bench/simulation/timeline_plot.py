@@ -1,8 +1,11 @@
 """A timeline as a picture: a lane for each engine. Needs matplotlib."""
 
+from collections.abc import Sequence
+from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -14,7 +17,8 @@ from bench.simulation.timeline import Activity, Lane, Timeline
 DPI = 150
 WIDTH = 12.0  # inches
 MAX_COLUMNS = 1200  # about as many as there are pixels
-BAND, GAP = 0.52, 0.10  # of a lane: what it computes; and what divides it from the next; the lines lie between
+MAX_COLUMNS_OF_MANY = 450  # calmer, where lanes are low
+BAND, GAP = 0.54, 0.10  # of a lane: what it computes; and what divides it from the next; the lines lie between
 FEW_ENGINES = 12
 
 COLORS = {
@@ -37,6 +41,8 @@ MARKS = {
     "killed": ("X", "#d62728"),
     "restarted": ("^", "#2ca02c"),
     "hung": ("s", "#7f7f7f"),
+    "cut off": ("D", "#e377c2"),
+    "reached again": ("o", "#2ca02c"),
     "prefill": ("v", COLORS[Activity.PREFILL]),
     "decode": ("v", COLORS[Activity.DECODE]),
     "multiplex": ("v", COLORS[Activity.MIXED]),
@@ -55,9 +61,9 @@ def plot_timeline(path: Path, timeline: Timeline, title: str) -> None:
     for row, lane in enumerate(timeline.lanes.values()):
         _plot_lane(axes, columns, lane, num_lanes - 1 - row, largest)
     _label(axes, timeline)
-    axes.set_title(title, loc="left", fontsize=11, pad=8)
     handles = _legend(timeline, largest)
-    figure.legend(handles=handles, loc="outside upper center", ncols=min(len(handles), 8), frameon=False, fontsize=8.5)
+    style = {"frameon": False, "fontsize": 8.5, "title": title, "title_fontsize": 11, "alignment": "left"}
+    figure.legend(handles=handles, loc="outside upper left", ncols=len(handles) // 2, **style)
     figure.savefig(path, dpi=DPI)
 
 
@@ -67,7 +73,8 @@ class _Columns:
     def __init__(self, timeline: Timeline) -> None:
         bin_s = timeline.align()
         num_bins = max(1, int(np.ceil((timeline.end_s - timeline.origin_s) / bin_s)))
-        self._joined = -(-num_bins // MAX_COLUMNS)
+        most = MAX_COLUMNS if len(timeline.lanes) <= FEW_ENGINES else MAX_COLUMNS_OF_MANY
+        self._joined = -(-num_bins // most)
         self._num_columns = -(-num_bins // self._joined)
         self.column_s = bin_s * self._joined
         self.edges = timeline.origin_s + self.column_s * np.arange(self._num_columns + 1)
@@ -102,6 +109,7 @@ def _plot_lane(axes: Axes, columns: _Columns, lane: Lane, row: int, largest: flo
         below = above
     room = 1.0 - BAND - GAP
     middles = (edges[:-1] + edges[1:]) / 2
+    axes.plot([start, end], [row + BAND] * 2, color="#cccccc", linewidth=0.5)
     for values, color in ((columns.kv(lane), KV), (columns.batch(lane) / largest, BATCH)):
         axes.plot(middles, row + BAND + room * values, color=color, linewidth=0.8, solid_joinstyle="round")
     for mark in lane.marks:
@@ -123,7 +131,7 @@ def _label(axes: Axes, timeline: Timeline) -> None:
     axes.spines[["top", "right", "left"]].set_visible(False)
 
 
-def _legend(timeline: Timeline, largest: float) -> list[Patch | Line2D]:
+def _legend(timeline: Timeline, largest: float) -> list[Artist]:
     lanes = timeline.lanes.values()
     seen = [activity for activity in Activity if any(sum(lane.seconds[activity]) > 0 for lane in lanes)]
     bands = [Patch(color=COLORS[activity], label=LABELS[activity]) for activity in seen]
@@ -137,7 +145,15 @@ def _legend(timeline: Timeline, largest: float) -> list[Patch | Line2D]:
         for event, (marker, color) in MARKS.items()
         if event in happened
     ]
-    return [*bands, Patch(facecolor=IDLE, edgecolor="#bbbbbb", linewidth=0.5, label="idle"), *lines, *marks]
+    bands.append(Patch(facecolor=IDLE, edgecolor="#bbbbbb", linewidth=0.5, label="idle"))
+    return _in_rows(bands, [*lines, *marks])
+
+
+def _in_rows(upper: Sequence[Artist], lower: Sequence[Artist]) -> list[Artist]:
+    """As legends take them: column by column."""
+    nothing = Line2D([], [], linestyle="", label=" ")
+    pairs = zip_longest(upper, lower, fillvalue=nothing)
+    return [handle for pair in pairs for handle in pair]
 
 
 def _words(event: str) -> str:

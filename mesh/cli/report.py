@@ -15,7 +15,6 @@ def report(topology: Topology, statuses: Mapping[str, BroadcastMessage]) -> dict
     return {
         "mesh": topology.name,
         "topology": str(topology.path),
-        "policy": topology.policy.name,
         "gateways": [_gateway(spec, statuses.get(spec.id), children.get(spec.id)) for spec in topology.gateways],
         "engines": [_engine(spec, statuses.get(spec.id), children.get(spec.id)) for spec in topology.engines],
         "supervisors": [{"host": s.host, "pid": s.pid, "stopping": s.stopping} for s in supervisors],
@@ -29,6 +28,9 @@ def _gateway(spec: GatewaySpec, status: BroadcastMessage | None, child: ChildSta
         "url": heard.url if heard else f"http://{spec.address}:{spec.port}",
         "requests": heard.num_requests if heard else None,
         "waiting": heard.num_waiting if heard else None,
+        "policy": heard.policy.name if heard and heard.policy else None,
+        "policy_parameters": heard.policy.parameters if heard and heard.policy else None,
+        "policy_version": heard.policy.version if heard and heard.policy else None,
         "error": None,
     }
 

@@ -58,7 +58,7 @@ def _print_table(topology: "Topology", summary: Mapping[str, Any]) -> None:
     console = Console(width=None if sys.stdout.isatty() else WIDTH_OF_A_PIPE)
     console.print(f"mesh [bold]{topology.name}[/bold]  {topology.path}", highlight=False)
     gateways = [{**row, "gateway": row["id"]} for row in summary["gateways"]]
-    console.print(_table(("gateway", "state", "pid", "restarts", "url", "requests", "waiting"), gateways))
+    console.print(_table(("gateway", "state", "pid", "restarts", "url", "requests", "waiting", "policy"), gateways))
     engines = [_engine_row(row) for row in summary["engines"]]
     columns = ("engine", "role", "state", "pid", "restarts", "services", "free", "run", "wait", "slack")
     console.print(_table(columns, engines))
@@ -82,7 +82,9 @@ def _table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> "Table"
     from rich import box
     from rich.table import Table
 
-    table = Table(*columns, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for column in columns:
+        table.add_column(column, overflow="fold")
     for row in rows:
         table.add_row(*(_cell(row[column]) for column in columns))
     return table

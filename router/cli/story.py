@@ -1,5 +1,6 @@
 """Requests' stories for people: what was seen, decided, and came of it, in milliseconds from a request's arrival."""
 
+import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from itertools import groupby
@@ -26,15 +27,13 @@ def print_stories(answer: Explanations) -> None:
         console.print(_story(answer.gateway, explanation))
     if len(calls) > 1:
         console.print(f"{len(calls) - 1} older calls had this id; ask for one by its own:")
-        console.print(_listing((answer.gateway, one) for choices in calls[1:] for one in choices))
+        console.print(_listing(one for choices in calls[1:] for one in choices))
 
 
 def print_list(answers: Sequence[Explanations], count: int) -> None:
     """The newest requests of all gateways, newest first."""
     console = make_console()
-    requests = sorted(
-        ((answer.gateway, one) for answer in answers for one in answer.requests), key=lambda pair: pair[1].age_s
-    )
+    requests = sorted((one for answer in answers for one in answer.requests), key=lambda one: one.age_s)
     if requests:
         console.print(_listing(requests[:count]))
     else:
@@ -44,17 +43,23 @@ def print_list(answers: Sequence[Explanations], count: int) -> None:
 # --- one line each ----------------------------------------------------------------------------------------------------
 
 
-def _listing(requests: Iterable[tuple[str, Explanation]]) -> Table:
+def _listing(requests: Iterable[Explanation]) -> Table:
     table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim")
     table.add_column("arrived")
     table.add_column("request", overflow="fold", min_width=20)
-    for name in ("gateway", "outcome", "where"):
+    for name in ("outcome", "where"):
         table.add_column(name)
     for name in ("tokens", "TTFT", "TPOT"):
         table.add_column(name, justify="right")
-    for gateway, one in requests:
-        table.add_row(_clock(one.age_s), one.id, gateway, _outcome(one), _where(one), _tokens(one), *_latencies(one))
+    for one in requests:
+        table.add_row(_clock(one.age_s), _short_id(one.id), _outcome(one), _where(one), _tokens(one), *_latencies(one))
     return table
+
+
+def _short_id(id_: str) -> str:
+    """Without the ``x-request-id`` if the client gave none: what is left names the request, too."""
+    request_id, *rest = id_.rsplit("-", 2)
+    return "-".join(rest) if rest and re.fullmatch(r"[0-9a-f]{32}", request_id) else id_
 
 
 def _outcome(one: Explanation) -> Text:
@@ -177,16 +182,18 @@ def _promise(name: str, seconds: float, promise_s: float) -> Text:
 def _seen(decision: Decision) -> RenderableType:
     """The engines that were seen, the chosen ones first."""
     chosen = (decision.prefill_engine, decision.decode_engine)
-    engines = sorted(decision.engines, key=lambda engine: (engine.id not in chosen, engine.backlog_s, engine.id))
+    order = {decision.decode_engine: -1, decision.prefill_engine: -2}
+    engines = sorted(decision.engines, key=lambda engine: (order.get(engine.id, 0), engine.backlog_s, engine.id))
     table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim")
-    for name in ("engine", "role"):
+    for name in ("", "engine", "role"):
         table.add_column(name, no_wrap=True)
     for name in ("queue", "backlog", "prefill", "slack", "KV", "tokens", "age"):
         table.add_column(name, justify="right", no_wrap=True)
     for engine in engines[:MAX_ENGINES]:
-        table.add_row(*_engine_row(engine), style="" if engine.id in chosen else "dim")
+        is_chosen = engine.id in chosen
+        table.add_row(">" if is_chosen else "", *_engine_row(engine), style="" if is_chosen else "dim")
     notes = [Text(note, "dim") for note in _notes(decision, len(engines))]
-    return Padding(Group(*([table] if engines else []), *notes), (0, 0, 0, 2))
+    return Padding(Group(*([table] if engines else []), *notes), (0, 0, 0, 1))
 
 
 def _engine_row(engine: EngineSeen) -> tuple[str, ...]:

@@ -34,6 +34,7 @@ tpot_ms = 60000
 [gateways.gateway]
 port = {port}
 max_requests = 4096
+{recording}
 [engines.engine]
 role = "multiplex"
 """
@@ -53,12 +54,13 @@ class Gateway:
 
 
 @contextmanager
-def mesh(model: str, step_ms: float) -> Iterator[Gateway]:
+def mesh(model: str, step_ms: float, *, records: bool) -> Iterator[Gateway]:
     """A gateway and a scripted engine, until the end of the block."""
     with tempfile.TemporaryDirectory() as folder:
         port = free_port()
         file = Path(folder) / "topology.toml"
-        file.write_text(TOPOLOGY.format(port=port, model=json.dumps(model)))
+        recording = 'recording = "cost.jsonl"' if records else ""
+        file.write_text(TOPOLOGY.format(port=port, model=json.dumps(model), recording=recording))
         environment = os.environ | {"MESHSERVE_RUNTIME_DIR": folder}
         gateway = subprocess.Popen(command("router", file, "gateway"), env=environment)
         engine = subprocess.Popen(command("bench.scripted_engine", file, "engine", str(step_ms)), env=environment)
@@ -126,9 +128,10 @@ def main() -> None:
     parser.add_argument("--streams", type=int, nargs="+", default=[1, 8, 32], help="concurrent streams")
     parser.add_argument("--tokens", type=int, default=500, help="of each stream")
     parser.add_argument("--step-ms", type=float, default=5.0, help="time between two tokens of a stream")
+    parser.add_argument("--record", action="store_true", help="keep a recording meanwhile")
     parser.add_argument("--runs", type=int, default=3)
     arguments = parser.parse_args()
-    with mesh(arguments.model, arguments.step_ms) as gateway:
+    with mesh(arguments.model, arguments.step_ms, records=arguments.record) as gateway:
         asyncio.run(measure(gateway, 2, 50))
         for num_streams in arguments.streams:
             costs = [asyncio.run(measure(gateway, num_streams, arguments.tokens)) * 1e6 for _ in range(arguments.runs)]

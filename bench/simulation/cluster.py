@@ -62,7 +62,7 @@ class Simulation:
         else:
             network = Network(self.kernel, physics.latency_s)
         factory = Factory(topology, profiles, physics, network, coasts=coasts, timeline=timeline)
-        self._gateways = [factory.gateway(spec, self.kernel, self._ledger) for spec in topology.gateways]
+        self.gateways = [factory.gateway(spec, self.kernel, self._ledger) for spec in topology.gateways]
         if faults:
             self._bear_mortals(factory, faulty, faults)
         else:
@@ -86,7 +86,7 @@ class Simulation:
 
     def _show_gateways(self, network: FaultyNetwork) -> None:
         """Engines see by their heartbeats that gateways live."""
-        for gateway in self._gateways:
+        for gateway in self.gateways:
             network.show(Sender(gateway.name, 1))
         self.kernel.after(self._topology.timing.heartbeat_s, self._show_gateways, network)
 
@@ -115,7 +115,7 @@ class Simulation:
 
     def _arrive(self, request: TraceRequest, default: ServiceSpec, trace: Iterator[TraceRequest]) -> None:
         service = default if request.service is None else self._topology.service(request.service)
-        gateway = self._gateways[self._num_submitted % len(self._gateways)]
+        gateway = self.gateways[self._num_submitted % len(self.gateways)]
         cost = self._reference_profile(service).prefill
         spec = make_spec(request, self._num_submitted, gateway.name, service, cost, self._slo)
         self._num_submitted += 1

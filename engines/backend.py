@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from engines.batch import StepExecutor
+from engines.step_cost import StepCost
 from kvtransfer.memory import KVMemory
-from mesh.messages import DecodeCost, PrefillCost
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,8 +15,7 @@ class LoadedModel:
     memory: KVMemory
     eos_token_ids: frozenset[int]
     max_context: int
-    prefill_cost: PrefillCost
-    decode_cost: DecodeCost
+    cost: StepCost
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,18 +1,19 @@
 """What this engine's prefills and decode steps cost, roughly and at once: measured when it starts for the first time.
 
 A few batches over scratch blocks, a second or two on a laptop, give the coefficients that routers predict with; while
-the engine runs, `engines.costs.Correction` keeps them true. ``mesh profile`` measures the same more thoroughly.
+the engine runs, `engines.learning` keeps them true. ``mesh profile`` measures the same more thoroughly.
 """
 
 from engines.batch import StepExecutor
-from engines.measuring import Costs, DecodePoint, Point, PrefillPoint, Scratch, fit, time_points
+from engines.measuring import DecodePoint, Point, PrefillPoint, Scratch, fit, time_points
+from engines.step_cost import StepCost
 
 PREFILL_GRID = ((8, 0), (32, 0), (128, 0), (256, 0), (16, 496), (64, 448))  # (new tokens, tokens before them)
 DECODE_GRID = tuple((size, context) for size in (1, 2, 4, 8, 16) for context in (16, 256))  # (requests, tokens of each)
 REPEATS = 2
 
 
-def calibrate(executor: StepExecutor, scratch: Scratch, chunk_tokens: int) -> Costs:
+def calibrate(executor: StepExecutor, scratch: Scratch, chunk_tokens: int) -> StepCost:
     """Measure and fit. There is room for at least one block."""
     return fit(time_points(executor, scratch, _grid(chunk_tokens, scratch.block_size), REPEATS))
 

@@ -16,12 +16,14 @@ from dataclasses import dataclass, replace
 import structlog
 
 from engines.batch import Batch, StepResult
+from engines.forecast import EngineForecast
 from engines.handover import Handovers
 from engines.scheduler import LocalScheduler, Share
 from engines.sequence import Sequence as Request
 from engines.settings import EngineSettings
 from engines.status import Service, min_or_none
 from engines.steady import num_steady_steps, pass_steps
+from engines.step_cost import Load
 from kvtransfer.protocol import Buffer, ExportBlocks, Exported, ImportBlocks, Imported, Send
 from mesh.messages import (
     Accepted,
@@ -72,9 +74,7 @@ class EngineCore:
         self._settings = settings
         self._services = services
         self._rotation = list(services)  # the service whose turn is next comes first
-        self._schedulers = {
-            name: LocalScheduler(settings.limits, service.prefill_s) for name, service in services.items()
-        }
+        self._schedulers = {name: LocalScheduler(settings.limits, EngineForecast(name, services)) for name in services}
         self._requests: dict[str, Request] = {}  # owned here, by id
         self._step: Step | None = None
         self._effects: list[Effect] = []
@@ -165,6 +165,7 @@ class EngineCore:
             return
         service = self._services[spec.service]
         request = Request.of(spec, epoch, now, service.eos_token_ids, service.context_limit)
+        request.prefill_mode, request.prefill_order = message.prefill, message.order
         self._requests[spec.id] = request
         self._send(gateway, Accepted(spec.id, epoch, self._seq + 1))
         if message.decode_engine is None or message.decode_engine == self._settings.id:
@@ -196,7 +197,7 @@ class EngineCore:
             return RefusalCode.NO_MEMORY, f"{service.pool.num_free} blocks are free"
         slack = service.min_slack_s(now, service.decode_step_s())
         request = Request.of(spec, Epoch(0), now, service.eos_token_ids, service.context_limit)
-        stall = self._prefill_waiting_s(service) + service.prefill_s(request)
+        stall = self._prefill_remaining_s(now) + self._prefill_waiting_s(service) + service.prefill_s(request)
         if slack is not None and stall >= slack:
             return RefusalCode.NO_SLACK, f"prefills of {stall * 1e3:.0f} ms exceed the slack of {slack * 1e3:.0f} ms"
         return None
@@ -354,15 +355,12 @@ class EngineCore:
             self._send(gateway, StepTokens(of_gateway))
 
     def _learn(self, step: Step, elapsed_s: float) -> None:
-        """Keep the cost model true with steps that were all decode or all prefill."""
-        service = step.service
-        decodes = [share for share in step.shares if share.sequence.is_decoding]
-        if len(decodes) == len(step.shares):
-            context = sum(len(share.sequence.tokens) for share in decodes)
-            service.learn_decode(len(decodes), context, elapsed_s)
-        elif not decodes and len(step.shares) == 1:
-            share = step.shares[0]
-            service.learn_prefill(share.num_tokens, share.sequence.num_computed, elapsed_s)
+        """Keep the cost model true."""
+        contexts = [len(share.sequence.tokens) for share in step.shares if share.sequence.is_decoding]
+        chunks = [
+            (share.num_tokens, share.sequence.num_computed) for share in step.shares if not share.sequence.is_decoding
+        ]
+        step.service.learn(Load(chunks, len(contexts), sum(contexts)), elapsed_s)
 
     # --- what others may know -----------------------------------------------------------------------------------------
 
@@ -405,15 +403,23 @@ class EngineCore:
         return sum(map(service.prefill_s, self._not_started(service)))
 
     def _prefill_remaining_s(self, now: float) -> float:
-        """Of the prefills that have started, predicted; what the present step has already taken is off."""
+        """Of the prefills that have started, predicted; what the present step has done of them by now is off."""
         remaining = sum(
             service.prefill_s(request)
             for service in self._services.values()
             for request in service.queue.running
             if not request.is_decoding
         )
-        elapsed = now - self._step.started_at if self._step is not None else 0.0
-        return max(remaining - elapsed, 0.0)
+        return max(remaining - self._prefill_done_s(now), 0.0)
+
+    def _prefill_done_s(self, now: float) -> float:
+        """At most what the present step was given: it may hold decodes, too, or nothing else."""
+        step = self._step
+        if step is None:
+            return 0.0
+        shares = [share for share in step.shares if not share.sequence.is_decoding]
+        given_s = sum(step.service.chunk_s(share.num_tokens, share.sequence.num_computed) for share in shares)
+        return min(now - step.started_at, given_s)
 
     def _send(self, to: str, message: Accepted | Refused | Failed | StepTokens) -> None:
         self._effects.append(Send(to, message))

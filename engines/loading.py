@@ -3,12 +3,10 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from msgspec.structs import replace
-
 from engines.backend import Backend, LoadedModel
 from engines.batch import StepExecutor
 from engines.blocks import BlockPool
-from engines.costs import Correction
+from engines.learning import LearntCost
 from engines.scheduler import ServiceQueue
 from engines.status import Service
 from kvtransfer.memory import PeerMemories
@@ -54,10 +52,7 @@ def _service(name: str, model: LoadedModel, engine: EngineSpec) -> Service:
         model.memory.ref(engine.host),
         model.eos_token_ids,
         model.max_context,
-        replace(model.prefill_cost, chunk_tokens=engine.chunk_tokens),
-        model.decode_cost,
-        Correction(),
-        Correction(),
+        LearntCost(model.cost.in_chunks(engine.chunk_tokens)),
     )
 
 

@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from engines.batch import Batch, Chunk, Draw, StepExecutor
-from engines.costs import DecodeSample, PrefillSample, decode_step_s, fit_decode, fit_prefill, prefill_s
-from mesh.messages import DecodeCost, PrefillCost, Sampling
+from engines.fitting import DecodeSample, MixedSample, PrefillSample, fit_decode, fit_mixed, fit_prefill
+from engines.step_cost import Load, StepCost
+from mesh.messages import Sampling
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,23 +24,32 @@ class DecodePoint:
     contexts: tuple[int, ...]
 
 
-Point = PrefillPoint | DecodePoint
+@dataclass(frozen=True, slots=True)
+class MixedPoint:
+    """Chunks of prompts, (new tokens, tokens before them), and decodes with these contexts, in one iteration."""
+
+    chunks: tuple[tuple[int, int], ...]
+    contexts: tuple[int, ...] = ()
+
+
+Point = PrefillPoint | DecodePoint | MixedPoint
 Times = Mapping[Point, float]  # seconds
 
 
-@dataclass(frozen=True, slots=True)
-class Costs:
-    """The coefficients of one service on one engine."""
+def load_of_point(point: Point) -> Load:
+    """What the iteration of a point computes."""
+    match point:
+        case PrefillPoint(new_tokens, cached_tokens):
+            return Load([(new_tokens, cached_tokens)], 0, 0)
+        case DecodePoint(contexts):
+            return Load([], len(contexts), sum(contexts))
+        case MixedPoint(chunks, contexts):
+            return Load(chunks, len(contexts), sum(contexts))
 
-    prefill: PrefillCost
-    decode: DecodeCost
 
-    def predict_s(self, point: Point) -> float:
-        match point:
-            case PrefillPoint(new_tokens, cached_tokens):
-                return prefill_s(self.prefill, new_tokens, cached_tokens)
-            case DecodePoint(contexts):
-                return decode_step_s(self.decode, len(contexts), sum(contexts))
+def predict_s(cost: StepCost, point: Point) -> float:
+    """Seconds that the iteration of a point takes."""
+    return sum(cost.parts(load_of_point(point)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +64,20 @@ class Scratch:
         """The batch that a point stands for; None if it needs more blocks than there are."""
         match point:
             case PrefillPoint(new_tokens, cached_tokens):
-                chunks = self._chunks([(new_tokens, cached_tokens)], num_generated=0)
+                sizes = [(new_tokens, cached_tokens, 0)]
             case DecodePoint(contexts):
-                chunks = self._chunks([(1, context - 1) for context in contexts], num_generated=1)
+                sizes = [(1, context - 1, 1) for context in contexts]
+            case MixedPoint(prompts, contexts):
+                sizes = [(1, context - 1, 1) for context in contexts]
+                sizes += [(new_tokens, num_before, 0) for new_tokens, num_before in prompts]
+        chunks = self._chunks(sizes)
         return Batch(self.service, chunks) if chunks else None
 
-    def _chunks(self, sizes: Iterable[tuple[int, int]], num_generated: int) -> list[Chunk]:
-        """Empty if they don't fit."""
+    def _chunks(self, sizes: Iterable[tuple[int, int, int]]) -> list[Chunk]:
+        """Of (tokens, tokens before them, tokens generated). Empty if they don't fit."""
         chunks: list[Chunk] = []
         first = 0
-        for new, before in sizes:
+        for new, before, num_generated in sizes:
             end = first - (-(new + before) // self.block_size)
             chunks.append(_chunk(new, before, range(first, end), num_generated))
             first = end
@@ -72,8 +86,7 @@ class Scratch:
 
 def _chunk(new: int, before: int, table: range, num_generated: int) -> Chunk:
     history = [0] * (new + before)
-    prompt, generated = history[num_generated:], history[:num_generated]
-    draw = Draw(Sampling(max_tokens=1, seed=0, temperature=0.0), prompt, generated)
+    draw = Draw(Sampling(max_tokens=1, seed=0, temperature=0.0), history, len(history) - num_generated)
     return Chunk(f"scratch-{table.start}", [token % 97 for token in range(new)], before, table, draw)
 
 
@@ -99,13 +112,15 @@ def time_points(
     return fastest
 
 
-def fit(times: Times) -> Costs:
+def fit(times: Times) -> StepCost:
     """Raise `ValueError` unless there is a prefill and a decode among the points."""
-    prefills, decodes = [], []
+    prefills, decodes, mixed = [], [], []
     for point, elapsed_s in times.items():
         match point:
             case PrefillPoint(new_tokens, cached_tokens):
                 prefills.append(PrefillSample(new_tokens, cached_tokens, elapsed_s))
             case DecodePoint(contexts):
                 decodes.append(DecodeSample(len(contexts), sum(contexts), elapsed_s))
-    return Costs(fit_prefill(prefills), fit_decode(decodes))
+            case MixedPoint():
+                mixed.append(MixedSample(load_of_point(point), elapsed_s))
+    return fit_mixed(StepCost(fit_prefill(prefills), fit_decode(decodes)), mixed)

@@ -7,22 +7,23 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
-from engines.measuring import Costs, DecodePoint, PrefillPoint, Times
+from engines.measuring import DecodePoint, MixedPoint, PrefillPoint, Times, predict_s
+from engines.step_cost import StepCost
 
-SIZE = (11, 4.8)  # inches
+SIZE = (15, 4.8)  # inches
 DPI = 150
 TOLERANCE = 0.1
+PANELS = (("Prefill", PrefillPoint), ("Decode step", DecodePoint), ("Both in one step", MixedPoint))
 
 
-def plot_profile(path: Path, title: str, costs: Costs, fitted: Times, held_out: Times) -> None:
-    """Prefills and decode steps side by side; the band is 10 % around a perfect prediction."""
+def plot_profile(path: Path, title: str, cost: StepCost, fitted: Times, held_out: Times) -> None:
+    """Prefills, decode steps and both in one side by side; the band is 10 % around a perfect prediction."""
     figure = Figure(figsize=SIZE, layout="constrained")
     figure.suptitle(title)
-    for axes, name, kind in zip(
-        figure.subplots(1, 2), ("Prefill", "Decode step"), (PrefillPoint, DecodePoint), strict=True
-    ):
-        _scatter(axes, costs, fitted, kind, "fitted", "tab:blue")
-        _scatter(axes, costs, held_out, kind, "held out", "tab:orange")
+    panels = [(name, kind) for name, kind in PANELS if any(type(point) is kind for point in (*fitted, *held_out))]
+    for axes, (name, kind) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+        _scatter(axes, cost, fitted, kind, "fitted", "tab:blue")
+        _scatter(axes, cost, held_out, kind, "held out", "tab:orange")
         _band(axes, [time_s for times in (fitted, held_out) for point, time_s in times.items() if type(point) is kind])
         axes.set(title=name, xlabel="measured, ms", ylabel="predicted, ms", xscale="log", yscale="log")
         for axis in (axes.xaxis, axes.yaxis):
@@ -34,10 +35,10 @@ def plot_profile(path: Path, title: str, costs: Costs, fitted: Times, held_out: 
     figure.savefig(path, dpi=DPI)
 
 
-def _scatter(axes: Axes, costs: Costs, times: Times, kind: type, label: str, colour: str) -> None:
+def _scatter(axes: Axes, cost: StepCost, times: Times, kind: type, label: str, colour: str) -> None:
     chosen = [point for point in times if type(point) is kind]
     measured = [1000 * times[point] for point in chosen]
-    predicted = [1000 * costs.predict_s(point) for point in chosen]
+    predicted = [1000 * predict_s(cost, point) for point in chosen]
     axes.scatter(measured, predicted, s=18, alpha=0.8, label=label, color=colour, linewidths=0)
 
 

@@ -2,7 +2,7 @@
 
 import importlib.util
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,32 +11,34 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from engines.measuring import Costs, DecodePoint, Point, PrefillPoint, Scratch, Times, fit, time_points
+from engines.formulas import decode_formula, kv_formula, mixed_formula, prefill_formula
+from engines.measuring import DecodePoint, MixedPoint, Point, PrefillPoint, Scratch, Times, fit, time_points
 from engines.models.cache import Cache
 from engines.profile_store import ProfileStore, profile_of
 from engines.profiles import ProfileFile
-from engines.profiling import Accuracy, Bounds, accuracy, points_to_fit, points_to_judge
+from engines.profiling import Accuracy, Bounds, Kind, accuracy, points_to_fit, points_to_judge
+from engines.step_cost import StepCost
 from engines.torch_engine.backend import TorchModel, key_of, load_executor, open_model
 from mesh.errors import UserError
-from mesh.messages import DecodeCost, PrefillCost
 from mesh.topology.schema import EngineSpec, ServiceSpec, Topology
+
+KINDS: Mapping[str, Kind] = {"prefill": PrefillPoint, "decode step": DecodePoint, "both in one step": MixedPoint}
+
+KEYS = {"prefill": "prefill", "decode step": "decode", "both in one step": "mixed"}  # in the file
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
     """Costs, the times that they were fitted to, and others that judge them."""
 
-    costs: Costs
+    cost: StepCost
     fitted: Times
     held_out: Times
 
-    @property
-    def prefill(self) -> Accuracy:
-        return accuracy(self.costs, self.held_out, PrefillPoint)
-
-    @property
-    def decode(self) -> Accuracy:
-        return accuracy(self.costs, self.held_out, DecodePoint)
+    def accuracies(self) -> dict[str, Accuracy]:
+        """Of the kinds of iterations that were held out: engines of little memory compute no mixed ones."""
+        kinds = {name: kind for name, kind in KINDS.items() if any(isinstance(point, kind) for point in self.held_out)}
+        return {name: accuracy(self.cost, self.held_out, kind) for name, kind in kinds.items()}
 
 
 def profile_engines(topology: Topology, repeats: int) -> None:
@@ -93,41 +95,25 @@ def _progress(what: str, total: int) -> Iterator[Callable[[], None]]:
 
 
 def _profile(engine: EngineSpec, model: TorchModel, measured: Measured, source: str) -> ProfileFile:
-    prefill, decode = measured.prefill, measured.decode
-    error = {
-        "prefill_p50": prefill.p50,
-        "prefill_p90": prefill.p90,
-        "decode_p50": decode.p50,
-        "decode_p90": decode.p90,
-    }
-    return profile_of(engine, model.spec, model.memory.layout, measured.costs, source, error)
+    error: dict[str, float] = {}
+    for name, judged in measured.accuracies().items():
+        error |= {f"{KEYS[name]}_p50": judged.p50, f"{KEYS[name]}_p90": judged.p90}
+    return profile_of(engine, model.spec, model.memory.layout, measured.cost, source, error)
 
 
 def _show(profile: ProfileFile, measured: Measured) -> None:
     table = Table(title=profile.name, title_justify="left", caption="errors on points held out of the fit")
     for column in ("cost", "fit, ms", "points", "error p50", "error p90"):
         table.add_column(column, justify="left" if column in ("cost", "fit, ms") else "right")
-    for name, formula, errors in (
-        ("prefill", _prefill_formula(profile.prefill), measured.prefill),
-        ("decode step", _decode_formula(profile.decode), measured.decode),
-    ):
-        table.add_row(name, formula, str(errors.num_points), f"{errors.p50:.1%}", f"{errors.p90:.1%}")
+    formulas = {
+        "prefill": prefill_formula(profile.prefill),
+        "decode step": decode_formula(profile.decode),
+        "both in one step": mixed_formula(profile.mixed),
+    }
+    for name, errors in measured.accuracies().items():
+        table.add_row(name, formulas[name], str(errors.num_points), f"{errors.p50:.1%}", f"{errors.p90:.1%}")
     Console().print(table)
-
-
-def _prefill_formula(cost: PrefillCost) -> str:
-    """Of n tokens after c cached ones."""
-    return (
-        f"{1000 * cost.fixed_s:.4g} + {1000 * cost.per_token_s:.4g} n"
-        f" + {1000 * cost.per_token_context_s:.3g} n (c + n/2) + {1000 * cost.per_cached_token_s:.3g} c"
-    )
-
-
-def _decode_formula(cost: DecodeCost) -> str:
-    """Of b requests with c tokens of context in all."""
-    points = ", ".join(f"{num_requests}: {1000 * time_s:.4g}" for num_requests, time_s in cost.table)
-    batch = f"t(b) ({points})" if points else f"{1000 * cost.fixed_s:.4g} + {1000 * cost.per_request_s:.4g} b"
-    return f"{batch} + {1000 * cost.per_context_token_s:.3g} c"
+    sys.stdout.write(kv_formula(profile.profile()) + "\n")
 
 
 def _draw(path: Path, title: str, measured: Measured) -> None:
@@ -136,5 +122,5 @@ def _draw(path: Path, title: str, measured: Measured) -> None:
         return
     from engines.profile_plot import plot_profile
 
-    plot_profile(path, title, measured.costs, measured.fitted, measured.held_out)
+    plot_profile(path, title, measured.cost, measured.fitted, measured.held_out)
     sys.stdout.write(f"drew  {path}\n")

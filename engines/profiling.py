@@ -5,11 +5,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engines.measuring import Costs, DecodePoint, Point, PrefillPoint, Times
+from engines.measuring import DecodePoint, MixedPoint, Point, PrefillPoint, Times, predict_s
+from engines.step_cost import StepCost
 
 CACHED_TO_FIT, CACHED_TO_JUDGE = (0, 256, 1024), (0, 128, 640)
 CONTEXTS_TO_FIT, CONTEXTS_TO_JUDGE = (32, 128, 1024), (96, 512)
 SMALLEST_PREFILL = 8
+
+Kind = type[PrefillPoint] | type[DecodePoint] | type[MixedPoint]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +23,25 @@ class Bounds:
     max_running: int
     max_context: int
     num_tokens: int
+
+    def hold(self, point: Point) -> bool:
+        match point:
+            case PrefillPoint(new_tokens, cached_tokens):
+                return new_tokens <= self.chunk_tokens and new_tokens + cached_tokens <= self._longest
+            case DecodePoint(contexts):
+                return len(contexts) <= self.max_running and self._hold(contexts)
+            case MixedPoint(chunks, contexts):
+                num_requests = len(chunks) + len(contexts)
+                new_tokens = sum(new for new, _ in chunks)
+                lengths = [*contexts, *(new + before for new, before in chunks)]
+                return new_tokens <= self.chunk_tokens and num_requests <= self.max_running and self._hold(lengths)
+
+    def _hold(self, lengths: Sequence[int]) -> bool:
+        return max(lengths) <= self._longest and sum(lengths) <= self.num_tokens
+
+    @property
+    def _longest(self) -> int:
+        return min(self.max_context, self.num_tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,18 +54,34 @@ class Accuracy:
 
 
 def points_to_fit(bounds: Bounds) -> list[Point]:
-    """Powers of two, up to the bounds and with them."""
+    """Powers of two, up to the bounds and with them; a few iterations of prompts and decodes together."""
     lengths = _doubling(SMALLEST_PREFILL, bounds.chunk_tokens)
-    sizes = [*_doubling(1, bounds.max_running)]
-    return _grid(bounds, lengths, CACHED_TO_FIT, _even(sizes, CONTEXTS_TO_FIT))
+    sizes = _doubling(1, bounds.max_running)
+    mixed = _mixed(lengths[::2], [size for size in sizes if size > 1][::2], CACHED_TO_FIT[:2], CONTEXTS_TO_FIT[1:])
+    pairs = [MixedPoint(((length // 2, 0), (length - length // 2, 0))) for length in lengths if length >= 16]
+    points = [*_prefills(lengths, CACHED_TO_FIT), *_even(sizes, CONTEXTS_TO_FIT), *mixed, *pairs]
+    return [point for point in dict.fromkeys(points) if bounds.hold(point)]
 
 
 def points_to_judge(bounds: Bounds) -> list[Point]:
     """Between the points of the fit, and batches of unlike contexts."""
     lengths = [3 * length // 2 for length in _doubling(SMALLEST_PREFILL, bounds.chunk_tokens)]
     sizes = [1, *(3 * size // 2 for size in _doubling(2, bounds.max_running))]
-    batches = [*_even(sizes, CONTEXTS_TO_JUDGE), *(_uneven(size) for size in sizes if size > 1)]
-    return _grid(bounds, lengths, CACHED_TO_JUDGE, batches)
+    uneven = [_uneven(size) for size in sizes if size > 1]
+    mixed: list[Point] = [
+        MixedPoint(((length, before),), contexts)
+        for length in lengths[1::2]
+        for before in CACHED_TO_JUDGE[:2]
+        for contexts in uneven[::2]
+    ]
+    points = [
+        *_prefills(lengths, CACHED_TO_JUDGE),
+        *_even(sizes, CONTEXTS_TO_JUDGE),
+        *(DecodePoint(contexts) for contexts in uneven),
+        *mixed,
+        *(MixedPoint(((length // 3, 0), (length - length // 3, 128))) for length in lengths if length >= 24),
+    ]
+    return [point for point in dict.fromkeys(points) if bounds.hold(point)]
 
 
 def _doubling(first: int, last: int) -> list[int]:
@@ -53,8 +91,22 @@ def _doubling(first: int, last: int) -> list[int]:
     return [first, *_doubling(2 * first, last)]
 
 
-def _even(sizes: Sequence[int], contexts: Sequence[int]) -> list[tuple[int, ...]]:
-    return [(context,) * size for size in sizes for context in contexts]
+def _prefills(lengths: Sequence[int], cached: Sequence[int]) -> list[Point]:
+    return [PrefillPoint(length, before) for before in cached for length in lengths]
+
+
+def _even(sizes: Sequence[int], contexts: Sequence[int]) -> list[Point]:
+    return [DecodePoint((context,) * size) for size in sizes for context in contexts]
+
+
+def _mixed(lengths: Sequence[int], sizes: Sequence[int], cached: Sequence[int], contexts: Sequence[int]) -> list[Point]:
+    return [
+        MixedPoint(((length, before),), (context,) * size)
+        for length in lengths
+        for before in cached
+        for size in sizes
+        for context in contexts
+    ]
 
 
 def _uneven(size: int) -> tuple[int, ...]:
@@ -62,27 +114,9 @@ def _uneven(size: int) -> tuple[int, ...]:
     return tuple(int(context) for context in np.linspace(24, 400, size))
 
 
-def _grid(
-    bounds: Bounds, lengths: Sequence[int], cached: Sequence[int], batches: Sequence[tuple[int, ...]]
-) -> list[Point]:
-    longest = min(bounds.max_context, bounds.num_tokens)
-    prefills = [
-        PrefillPoint(new, before)
-        for before in cached
-        for new in lengths
-        if new <= bounds.chunk_tokens and new + before <= longest
-    ]
-    decodes = [
-        DecodePoint(contexts)
-        for contexts in batches
-        if len(contexts) <= bounds.max_running and max(contexts) <= longest and sum(contexts) <= bounds.num_tokens
-    ]
-    return list(dict.fromkeys([*prefills, *decodes]))
-
-
-def accuracy(costs: Costs, times: Times, kind: type[PrefillPoint] | type[DecodePoint]) -> Accuracy:
+def accuracy(cost: StepCost, times: Times, kind: Kind) -> Accuracy:
     """How far predictions are from the measured times of one kind of points. Raise `ValueError` if there is none."""
-    errors = [abs(costs.predict_s(point) / time_s - 1) for point, time_s in times.items() if isinstance(point, kind)]
+    errors = [abs(predict_s(cost, point) / time_s - 1) for point, time_s in times.items() if isinstance(point, kind)]
     if not errors:
         raise ValueError(f"no {kind.__name__} to judge by")
     p50, p90 = np.quantile(errors, [0.5, 0.9])

@@ -131,13 +131,13 @@ def simulated_backend(engine: EngineSpec, services: Sequence[ServiceSpec]) -> Ba
             memory=memories[spec.name],
             eos_token_ids=frozenset(configs[spec.name].eos_token_ids),
             max_context=spec.max_context or configs[spec.name].max_context,
-            prefill_cost=profile.prefill,
-            decode_cost=profile.decode,
+            cost=profile.cost,
         )
         for spec in services
     }
-    cost = StepCost(profile.prefill, profile.decode)
-    simulated = [SimulatedService(name, cost, memory, _vocabulary(configs[name])) for name, memory in memories.items()]
+    simulated = [
+        SimulatedService(name, profile.cost, memory, _vocabulary(configs[name])) for name, memory in memories.items()
+    ]
     return Backend(SimulatedExecutor(simulated), models)
 
 

@@ -2,15 +2,14 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TypeVar
-
-from msgspec.structs import replace
 
 from engines.blocks import BlockPool
-from engines.costs import Correction, decode_step_s, prefill_s
+from engines.costs import decode_step_s, prefill_s
+from engines.learning import LearntCost
 from engines.scheduler import ServiceQueue
 from engines.sequence import Sequence
-from mesh.messages import DecodeCost, KVShape, MemoryRef, PrefillCost, ServiceStatus
+from engines.step_cost import Load, StepCost
+from mesh.messages import KVShape, MemoryRef, ServiceStatus
 
 
 @dataclass(slots=True)
@@ -22,10 +21,7 @@ class Service:
     memory: MemoryRef | None
     eos_token_ids: frozenset[int]
     context_limit: int
-    prefill_cost: PrefillCost
-    decode_cost: DecodeCost
-    prefill_correction: Correction
-    decode_correction: Correction
+    cost: LearntCost
 
     @property
     def name(self) -> str:
@@ -37,8 +33,15 @@ class Service:
 
     def prefill_s(self, sequence: Sequence) -> float:
         """Predicted seconds to compute what is left of a sequence's prompt."""
-        factor = self.prefill_correction.factor
-        return factor * prefill_s(self.prefill_cost, sequence.num_uncomputed, sequence.num_computed)
+        return self.chunk_s(sequence.num_uncomputed, sequence.num_computed)
+
+    def chunk_s(self, num_tokens: int, num_before: int) -> float:
+        """Predicted seconds of a prefill of ``num_tokens`` after ``num_before``."""
+        return prefill_s(self.cost.current.prefill, num_tokens, num_before)
+
+    def step_cost(self) -> StepCost:
+        """As predictions are now."""
+        return self.cost.current
 
     def decoding(self) -> list[Sequence]:
         """Everything that decodes now."""
@@ -50,41 +53,29 @@ class Service:
         if not decoding:
             return 0.0
         context = sum([len(sequence.tokens) for sequence in decoding])
-        return self.decode_correction.factor * decode_step_s(self.decode_cost, len(decoding), context)
+        return decode_step_s(self.cost.current.decode, len(decoding), context)
 
     def min_slack_s(self, now: float, step_s: float, decoding: list[Sequence] | None = None) -> float | None:
         """The smallest slack of all running decodes; None if nothing decodes."""
         decoding = self.decoding() if decoding is None else decoding
         return min([sequence.slack_s(now, step_s) for sequence in decoding], default=None)
 
-    def learn_prefill(self, num_tokens: int, num_before: int, measured_s: float) -> None:
-        """Correct later predictions by what a prefill of ``num_tokens`` after ``num_before`` took."""
-        self.prefill_correction.observe(measured_s, prefill_s(self.prefill_cost, num_tokens, num_before))
-
-    def learn_decode(self, num_requests: int, num_context_tokens: int, measured_s: float) -> None:
-        """Correct later predictions by what a decode step took."""
-        self.decode_correction.observe(measured_s, decode_step_s(self.decode_cost, num_requests, num_context_tokens))
+    def learn(self, load: Load, measured_s: float) -> None:
+        """Correct later predictions by what a step took."""
+        self.cost.observe(load, measured_s)
 
     def status(self) -> ServiceStatus:
+        cost = self.step_cost()
         return ServiceStatus(
             self.name,
             self.pool.num_blocks,
             self.pool.num_free,
             self.pool.block_size,
-            _scaled(self.prefill_cost, self.prefill_correction.factor),
-            _scaled(self.decode_cost, self.decode_correction.factor),
+            cost.prefill,
+            cost.decode,
+            self.cost.prefill_error,
+            self.cost.decode_error,
         )
-
-
-C = TypeVar("C", PrefillCost, DecodeCost)
-
-
-def _scaled(cost: C, factor: float) -> C:
-    """All seconds of a cost times ``factor``."""
-    seconds = {field: getattr(cost, field) * factor for field in cost.__struct_fields__ if field.endswith("_s")}
-    if isinstance(cost, DecodeCost):
-        seconds["table"] = tuple((num_requests, time_s * factor) for num_requests, time_s in cost.table)
-    return replace(cost, **seconds)
 
 
 def min_or_none(values: Iterable[float | None]) -> float | None:

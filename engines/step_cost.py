@@ -1,44 +1,124 @@
-"""How long a modelled engine takes for one batch: its cost model over the chunks."""
+"""How long one iteration takes, decodes and chunks of prompts together: the cost models over a batch."""
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import starmap
+from typing import NamedTuple
+
+import msgspec
 
 from engines.batch import Batch, Chunk
-from engines.costs import attended_tokens, decode_step_s
+from engines.costs import attended_tokens, requests_s, tokens_s
 from mesh.messages import DecodeCost, PrefillCost
+
+
+class MixedCost(msgspec.Struct, frozen=True):
+    """What others add to an iteration that computes a chunk of a prompt: each decode, its context, each further prompt.
+
+    ``per_prompt`` is SCLS's p2 (equation 3), the rest is Sarathi-Serve's observation that such decodes are nearly free.
+    """
+
+    per_decode_s: float
+    per_context_token_s: float
+    per_prompt_s: float = 0.0
+
+
+class Parts(NamedTuple):
+    """Seconds of one iteration by what decides them; their sum is its time."""
+
+    prefill_tokens_s: float = 0.0
+    prefill_attention_s: float = 0.0
+    decode_requests_s: float = 0.0
+    decode_attention_s: float = 0.0
+
+
+class Load(NamedTuple):
+    """What an iteration computes: (new tokens, tokens before them) of each chunk, decodes, their context in all."""
+
+    chunks: Sequence[tuple[int, int]]
+    num_decodes: int
+    context_tokens: int
 
 
 @dataclass(frozen=True, slots=True)
 class StepCost:
-    """Prompt chunks and decodes of one batch share its fixed costs: the larger of the two is paid, once.
+    """Costs of any batch. Decodes alone take exactly their `DecodeCost`, one chunk of a prompt its `PrefillCost`.
 
-    So a batch of decodes alone takes exactly its `DecodeCost`, and one chunk of a prompt exactly its `PrefillCost`.
+    Both together are rows of the same matrix products, so they take what so many prompt tokens take, but never less
+    than the decodes alone; attention is paid one by one. Without ``mixed``, a decode counts as one more token.
     """
 
     prefill: PrefillCost
     decode: DecodeCost
+    mixed: MixedCost | None = None
+
+    def in_chunks(self, chunk_tokens: int) -> "StepCost":
+        """The same for an engine that computes longer prompts in chunks."""
+        return dataclasses.replace(self, prefill=msgspec.structs.replace(self.prefill, chunk_tokens=chunk_tokens))
 
     def elapsed_s(self, batch: Batch) -> float:
         """Seconds that the batch takes."""
-        decodes = [chunk.start + 1 for chunk in batch.chunks if is_decode(chunk)]
-        prefills = [(len(chunk.tokens), chunk.start) for chunk in batch.chunks if not is_decode(chunk)]
-        if not prefills:
-            return decode_step_s(self.decode, len(decodes), sum(decodes))
-        fixed_s = max(self.prefill.fixed_s, self.decode.fixed_s if decodes else 0.0)
-        return fixed_s + self._decodes_s(decodes) + sum(starmap(self._prefill_s, prefills))
+        return sum(self.parts(load_of(batch)))
 
-    def _decodes_s(self, contexts: Sequence[int]) -> float:
-        return self.decode.per_request_s * len(contexts) + self.decode.per_context_token_s * sum(contexts)
+    def parts(self, load: Load) -> Parts:
+        if not load.chunks:
+            return self._decode_parts(load)
+        prefill, mixed = self.prefill, self.mixed
+        num_tokens = sum([new for new, _ in load.chunks])
+        attention_s = sum(starmap(self._attention_s, load.chunks))
+        rows_s, context_s = tokens_s(prefill, num_tokens), 0.0
+        if mixed is not None:
+            rows_s += mixed.per_decode_s * load.num_decodes + mixed.per_prompt_s * (len(load.chunks) - 1)
+            context_s = mixed.per_context_token_s * load.context_tokens
+        elif load.num_decodes:
+            rows_s = tokens_s(prefill, num_tokens + load.num_decodes)
+            context_s = self.decode.per_context_token_s * load.context_tokens
+        least_s = requests_s(self.decode, load.num_decodes) if load.num_decodes else 0.0
+        if rows_s >= least_s:
+            return Parts(rows_s, attention_s, 0.0, context_s)
+        return Parts(0.0, attention_s, least_s, context_s)
 
-    def _prefill_s(self, num_tokens: int, num_before: int) -> float:
+    @property
+    def mixed_fixed_s(self) -> float:
+        """What the first chunk adds to an iteration of decodes, however short it is."""
+        decode_s = self.decode.table[0][1] if self.decode.table else self.decode.fixed_s
+        return max(0.0, tokens_s(self.prefill, 0) - decode_s)
+
+    def chunk_s(self, num_tokens: int, num_before: int) -> float:
+        """What a chunk's tokens add to an iteration of decodes, `mixed_fixed_s` aside. At most that: see `parts`."""
+        rows_s = tokens_s(self.prefill, num_tokens) - tokens_s(self.prefill, 0)
+        return rows_s + self._attention_s(num_tokens, num_before)
+
+    def largest_chunk(self, within_s: float, num_before: int, at_most: int) -> int:
+        """The most tokens after ``num_before`` whose `chunk_s` is not more than ``within_s``."""
+        if at_most < 1 or self.chunk_s(1, num_before) > within_s:
+            return 0
+        fits, too_many = 1, at_most + 1
+        while too_many - fits > 1:
+            middle = (fits + too_many) // 2
+            fits, too_many = (middle, too_many) if self.chunk_s(middle, num_before) <= within_s else (fits, middle)
+        return fits
+
+    def _decode_parts(self, load: Load) -> Parts:
+        cost, num_requests, context = self.decode, load.num_decodes, load.context_tokens
+        if not num_requests:
+            return Parts()
+        attention_s = cost.per_context_token_s * context + cost.per_mean_context_token_s * context / num_requests
+        return Parts(decode_requests_s=requests_s(cost, num_requests), decode_attention_s=attention_s)
+
+    def _attention_s(self, new_tokens: int, num_before: int) -> float:
         cost = self.prefill
-        attended = attended_tokens(num_tokens, num_before)
-        return (
-            cost.per_token_s * num_tokens + cost.per_token_context_s * attended + cost.per_cached_token_s * num_before
-        )
+        attended = attended_tokens(new_tokens, num_before)
+        return cost.per_token_context_s * attended + cost.per_cached_token_s * num_before
+
+
+def load_of(batch: Batch) -> Load:
+    decodes = [chunk.start + 1 for chunk in batch.chunks if is_decode(chunk)]
+    chunks = [(len(chunk.tokens), chunk.start) for chunk in batch.chunks if not is_decode(chunk)]
+    return Load(chunks, len(decodes), sum(decodes))
 
 
 def is_decode(chunk: Chunk) -> bool:
     """One token, drawn earlier, whose successor is to be drawn."""
-    return chunk.draw is not None and len(chunk.tokens) == 1 and len(chunk.draw.generated) > 0
+    return chunk.draw is not None and len(chunk.tokens) == 1 and chunk.draw.num_generated > 0

@@ -82,8 +82,7 @@ def _loaded(model: TorchModel, profile: ProfileFile) -> LoadedModel:
         memory=model.memory,
         eos_token_ids=frozenset(model.config.eos_token_ids),
         max_context=min(model.spec.max_context or limit, limit),
-        prefill_cost=profile.prefill,
-        decode_cost=profile.decode,
+        cost=profile.profile().cost,
     )
 
 

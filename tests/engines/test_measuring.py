@@ -1,8 +1,18 @@
 import pytest
 
 from engines.calibration import calibrate
-from engines.measuring import Costs, DecodePoint, Point, PrefillPoint, Scratch, fit, time_points
-from engines.step_cost import StepCost
+from engines.measuring import (
+    DecodePoint,
+    MixedPoint,
+    Point,
+    PrefillPoint,
+    Scratch,
+    fit,
+    load_of_point,
+    predict_s,
+    time_points,
+)
+from engines.step_cost import StepCost, load_of
 from mesh.messages import DecodeCost, PrefillCost
 from tests.engines.scripted import ScriptedExecutor
 
@@ -19,6 +29,13 @@ def test_points_stand_for_batches_over_blocks_of_their_own() -> None:
     assert [(len(chunk.tokens), chunk.start, len(chunk.blocks)) for chunk in prefill.chunks] == [(6, 8, 4)]
 
 
+def test_the_batch_of_a_point_is_its_load() -> None:
+    for point in (DecodePoint((4, 5, 1)), PrefillPoint(6, 8), MixedPoint(((6, 8), (3, 0)), (4, 7))):
+        batch, load = SCRATCH.batch(point), load_of_point(point)
+        assert batch is not None
+        assert load_of(batch) == load._replace(chunks=list(load.chunks))
+
+
 def test_points_that_do_not_fit_are_left_out() -> None:
     assert SCRATCH.batch(PrefillPoint(250, 7)) is None
     points: list[Point] = [PrefillPoint(250, 7), PrefillPoint(250, 6)]
@@ -29,23 +46,21 @@ def test_the_fastest_round_after_the_first_counts() -> None:
     points: list[Point] = [PrefillPoint(8), PrefillPoint(16), DecodePoint((9, 9))]
     steps: list[None] = []
     times = time_points(ScriptedExecutor(COST, slow_every=2), SCRATCH, points, 2, lambda: steps.append(None))
-    truth = Costs(COST.prefill, COST.decode)
-    assert times == {point: pytest.approx(truth.predict_s(point)) for point in points}
+    assert times == {point: pytest.approx(predict_s(COST, point)) for point in points}
     assert len(steps) == 9
 
 
 def test_what_calibration_measures_it_predicts() -> None:
     costs = calibrate(ScriptedExecutor(COST), Scratch("s", 1000, 16), chunk_tokens=256)
-    truth = Costs(COST.prefill, COST.decode)
     points: list[Point] = [PrefillPoint(100, 0), PrefillPoint(200, 300), DecodePoint((50,)), DecodePoint((70,) * 6)]
     for point in points:
-        assert costs.predict_s(point) == pytest.approx(truth.predict_s(point), rel=0.01)
+        assert predict_s(costs, point) == pytest.approx(predict_s(COST, point), rel=0.01)
 
 
 @pytest.mark.parametrize("chunk_tokens", [1, 256])
 def test_one_block_is_enough_to_calibrate(chunk_tokens: int) -> None:
     costs = calibrate(ScriptedExecutor(COST), Scratch("s", 1, 2), chunk_tokens)
-    assert costs.predict_s(DecodePoint((1,))) > 0
+    assert predict_s(costs, DecodePoint((1,))) > 0
 
 
 def test_a_fit_needs_both_kinds() -> None:

@@ -1,11 +1,15 @@
 """Presets are their sources' numbers in seconds and bytes; names and files that are wrong say so in one line."""
 
+import tomllib
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
 
 from engines.costs import decode_step_s, prefill_s
-from engines.profiles import ProfileError, ProfileFile, load_profile, preset_names, read_profile_file
+from engines.presets import preset_names
+from engines.profiles import ProfileError, ProfileFile, load_profile, read_profile_file
+from engines.scaling import ModelShape
 from mesh.messages import DecodeCost, PrefillCost
 
 MEASURED = ProfileFile(
@@ -20,13 +24,50 @@ MEASURED = ProfileFile(
 
 
 def test_milliseconds_become_seconds_and_shapes_bytes() -> None:
-    profile = load_profile("a100-llama2-70b-tp4")
-    assert prefill_s(profile.prefill, 1000) == pytest.approx((0.16173 * 1000 + 14.938) / 1000)
-    assert decode_step_s(profile.decode, 8, 8000) == pytest.approx((5.3219e-05 * 8000 + 0.098824 * 8 + 27.401) / 1000)
+    profile = load_profile("a100-llama2-70b-tp8-splitwise")
+    assert prefill_s(profile.prefill, 1000) == pytest.approx((0.1730 * 1000 + 0.9) / 1000)
+    assert decode_step_s(profile.decode, 8, 8000) == pytest.approx((3.354e-4 * 8000 + 0.1897 * 8 + 44.07) / 1000)
     assert profile.kv_bytes_per_token == 2 * 80 * 8 * 128 * 2
-    assert profile.kv_memory_bytes == int(0.9 * 4 * 80 * 2**30) - 2 * 68_976_648_192
+    assert profile.kv_memory_bytes == int(0.9 * 8 * 80 * 2**30) - 2 * 68_976_648_192
+    assert profile.num_devices == 8
+    assert "Splitwise" in profile.source
+    assert profile.source.endswith("fits within 32% and 6%")
+
+
+def test_composed_presets_say_their_held_out_error_and_grow_quadratically() -> None:
+    profile = load_profile("a100-llama2-70b-tp4")
     assert "AIConfigurator" in profile.source
-    assert profile.source.endswith("fits within 6% and 7%")
+    assert "held-out points within 3." in profile.source
+    assert prefill_s(profile.prefill, 32768) > 2.05 * prefill_s(profile.prefill, 16384)
+    assert 6.5 < prefill_s(profile.prefill, 32768) < 7.5
+
+
+def test_scaled_presets_lie_between_smaller_and_larger_models() -> None:
+    small, scaled, large = (
+        load_profile(f"a100-{model}-tp2") for model in ("llama2-13b", "internlm2.5-20b", "llama2-70b")
+    )
+    for num_tokens in (1, 512, 4096, 32768):
+        times_s = [prefill_s(profile.prefill, num_tokens) for profile in (small, scaled, large)]
+        assert times_s == sorted(times_s)
+    assert small.num_devices == scaled.num_devices == 2
+    assert scaled.source.startswith("scaled from a100-llama2-13b-tp1")
+    assert scaled.kv_bytes_per_token == 2 * 48 * 8 * 128 * 2
+    assert scaled.kv_memory_bytes == int(0.9 * 2 * 80 * 2**30) - 2 * 19_861_149_696
+
+
+def test_shapes_have_as_many_parameters_as_their_models() -> None:
+    """All but BLOOM are of the Llama family, whose parts add up to what is published."""
+    models = tomllib.loads(files("engines").joinpath("presets.toml").read_text(encoding="utf-8"))["models"]
+    for name, model in models.items():
+        if name.startswith("bloom"):
+            continue
+        shape = ModelShape(**model)
+        heads = shape.num_heads * shape.head_dim
+        attention = shape.hidden_size * (2 * heads + 2 * shape.num_kv_heads * shape.head_dim)
+        norms = 2 * shape.hidden_size + (2 * shape.head_dim if name.startswith("qwen3") else 0)
+        layer = attention + 3 * shape.hidden_size * shape.intermediate_size + norms
+        total = shape.num_layers * layer + (2 * shape.vocab_size + 1) * shape.hidden_size
+        assert total == shape.num_parameters, name
 
 
 def test_a_negative_fixed_cost_is_none() -> None:

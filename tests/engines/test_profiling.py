@@ -2,8 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engines.measuring import Costs, DecodePoint, Point, PrefillPoint
+from engines.measuring import DecodePoint, MixedPoint, Point, PrefillPoint
 from engines.profiling import Bounds, accuracy, points_to_fit, points_to_judge
+from engines.step_cost import StepCost
 from mesh.messages import DecodeCost, PrefillCost
 
 bounds = st.builds(
@@ -26,6 +27,10 @@ def test_no_point_is_more_than_the_engine_computes(bounds: Bounds) -> None:
                 assert 1 <= len(contexts) <= bounds.max_running
                 assert sum(contexts) <= bounds.num_tokens
                 assert max(contexts) <= bounds.max_context
+            case MixedPoint(chunks, contexts):
+                assert sum(new for new, _ in chunks) <= bounds.chunk_tokens
+                assert len(chunks) + len(contexts) <= bounds.max_running
+                assert sum(contexts) + sum(new + before for new, before in chunks) <= bounds.num_tokens
 
 
 def test_the_judge_sees_other_points_than_the_fit() -> None:
@@ -33,11 +38,14 @@ def test_the_judge_sees_other_points_than_the_fit() -> None:
     fitted, judged = points_to_fit(ordinary), points_to_judge(ordinary)
     assert not set(fitted) & set(judged)
     assert PrefillPoint(256, 1024) in fitted
+    for points in (fitted, judged):
+        assert any(isinstance(point, MixedPoint) and point.contexts for point in points)
+        assert any(isinstance(point, MixedPoint) and len(point.chunks) == 2 for point in points)
     assert any(isinstance(point, DecodePoint) and len(set(point.contexts)) > 1 for point in judged)
 
 
 def test_accuracy_is_relative_and_of_one_kind() -> None:
-    costs = Costs(PrefillCost(0.0, 1.0), DecodeCost(1.0, 0.0))
+    costs = StepCost(PrefillCost(0.0, 1.0), DecodeCost(1.0, 0.0))
     times: dict[Point, float] = {PrefillPoint(10): 8.0, PrefillPoint(20): 20.0, DecodePoint((5,)): 4.0}
     prefill = accuracy(costs, times, PrefillPoint)
     assert prefill.num_points == 2

@@ -1,28 +1,32 @@
 import pytest
 
 from engines.blocks import BlockPool
-from engines.costs import Correction
+from engines.learning import LearntCost
 from engines.scheduler import ServiceQueue
 from engines.status import Service
+from engines.step_cost import Load, StepCost
 from mesh.messages import DecodeCost, KVShape, PrefillCost
 
 
 def test_what_others_hear_is_corrected_by_what_steps_take() -> None:
+    prefill = PrefillCost(0.01, 1e-3, 1e-6, 1e-5, chunk_tokens=64)
+    decode = DecodeCost(0.02, 2e-3, 3e-6, ((1, 0.01), (4, 0.04)))
     service = Service(
         ServiceQueue("tiny", BlockPool(8, 4)),
         KVShape(1, 1, 4, 4, "float32"),
         None,
         frozenset(),
         100,
-        PrefillCost(0.01, 1e-3, 1e-6, 1e-5, chunk_tokens=64),
-        DecodeCost(0.02, 2e-3, 3e-6, ((1, 0.01), (4, 0.04))),
-        Correction(),
-        Correction(),
+        LearntCost(StepCost(prefill, decode)),
     )
+    load = Load([], 2, 10)
+    assert service.status().decode_error is None
     for _ in range(200):
-        service.learn_decode(2, 10, 2 * (0.02 + 10 * 3e-6))
+        service.learn(load, 2 * sum(StepCost(prefill, decode).parts(load)))
     status = service.status()
-    assert status.prefill_cost == service.prefill_cost
-    assert status.decode_cost.fixed_s == pytest.approx(0.04, rel=1e-3)
+    assert status.prefill_cost == prefill
+    assert status.decode_cost.fixed_s == pytest.approx(0.04, rel=1e-2)
     assert [size for size, _ in status.decode_cost.table] == [1, 4]
-    assert [time_s for _, time_s in status.decode_cost.table] == pytest.approx([0.02, 0.08], rel=1e-3)
+    assert [time_s for _, time_s in status.decode_cost.table] == pytest.approx([0.02, 0.08], rel=1e-2)
+    assert status.decode_error == pytest.approx(0.0, abs=1e-2)
+    assert status.prefill_error is None

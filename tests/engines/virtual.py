@@ -9,14 +9,16 @@ from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from typing import Any
 
 from engines.batch import Batch, ChunkResult, StepResult
 from engines.blocks import BlockPool
 from engines.core import Effect, EngineCore
-from engines.costs import Correction
+from engines.learning import LearntCost
 from engines.scheduler import Limits, ServiceQueue
 from engines.settings import EngineSettings
 from engines.status import Service
+from engines.step_cost import StepCost
 from kvtransfer.protocol import ExportBlocks, Exported, ImportBlocks, Imported, Send
 from kvtransfer.protocol import Limits as TransferLimits
 from mesh.messages import (
@@ -119,10 +121,7 @@ class VirtualMesh:
             MemoryRef("here", name, 1, name),
             frozenset({0}),
             4096,
-            PrefillCost(0.0, 0.001),
-            DecodeCost(0.005, 0.001),
-            Correction(),
-            Correction(),
+            LearntCost(StepCost(PrefillCost(0.0, 0.001), DecodeCost(0.005, 0.001))),
         )
         settings = EngineSettings(
             name,
@@ -139,9 +138,7 @@ class VirtualMesh:
         self.engines[name] = VirtualEngine(core, HashingExecutor(), generations)
         return self.engines[name]
 
-    def submit(
-        self, engine: str, spec: RequestSpec, decode: str | None = None, attempt: int = 1, **flags: bool
-    ) -> None:
+    def submit(self, engine: str, spec: RequestSpec, decode: str | None = None, attempt: int = 1, **flags: Any) -> None:
         self.deliver(GATEWAY, engine, Submit(spec, Epoch(attempt), decode, **flags))
 
     def deliver(self, sender: str, to: str, message: Message) -> None:

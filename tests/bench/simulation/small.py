@@ -7,6 +7,7 @@ from bench.simulation.cluster import Simulation
 from bench.simulation.factory import Physics
 from bench.simulation.traces import TraceRequest
 from bench.simulation.workload import SloRule
+from engines.step_cost import StepCost
 from mesh.messages import DecodeCost, PrefillCost, Role
 from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, ServiceSpec, Slo, Topology
 from router.records import Record
@@ -22,6 +23,11 @@ class Profile:
     decode: DecodeCost = DECODE
     kv_bytes_per_token: int = 327_680
     kv_memory_bytes: int = 100 * 10**9
+    num_devices: int = 4
+
+    @property
+    def cost(self) -> StepCost:
+        return StepCost(self.prefill, self.decode)
 
 
 def topology(

@@ -7,11 +7,12 @@ import transformers
 
 from engines.blocks import BlockPool
 from engines.core import EngineCore
-from engines.costs import Correction
+from engines.learning import LearntCost
 from engines.models.prepare import prepare
 from engines.scheduler import Limits, ServiceQueue
 from engines.settings import EngineSettings
 from engines.status import Service
+from engines.step_cost import StepCost
 from kvtransfer.protocol import Limits as TransferLimits
 from mesh.messages import DecodeCost, Epoch, PrefillCost, RequestSpec, Role, StepTokens, Submit
 
@@ -112,8 +113,8 @@ def test_through_the_engine_core_with_preemption_and_prefix_hits(runner, prompts
 def engine_core(executor, num_blocks):
     queue = ServiceQueue("model", BlockPool(num_blocks, 16))
     service = Service(
-        queue, executor.shape("model"), None, frozenset(), 2048, PrefillCost(0.0, 0.001), DecodeCost(0.0, 0.001),
-        Correction(), Correction(),
+        queue, executor.shape("model"), None, frozenset(), 2048,
+        LearntCost(StepCost(PrefillCost(0.0, 0.001), DecodeCost(0.0, 0.001))),
     )  # fmt: skip
     settings = EngineSettings("e", "local", 1, Role.MULTIPLEX, Limits(8, 32), 16, "auto", 5.0, TransferLimits())
     return EngineCore(settings, {"model": service}, lambda peer, ref: False)

@@ -37,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
     summaries = _run_all(asked, options.jobs)
     topology = asked[0].topology
     attainment = max(topology.service(name).slo.attainment for name in _services(summaries, asked[0]))
-    console = Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH)
+    console = Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH, highlight=False)
     for table in tables(summaries, attainment, console.width):
         console.print(table)
     if options.out is not None:

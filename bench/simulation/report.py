@@ -1,11 +1,12 @@
 """Summaries as tables on a terminal, and as JSON."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 
 import msgspec
 from rich import box
+from rich.console import RenderableType
 from rich.table import Table
 
 from bench.simulation.summary import Distribution, Summary, capacity
@@ -14,14 +15,13 @@ PERCENTILES = (50, 90, 99)
 WIDE = 100  # columns of a terminal from which on there is room for all percentiles
 
 
-def tables(summaries: Sequence[Summary], attainment: float, width: int) -> list[Table]:
+def tables(summaries: Sequence[Summary], attainment: float, width: int) -> list[RenderableType]:
     """What fits the runs: of one, what its requests saw; of several, how they compare."""
     if len(summaries) == 1:
-        parts = summaries[0].services.items()
-        return [latency_table(summaries[0]), *([services_table(summaries, width)] if parts else [])]
-    shown = [comparison_table(summaries, width)]
-    if any(summary.services for summary in summaries):
-        shown.append(services_table(summaries, width))
+        [summary] = summaries
+        parts = [services_table(summary, width)] if summary.services else []
+        return [_headline(summary), latency_table(summary), *parts]
+    shown: list[RenderableType] = [comparison_table(summaries, width)]
     if len({summary.rate for summary in summaries}) > 1 and len({summary.policy for summary in summaries}) > 1:
         shown.append(capacity_table(summaries, attainment))
     return shown
@@ -29,7 +29,7 @@ def tables(summaries: Sequence[Summary], attainment: float, width: int) -> list[
 
 def latency_table(summary: Summary) -> Table:
     """One run: percentiles of what its requests saw."""
-    table = _table(_title(summary))
+    table = _table()
     table.add_column("")
     for heading in ("mean", *(f"p{percent}" for percent in PERCENTILES)):
         table.add_column(heading, justify="right")
@@ -46,42 +46,37 @@ def latency_table(summary: Summary) -> Table:
     return table
 
 
-def _title(summary: Summary) -> str:
+def _headline(summary: Summary) -> str:
     lost = f"{summary.num_finished} finished, {summary.num_rejected} rejected, {summary.num_failed} failed"
     met = f"TTFT {summary.ttft_attainment:.1%}, TPOT {summary.tpot_attainment:.1%}, both {summary.attainment:.1%}"
     good = f"goodput {summary.goodput:.2f} req/s, {summary.output_tokens_per_s:.0f} output tokens/s"
     return f"{summary.policy} at {summary.rate:.2f} req/s: {lost}\nSLO attainment: {met}\n{good}"
 
 
-def comparison_table(summaries: Iterable[Summary], width: int) -> Table:
-    """Many runs, one a row."""
+def comparison_table(summaries: Sequence[Summary], width: int) -> Table:
+    """Many runs, one a row, and below it one for each service, if there are several."""
     table = _table("policies against rates; TTFT in s, TPOT in ms")
-    table.add_column("policy", overflow="fold")
-    _add_columns(table, width)
-    previous = None
-    for summary in summaries:
-        if previous not in (None, summary.policy):
-            table.add_section()
-        table.add_row(summary.policy if summary.policy != previous else "", *_cells(summary, width))
-        previous = summary.policy
-    return table
-
-
-def services_table(summaries: Iterable[Summary], width: int) -> Table:
-    """Each service's part of each run."""
-    table = _table("by service; TTFT in s, TPOT in ms")
-    table.add_column("policy", overflow="fold")
-    table.add_column("service", overflow="fold")
-    _add_columns(table, width - 14)
-    for summary in summaries:
-        for number, (service, part) in enumerate(summary.services.items()):
-            policy = "" if number else f"{summary.policy} at {summary.rate:.2f}"
-            table.add_row(policy, service, *_cells(part, width - 14))
+    _add_columns(table, "policy", width)
+    for policy, runs in by_policy(summaries).items():
+        for number, run in enumerate(runs):
+            name = policy if width >= WIDE else policy.replace(":", "\n  ")
+            table.add_row("" if number else name, *_cells(run, width))
+            for service, part in run.services.items():
+                table.add_row(f"  {service}", *_cells(part, width), style="dim")
         table.add_section()
     return table
 
 
-def _table(title: str) -> Table:
+def services_table(summary: Summary, width: int) -> Table:
+    """Each service's part of one run."""
+    table = _table("by service; TTFT in s, TPOT in ms")
+    _add_columns(table, "service", width)
+    for service, part in summary.services.items():
+        table.add_row(service, *_cells(part, width))
+    return table
+
+
+def _table(title: str | None = None) -> Table:
     return Table(title=title, title_justify="left", title_style="", box=box.SIMPLE_HEAD, pad_edge=False)
 
 
@@ -89,7 +84,8 @@ def _percentiles(width: int) -> Sequence[int]:
     return PERCENTILES if width >= WIDE else PERCENTILES[1:2]
 
 
-def _add_columns(table: Table, width: int) -> None:
+def _add_columns(table: Table, first: str, width: int) -> None:
+    table.add_column(first, overflow="fold")
     percentiles = [f"p{percent}" for percent in _percentiles(width)]
     for heading in ("req/s", "both SLOs", "goodput"):
         table.add_column(heading, justify="right", no_wrap=True)

@@ -128,6 +128,20 @@ def cut_rows(path: Path, file: TextIO, mark: str) -> Iterator[Row]:
         raise fault
 
 
+def with_numbers(row: Row) -> Row:
+    """A row of a CSV with numbers as JSON has them, and nothing for what is empty."""
+    return Row(row.place, {column: _number(value) for column, value in row.values.items() if value})
+
+
+def _number(text: Any) -> Any:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except (TypeError, ValueError):
+            continue
+    return text
+
+
 def parse_object(place: str, line: str) -> Mapping[str, Any]:
     try:
         row = json.loads(line)

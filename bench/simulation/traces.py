@@ -2,8 +2,8 @@
 
 Formats, told apart by their first line: Azure's CSV (TIMESTAMP, ContextTokens, GeneratedTokens), Mooncake's JSON lines
 (timestamp in ms, input_length, output_length, hash_ids), lengths alone (CSV with input_tokens, output_tokens), the
-records that a simulation wrote (JSON lines with arrived_s, input_tokens, output_tokens), and the recordings of gateways
-(the same after a header). Any may be gzipped.
+records that a simulation wrote (JSON lines or CSV with arrived_s, input_tokens, output_tokens), and the recordings of
+gateways (such JSON lines after a header). Any may be gzipped.
 """
 
 import csv
@@ -15,7 +15,16 @@ from random import Random
 from typing import TextIO
 
 from bench.simulation.recordings import HEADER_MARK, read_records
-from bench.simulation.rows import Row, TraceError, csv_rows, cut_rows, json_rows, open_text, parse_object
+from bench.simulation.rows import (
+    Row,
+    TraceError,
+    csv_rows,
+    cut_rows,
+    json_rows,
+    open_text,
+    parse_object,
+    with_numbers,
+)
 from bench.simulation.trace_request import TraceRequest
 
 
@@ -49,15 +58,17 @@ class _Format:
     may_be_cut: bool = False  # its writer may have been stopped inside a line
 
 
+RECORD_COLUMNS = ("arrived_s", "input_tokens", "output_tokens")
 CSV_FORMATS = (
     _Format("Azure", "TIMESTAMP", ("TIMESTAMP", "ContextTokens", "GeneratedTokens"), _each(_azure)),
+    _Format("records", "arrived_s", RECORD_COLUMNS, lambda rows: read_records(map(with_numbers, rows))),
     _Format("lengths", "input_tokens", ("input_tokens", "output_tokens"), _each(_lengths), has_times=False),
 )
 JSON_FORMATS = (
     _Format(
         "Mooncake", "timestamp", ("timestamp", "input_length", "output_length"), _each(_mooncake), is_quantised=True
     ),
-    _Format("records", "arrived_s", ("arrived_s", "input_tokens", "output_tokens"), read_records),
+    _Format("records", "arrived_s", RECORD_COLUMNS, read_records),
     _Format("a recording", HEADER_MARK, (HEADER_MARK, "started_at"), read_records, may_be_cut=True),
 )
 

@@ -33,17 +33,19 @@ class RecordingFile:
 
     def __init__(self, path: Path, header: Header) -> None:
         self.path = path
-        self._header = header
+        self.header = header
         self._file: FileIO | None = None
 
     def open(self) -> None:
         """Begin a segment, on a line of its own."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._file = FileIO(self.path, "a+")
-        self._write(self._end_of_cut_line() + encode_line(self._header))
+        self._write(self._end_of_cut_line() + encode_line(self.header))
 
     def append(self, lines: bytes) -> None:
-        if self._file is None:
+        """To the file that has this name now: somebody may have moved the last one away."""
+        if self._file is None or self._has_moved():
+            self.close()
             self.open()
         self._write(lines)
 
@@ -61,6 +63,13 @@ class RecordingFile:
         except OSError:
             self.close()
             raise
+
+    def _has_moved(self) -> bool:
+        assert self._file is not None
+        try:
+            return not os.path.samestat(os.fstat(self._file.fileno()), self.path.stat())
+        except FileNotFoundError:
+            return True
 
     def _end_of_cut_line(self) -> bytes:
         assert self._file is not None
@@ -87,7 +96,7 @@ class Recorder:
         try:
             file.open()
         except OSError as error:
-            raise UserError(f"recording: cannot write {file.path}: {error.strerror}") from None
+            raise UserError(f"{file.header.gateway}: cannot record in {file.path}: {error.strerror}") from None
         run = contextvars.copy_context().run
         self._thread = threading.Thread(target=run, args=(self._run,), name="recorder", daemon=True)
         self._thread.start()

@@ -107,9 +107,21 @@ def test_a_line_that_was_cut_off_spoils_no_other(path):
     assert json.loads(second)["gateway"] == "gateway"
 
 
+def test_a_file_that_is_moved_away_is_followed_by_a_new_one(path):
+    recorder = Recorder(RecordingFile(path, HEADER), SALT)
+    end(recorder, "a")
+    eventually(lambda: len(lines(path)) == 2)
+    moved = path.rename(path.with_name("moved.jsonl"))
+    end(recorder, "b")
+    recorder.close()
+    assert [row.get("id") for row in lines(moved)] == [None, "a"]
+    assert [row.get("id") for row in lines(path)] == [None, "b"]
+    assert lines(path)[0] == lines(moved)[0]
+
+
 def test_a_file_that_cannot_be_written_is_one_line(tmp_path):
     (tmp_path / "folder.jsonl").mkdir()
-    with pytest.raises(UserError, match=r"^recording: cannot write .*folder\.jsonl: Is a directory$"):
+    with pytest.raises(UserError, match=r"^gateway: cannot record in .*folder\.jsonl: Is a directory$"):
         Recorder(RecordingFile(tmp_path / "folder.jsonl", HEADER), SALT)
 
 

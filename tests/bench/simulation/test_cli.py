@@ -65,6 +65,27 @@ def test_a_run_can_be_played_again_from_its_records(files, tmp_path, capsys):
     assert f"{num_requests} finished" in capsys.readouterr().out
 
 
+def test_a_recording_is_played_with_its_own_promises(files, tmp_path, capsys):
+    recording = tmp_path / "recording.jsonl"
+    header = {"recording": 1, "topology": "t", "gateway": "g", "started_at": "2026-01-01T00:00:00Z"}
+    record = {"arrived_s": 0.5, "service": "large", "input_tokens": 900, "output_tokens": 3, "slo_ttft_s": 1e-3}
+    rows = (header, record | {"slo_tpot_s": 0.1, "outcome": "rejected"})
+    recording.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert main(files[0], "--trace", str(recording)) == 0
+    printed = capsys.readouterr()
+    assert "TTFT 0.0%" in printed.out
+    assert "SLOs are those of the recorded requests" in printed.err
+    assert "1 of 1 requests were not answered when they were recorded" in printed.err
+    assert main(files[0], "--trace", str(recording), "--slo", "topology") == 0
+    printed = capsys.readouterr()
+    assert "TTFT 100.0%" in printed.out
+    assert "SLOs are" not in printed.err
+    recording.write_text(recording.read_text().replace("large", "small"))
+    with pytest.raises(UserError, match="has no service small, which the trace asks for; give --service large"):
+        main(files[0], "--trace", str(recording))
+    assert main(files[0], "--trace", str(recording), "--service", "large") == 0
+
+
 def test_policies_against_rates_on_several_cores(files, tmp_path, capsys):
     out = tmp_path / "out"
     options = ("--compare", "tropical,colocated", "--rates", "1,3", "--duration", "5", "--jobs", "2")

@@ -7,6 +7,7 @@ epoch shuts out the old owner. Events in (methods), effects out; time is passed 
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from mesh.membership import Restarted, Stale
 from mesh.messages import (
@@ -35,6 +36,8 @@ from router.limits import DispatchLimits
 from router.monitor import Monitor
 from router.policies.least_loaded import LeastLoaded
 from router.policies.policy import Decision, Dispatch, GiveUp, Policy, Reject, Wait
+from router.prefixes import PrefixIndex
+from router.prompt_hashes import full_block_hashes
 from router.records import Outcome
 from router.streams import Broken, Fence
 from router.waiting import WaitingQueue
@@ -51,6 +54,7 @@ class Dispatcher:
         self._policy = policy
         self._last_resort = LeastLoaded()
         self._monitor = monitor
+        self._prefixes = PrefixIndex()
         self._limits = limits
         self._flights: dict[str, Flight] = {}
         self._waiting = WaitingQueue()
@@ -81,6 +85,8 @@ class Dispatcher:
             raise error
         self._num_arrived += 1
         flight = Flight.of(spec, self._num_arrived, self._policy.grace_s, now)
+        if self._policy.uses_prefixes:
+            flight.prefix = full_block_hashes(spec.prompt)
         self._flights[spec.id] = flight
         self._waiting.add(flight)
         effects = self._try_waiting(now)
@@ -289,11 +295,14 @@ class Dispatcher:
         policy: Policy = self._last_resort if overdue else self._policy
         avoided = flight.avoids(now)
         view = view.without(avoided)
-        decision = policy.decide(flight.request, view, now)
+        request = flight.request
+        if flight.prefix:
+            request = replace(request, cached=self._prefixes.cached_tokens(flight.prefix))
+        decision = policy.decide(request, view, now)
         if isinstance(decision, Reject | GiveUp) and (avoided or flight.is_recovering):
             decision = Wait(f"{decision.reason}, of the engines that it can be sent to now")
         if not isinstance(decision, Wait) or decision.reason != flight.wait_reason:
-            seen = Seen(now, flight.request, view, avoided)
+            seen = Seen(now, request, view, avoided)
             self.decisions.decided(flight.attempt + 1, policy.name, decision, seen)
         if isinstance(decision, Wait):
             flight.wait_reason = decision.reason
@@ -307,6 +316,9 @@ class Dispatcher:
         self._waiting.remove(flight)
         submit = flight.send(decision, now)
         self._monitor.reserve(flight.reservations(decision))
+        for engine in flight.engines if flight.prefix else ():
+            pool = self._monitor.view().engines[engine].services[flight.spec.service]
+            self._prefixes.add(flight.prefix, engine, pool.num_slots)
         self._arm(flight, now)
         return [Place(flight.id, flight.placement(decision, now)), Send(decision.prefill_engine, submit)]
 
@@ -315,6 +327,7 @@ class Dispatcher:
     def _lose(self, engine: str, now: float) -> list[Effect]:
         """An engine's life ended: what it held goes on elsewhere."""
         effects: list[Effect] = [Forget(engine)]
+        self._prefixes.forget(engine)
         for flight in list(self._flights.values()):
             if engine in flight.engines:
                 effects += self._interrupt(flight, f"{engine} was lost", [engine], now)

@@ -21,3 +21,8 @@ def block_hashes(prompt: Sequence[int], salt: bytes) -> tuple[int, ...]:
         digest = blake2b(digest + block, digest_size=32, key=salt).digest()
         names.append(int.from_bytes(digest[:NUM_BYTES]))
     return tuple(names)
+
+
+def full_block_hashes(prompt: Sequence[int]) -> tuple[int, ...]:
+    """The names of the full blocks only, for use within this process."""
+    return block_hashes(prompt[: len(prompt) // PROMPT_BLOCK * PROMPT_BLOCK], b"")

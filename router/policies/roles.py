@@ -1,7 +1,7 @@
 """Which engine should take another role, when one phase runs short of engines while the other has some to spare."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 from mesh.messages import ProcessState, Role, SetRole
@@ -20,6 +20,7 @@ class _Shortage:
 
     role: Role
     since: float
+    seen_at: float
 
 
 class RoleBalancer:
@@ -62,8 +63,11 @@ class RoleBalancer:
         if change is None:
             self._shortage = None
             return False
-        if self._shortage is None or self._shortage.role is not change[1]:
-            self._shortage = _Shortage(change[1], now)
+        known = self._shortage
+        if known is not None and known.role is change[1] and now <= known.seen_at + SHORTAGE_S:
+            self._shortage = replace(known, seen_at=now)
+        else:  # also after a time without requests that wait, when nobody asks
+            self._shortage = _Shortage(change[1], now, now)
         return now >= self._shortage.since + SHORTAGE_S
 
 

@@ -54,6 +54,7 @@ def test_a_passing_shortage_changes_nothing():
     assert changes(balancer, *short, times=(0.0, 0.6 * SHORTAGE_S)) == []
     assert changes(balancer, make_engine(P0), make_engine(P1), make_engine(D0), times=(0.7 * SHORTAGE_S,)) == []
     assert changes(balancer, *short, times=(0.8 * SHORTAGE_S, 1.7 * SHORTAGE_S)) == []
+    assert changes(balancer, *short, times=(9 * SHORTAGE_S,)) == [], "nobody knows what was in between"
 
 
 def test_changes_keep_a_distance():
@@ -68,5 +69,5 @@ def test_another_gateways_change_counts():
     short = [make_engine(P0), make_engine(P1), make_engine(D0, **FULL)]
     assert changes(balancer, *short, times=(0.0,)) == []
     short[1] = make_engine(P1, num_role_changes=1)
-    assert changes(balancer, *short, times=(0.5, DWELL_S)) == []
-    assert len(changes(balancer, *short, times=(0.5 + DWELL_S,))) == 1
+    assert changes(balancer, *short, times=(0.5, DWELL_S - SHORTAGE_S / 2, DWELL_S)) == []
+    assert len(changes(balancer, *short, times=(DWELL_S + 0.5 * SHORTAGE_S,))) == 1

@@ -1,0 +1,53 @@
+"""A gateway remembers where prompts went: the next one with the same beginning is predicted to be shorter there."""
+
+from mesh.messages import Accepted, Epoch, StepTokens
+from router.dispatcher import Dispatcher
+from router.effects import Place, Send
+from router.limits import DispatchLimits
+from router.monitor import Monitor
+from router.policies.elastic import Elastic, ElasticParameters
+from router.records import PROMPT_BLOCK
+from tests.router.cluster import P0, P1, life, make_delta, make_spec, make_status
+
+LIMITS = DispatchLimits(100, 100, reply_s=1.0)
+
+
+class World:
+    def __init__(self):
+        self.dispatcher = Dispatcher(Elastic(ElasticParameters()), Monitor(1e9), LIMITS)
+        self.seq = 0
+        for engine in (P0, P1):
+            self.status(engine)
+
+    def status(self, engine, **numbers):
+        self.seq += 1
+        self.dispatcher.observe(life(engine), make_status(engine, self.seq, num_blocks=999, **numbers), 0.0)
+
+    def submit(self, id_):
+        effects = self.dispatcher.submit(make_spec(id_, 2 * PROMPT_BLOCK, slo_ttft_s=9.0), 0.0)
+        return next(effect.placement for effect in effects if isinstance(effect, Place))
+
+    def answer(self, id_, engine, num_cached_tokens=0):
+        self.dispatcher.receive(engine, Accepted(id_, Epoch(0), self.seq + 1), 0.0)
+        delta = make_delta(0, 5, id_=id_, num_cached_tokens=num_cached_tokens)
+        effects = self.dispatcher.receive(engine, StepTokens([delta]), 0.0)
+        assert not [effect for effect in effects if isinstance(effect, Send)]
+        self.status(engine, prefill_remaining_s=0.4)
+
+
+def test_the_same_beginning_goes_where_it_is_cached():
+    world = World()
+    first = world.submit("a")
+    world.answer("a", first.prefill_engine)
+    again = world.submit("b")
+    assert again.prefill_engine == first.prefill_engine
+    assert again.predicted_ttft_s == 0.4, "all is cached"
+
+
+def test_a_lost_engine_has_lost_its_cache():
+    world = World()
+    first = world.submit("a").prefill_engine
+    world.answer("a", first)
+    world.seq = 0
+    world.dispatcher.observe(life(first, 2), make_status(first, 1, num_blocks=999, prefill_remaining_s=0.4), 0.0)
+    assert world.submit("b").prefill_engine != first

@@ -48,7 +48,7 @@ def _scope(known: Memory) -> str:
     if not known.num_requests:
         return "it has had none since it started"
     if known.age_s is None:
-        return f"it remembers all {known.num_requests} since it started"
+        return f"it remembers every request since it started ({known.num_requests})"
     return f"it remembers the last {known.num_requests}, those that ended in the last {duration(known.age_s)}"
 
 

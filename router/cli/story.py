@@ -26,7 +26,7 @@ def print_stories(answer: Explanations) -> None:
     for explanation in reversed(calls[0]):
         console.print(_story(answer.gateway, explanation))
     if len(calls) > 1:
-        console.print(f"{len(calls) - 1} older calls had this id; ask for one by its own:")
+        console.print(f"{_count(len(calls) - 1, 'older call')} had this id; ask for one by its own:")
         console.print(_listing(one for choices in calls[1:] for one in choices))
 
 
@@ -138,7 +138,7 @@ def _tell_step(event: EngineAccepted | EngineRefused | Interrupted | Moved) -> T
         case EngineRefused(engine=engine, code=code, reason=reason):
             return Text(f"{engine} refused it: {code}: {reason}", "yellow")
         case Interrupted(reason=reason, num_tokens=num_tokens):
-            return Text(f"interrupted after {num_tokens} tokens: {reason}; it waits again", "yellow")
+            return Text(f"interrupted after {_count(num_tokens, 'token')}: {reason}; it waits again", "yellow")
         case Moved(engine=engine):
             return Text(f"{engine} has it from here on")
 
@@ -166,7 +166,9 @@ def _tell_first_token(event: FirstToken, one: Explanation) -> Text:
 
 
 def _tell_end(event: Ended, one: Explanation) -> Text:
-    text = Text.assemble((str(event.outcome), STYLES[event.outcome]), f" ({event.reason}), {event.num_tokens} tokens")
+    text = Text.assemble(
+        (str(event.outcome), STYLES[event.outcome]), f" ({event.reason}), {_count(event.num_tokens, 'token')}"
+    )
     if event.tpot_s is not None:
         text.append("; ").append_text(_promise("TPOT", event.tpot_s, one.slo_tpot_s))
     return text
@@ -223,6 +225,10 @@ def _notes(decision: Decision, num_kept: int) -> list[str]:
     if decision.avoided:
         notes.append(f"avoided for a moment: {', '.join(decision.avoided)}")
     return notes
+
+
+def _count(count: int, what: str) -> str:
+    return f"{count} {what}{'s' * (count != 1)}"
 
 
 def _ms(seconds: float) -> str:

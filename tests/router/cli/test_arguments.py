@@ -1,0 +1,58 @@
+from pathlib import Path
+
+import pytest
+
+from mesh.cli.arguments import DEFAULT_TOPOLOGY
+from mesh.errors import UserError
+from mesh.topology.parse import load
+from router.cli import explain, policy
+from router.cli.arguments import split_topology
+
+
+def test_a_topology_may_come_first(tmp_path):
+    odd = tmp_path / "deployment"
+    odd.touch()
+    assert split_topology(["t.toml", "tropical", "watermark=1"]) == (Path("t.toml"), ["tropical", "watermark=1"])
+    assert split_topology([str(odd), "r"]) == (odd, ["r"])
+    assert split_topology(["chatcmpl-00ff"]) == (DEFAULT_TOPOLOGY, ["chatcmpl-00ff"])
+    assert split_topology([]) == (DEFAULT_TOPOLOGY, [])
+
+
+def test_values_are_written_as_in_a_topology():
+    assert policy._setting("watermark=0.5") == ("watermark", 0.5)
+    assert policy._setting("flips=true") == ("flips", True)
+    assert policy._setting("mode=slack") == ("mode", "slack")
+    assert policy._wanted(["tropical", "watermark=1"]).parameters["watermark"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["tropcial"], "no policy 'tropcial'; there are tropical, "),
+        (["tropical", "watermrak=1"], "watermrak: not a parameter of tropical; it has watermark"),
+        (["tropical", "watermark=2"], "watermark: expected `float` <= 1.0"),
+        (["tropical", "watermark"], "'watermark': a parameter is given as KEY=VALUE"),
+    ],
+)
+def test_mistakes_are_one_line_and_nothing_is_sent(words, error):
+    with pytest.raises(UserError) as caught:
+        policy._wanted(words)
+    assert error in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("gateway", "url"),
+    [
+        ('address = "0.0.0.0"\nport = 81', "http://10.0.0.7:81"),
+        ('address = "127.0.0.1"', "http://127.0.0.1:8000"),
+        ('address = "::1"', "http://[::1]:8000"),
+    ],
+)
+def test_where_a_gateway_is_asked(tmp_path, gateway, url):
+    path = tmp_path / "t.toml"
+    path.write_text(
+        '[services.s]\nmodel = "m"\n[engines.e]\n[hosts.h]\naddress = "10.0.0.7"\n[gateways.g]\n' + gateway + "\n"
+    )
+    topology = load(path)
+    assert explain.url_of(topology, topology.gateways[0]) == url

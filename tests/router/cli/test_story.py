@@ -1,0 +1,98 @@
+"""What people read, in 80 columns."""
+
+import pytest
+
+from mesh.messages import FinishReason, RefusalCode
+from router.cli import story as module
+from router.explain import explain_all
+from tests.router.cluster import D0, M0, P0
+from tests.router.test_dispatcher import BUSY, World
+
+
+@pytest.fixture
+def printed(monkeypatch, capsys):
+    from rich.console import Console
+
+    monkeypatch.setattr(module, "make_console", lambda: Console(width=80, highlight=False))
+
+    def tell(world, printer=module.print_stories):
+        log = world.dispatcher.decisions
+        answer = explain_all("gateway", log, log.recent(50), world.now)
+        printer(answer) if printer is module.print_stories else printer([answer], 20)
+        text = capsys.readouterr().out
+        assert max(map(len, text.splitlines())) <= 80
+        return " ".join(text.split())
+
+    return tell
+
+
+def test_a_story_tells_what_was_decided_and_how_it_went(printed):
+    world = World(P0, M0)
+    world.submit("r", 100)
+    world.now = 0.15
+    world.accept(P0)
+    world.tokens(P0, 0, 10)
+    world.now = 0.25
+    world.tokens(M0, 1, 11, epoch=(0, 1), finish=FinishReason.STOP)
+    text = printed(world)
+    for words in (
+        "promised TTFT 1000 ms, TPOT 100 ms",
+        "tropical 1: idle prefill engine: sent to prefill-0, then multiplex-0; first token predicted in 100 ms",
+        "> prefill-0 prefill 0 0.0 ms 100 ms - 0% 0 0.0 ms",
+        "prefill-0 accepted it",
+        "150 ms after dispatch, predicted 100 ms (+50%); TTFT 150 ms of 1000 ms, kept",
+        "multiplex-0 has it from here on",
+        "finished (stop), 2 tokens; TPOT 100 ms of 100 ms, kept",
+    ):
+        assert words in text, text
+
+
+def test_waits_refusals_losses_and_rejections_are_told(printed):
+    world = World(P0, D0)
+    world.status(P0, **BUSY)
+    world.submit("r", 100, slo_ttft_s=3.0)
+    world.status(P0)
+    world.refuse(P0, code=RefusalCode.FULL)
+    world.accept(D0, attempt=1)
+    world.tokens(D0, 0, 10, epoch=(1, 0))
+    world.status(D0, incarnation=2)
+    text = printed(world)
+    for words in (
+        "wait: prefill engines are busy and no decode engine has slack",
+        "prefill-0 refused it: full: no",
+        "attempt 2: sent to decode-0 and stays there",
+        "avoided for a moment: prefill-0",
+        "interrupted after 1 token: decode-0 was lost; it waits again",
+        "not ended yet",
+    ):
+        assert words in text, text
+
+
+def test_of_many_engines_the_chosen_and_the_least_busy_are_shown(printed):
+    world = World(*(f"prefill-{n}" for n in range(40)), *(f"decode-{n}" for n in range(40)))
+    world.submit("r")
+    assert "and 68 more engines; --json has all" in printed(world)
+
+
+def test_a_list_has_a_line_for_each_request(printed):
+    world = World(M0)
+    world.submit("0123456789abcdef0123456789abcdef-00ff00ff00ff00ff-0")
+    world.submit("order-17-11ff00ff00ff00ff-0")
+    text = printed(world, module.print_list)
+    assert "00ff00ff00ff00ff-0" in text
+    assert "0123456789abcdef0123456789abcdef" not in text
+    assert text.index("order-17-11ff00ff00ff00ff-0") < text.index(" 00ff00ff00ff00ff-0"), "newest first"
+
+
+def test_without_requests_it_says_so(printed):
+    assert printed(World(M0), module.print_list) == "no requests since the gateways started"
+
+
+def test_older_calls_of_the_same_id_are_listed(printed):
+    world = World(M0)
+    for token in ("aa00aa00aa00aa00", "bb00bb00bb00bb00"):
+        world.submit(f"order-17-{token}-0")
+        world.submit(f"order-17-{token}-1")
+    text = printed(world)
+    assert text.count("request order-17-bb00bb00bb00bb00-") == 2
+    assert "1 older call had this id" in text

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from bench.agreement import METRICS, Latency, Pairs, pairs_of
 
@@ -35,6 +36,10 @@ def _plot_each(axes: Axes, metric: str, pairs_ms: Pairs) -> None:
     axes.scatter(*zip(*pairs_ms, strict=True), s=12, alpha=0.6, linewidths=0)
     axes.set(title=f"{metric} of each request", xlabel="measured, ms", ylabel="simulated, ms")
     axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(LogLocator(subs=(1, 2, 3, 5) if ends[1] < 20 * ends[0] else (1,)))
+        axis.set_major_formatter("{x:g}")
+        axis.set_minor_formatter(NullFormatter())
     _finish(axes)
 
 

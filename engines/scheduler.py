@@ -1,25 +1,36 @@
 """The local scheduler: which tokens of which requests the next iteration computes.
 
 Iteration-level and on one path: an iteration takes one token of every decoding sequence, then up to a budget of prompt
-tokens. Decodes go first come, first served. Prefills go by priority, then those past their TTFT deadline (so that a
-stream of short prompts cannot starve a long one), then shortest job first. A prefill engine computes one prompt at a
-time: its time then depends on its length alone and can be predicted (Tropical).
+tokens. Decodes go first come, first served. Prefills go by priority, then in the order that their policy asks for
+(`PrefillOrder`): by default those past their TTFT deadline first, so that a stream of short prompts cannot starve a
+long one, then the shortest. How their chunks share iterations with decodes is up to each (`PrefillMode`), in that
+order: no prompt passes one whose turn it is.
+
+A prefill engine computes one prompt at a time: its time then depends on its length alone and can be predicted
+(Tropical). What it happens to decode goes on beside prompts, even beside those that would make decodes wait.
 """
 
-from collections.abc import Callable
+from collections.abc import Collection
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from engines.blocks import BlockPool
 from engines.sequence import Sequence
-from mesh.messages import Role
+from engines.slack import IterationTime, SlackBudget, tightest
+from mesh.messages import PrefillMode, PrefillOrder, Role
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """``max_running`` sequences hold blocks at a time; an iteration computes up to ``chunk_tokens`` prompt tokens."""
+    """``max_running`` sequences hold blocks at a time; an iteration computes up to ``chunk_tokens`` prompt tokens.
+
+    Prefills in slack take up to ``slack_margin`` of it, and chunks of ``min_chunk_tokens`` or more.
+    """
 
     max_running: int
     chunk_tokens: int
+    slack_margin: float = 0.9
+    min_chunk_tokens: int = 32
 
 
 @dataclass(slots=True)
@@ -57,22 +68,53 @@ class Plan:
     outgrown: list[Sequence] = field(default_factory=list)
 
 
-class LocalScheduler:
-    """``predict_s`` gives the seconds that a waiting sequence's prefill will take."""
+class Forecast(Protocol):
+    """What the scheduler of one service needs to foresee, corrected by what steps really took."""
 
-    def __init__(self, limits: Limits, predict_s: Callable[[Sequence], float]) -> None:
+    def prefill_s(self, sequence: Sequence) -> float:
+        """Seconds that what is left of a prompt will take, alone."""
+
+    def decodes(self) -> Collection[Sequence]:
+        """All that decodes on this engine, of whatever service: an iteration of one makes all of them wait."""
+
+    def decode_round_s(self) -> float:
+        """Seconds of one decode step of each service."""
+
+    def iteration_s(self) -> IterationTime:
+        """For iterations of this service's present decodes and some chunks of prompts."""
+
+
+class LocalScheduler:
+    """Plans the iterations of one service of an engine."""
+
+    def __init__(self, limits: Limits, forecast: Forecast) -> None:
         self._limits = limits
-        self._predict_s = predict_s
+        self._forecast = forecast
 
     def plan(self, queue: ServiceQueue, role: Role, now: float) -> Plan:
         """Decide the next iteration and hold the blocks that it needs."""
         plan = Plan([])
+        decodes_wait = role is not Role.PREFILL and self._decodes_wait(queue, now, plan)
+        if not decodes_wait:
+            self._add_decodes(queue, plan)
+        self._add_prefills(queue, role, now, plan, decodes_wait)
+        return plan
+
+    def _decodes_wait(self, queue: ServiceQueue, now: float, plan: Plan) -> bool:
+        """Whether the prompt whose turn it is goes before the decodes; if it waited, it is admitted."""
+        for sequence in queue.running:
+            if not sequence.is_decoding:
+                return _comes_first(sequence)
+        if not any(map(_comes_first, queue.waiting)):
+            return False
+        waiting = self._next_waiting(queue, now, plan)
+        return waiting is not None and _comes_first(waiting) and self._admit(queue, waiting)
+
+    def _add_decodes(self, queue: ServiceQueue, plan: Plan) -> None:
         for sequence in [sequence for sequence in queue.running if sequence.is_decoding]:
             if sequence in queue.running and self._make_room(queue, sequence, plan):
                 plan.shares.append(Share(sequence, 1))
         plan.shares[:] = [share for share in plan.shares if share.sequence not in plan.preempted]
-        self._add_prefills(queue, role, now, plan)
-        return plan
 
     def _make_room(self, queue: ServiceQueue, sequence: Sequence, plan: Plan) -> bool:
         """Hold a block for the next token, preempting others if need be; False if the sequence cannot go on now."""
@@ -103,34 +145,62 @@ class LocalScheduler:
         queue.waiting.append(victim)
         plan.preempted.append(victim)
 
-    def _add_prefills(self, queue: ServiceQueue, role: Role, now: float, plan: Plan) -> None:
-        budget = self._limits.chunk_tokens
+    def _add_prefills(self, queue: ServiceQueue, role: Role, now: float, plan: Plan, decodes_wait: bool) -> None:
+        left = self._limits.chunk_tokens
         prefilling = [sequence for sequence in queue.running if not sequence.is_decoding]
-        while budget > 0:
-            sequence = prefilling.pop(0) if prefilling else self._admit(queue, now, plan)
-            if sequence is None:
+        slack = self._slack(now) if any(map(_is_in_slack, (*prefilling, *queue.waiting))) else None
+        while left > 0:
+            sequence = prefilling.pop(0) if prefilling else self._next_waiting(queue, now, plan)
+            if sequence is None or (role is not Role.PREFILL and _comes_first(sequence) != decodes_wait):
                 return
-            num_tokens = min(budget, sequence.num_uncomputed)
-            plan.shares.append(Share(sequence, num_tokens))
-            budget -= num_tokens
+            share = self._share(queue, sequence, left, slack, now)
+            if share is None:
+                return
+            plan.shares.append(share)
+            left -= share.num_tokens
             if role is Role.PREFILL:
                 return
 
-    def _admit(self, queue: ServiceQueue, now: float, plan: Plan) -> Sequence | None:
-        """Move the most urgent waiting sequence that fits to the running ones, with blocks for all its tokens."""
+    def _share(
+        self, queue: ServiceQueue, sequence: Sequence, left: int, slack: SlackBudget | None, now: float
+    ) -> Share | None:
+        """The chunk that is next of a prompt, which is admitted if it waits; None if it has to wait (on)."""
+
+        def num_tokens() -> int:
+            if slack is None or not _is_in_slack(sequence):
+                return min(left, sequence.num_uncomputed)
+            return slack.chunk_tokens(sequence, left, now)
+
+        if sequence in queue.waiting and not (num_tokens() and self._admit(queue, sequence)):
+            return None
+        share = Share(sequence, num_tokens())
+        if slack is not None and share.num_tokens:
+            slack.spend(share.num_tokens, sequence.num_computed)
+        return share if share.num_tokens else None
+
+    def _slack(self, now: float) -> SlackBudget:
+        forecast, limits = self._forecast, self._limits
+        slack = tightest(forecast.decodes(), now, forecast.decode_round_s())
+        return SlackBudget(forecast.iteration_s(), slack, limits.slack_margin, limits.min_chunk_tokens)
+
+    def _next_waiting(self, queue: ServiceQueue, now: float, plan: Plan) -> Sequence | None:
+        """The most urgent one, if any may be admitted."""
         if plan.preempted or not queue.waiting or len(queue.running) >= self._limits.max_running:
             return None
-        sequence = self.most_urgent(queue.waiting, now)
+        return self.most_urgent(queue.waiting, now)
+
+    def _admit(self, queue: ServiceQueue, sequence: Sequence) -> bool:
+        """Move a waiting sequence to the running ones, with blocks for all its tokens; False if it does not fit."""
         pool = queue.pool
         sequence.take_prefix(pool)
         missing = pool.blocks_for(len(sequence.tokens)) - len(sequence.blocks)
         if not pool.can_allocate(missing + self._headroom(queue)):
             sequence.release_blocks(pool)
-            return None
+            return False
         sequence.blocks += pool.allocate(missing)
         queue.waiting.remove(sequence)
         queue.running.append(sequence)
-        return sequence
+        return True
 
     @staticmethod
     def _headroom(queue: ServiceQueue) -> int:
@@ -142,6 +212,16 @@ class LocalScheduler:
         return min(sequences, key=lambda sequence: self._urgency(sequence, now))
 
     def _urgency(self, sequence: Sequence, now: float) -> tuple[int, bool, float, float]:
-        starved = now > sequence.ttft_deadline
-        size = sequence.arrived_at if starved else self._predict_s(sequence)
-        return (-sequence.spec.priority, not starved, size, sequence.arrived_at)
+        order, arrived_at = sequence.prefill_order, sequence.arrived_at
+        starves = now > sequence.ttft_deadline and order is not PrefillOrder.LENGTH
+        by_arrival = starves or order is PrefillOrder.ARRIVAL
+        size = arrived_at if by_arrival else self._forecast.prefill_s(sequence)
+        return (-sequence.spec.priority, not by_arrival, size, arrived_at)
+
+
+def _comes_first(sequence: Sequence) -> bool:
+    return sequence.prefill_mode is PrefillMode.FIRST
+
+
+def _is_in_slack(sequence: Sequence) -> bool:
+    return sequence.prefill_mode is PrefillMode.SLACK

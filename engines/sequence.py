@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from engines.batch import Chunk, Draw
 from engines.blocks import ROOT, BlockPool, Digest
-from mesh.messages import Delta, Epoch, FinishReason, RequestSpec, TokenLogprobs
+from mesh.messages import Delta, Epoch, FinishReason, PrefillMode, PrefillOrder, RequestSpec, TokenLogprobs
 
 
 @dataclass(slots=True, eq=False)
@@ -24,6 +24,8 @@ class Sequence:
     context_limit: int
     tokens: list[int]  # prompt, then generated
     num_delivered: int  # generated tokens that need not be sent (again)
+    prefill_mode: PrefillMode = PrefillMode.CHUNKED
+    prefill_order: PrefillOrder = PrefillOrder.URGENCY
     first_token_at: float | None = None
     num_computed: int = 0
     num_cached: int = 0  # prompt tokens found in the prefix cache
@@ -50,7 +52,7 @@ class Sequence:
             context_limit,
             [*spec.prompt, *spec.generated],
             len(spec.generated),
-            None if first is None else now - first,
+            first_token_at=None if first is None else now - first,
         )
 
     @property
@@ -68,6 +70,11 @@ class Sequence:
     @property
     def num_uncomputed(self) -> int:
         return len(self.tokens) - self.num_computed
+
+    @property
+    def num_left(self) -> int:
+        """How many tokens may still be generated."""
+        return min(self.spec.sampling.max_tokens - self.num_generated, self.context_limit - len(self.tokens))
 
     @property
     def is_decoding(self) -> bool:

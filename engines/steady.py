@@ -18,7 +18,7 @@ def num_steady_steps(queue: ServiceQueue, shares: Shares[Share], num_passed: int
     if queue.waiting or queue.unreserved or len(queue.running) != len(shares):
         return 0
     sequences = [share.sequence for share in shares]
-    num_steps = min(map(_num_before_end, sequences), default=0)
+    num_steps = min([sequence.num_left - 1 for sequence in sequences], default=0)
     num_steps = min(num_steps, MAX_STEPS - num_passed)
     if num_steps < 1 or not all(_is_steady(sequence, num_passed) for sequence in sequences):
         return 0
@@ -36,12 +36,6 @@ def pass_steps(pool: BlockPool, shares: Shares[Share], num_steps: int, token: in
         sequence.tokens += [token] * num_steps
         sequence.num_computed += num_steps
         sequence.publish_full_blocks(pool)
-
-
-def _num_before_end(sequence: Sequence) -> int:
-    num_tokens = len(sequence.tokens)
-    num_generated = num_tokens - len(sequence.spec.prompt)
-    return min(sequence.spec.sampling.max_tokens - num_generated, sequence.context_limit - num_tokens) - 1
 
 
 def _is_steady(sequence: Sequence, num_passed: int) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from engines.sequence import Sequence
-from mesh.messages import Epoch, RequestSpec, Sampling
+from mesh.messages import Epoch, PrefillMode, RequestSpec, Sampling
 
 MakeSpec = Callable[..., RequestSpec]
 MakeSequence = Callable[..., Sequence]
@@ -33,7 +33,16 @@ def make_spec() -> MakeSpec:
 
 @pytest.fixture
 def make_sequence(make_spec: MakeSpec) -> MakeSequence:
-    def make(request: str = "r", num_prompt: int = 8, arrived_at: float = 0.0, **overrides: object) -> Sequence:
-        return Sequence.of(make_spec(request, num_prompt, **overrides), Epoch(1), arrived_at, frozenset({0}), 1024)
+    def make(
+        request: str = "r",
+        num_prompt: int = 8,
+        arrived_at: float = 0.0,
+        mode: PrefillMode = PrefillMode.CHUNKED,
+        **overrides: object,
+    ) -> Sequence:
+        spec = make_spec(request, num_prompt, **overrides)
+        sequence = Sequence.of(spec, Epoch(1), arrived_at, frozenset({0}), 1024)
+        sequence.prefill_mode = mode
+        return sequence
 
     return make

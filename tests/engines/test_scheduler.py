@@ -1,14 +1,33 @@
 """The local scheduler's rules, one by one."""
 
+import pytest
+
 from engines.blocks import BlockPool
 from engines.scheduler import Limits, LocalScheduler, Plan, ServiceQueue
 from engines.sequence import Sequence
-from mesh.messages import Role
+from engines.slack import IterationTime
+from mesh.messages import PrefillMode, PrefillOrder, Role
 from tests.engines.conftest import MakeSequence
 
 
+class OneSecondAToken:
+    """Forecasts for prompts: nothing decodes."""
+
+    def prefill_s(self, sequence: Sequence) -> float:
+        return float(sequence.num_uncomputed)
+
+    def decodes(self) -> list[Sequence]:
+        return []
+
+    def decode_round_s(self) -> float:
+        return 0.0
+
+    def iteration_s(self) -> IterationTime:
+        return lambda chunks: float(sum(num_tokens for num_tokens, _ in chunks))
+
+
 def scheduler(max_running: int = 8, chunk_tokens: int = 16) -> LocalScheduler:
-    return LocalScheduler(Limits(max_running, chunk_tokens), lambda sequence: float(sequence.num_uncomputed))
+    return LocalScheduler(Limits(max_running, chunk_tokens), OneSecondAToken())
 
 
 def queue(num_blocks: int = 16, *waiting: Sequence) -> ServiceQueue:
@@ -116,3 +135,65 @@ def test_blocks_that_are_being_sent_are_not_preempted(make_sequence: MakeSequenc
     work.pinned.add(work.running[0])
     start_decoding(work, make_sequence("other", 4, 0.0, first=60))
     assert [sequence.id for sequence in scheduler().plan(work, Role.MULTIPLEX, 0.0).preempted] == ["other"]
+
+
+def test_decodes_wait_for_a_prompt_that_goes_first_chunk_by_chunk(make_sequence: MakeSequence) -> None:
+    work = queue(32)
+    start_decoding(work, make_sequence("decoding", 4))
+    work.waiting.append(make_sequence("first", 24, first=50, mode=PrefillMode.FIRST))
+    rules = scheduler(chunk_tokens=16)
+    taken_each_time = []
+    for _ in range(3):
+        plan = rules.plan(work, Role.MULTIPLEX, 0.0)
+        taken_each_time.append(taken(plan))
+        compute(plan, work)
+    assert taken_each_time == [[("first", 16)], [("first", 8)], [("decoding", 1), ("first", 1)]]
+
+
+def test_several_prompts_that_go_first_share_an_iteration(make_sequence: MakeSequence) -> None:
+    work = queue(32)
+    start_decoding(work, make_sequence("decoding", 4))
+    work.waiting += [make_sequence("a", 6, first=50, mode=PrefillMode.FIRST)]
+    work.waiting += [make_sequence("b", 20, first=90, mode=PrefillMode.FIRST)]
+    assert taken(scheduler().plan(work, Role.MULTIPLEX, 0.0)) == [("a", 6), ("b", 10)]
+
+
+def test_decodes_go_on_while_a_prompt_that_goes_first_does_not_fit(make_sequence: MakeSequence) -> None:
+    work = queue(3)
+    start_decoding(work, make_sequence("decoding", 4))
+    work.waiting.append(make_sequence("first", 12, first=50, mode=PrefillMode.FIRST))
+    assert taken(scheduler().plan(work, Role.MULTIPLEX, 0.0)) == [("decoding", 1)]
+
+
+def test_prompts_of_other_modes_keep_their_turn(make_sequence: MakeSequence) -> None:
+    work = queue(32)
+    start_decoding(work, make_sequence("decoding", 4))
+    work.waiting += [make_sequence("chunked", 6, first=50), make_sequence("first", 7, first=90, mode=PrefillMode.FIRST)]
+    rules = scheduler()
+    plan = rules.plan(work, Role.MULTIPLEX, 0.0)
+    assert taken(plan) == [("decoding", 1), ("chunked", 6)]
+    compute(plan, work)
+    assert taken(rules.plan(work, Role.MULTIPLEX, 0.0)) == [("first", 7)]
+
+
+def test_on_a_prefill_engine_no_prompt_makes_decodes_wait(make_sequence: MakeSequence) -> None:
+    work = queue(32)
+    start_decoding(work, make_sequence("recovered", 4))
+    work.waiting += [make_sequence("a", 6, first=50, mode=PrefillMode.FIRST)]
+    work.waiting += [make_sequence("b", 7, first=90, mode=PrefillMode.FIRST)]
+    assert taken(scheduler().plan(work, Role.PREFILL, 0.0)) == [("recovered", 1), ("a", 6)]
+
+
+@pytest.mark.parametrize(
+    ("order", "taken_first"),
+    [(PrefillOrder.URGENCY, "late"), (PrefillOrder.LENGTH, "short"), (PrefillOrder.ARRIVAL, "early")],
+)
+def test_prompts_wait_in_the_order_that_their_policy_asks_for(
+    make_sequence: MakeSequence, order: PrefillOrder, taken_first: str
+) -> None:
+    early = make_sequence("early", 12, 0.0, slo_ttft_s=100.0)
+    late = make_sequence("late", 6, 1.0, slo_ttft_s=0.5)
+    short = make_sequence("short", 3, 2.0, slo_ttft_s=100.0)
+    for sequence in (early, late, short):
+        sequence.prefill_order = order
+    assert taken(scheduler().plan(queue(64, short, late, early), Role.PREFILL, 3.0))[0][0] == taken_first

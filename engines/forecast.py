@@ -1,0 +1,30 @@
+"""What the scheduler of one service foresees, from the cost models of all services of its engine."""
+
+from collections.abc import Mapping
+
+from engines.sequence import Sequence
+from engines.slack import IterationTime
+from engines.status import Service
+from engines.step_cost import Load
+
+
+class EngineForecast:
+    """Implements `engines.scheduler.Forecast` for the service ``name``."""
+
+    def __init__(self, name: str, services: Mapping[str, Service]) -> None:
+        self._service = services[name]
+        self._services = tuple(services.values())
+
+    def prefill_s(self, sequence: Sequence) -> float:
+        return self._service.prefill_s(sequence)
+
+    def decodes(self) -> list[Sequence]:
+        return [sequence for service in self._services for sequence in service.decoding()]
+
+    def decode_round_s(self) -> float:
+        return sum(service.decode_step_s() for service in self._services)
+
+    def iteration_s(self) -> IterationTime:
+        cost, decoding = self._service.step_cost(), self._service.decoding()
+        num_decodes, context_tokens = len(decoding), sum([len(sequence.tokens) for sequence in decoding])
+        return lambda chunks: sum(cost.parts(Load(chunks, num_decodes, context_tokens)))

@@ -1,0 +1,93 @@
+"""Roles that change while requests run: nothing is moved, and no token is lost or changed."""
+
+from random import Random
+
+import pytest
+
+from engines.core import EngineCore
+from mesh.messages import EngineStatus, PrefillMode, Role, SetRole
+from tests.engines.conftest import MakeSpec
+from tests.engines.virtual import GATEWAY, VirtualMesh, continuation
+
+SEEDS = range(25)
+
+
+def one_engine(role: Role = Role.MULTIPLEX) -> tuple[VirtualMesh, EngineCore]:
+    mesh = VirtualMesh()
+    return mesh, mesh.add("only", role).core
+
+
+def status(mesh: VirtualMesh, engine: str = "only") -> EngineStatus:
+    return mesh.engines[engine].core.status(mesh.now)
+
+
+def test_a_role_changes_at_once_and_the_status_says_so() -> None:
+    mesh, _ = one_engine()
+    mesh.deliver(GATEWAY, "only", SetRole(Role.PREFILL, 0))
+    assert (status(mesh).role, status(mesh).num_role_changes) == (Role.PREFILL, 1)
+
+
+def test_of_several_gateways_that_saw_the_same_status_one_is_heard() -> None:
+    mesh, _ = one_engine()
+    mesh.deliver("gateway-1", "only", SetRole(Role.PREFILL, 0))
+    mesh.deliver("gateway-2", "only", SetRole(Role.DECODE, 0))
+    assert (status(mesh).role, status(mesh).num_role_changes) == (Role.PREFILL, 1)
+    mesh.deliver("gateway-2", "only", SetRole(Role.DECODE, 1))
+    assert (status(mesh).role, status(mesh).num_role_changes) == (Role.DECODE, 2)
+
+
+def test_the_role_that_it_has_is_no_change() -> None:
+    mesh, _ = one_engine()
+    mesh.deliver(GATEWAY, "only", SetRole(Role.MULTIPLEX, 0))
+    assert status(mesh).num_role_changes == 0
+
+
+def test_a_role_counts_from_the_next_iteration_on(make_spec: MakeSpec) -> None:
+    mesh, core = one_engine()
+    for name in ("a", "b"):
+        mesh.submit("only", make_spec(name, 4, first=ord(name)))
+    both, _ = core.next_batch(0.0)
+    assert both is not None
+    assert len(both.chunks) == 2
+    mesh.deliver(GATEWAY, "only", SetRole(Role.PREFILL, 0))
+    mesh.perform("only", core.finish_step(mesh.engines["only"].executor.execute(both), 0.1))
+    for name in ("c", "d"):
+        mesh.submit("only", make_spec(name, 4, first=ord(name)))
+    one_at_a_time, _ = core.next_batch(0.1)
+    assert one_at_a_time is not None
+    assert [chunk.request for chunk in one_at_a_time.chunks] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("mode", PrefillMode)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_roles_that_change_at_any_moment_change_no_token(make_spec: MakeSpec, seed: int, mode: PrefillMode) -> None:
+    mesh, random = VirtualMesh(seed), Random(seed)
+    engines = [mesh.add("one"), mesh.add("other")]
+    specs = [make_spec(f"r{index}", 3 + 5 * index, max_tokens=6 + 3 * index, first=index % 3) for index in range(6)]
+    for index, spec in enumerate(specs):
+        mesh.submit("one", spec, "other" if index % 2 else None, prefill=mode)
+        for _ in range(random.randint(0, 30)):
+            mesh.step()
+        name, engine = random.choice(list(zip(mesh.engines, engines, strict=True)))
+        mesh.deliver(GATEWAY, name, SetRole(random.choice(list(Role)), status(mesh, name).num_role_changes))
+        engine.core.check_invariants()
+    mesh.settle()
+    for spec in specs:
+        assert mesh.streams[spec.id] == continuation(spec.prompt, spec.sampling.max_tokens)
+
+
+def test_decodes_go_on_when_their_engine_becomes_a_prefill_engine(make_spec: MakeSpec) -> None:
+    mesh, _ = one_engine()
+    decoding, prefill = make_spec("decoding", 5, max_tokens=20), make_spec("prefill", 60, max_tokens=3, first=70)
+    mesh.submit("only", decoding)
+    while not mesh.streams["decoding"]:
+        mesh.step()
+    mesh.deliver(GATEWAY, "only", SetRole(Role.PREFILL, 0))
+    mesh.submit("only", prefill, prefill=PrefillMode.FIRST)
+    before = len(mesh.streams["decoding"])
+    while not mesh.streams["prefill"]:
+        mesh.step()
+    assert len(mesh.streams["decoding"]) > before + 3  # a token with each of the prompt's chunks
+    mesh.settle()
+    assert mesh.streams["decoding"] == continuation(decoding.prompt, 20)
+    assert mesh.streams["prefill"] == continuation(prefill.prompt, 3)

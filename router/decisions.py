@@ -39,7 +39,8 @@ class Seen:
     def trim(self, decision: Decision) -> None:
         """Keep the chosen engines only."""
         chosen = (decision.prefill_engine, decision.decode_engine) if isinstance(decision, Dispatch) else ()
-        self.view = ClusterView({id_: engine for id_, engine in self.view.engines.items() if id_ in chosen})
+        engines = self.view.engines
+        self.view = ClusterView({id_: engines[id_] for id_ in chosen if id_ in engines})
 
 
 @dataclass(frozen=True, slots=True)

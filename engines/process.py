@@ -10,6 +10,7 @@ import structlog
 
 from engines.core import Effect, EngineCore
 from engines.loading import Loaded, load
+from engines.profiles import num_devices_of
 from engines.scheduler import Limits
 from engines.settings import EngineSettings
 from kvtransfer.memory import PeerMemories
@@ -41,6 +42,7 @@ def settings_of(topology: Topology, engine: EngineSpec) -> EngineSettings:
         transport=topology.transfer.transport,
         transfer_deadline_s=topology.transfer.deadline_s,
         transfer_limits=TransferLimits(reply_s=topology.timing.reply_s),
+        num_devices=num_devices_of(engine),
     )
 
 

@@ -20,6 +20,9 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         metavar="N",
         help=f"rounds of measuring; the fastest counts (default: {DEFAULT_REPEATS})",
     )
+    parser.add_argument(
+        "--live", action="store_true", help="measure the mesh that runs: what its engines learnt, after a load if idle"
+    )
     parser.set_defaults(run=run)
 
 
@@ -32,8 +35,15 @@ def _at_least_one(text: str) -> int:
 
 def run(arguments: argparse.Namespace) -> int:
     # Imported here: torch takes seconds to load, and other commands don't need it.
-    from engines.profile_run import profile_engines
     from mesh.topology.parse import load
 
-    profile_engines(load(arguments.topology), arguments.repeats)
+    topology = load(arguments.topology)
+    if arguments.live:
+        from engines.profile_live import profile_live
+
+        profile_live(topology)
+    else:
+        from engines.profile_run import profile_engines
+
+        profile_engines(topology, arguments.repeats)
     return 0

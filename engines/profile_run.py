@@ -2,18 +2,17 @@
 
 import importlib.util
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from engines.formulas import decode_formula, kv_formula, mixed_formula, prefill_formula
 from engines.measuring import DecodePoint, MixedPoint, Point, PrefillPoint, Scratch, Times, fit, time_points
 from engines.models.cache import Cache
+from engines.profile_progress import progress
 from engines.profile_store import ProfileStore, profile_of
 from engines.profiles import ProfileFile
 from engines.profiling import Accuracy, Bounds, Kind, accuracy, points_to_fit, points_to_judge
@@ -75,7 +74,7 @@ def _measure(engine: EngineSpec, model: TorchModel, repeats: int) -> Measured:
     for kind in (PrefillPoint, DecodePoint):
         _check_enough(engine, kind, to_fit, to_judge)
     executor = load_executor(engine, [model])
-    with _progress(name, (repeats + 1) * (len(to_fit) + len(to_judge))) as advance:
+    with progress(f"measuring {name}", (repeats + 1) * (len(to_fit) + len(to_judge))) as advance:
         times = time_points(executor, scratch, [*to_fit, *to_judge], repeats, advance)
     fitted = {point: times[point] for point in to_fit}
     return Measured(fit(fitted), fitted, {point: times[point] for point in to_judge})
@@ -84,14 +83,6 @@ def _measure(engine: EngineSpec, model: TorchModel, repeats: int) -> Measured:
 def _check_enough(engine: EngineSpec, kind: type, *grids: list[Point]) -> None:
     if not all(any(isinstance(point, kind) for point in points) for points in grids):
         raise UserError(f"engines.{engine.id}: too small to profile; use larger kv_memory, chunk_tokens or max_running")
-
-
-@contextmanager
-def _progress(what: str, total: int) -> Iterator[Callable[[], None]]:
-    columns = (TextColumn("measuring {task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(what, total=total)
-        yield lambda: progress.advance(task)
 
 
 def _profile(engine: EngineSpec, model: TorchModel, measured: Measured, source: str) -> ProfileFile:

@@ -14,6 +14,7 @@ import msgspec
 from engines.step_cost import MixedCost, StepCost
 from mesh.errors import UserError
 from mesh.messages import DecodeCost, PrefillCost
+from mesh.topology.schema import EngineSpec
 
 SUFFIX = ".toml"
 
@@ -56,6 +57,13 @@ def load_profile(name: str) -> EngineProfile:
     return load_preset(name)
 
 
+def num_devices_of(engine: EngineSpec) -> int:
+    """What the topology says, else its profile, else 1."""
+    if engine.num_devices is not None:
+        return engine.num_devices
+    return load_profile(engine.profile).num_devices if engine.profile is not None else 1
+
+
 def read_profile_file(path: Path) -> "ProfileFile":
     """A file that `ProfileFile.text` wrote. Raise `ProfileError` if it is missing or malformed."""
     try:
@@ -87,6 +95,10 @@ class ProfileFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     decode: DecodeCost
     mixed: MixedCost | None = None
     error: dict[str, float] = {}
+
+    @classmethod
+    def of(cls, profile: EngineProfile) -> "ProfileFile":
+        return cls(**{field: getattr(profile, field) for field in cls.__struct_fields__ if field != "error"})
 
     def profile(self) -> EngineProfile:
         return EngineProfile(

@@ -35,6 +35,8 @@ class ServiceView(msgspec.Struct, frozen=True):
     block_size: int  # tokens
     prefill_cost: PrefillCost
     decode_cost: DecodeCost
+    prefill_error: float | None = None  # of the engine's predictions of its recent steps, 90th percentile
+    decode_error: float | None = None
 
     @property
     def watermark(self) -> float:
@@ -145,4 +147,6 @@ def _service_view(status: ServiceStatus, held: Iterable[Reservation]) -> Service
         status.block_size,
         status.prefill_cost,
         status.decode_cost,
+        status.prefill_error,
+        status.decode_error,
     )

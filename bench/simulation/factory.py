@@ -82,7 +82,8 @@ class Factory:
         return SimulatedEngine(me, core, steps, copies, kernel, self._network, heartbeat_s, coasts=self._coasts)
 
     def _core(self, spec: EngineSpec, services: Mapping[str, Service]) -> EngineCore:
-        settings, can_open = _settings(self._topology, spec), _always
+        num_devices = spec.num_devices or self._profiles[spec.id].num_devices
+        settings, can_open = _settings(self._topology, spec, num_devices), _always
         if self._timeline is None:
             return EngineCore(settings, services, can_open)
         return self._timeline.core(settings, services, can_open)
@@ -113,7 +114,7 @@ class Factory:
         )
 
 
-def _settings(topology: Topology, spec: EngineSpec) -> EngineSettings:
+def _settings(topology: Topology, spec: EngineSpec, num_devices: int) -> EngineSettings:
     return EngineSettings(
         id=spec.id,
         host=spec.host,
@@ -124,6 +125,7 @@ def _settings(topology: Topology, spec: EngineSpec) -> EngineSettings:
         transport=topology.transfer.transport,
         transfer_deadline_s=topology.transfer.deadline_s,
         transfer_limits=TransferLimits(reply_s=topology.timing.reply_s, message_bytes=ONE_MESSAGE),
+        num_devices=num_devices,
     )
 
 

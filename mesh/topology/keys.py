@@ -67,6 +67,7 @@ ENGINE: Keys = {
     "max_running": Key("max_running", integer(1)),
     "max_waiting": Key("max_waiting", integer(1)),
     "chunk_tokens": Key("chunk_tokens", integer(1)),
+    "num_devices": Key("num_devices", integer(1, 1024)),
     "profile": Key("profile", text),
     "python": Key("python", text),
 }

@@ -50,6 +50,7 @@ class EngineSpec:
     max_running: int = 32  # requests in a decode batch
     max_waiting: int = 64  # prefills accepted and not started
     chunk_tokens: int = 256  # prompt tokens computed in one step
+    num_devices: int | None = None  # that it computes on; None: what its profile says, 1 without
     profile: str | None = None  # what it costs when modelled: a preset, or the path of a file that ends in .toml
     python: str | None = None  # interpreter; None: the supervisor's own
 

@@ -193,6 +193,11 @@ class EngineGauges(Collector):
         waiting = GaugeMetricFamily("vllm:num_requests_waiting", "Prefills that run or wait in engines", labels=labels)
         kv_usage = GaugeMetricFamily("vllm:kv_cache_usage_perc", "KV blocks in use, 1 is all", labels=labels)
         gpu_usage = GaugeMetricFamily("vllm:gpu_cache_usage_perc", "The same under its older name", labels=labels)
+        step_error = GaugeMetricFamily(
+            "meshserve_step_prediction_error",
+            "Of the engine's predictions of its recent steps: 90th percentile of |measured / predicted - 1|",
+            labels=(*labels, "step"),
+        )
         for engine in self._view().engines.values():
             names = ",".join(engine.services)
             running.add_metric((names, engine.id), engine.num_running)
@@ -200,4 +205,7 @@ class EngineGauges(Collector):
             for name, service in engine.services.items():
                 kv_usage.add_metric((name, engine.id), service.watermark)
                 gpu_usage.add_metric((name, engine.id), service.watermark)
-        return (running, waiting, kv_usage, gpu_usage)
+                for step, error in (("prefill", service.prefill_error), ("decode", service.decode_error)):
+                    if error is not None:
+                        step_error.add_metric((name, engine.id, step), error)
+        return (running, waiting, kv_usage, gpu_usage, step_error)

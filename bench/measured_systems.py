@@ -19,7 +19,7 @@ from rich.console import Console
 from bench.agreement import Latency, agreement_table, agreements
 from bench.layer_times import LayerTimes, load_layer_times
 from bench.simulation.cluster import Simulation
-from bench.simulation.factory import Physics
+from bench.simulation.physics import Physics
 from bench.simulation.traces import TraceRequest
 from bench.simulation.workload import SloRule
 from engines.measuring import DecodePoint, MixedPoint, Point, PrefillPoint, Times, fit, predict_s

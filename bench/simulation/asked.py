@@ -9,11 +9,11 @@ from random import Random
 
 from bench.simulation.arrivals import Arrivals, Process
 from bench.simulation.experiment import Experiment, SyntheticLoad, TraceLoad, grid
-from bench.simulation.factory import Physics
 from bench.simulation.fault_grammar import read_faults, resolve
 from bench.simulation.faults import Fault
 from bench.simulation.mix import Mix
 from bench.simulation.outputs import Outputs
+from bench.simulation.physics import Physics
 from bench.simulation.policy_names import label
 from bench.simulation.services import assign_services
 from bench.simulation.trace_request import TraceRequest

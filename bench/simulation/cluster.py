@@ -3,16 +3,19 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
+from msgspec.structs import replace
+
 from bench.simulation.engine import SimulatedEngine
-from bench.simulation.factory import Factory, Physics
+from bench.simulation.factory import Factory
 from bench.simulation.faults import Fault, Injector, Loss, losing
 from bench.simulation.faulty_network import FaultyNetwork
 from bench.simulation.kernel import Kernel
 from bench.simulation.lives import Mortal
 from bench.simulation.network import Network
+from bench.simulation.physics import Physics
 from bench.simulation.timeline import Timeline
 from bench.simulation.traces import TraceRequest
-from bench.simulation.workload import SloRule, make_spec
+from bench.simulation.workload import SloRule, blocks_of, make_spec
 from engines.profiles import EngineProfile
 from mesh.messages import RequestSpec, Sender
 from mesh.topology.schema import ServiceSpec, Topology
@@ -61,7 +64,7 @@ class Simulation:
             network: Network = faulty
         else:
             network = Network(self.kernel, physics.latency_s)
-        factory = Factory(topology, profiles, physics, network, coasts=coasts, timeline=timeline)
+        factory = Factory(topology, profiles, physics, network, self.kernel, coasts=coasts, timeline=timeline)
         self.gateways = [factory.gateway(spec, self.kernel, self._ledger) for spec in topology.gateways]
         if faults:
             self._bear_mortals(factory, faulty, faults)
@@ -70,10 +73,10 @@ class Simulation:
                 self.engines[spec.id] = factory.engine(spec, Sender(spec.id, 1), self.kernel)
 
     def _bear_mortals(self, factory: Factory, network: FaultyNetwork, faults: Sequence[Fault]) -> None:
-        timing = self._topology.timing
+        topology = self._topology
         mortals = {
-            spec.id: Mortal(spec.id, partial(factory.engine, spec), self.kernel, network, timing, self._change)
-            for spec in self._topology.engines
+            spec.id: Mortal(spec.id, partial(factory.engine, spec), self.kernel, network, topology, self._change)
+            for spec in topology.engines
         }
         Injector(self.kernel, network, mortals, self._timeline).schedule(faults)
         self._show_gateways(network)
@@ -129,7 +132,7 @@ class Simulation:
 
     def _ended(self, record: Record, spec: RequestSpec) -> None:
         assert record.outcome is not Outcome.FINISHED or record.output_tokens <= spec.sampling.max_tokens, record
-        self._on_record(record)
+        self._on_record(replace(record, hash_ids=blocks_of(spec.prompt)))
         self._stop_at_rest()
 
     def _stop_at_rest(self) -> None:

@@ -5,6 +5,7 @@ from math import inf
 
 from bench.simulation.coasting import Coast
 from bench.simulation.copying import Copier, CopyModel
+from bench.simulation.host import Host
 from bench.simulation.kernel import Kernel
 from bench.simulation.network import Network
 from bench.simulation.steps import StepModel
@@ -19,7 +20,7 @@ NO_TOKEN = ChunkResult()
 
 
 class SimulatedEngine:
-    """One life of an engine. ``steps`` and ``copies`` are models by service.
+    """One life of an engine. ``steps`` and ``copies`` are models by service. Engines of one ``host`` slow each other.
 
     With ``coasts``, decode steps that change nothing but the number of tokens are passed by in one event: the engine
     says nothing of them before its next heartbeat, and delivers their tokens later. Times stay the same.
@@ -34,6 +35,7 @@ class SimulatedEngine:
         kernel: Kernel,
         network: Network,
         heartbeat_s: float,
+        host: Host | None = None,
         *,
         coasts: bool,
     ) -> None:
@@ -44,6 +46,7 @@ class SimulatedEngine:
         self._kernel = kernel
         self._network = network
         self._heartbeat_s = heartbeat_s
+        self._host = host
         self._coasts = coasts and all(model.is_exact for model in steps.values())
         self._coast: Coast | None = None
         self._is_computing = False
@@ -136,6 +139,11 @@ class SimulatedEngine:
         if num_steps:
             self._coast = Coast(batch, model, now, num_steps)
             self._end_coast(self._coast)
+        elif self._host is not None:
+            self._num_started += 1
+            alone_s, finish = model.between_s + model.elapsed_s(batch), self._finish_shared_step
+            arguments = (self._num_started, batch, now + model.between_s)
+            self._host.compute(alone_s, model.slowdown(batch), self._kernel.after, 0.0, finish, *arguments)
         else:
             elapsed_s = model.elapsed_s(batch)
             self._end_step_at(now + model.between_s + elapsed_s, batch, elapsed_s)
@@ -156,6 +164,9 @@ class SimulatedEngine:
         result = StepResult([NO_TOKEN if chunk.draw is None else TOKEN for chunk in batch.chunks], elapsed_s)
         self._perform(self.core.finish_step(result, self._kernel.now))
         self._compute()
+
+    def _finish_shared_step(self, number: int, batch: Batch, started_at: float) -> None:
+        self._finish_step(number, batch, self._kernel.now - started_at)
 
     def _catch_up(self) -> None:
         """Let the steps have ended that have by now."""

@@ -9,10 +9,10 @@ from random import Random
 
 from bench.simulation.arrivals import Arrivals, synthesize
 from bench.simulation.cluster import Simulation
-from bench.simulation.factory import Physics
 from bench.simulation.faults import Fault
 from bench.simulation.mix import Mix
 from bench.simulation.outputs import Outputs
+from bench.simulation.physics import Physics
 from bench.simulation.policy_names import label
 from bench.simulation.summary import Summary, summarize
 from bench.simulation.timeline import Timeline

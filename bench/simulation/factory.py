@@ -1,13 +1,14 @@
 """Makes the engines and gateways of a simulation from a topology and its profiles."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from bench.simulation.copying import CopyModel
 from bench.simulation.engine import SimulatedEngine
 from bench.simulation.gateway import SimulatedGateway
+from bench.simulation.host import Host
 from bench.simulation.kernel import Kernel
 from bench.simulation.network import Network
+from bench.simulation.physics import Physics
 from bench.simulation.steps import StepModel
 from bench.simulation.timeline import Timeline
 from engines.blocks import BlockPool
@@ -32,17 +33,6 @@ ONE_MESSAGE = 2**40  # bytes: the blocks of a chunk are one event; `CopyModel` k
 MAX_CONTEXT = 2**31
 
 
-@dataclass(frozen=True, slots=True)
-class Physics:
-    """What is modelled besides the engines' costs."""
-
-    latency_s: float = 2e-4  # of a control message
-    kv_bytes_per_s: float = 25e9  # between two engines
-    kv_message_s: float = 1e-4  # to begin to copy a message of KV blocks
-    noise: float = 0.0  # standard deviation of the logarithm of step times
-    step_s: float = 0.0  # that an engine's process spends between two steps
-
-
 class Factory:
     """``profiles`` by engine id. ``coasts``: see `SimulatedEngine`. What engines do goes to ``timeline``, if any."""
 
@@ -52,6 +42,7 @@ class Factory:
         profiles: Mapping[str, EngineProfile],
         physics: Physics,
         network: Network,
+        kernel: Kernel,
         *,
         coasts: bool,
         timeline: Timeline | None,
@@ -60,7 +51,8 @@ class Factory:
         self._profiles = profiles
         self._physics = physics
         self._network = network
-        self._coasts = coasts
+        self._hosts = {spec.host: Host(kernel) for spec in topology.engines} if physics.is_shared else {}
+        self._coasts = coasts and not physics.is_shared
         self._timeline = timeline
 
     def gateway(self, spec: GatewaySpec, kernel: Kernel, ledger: Ledger) -> SimulatedGateway:
@@ -74,12 +66,12 @@ class Factory:
         profile = self._profiles[spec.id]
         services = {name: self._service(spec, name, profile) for name in spec.services}
         random = kernel.random(f"steps of {spec.id}@{me.incarnation}")
-        physics = self._physics
-        steps = {name: StepModel(profile.cost, physics.noise, random, physics.step_s) for name in services}
+        steps = {name: StepModel(profile.cost, self._physics, random) for name in services}
         copies = {name: self._copies(service.shape) for name, service in services.items()}
         core = self._core(spec, services)
         heartbeat_s = self._topology.timing.heartbeat_s
-        return SimulatedEngine(me, core, steps, copies, kernel, self._network, heartbeat_s, coasts=self._coasts)
+        host = self._hosts.get(spec.host)
+        return SimulatedEngine(me, core, steps, copies, kernel, self._network, heartbeat_s, host, coasts=self._coasts)
 
     def _core(self, spec: EngineSpec, services: Mapping[str, Service]) -> EngineCore:
         num_devices = spec.num_devices or self._profiles[spec.id].num_devices

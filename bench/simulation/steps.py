@@ -2,21 +2,20 @@
 
 from random import Random
 
+from bench.simulation.physics import Physics
 from engines.batch import Batch
 from engines.costs import decode_step_s
-from engines.step_cost import StepCost
+from engines.step_cost import StepCost, is_decode
 
 
 class StepModel:
-    """``noise`` is the standard deviation of the logarithm of a factor drawn anew for each step.
+    """``between_s`` passes between steps: engines learn no cost from it."""
 
-    ``between_s`` passes between steps: the engine's process learns no cost from it.
-    """
-
-    def __init__(self, cost: StepCost, noise: float, random: Random, between_s: float = 0.0) -> None:
-        self.between_s = between_s
+    def __init__(self, cost: StepCost, physics: Physics, random: Random) -> None:
+        self.between_s = physics.step_s
         self._cost = cost
-        self._noise = noise
+        self._noise = physics.noise
+        self._physics = physics
         self._random = random
 
     @property
@@ -28,6 +27,11 @@ class StepModel:
         """Seconds that the batch takes."""
         elapsed_s = self._cost.elapsed_s(batch)
         return elapsed_s * self._random.lognormvariate(0.0, self._noise) if self._noise else elapsed_s
+
+    def slowdown(self, batch: Batch) -> float:
+        """How many times as long the batch takes while another engine of the host computes."""
+        decodes_alone = all(map(is_decode, batch.chunks))
+        return self._physics.shared_decode if decodes_alone else self._physics.shared_prefill
 
     def decodes_s(self, num_requests: int, context_tokens: int) -> float:
         """Of a step of decodes alone, and until the next one begins, without noise."""

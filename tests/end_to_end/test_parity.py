@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from bench.simulation.cluster import Simulation
-from bench.simulation.factory import Physics
+from bench.simulation.physics import Physics
 from bench.simulation.traces import TraceRequest
 from bench.simulation.workload import SloRule
 from engines.profiles import ProfileFile

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.simulation.cluster import Simulation
-from bench.simulation.factory import Physics
+from bench.simulation.physics import Physics
 from bench.simulation.traces import TraceRequest
 from bench.simulation.workload import SloRule
 from engines.step_cost import StepCost
@@ -48,9 +48,18 @@ def pair(policy: str = "tropical", **options: object) -> Topology:
     return topology({"prefill": Role.PREFILL, "decode": Role.MULTIPLEX}, policy, **options)
 
 
-def simulation(what: Topology, *, seed: int = 0, noise: float = 0.0, profile: Profile | None = None, **options: object):
+def simulation(
+    what: Topology,
+    *,
+    seed: int = 0,
+    noise: float = 0.0,
+    profile: Profile | None = None,
+    physics: Physics | None = None,
+    **options: object,
+):
     profiles = {engine.id: profile or Profile() for engine in what.engines}
-    return Simulation(what, profiles, seed=seed, physics=Physics(noise=noise), slo=SloRule(), **options)
+    physics = physics or Physics(noise=noise)
+    return Simulation(what, profiles, seed=seed, physics=physics, slo=SloRule(), **options)
 
 
 def run(what: Topology, trace: list[TraceRequest], **options: object) -> list[Record]:

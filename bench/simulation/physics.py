@@ -1,0 +1,20 @@
+"""What a simulation models besides the costs of engines."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Physics:
+    """Engines of one host slow each other down: see `bench.simulation.host`."""
+
+    latency_s: float = 2e-4  # of a control message
+    kv_bytes_per_s: float = 25e9  # between two engines
+    kv_message_s: float = 1e-4  # to begin to copy a message of KV blocks
+    noise: float = 0.0  # standard deviation of the logarithm of step times
+    step_s: float = 0.0  # that an engine's process spends between two steps
+    shared_decode: float = 1.0  # times as long as alone: steps of decodes while another engine of the host computes
+    shared_prefill: float = 1.0  # the same for steps with chunks of prompts
+
+    @property
+    def is_shared(self) -> bool:
+        return max(self.shared_decode, self.shared_prefill) > 1.0

@@ -77,3 +77,8 @@ def prompt_of(request: TraceRequest, number: int) -> list[int]:
     del prompt[request.num_input :]
     prompt += [FIRST_UNIQUE + number] * (request.num_input - len(prompt))
     return prompt
+
+
+def blocks_of(prompt: Sequence[int]) -> tuple[int, ...]:
+    """The blocks that `prompt_of` made a prompt of."""
+    return tuple(token for token in prompt[::PROMPT_BLOCK] if token < FIRST_UNIQUE)

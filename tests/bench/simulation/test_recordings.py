@@ -1,6 +1,7 @@
 """Recordings of gateways as traces."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from random import Random
 
@@ -13,7 +14,7 @@ from mesh.messages import FinishReason, RequestSpec, Role, Sampling
 from router.generation import Overloaded, TokenBatch
 from router.ledger import Ledger
 from router.recorder import Recorder, RecordingFile
-from router.records import RECORDING_FORMAT, Header
+from router.records import RECORDING_FORMAT, Header, write_records
 from tests.bench.simulation.small import SERVICE, run, topology
 
 HEADER = {"recording": 1, "topology": "t", "gateway": "g", "started_at": "2026-01-01T00:00:00.500000Z"}
@@ -160,3 +161,5 @@ def test_from_a_recording_through_a_trace_to_a_simulation(tmp_path):
     assert [record.cached_tokens for record in records] == [0, 1024, 0]
     assert [(record.slo_ttft_s, record.slo_tpot_s) for record in records] == [(3.0, 0.2), (2.0, 0.1), (0.5, 0.1)]
     assert [record.priority for record in records] == [0, 4, 0]
+    write_records(tmp_path / "records.jsonl", records)
+    assert load(tmp_path / "records.jsonl") == [replace(request, was_answered=True) for request in trace]

@@ -1,7 +1,7 @@
 import pytest
 
 from bench.simulation.trace_request import TraceRequest
-from bench.simulation.workload import SloRule, make_spec
+from bench.simulation.workload import SloRule, blocks_of, make_spec, prompt_of
 from mesh.messages import PrefillCost
 from mesh.topology.schema import ServiceSpec, Slo
 
@@ -42,3 +42,8 @@ def test_whose_promises_count():
     assert not SloRule().counts_traced([PLAIN])
     assert not SloRule(keeps_traced=False).counts_traced([OWN])
     assert not SloRule(ttft_factor=4.0).counts_traced([OWN])
+
+
+@pytest.mark.parametrize("request_", [PLAIN, TraceRequest(0.0, 1100, 1, (3, 1, 4)), TraceRequest(0.0, 1100, 1, (3,))])
+def test_a_prompts_blocks_can_be_read_from_it(request_):
+    assert blocks_of(prompt_of(request_, 5)) == request_.blocks

@@ -119,8 +119,9 @@ class EngineCore:
         return self._finish_event(now)
 
     def lose_peer(self, process: str, now: float) -> list[Effect]:
-        """A gateway or engine died: its requests end here, transfers with it fail."""
+        """A gateway or engine died: its requests end here, transfers with it fail. A gateway may live: it is told."""
         for request in [request for request in self._requests.values() if request.spec.gateway == process]:
+            self._send(process, Refused(request.id, request.epoch, RefusalCode.PEER_SILENT, "the gateway was silent"))
             self._end(request, now)
         self._effects += self._handovers.lose_peer(process, now)
         return self._finish_event(now)

@@ -113,6 +113,7 @@ class EngineProcess:
         self._compute = compute
         self._copy = ThreadPoolExecutor(1, "copy")
         self._neighbours = [spec.id for spec in topology.processes if spec.id != engine.id]
+        self._gateways = {spec.id for spec in topology.gateways}
         self._membership = Membership(topology.timing.lease_s)
         self._core = EngineCore(settings_of(topology, engine), loaded.services, peers.can_open)
         self._heartbeat = Heartbeat(sockets, self._status, topology.timing.heartbeat_s)
@@ -159,12 +160,12 @@ class EngineProcess:
         """A sign of life; False if it is of a life that is over."""
         observation = self._membership.observe(sender, now)
         if isinstance(observation, Restarted):
+            self._sockets.forget(sender.process)
             self._lose(sender.process, now)
         return not isinstance(observation, Stale)
 
     def _lose(self, process: str, now: float) -> None:
         log.warning("lost a peer", process=process)
-        self._sockets.forget(process)
         self._peers.forget(process)
         self._perform(self._core.lose_peer(process, now))
 
@@ -188,6 +189,8 @@ class EngineProcess:
 
     def _expire(self, now: float) -> None:
         for lost in self._membership.expire(now):
+            if lost.sender.process not in self._gateways:  # one that only fell silent still wants its tokens
+                self._sockets.forget(lost.sender.process)
             self._lose(lost.sender.process, now)
         self._perform(self._core.expire(now))
 

@@ -1,6 +1,6 @@
 """Engines that are killed, started again, and held up: what surrounds an engine process when things go wrong."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from math import inf
 from random import Random
@@ -11,7 +11,7 @@ from bench.simulation.faulty_network import FaultyNetwork
 from bench.simulation.kernel import Action, Kernel
 from mesh.membership import Membership, Restarted, Stale
 from mesh.messages import EngineMessage, Sender
-from mesh.topology.schema import Timing
+from mesh.topology.schema import Topology
 
 CATCH_UP_S = 0.1  # after a process was held up itself, as engines.process has it
 
@@ -58,11 +58,20 @@ class Life(Kernel):
 class Watch:
     """Notices that peers of one engine died, as `engines.process` does; messages of lives that are over stop here."""
 
-    def __init__(self, me: Sender, engine: SimulatedEngine, life: Life, network: FaultyNetwork, lease_s: float) -> None:
+    def __init__(
+        self,
+        me: Sender,
+        engine: SimulatedEngine,
+        life: Life,
+        network: FaultyNetwork,
+        lease_s: float,
+        gateways: Collection[str],
+    ) -> None:
         self._me = me
         self._engine = engine
         self._life = life
         self._network = network
+        self._gateways = gateways
         self._membership = Membership(lease_s)
         self._armed_at = inf
         network.hear(me.process, lambda sender, message: life.happen(self._receive, sender, message))
@@ -76,13 +85,10 @@ class Watch:
         """A sign of life; False if it is of a life that is over."""
         observation = self._membership.observe(sender, self._life.now)
         if isinstance(observation, Restarted):
-            self._lose(sender.process)
+            self._network.forget(self._me.process, sender.process)
+            self._engine.lose_peer(sender.process)
         self._rearm()
         return not isinstance(observation, Stale)
-
-    def _lose(self, process: str) -> None:
-        self._network.forget(self._me.process, process)
-        self._engine.lose_peer(process)
 
     def _rearm(self) -> None:
         if self._armed_at == inf:
@@ -99,7 +105,9 @@ class Watch:
             self._arm(now + CATCH_UP_S)
             return
         for lost in self._membership.expire(now):
-            self._lose(lost.sender.process)
+            if lost.sender.process not in self._gateways:
+                self._network.forget(self._me.process, lost.sender.process)
+            self._engine.lose_peer(lost.sender.process)
         self._arm(self._membership.next_deadline())
 
 
@@ -119,14 +127,15 @@ class Mortal:
         make: Callable[[Sender, Kernel], SimulatedEngine],
         kernel: Kernel,
         network: FaultyNetwork,
-        timing: Timing,
+        topology: Topology,
         on_change: Callable[[str, SimulatedEngine | None], None],
     ) -> None:
         self._name = name
         self._make = make
         self._kernel = kernel
         self._network = network
-        self._timing = timing
+        self._lease_s = topology.timing.lease_s
+        self._gateways = frozenset(spec.id for spec in topology.gateways)
         self._on_change = on_change
         self._num_lives = 0
         self._running: _Running | None = None
@@ -158,7 +167,7 @@ class Mortal:
         self._num_lives += 1
         me, life = Sender(self._name, self._num_lives), Life(self._kernel)
         engine = self._make(me, life)
-        Watch(me, engine, life, self._network, self._timing.lease_s)
+        Watch(me, engine, life, self._network, self._lease_s, self._gateways)
         self._running = _Running(me, life, engine)
         self._on_change(self._name, engine)
         self._network.come_up(me)

@@ -146,6 +146,19 @@ def test_a_dead_peer_leaves_nothing_behind(
     assert pool(mesh, survivor).num_held == 0
 
 
+@pytest.mark.parametrize("steps", [2, 8, 20])
+def test_a_gateway_that_was_only_silent_hears_that_its_request_ended(make_spec: MakeSpec, steps: int) -> None:
+    mesh = two_engines()
+    mesh.submit("prefill", make_spec("r", 30, max_tokens=500), decode="decode")
+    for _ in range(steps):
+        mesh.step()
+    for name, engine in mesh.engines.items():
+        mesh.perform(name, engine.core.lose_peer(GATEWAY, mesh.now))
+    mesh.settle()
+    assert refusals(mesh)
+    assert set(refusals(mesh)) <= {RefusalCode.PEER_SILENT, RefusalCode.TRANSFER_FAILED}
+
+
 def test_a_new_attempt_at_the_same_engine_replaces_the_old_one(make_spec: MakeSpec) -> None:
     mesh = two_engines()
     spec = make_spec("r", 20, max_tokens=5)

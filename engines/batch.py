@@ -1,28 +1,35 @@
-"""What a local scheduler hands to an executor, and what comes back: the seam between decisions and computation."""
+"""What a local scheduler hands to an executor, and what comes back: the seam between decisions and computation.
+
+What is made for every token is a msgspec struct: those are made several times as fast as frozen dataclasses.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
+
 from mesh.messages import KVShape, Sampling, TokenLogprobs
 
 
-@dataclass(frozen=True, slots=True)
-class Draw:
-    """Draw the token that follows a chunk. The histories are the request's own (for penalties): read, never kept."""
+class Draw(msgspec.Struct, frozen=True):
+    """Draw the token that follows a chunk. ``tokens`` is the request's own list, which grows: read, never kept."""
 
     sampling: Sampling
-    prompt: Sequence[int]
-    generated: Sequence[int]
+    tokens: Sequence[int]  # prompt, then generated
+    num_prompt: int
+    position: int  # of the drawn token in them; with the seed it keys the random generator
 
     @property
-    def position(self) -> int:
-        """Index of the drawn token in prompt + generated; with the seed it keys the random generator."""
-        return len(self.prompt) + len(self.generated)
+    def num_generated(self) -> int:
+        return self.position - self.num_prompt
+
+    @property
+    def generated(self) -> Sequence[int]:
+        return self.tokens[self.num_prompt : self.position]
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
+class Chunk(msgspec.Struct, frozen=True):
     """Consecutive tokens of one request to compute: one token of a decode, some of a prefill."""
 
     request: str
@@ -45,8 +52,7 @@ class Batch:
         return sum(len(chunk.tokens) for chunk in self.chunks)
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkResult:
+class ChunkResult(msgspec.Struct, frozen=True):
     """``token`` is None where nothing was to be drawn."""
 
     token: int | None = None

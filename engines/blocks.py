@@ -6,8 +6,8 @@ Cached blocks are given up oldest first when free ones run out.
 """
 
 from array import array
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
 
 Digest = bytes
@@ -23,6 +23,23 @@ def chain(parent: Digest, tokens: Sequence[int]) -> Digest:
     return blake2b(parent + array("I", tokens).tobytes(), digest_size=16).digest()
 
 
+class Run:
+    """The full blocks of one sequence that others can find, in order. ``tokens`` are the sequence's own, and grow.
+
+    Digests beyond the first are computed once another sequence begins alike: before that nobody can ask for them.
+    """
+
+    __slots__ = ("blocks", "digest", "is_alone", "num_named", "num_pending", "tokens")
+
+    def __init__(self, tokens: Sequence[int]) -> None:
+        self.tokens = tokens
+        self.blocks: list[int] = []
+        self.digest = ROOT  # of the last block that has one
+        self.num_named = 0  # blocks whose digest is computed
+        self.num_pending = 0  # the others, as far as they still hold what was published
+        self.is_alone = False
+
+
 class BlockPool:
     """Hands out blocks ``0 .. num_blocks - 1`` of ``block_size`` tokens.
 
@@ -36,8 +53,9 @@ class BlockPool:
         self._free = list(range(num_blocks - 1, -1, -1))
         self._cached: OrderedDict[int, None] = OrderedDict()  # oldest first
         self._holders = [0] * num_blocks
-        self._digests: list[Digest | None] = [None] * num_blocks
+        self._names: list[Digest | Run | None] = [None] * num_blocks  # of published blocks; a run: not computed yet
         self._by_digest: dict[Digest, int] = {}
+        self._alone: dict[Digest, Run] = {}  # by the digest of their first block
 
     def __repr__(self) -> str:
         return (
@@ -63,74 +81,114 @@ class BlockPool:
         """Hold ``count`` blocks with undefined content. Raise `OutOfBlocksError` (and hold none) if there are fewer."""
         if not self.can_allocate(count):
             raise OutOfBlocksError(f"{count} blocks wanted, {self.num_free} of {self.num_blocks} can be had")
-        return [self._take() for _ in range(count)]
-
-    def _take(self) -> int:
-        if self._free:
-            block = self._free.pop()
-        else:
+        free, holders = self._free, self._holders
+        blocks = free[: -count - 1 : -1]
+        del free[-len(blocks) or len(free) :]
+        while len(blocks) < count:
             block, _ = self._cached.popitem(last=False)
             self._forget(block)
-        self._holders[block] = 1
-        if self._on_reuse is not None:
-            self._on_reuse(block)
-        return block
+            blocks.append(block)
+        for block in blocks:
+            holders[block] = 1
+            if self._on_reuse is not None:
+                self._on_reuse(block)
+        return blocks
 
     def _forget(self, block: int) -> None:
-        digest = self._digests[block]
-        if digest is not None:
-            self._digests[block] = None
-            del self._by_digest[digest]
+        name = self._names[block]
+        self._names[block] = None
+        if isinstance(name, Run):
+            name.num_pending -= 1
+        elif name is not None:
+            del self._by_digest[name]
+            self._join(name)
 
-    def release(self, blocks: Iterable[int]) -> None:
+    def release(self, blocks: Sequence[int]) -> None:
         """Give up one hold on each block of a table; once cached, its tail is given up before its head."""
-        for block in reversed(list(blocks)):
-            if self._holders[block] == 0:
+        free, cached, holders, names = self._free, self._cached, self._holders, self._names
+        for block in reversed(blocks):
+            num_holders = holders[block] - 1
+            if num_holders < 0:
                 raise ValueError(f"block {block} is released but nobody holds it")
-            self._holders[block] -= 1
-            if self._holders[block] == 0:
-                if self._digests[block] is None:
-                    self._free.append(block)
+            holders[block] = num_holders
+            if num_holders == 0:
+                if names[block] is None:
+                    free.append(block)
                 else:
-                    self._cached[block] = None
+                    cached[block] = None
 
-    def match(self, tokens: Sequence[int]) -> list[int]:
-        """Hold and return the blocks of the longest cached prefix of ``tokens``, whole blocks only."""
-        found = []
-        for digest in self._digests_of(tokens):
+    def match(self, tokens: Sequence[int], num_tokens: int) -> list[int]:
+        """Hold and return the blocks of the longest cached prefix of the first ``num_tokens``, whole blocks only."""
+        found: list[int] = []
+        size, digest = self.block_size, ROOT
+        for start in range(0, num_tokens - size + 1, size):
+            digest = chain(digest, tokens[start : start + size])
             block = self._by_digest.get(digest)
             if block is None:
                 break
+            self._join(digest)
             found.append(block)
         for block in found:
             self._holders[block] += 1
             self._cached.pop(block, None)
         return found
 
-    def _digests_of(self, tokens: Sequence[int]) -> Iterable[Digest]:
-        digest = ROOT
-        for start in range(0, len(tokens) - self.block_size + 1, self.block_size):
-            digest = chain(digest, tokens[start : start + self.block_size])
-            yield digest
+    def publish(self, run: Run, blocks: Sequence[int], num_full: int) -> None:
+        """The first ``num_full`` of a sequence's held blocks are full: let others find those that are not in its run."""
+        names, new = self._names, blocks[len(run.blocks) : num_full]
+        run.blocks += new
+        for block in new:
+            if names[block] is None:
+                names[block] = run
+                run.num_pending += 1
+        if run.num_named == 0 and new:
+            self._publish_first(run)
+        if not run.is_alone:
+            self._name(run, len(run.blocks))
 
-    def publish(self, block: int, parent: Digest, tokens: Sequence[int]) -> Digest:
-        """A held block is now full of ``tokens`` that follow ``parent``: let others find it. Returns its digest."""
-        digest = chain(parent, tokens)
-        if self._digests[block] is None and digest not in self._by_digest:
-            self._digests[block] = digest
-            self._by_digest[digest] = block
-        return digest
+    def _publish_first(self, run: Run) -> None:
+        first = run.blocks[0]
+        is_new = self._names[first] is run
+        self._name(run, 1)
+        run.is_alone = is_new and self._names[first] is not None
+        if run.is_alone:
+            self._alone[run.digest] = run
+        else:
+            self._join(run.digest)
+
+    def _join(self, first: Digest) -> None:
+        """A second sequence begins with that block: from now on the digests of all that begin so are needed."""
+        run = self._alone.pop(first, None)
+        if run is not None:
+            run.is_alone = False
+            self._name(run, len(run.blocks) if run.num_pending else 0)
+
+    def _name(self, run: Run, num_blocks: int) -> None:
+        """Index the first blocks of a run by their digests, unless others with the same content are."""
+        size, names = self.block_size, self._names
+        for index in range(run.num_named, num_blocks):
+            block = run.blocks[index]
+            run.digest = chain(run.digest, run.tokens[index * size : (index + 1) * size])
+            if names[block] is run:
+                run.num_pending -= 1
+                names[block] = None if run.digest in self._by_digest else run.digest
+                self._by_digest.setdefault(run.digest, block)
+        run.num_named = max(run.num_named, num_blocks)
 
     def check_invariants(self) -> None:
         """Raise AssertionError unless every block is in exactly one state and the prefix index is consistent."""
         held = {block for block, holders in enumerate(self._holders) if holders > 0}
         free, cached = set(self._free), set(self._cached)
+        names = self._names
         assert len(free) == len(self._free), "a block is free twice"
         assert not (held | free) & cached, "a cached block is held or free"
         assert not held & free, "a held block is free"
         assert len(held) + len(free) + len(cached) == self.num_blocks, "a block is lost"
-        assert all(self._digests[block] is not None for block in cached), "a cached block has no digest"
-        assert all(self._digests[block] is None for block in free), "a free block has a digest"
-        indexed = {block: digest for digest, block in self._by_digest.items()}
-        assert all(self._digests[block] == digest for block, digest in indexed.items()), "the prefix index is stale"
-        assert sum(digest is not None for digest in self._digests) == len(indexed), "a digest is not indexed"
+        assert all(names[block] is not None for block in cached), "a cached block is not published"
+        assert all(names[block] is None for block in free), "a free block is published"
+        assert all(names[block] == digest for digest, block in self._by_digest.items()), "the prefix index is stale"
+        num_digests = sum(isinstance(name, bytes) for name in names)
+        assert num_digests == len(self._by_digest), "a digest is not indexed"
+        assert all(run.is_alone and digest in self._by_digest for digest, run in self._alone.items()), "a run is lost"
+        pending = Counter(name for name in names if isinstance(name, Run))
+        assert all(run.is_alone and run.num_pending == count for run, count in pending.items()), "a run is miscounted"

@@ -46,7 +46,7 @@ from mesh.messages import (
     Taken,
 )
 
-RESERVED_AHEAD = 2  # transfers of one service that are open at a time: of the prompt being computed, and of the next
+RESERVED_AHEAD = 4  # transfers of a service open at a time: of the prompt being computed, the next, and some that pass
 
 TransferMessage = Reserve | Reserved | Declined | Blocks | Taken | Commit | Committed | Abort
 Effect = Send | ExportBlocks | ImportBlocks
@@ -234,7 +234,7 @@ class Handovers:
 
     def _hold(self, sender: str, reserve: Reserve, service: Service, transport: str, now: float) -> list[Effect]:
         pool, spec = service.pool, reserve.spec
-        blocks = pool.match([*spec.prompt, *spec.generated][: reserve.num_tokens])
+        blocks = pool.match([*spec.prompt, *spec.generated], reserve.num_tokens)
         num_matched = len(blocks) * pool.block_size
         missing = pool.blocks_for(reserve.num_tokens) - len(blocks)
         if not pool.can_allocate(missing + len(service.queue.running)):

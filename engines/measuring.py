@@ -86,7 +86,7 @@ class Scratch:
 
 def _chunk(new: int, before: int, table: range, num_generated: int) -> Chunk:
     history = [0] * (new + before)
-    draw = Draw(Sampling(max_tokens=1, seed=0, temperature=0.0), history, len(history) - num_generated)
+    draw = Draw(Sampling(max_tokens=1, seed=0, temperature=0.0), history, len(history) - num_generated, len(history))
     return Chunk(f"scratch-{table.start}", [token % 97 for token in range(new)], before, table, draw)
 
 

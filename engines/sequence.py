@@ -9,7 +9,7 @@ from collections.abc import Sequence as Tokens
 from dataclasses import dataclass, field
 
 from engines.batch import Chunk, Draw
-from engines.blocks import ROOT, BlockPool, Digest
+from engines.blocks import BlockPool, Run
 from mesh.messages import Delta, Epoch, FinishReason, PrefillMode, PrefillOrder, RequestSpec, TokenLogprobs
 
 
@@ -33,8 +33,7 @@ class Sequence:
     decode_engine: str | None = None  # hand over there after the prefill
     transfer: str | None = None  # id of the transfer that hands it over
     is_over: bool = False  # ended here; its blocks go as soon as nothing touches them
-    num_published: int = 0  # full blocks that others can find
-    digest: Digest = ROOT  # of the last published block
+    published: Run | None = None  # the full blocks that others can find
     logprobs: list[TokenLogprobs] = field(default_factory=list)  # not yet delivered
     prompt_logprobs: list[TokenLogprobs | None] = field(default_factory=list)
 
@@ -98,7 +97,7 @@ class Sequence:
         """Hold the blocks of a cached prefix. One token at least is left to compute, or nothing could be drawn."""
         if self.spec.sampling.prompt_logprobs is not None:
             return
-        self.blocks = pool.match(self.tokens[:-1])
+        self.blocks = pool.match(self.tokens, len(self.tokens) - 1)
         self.num_computed = len(self.blocks) * pool.block_size
         self.num_cached = min(self.num_computed, self.num_prompt)
 
@@ -107,7 +106,7 @@ class Sequence:
         start, end = self.num_computed, self.num_computed + num_tokens
         draw = None
         if end == len(self.tokens):
-            draw = Draw(self.spec.sampling, self.spec.prompt, self.generated)
+            draw = Draw(self.spec.sampling, self.tokens, len(self.spec.prompt), end)
         wanted = self.spec.sampling.prompt_logprobs if start < self.num_prompt else None
         return Chunk(self.id, self.tokens[start:end], start, self.blocks, draw, wanted)
 
@@ -132,17 +131,18 @@ class Sequence:
 
     def publish_full_blocks(self, pool: BlockPool) -> None:
         """Let others find the blocks that computing has filled since the last call."""
-        size = pool.block_size
-        while (self.num_published + 1) * size <= self.num_computed:
-            start = self.num_published * size
-            self.digest = pool.publish(self.blocks[self.num_published], self.digest, self.tokens[start : start + size])
-            self.num_published += 1
+        num_full = self.num_computed // pool.block_size
+        run = self.published
+        if run is None:
+            run = self.published = Run(self.tokens)
+        if num_full > len(run.blocks):
+            pool.publish(run, self.blocks, num_full)
 
     def release_blocks(self, pool: BlockPool) -> None:
         pool.release(self.blocks)
         self.blocks = []
-        self.num_computed = self.num_published = 0
-        self.digest = ROOT
+        self.num_computed = 0
+        self.published = None
 
     def take_delta(self, finish: FinishReason | None) -> Delta:
         """What the gateway has not been sent yet."""

@@ -43,10 +43,10 @@ class Sampler:
             ids = torch.tensor(list(sampling.logit_bias), device=row.device)
             row[ids] += torch.tensor(list(sampling.logit_bias.values()), device=row.device)
         if sampling.repetition_penalty != 1.0:
-            _penalise_repetition(row, sampling.repetition_penalty, [*draw.prompt, *draw.generated])
-        if (sampling.presence_penalty or sampling.frequency_penalty) and draw.generated:
+            _penalise_repetition(row, sampling.repetition_penalty, draw.tokens)
+        if (sampling.presence_penalty or sampling.frequency_penalty) and draw.num_generated:
             _penalise_generated(row, sampling, draw.generated)
-        if len(draw.generated) < sampling.min_tokens:
+        if draw.num_generated < sampling.min_tokens:
             ends = [*sampling.stop_token_ids, *(() if sampling.ignore_eos else self._eos_token_ids)]
             row[ends] = float("-inf")
 

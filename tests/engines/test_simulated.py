@@ -29,7 +29,7 @@ class Engine:
 
     def run(self, tokens: Sequence[int], start: int, sampling: Sampling, blocks: Sequence[int] = range(7)) -> int:
         """Compute ``tokens[start:]`` and draw."""
-        draw = Draw(sampling, tokens[: len(PROMPT)], tokens[len(PROMPT) :])
+        draw = Draw(sampling, tokens, len(PROMPT), len(tokens))
         token = self.compute(Chunk("r", tokens[start:], start, blocks, draw)).token
         assert token is not None
         return token
@@ -53,7 +53,9 @@ def sampling() -> Sampling:
 
 def test_a_step_waits_the_modelled_time(sampling: Sampling) -> None:
     engine = Engine()
-    result = engine.executor.execute(Batch("s", [Chunk("r", PROMPT, 0, range(3), Draw(sampling, PROMPT, []))]))
+    result = engine.executor.execute(
+        Batch("s", [Chunk("r", PROMPT, 0, range(3), Draw(sampling, PROMPT, len(PROMPT), len(PROMPT)))])
+    )
     assert result.elapsed_s == pytest.approx(0.5 + 0.09)
     assert 0 < engine.slept[0] <= result.elapsed_s
 
@@ -85,7 +87,9 @@ def test_moved_blocks_continue_and_wrong_bytes_show(sampling: Sampling) -> None:
 
 def test_log_probabilities_come_where_asked() -> None:
     sampling = Sampling(max_tokens=1, seed=0, logprobs=2)
-    result = Engine().compute(Chunk("r", PROMPT, 0, range(3), Draw(sampling, PROMPT, []), prompt_logprobs=0))
+    result = Engine().compute(
+        Chunk("r", PROMPT, 0, range(3), Draw(sampling, PROMPT, len(PROMPT), len(PROMPT)), prompt_logprobs=0)
+    )
     assert result.logprobs is not None
     assert result.logprobs.token == result.token
     assert result.prompt_logprobs is not None

@@ -12,7 +12,7 @@ SAMPLING = Sampling(max_tokens=4, seed=0)
 
 
 def decode(context: int) -> Chunk:
-    draw = Draw(SAMPLING, [1] * context, context - 1)
+    draw = Draw(SAMPLING, [1] * context, context - 1, context)
     return Chunk("d", [1], context - 1, range(context), draw)
 
 
@@ -76,5 +76,5 @@ def test_the_largest_chunk_fits_and_one_token_more_does_not(
 
 def test_the_last_token_of_a_prompt_is_not_a_decode() -> None:
     assert is_decode(decode(5))
-    assert not is_decode(Chunk("p", [1], 4, range(5), Draw(SAMPLING, [1] * 5, 5)))
+    assert not is_decode(Chunk("p", [1], 4, range(5), Draw(SAMPLING, [1] * 5, 5, 5)))
     assert not is_decode(prefill(1, 4))

@@ -95,7 +95,7 @@ class Runner:
         while len(table) * self._block_size < len(tokens):
             table.append(self._free.pop())
         num_prompt = len(tokens) if num_prompt is None else num_prompt
-        draw = None if sampling is None else Draw(sampling, tokens[:num_prompt], tokens[num_prompt:])
+        draw = None if sampling is None else Draw(sampling, tokens, num_prompt, len(tokens))
         return Chunk(request, tokens[start:], start, table, draw, prompt_logprobs)
 
     def execute(self, *chunks: Chunk) -> list[ChunkResult]:

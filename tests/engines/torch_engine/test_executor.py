@@ -117,7 +117,7 @@ def test_kv_lies_in_the_memory_that_was_given(tiny, greedy):
     memories = [bytearray(4 * size) for _ in range(2)]
     first, second = (TorchExecutor([TorchService("model", tiny, config, "float32", 4, memory)]) for memory in memories)
     prompt = [5, 6, 7, 8, 9, 10]
-    draw = Draw(greedy(), prompt, [])
+    draw = Draw(greedy(), prompt, len(prompt), len(prompt))
     [expected] = first.execute(Batch("model", [Chunk("a", prompt, 0, [2, 0], draw)])).chunks
     memories[1][3 * size :] = memories[0][2 * size : 3 * size]
     [moved] = second.execute(Batch("model", [Chunk("a", prompt[4:], 4, [3, 1], draw)])).chunks

@@ -21,7 +21,8 @@ PINNED = [0.6524484863739417, 0.3681895156514656, 0.7012121095212933, 0.16946176
 
 
 def draw_one(logits, sampling, prompt=(), generated=()):
-    [token] = Sampler([EOS]).draw(torch.tensor([logits]), [Draw(sampling, prompt, generated)])
+    draw = Draw(sampling, [*prompt, *generated], len(prompt), len(prompt) + len(generated))
+    [token] = Sampler([EOS]).draw(torch.tensor([logits]), [draw])
     return token
 
 
@@ -116,7 +117,7 @@ def test_a_token_does_not_depend_on_the_batch():
         {"temperature": 0.0},
         {"top_p": 0.999, "temperature": 9.0},
     ]
-    draws = [Draw(sampling(**({"temperature": 1.0, "seed": i} | kinds[i % 5])), (), (1,) * i) for i in range(40)]
+    draws = [Draw(sampling(**({"temperature": 1.0, "seed": i} | kinds[i % 5])), (1,) * i, 0, i) for i in range(40)]
     sampler = Sampler([EOS])
     together = sampler.draw(logits.clone(), draws)
     alone = [sampler.draw(logits[i : i + 1].clone(), draws[i : i + 1])[0] for i in range(40)]

@@ -121,6 +121,7 @@ class Story:
     slo_ttft_s: float
     slo_tpot_s: float
     arrived_at: float  # on the gateway's clock
+    admitted_s: float  # from then: when it had been read and tokenised
     number: int  # counts arrivals
     events: deque[Event] = field(default_factory=lambda: deque(maxlen=KEPT_EVENTS))
     num_events: int = 0  # forgotten ones included
@@ -139,6 +140,7 @@ class Story:
             spec.slo_ttft_s,
             spec.slo_tpot_s,
             arrived_at,
+            spec.age_s,
             number,
         )
 

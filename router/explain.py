@@ -80,6 +80,7 @@ class Explanation(msgspec.Struct, frozen=True):
     slo_ttft_s: float
     slo_tpot_s: float
     age_s: float
+    admitted_s: float  # from its arrival: when it had been read and tokenised
     events: list[Event]
     num_forgotten: int = 0  # earlier events that are not kept
 
@@ -124,6 +125,7 @@ def explain(story: Story, now: float) -> Explanation:
         slo_ttft_s=story.slo_ttft_s,
         slo_tpot_s=story.slo_tpot_s,
         age_s=now - story.arrived_at,
+        admitted_s=story.admitted_s,
         events=[_decision(event, story) if isinstance(event, Decided) else event for event in story.events],
         num_forgotten=story.num_events - len(story.events),
     )

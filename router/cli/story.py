@@ -100,6 +100,8 @@ def _story(gateway: str, one: Explanation) -> RenderableType:
         ),
         _line(0.0, Text(f"arrived at {gateway} at {_clock(one.age_s)}")),
     ]
+    if one.admitted_s:
+        parts.append(_line(one.admitted_s, Text("read and tokenised")))
     if one.num_forgotten:
         parts.append(Text(f"{'...':>12}  {one.num_forgotten} events are not kept"))
     for event in one.events:

@@ -96,3 +96,10 @@ def test_older_calls_of_the_same_id_are_listed(printed):
     text = printed(world)
     assert text.count("request order-17-bb00bb00bb00bb00-") == 2
     assert "1 older call had this id" in text
+
+
+def test_the_time_before_the_router_is_told(printed):
+    world = World(M0)
+    world.now = 1.0
+    world.submit("r", age_s=0.02)
+    assert "20.0 ms read and tokenised 20.0 ms tropical" in printed(world)

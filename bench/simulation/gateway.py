@@ -5,7 +5,7 @@ from math import inf
 
 from bench.simulation.kernel import Kernel
 from bench.simulation.network import Network
-from mesh.messages import EngineStatus, GatewayMessage, RequestSpec, Sender
+from mesh.messages import EngineAnswer, EngineStatus, RequestSpec, Sender
 from router.dispatcher import Dispatcher
 from router.effects import Deliver, Effect, Fail, Forget, Place, Send
 from router.generation import Overloaded
@@ -37,7 +37,7 @@ class SimulatedGateway:
         else:
             self._carry_out(effects)
 
-    def _receive(self, sender: str, message: GatewayMessage) -> None:
+    def _receive(self, sender: str, message: EngineAnswer) -> None:
         self._carry_out(self.dispatcher.receive(sender, message, self._kernel.now))
 
     def _observe(self, sender: Sender, status: EngineStatus) -> None:

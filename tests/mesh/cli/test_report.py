@@ -1,7 +1,7 @@
 import pytest
 
 from mesh.cli.report import report
-from mesh.messages import ChildStatus, GatewayStatus, ProcessState, SupervisorStatus
+from mesh.messages import ChildStatus, GatewayStatus, PolicyChoice, ProcessState, SupervisorStatus
 from mesh.topology.parse import load
 
 
@@ -43,3 +43,16 @@ def test_a_process_speaks_for_itself(topology):
         3,
         2,
     )
+
+
+def test_a_gateway_tells_its_policy(topology):
+    choice = PolicyChoice("tropical", {"watermark": 0.5}, 3)
+    status = GatewayStatus(1, ProcessState.READY, "local", 5, "http://h:1", 0, 0, choice, 2.0)
+    (gateway,) = report(topology, {"g": status})["gateways"]
+    assert (gateway["policy"], gateway["policy_parameters"], gateway["policy_version"]) == (
+        "tropical",
+        {"watermark": 0.5},
+        3,
+    )
+    (unheard,) = report(topology, {})["gateways"]
+    assert unheard["policy"] is None

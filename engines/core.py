@@ -215,6 +215,9 @@ class EngineCore:
     def adopt(self, service: Service, request: Request, now: float) -> None:
         """Another engine handed a request over, with blocks."""
         known = self._requests.get(request.id)
+        if known is not None and known.epoch > request.epoch:
+            request.release_blocks(service.pool)  # the gateway gave up the attempt that comes here so late
+            return
         if known is not None:
             self._end(known, now)  # an earlier owner's: only one may go on
         self._requests[request.id] = request

@@ -146,6 +146,22 @@ def test_a_dead_peer_leaves_nothing_behind(
     assert pool(mesh, survivor).num_held == 0
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("steps", [4, 8, 12, 16, 20])
+def test_a_hand_over_that_ends_late_does_not_replace_a_newer_attempt(
+    make_spec: MakeSpec, seed: int, steps: int
+) -> None:
+    mesh = two_engines(seed)
+    spec = make_spec("r", 30, max_tokens=40)
+    mesh.submit("prefill", spec, decode="decode")
+    for _ in range(steps):
+        mesh.step()
+    mesh.submit("decode", spec, attempt=2)
+    mesh.settle()
+    assert mesh.streams["r"] == continuation(spec.prompt, 40)
+    assert mesh.finished_under["r"].attempt == 2
+
+
 @pytest.mark.parametrize("steps", [2, 8, 20])
 def test_a_gateway_that_was_only_silent_hears_that_its_request_ended(make_spec: MakeSpec, steps: int) -> None:
     mesh = two_engines()

@@ -102,6 +102,7 @@ class VirtualMesh:
     engines: dict[str, VirtualEngine] = field(default_factory=dict)
     streams: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     finished: dict[str, str] = field(default_factory=dict)
+    finished_under: dict[str, Epoch] = field(default_factory=dict)
     answers: list[Accepted | Refused | Failed] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -195,6 +196,7 @@ class VirtualMesh:
             if delta.finish is not None:
                 assert delta.request not in self.finished, "a request finished twice"
                 self.finished[delta.request] = delta.finish
+                self.finished_under[delta.request] = delta.epoch
 
     def kill(self, name: str) -> None:
         self.engines[name].dead = True

@@ -26,6 +26,7 @@ from engines.steady import num_steady_steps, pass_steps
 from engines.step_cost import Load
 from kvtransfer.protocol import Buffer, ExportBlocks, Exported, ImportBlocks, Imported, Send
 from mesh.messages import (
+    MOST_PREFILLS,
     Accepted,
     Cancel,
     Delta,
@@ -35,6 +36,7 @@ from mesh.messages import (
     Failed,
     FinishReason,
     MemoryRef,
+    PendingPrefill,
     ProcessState,
     RefusalCode,
     Refused,
@@ -52,12 +54,11 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The iteration that is being computed. ``num_passed`` equal ones before it are not delivered yet."""
+    """The iteration that is being computed."""
 
     service: Service
     shares: Sequence[Share]
     started_at: float
-    num_passed: int = 0
 
 
 class EngineCore:
@@ -308,13 +309,15 @@ class EngineCore:
                 self._release(request)
                 continue
             request.num_computed += share.num_tokens
-            request.prompt_logprobs += chunk.prompt_logprobs or ()
+            if chunk.prompt_logprobs:
+                request.prompt_logprobs += chunk.prompt_logprobs
             request.publish_full_blocks(step.service.pool)
             if chunk.token is None:
                 self._effects += self._handovers.blocks_ready(request, now)
                 continue
             finish = request.append(chunk.token, chunk.logprobs, now)
-            deltas[request.spec.gateway].append(request.take_delta(finish))
+            if finish is not None or not request.has_delivered or request.num_held >= self._settings.deliver_every:
+                deltas[request.spec.gateway].append(request.take_delta(finish))
             if finish is not None:
                 self._end(request, now)
             elif request.transfer is not None:
@@ -329,19 +332,18 @@ class EngineCore:
         others = (service.queue for service in self._services.values() if step is None or service is not step.service)
         if step is None or any(queue.waiting or queue.unreserved or queue.running for queue in others):
             return 0
-        return num_steady_steps(step.service.queue, step.shares, step.num_passed)
+        return num_steady_steps(step.service.queue, step.shares, self._settings.deliver_every)
 
     def pass_steps(self, num_steps: int, token: int, now: float) -> None:
         """``num_steps`` decode steps have ended, the last one ``now``; all drew ``token``; the next one is running.
 
-        At most `num_steady_steps`. For whoever models steps: nothing is said of them until `finish_step` ends the next
-        one, and nothing is learnt of their durations.
+        At most `num_steady_steps`. For whoever models steps: nothing is learnt of their durations.
         """
         step = self._step
         if step is None:
             raise RuntimeError(f"steps were passed but none runs: {self!r}")
         pass_steps(step.service.pool, step.shares, num_steps, token)
-        self._step = replace(step, started_at=now, num_passed=step.num_passed + num_steps)
+        self._step = replace(step, started_at=now)
 
     def fail_step(self, reason: str, now: float) -> list[Effect]:
         """The batch could not be computed: its requests fail, the engine goes on."""
@@ -360,10 +362,14 @@ class EngineCore:
 
     def _learn(self, step: Step, elapsed_s: float) -> None:
         """Keep the cost model true."""
-        contexts = [len(share.sequence.tokens) for share in step.shares if share.sequence.is_decoding]
-        chunks = [
-            (share.num_tokens, share.sequence.num_computed) for share in step.shares if not share.sequence.is_decoding
-        ]
+        contexts: list[int] = []
+        chunks: list[tuple[int, int]] = []
+        for share in step.shares:
+            sequence = share.sequence
+            if sequence.is_decoding:
+                contexts.append(len(sequence.tokens))
+            else:
+                chunks.append((share.num_tokens, sequence.num_computed))
         step.service.learn(Load(chunks, len(contexts), sum(contexts)), elapsed_s)
 
     # --- what others may know -----------------------------------------------------------------------------------------
@@ -388,13 +394,32 @@ class EngineCore:
             prefill_waiting_s=sum(map(self._prefill_waiting_s, services)),
             decode_step_s=step_s,
             min_slack_s=min_or_none(service.min_slack_s(now, step_s, sequences) for service, sequences in decoding),
-            min_tpot_slo_s=min_or_none(sequence.spec.slo_tpot_s for _, sequences in decoding for sequence in sequences),
+            min_tpot_slo_s=min([one.spec.slo_tpot_s for _, sequences in decoding for one in sequences], default=None),
+            prefills=self._prefills(now),
             num_role_changes=self._num_role_changes,
             num_devices=self._settings.num_devices,
             num_reserved=self._handovers.num_incoming,
             cancelled_total=self._num_cancelled,
             preemptions_total=self._num_preempted,
         )
+
+    def _prefills(self, now: float) -> list[PendingPrefill]:
+        """Those that are due first; what the present step has done by now is off."""
+        in_step = (
+            [share.sequence for share in self._step.shares if not share.sequence.is_decoding] if self._step else []
+        )
+        done_s = self._prefill_done_s(now) if in_step else 0.0
+        pending = [
+            PendingPrefill(
+                request.ttft_deadline - now,
+                max(0.0, service.prefill_s(request) - done_s * (request in in_step[:1])),
+                request.spec.priority,
+            )
+            for service in self._services.values()
+            for request in (*self._not_started(service), *service.queue.running)
+            if not request.is_decoding
+        ]
+        return sorted(pending)[:MOST_PREFILLS]
 
     def _num_waiting(self, service: Service) -> int:
         return len(self._not_started(service))
@@ -409,10 +434,12 @@ class EngineCore:
     def _prefill_remaining_s(self, now: float) -> float:
         """Of the prefills that have started, predicted; what the present step has done of them by now is off."""
         remaining = sum(
-            service.prefill_s(request)
-            for service in self._services.values()
-            for request in service.queue.running
-            if not request.is_decoding
+            [
+                service.prefill_s(request)
+                for service in self._services.values()
+                for request in service.queue.running
+                if not request.is_decoding
+            ]
         )
         return max(remaining - self._prefill_done_s(now), 0.0)
 

@@ -3,8 +3,8 @@
 Iteration-level and on one path: an iteration takes one token of every decoding sequence, then up to a budget of prompt
 tokens. Decodes go first come, first served. Prefills go by priority, then in the order that their policy asks for
 (`PrefillOrder`): by default those past their TTFT deadline first, so that a stream of short prompts cannot starve a
-long one, then the shortest. How their chunks share iterations with decodes is up to each (`PrefillMode`), in that
-order: no prompt passes one whose turn it is.
+long one, then the shortest. Those that go by deadline may pass each other between two chunks, others never. How chunks
+share iterations with decodes is up to each (`PrefillMode`).
 
 A prefill engine computes one prompt at a time: its time then depends on its length alone and can be predicted
 (Tropical). What it happens to decode goes on beside prompts, even beside those that would make decodes wait.
@@ -13,6 +13,8 @@ A prefill engine computes one prompt at a time: its time then depends on its len
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Protocol
+
+import msgspec
 
 from engines.blocks import BlockPool
 from engines.sequence import Sequence
@@ -51,8 +53,7 @@ class ServiceQueue:
                 place.remove(sequence)
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
+class Share(msgspec.Struct, frozen=True):
     """``num_tokens`` of a sequence, to be computed in the coming iteration."""
 
     sequence: Sequence
@@ -111,10 +112,12 @@ class LocalScheduler:
         return waiting is not None and _comes_first(waiting) and self._admit(queue, waiting)
 
     def _add_decodes(self, queue: ServiceQueue, plan: Plan) -> None:
+        preempted = plan.preempted
         for sequence in [sequence for sequence in queue.running if sequence.is_decoding]:
-            if sequence in queue.running and self._make_room(queue, sequence, plan):
+            if (not preempted or sequence in queue.running) and self._make_room(queue, sequence, plan):
                 plan.shares.append(Share(sequence, 1))
-        plan.shares[:] = [share for share in plan.shares if share.sequence not in plan.preempted]
+        if preempted:
+            plan.shares[:] = [share for share in plan.shares if share.sequence not in preempted]
 
     def _make_room(self, queue: ServiceQueue, sequence: Sequence, plan: Plan) -> bool:
         """Hold a block for the next token, preempting others if need be; False if the sequence cannot go on now."""
@@ -150,7 +153,7 @@ class LocalScheduler:
         prefilling = [sequence for sequence in queue.running if not sequence.is_decoding]
         slack = self._slack(now) if any(map(_is_in_slack, (*prefilling, *queue.waiting))) else None
         while left > 0:
-            sequence = prefilling.pop(0) if prefilling else self._next_waiting(queue, now, plan)
+            sequence = self._next(prefilling, queue, now, plan)
             if sequence is None or (role is not Role.PREFILL and _comes_first(sequence) != decodes_wait):
                 return
             share = self._share(queue, sequence, left, slack, now)
@@ -160,6 +163,24 @@ class LocalScheduler:
             left -= share.num_tokens
             if role is Role.PREFILL:
                 return
+
+    def _next(self, prefilling: list[Sequence], queue: ServiceQueue, now: float, plan: Plan) -> Sequence | None:
+        """Whose turn it is: those that have begun go on, unless one that waits is due earlier and may pass them."""
+        waiting = self._next_waiting(queue, now, plan)
+        if not prefilling:
+            return waiting
+        first = prefilling[0]
+        if any(map(_goes_by_deadline, prefilling)):
+            first = self.most_urgent(prefilling, now)
+        if waiting is not None and self._may_pass(waiting, first, now) and self._admit(queue, waiting):
+            return waiting
+        prefilling.remove(first)
+        return first
+
+    def _may_pass(self, waiting: Sequence, first: Sequence, now: float) -> bool:
+        if not (_goes_by_deadline(waiting) and _goes_by_deadline(first)):
+            return False
+        return self._urgency(waiting, now) < self._urgency(first, now)
 
     def _share(
         self, queue: ServiceQueue, sequence: Sequence, left: int, slack: SlackBudget | None, now: float
@@ -213,6 +234,9 @@ class LocalScheduler:
 
     def _urgency(self, sequence: Sequence, now: float) -> tuple[int, bool, float, float]:
         order, arrived_at = sequence.prefill_order, sequence.arrived_at
+        if order is PrefillOrder.DEADLINE:
+            is_late = now + self._forecast.prefill_s(sequence) > sequence.ttft_deadline
+            return (-sequence.spec.priority, is_late, sequence.ttft_deadline, arrived_at)
         starves = now > sequence.ttft_deadline and order is not PrefillOrder.LENGTH
         by_arrival = starves or order is PrefillOrder.ARRIVAL
         size = arrived_at if by_arrival else self._forecast.prefill_s(sequence)
@@ -221,6 +245,10 @@ class LocalScheduler:
 
 def _comes_first(sequence: Sequence) -> bool:
     return sequence.prefill_mode is PrefillMode.FIRST
+
+
+def _goes_by_deadline(sequence: Sequence) -> bool:
+    return sequence.prefill_order is PrefillOrder.DEADLINE
 
 
 def _is_in_slack(sequence: Sequence) -> bool:

@@ -24,6 +24,7 @@ import msgspec
 WIRE_VERSION = b"ms1"
 TOPIC_STATUS = b"status"
 TOPIC_TAP = b"tap"
+MOST_PREFILLS = 32  # that a status tells one by one
 
 T = TypeVar("T")
 
@@ -85,6 +86,7 @@ class PrefillOrder(StrEnum):
     URGENCY = "urgency"  # those past their TTFT deadline, then the shortest
     LENGTH = "length"  # the shortest, whoever starves (shortest job first)
     ARRIVAL = "arrival"  # first come, first served
+    DEADLINE = "deadline"  # earliest TTFT deadline first, also before one that has begun; the late after all others
 
 
 class ProcessState(StrEnum):
@@ -411,6 +413,14 @@ class ServiceStatus(msgspec.Struct, frozen=True):
     decode_error: float | None = None
 
 
+class PendingPrefill(NamedTuple):
+    """A prefill that is not done."""
+
+    due_s: float  # until its TTFT deadline; negative: that has passed
+    left_s: float  # predicted, of computing
+    priority: int = 0
+
+
 class EngineStatus(msgspec.Struct, frozen=True, tag=True):
     """An engine's own account of itself. Others see it with its age."""
 
@@ -428,6 +438,7 @@ class EngineStatus(msgspec.Struct, frozen=True, tag=True):
     decode_step_s: float  # predicted, of the next step
     min_slack_s: float | None  # of all running decodes; None: nothing runs
     min_tpot_slo_s: float | None = None  # the tightest TPOT promise of the running decodes; None: nothing runs
+    prefills: list[PendingPrefill] = []  # the first of them to be due, as many as `MOST_PREFILLS`
     num_role_changes: int = 0
     num_devices: int = 1  # that the engine computes on (tensor times pipeline parallelism)
     num_reserved: int = 0  # transfers expected

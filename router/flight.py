@@ -47,6 +47,7 @@ class Flight:
     is_recovering: bool = False  # had begun somewhere: the client is not to notice
     avoided: dict[str, float] = field(default_factory=dict)  # until when, by engine
     wait_reason: str = ""
+    prefix: tuple[int, ...] = ()  # names of its prompt's blocks, if the policy asks what engines have of it
 
     @classmethod
     def of(cls, spec: RequestSpec, number: int, grace_s: float, now: float) -> "Flight":
@@ -121,7 +122,10 @@ class Flight:
     def reservations(self, dispatch: Dispatch) -> list[Reservation]:
         """What a dispatch takes, until the engines' own statuses show it."""
         num_tokens, service = self.spec.num_tokens + len(self.stream.tokens) + 1, self.spec.service
-        entrance = Reservation(self.id, dispatch.prefill_engine, service, num_tokens, dispatch.prefill_s)
+        due_at, priority = self.deadline, self.spec.priority
+        entrance = Reservation(
+            self.id, dispatch.prefill_engine, service, num_tokens, dispatch.prefill_s, due_at, priority
+        )
         if dispatch.decode_engine == dispatch.prefill_engine:
             return [entrance]
         return [entrance, Reservation(self.id, dispatch.decode_engine, service, num_tokens, None)]

@@ -9,6 +9,7 @@ that a burst does not herd onto the engine that looked idle.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
+from typing import NamedTuple
 
 import msgspec
 
@@ -25,6 +26,8 @@ class Reservation:
     service: str
     num_tokens: int  # of KV that it will hold
     prefill_s: float | None  # predicted; None: the engine only decodes it
+    due_at: float = inf  # when its first token is
+    priority: int = 0
 
 
 class ServiceView(msgspec.Struct, frozen=True):
@@ -55,6 +58,14 @@ class ServiceView(msgspec.Struct, frozen=True):
         return num_tokens <= self.num_free_blocks * self.block_size
 
 
+class Prefill(NamedTuple):
+    """One that is not done, as engines order them that go by deadline."""
+
+    importance: int  # the priority, negated
+    due_at: float
+    left_s: float  # predicted, when its engine told
+
+
 class EngineView(msgspec.Struct, frozen=True):
     """One living engine. Moments are on the gateway's clock."""
 
@@ -72,6 +83,7 @@ class EngineView(msgspec.Struct, frozen=True):
     slack_ends_at: float  # of its running decodes, if prefills took nothing; infinite: nothing decodes
     decode_step_s: float  # predicted, of the next step of what decodes there
     tpot_slo_s: float  # the tightest promise of its running decodes; infinite: nothing decodes
+    prefills: tuple[Prefill, ...]  # in their order
     num_devices: int
     num_role_changes: int
 
@@ -134,9 +146,16 @@ def engine_view(
         slack_ends_at=inf if status.min_slack_s is None else received_at + status.min_slack_s,
         decode_step_s=status.decode_step_s,
         tpot_slo_s=inf if status.min_tpot_slo_s is None else status.min_tpot_slo_s,
+        prefills=_prefills(status, received_at, reservations),
         num_devices=status.num_devices,
         num_role_changes=status.num_role_changes,
     )
+
+
+def _prefills(status: EngineStatus, at: float, reservations: Sequence[Reservation]) -> tuple[Prefill, ...]:
+    told = [Prefill(-one.priority, at + one.due_s, one.left_s) for one in status.prefills]
+    sent = [Prefill(-one.priority, one.due_at, one.prefill_s) for one in reservations if one.prefill_s is not None]
+    return tuple(sorted(told + sent)) if told or sent else ()
 
 
 def _service_view(status: ServiceStatus, held: Iterable[Reservation]) -> ServiceView:

@@ -14,17 +14,18 @@ decodes nothing, so F(W) = W there.
 Of the requests that wait it serves as many as can make it: see `router.policies.feasible`.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Annotated
 
 import msgspec
 
-from mesh.messages import PrefillMode, Role
+from mesh.messages import PrefillMode, PrefillOrder
 from router.cluster import Candidates, ClusterView
 from router.policies.candidates import find_candidates, route
 from router.policies.feasible import split_feasible
+from router.policies.outlook import look_ahead, prefill_speed
 from router.policies.policy import Decision, GiveUp, Policy, RoleChange, Wait
 from router.policies.roles import RoleBalancer
 from router.view import EngineView, RequestView
@@ -36,7 +37,7 @@ class ElasticParameters(msgspec.Struct, frozen=True):
     """``watermark``: the fraction of KV blocks in use from which a decode engine takes nothing new.
 
     ``headroom``: the fraction of a TPOT promise that a decode step may take once another request has joined it.
-    ``depth``: prefills on one engine, the running one included; the rest waits in the gateway, where order is best.
+    ``depth``: prefills that may come before its own on an engine; behind more of them it waits in the gateway.
     ``grace_s``: how long after its deadline a request may still be served, by an engine that prefills nothing else.
     ``flips``: engines change roles where one phase runs short while the other has engines to spare.
     """
@@ -70,22 +71,19 @@ class Elastic(Policy):
         return "elastic"
 
     def rank(self, waiting: Sequence[RequestView], view: ClusterView, now: float) -> Sequence[RequestView]:
-        """As many as can be served in time first, then the others; nobody while no engine takes prefills."""
+        """As many as can be served in time first, then the others."""
         if len(waiting) < 2:
             return waiting
         ranked: list[RequestView] = []
         for service in dict.fromkeys(request.service for request in waiting):
             found = view.candidates(service, 1)
-            if found is None or self._is_full(found.entrances):
+            if found is None:
                 continue
             of_service = [request for request in waiting if request.service == service]
             work_s = [found.entrances[0].prefill_s(service, request.num_tokens) for request in of_service]
             feasible, rest = split_feasible(of_service, work_s, sum(map(prefill_speed, found.entrances)), now)
             ranked += feasible + rest
         return ranked
-
-    def _is_full(self, engines: Iterable[EngineView]) -> bool:
-        return all(engine.num_prefills >= self._parameters.depth for engine in engines)
 
     def decide(self, request: RequestView, view: ClusterView, now: float) -> Decision:
         found = find_candidates(request, view)
@@ -96,9 +94,9 @@ class Elastic(Policy):
         if is_late and not self.grace_s and _could_have_made_it(request, found):
             return GiveUp(f"its first token would come {now + soonest_s - request.deadline:.2f} s too late")
         if option is None:
-            return Wait("engines have their prefills, or no room for another decode")
+            return Wait("engines have prefills that come first, or no room for another decode")
         if now + option.finish_s > request.deadline and (not is_late or option.entrance.num_prefills):
-            return Wait("the engines that could make it have their prefills")
+            return Wait("the engines that could make it have prefills that come first")
         return self._dispatch(request, option, now)
 
     def rebalance(self, view: ClusterView, num_waiting: int, now: float) -> Sequence[RoleChange]:
@@ -113,14 +111,14 @@ class Elastic(Policy):
         best_key, soonest_s = (inf, True, 0, ""), inf
         common = self._decoder(request, found, now)
         for engine in found.entrances:
-            seconds = finish_s(engine, request, now)
-            soonest_s = min(soonest_s, seconds)
-            key = (seconds, found.keeps(engine), engine.num_tokens, engine.id)
-            if engine.num_prefills >= self._parameters.depth or key > best_key:
+            outlook = look_ahead(engine, request, now)
+            soonest_s = min(soonest_s, outlook.finish_s)
+            key = (outlook.finish_s, found.keeps(engine), engine.num_tokens, engine.id)
+            if outlook.num_ahead >= self._parameters.depth or outlook.makes_late or key > best_key:
                 continue
             decoder = common if common is not None and not found.keeps(engine) else engine
             if decoder is common or self._can_join(request, engine, now):
-                best, best_key = _Option(seconds, engine, decoder), key
+                best, best_key = _Option(outlook.finish_s, engine, decoder), key
         return best, soonest_s
 
     def _decoder(self, request: RequestView, found: Candidates, now: float) -> EngineView | None:
@@ -150,45 +148,20 @@ class Elastic(Policy):
         rule = "prefilled beside decodes" if entrance is decoder else "prefilled and handed over"
         slack_s = entrance.slack_s(now)
         numbers = {} if slack_s == inf else {"slack_s": slack_s, "prefill_speed": prefill_speed(entrance)}
-        mode, ttft_s = PrefillMode.SLACK, option.finish_s
-        return route(request, rule, entrance, decoder, now, mode=mode, predicted_ttft_s=ttft_s, numbers=numbers)
+        return route(
+            request,
+            rule,
+            entrance,
+            decoder,
+            now,
+            mode=PrefillMode.SLACK,
+            order=PrefillOrder.DEADLINE,
+            predicted_ttft_s=option.finish_s,
+            numbers=numbers,
+        )
 
 
 def _could_have_made_it(request: RequestView, found: Candidates) -> bool:
     """On an idle engine. A promise that none could keep is not for the load to break: it is served as late ones are."""
     promise_s = request.deadline - request.arrived_at
     return any(e.prefill_s(request.service, request.num_tokens) <= promise_s for e in found.entrances)
-
-
-def prefill_speed(engine: EngineView) -> float:
-    """Seconds of prefill that an engine computes each second while its decodes keep their promises: 1 - d / T."""
-    if engine.tpot_slo_s == inf:
-        return 1.0
-    return max(0.0, 1.0 - engine.decode_step_s / engine.tpot_slo_s)
-
-
-def finish_s(engine: EngineView, request: RequestView, now: float) -> float:
-    """Predicted seconds until a request's prefill would be done on an engine, behind what is there (F above).
-
-    Prefills ahead become decodes, new ones without savings, before this one's turn comes.
-    """
-    backlog_s = engine.backlog_s(now)
-    work_s = engine.prefill_s(request.service, request.num_tokens, request.cached.get(engine.id, 0))
-    slack_s, speed = engine.slack_s(now), prefill_speed(engine)
-    if slack_s == inf and not (engine.num_prefills and engine.role is not Role.PREFILL):
-        return backlog_s + work_s
-    begins_s = stretched_s(backlog_s, slack_s, speed)
-    left_s = max(0.0, slack_s - backlog_s)
-    if engine.num_prefills:
-        step_s = engine.joined_step_s(request.service, request.num_tokens)
-        left_s = min(left_s, max(0.0, request.tpot_slo_s - step_s))
-        speed = min(speed, max(0.0, 1.0 - step_s / request.tpot_slo_s))
-    return begins_s + stretched_s(work_s, left_s, speed)
-
-
-def stretched_s(work_s: float, slack_s: float, speed: float) -> float:
-    """Seconds for work that has ``slack_s`` to itself and goes on at ``speed`` (0 to 1) after that."""
-    if work_s <= slack_s:
-        return work_s
-    beyond_s = work_s - max(0.0, slack_s)
-    return max(0.0, slack_s) + beyond_s / speed if speed > 0 else inf

@@ -228,6 +228,7 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
             "decode_step_s": 0.03,
             "min_slack_s": None,
             "min_tpot_slo_s": None,
+            "prefills": [],
             "num_role_changes": 0,
             "num_devices": 1,
             "num_reserved": 0,

@@ -1,6 +1,6 @@
 """A gateway remembers where prompts went: the next one with the same beginning is predicted to be shorter there."""
 
-from mesh.messages import Accepted, Epoch, StepTokens
+from mesh.messages import Accepted, Epoch, PendingPrefill, StepTokens
 from router.dispatcher import Dispatcher
 from router.effects import Place, Send
 from router.limits import DispatchLimits
@@ -9,6 +9,7 @@ from router.policies.elastic import Elastic, ElasticParameters
 from router.records import PROMPT_BLOCK
 from tests.router.cluster import P0, P1, life, make_delta, make_spec, make_status
 
+BUSY = [PendingPrefill(due_s=0.5, left_s=0.4)]
 LIMITS = DispatchLimits(100, 100, reply_s=1.0)
 
 
@@ -32,7 +33,7 @@ class World:
         delta = make_delta(0, 5, id_=id_, num_cached_tokens=num_cached_tokens)
         effects = self.dispatcher.receive(engine, StepTokens([delta]), 0.0)
         assert not [effect for effect in effects if isinstance(effect, Send)]
-        self.status(engine, prefill_remaining_s=0.4)
+        self.status(engine, prefills=BUSY)
 
 
 def test_the_same_beginning_goes_where_it_is_cached():
@@ -49,5 +50,5 @@ def test_a_lost_engine_has_lost_its_cache():
     first = world.submit("a").prefill_engine
     world.answer("a", first)
     world.seq = 0
-    world.dispatcher.observe(life(first, 2), make_status(first, 1, num_blocks=999, prefill_remaining_s=0.4), 0.0)
+    world.dispatcher.observe(life(first, 2), make_status(first, 1, num_blocks=999, prefills=BUSY), 0.0)
     assert world.submit("b").prefill_engine != first

@@ -1,0 +1,90 @@
+"""When a prefill would be done on an engine whose decodes keep their promises. See docs/elastic.md for the formulas."""
+
+from dataclasses import dataclass
+from math import inf
+
+from mesh.messages import Role
+from router.view import EngineView, RequestView
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """Of one request on one engine. ``finish_s``: from now until its first token.
+
+    ``num_ahead``: prefills there that are due earlier. ``makes_late``: one that is due later would miss its deadline.
+    """
+
+    finish_s: float
+    num_ahead: int
+    makes_late: bool
+
+
+def look_ahead(engine: EngineView, request: RequestView, now: float) -> Outlook:
+    """The engine computes prefills by deadline, whichever has begun, and those that are late after all others."""
+    course = _Course(engine, request, now)
+    mine = (-request.priority, request.deadline)
+    num_ahead = 0
+    done_s = now - engine.received_at  # of the first one, since the engine told
+    behind = []
+    for prefill in engine.prefills:
+        left_s = max(0.0, prefill.left_s - done_s)
+        done_s = max(0.0, done_s - prefill.left_s)
+        if now + left_s > prefill.due_at:
+            continue
+        if prefill[:2] > mine:
+            behind.append((left_s, prefill.due_at - now))
+            continue
+        course.compute(left_s)
+        course.join()
+        num_ahead += 1
+    before_s = course.elapsed_s
+    course.compute(engine.prefill_s(request.service, request.num_tokens, request.cached.get(engine.id, 0)))
+    finish_s = course.elapsed_s
+    course.join()
+    return Outlook(finish_s, num_ahead, bool(behind) and course.makes_late(behind, finish_s - before_s))
+
+
+class _Course:
+    """Of an engine, from now on: saved slack is spent first, then prefills take what decode steps leave."""
+
+    __slots__ = ("_joined_s", "_keeps", "_slack_s", "_speed", "_tpot_slo_s", "elapsed_s")
+
+    def __init__(self, engine: EngineView, request: RequestView, now: float) -> None:
+        self.elapsed_s = 0.0
+        self._slack_s = max(0.0, engine.slack_s(now))
+        self._speed = prefill_speed(engine)
+        self._keeps = engine.role is not Role.PREFILL
+        self._joined_s = engine.joined_step_s(request.service, request.num_tokens) if self._keeps else 0.0
+        self._tpot_slo_s = request.tpot_slo_s
+
+    def compute(self, work_s: float) -> None:
+        """F(W): W within the slack, W / speed beyond it."""
+        if work_s <= self._slack_s:
+            self.elapsed_s += work_s
+            self._slack_s -= work_s
+            return
+        beyond_s = work_s - self._slack_s
+        self.elapsed_s += self._slack_s + (beyond_s / self._speed if self._speed > 0 else inf)
+        self._slack_s = 0.0
+
+    def join(self) -> None:
+        """What was computed decodes from now on, and has saved no more than its first step leaves."""
+        if self._keeps:
+            self._slack_s = min(self._slack_s, max(0.0, self._tpot_slo_s - self._joined_s))
+            self._speed = min(self._speed, max(0.0, 1.0 - self._joined_s / self._tpot_slo_s))
+
+    def makes_late(self, behind: list[tuple[float, float]], mine_s: float) -> bool:
+        """Whether one of those behind (seconds left, seconds until due) would have been in time without mine."""
+        for left_s, due_s in behind:
+            self.compute(left_s)
+            self.join()
+            if self.elapsed_s > due_s >= self.elapsed_s - mine_s:
+                return True
+        return False
+
+
+def prefill_speed(engine: EngineView) -> float:
+    """Seconds of prefill that an engine computes each second while its decodes keep their promises: 1 - d / T."""
+    if engine.tpot_slo_s == inf:
+        return 1.0
+    return max(0.0, 1.0 - engine.decode_step_s / engine.tpot_slo_s)

@@ -20,7 +20,7 @@ from bench.agreement import Latency, agreement_table, agreements
 from bench.layer_times import LayerTimes, load_layer_times
 from bench.simulation.cluster import Simulation
 from bench.simulation.physics import Physics
-from bench.simulation.traces import TraceRequest
+from bench.simulation.trace_request import TraceRequest
 from bench.simulation.workload import SloRule
 from engines.measuring import DecodePoint, MixedPoint, Point, PrefillPoint, Times, fit, predict_s
 from engines.profiles import EngineProfile
@@ -156,12 +156,11 @@ def _parts(point: Point) -> tuple[Sequence[tuple[int, int]], Sequence[int]]:
 def simulate(name: str, measured: Measured, cost: StepCost) -> list[Record]:
     system = SYSTEMS[name]
     engines = [f"engine-{index}" for index in range(system.num_engines)]
-    limits = {"max_running": measured.max_running, "chunk_tokens": measured.max_batched_tokens, "max_waiting": 4096}
     topology = Topology(
         name,
         Path(f"{name}.toml"),
         (ServiceSpec(SERVICE, name, NO_PROMISE),),
-        tuple(EngineSpec(engine, Role.MULTIPLEX, (SERVICE,), **limits) for engine in engines),
+        tuple(_engine(engine, measured) for engine in engines),
         (GatewaySpec("gateway"),),
         policy=PolicySpec("colocated"),
     )
@@ -178,6 +177,17 @@ def simulate(name: str, measured: Measured, cost: StepCost) -> list[Record]:
     simulation = Simulation(topology, dict.fromkeys(engines, profile), seed=0, physics=Physics(), slo=SloRule())
     simulation.run(SERVICE, measured.trace, records.append)
     return records
+
+
+def _engine(name: str, measured: Measured) -> EngineSpec:
+    return EngineSpec(
+        name,
+        Role.MULTIPLEX,
+        (SERVICE,),
+        max_running=measured.max_running,
+        max_waiting=len(measured.trace),
+        chunk_tokens=measured.max_batched_tokens,
+    )
 
 
 def _kv_bytes(system: System, measured: Measured) -> int:

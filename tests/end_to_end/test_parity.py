@@ -17,7 +17,7 @@ import pytest
 
 from bench.simulation.cluster import Simulation
 from bench.simulation.physics import Physics
-from bench.simulation.traces import TraceRequest
+from bench.simulation.trace_request import TraceRequest
 from bench.simulation.workload import SloRule
 from engines.profiles import ProfileFile
 from mesh.messages import DecodeCost, PrefillCost

@@ -1,0 +1,93 @@
+"""A client in a process of its own that sends requests at given times, whatever has become of those before (open loop).
+
+Reads one line of JSON from standard input (`Load`) and writes one line of JSON for each answer as it ends (`Answer`).
+Imports little, so that it needs little of the machine that it loads.
+"""
+
+import asyncio
+import json
+import sys
+import time
+from dataclasses import asdict, dataclass
+
+DEADLINE_S = 300.0
+HEADERS = ("prefill", "decode", "rule", "queued-ms")
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """One request; ``at_s`` after the start."""
+
+    at_s: float
+    prompt: list[int]
+    max_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    port: int
+    model: str
+    sendings: list[Sending]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Seconds since the start. The response's head comes with the first token. ``headers`` without their prefix."""
+
+    number: int
+    sent_s: float
+    status: int
+    first_s: float
+    last_s: float
+    headers: dict[str, str]
+
+
+async def send(load: Load, number: int, started_at: float) -> Answer:
+    sending = load.sendings[number]
+    body = json.dumps(
+        {
+            "model": load.model,
+            "prompt": sending.prompt,
+            "max_tokens": sending.max_tokens,
+            "temperature": 0,
+            "ignore_eos": True,
+            "stream": True,
+        }
+    ).encode()
+    head = f"POST /v1/completions HTTP/1.1\r\nhost: bench\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
+    await asyncio.sleep(started_at + sending.at_s - time.perf_counter())
+    sent_s = time.perf_counter() - started_at
+    reader, writer = await asyncio.open_connection("127.0.0.1", load.port, limit=2**20)
+    writer.write(head.encode() + body)
+    answer = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+    first_s = time.perf_counter() - started_at
+    rest = await reader.read(-1)
+    last_s = time.perf_counter() - started_at
+    writer.close()
+    status = int(answer.split(" ", 2)[1])
+    if status == 200 and b"data: [DONE]" not in rest:
+        status = 0
+    return Answer(number, sent_s, status, first_s, last_s, _headers(answer))
+
+
+def _headers(answer: str) -> dict[str, str]:
+    lines = (line.partition(": ") for line in answer.splitlines())
+    found = {name.lower().removeprefix("x-meshserve-"): value for name, _, value in lines}
+    return {name: found[name] for name in HEADERS if name in found}
+
+
+async def run(load: Load) -> None:
+    started_at = time.perf_counter() + 0.2
+    async with asyncio.timeout(load.sendings[-1].at_s + DEADLINE_S):
+        for answering in asyncio.as_completed([send(load, number, started_at) for number in range(len(load.sendings))]):
+            print(json.dumps(asdict(await answering)), flush=True)
+
+
+def main() -> None:
+    given = json.loads(sys.stdin.readline())
+    sendings = [Sending(**sending) for sending in given["sendings"]]
+    asyncio.run(run(Load(given["port"], given["model"], sendings)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""A whole mesh on this machine, started and stopped by the command that users type, and loaded by a client process."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from bench.http_load import Answer, Load, Sending
+from mesh.errors import UserError
+from mesh.topology.parse import load
+from mesh.topology.schema import Topology
+
+START_S = 900.0  # the first time, a model is fetched and measured
+STOP_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class LiveMesh:
+    topology: Topology
+    port: int
+    environment: dict[str, str]
+
+    def pids(self) -> list[int]:
+        """Of its engines and gateways."""
+        status = json.loads(_mesh(self.environment, STOP_S, "status", str(self.topology.path), "--json").stdout)
+        return [int(process["pid"]) for process in (*status["engines"], *status["gateways"])]
+
+    def answers(self, sendings: Sequence[Sending], on_answer: Callable[[], None] = lambda: None) -> list[Answer]:
+        """Send it all at its times, in order; the answers in the same order."""
+        model = self.topology.services[0].name
+        child = subprocess.Popen(
+            [sys.executable, "-m", "bench.http_load"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert child.stdin is not None
+        assert child.stdout is not None
+        try:
+            child.stdin.write(json.dumps(asdict(Load(self.port, model, list(sendings)))) + "\n")
+            child.stdin.flush()
+            found: dict[int, Answer] = {}
+            for line in child.stdout:
+                answer = Answer(**json.loads(line))
+                found[answer.number] = answer
+                on_answer()
+        finally:
+            child.kill()
+            child.wait()
+        if len(found) < len(sendings):
+            raise RuntimeError(f"the client ended after {len(found)} of {len(sendings)} answers")
+        return [found[number] for number in range(len(sendings))]
+
+
+@contextmanager
+def live_mesh(path: Path) -> Iterator[LiveMesh]:
+    """The topology's mesh until the end of the block. Raise `UserError` if it does not start.
+
+    It lives in a folder of its own, so that no other mesh is touched; only the gateway's port must be free.
+    """
+    topology = load(path)
+    with tempfile.TemporaryDirectory() as folder:
+        environment = os.environ | {"MESHSERVE_RUNTIME_DIR": folder}
+        try:
+            up = _mesh(environment, START_S, "up", str(path), "--detach")
+            if up.returncode:
+                raise UserError(f"{path}: the mesh did not start: {(up.stdout + up.stderr).strip()}")
+            yield LiveMesh(topology, topology.gateways[0].port, environment)
+        finally:
+            _mesh(environment, STOP_S, "down", str(path), "--now")
+
+
+def _mesh(environment: dict[str, str], limit_s: float, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "mesh.cli", *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=limit_s, check=False)

@@ -1,0 +1,79 @@
+"""Serves a load on a live mesh and keeps what came of it, beside what tells how steady the machine was."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from bench.agreement import Latency
+from bench.contention import Contention, Watch
+from bench.http_load import Answer, Sending
+from bench.live_mesh import LiveMesh
+from bench.sharing import TOKEN_IDS, Sharing, measure_sharing
+
+OK, TOO_MANY = 200, 429
+PROBES, PROBE_PROMPT, PROBE_ANSWER, PROBE_GAP_S = 3, 128, 16, 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Poisson arrivals; lengths in tokens, drawn evenly between bounds."""
+
+    num_requests: int
+    rate: float
+    prompt: tuple[int, int]
+    answer: tuple[int, int]
+
+    def sendings(self, random: Random) -> list[Sending]:
+        at_s, sendings = 0.0, []
+        for _ in range(self.num_requests):
+            prompt = random.choices(TOKEN_IDS, k=random.randint(*self.prompt))
+            sendings.append(Sending(at_s, prompt, random.randint(*self.answer)))
+            at_s += random.expovariate(self.rate)
+        return sendings
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What was sent, what came of it, and how steady the machine was meanwhile."""
+
+    sendings: Sequence[Sending]
+    answers: Sequence[Answer]
+    sharing: Sharing
+    probes_before: Sequence[Answer]
+    probes_after: Sequence[Answer]
+    contention: Contention
+
+    @property
+    def late_s(self) -> float:
+        """At most, that a request was sent later than it should have been."""
+        return max(answer.sent_s - one.at_s for one, answer in zip(self.sendings, self.answers, strict=True))
+
+    def latencies(self) -> dict[str, Latency]:
+        """Of those that were served, by the names that a simulation gives them."""
+        return {
+            f"r{answer.number}": _latency(answer, sending.max_tokens)
+            for sending, answer in zip(self.sendings, self.answers, strict=True)
+            if answer.status == OK
+        }
+
+
+def serve(mesh: LiveMesh, workload: Workload, random: Random, on_answer: Callable[[], None]) -> Served:
+    """Warm up, measure the idle mesh and how engines share the machine, serve, and measure the idle mesh again."""
+    sendings = workload.sendings(random)
+    _probe(mesh, random)  # memory that was never written and code that never ran are slower
+    sharing = measure_sharing(mesh, random)
+    before = _probe(mesh, random)
+    with Watch(mesh.pids()) as watch:
+        answers = mesh.answers(sendings, on_answer)
+    return Served(sendings, answers, sharing, before, _probe(mesh, random), watch.contention)
+
+
+def _probe(mesh: LiveMesh, random: Random) -> list[Answer]:
+    """Requests one by one."""
+    prompts = [random.choices(TOKEN_IDS, k=PROBE_PROMPT) for _ in range(PROBES)]
+    return mesh.answers([Sending(index * PROBE_GAP_S, prompt, PROBE_ANSWER) for index, prompt in enumerate(prompts)])
+
+
+def _latency(answer: Answer, num_tokens: int) -> Latency:
+    tpot_s = (answer.last_s - answer.first_s) / (num_tokens - 1) if num_tokens > 1 else None
+    return Latency(answer.first_s - answer.sent_s, tpot_s, answer.last_s - answer.sent_s)

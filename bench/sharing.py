@@ -1,0 +1,88 @@
+"""How much two engines of one machine slow each other down: steps alone, and beside another engine that computes.
+
+A long answer decodes on one engine while prompts without answers follow each other on another one. The same requests
+alone tell what is normal. Engines that never meet leave the factors at 1.
+"""
+
+import statistics
+from dataclasses import dataclass
+from random import Random
+
+from bench.http_load import Answer, Sending
+from bench.live_mesh import LiveMesh
+
+TOKEN_IDS = range(100, 20_000)  # ordinary tokens of any vocabulary that is worth measuring
+PROMPT, ANSWER, PROMPT_OF_ANSWER = 256, 96, 16
+ROUNDS, PROMPTS_ALONE = 3, 2
+BEGIN_S, APART = 0.4, 1.1  # the first prompt's delay; prompts' distance as a multiple of what they take alone
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """Times as long as alone: steps of decodes beside a prefill, steps of prompts beside decodes."""
+
+    decode: float = 1.0
+    prefill: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Round:
+    """Seconds: a prompt and a later token, alone and beside; what part of the answer had a prompt beside it."""
+
+    prompt_alone_s: float
+    token_alone_s: float
+    prompt_beside_s: float
+    token_beside_s: float
+    coverage: float
+
+    def sharing(self) -> Sharing:
+        slower = self.token_beside_s / self.token_alone_s - 1
+        return Sharing(1 + slower / self.coverage, self.prompt_beside_s / self.prompt_alone_s)
+
+
+def measure_sharing(mesh: LiveMesh, random: Random) -> Sharing:
+    """Medians of a few rounds, half a minute in all."""
+    rounds = (_measure_round(mesh, random) for _ in range(ROUNDS))
+    factors = [one.sharing() for one in rounds if one is not None]
+    if not factors:
+        return Sharing()
+    decode = statistics.median(one.decode for one in factors)
+    return Sharing(max(1.0, decode), max(1.0, statistics.median(one.prefill for one in factors)))
+
+
+def _measure_round(mesh: LiveMesh, random: Random) -> _Round | None:
+    """None if the two kinds of requests did not run on two engines at the same time."""
+    alone = [mesh.answers([_prompt(0.0, random)])[0] for _ in range(PROMPTS_ALONE)]
+    [answer] = mesh.answers([_answer(random)])
+    prompt_alone_s, answer_alone_s = min(map(_ttft_s, alone)), answer.last_s - answer.first_s
+    num_prompts = max(1, int(1.3 * answer_alone_s / (APART * prompt_alone_s)))
+    starts = [BEGIN_S + index * APART * prompt_alone_s for index in range(num_prompts)]
+    long, *prompts = mesh.answers([_answer(random), *(_prompt(at_s, random) for at_s in starts)])
+    beside = [prompt for prompt in prompts if _is_apart(prompt, long)]
+    within = [prompt for prompt in beside if long.first_s <= prompt.sent_s and prompt.first_s <= long.last_s]
+    covered_s = sum(max(0.0, min(p.first_s, long.last_s) - max(p.sent_s, long.first_s)) for p in beside)
+    if not within:
+        return None
+    return _Round(
+        prompt_alone_s,
+        answer_alone_s / (ANSWER - 1),
+        statistics.median(map(_ttft_s, within)),
+        (long.last_s - long.first_s) / (ANSWER - 1),
+        covered_s / (long.last_s - long.first_s),
+    )
+
+
+def _is_apart(prompt: Answer, long: Answer) -> bool:
+    return prompt.headers.get("prefill") != long.headers.get("decode")
+
+
+def _ttft_s(answer: Answer) -> float:
+    return answer.first_s - answer.sent_s
+
+
+def _prompt(at_s: float, random: Random) -> Sending:
+    return Sending(at_s, random.choices(TOKEN_IDS, k=PROMPT), 1)
+
+
+def _answer(random: Random) -> Sending:
+    return Sending(0.0, random.choices(TOKEN_IDS, k=PROMPT_OF_ANSWER), ANSWER)

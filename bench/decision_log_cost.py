@@ -1,0 +1,83 @@
+"""What remembering a request's story costs a gateway: dispatch, acceptance and end with the log, and without it."""
+
+import argparse
+import statistics
+import time
+from random import Random
+
+from mesh.messages import (
+    Accepted,
+    DecodeCost,
+    Delta,
+    EngineStatus,
+    Epoch,
+    FinishReason,
+    PrefillCost,
+    ProcessState,
+    RequestSpec,
+    Role,
+    Sampling,
+    Sender,
+    ServiceStatus,
+    StepTokens,
+)
+from mesh.topology.schema import PolicySpec
+from router.decisions import DecisionLog
+from router.dispatcher import Dispatcher
+from router.effects import Send
+from router.limits import DispatchLimits
+from router.monitor import Monitor
+from router.policies.registry import make_policy
+
+SERVICE = ServiceStatus("service", 1000, 1000, 16, PrefillCost(0.0, 0.001), DecodeCost(0.01, 0.0))
+LIMITS = DispatchLimits(max_requests=1024, max_waiting=512, reply_s=1.0)
+WARM_UP = 1000  # requests
+
+
+class NoLog(DecisionLog):
+    """Remembers nothing."""
+
+    def arrived(self, spec: RequestSpec, arrived_at: float) -> None:
+        """Events of requests that did not arrive are ignored."""
+
+
+def status(seq: int, role: Role) -> EngineStatus:
+    return EngineStatus(seq, ProcessState.READY, role, "local", 1, [SERVICE], 0, 0, 0, 0.0, 0.0, 0.01, None)
+
+
+def measure(num_engines: int, num_requests: int, log: DecisionLog) -> float:
+    """Median microseconds of a request."""
+    dispatcher = Dispatcher(make_policy(PolicySpec(), Random(0)), Monitor(lease_s=1e9), LIMITS)
+    dispatcher.decisions = log
+    for index in range(num_engines):
+        role = Role.PREFILL if index % 2 else Role.MULTIPLEX
+        dispatcher.observe(Sender(f"engine-{index}", 1), status(index, role), 0.0)
+    times = []
+    for index in range(WARM_UP + num_requests):
+        now, id_ = index * 0.01, f"r{index}"
+        spec = RequestSpec(id_, "gateway", "service", [1] * 100, Sampling(max_tokens=16, seed=7), 1.0, 0.1)
+        started = time.perf_counter()
+        engine = next(effect.to for effect in dispatcher.submit(spec, now) if isinstance(effect, Send))
+        dispatcher.receive(engine, Accepted(id_, Epoch(0), index), now)
+        dispatcher.receive(engine, StepTokens([Delta(id_, Epoch(0), 0, [1], FinishReason.STOP)]), now)
+        times.append(time.perf_counter() - started)
+    return statistics.median(times[WARM_UP:]) * 1e6
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--engines", type=int, nargs="+", default=[4, 64, 512])
+    parser.add_argument("--requests", type=int, default=5000)
+    parser.add_argument("--runs", type=int, default=3, help="the medians' median counts; with and without take turns")
+    options = parser.parse_args()
+    print("| engines in view | without, us | with, us |\n|---|---|---|")
+    for engines in options.engines:
+        runs = [
+            [measure(engines, options.requests, log()) for log in (NoLog, DecisionLog)] for _ in range(options.runs)
+        ]
+        without, with_log = (statistics.median(column) for column in zip(*runs, strict=True))
+        print(f"| {engines} | {without:.0f} | {with_log:.0f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

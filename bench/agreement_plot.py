@@ -33,7 +33,8 @@ def _plot_each(axes: Axes, metric: str, pairs_ms: Pairs) -> None:
     low, high = ([factor * end for end in ends] for factor in (1 - TOLERANCE, 1 + TOLERANCE))
     axes.fill_between(ends, low, high, color="0.5", alpha=0.2, linewidth=0, label=f"within {TOLERANCE:.0%}")
     axes.plot(ends, ends, color="0.5", linewidth=0.8)
-    axes.scatter(*zip(*pairs_ms, strict=True), s=12, alpha=0.6, linewidths=0)
+    measured_ms, simulated_ms = zip(*pairs_ms, strict=True)
+    axes.scatter(measured_ms, simulated_ms, s=12, alpha=0.6, linewidths=0)
     axes.set(title=f"{metric} of each request", xlabel="measured, ms", ylabel="simulated, ms")
     axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
     for axis in (axes.xaxis, axes.yaxis):

@@ -9,7 +9,7 @@ from engines.measuring import DecodePoint, Point, PrefillPoint, Scratch, fit, ti
 from engines.step_cost import StepCost
 
 PREFILL_GRID = ((8, 0), (32, 0), (128, 0), (256, 0), (16, 496), (64, 448))  # (new tokens, tokens before them)
-DECODE_GRID = tuple((size, context) for size in (1, 2, 4, 8, 16) for context in (16, 256))  # (requests, tokens of each)
+DECODE_GRID = tuple((size, context) for size in (1, 2, 3, 4, 6, 8, 16) for context in (16, 256))  # (requests, tokens of each)
 REPEATS = 2
 
 

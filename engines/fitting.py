@@ -23,7 +23,8 @@ HUBER_RELATIVE = 0.1  # a measurement further off than this fraction of itself w
 ROBUST_ROUNDS = 12
 NUM_FOLDS = 5
 WORTHWHILE = 0.9  # a form with more terms must have less than this fraction of a simpler one's error
-KNOT_SPACING = 1.9  # of a table: sizes between its own judge the interpolation
+PREFILL_SPACING = 1.9  # of a table's sizes, at least; those between them judge the interpolation
+DECODE_SPACING = 1.3  # closer: kernels for few rows differ from size to size
 
 
 class Sample(Protocol):
@@ -73,7 +74,7 @@ class _Form(Generic[S, C]):
 def fit_prefill(samples: Sequence[PrefillSample]) -> PrefillCost:
     """Coefficients from measured chunks. One sample is enough to say something; none is a `ValueError`."""
     forms = [_prefill_form(())]
-    knots = _knots([sample.new_tokens for sample in samples])
+    knots = _knots([sample.new_tokens for sample in samples], PREFILL_SPACING)
     if len(knots) > 2:
         forms.append(_prefill_form(knots))
     return _best(forms, samples)
@@ -82,7 +83,7 @@ def fit_prefill(samples: Sequence[PrefillSample]) -> PrefillCost:
 def fit_decode(samples: Sequence[DecodeSample]) -> DecodeCost:
     """Coefficients from measured steps. One sample is enough to say something; none is a `ValueError`."""
     forms = [_decode_form((), by_mean=False), _decode_form((), by_mean=True)]
-    knots = _knots([sample.num_requests for sample in samples])
+    knots = _knots([sample.num_requests for sample in samples], DECODE_SPACING)
     if len(knots) > 2:
         forms += [_decode_form(knots, by_mean=False), _decode_form(knots, by_mean=True)]
     return _best(forms, samples)
@@ -169,11 +170,11 @@ def _relative_error(form: _Form[S, C], cost: C, sample: S) -> float:
     return min(abs(form.predict_s(cost, sample) / measured_s - 1), 1.0)
 
 
-def _knots(sizes: Sequence[int]) -> tuple[int, ...]:
+def _knots(sizes: Sequence[int], spacing: float) -> tuple[int, ...]:
     """Sizes for a table: distinct ones, not too close to each other, the largest among them."""
     knots: list[int] = []
     for size in sorted(set(sizes)):
-        if not knots or size >= KNOT_SPACING * knots[-1]:
+        if not knots or size >= spacing * knots[-1]:
             knots.append(size)
     if knots and (largest := max(sizes)) != knots[-1]:
         knots[-1:] = [largest]

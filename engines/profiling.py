@@ -10,6 +10,7 @@ from engines.step_cost import StepCost
 
 CACHED_TO_FIT, CACHED_TO_JUDGE = (0, 256, 1024), (0, 128, 640)
 CONTEXTS_TO_FIT, CONTEXTS_TO_JUDGE = (32, 128, 1024), (96, 512)
+CONTEXTS_BETWEEN = (64, 512)
 SMALLEST_PREFILL = 8
 
 Kind = type[PrefillPoint] | type[DecodePoint] | type[MixedPoint]
@@ -54,19 +55,21 @@ class Accuracy:
 
 
 def points_to_fit(bounds: Bounds) -> list[Point]:
-    """Powers of two, up to the bounds and with them; a few iterations of prompts and decodes together."""
+    """Powers of two, up to the bounds and with them, decodes between them, too; a few iterations of both together."""
     lengths = _doubling(SMALLEST_PREFILL, bounds.chunk_tokens)
     sizes = _doubling(1, bounds.max_running)
     mixed = _mixed(lengths[::2], [size for size in sizes if size > 1][::2], CACHED_TO_FIT[:2], CONTEXTS_TO_FIT[1:])
     pairs = [MixedPoint(((length // 2, 0), (length - length // 2, 0))) for length in lengths if length >= 16]
-    points = [*_prefills(lengths, CACHED_TO_FIT), *_even(sizes, CONTEXTS_TO_FIT), *mixed, *pairs]
+    between = [3 * size // 2 for size in sizes if size > 1]
+    decodes = [*_even(sizes, CONTEXTS_TO_FIT), *_even(between, CONTEXTS_BETWEEN)]
+    points = [*_prefills(lengths, CACHED_TO_FIT), *decodes, *mixed, *pairs]
     return [point for point in dict.fromkeys(points) if bounds.hold(point)]
 
 
 def points_to_judge(bounds: Bounds) -> list[Point]:
     """Between the points of the fit, and batches of unlike contexts."""
     lengths = [3 * length // 2 for length in _doubling(SMALLEST_PREFILL, bounds.chunk_tokens)]
-    sizes = [1, *(3 * size // 2 for size in _doubling(2, bounds.max_running))]
+    sizes = [1, 2, *(factor * size // 4 for size in _doubling(4, bounds.max_running) for factor in (5, 7))]
     uneven = [_uneven(size) for size in sizes if size > 1]
     mixed: list[Point] = [
         MixedPoint(((length, before),), contexts)

@@ -184,11 +184,11 @@ class BlockPool:
         assert not (held | free) & cached, "a cached block is held or free"
         assert not held & free, "a held block is free"
         assert len(held) + len(free) + len(cached) == self.num_blocks, "a block is lost"
-        assert all(names[block] is not None for block in cached), "a cached block is not published"
-        assert all(names[block] is None for block in free), "a free block is published"
+        assert None not in {names[block] for block in cached}, "a cached block is not published"
+        assert {names[block] for block in free} <= {None}, "a free block is published"
         assert all(names[block] == digest for digest, block in self._by_digest.items()), "the prefix index is stale"
-        num_digests = sum(isinstance(name, bytes) for name in names)
-        assert num_digests == len(self._by_digest), "a digest is not indexed"
+        kinds = Counter(map(type, names))
+        assert kinds[bytes] == len(self._by_digest), "a digest is not indexed"
         assert all(run.is_alone and digest in self._by_digest for digest, run in self._alone.items()), "a run is lost"
-        pending = Counter(name for name in names if isinstance(name, Run))
+        pending = Counter(name for name in names if type(name) is Run) if kinds[Run] else {}
         assert all(run.is_alone and run.num_pending == count for run, count in pending.items()), "a run is miscounted"

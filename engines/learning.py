@@ -7,6 +7,7 @@ they are. Factors follow a random walk, so that old steps are forgotten, and tho
 together until steps of different shapes tell them apart.
 """
 
+from bisect import bisect_left, insort
 from collections import deque
 from dataclasses import dataclass, field
 
@@ -54,14 +55,21 @@ class _Factors:
 
 @dataclass(slots=True)
 class _Recent:
-    """Relative errors of the last steps."""
+    """Relative errors of the last steps, also in order of size."""
 
-    errors: deque[float] = field(default_factory=lambda: deque(maxlen=NUM_RECENT))
+    errors: deque[float] = field(default_factory=deque)
+    ordered: list[float] = field(default_factory=list)
+
+    def add(self, error: float) -> None:
+        if len(self.errors) == NUM_RECENT:
+            del self.ordered[bisect_left(self.ordered, self.errors.popleft())]
+        self.errors.append(error)
+        insort(self.ordered, error)
 
     def p90(self) -> float | None:
-        if len(self.errors) < FEW:
+        if len(self.ordered) < FEW:
             return None
-        return sorted(self.errors)[9 * (len(self.errors) - 1) // 10]
+        return self.ordered[9 * (len(self.ordered) - 1) // 10]
 
 
 class LearntCost:
@@ -100,7 +108,7 @@ class LearntCost:
         self.num_steps += 1
         recent = self._prefill_recent if load.chunks else self._decode_recent
         error = measured_s / predicted_s - 1
-        recent.errors.append(abs(error))
+        recent.add(abs(error))
         self._update(parts, predicted_s, min(max(error, 1 / OUTLIER - 1), OUTLIER - 1))
 
     def _update(self, parts: Parts, predicted_s: float, innovation: float) -> None:

@@ -32,6 +32,7 @@ class Sequence:
     blocks: list[int] = field(default_factory=list)
     decode_engine: str | None = None  # hand over there after the prefill
     transfer: str | None = None  # id of the transfer that hands it over
+    has_delivered: bool = False  # a token from here
     is_over: bool = False  # ended here; its blocks go as soon as nothing touches them
     published: Run | None = None  # the full blocks that others can find
     logprobs: list[TokenLogprobs] = field(default_factory=list)  # not yet delivered
@@ -74,6 +75,11 @@ class Sequence:
     def num_left(self) -> int:
         """How many tokens may still be generated."""
         return min(self.spec.sampling.max_tokens - self.num_generated, self.context_limit - len(self.tokens))
+
+    @property
+    def num_held(self) -> int:
+        """Tokens that are not delivered yet."""
+        return len(self.tokens) - len(self.spec.prompt) - self.num_delivered
 
     @property
     def is_decoding(self) -> bool:
@@ -120,12 +126,12 @@ class Sequence:
         return self._finish(token)
 
     def _finish(self, token: int) -> FinishReason | None:
-        sampling = self.spec.sampling
-        if self.num_generated >= sampling.min_tokens:
+        sampling, num_generated = self.spec.sampling, self.num_generated
+        if num_generated >= sampling.min_tokens:
             ends = token in self.eos_token_ids and not sampling.ignore_eos
             if ends or token in sampling.stop_token_ids:
                 return FinishReason.STOP
-        if self.num_generated >= sampling.max_tokens or len(self.tokens) >= self.context_limit:
+        if num_generated >= sampling.max_tokens or len(self.tokens) >= self.context_limit:
             return FinishReason.LENGTH
         return None
 
@@ -158,5 +164,6 @@ class Sequence:
             self.prompt_logprobs or None,
         )
         self.num_delivered = self.num_generated
+        self.has_delivered = True
         self.logprobs, self.prompt_logprobs = [], []
         return delta

@@ -9,7 +9,10 @@ from mesh.messages import Role
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """``max_waiting`` prefills are accepted and not started; ``transport`` is auto, shm or tcp."""
+    """``max_waiting`` prefills are accepted and not started; ``transport`` is auto, shm or tcp.
+
+    A request's tokens may be held back until there are ``deliver_every``, but never its first one here or its last.
+    """
 
     id: str
     host: str
@@ -21,3 +24,4 @@ class EngineSettings:
     transfer_deadline_s: float
     transfer_limits: TransferLimits
     num_devices: int = 1
+    deliver_every: int = 1

@@ -58,7 +58,15 @@ class Service:
     def min_slack_s(self, now: float, step_s: float, decoding: list[Sequence] | None = None) -> float | None:
         """The smallest slack of all running decodes; None if nothing decodes."""
         decoding = self.decoding() if decoding is None else decoding
-        return min([sequence.slack_s(now, step_s) for sequence in decoding], default=None)
+        if not decoding:
+            return None
+        # `Sequence.slack_s`, spelt out: it is asked for in every status
+        ends = [
+            (now if sequence.first_token_at is None else sequence.first_token_at)
+            + (len(sequence.tokens) - len(sequence.spec.prompt)) * sequence.spec.slo_tpot_s
+            for sequence in decoding
+        ]
+        return min(ends) - now - step_s
 
     def learn(self, load: Load, measured_s: float) -> None:
         """Correct later predictions by what a step took."""

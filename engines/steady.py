@@ -6,50 +6,57 @@ from engines.blocks import BlockPool
 from engines.scheduler import ServiceQueue, Share
 from engines.sequence import Sequence
 
-MAX_STEPS = 256  # so that tokens are not held back for long
 
-
-def num_steady_steps(queue: ServiceQueue, shares: Shares[Share], num_passed: int) -> int:
+def num_steady_steps(queue: ServiceQueue, shares: Shares[Share], deliver_every: int) -> int:
     """How many steps like the running one can end, one after the other, without anything to decide or to say.
 
-    That is: all that runs is decoding and has delivered all tokens but those of the ``num_passed`` steps before, nobody
-    waits, nobody would end, and the pool has blocks for all. The step after those must be finished and planned anew.
+    That is: all that runs is decoding, nobody waits, nobody would end or have tokens to deliver, and the pool has
+    blocks for all. The step after those must be finished and planned anew.
     """
     if queue.waiting or queue.unreserved or len(queue.running) != len(shares):
         return 0
-    sequences = [share.sequence for share in shares]
-    num_steps = min([sequence.num_left - 1 for sequence in sequences], default=0)
-    num_steps = min(num_steps, MAX_STEPS - num_passed)
-    if num_steps < 1 or not all(_is_steady(sequence, num_passed) for sequence in sequences):
+    num_steps = min([_num_steady(share.sequence, deliver_every) for share in shares], default=0)
+    if num_steps < 1:
         return 0
-    missing = sum(_num_missing_blocks(sequence, num_steps, queue.pool) for sequence in sequences)
-    return num_steps if queue.pool.can_allocate(missing) else 0
+    pool = queue.pool
+    if pool.can_allocate(len(shares) * (num_steps // pool.block_size + 1)):
+        return num_steps
+    missing = sum([_num_missing_blocks(share.sequence, num_steps, pool) for share in shares])
+    return num_steps if pool.can_allocate(missing) else 0
 
 
 def pass_steps(pool: BlockPool, shares: Shares[Share], num_steps: int, token: int) -> None:
     """``num_steps`` (at most `num_steady_steps`) have drawn ``token`` for each sequence, and the next step runs."""
+    drawn, size = [token] * num_steps, pool.block_size
     for share in shares:
         sequence = share.sequence
         missing = _num_missing_blocks(sequence, num_steps, pool)
         if missing:
             sequence.blocks += pool.allocate(missing)
-        sequence.tokens += [token] * num_steps
-        sequence.num_computed += num_steps
-        sequence.publish_full_blocks(pool)
+        sequence.tokens += drawn
+        num_before = sequence.num_computed
+        sequence.num_computed = num_before + num_steps
+        if (num_before + num_steps) // size > num_before // size:
+            sequence.publish_full_blocks(pool)
 
 
-def _is_steady(sequence: Sequence, num_passed: int) -> bool:
-    sampling = sequence.spec.sampling
-    return (
-        sequence.is_decoding
-        and not sequence.is_over
-        and sequence.num_generated - sequence.num_delivered == num_passed
-        and sampling.ignore_eos
-        and not sampling.stop_token_ids
-        and sampling.logprobs is None
-    )
+def _num_steady(sequence: Sequence, deliver_every: int) -> int:
+    """How many tokens it can draw before one ends it or is to be delivered."""
+    sampling, num_tokens = sequence.spec.sampling, len(sequence.tokens)
+    num_generated = num_tokens - len(sequence.spec.prompt)
+    if (
+        num_tokens - sequence.num_computed != 1
+        or not sequence.has_delivered
+        or sequence.is_over
+        or not sampling.ignore_eos
+        or sampling.stop_token_ids
+        or sampling.logprobs is not None
+    ):
+        return 0
+    num_left = min(sampling.max_tokens - num_generated, sequence.context_limit - num_tokens)
+    return min(num_left, deliver_every - num_generated + sequence.num_delivered) - 1
 
 
 def _num_missing_blocks(sequence: Sequence, num_steps: int, pool: BlockPool) -> int:
     """For the step that runs after ``num_steps``."""
-    return max(0, pool.blocks_for(len(sequence.tokens) + num_steps) - len(sequence.blocks))
+    return max(0, -(-(len(sequence.tokens) + num_steps) // pool.block_size) - len(sequence.blocks))

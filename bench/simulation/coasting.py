@@ -1,53 +1,65 @@
 """Many equal decode steps as one event: their ends are known beforehand, unless something happens on the way."""
 
-from bisect import bisect_right
+from math import sqrt
 
 from bench.simulation.steps import StepModel
 from engines.batch import Batch
-from engines.step_cost import is_decode
+
+HELD_TOKENS = 256  # of a request that coasting engines deliver at a time, lest coasts end for them
 
 
 class Coast:
-    """The ends of the running step and of those that will follow it. ``num_steps`` of them are to be passed by."""
+    """The running step and those that will follow it, of which ``num_steps`` are to be passed by.
 
-    __slots__ = ("_context", "_ends", "_model", "_num_passed", "_num_requests", "batch")
+    Contexts grow by one token a request and step, and so the times of steps by the same amount from one to the next.
+    """
+
+    __slots__ = ("_first_s", "_growth_s", "_model", "_num_passed", "_num_steps", "_started_at", "batch")
 
     def __init__(self, batch: Batch, model: StepModel, started_at: float, num_steps: int) -> None:
-        assert all(map(is_decode, batch.chunks)), "only decodes repeat"
+        num_requests, context = len(batch.chunks), sum([chunk.start + 1 for chunk in batch.chunks])
         self.batch = batch
         self._model = model
-        self._num_requests = len(batch.chunks)
-        self._context = sum(chunk.start + 1 for chunk in batch.chunks)
+        self._started_at = started_at
+        self._first_s = model.decodes_s(num_requests, context)
+        self._growth_s = model.decodes_s(num_requests, context + num_requests) - self._first_s
+        self._num_steps = num_steps
         self._num_passed = 0
-        self._ends: list[float] = []
-        end = started_at
-        for index in range(num_steps + 1):
-            end += self._step_s(index)
-            self._ends.append(end)
 
-    def _step_s(self, index: int) -> float:
-        return self._model.decodes_s(self._num_requests, self._context + index * self._num_requests)
+    def _end(self, index: int) -> float:
+        """When the step of that index ends; the running one has index 0."""
+        return self._started_at + (index + 1) * (self._first_s + index * self._growth_s / 2)
 
     @property
     def last_end(self) -> float:
         """When the step ends that is not to be passed by."""
-        return self._ends[-1]
+        return self._end(self._num_steps)
 
     @property
     def last_step_s(self) -> float:
-        return self._step_s(len(self._ends) - 1) - self._model.between_s
+        return self._first_s + self._num_steps * self._growth_s - self._model.between_s
 
     @property
     def num_left(self) -> int:
         """Steps that are still to be passed by."""
-        return len(self._ends) - 1 - self._num_passed
+        return self._num_steps - self._num_passed
 
     def pass_until(self, now: float) -> tuple[int, float]:
         """How many steps have ended since the last call, and when the last of them did."""
-        num_ended = min(bisect_right(self._ends, now), len(self._ends) - 1)
+        num_ended = min(max(self._estimate(now), self._num_passed), self._num_steps)
+        while num_ended < self._num_steps and self._end(num_ended) <= now:
+            num_ended += 1
+        while num_ended > self._num_passed and self._end(num_ended - 1) > now:
+            num_ended -= 1
         num_new, self._num_passed = num_ended - self._num_passed, num_ended
-        return num_new, self._ends[num_ended - 1]
+        return num_new, self._end(num_ended - 1)
+
+    def _estimate(self, now: float) -> int:
+        """How many steps have ended, but for rounding: the root of the sum of their times."""
+        elapsed_s, half_s = now - self._started_at, self._growth_s / 2
+        linear_s = self._first_s - half_s
+        return int(2 * elapsed_s / (linear_s + sqrt(max(0.0, linear_s * linear_s + 4 * half_s * elapsed_s))))
 
     def land(self) -> None:
         """The running step is the last."""
-        del self._ends[self._num_passed + 1 :]
+        self._num_steps = self._num_passed

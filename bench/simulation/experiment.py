@@ -101,7 +101,7 @@ class Experiment:
             coasts=self.coasts,
             timeline=timeline,
         )
-        with _rare_collections():
+        with rare_collections():
             simulation.run(self.service, self._requests(), take)
         if not records:
             raise UserError("no request arrives: give a longer --duration, a higher --rate or a larger --limit")
@@ -116,7 +116,7 @@ class Experiment:
 
 
 @contextmanager
-def _rare_collections() -> Iterator[None]:
+def rare_collections() -> Iterator[None]:
     """A run makes few cycles and keeps many objects: looking for the former among the latter takes a tenth of it."""
     thresholds = gc.get_threshold()
     gc.set_threshold(200_000, 20, 100)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from bench.simulation.coasting import HELD_TOKENS
 from bench.simulation.copying import CopyModel
 from bench.simulation.engine import SimulatedEngine
 from bench.simulation.gateway import SimulatedGateway
@@ -52,7 +53,7 @@ class Factory:
         self._physics = physics
         self._network = network
         self._hosts = {spec.host: Host(kernel) for spec in topology.engines} if physics.is_shared else {}
-        self._coasts = coasts and not physics.is_shared
+        self._coasts = coasts and not physics.is_shared and not physics.noise
         self._timeline = timeline
 
     def gateway(self, spec: GatewaySpec, kernel: Kernel, ledger: Ledger) -> SimulatedGateway:
@@ -75,7 +76,8 @@ class Factory:
 
     def _core(self, spec: EngineSpec, services: Mapping[str, Service]) -> EngineCore:
         num_devices = spec.num_devices or self._profiles[spec.id].num_devices
-        settings, can_open = _settings(self._topology, spec, num_devices), _always
+        deliver_every = HELD_TOKENS if self._coasts else 1
+        settings, can_open = _settings(self._topology, spec, num_devices, deliver_every), _always
         if self._timeline is None:
             return EngineCore(settings, services, can_open)
         return self._timeline.core(settings, services, can_open)
@@ -106,7 +108,7 @@ class Factory:
         )
 
 
-def _settings(topology: Topology, spec: EngineSpec, num_devices: int) -> EngineSettings:
+def _settings(topology: Topology, spec: EngineSpec, num_devices: int, deliver_every: int) -> EngineSettings:
     return EngineSettings(
         id=spec.id,
         host=spec.host,
@@ -118,6 +120,7 @@ def _settings(topology: Topology, spec: EngineSpec, num_devices: int) -> EngineS
         transfer_deadline_s=topology.transfer.deadline_s,
         transfer_limits=TransferLimits(reply_s=topology.timing.reply_s, message_bytes=ONE_MESSAGE),
         num_devices=num_devices,
+        deliver_every=deliver_every,
     )
 
 

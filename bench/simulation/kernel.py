@@ -23,6 +23,11 @@ class Kernel:
     def __repr__(self) -> str:
         return f"<Kernel at {self.now:.6f} s, {len(self._events)} events ahead>"
 
+    @property
+    def num_events(self) -> int:
+        """That have happened."""
+        return self._num_scheduled - len(self._events)
+
     def random(self, component: str) -> Random:
         """The component's own stream: what others draw does not change it."""
         return Random(f"{self._seed}/{component}")

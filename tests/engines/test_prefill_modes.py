@@ -154,7 +154,16 @@ def core_of(*services: str) -> EngineCore:
         name: Service(ServiceQueue(name, BlockPool(500, 4)), SHAPE, None, frozenset(), 4096, cost) for name in services
     }
     settings = EngineSettings(
-        "e", "here", 1, Role.MULTIPLEX, Limits(MAX_RUNNING, CHUNK_TOKENS), 16, "auto", 5.0, TransferLimits()
+        "e",
+        "here",
+        1,
+        Role.MULTIPLEX,
+        Limits(MAX_RUNNING, CHUNK_TOKENS),
+        16,
+        "auto",
+        5.0,
+        TransferLimits(),
+        deliver_every=256,
     )
     return EngineCore(settings, held, lambda peer, ref: True)
 

@@ -5,17 +5,17 @@ import pytest
 
 from engines.batch import Batch, ChunkResult, StepResult
 from engines.core import EngineCore
-from engines.steady import MAX_STEPS
 from kvtransfer.protocol import Send
 from mesh.messages import Epoch, StepTokens, Submit
 from tests.engines.conftest import MakeSpec
 from tests.engines.virtual import GATEWAY, SERVICE, VirtualMesh
 
 TOKEN = 7
+HELD = 256
 
 
-def new_core(num_blocks: int = 64) -> EngineCore:
-    return VirtualMesh().add("only", num_blocks=num_blocks).core
+def new_core(num_blocks: int = 64, deliver_every: int = HELD) -> EngineCore:
+    return VirtualMesh().add("only", num_blocks=num_blocks, deliver_every=deliver_every).core
 
 
 def submit(core: EngineCore, make_spec: MakeSpec, max_tokens: int, num_prompt: int = 6, id_: str = "r") -> None:
@@ -44,7 +44,7 @@ def finish(core: EngineCore, batch: Batch, now: float) -> list[tuple[int, int]]:
 
 
 def decoding(make_spec: MakeSpec, max_tokens: int = 30) -> EngineCore:
-    """Two requests that have their first tokens, and a step of both that runs."""
+    """Two requests that have delivered their first tokens, and a step of both that runs."""
     core = new_core()
     for id_ in ("a", "b"):
         submit(core, make_spec, max_tokens, id_=id_)
@@ -66,9 +66,8 @@ def test_passed_steps_leave_what_steps_leave(make_spec: MakeSpec) -> None:
     assert msgspec.structs.replace(passed.status(1.0), seq=0) == msgspec.structs.replace(stepped.status(1.0), seq=0)
     last = Batch(SERVICE, [request.chunk(1) for request in passed._requests.values()])
     delivered, one_by_one = finish(passed, last, 1.1), finish(stepped, batch, 1.1)
-    assert [(offset + count) for offset, count in delivered] == [(offset + count) for offset, count in one_by_one]
-    assert [count for _, count in delivered] == [num_steps + 1] * 2
-    assert [count for _, count in one_by_one] == [1, 1]
+    assert delivered == one_by_one
+    assert {offset + count for offset, count in delivered} == {30}
     passed.check_invariants()
 
 
@@ -107,10 +106,20 @@ def test_a_prefill_is_not_passed(make_spec: MakeSpec) -> None:
 def test_tokens_are_not_held_back_for_long(make_spec: MakeSpec) -> None:
     core = new_core(num_blocks=400)
     submit(core, make_spec, max_tokens=1000)
-    finish(core, start(core, 0.0), 0.0)
+    assert finish(core, start(core, 0.0), 0.0) == [(0, 1)]
+    batch = start(core, 0.0)
+    assert core.num_steady_steps() == HELD - 1
+    core.pass_steps(HELD - 1, TOKEN, 1.0)
+    assert core.num_steady_steps() == 0
+    assert finish(core, batch, 1.1) == [(1, HELD)]
+
+
+def test_an_engine_that_holds_no_tokens_back_can_pass_no_steps(make_spec: MakeSpec) -> None:
+    core = new_core(deliver_every=1)
+    submit(core, make_spec, max_tokens=40)
+    for _ in range(5):
+        assert [count for _, count in finish(core, start(core, 0.0), 0.0)] == [1]
     start(core, 0.0)
-    assert core.num_steady_steps() == MAX_STEPS
-    core.pass_steps(MAX_STEPS, TOKEN, 1.0)
     assert core.num_steady_steps() == 0
 
 

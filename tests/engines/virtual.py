@@ -134,6 +134,7 @@ class VirtualMesh:
             "auto",
             5.0,
             TransferLimits(reply_s=0.5, grace_s=0.2, window=2, message_bytes=256),
+            deliver_every=limits.get("deliver_every", 1),
         )
         core = EngineCore(settings, {SERVICE: service}, lambda peer, ref: True)
         self.engines[name] = VirtualEngine(core, HashingExecutor(), generations)

@@ -21,12 +21,12 @@ from engines.profiles import ProfileFile, load_profile
 from mesh.cli.cluster import collect, may_run, visitor
 from mesh.errors import UserError
 from mesh.messages import EngineStatus, GatewayStatus, ProcessState, ServiceStatus
-from mesh.topology.schema import EngineSpec, ServiceSpec, Topology
+from mesh.topology.schema import EngineSpec, Topology
 
 LENGTHS = (16, 64, 256, 1024)  # of prompts, in tokens
 BATCHES = (1, 2, 4, 8)  # requests at a time
 NUM_ANSWERED = 24  # tokens
-SMALLEST_ID, LARGEST_ID = 100, 1000  # of the tokens in prompts: every vocabulary has them
+SMALLEST_ID, LARGEST_ID = 10, 250  # of the tokens in prompts: every vocabulary has them
 ANSWER_S = 300.0
 HEARTBEATS = 3  # until statuses tell of the last steps
 
@@ -64,21 +64,16 @@ def profile_live(topology: Topology, seed: int = 0) -> None:
             sys.stdout.write(f"saved {path}\n" if path else f"not saved: {engine.id}'s profile is on another machine\n")
 
 
-def waves(topology: Topology) -> list[Wave]:
-    """Prompts from short to long, alone and several at a time, as far as engines hold them."""
+def waves(topology: Topology, max_context: Mapping[str, int]) -> list[Wave]:
+    """Prompts from short to long, alone and several at a time, as far as services (by name) and engines allow."""
     return [
-        Wave(service.name, size, length)
-        for service in topology.services
+        Wave(service, size, length)
+        for service, longest in max_context.items()
         for size in BATCHES
+        if any(size <= engine.max_running for engine in topology.engines if service in engine.services)
         for length in LENGTHS
-        if _can_serve(topology, service, size, length)
+        if length + NUM_ANSWERED <= longest
     ]
-
-
-def _can_serve(topology: Topology, service: ServiceSpec, num_requests: int, num_tokens: int) -> bool:
-    serving = [engine for engine in topology.engines if service.name in engine.services]
-    fits = service.max_context is None or num_tokens + NUM_ANSWERED <= service.max_context
-    return fits and any(engine.max_running >= num_requests for engine in serving)
 
 
 async def _learn(topology: Topology, draw: random.Random) -> Mesh:
@@ -88,7 +83,8 @@ async def _learn(topology: Topology, draw: random.Random) -> Mesh:
     if not mesh.is_idle:
         sys.stdout.write("the mesh is busy: no requests are sent, this is what its traffic has taught\n")
         return mesh
-    await _load(mesh.urls[0], waves(topology), draw)
+    async with _client(mesh.urls[0]) as client:
+        await _load(client, waves(topology, await _max_context(client)), draw)
     await asyncio.sleep(HEARTBEATS * topology.timing.heartbeat_s)
     return await _listen(topology)
 
@@ -106,15 +102,20 @@ async def _listen(topology: Topology) -> Mesh:
     return Mesh(engines, [status.url for status in statuses.values() if isinstance(status, GatewayStatus)])
 
 
-async def _load(url: str, load: Sequence[Wave], draw: random.Random) -> None:
+async def _load(client: httpx.AsyncClient, load: Sequence[Wave], draw: random.Random) -> None:
     """One wave after the other; within a wave, requests decode together."""
     with progress("measuring the running mesh", sum(wave.num_requests for wave in load)) as advance:
-        async with _client(url) as client:
-            for wave in load:
-                async with asyncio.TaskGroup() as tasks:
-                    for _ in range(wave.num_requests):
-                        tokens = [draw.randrange(SMALLEST_ID, LARGEST_ID) for _ in range(wave.num_tokens)]
-                        tasks.create_task(_ask(client, wave.service, tokens)).add_done_callback(lambda _: advance())
+        for wave in load:
+            async with asyncio.TaskGroup() as tasks:
+                for _ in range(wave.num_requests):
+                    tokens = [draw.randrange(SMALLEST_ID, LARGEST_ID) for _ in range(wave.num_tokens)]
+                    tasks.create_task(_ask(client, wave.service, tokens)).add_done_callback(lambda _: advance())
+
+
+async def _max_context(client: httpx.AsyncClient) -> dict[str, int]:
+    response = await client.get("/v1/models")
+    response.raise_for_status()
+    return {model["root"]: model["max_model_len"] for model in response.json()["data"]}
 
 
 @asynccontextmanager
@@ -123,8 +124,8 @@ async def _client(url: str) -> AsyncIterator[httpx.AsyncClient]:
         async with httpx.AsyncClient(base_url=url, timeout=httpx.Timeout(ANSWER_S)) as client:
             yield client
     except* httpx.HTTPError as errors:
-        error = errors.exceptions[0]
-        raise UserError(f"{url}: {error or type(error).__name__}; is the mesh still up?") from None
+        said = str(errors.exceptions[0]) or type(errors.exceptions[0]).__name__
+        raise UserError(f"{url}: {said.splitlines()[0]}; is the mesh still up?") from None
 
 
 async def _ask(client: httpx.AsyncClient, service: str, tokens: Sequence[int]) -> None:

@@ -105,6 +105,16 @@ def test_an_engine_killed_in_mid_stream_costs_no_token(mesh: Mesh, victim: str) 
     assert killed[0] not in pids(mesh).values()
 
 
+def test_what_engines_learnt_of_their_costs_is_shown_and_kept(mesh: Mesh) -> None:
+    until(lambda: is_at_rest(mesh))
+    result = mesh.run("profile", str(mesh.topology), "--live")
+    assert result.returncode == 0, result.stderr
+    for engine in ("prefill", "decode-0", "decode-1"):
+        assert f"tiny on {engine}" in result.stdout
+    assert result.stdout.count("saved ") == 3
+    until(lambda: is_at_rest(mesh))
+
+
 def test_a_client_that_goes_away_frees_its_blocks(mesh: Mesh) -> None:
     until(lambda: is_at_rest(mesh))
     payload = body("endless ", 1900, stream=True)

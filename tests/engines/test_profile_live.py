@@ -23,7 +23,7 @@ def topology(tmp_path: Path, **engine: object) -> Topology:
 
 
 def test_the_load_is_what_engines_and_services_hold(tmp_path: Path) -> None:
-    load = waves(topology(tmp_path, max_running=2))
+    load = waves(topology(tmp_path, max_running=2), {"chat": 4096, "short": 100})
     assert {(wave.num_requests, wave.num_tokens) for wave in load if wave.service == "chat"} == {
         (size, length) for size in BATCHES[:2] for length in LENGTHS
     }

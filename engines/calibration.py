@@ -9,7 +9,7 @@ from engines.measuring import DecodePoint, Point, PrefillPoint, Scratch, fit, ti
 from engines.step_cost import StepCost
 
 PREFILL_GRID = ((8, 0), (32, 0), (128, 0), (256, 0), (16, 496), (64, 448))  # (new tokens, tokens before them)
-DECODE_GRID = tuple((size, context) for size in (1, 2, 3, 4, 6, 8, 16) for context in (16, 256))  # (requests, tokens of each)
+DECODE_SIZES, DECODE_CONTEXTS = (1, 2, 3, 4, 6, 8, 16), (16, 256)  # requests, tokens of each
 REPEATS = 2
 
 
@@ -22,5 +22,5 @@ def _grid(chunk_tokens: int, block_size: int) -> list[Point]:
     """The smallest points fit into one block, so that there is always something to fit to."""
     points: list[Point] = [PrefillPoint(min(chunk_tokens, block_size)), DecodePoint((1,))]
     points += [PrefillPoint(min(new, chunk_tokens), cached) for new, cached in PREFILL_GRID]
-    points += [DecodePoint((context,) * requests) for requests, context in DECODE_GRID]
+    points += [DecodePoint((context,) * requests) for requests in DECODE_SIZES for context in DECODE_CONTEXTS]
     return list(dict.fromkeys(points))

@@ -61,7 +61,10 @@ def _distinct(topology: Topology) -> dict[str, tuple[EngineSpec, ServiceSpec]]:
             spec = topology.service(name)
             distinct.setdefault(key_of(engine, spec), (engine, spec))
     if not distinct:
-        raise UserError(f'{topology.path}: no engine has backend = "torch", so there is nothing to measure')
+        raise UserError(
+            f'{topology.path}: no engine has backend = "torch", so there is nothing to measure; '
+            "with --live, running engines tell what they learnt"
+        )
     return distinct
 
 

@@ -86,7 +86,10 @@ class StepCost:
         return max(0.0, tokens_s(self.prefill, 0) - decode_s)
 
     def chunk_s(self, num_tokens: int, num_before: int) -> float:
-        """What a chunk's tokens add to an iteration of decodes, `mixed_fixed_s` aside. At most that: see `parts`."""
+        """What a chunk's tokens add to an iteration of decodes, `mixed_fixed_s` aside.
+
+        Not less than by `parts`, where a request more costs decodes what a token more costs prompts, or more.
+        """
         rows_s = tokens_s(self.prefill, num_tokens) - tokens_s(self.prefill, 0)
         return rows_s + self._attention_s(num_tokens, num_before)
 

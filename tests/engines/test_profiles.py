@@ -1,6 +1,7 @@
 """Presets are their sources' numbers in seconds and bytes; names and files that are wrong say so in one line."""
 
 import tomllib
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 
@@ -8,9 +9,10 @@ import pytest
 
 from engines.costs import decode_step_s, prefill_s
 from engines.presets import preset_names
-from engines.profiles import ProfileError, ProfileFile, load_profile, read_profile_file
+from engines.profiles import ProfileError, ProfileFile, load_profile, num_devices_of, read_profile_file
 from engines.scaling import ModelShape
-from mesh.messages import DecodeCost, PrefillCost
+from mesh.messages import DecodeCost, PrefillCost, Role
+from mesh.topology.schema import EngineSpec
 
 MEASURED = ProfileFile(
     name="mine",
@@ -110,3 +112,11 @@ def test_a_bad_file_is_one_clear_line(tmp_path: Path, text: str | None) -> None:
     with pytest.raises(ProfileError, match=r"^profile .*bad\.toml: ") as caught:
         load_profile(str(file))
     assert "\n" not in str(caught.value)
+
+
+def test_the_topology_the_profile_or_nothing_says_how_many_devices_there_are() -> None:
+    engine = EngineSpec("main", Role.MULTIPLEX, ("chat",))
+    assert num_devices_of(engine) == 1
+    profiled = replace(engine, profile="a100-llama2-70b-tp4")
+    assert num_devices_of(profiled) == 4
+    assert num_devices_of(replace(profiled, num_devices=2)) == 2

@@ -58,6 +58,7 @@ class Step:
 
     service: Service
     shares: Sequence[Share]
+    prompts: Sequence[Share]  # those of them that are no decodes
     started_at: float
 
 
@@ -283,7 +284,8 @@ class EngineCore:
             if shares:
                 self._rotation.remove(name)
                 self._rotation.append(name)
-                self._step = Step(service, shares, now)
+                prompts = [share for share in shares if not share.sequence.is_decoding]
+                self._step = Step(service, shares, prompts, now)
                 chunks = [share.sequence.chunk(share.num_tokens) for share in shares]
                 return Batch(name, chunks), self._finish_event(now)
         return None, self._finish_event(now)
@@ -362,15 +364,10 @@ class EngineCore:
 
     def _learn(self, step: Step, elapsed_s: float) -> None:
         """Keep the cost model true."""
-        contexts: list[int] = []
-        chunks: list[tuple[int, int]] = []
-        for share in step.shares:
-            sequence = share.sequence
-            if sequence.is_decoding:
-                contexts.append(len(sequence.tokens))
-            else:
-                chunks.append((share.num_tokens, sequence.num_computed))
-        step.service.learn(Load(chunks, len(contexts), sum(contexts)), elapsed_s)
+        chunks = [(share.num_tokens, share.sequence.num_computed) for share in step.prompts]
+        decodes = step.shares if not step.prompts else [share for share in step.shares if share not in step.prompts]
+        context = sum([len(share.sequence.tokens) for share in decodes])
+        step.service.learn(Load(chunks, len(decodes), context), elapsed_s)
 
     # --- what others may know -----------------------------------------------------------------------------------------
 
@@ -379,7 +376,8 @@ class EngineCore:
         self._seq += 1
         services = self._services.values()
         decoding = [(service, service.decoding()) for service in services]
-        step_s = sum(service.decode_step_s(sequences) for service, sequences in decoding)
+        step_s = sum([service.decode_step_s(sequences) for service, sequences in decoding])
+        waiting, started = self._prefills_waiting(), self._prefills_started()
         return EngineStatus(
             seq=self._seq,
             state=self.state,
@@ -388,14 +386,14 @@ class EngineCore:
             pid=self._settings.pid,
             services=[service.status() for service in services],
             num_running=sum(len(service.queue.running) for service in services),
-            num_waiting=sum(map(self._num_waiting, services)),
+            num_waiting=len(waiting),
             num_tokens=sum([len(request.tokens) for request in self._requests.values()]),
-            prefill_remaining_s=self._prefill_remaining_s(now),
-            prefill_waiting_s=sum(map(self._prefill_waiting_s, services)),
+            prefill_remaining_s=max(sum([left_s for _, left_s in started]) - self._prefill_done_s(now), 0.0),
+            prefill_waiting_s=sum([left_s for _, left_s in waiting]),
             decode_step_s=step_s,
-            min_slack_s=min_or_none(service.min_slack_s(now, step_s, sequences) for service, sequences in decoding),
+            min_slack_s=min_or_none([service.min_slack_s(now, step_s, sequences) for service, sequences in decoding]),
             min_tpot_slo_s=min([one.spec.slo_tpot_s for _, sequences in decoding for one in sequences], default=None),
-            prefills=self._prefills(now),
+            prefills=self._pending([*waiting, *started], now),
             num_role_changes=self._num_role_changes,
             num_devices=self._settings.num_devices,
             num_reserved=self._handovers.num_incoming,
@@ -403,20 +401,36 @@ class EngineCore:
             preemptions_total=self._num_preempted,
         )
 
-    def _prefills(self, now: float) -> list[PendingPrefill]:
+    def _prefills_waiting(self) -> list[tuple[Request, float]]:
+        """Not started, and the seconds that each will take."""
+        return [
+            (request, service.prefill_s(request))
+            for service in self._services.values()
+            for request in self._not_started(service)
+        ]
+
+    def _prefills_started(self) -> list[tuple[Request, float]]:
+        """And the seconds that are left of each, by the tokens that the present step has not computed yet."""
+        return [
+            (request, service.prefill_s(request))
+            for service in self._services.values()
+            for request in service.queue.running
+            if not request.is_decoding
+        ]
+
+    def _pending(self, prefills: list[tuple[Request, float]], now: float) -> list[PendingPrefill]:
         """Those that are due first; what the present step has done by now is off."""
-        in_step = (
-            [share.sequence for share in self._step.shares if not share.sequence.is_decoding] if self._step else []
-        )
-        done_s = self._prefill_done_s(now) if in_step else 0.0
+        if not prefills:
+            return []
+        first = self._step.prompts[0].sequence if self._step is not None and self._step.prompts else None
+        done_s = self._prefill_done_s(now)
         pending = [
             PendingPrefill(
                 request.ttft_deadline - now,
-                max(0.0, service.prefill_s(request) - done_s * (request in in_step[:1])),
+                max(0.0, left_s - done_s * (request is first)),
                 request.spec.priority,
             )
-            for service in self._services.values()
-            for request in (*self._not_started(service), *service.queue.running)
+            for request, left_s in prefills
             if not request.is_decoding
         ]
         return sorted(pending)[:MOST_PREFILLS]
@@ -433,23 +447,14 @@ class EngineCore:
 
     def _prefill_remaining_s(self, now: float) -> float:
         """Of the prefills that have started, predicted; what the present step has done of them by now is off."""
-        remaining = sum(
-            [
-                service.prefill_s(request)
-                for service in self._services.values()
-                for request in service.queue.running
-                if not request.is_decoding
-            ]
-        )
-        return max(remaining - self._prefill_done_s(now), 0.0)
+        return max(sum([left_s for _, left_s in self._prefills_started()]) - self._prefill_done_s(now), 0.0)
 
     def _prefill_done_s(self, now: float) -> float:
         """At most what the present step was given: it may hold decodes, too, or nothing else."""
         step = self._step
-        if step is None:
+        if step is None or not step.prompts:
             return 0.0
-        shares = [share for share in step.shares if not share.sequence.is_decoding]
-        given_s = sum(step.service.chunk_s(share.num_tokens, share.sequence.num_computed) for share in shares)
+        given_s = sum([step.service.chunk_s(share.num_tokens, share.sequence.num_computed) for share in step.prompts])
         return min(now - step.started_at, given_s)
 
     def _send(self, to: str, message: Accepted | Refused | Failed | StepTokens) -> None:

@@ -1,6 +1,6 @@
 """An engine's transfers in both directions: feeds the transfer machines, and tells the core how they end."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -112,11 +112,13 @@ class Handovers:
     def num_incoming(self) -> int:
         return len(self._incoming)
 
-    def reserving(self, service: str) -> Iterator[Request]:
+    def reserving(self, service: str) -> list[Request]:
         """Requests for which a decode engine has not answered yet."""
-        for out in self._outgoing.values():
-            if out.service.name == service and out.machine.state is SendState.RESERVING:
-                yield out.request
+        return [
+            out.request
+            for out in self._outgoing.values()
+            if out.service.name == service and out.machine.state is SendState.RESERVING
+        ]
 
     def may_reserve(self, service: str) -> bool:
         uncommitted = sum(out.service.name == service and not out.committed for out in self._outgoing.values())

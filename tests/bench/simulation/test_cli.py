@@ -100,6 +100,43 @@ def test_policies_against_rates_on_several_cores(files, tmp_path, capsys):
     assert len(list(out.glob("records-*.jsonl"))) == 4
 
 
+SMALL = "[services.small]\nmodel = 'x'\nttft_ms = 900\ntpot_ms = 90\n"
+TWO_SERVICES = TOPOLOGY.replace("[services.large]", SMALL + "[services.large]")
+
+
+def test_services_share_a_load_and_are_summed_up_apart(files, tmp_path, capsys):
+    topology = tmp_path / "two.toml"
+    topology.write_text(TWO_SERVICES.replace('role = "', 'services = ["small", "large"]\nrole = "'))
+    out = tmp_path / "out"
+    options = ("--rate", "20", "--duration", "20", "--mix", "large=3,small=1", "--out", str(out))
+    assert simulate((str(topology), files[1]), *options) == 0
+    assert "by service" in capsys.readouterr().out
+    [summary] = json.loads((out / "summaries.json").read_text())
+    counts = {name: part["num_requests"] for name, part in summary["services"].items()}
+    assert sum(counts.values()) == summary["num_requests"]
+    assert counts["large"] / counts["small"] == pytest.approx(3, rel=0.4)
+    assert simulate((str(topology), files[1]), "--rate", "5", "--service", "large", "--service", "small") == 0
+    assert "by service" in capsys.readouterr().out
+
+
+def test_a_killed_engine_is_survived_and_drawn(files, tmp_path, capsys):
+    out = tmp_path / "out"
+    faults = ("--kill", "decode@2+1", "--hang", "prefill@3+0.5", "--partition", "decode,gateway*@4+0.5")
+    assert simulate(files, "--rate", "2", "--duration", "6", *faults, "--loss", "0.001", "--out", str(out)) == 0
+    assert " 0 failed" in capsys.readouterr().out
+    assert (out / "timeline.png").stat().st_size > 0
+    assert any(json.loads(line)["attempts"] > 1 for line in (out / "records.jsonl").read_text().splitlines())
+
+
+def test_policies_are_named_with_their_parameters(files, tmp_path, capsys):
+    out = tmp_path / "out"
+    compared = "tropical,tropical:watermark=0.5"
+    options = ("--compare", compared, "--rate", "2", "--duration", "5", "--jobs", "2", "--out", str(out))
+    assert simulate(files, *options, "--timeline", "tropical:watermark=0.5") == 0
+    assert "tropical:watermark=0.5" in capsys.readouterr().out
+    assert [path.name for path in out.glob("timeline*")] == ["timeline-tropical-watermark=0.5-2.png"]
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -107,12 +144,27 @@ def test_policies_against_rates_on_several_cores(files, tmp_path, capsys):
         (("--rate", "1", "--service", "small"), "has no service 'small'; it has large"),
         (("--rate", "1", "--compare", "best"), "no policy 'best'; there are"),
         (("--rate", "1", "--duration", "0.001"), "no request arrives"),
+        (("--rate", "1", "--rates", "1,2"), "--rate and --rates: give one of them"),
+        (("--rate", "1", "--scale", "2"), "--scale: is for --trace; leave it out"),
+        (("--rate", "1", "--cv", "2"), "--cv: is of gamma's gaps; give --arrivals gamma, too"),
+        (("--rate", "1", "--coast", "--noise", "0.1"), "--coast and --noise: steps that vary"),
+        (("--rate", "1", "--timeline", "tropical"), "--timeline: is written with --out"),
+        (("--rate", "1", "--out", "{tmp}", "--timeline", "best"), "--timeline: 'best' is not run; there are tropical"),
+        (
+            ("--rate", "1", "--out", "{tmp}", "--timeline", "tropical@3"),
+            "--timeline: the rate '3' is not run; there",
+        ),
+        (("--rate", "1", "--mix", "small=1"), "--mix: "),
+        (("--rate", "1", "--mix", "large=1", "--service", "large"), "--mix and --service: give one of them"),
+        (("--rate", "1", "--compare", "tropical:size=3"), "size: not a parameter of tropical; it has"),
+        (("--rate", "1", "--kill", "nobody@3"), "faults: no engine 'nobody'"),
+        (("--rate", "1", "--faults", "{tmp}/none.toml"), "none.toml cannot be read"),
         (("--rate", "1", "--ttft-factor", "0.5"), "--ttft-factor: 0.5 times an unloaded prefill can never be met"),
     ],
 )
-def test_faults_are_one_line(files, options, words):
+def test_faults_are_one_line(files, tmp_path, options, words):
     with pytest.raises(UserError) as caught:
-        simulate(files, *options)
+        simulate(files, *(option.replace("{tmp}", str(tmp_path)) for option in options))
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -125,6 +177,13 @@ def test_faults_are_one_line(files, options, words):
         (("--rates", "1:1000:0.1"), "use at most 1000"),
         (("--compare", "tropical,,"), "not a list of policies"),
         (("--limit", "0"), "whole number of at least 1"),
+        (
+            ("--compare", "tropical:fast"),
+            "'tropical:fast' is no policy; write it like tropical or",
+        ),
+        (("--mix", "large=0"), "'large=0' does not fit; write it like chat=0.7,code=0.3"),
+        (("--kill", "decode"), "'decode' does not fit; write it like decode-0@120"),
+        (("--loss", "3"), "3 is no probability"),
     ],
 )
 def test_wrong_arguments_are_named(files, capsys, options, words):

@@ -82,7 +82,7 @@ def test_a_file_says_the_same(tmp_path):
     ],
 )
 def test_what_does_not_fit_is_told_what_would(parse, text, right):
-    with pytest.raises(ValueError, match="does not fit; write it like|is no probability") as caught:
+    with pytest.raises(ValueError, match=r"does not fit; write it like|is no probability") as caught:
         parse(text)
     assert right in str(caught.value)
     assert "\n" not in str(caught.value)

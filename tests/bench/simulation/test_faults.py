@@ -30,16 +30,17 @@ def random_faults(random: Random, engines: list[str], gateways: list[str]) -> li
     def some() -> tuple[str, ...]:
         return tuple(random.sample(processes, random.randint(1, 2)))
 
-    faults: list[Fault] = []
-    for _ in range(random.randint(1, 3)):
-        faults.append(Kill(random.choice(engines), moment(), random.choice([0.001, 0.05, 0.5, 2.0, 5.0])))
-    for _ in range(random.randint(0, 2)):
-        faults.append(Hang(random.choice(engines), moment(), random.choice([0.05, 0.5, 1.5, 4.0])))
-    for _ in range(random.randint(0, 2)):
-        faults.append(Partition(some(), some(), moment(), random.choice([0.1, 0.9, 3.0])))
-    for _ in range(random.randint(0, 2)):
-        probability = random.choice([0.01, 0.1, 1.0])
-        faults.append(Loss(probability, some(), some(), moment(), random.choice([0.1, 1.0, 3.0])))
+    def loss() -> Loss:
+        return Loss(random.choice([0.01, 0.1, 1.0]), some(), some(), moment(), random.choice([0.1, 1.0, 3.0]))
+
+    faults: list[Fault] = [
+        Kill(random.choice(engines), moment(), random.choice([0.001, 0.05, 0.5, 2.0, 5.0]))
+        for _ in range(random.randint(1, 3))
+    ]
+    hangs_s, cuts_s = [0.05, 0.5, 1.5, 4.0], [0.1, 0.9, 3.0]
+    faults += [Hang(random.choice(engines), moment(), random.choice(hangs_s)) for _ in range(random.randint(0, 2))]
+    faults += [Partition(some(), some(), moment(), random.choice(cuts_s)) for _ in range(random.randint(0, 2))]
+    faults += [loss() for _ in range(random.randint(0, 2))]
     return faults
 
 

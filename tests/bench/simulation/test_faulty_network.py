@@ -1,0 +1,70 @@
+from bench.simulation.faulty_network import FaultyNetwork
+from bench.simulation.kernel import Kernel
+from mesh.messages import Cancel, Epoch, Sender
+
+
+class Wire:
+    """A gateway that sends to an engine, over a latency of 0.5 s."""
+
+    def __init__(self):
+        self.kernel, self.heard, self.noticed = Kernel(), [], []
+        self.network = FaultyNetwork(self.kernel, 0.5)
+        self.network.connect("gateway", lambda sender, message: None)
+        self.network.hear("engine", lambda sender, message: self.heard.append((self.kernel.now, message.request)))
+        self.network.notice("engine", self.noticed.append)
+
+    def send(self, at, name):
+        self.kernel.at(at, self.network.send, "gateway", "engine", Cancel(name, Epoch(0)))
+
+    def run(self):
+        self.kernel.run()
+        return self.heard
+
+
+def test_what_a_partition_stops_comes_in_order_when_it_ends():
+    wire = Wire()
+    for moment, name in enumerate(("before", "held", "held too", "after")):
+        wire.send(float(moment), name)
+    wire.kernel.at(0.9, wire.network.cut, ("gateway",), ("engine",))
+    wire.kernel.at(3.0, wire.network.mend, ("engine",), ("gateway",))
+    assert wire.run() == [(0.5, "before"), (3.0, "held"), (3.0, "held too"), (3.5, "after")]
+
+
+def test_partitions_may_overlap():
+    wire = Wire()
+    wire.send(1.5, "held")
+    for start, end in ((1.0, 3.0), (2.0, 4.0)):
+        wire.kernel.at(start, wire.network.cut, ("gateway",), ("engine",))
+        wire.kernel.at(end, wire.network.mend, ("gateway",), ("engine",))
+    assert wire.run() == [(4.0, "held")]
+
+
+def test_what_a_sender_forgets_never_comes():
+    wire = Wire()
+    wire.network.cut(("gateway",), ("engine",))
+    wire.send(1.0, "forgotten")
+    wire.send(3.0, "kept")
+    wire.kernel.at(2.0, wire.network.forget, "gateway", "engine")
+    wire.kernel.at(4.0, wire.network.mend, ("gateway",), ("engine",))
+    assert wire.run() == [(4.0, "kept")]
+
+
+def test_a_dead_process_loses_what_is_on_its_way_and_its_next_life_gets_what_was_sent_since():
+    wire = Wire()
+    wire.send(0.8, "lost")
+    wire.send(1.5, "waits")
+    wire.kernel.at(1.0, wire.network.go_down, "engine")
+    wire.kernel.at(2.0, wire.network.come_up, Sender("engine", 2))
+    assert wire.run() == [(2.0, "waits")]
+
+
+def test_lives_are_noticed_by_whom_they_reach():
+    wire = Wire()
+    wire.network.show(Sender("gateway", 1))
+    wire.network.show(Sender("engine", 1))
+    wire.run()
+    assert wire.noticed == [Sender("gateway", 1)]
+    wire.network.cut(("gateway",), ("engine",))
+    wire.network.show(Sender("gateway", 1))
+    wire.run()
+    assert wire.noticed == [Sender("gateway", 1)]

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -13,7 +14,7 @@ SIZE = (11, 4.2)  # inches
 TALL = (11, 7.5)
 DPI = 150
 COLORS = ("#1f77b4", "#d9822b", "#2ca02c", "#a05195", "#c0392b", "#7f7f7f", "#8c6d31", "#17a2b8")
-GUIDE = {"color": "0.45", "linestyle": "--", "linewidth": 1}
+GUIDE: dict[str, Any] = {"color": "0.45", "linestyle": "--", "linewidth": 1}
 
 Choose = Callable[[Summary], Distribution | None]
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.artist import Artist
@@ -49,6 +50,8 @@ MARKS = {
 }
 ROLES = ("prefill", "decode", "multiplex")
 
+Values = np.ndarray[Any, np.dtype[np.float64]]
+
 
 def plot_timeline(path: Path, timeline: Timeline, title: str) -> None:
     """One lane an engine: the share of the time that each activity takes, batch size and KV use, marks."""
@@ -79,18 +82,18 @@ class _Columns:
         self.column_s = bin_s * self._joined
         self.edges = timeline.origin_s + self.column_s * np.arange(self._num_columns + 1)
 
-    def shares(self, lane: Lane, activity: Activity) -> np.ndarray:
-        return np.clip(self._means(lane.seconds[activity]), 0.0, 1.0)
+    def shares(self, lane: Lane, activity: Activity) -> Values:
+        return np.minimum(self._means(lane.seconds[activity]), 1.0)
 
-    def batch(self, lane: Lane) -> np.ndarray:
+    def batch(self, lane: Lane) -> Values:
         """Mean size while it computes."""
         busy = sum(self._means(lane.seconds[activity]) for activity in Activity if activity < Activity.HUNG)
         return np.divide(self._means(lane.batch_s), busy, out=np.zeros(self._num_columns), where=busy > 1e-6)
 
-    def kv(self, lane: Lane) -> np.ndarray:
-        return np.clip(self._means(lane.kv_s), 0.0, 1.0)
+    def kv(self, lane: Lane) -> Values:
+        return np.minimum(self._means(lane.kv_s), 1.0)
 
-    def _means(self, bins: "np.typing.ArrayLike") -> np.ndarray:
+    def _means(self, bins: "np.typing.ArrayLike") -> Values:
         values = np.zeros(self._num_columns * self._joined)
         used = np.asarray(bins)[: len(values)]
         values[: len(used)] = used
@@ -104,8 +107,8 @@ def _plot_lane(axes: Axes, columns: _Columns, lane: Lane, row: int, largest: flo
     for activity in Activity:
         above = np.minimum(below + columns.shares(lane, activity), 1.0)
         if (above > below).any():
-            heights = [row + BAND * np.append(level, level[-1]) for level in (below, above)]
-            axes.fill_between(edges, *heights, step="post", color=COLORS[activity], linewidth=0)
+            bottom, top = (row + BAND * np.append(level, level[-1]) for level in (below, above))
+            axes.fill_between(edges, bottom, top, step="post", color=COLORS[activity], linewidth=0)
         below = above
     room = 1.0 - BAND - GAP
     middles = (edges[:-1] + edges[1:]) / 2

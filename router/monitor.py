@@ -89,19 +89,25 @@ class Monitor:
     def view(self) -> ClusterView:
         """The engines as of the last event, for any moment after it."""
         if self._changed:
-            self._refresh()
-            self._view = ClusterView(dict(self._views))
+            only_loads = self._refresh()
+            views = dict(self._views)
+            self._view = self._view.with_loads(views) if only_loads else ClusterView(views)
         return self._view
 
-    def _refresh(self) -> None:
-        has_new = False
+    def _refresh(self) -> bool:
+        """Make views anew. Whether nobody came, went or changed its place among the others."""
+        has_new, only_loads = False, True
         for engine in self._changed:
-            if heard := self._heard.get(engine):
-                has_new = has_new or engine not in self._views
-                reservations = self._reservations.of(engine)
-                self._views[engine] = engine_view(engine, heard.status, heard.received_at, reservations)
-            else:
-                self._views.pop(engine, None)
+            known, heard = self._views.get(engine), self._heard.get(engine)
+            if heard is not None:
+                view = engine_view(engine, heard.status, heard.received_at, self._reservations.of(engine))
+                self._views[engine] = view
+                has_new = has_new or known is None
+                only_loads = only_loads and known is not None and view.has_same_place(known)
+            elif known is not None:
+                del self._views[engine]
+                only_loads = False
         self._changed.clear()
         if has_new:
             self._views = dict(sorted(self._views.items()))
+        return only_loads

@@ -87,6 +87,16 @@ class EngineView(msgspec.Struct, frozen=True):
     num_devices: int
     num_role_changes: int
 
+    def has_same_place(self, other: "EngineView") -> bool:
+        """Whether both may do the same for the same services and ever hold as much."""
+        if self.role is not other.role or self.state is not other.state or len(self.services) != len(other.services):
+            return False
+        for name, service in self.services.items():
+            known = other.services.get(name)
+            if known is None or known.num_slots != service.num_slots:
+                return False
+        return True
+
     def backlog_s(self, now: float) -> float:
         """Until all prefills known here have ended."""
         return max(0.0, self.prefills_end_at - now) + self.reserved_s

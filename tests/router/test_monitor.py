@@ -1,7 +1,11 @@
+from random import Random
+
 from mesh.membership import Joined, Lost, Restarted, Stale
+from mesh.messages import ProcessState
+from router.cluster import ClusterView
 from router.monitor import Monitor
 from router.view import Reservation
-from tests.router.cluster import D0, P0, SERVICE, life, make_status
+from tests.router.cluster import D0, P0, ROLES, SERVICE, life, make_status
 
 
 def reservation(request="r", engine=P0, prefill_s=0.1):
@@ -70,3 +74,19 @@ def test_a_decode_engine_keeps_its_reservation_until_the_request_is_released():
     assert monitor.view().engines[D0].num_tokens == 100
     monitor.release("r")
     assert monitor.view().engines[D0].num_tokens == 0
+
+
+def test_views_that_only_change_in_loads_say_who_may_serve_as_new_ones_would():
+    random, monitor, names = Random(7), Monitor(lease_s=1.0), [f"{kind}-{n}" for kind in ROLES for n in range(3)]
+    for seq in range(1, 400):
+        now, name = 0.05 * seq, random.choice(names)
+        state = ProcessState.DRAINING if random.random() < 0.1 else ProcessState.READY
+        num_blocks = 50 if random.random() < 0.1 else 100
+        status = make_status(name, seq, state=state, num_blocks=num_blocks, num_tokens=random.randrange(1000))
+        monitor.observe(life(name), status, now)
+        monitor.expire(now)
+        view = monitor.view()
+        anew = ClusterView(view.engines)
+        assert view.serving(SERVICE) == anew.serving(SERVICE)
+        assert view.candidates(SERVICE, 10) == anew.candidates(SERVICE, 10)
+        assert view.candidates(SERVICE, 1000) == anew.candidates(SERVICE, 1000)

@@ -1,0 +1,96 @@
+"""What one dispatch decision costs: from the view that follows a fresh status of one engine to the policy's answer."""
+
+import argparse
+import gc
+import time
+from collections.abc import Iterator
+from random import Random
+
+from rich.console import Console
+from rich.table import Table
+
+from engines.profiles import load_profile
+from mesh.messages import EngineStatus, PendingPrefill, ProcessState, Role, Sender, ServiceStatus
+from mesh.topology.schema import PolicySpec
+from router.monitor import Monitor
+from router.policies.registry import POLICIES, make_policy
+from router.view import RequestView
+
+SERVICE = "chat"
+COST = load_profile("a100-llama2-70b-tp4").cost.in_chunks(2048)
+NUM_BLOCKS = 28_000
+PREFILL_SHARE = 3 / 8
+WARM_UP = 100
+
+
+def status(seq: int, role: Role, random: Random) -> EngineStatus:
+    """Of an engine under a load that leaves policies something to choose."""
+    prefills = [
+        PendingPrefill(random.uniform(-0.2, 2.0), random.uniform(0.01, 0.3), 0)
+        for _ in range(random.randrange(3) if role is Role.PREFILL else random.randrange(2))
+    ]
+    num_running = random.randrange(30) if role is not Role.PREFILL else len(prefills)
+    left_s = sum(prefill.left_s for prefill in prefills)
+    decodes = role is not Role.PREFILL and num_running > 0
+    free = random.randrange(NUM_BLOCKS // 2, NUM_BLOCKS)
+    return EngineStatus(
+        seq=seq,
+        state=ProcessState.READY,
+        role=role,
+        host="local",
+        pid=1,
+        services=[ServiceStatus(SERVICE, NUM_BLOCKS, free, 16, COST.prefill, COST.decode)],
+        num_running=num_running,
+        num_waiting=max(0, len(prefills) - 1),
+        num_tokens=1200 * num_running,
+        prefill_remaining_s=left_s / 2,
+        prefill_waiting_s=left_s / 2,
+        decode_step_s=0.03 if decodes else 0.0,
+        min_slack_s=random.uniform(0.05, 3.0) if decodes else None,
+        min_tpot_slo_s=0.1 if decodes else None,
+        prefills=prefills,
+    )
+
+
+def decisions(policy_name: str, num_engines: int, num_decisions: int) -> Iterator[float]:
+    """Seconds of each."""
+    random = Random(0)
+    policy, monitor = make_policy(PolicySpec(policy_name), Random(0)), Monitor(1e9)
+    num_prefill = round(PREFILL_SHARE * num_engines)
+    roles = {f"engine-{n:03}": Role.PREFILL if n < num_prefill else Role.MULTIPLEX for n in range(num_engines)}
+    engines = list(roles)
+    for engine, role in roles.items():
+        monitor.observe(Sender(engine, 1), status(0, role, random), 0.0)
+    for number in range(1, num_decisions + WARM_UP + 1):
+        engine, now = random.choice(engines), 0.01 * number
+        monitor.observe(Sender(engine, 1), status(number, roles[engine], random), now)
+        num_tokens = random.randrange(100, 3000)
+        request = RequestView("r", SERVICE, num_tokens, now, now + 2.0, 0.1)
+        start = time.thread_time()
+        policy.decide(request, monitor.view(), now)
+        elapsed_s = time.thread_time() - start
+        if number > WARM_UP:
+            yield elapsed_s
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.decision_cost", description=__doc__)
+    parser.add_argument("--engines", type=int, nargs="+", default=[8, 64, 512], metavar="N")
+    parser.add_argument("--decisions", type=int, default=2000, metavar="N", help="of each kind (default: 2000)")
+    parser.add_argument("--policies", nargs="+", choices=sorted(POLICIES), default=list(POLICIES), metavar="P")
+    options = parser.parse_args()
+    gc.freeze()
+    table = Table(
+        "policy", *(f"{n} engines" for n in options.engines), title="p50 / p99 of a decision, microseconds of CPU"
+    )
+    for policy in options.policies:
+        cells = []
+        for num_engines in options.engines:
+            times = sorted(decisions(policy, num_engines, options.decisions))
+            cells.append(f"{times[len(times) // 2] * 1e6:.0f} / {times[99 * len(times) // 100] * 1e6:.0f}")
+        table.add_row(policy, *cells)
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,6 +1,6 @@
 """The simulator against runs of vLLM that others measured: the same requests, engines as their kernels were profiled.
 
-    python -m bench.measured_systems FOLDER [--runs NAME ...] [--cpu-ms 0 2.5] [--out DIR]
+    python -m bench.measured_systems FOLDER [--runs NAME ...] [--cpu-ms 0 0.6 2.5] [--out DIR]
 
 FOLDER holds LLMServingSim 2.0's example runs (``RUN__meta.json``, ``RUN__requests.jsonl``) and profiles of single
 kernels of the same machines (``prof_*``). An engine's cost model is fitted to iterations composed of those kernels;
@@ -243,7 +243,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.measured_systems", description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="with the runs and the kernels' profiles")
     parser.add_argument("--runs", nargs="+", choices=SYSTEMS, default=list(SYSTEMS), metavar="NAME")
-    parser.add_argument("--cpu-ms", nargs="+", type=float, default=[0.0, 2.5], metavar="MS", help="for every iteration")
+    parser.add_argument("--cpu-ms", nargs="+", type=float, default=[0.0, 0.6, 2.5], metavar="MS", help="for every iteration")
     parser.add_argument("--out", type=Path, metavar="DIR", help="draw pictures there")
     arguments = parser.parse_args()
     for name in arguments.runs:

@@ -30,26 +30,29 @@ from tests.tiny_model import write_tiny_model
 pytestmark = pytest.mark.timeout(300)
 
 POLICIES = ("tropical", "elastic", "disaggregated", "least_loaded", "colocated")
-EPISODES, REQUESTS = 4, 7  # a trace; an episode
-GAP_S = 0.22  # between arrivals, on average: prefills of half a second pile up
+EPISODES, REQUESTS = 6, 5  # of a trace; of an episode
+GAP_S = 0.4  # between arrivals, on average: prefills of a second pile up
 REST_S = 1.0  # between the end of an episode and the next one
-LATE_S = 0.05  # that an arrival may be off
+LATE_S = 0.1  # that an arrival may be off
 LATE_RUNS = 25
-TOLERATED = 3  # of 28: a machine may always be held up for longer than was tried
+TOLERATED = 1  # episodes that may differ: a machine may always be held up for longer than was tried
 DEADLINE_S = 60.0
 PROFILE = ProfileFile(
     name="slow",
     source="made up: slow enough that a busy machine's delays are small beside it",
     kv_bytes_per_token=64,
     kv_memory_bytes=64 * 6000,
-    prefill=PrefillCost(0.02, 2e-3),
-    decode=DecodeCost(0.06, 0.004, 1e-6),
+    prefill=PrefillCost(0.04, 4e-3),
+    decode=DecodeCost(0.12, 0.008, 2e-6),
 )
 TOPOLOGY = """
+[mesh]
+lease_ms = 10000
+reply_ms = 10000
 [services.tiny]
 model = "{model}"
-ttft_ms = 2000
-tpot_ms = 150
+ttft_ms = 4000
+tpot_ms = 300
 [engines.prefill]
 role = "prefill"
 backend = "simulated"
@@ -118,7 +121,7 @@ def is_stable(topology: Topology, requests: Sequence[TraceRequest]) -> bool:
     expected = decisions(simulate(topology, requests, Physics()))
     for seed in range(LATE_RUNS):
         random = Random(f"late {seed}")
-        physics = Physics(latency_s=random.uniform(2e-4, 0.02), noise=0.02)
+        physics = Physics(latency_s=random.uniform(2e-4, 0.03), noise=0.02)
         if decisions(simulate(topology, late(requests, random), physics, seed)) != expected:
             return False
     return True
@@ -198,5 +201,5 @@ def test_processes_decide_as_the_simulator_does(runs: dict[str, Run], policy: st
     run = runs[policy]
     pairs = enumerate(zip(run.simulated, run.served, strict=True))
     differ = {number: (simulated, served) for number, (simulated, served) in pairs if simulated != served}
-    assert len(differ) <= TOLERATED, differ
+    assert len({number // REQUESTS for number in differ}) <= TOLERATED, differ
     assert len(set(run.simulated)) > 1, f"the trace decides nothing: {run.simulated}"

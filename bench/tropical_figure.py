@@ -6,6 +6,7 @@ In simulation: Llama-2-70B on A100s with tensor parallelism 4 and InternLM2.5-20
 times the unloaded prefill, TPOT SLO 100 ms; Mooncake's conversation with its own arrivals (at another rate), and
 arXiv summaries (long input, short output) with Poisson arrivals. Each policy is searched for the highest rate at which
 the promise holds; colocated engines with chunked prefill are tried with several chunk sizes, and the best one counts.
+Baselines run as their papers have them, and with early rejection besides.
 """
 
 import argparse
@@ -27,7 +28,8 @@ from rich.table import Table
 from bench.capacity import Found, find_capacity
 from bench.simulation.arrivals import Arrivals
 from bench.simulation.experiment import Experiment, SyntheticLoad, TraceLoad
-from bench.simulation.traces import TraceRequest, load_lengths, load_trace
+from bench.simulation.trace_request import TraceRequest
+from bench.simulation.traces import load_lengths, load_trace
 from bench.simulation.workload import SloRule
 from engines.profiles import load_profile
 from mesh.messages import Role
@@ -38,25 +40,38 @@ TPOT_SLO_S = 0.1
 TTFT_FACTOR = 5.0
 PRECISION = 0.04
 OURS = ("tropical", "elastic")
+UNSPLIT = ("colocated", "chunked")  # engines are all alike for them
 MODELS = {"Llama-2-70B TP4": "a100-llama2-70b-tp4", "InternLM2.5-20B TP2": "a100-internlm2.5-20b-tp2"}
 
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """``chunk_tokens`` is the engines' largest step of prompt tokens."""
+    """``chunk_tokens`` is the engines' largest step of prompt tokens; without ``splits``, all engines multiplex."""
 
     policy: str
-    chunk_tokens: int = 2048
     parameters: Mapping[str, object] = field(default_factory=dict)
+    chunk_tokens: int = 2048
+    splits: bool = True
+
+    @property
+    def name(self) -> str:
+        words = [self.policy, *(f"{key}={value}" for key, value in self.parameters.items())]
+        return " ".join(words) + ("" if self.splits or self.policy in UNSPLIT else ", 2 multiplexing")
 
 
+REJECTING = {"reject_late": True}
 CONTENDERS = (
-    Contender("colocated"),
-    *(Contender("chunked", tokens) for tokens in (256, 512, 1024)),
-    Contender("disaggregated"),
+    *(Contender("colocated", parameters, splits=False) for parameters in ({}, REJECTING)),
+    *(
+        Contender("chunked", parameters, tokens, splits=False)
+        for parameters in ({}, REJECTING)
+        for tokens in (256, 512, 1024)
+    ),
+    *(Contender("disaggregated", parameters) for parameters in ({}, REJECTING)),
     Contender("disaggregated_sjf"),
     Contender("tropical"),
     Contender("elastic"),
+    Contender("elastic", splits=False),
 )
 
 
@@ -95,8 +110,8 @@ class Search:
 
 
 def make_topology(profile: str, contender: Contender) -> Topology:
-    """Two engines. Policies that know no roles use both for everything."""
-    roles = {"prefill": Role.PREFILL, "decode": Role.MULTIPLEX}
+    """Two engines."""
+    roles = {"prefill": Role.PREFILL if contender.splits else Role.MULTIPLEX, "decode": Role.MULTIPLEX}
     engines = [
         EngineSpec(
             name,
@@ -128,6 +143,7 @@ class Line:
     model: str
     workload: str
     policy: str
+    contender: str
     chunk_tokens: int
     found: Found
 
@@ -181,7 +197,14 @@ def _run(searches: Sequence[Search], jobs: int) -> list[Line]:
                 progress.advance(task)
             founds = [future.result() for future in futures]
     return [
-        Line(search.model, search.workload, search.contender.policy, search.contender.chunk_tokens, found)
+        Line(
+            search.model,
+            search.workload,
+            search.contender.policy,
+            search.contender.name,
+            search.contender.chunk_tokens,
+            found,
+        )
         for search, found in zip(searches, founds, strict=True)
     ]
 
@@ -190,7 +213,7 @@ def _best_chunks(lines: Iterable[Line]) -> list[Line]:
     """Of one policy with several chunk sizes, the best."""
     best: dict[tuple[str, str, str], Line] = {}
     for line in lines:
-        key = (line.model, line.workload, line.policy)
+        key = (line.model, line.workload, line.contender)
         if key not in best or line.found.rate > best[key].found.rate:
             best[key] = line
     return list(best.values())
@@ -208,7 +231,7 @@ def _table(lines: Sequence[Line]) -> Table:
         best = max((other.found.rate for other in rivals if other.policy not in OURS), default=0.0)
         ratio = f"{line.found.rate / best:.2f}" if best else "-"
         numbers = (f"{line.found.rate:.3f}", ratio, str(len(line.found.trials)))
-        table.add_row(line.model, line.workload, line.policy, str(line.chunk_tokens), *numbers)
+        table.add_row(line.model, line.workload, line.contender, str(line.chunk_tokens), *numbers)
     return table
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from mesh.messages import PrefillMode, PrefillOrder
 from router.cluster import Candidates, ClusterView
-from router.policies.policy import Dispatch, Reject, Wait
+from router.policies.policy import Dispatch, GiveUp, Reject, Wait
 from router.view import EngineView, RequestView
 
 
@@ -19,6 +19,12 @@ def find_candidates(request: RequestView, view: ClusterView) -> Candidates | Wai
         largest = max(engine.services[request.service].num_slots for engine in serving)
         return Reject(f"the request has {request.num_tokens} tokens; the largest KV pool holds {largest}")
     return found
+
+
+def reject_late(dispatch: Dispatch, request: RequestView, now: float) -> Dispatch | GiveUp:
+    """Early rejection: not what is predicted to miss its TTFT deadline."""
+    late_s = now + dispatch.predicted_ttft_s - request.deadline
+    return dispatch if late_s <= 0 else GiveUp(f"its first token would come {late_s:.2f} s too late")
 
 
 def load(engine: EngineView) -> tuple[int, str]:

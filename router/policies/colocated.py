@@ -8,8 +8,8 @@ from typing import ClassVar
 
 from mesh.messages import PrefillMode, PrefillOrder
 from router.cluster import Candidates, ClusterView
-from router.policies.candidates import find_candidates, load, route
-from router.policies.policy import Decision, Policy
+from router.policies.candidates import find_candidates, load, reject_late, route
+from router.policies.policy import BaselineParameters, Decision, Policy
 from router.view import RequestView
 
 
@@ -17,9 +17,13 @@ class Colocated(Policy):
     name = "colocated"
     mode: ClassVar = PrefillMode.FIRST
 
+    def __init__(self, parameters: BaselineParameters) -> None:
+        self._rejects_late = parameters.reject_late
+
     def decide(self, request: RequestView, view: ClusterView, now: float) -> Decision:
         found = find_candidates(request, view)
         if not isinstance(found, Candidates):
             return found
         engine = min(found.prefill + found.decode, key=load)
-        return route(request, self.name, engine, engine, now, mode=self.mode, order=PrefillOrder.ARRIVAL)
+        dispatch = route(request, self.name, engine, engine, now, mode=self.mode, order=PrefillOrder.ARRIVAL)
+        return reject_late(dispatch, request, now) if self._rejects_late else dispatch

@@ -9,14 +9,17 @@ from typing import ClassVar
 
 from mesh.messages import PrefillOrder
 from router.cluster import Candidates, ClusterView
-from router.policies.candidates import find_candidates, load, route
-from router.policies.policy import Decision, Policy, Wait
+from router.policies.candidates import find_candidates, load, reject_late, route
+from router.policies.policy import BaselineParameters, Decision, Policy, Wait
 from router.view import RequestView
 
 
 class Disaggregated(Policy):
     name = "disaggregated"
     order: ClassVar = PrefillOrder.ARRIVAL
+
+    def __init__(self, parameters: BaselineParameters) -> None:
+        self._rejects_late = parameters.reject_late
 
     def decide(self, request: RequestView, view: ClusterView, now: float) -> Decision:
         found = find_candidates(request, view)
@@ -30,4 +33,5 @@ class Disaggregated(Policy):
         ]
         if not decoders:
             return Wait("no decode engine has room in its KV pool")
-        return route(request, self.name, entrance, min(decoders, key=load), now, order=self.order)
+        dispatch = route(request, self.name, entrance, min(decoders, key=load), now, order=self.order)
+        return reject_late(dispatch, request, now) if self._rejects_late else dispatch

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import msgspec
+
 from mesh.messages import PrefillMode, PrefillOrder, SetRole
 from router.cluster import ClusterView
 from router.view import RequestView
@@ -43,6 +45,12 @@ class GiveUp:
     """Its promise cannot be kept any more: the client is told so now, and what could be served in time is."""
 
     reason: str
+
+
+class BaselineParameters(msgspec.Struct, frozen=True):
+    """``reject_late``: refuse at once what is predicted to miss its TTFT deadline (Mooncake's early rejection)."""
+
+    reject_late: bool = False
 
 
 Decision = Dispatch | Wait | Reject | GiveUp

@@ -16,7 +16,7 @@ from router.policies.disaggregated_sjf import DisaggregatedSJF
 from router.policies.elastic import Elastic, ElasticParameters
 from router.policies.join_shortest_queue import JoinShortestQueue
 from router.policies.least_loaded import LeastLoaded
-from router.policies.policy import Policy
+from router.policies.policy import BaselineParameters, Policy
 from router.policies.power_of_two import PowerOfTwo
 from router.policies.round_robin import RoundRobin
 from router.policies.tropical import Tropical, TropicalParameters
@@ -41,10 +41,10 @@ POLICIES: Mapping[str, _Entry] = {
     "join_shortest_queue": _Entry(lambda _, __: JoinShortestQueue()),
     "least_loaded": _Entry(lambda _, __: LeastLoaded()),
     "power_of_two": _Entry(lambda _, random: PowerOfTwo(random)),
-    "colocated": _Entry(lambda _, __: Colocated()),
-    "chunked": _Entry(lambda _, __: Chunked()),
-    "disaggregated": _Entry(lambda _, __: Disaggregated()),
-    "disaggregated_sjf": _Entry(lambda _, __: DisaggregatedSJF()),
+    "colocated": _Entry(lambda parameters, _: Colocated(parameters), BaselineParameters),
+    "chunked": _Entry(lambda parameters, _: Chunked(parameters), BaselineParameters),
+    "disaggregated": _Entry(lambda parameters, _: Disaggregated(parameters), BaselineParameters),
+    "disaggregated_sjf": _Entry(lambda parameters, _: DisaggregatedSJF(parameters), BaselineParameters),
 }
 
 

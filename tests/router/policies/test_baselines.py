@@ -9,7 +9,7 @@ from router.policies.disaggregated import Disaggregated
 from router.policies.disaggregated_sjf import DisaggregatedSJF
 from router.policies.join_shortest_queue import JoinShortestQueue
 from router.policies.least_loaded import LeastLoaded
-from router.policies.policy import Wait
+from router.policies.policy import BaselineParameters, Wait
 from router.policies.power_of_two import PowerOfTwo
 from router.policies.round_robin import RoundRobin
 from tests.router.cluster import D0, D1, M0, P0, P1, make_engine, make_request, make_view
@@ -19,10 +19,10 @@ BASELINES = [
     JoinShortestQueue(),
     LeastLoaded(),
     PowerOfTwo(Random(0)),
-    Colocated(),
-    Chunked(),
-    Disaggregated(),
-    DisaggregatedSJF(),
+    Colocated(BaselineParameters()),
+    Chunked(BaselineParameters()),
+    Disaggregated(BaselineParameters()),
+    DisaggregatedSJF(BaselineParameters()),
 ]
 
 
@@ -68,17 +68,17 @@ def test_power_of_two_is_deterministic_by_seed_and_avoids_the_most_loaded():
 
 def test_colocated_ignores_roles_and_never_hands_over():
     engines = make_engine(P0, num_tokens=2), make_engine(D0, num_tokens=1), make_engine(M0, num_tokens=3)
-    assert route(Colocated(), *engines) == (D0, D0)
+    assert route(Colocated(BaselineParameters()), *engines) == (D0, D0)
 
 
 def test_disaggregated_never_multiplexes_however_long_the_queue():
     engines = make_engine(P0, prefill_waiting_s=9.0, num_waiting=50), make_engine(M0)
-    assert route(Disaggregated(), *engines, deadline=0.1) == (P0, M0)
+    assert route(Disaggregated(BaselineParameters()), *engines, deadline=0.1) == (P0, M0)
 
 
 def test_disaggregated_goes_where_the_backlog_ends_first():
     engines = make_engine(P0, prefill_remaining_s=9.0), make_engine(P1, prefill_remaining_s=8.0, num_waiting=3)
-    assert route(Disaggregated(), *engines, make_engine(M0)) == (P1, M0)
+    assert route(Disaggregated(BaselineParameters()), *engines, make_engine(M0)) == (P1, M0)
 
 
 def test_join_shortest_queue_counts_requests_that_wait_and_run():
@@ -90,10 +90,10 @@ def test_join_shortest_queue_counts_requests_that_wait_and_run():
 @pytest.mark.parametrize(
     ("policy", "mode", "order"),
     [
-        (Colocated(), PrefillMode.FIRST, PrefillOrder.ARRIVAL),
-        (Chunked(), PrefillMode.CHUNKED, PrefillOrder.ARRIVAL),
-        (Disaggregated(), PrefillMode.CHUNKED, PrefillOrder.ARRIVAL),
-        (DisaggregatedSJF(), PrefillMode.CHUNKED, PrefillOrder.LENGTH),
+        (Colocated(BaselineParameters()), PrefillMode.FIRST, PrefillOrder.ARRIVAL),
+        (Chunked(BaselineParameters()), PrefillMode.CHUNKED, PrefillOrder.ARRIVAL),
+        (Disaggregated(BaselineParameters()), PrefillMode.CHUNKED, PrefillOrder.ARRIVAL),
+        (DisaggregatedSJF(BaselineParameters()), PrefillMode.CHUNKED, PrefillOrder.LENGTH),
     ],
 )
 def test_engines_compute_prompts_as_each_system_does(policy, mode, order):
@@ -103,7 +103,9 @@ def test_engines_compute_prompts_as_each_system_does(policy, mode, order):
 
 def test_disaggregated_waits_for_memory():
     full = make_engine(M0, num_free_blocks=1)
-    assert isinstance(Disaggregated().decide(make_request(100), make_view(make_engine(P0), full), 0.0), Wait)
+    assert isinstance(
+        Disaggregated(BaselineParameters()).decide(make_request(100), make_view(make_engine(P0), full), 0.0), Wait
+    )
 
 
 @pytest.mark.parametrize("policy", BASELINES)

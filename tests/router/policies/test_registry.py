@@ -21,7 +21,7 @@ def test_parameters_reach_the_policy():
     [
         (PolicySpec("tropcial"), ["tropcial", "tropical", "round_robin", "disaggregated"]),
         (PolicySpec("tropical", {"watermrak": 0.5}), ["watermrak", "tropical", "it has watermark"]),
-        (PolicySpec("colocated", {"watermark": 0.5}), ["watermark", "colocated", "none"]),
+        (PolicySpec("round_robin", {"watermark": 0.5}), ["watermark", "round_robin", "none"]),
         (PolicySpec("tropical", {"watermark": "high"}), ["[policy] watermark", "float", "str"]),
         (PolicySpec("tropical", {"watermark": 1.5}), ["[policy] watermark", "<= 1"]),
     ],

@@ -121,7 +121,7 @@ def is_stable(topology: Topology, requests: Sequence[TraceRequest]) -> bool:
     expected = decisions(simulate(topology, requests, Physics()))
     for seed in range(LATE_RUNS):
         random = Random(f"late {seed}")
-        physics = Physics(latency_s=random.uniform(2e-4, 0.03), noise=0.02)
+        physics = Physics(latency_s=random.uniform(2e-4, 0.03), noise=0.02, step_s=random.uniform(0, 0.015))
         if decisions(simulate(topology, late(requests, random), physics, seed)) != expected:
             return False
     return True

@@ -166,21 +166,19 @@ class LocalScheduler:
 
     def _next(self, prefilling: list[Sequence], queue: ServiceQueue, now: float, plan: Plan) -> Sequence | None:
         """Whose turn it is: those that have begun go on, unless one that waits is due earlier and may pass them."""
-        waiting = self._next_waiting(queue, now, plan)
         if not prefilling:
-            return waiting
-        first = prefilling[0]
-        if any(map(_goes_by_deadline, prefilling)):
-            first = self.most_urgent(prefilling, now)
+            return self._next_waiting(queue, now, plan)
+        if not _goes_by_deadline(prefilling[0]):
+            return prefilling.pop(0)
+        first = self.most_urgent(prefilling, now)
+        waiting = self._next_waiting(queue, now, plan)
         if waiting is not None and self._may_pass(waiting, first, now) and self._admit(queue, waiting):
             return waiting
         prefilling.remove(first)
         return first
 
     def _may_pass(self, waiting: Sequence, first: Sequence, now: float) -> bool:
-        if not (_goes_by_deadline(waiting) and _goes_by_deadline(first)):
-            return False
-        return self._urgency(waiting, now) < self._urgency(first, now)
+        return _goes_by_deadline(waiting) and self._urgency(waiting, now) < self._urgency(first, now)
 
     def _share(
         self, queue: ServiceQueue, sequence: Sequence, left: int, slack: SlackBudget | None, now: float

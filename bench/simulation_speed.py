@@ -81,7 +81,8 @@ def _report(summary: Summary, simulation: Simulation, cpu_s: float) -> str:
         f"{num_requests} requests, {simulated_s:.0f} s simulated in {cpu_s:.1f} s of CPU ({simulated_s / cpu_s:.1f}x): "
         f"{num_requests / cpu_s:.0f} requests/s, {num_events / cpu_s:.0f} events/s, "
         f"{num_events / num_requests:.1f} events a request; peak memory {peak_bytes / MIB:.0f} MiB\n"
-        f"attainment {summary.attainment:.4f}; {_milliseconds('TTFT', summary.ttft)}; {_milliseconds('TPOT', summary.tpot)}"
+        f"attainment {summary.attainment:.4f}; {_milliseconds('TTFT', summary.ttft)}; "
+        f"{_milliseconds('TPOT', summary.tpot)}"
     )
 
 

@@ -134,7 +134,7 @@ class BlockPool:
         return found
 
     def publish(self, run: Run, blocks: Sequence[int], num_full: int) -> None:
-        """The first ``num_full`` of a sequence's held blocks are full: let others find those that are new to its run."""
+        """The first ``num_full`` of a sequence's held blocks are full: let others find those that its run lacks."""
         names, new = self._names, blocks[len(run.blocks) : num_full]
         run.blocks += new
         for block in new:

@@ -14,6 +14,7 @@ from bench.live_mesh import LiveMesh
 TOKEN_IDS = range(100, 20_000)  # ordinary tokens of any vocabulary that is worth measuring
 PROMPT, ANSWER, PROMPT_OF_ANSWER = 256, 96, 16
 ROUNDS, PROMPTS_ALONE = 3, 2
+MOST = 4.0  # times as long as alone; more is no sharing but a disturbance
 BEGIN_S, APART = 0.4, 1.1  # the first prompt's delay; prompts' distance as a multiple of what they take alone
 
 
@@ -27,17 +28,18 @@ class Sharing:
 
 @dataclass(frozen=True, slots=True)
 class _Round:
-    """Seconds: a prompt and a later token, alone and beside; what part of the answer had a prompt beside it."""
+    """A prompt and an answer, alone and beside each other; ``covered_s`` of the answer had a prompt beside it."""
 
     prompt_alone_s: float
-    token_alone_s: float
+    answer_alone_s: float
     prompt_beside_s: float
-    token_beside_s: float
-    coverage: float
+    answer_beside_s: float
+    covered_s: float
 
     def sharing(self) -> Sharing:
-        slower = self.token_beside_s / self.token_alone_s - 1
-        return Sharing(1 + slower / self.coverage, self.prompt_beside_s / self.prompt_alone_s)
+        lost_s = self.answer_beside_s - self.answer_alone_s
+        decode = self.covered_s / max(self.covered_s - lost_s, self.covered_s / MOST)
+        return Sharing(decode, self.prompt_beside_s / self.prompt_alone_s)
 
 
 def measure_sharing(mesh: LiveMesh, random: Random) -> Sharing:
@@ -65,10 +67,10 @@ def _measure_round(mesh: LiveMesh, random: Random) -> _Round | None:
         return None
     return _Round(
         prompt_alone_s,
-        answer_alone_s / (ANSWER - 1),
+        answer_alone_s,
         statistics.median(map(_ttft_s, within)),
-        (long.last_s - long.first_s) / (ANSWER - 1),
-        covered_s / (long.last_s - long.first_s),
+        long.last_s - long.first_s,
+        covered_s,
     )
 
 

@@ -5,6 +5,7 @@ alone tell what is normal. Engines that never meet leave the factors at 1.
 """
 
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -15,7 +16,7 @@ TOKEN_IDS = range(100, 20_000)  # ordinary tokens of any vocabulary that is wort
 PROMPT, ANSWER, PROMPT_OF_ANSWER = 256, 96, 16
 ROUNDS, PROMPTS_ALONE = 3, 2
 MOST = 4.0  # times as long as alone; more is no sharing but a disturbance
-BEGIN_S, APART = 0.4, 1.1  # the first prompt's delay; prompts' distance as a multiple of what they take alone
+BEGIN_S, APART = 0.4, 1.6  # the first prompt's delay; prompts' distance as a multiple of what they take alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,6 @@ def _measure_round(mesh: LiveMesh, random: Random) -> _Round | None:
     long, *prompts = mesh.answers([_answer(random), *(_prompt(at_s, random) for at_s in starts)])
     beside = [prompt for prompt in prompts if _is_apart(prompt, long)]
     within = [prompt for prompt in beside if long.first_s <= prompt.sent_s and prompt.first_s <= long.last_s]
-    covered_s = sum(max(0.0, min(p.first_s, long.last_s) - max(p.sent_s, long.first_s)) for p in beside)
     if not within:
         return None
     return _Round(
@@ -70,8 +70,18 @@ def _measure_round(mesh: LiveMesh, random: Random) -> _Round | None:
         answer_alone_s,
         statistics.median(map(_ttft_s, within)),
         long.last_s - long.first_s,
-        covered_s,
+        _covered_s(beside, long),
     )
+
+
+def _covered_s(prompts: Sequence[Answer], long: Answer) -> float:
+    """Of the time between the answer's tokens, what had a prompt beside it; prompts in order of their sending."""
+    covered_s, until_s = 0.0, long.first_s
+    for prompt in prompts:
+        begin_s, end_s = max(prompt.sent_s, until_s), min(prompt.first_s, long.last_s)
+        covered_s += max(0.0, end_s - begin_s)
+        until_s = max(until_s, end_s)
+    return covered_s
 
 
 def _is_apart(prompt: Answer, long: Answer) -> bool:

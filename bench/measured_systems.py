@@ -243,7 +243,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.measured_systems", description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="with the runs and the kernels' profiles")
     parser.add_argument("--runs", nargs="+", choices=SYSTEMS, default=list(SYSTEMS), metavar="NAME")
-    parser.add_argument("--cpu-ms", nargs="+", type=float, default=[0.0, 0.6, 2.5], metavar="MS", help="for every iteration")
+    parser.add_argument(
+        "--cpu-ms", nargs="+", type=float, default=[0.0, 0.6, 2.5], metavar="MS", help="added to every iteration"
+    )
     parser.add_argument("--out", type=Path, metavar="DIR", help="draw pictures there")
     arguments = parser.parse_args()
     for name in arguments.runs:

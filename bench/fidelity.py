@@ -10,9 +10,8 @@ that are compared. Run it alone: it says what others used of the machine, and ho
 
 import argparse
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -20,66 +19,25 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from bench.agreement import Latency, agreement_table, agreements
-from bench.http_load import Answer
+from bench.agreement import agreement_table, agreements
 from bench.live_mesh import live_mesh
 from bench.overheads import Overheads, measure_overheads
-from bench.serving import OK, PROBE_ANSWER, PROBE_PROMPT, TOO_MANY, Served, Workload, serve
-from bench.simulation.cluster import Simulation
-from bench.simulation.physics import Physics
+from bench.predicting import Profiles, Records, physics_of, probe_ratios, profile_of, simulate, simulated_latencies
+from bench.serving import OK, TOO_MANY, Served, Workload, serve
 from bench.simulation.trace_request import TraceRequest
-from bench.simulation.workload import SloRule
-from engines.costs import decode_step_s, prefill_s
-from engines.models.cache import Cache
-from engines.profile_store import ProfileStore
-from engines.profiles import EngineProfile, load_profile
-from engines.torch_engine.backend import key_of
 from mesh.errors import UserError
 from mesh.topology.parse import load
-from mesh.topology.schema import EngineSpec, Topology
+from mesh.topology.schema import Topology
 from router.records import Outcome, Record
 
-Profiles = Mapping[str, EngineProfile]  # by engine
-Records = Mapping[str, Record]  # by request
 
-
-def profile_of(engine: EngineSpec, topology: Topology) -> EngineProfile:
-    """What the engine predicts with, or waits for. Raise `UserError` if it has not been measured."""
-    if engine.backend == "simulated" and engine.profile is not None:
-        return load_profile(engine.profile)
-    if engine.backend != "torch" or len(engine.services) > 1:
-        raise UserError(f'engines.{engine.id}: fidelity needs backend = "torch" and one service an engine')
-    file = ProfileStore.of(Cache.of_user()).load(key_of(engine, topology.service(engine.services[0])))
-    if file is None:
-        raise UserError(f"engines.{engine.id}: no profile is kept; measure it with: mesh profile {topology.path}")
-    return replace(file.profile(), kv_memory_bytes=engine.kv_memory_bytes)
-
-
-def simulate(topology: Topology, profiles: Profiles, served: Served, overheads: Overheads) -> dict[str, Record]:
+def simulate_served(topology: Topology, profiles: Profiles, served: Served, overheads: Overheads) -> dict[str, Record]:
     """What was sent, when it was sent."""
-    physics = Physics(
-        kv_bytes_per_s=overheads.kv_bytes_per_s,
-        step_s=overheads.step_s,
-        shared_decode=served.sharing.decode,
-        shared_prefill=served.sharing.prefill,
-    )
     trace = [
         TraceRequest(answer.sent_s, len(sending.prompt), sending.max_tokens)
         for sending, answer in zip(served.sendings, served.answers, strict=True)
     ]
-    records: dict[str, Record] = {}
-    simulation = Simulation(topology, profiles, seed=0, physics=physics, slo=SloRule())
-    simulation.run(topology.services[0].name, trace, lambda record: records.__setitem__(record.id, record))
-    return records
-
-
-def simulated_latencies(records: Records, overheads: Overheads) -> dict[str, Latency]:
-    request_s = overheads.request_s
-    return {
-        name: Latency(record.ttft_s + request_s, record.tpot_s, record.e2e_s + request_s)
-        for name, record in records.items()
-        if record.outcome is Outcome.FINISHED and record.ttft_s is not None and record.e2e_s is not None
-    }
+    return simulate(topology, profiles, trace, physics_of(overheads, served.sharing))
 
 
 # --- what is shown ----------------------------------------------------------------------------------------------------
@@ -98,7 +56,7 @@ def report(console: Console, served: Served, records: Records, overheads: Overhe
     console.print(f"beside another engine: decode steps {sharing.decode:.2f}x, prefills {sharing.prefill:.2f}x")
     console.print(f"machine: {served.contention}; requests were sent at most {1e3 * served.late_s:.0f} ms late")
     for when, probes in (("before", served.probes_before), ("after", served.probes_after)):
-        prefill, decode = _probe_ratios(probes, profiles, overheads)
+        prefill, decode = probe_ratios(probes, profiles, overheads)
         console.print(f"idle mesh {when}: prefill {prefill:.2f}x and decode step {decode:.2f}x of the profile")
 
 
@@ -112,18 +70,6 @@ def _same_placement(served: Served, records: Records) -> float:
         else:
             same += answer.status == TOO_MANY and record.outcome is Outcome.REJECTED
     return same / len(served.answers)
-
-
-def _probe_ratios(probes: Sequence[Answer], profiles: Profiles, overheads: Overheads) -> tuple[float, float]:
-    """The fastest probe over what the profile says of an idle engine: time to the first token, and later ones."""
-    first, later = [], []
-    for probe in probes:
-        prefill, decode = profiles[probe.headers["prefill"]].prefill, profiles[probe.headers["decode"]].decode
-        first_s = prefill_s(prefill, PROBE_PROMPT) + overheads.request_s + overheads.step_s
-        later_s = decode_step_s(decode, 1, PROBE_PROMPT + PROBE_ANSWER // 2) + overheads.step_s
-        first.append((probe.first_s - probe.sent_s) / first_s)
-        later.append((probe.last_s - probe.first_s) / (PROBE_ANSWER - 1) / later_s)
-    return min(first), min(later)
 
 
 def write(folder: Path, topology: Topology, served: Served, records: Records, overheads: Overheads) -> None:
@@ -177,7 +123,7 @@ def run(arguments: argparse.Namespace) -> None:
         with live_mesh(arguments.topology) as mesh:
             served = serve(mesh, workload, Random(arguments.seed), lambda: progress.advance(task))
     profiles = {engine.id: profile_of(engine, topology) for engine in topology.engines}
-    records = simulate(topology, profiles, served, overheads)
+    records = simulate_served(topology, profiles, served, overheads)
     console = Console(width=None if sys.stdout.isatty() else 120)
     report(console, served, records, overheads, profiles)
     if arguments.out is not None:

@@ -16,11 +16,13 @@ HEADERS = ("prefill", "decode", "rule", "queued-ms")
 
 @dataclass(frozen=True, slots=True)
 class Sending:
-    """One request; ``at_s`` after the start."""
+    """One request; ``at_s`` after the start. Without SLOs of its own it has its service's."""
 
     at_s: float
     prompt: list[int]
     max_tokens: int
+    slo_ttft_s: float | None = None
+    slo_tpot_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +56,13 @@ async def send(load: Load, number: int, started_at: float) -> Answer:
             "stream": True,
         }
     ).encode()
-    head = f"POST /v1/completions HTTP/1.1\r\nhost: bench\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
+    wishes = {"x-slo-ttft-ms": sending.slo_ttft_s, "x-slo-tpot-ms": sending.slo_tpot_s}
+    lines = ["POST /v1/completions HTTP/1.1", "host: bench", f"content-length: {len(body)}", "connection: close"]
+    lines += [f"{name}: {1e3 * value:.3f}" for name, value in wishes.items() if value is not None]
     await asyncio.sleep(started_at + sending.at_s - time.perf_counter())
     sent_s = time.perf_counter() - started_at
     reader, writer = await asyncio.open_connection("127.0.0.1", load.port, limit=2**20)
-    writer.write(head.encode() + body)
+    writer.write("\r\n".join([*lines, "", ""]).encode() + body)
     answer = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
     first_s = time.perf_counter() - started_at
     rest = await reader.read(-1)

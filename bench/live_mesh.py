@@ -13,7 +13,7 @@ from pathlib import Path
 from bench.http_load import Answer, Load, Sending
 from mesh.errors import UserError
 from mesh.topology.parse import load
-from mesh.topology.schema import Topology
+from mesh.topology.schema import PolicySpec, Topology
 
 START_S = 900.0  # the first time, a model is fetched and measured
 STOP_S = 120.0
@@ -29,6 +29,13 @@ class LiveMesh:
         """Of its engines and gateways."""
         status = json.loads(_mesh(self.environment, STOP_S, "status", str(self.topology.path), "--json").stdout)
         return [int(process["pid"]) for process in (*status["engines"], *status["gateways"])]
+
+    def use(self, policy: PolicySpec) -> None:
+        """From now on. Raise `UserError` if the gateways do not take it."""
+        settings = [f"{key}={json.dumps(value)}" for key, value in policy.parameters.items()]
+        done = _mesh(self.environment, STOP_S, "policy", str(self.topology.path), policy.name, *settings)
+        if done.returncode:
+            raise UserError(f"policy {policy.name}: {done.stderr.strip()}")
 
     def answers(self, sendings: Sequence[Sending], on_answer: Callable[[], None] = lambda: None) -> list[Answer]:
         """Send it all at its times, in order; the answers in the same order."""

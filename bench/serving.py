@@ -51,7 +51,7 @@ class Served:
     def latencies(self) -> dict[str, Latency]:
         """Of those that were served, by the names that a simulation gives them."""
         return {
-            f"r{answer.number}": _latency(answer, sending.max_tokens)
+            f"r{answer.number}": latency_of(answer, sending.max_tokens)
             for sending, answer in zip(self.sendings, self.answers, strict=True)
             if answer.status == OK
         }
@@ -60,20 +60,21 @@ class Served:
 def serve(mesh: LiveMesh, workload: Workload, random: Random, on_answer: Callable[[], None]) -> Served:
     """Warm up, measure the idle mesh and how engines share the machine, serve, and measure the idle mesh again."""
     sendings = workload.sendings(random)
-    _probe(mesh, random)  # memory that was never written and code that never ran are slower
+    probe(mesh, random)  # memory that was never written and code that never ran are slower
     sharing = measure_sharing(mesh, random)
-    before = _probe(mesh, random)
+    before = probe(mesh, random)
     with Watch(mesh.pids()) as watch:
         answers = mesh.answers(sendings, on_answer)
-    return Served(sendings, answers, sharing, before, _probe(mesh, random), watch.contention)
+    return Served(sendings, answers, sharing, before, probe(mesh, random), watch.contention)
 
 
-def _probe(mesh: LiveMesh, random: Random) -> list[Answer]:
+def probe(mesh: LiveMesh, random: Random) -> list[Answer]:
     """Requests one by one."""
     prompts = [random.choices(TOKEN_IDS, k=PROBE_PROMPT) for _ in range(PROBES)]
     return mesh.answers([Sending(index * PROBE_GAP_S, prompt, PROBE_ANSWER) for index, prompt in enumerate(prompts)])
 
 
-def _latency(answer: Answer, num_tokens: int) -> Latency:
+def latency_of(answer: Answer, num_tokens: int) -> Latency:
+    """As the client saw it."""
     tpot_s = (answer.last_s - answer.first_s) / (num_tokens - 1) if num_tokens > 1 else None
     return Latency(answer.first_s - answer.sent_s, tpot_s, answer.last_s - answer.sent_s)

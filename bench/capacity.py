@@ -1,6 +1,6 @@
 """The highest rate at which a promise is kept, found with few runs."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 FACTOR = 1.5  # between rates until the promise is kept at one and broken at the next
@@ -33,8 +33,17 @@ def find_capacity(
         if len(trials) == most_runs:
             break
         trials[rate] = attainment_at(rate)
-    ordered = tuple(Trial(rate, trials[rate]) for rate in sorted(trials))
-    return Found(_crossing(ordered, promise), ordered)
+    return crossing([Trial(rate, attainment) for rate, attainment in trials.items()], promise)
+
+
+def crossing(trials: Iterable[Trial], promise: float) -> Found:
+    """The capacity that trials at any rates tell of: 0 if none kept the promise, the highest rate if all did."""
+    at = {trial.rate: trial.attainment for trial in trials}
+    ordered = tuple(Trial(rate, at[rate]) for rate in sorted(at))
+    kept, broken = _bracket(at, promise)
+    if kept is None or broken is None:
+        return Found(kept or 0.0, ordered)
+    return Found(kept + (broken - kept) * (at[kept] - promise) / (at[kept] - at[broken]), ordered)
 
 
 def _rates(trials: dict[float, float], promise: float, first_rate: float, precision: float) -> Iterator[float]:
@@ -57,13 +66,3 @@ def _bracket(trials: dict[float, float], promise: float) -> tuple[float | None, 
     broken = min((rate for rate, attainment in trials.items() if attainment < promise), default=None)
     kept = [rate for rate, attainment in trials.items() if attainment >= promise and (broken is None or rate < broken)]
     return max(kept, default=None), broken
-
-
-def _crossing(trials: tuple[Trial, ...], promise: float) -> float:
-    kept, broken = _bracket({trial.rate: trial.attainment for trial in trials}, promise)
-    if kept is None:
-        return 0.0
-    if broken is None:
-        return kept
-    at = {trial.rate: trial.attainment for trial in trials}
-    return kept + (broken - kept) * (at[kept] - promise) / (at[kept] - at[broken])

@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -79,6 +79,13 @@ def live_mesh(path: Path) -> Iterator[LiveMesh]:
             _mesh(environment, STOP_S, "down", str(path), "--now")
 
 
-def _mesh(environment: dict[str, str], limit_s: float, *arguments: str) -> "subprocess.CompletedProcess[str]":
+def measure_profile(path: Path) -> None:
+    """What engines of this topology cost, kept for them. Raise `UserError` if they cannot be measured."""
+    done = _mesh(os.environ, START_S, "profile", str(path), "--repeats", "1")
+    if done.returncode:
+        raise UserError(f"{path}: not measured: {done.stderr.strip()}")
+
+
+def _mesh(environment: Mapping[str, str], limit_s: float, *arguments: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "mesh.cli", *arguments]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=limit_s, check=False)

@@ -16,6 +16,8 @@ import msgspec
 from engines.costs import decode_step_s, prefill_s
 from mesh.messages import DecodeCost, EngineStatus, PrefillCost, ProcessState, Role, ServiceStatus
 
+PACE_TOKENS = 1024
+
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
@@ -84,6 +86,7 @@ class EngineView(msgspec.Struct, frozen=True):
     decode_step_s: float  # predicted, of the next step of what decodes there
     tpot_slo_s: float  # the tightest promise of its running decodes; infinite: nothing decodes
     prefills: tuple[Prefill, ...]  # in their order
+    pace_s: float  # of a prefill of `PACE_TOKENS`: tells engines apart that are not equally fast
     num_devices: int
     num_role_changes: int
 
@@ -157,6 +160,7 @@ def engine_view(
         decode_step_s=status.decode_step_s,
         tpot_slo_s=inf if status.min_tpot_slo_s is None else status.min_tpot_slo_s,
         prefills=_prefills(status, received_at, reservations),
+        pace_s=max([prefill_s(service.prefill_cost, PACE_TOKENS) for service in status.services], default=0.0) or 1.0,
         num_devices=status.num_devices,
         num_role_changes=status.num_role_changes,
     )

@@ -17,6 +17,7 @@ Of the requests that wait it serves as many as can make it: see `router.policies
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
+from operator import attrgetter, itemgetter
 from typing import Annotated
 
 import msgspec
@@ -25,7 +26,7 @@ from mesh.messages import PrefillMode, PrefillOrder
 from router.cluster import Candidates, ClusterView
 from router.policies.candidates import find_candidates, route
 from router.policies.feasible import split_feasible
-from router.policies.outlook import look_ahead, prefill_speed
+from router.policies.outlook import look_ahead, own_work_s, prefill_speed, work_ahead_s
 from router.policies.policy import Decision, GiveUp, Policy, RoleChange, Wait
 from router.policies.roles import RoleBalancer
 from router.view import EngineView, RequestView
@@ -105,29 +106,45 @@ class Elastic(Policy):
     def _best(self, request: RequestView, found: Candidates, now: float) -> tuple[_Option | None, float]:
         """Where the first token comes first of the engines that take it now; and in how long, at the earliest, of all.
 
-        If no decode engine has room, prefill engines may keep what they prefill: roles are a habit, not a wall.
+        If no decode engine has room, prefill engines may keep what they prefill: roles are a habit, not a wall. Engines
+        are looked at in the order of what is ahead there, and closely only if their pace may make them the first.
         """
         best: _Option | None = None
-        best_key, soonest_s = (inf, True, 0, ""), inf
-        common = self._decoder(request, found, now)
-        for engine in found.entrances:
-            outlook = look_ahead(engine, request, now)
-            soonest_s = min(soonest_s, outlook.finish_s)
-            key = (outlook.finish_s, found.keeps(engine), engine.num_tokens, engine.id)
-            if outlook.num_ahead >= self._parameters.depth or outlook.makes_late or key > best_key:
+        soonest_s = inf
+        within_s = inf if self.grace_s or not _could_have_made_it(request, found) else request.deadline - now
+        token_s = own_work_s(found.entrances[0], request, cached=0) / found.entrances[0].pace_s
+        for ahead_s, engine in self._by_work_ahead(request, found, now):
+            own_s = own_work_s(engine, request) if engine.id in request.cached else token_s * engine.pace_s
+            about_s = ahead_s + own_s
+            soonest_s = min(soonest_s, about_s)
+            if about_s > within_s or (best is not None and about_s >= best.finish_s):
                 continue
-            decoder = common if common is not None and not found.keeps(engine) else engine
-            if decoder is common or self._can_join(request, engine, now):
-                best, best_key = _Option(outlook.finish_s, engine, decoder), key
+            option = self._option(request, engine, found, now)
+            if option is not None and (best is None or option.finish_s < best.finish_s):
+                best = option
         return best, soonest_s
 
-    def _decoder(self, request: RequestView, found: Candidates, now: float) -> EngineView | None:
-        """Where steps stay shortest."""
-        if found.decode is found.prefill:
+    def _option(self, request: RequestView, engine: EngineView, found: Candidates, now: float) -> _Option | None:
+        outlook = look_ahead(engine, request, now)
+        if outlook.num_ahead >= self._parameters.depth or outlook.makes_late:
             return None
-        service, num_tokens = request.service, request.num_tokens
-        joinable = [engine for engine in found.decode if self._can_join(request, engine, now)]
-        return min(joinable, key=lambda e: (e.joined_step_s(service, num_tokens), e.num_tokens, e.id), default=None)
+        decoder = None if found.keeps(engine) else self._decoder(request, found, now)
+        if decoder is None and not self._can_join(request, engine, now):
+            return None
+        return _Option(outlook.finish_s, engine, decoder or engine)
+
+    @staticmethod
+    def _by_work_ahead(request: RequestView, found: Candidates, now: float) -> list[tuple[float, EngineView]]:
+        """The one with the least work before the request's own first; among equals, those that hand over."""
+        place = (-request.priority, request.deadline)
+        ahead = [(work_ahead_s(e, place, now) if e.prefills else 0.0, e) for e in found.entrances]
+        ahead.sort(key=itemgetter(0))
+        return ahead
+
+    def _decoder(self, request: RequestView, found: Candidates, now: float) -> EngineView | None:
+        """Where steps are shortest, of those that the request may join."""
+        by_step = sorted(found.decode, key=_by_step)
+        return next((engine for engine in by_step if self._can_join(request, engine, now)), None)
 
     def _can_join(self, request: RequestView, engine: EngineView, now: float) -> bool:
         """Whether it has memory for the request, and time: all decodes there would still keep their promises.
@@ -159,6 +176,9 @@ class Elastic(Policy):
             predicted_ttft_s=option.finish_s,
             numbers=numbers,
         )
+
+
+_by_step = attrgetter("decode_step_s", "num_tokens", "id")
 
 
 def _could_have_made_it(request: RequestView, found: Candidates) -> bool:

@@ -19,10 +19,31 @@ class Outlook:
     makes_late: bool
 
 
+def own_work_s(engine: EngineView, request: RequestView, cached: int | None = None) -> float:
+    """Seconds of a request's prefill, less what the engine likely has of it (``cached`` tokens, if given)."""
+    num_cached = request.cached.get(engine.id, 0) if cached is None else cached
+    return engine.prefill_s(request.service, request.num_tokens, num_cached)
+
+
+def work_ahead_s(engine: EngineView, place: tuple[int, float], now: float) -> float:
+    """Seconds of prefills that come before one at ``place``, (-priority, deadline), at the full speed of the engine."""
+    work_s = 0.0
+    for prefill in engine.prefills:
+        importance, due_at, left_s = prefill
+        if (importance, due_at) > place:
+            break
+        if now + left_s <= due_at:
+            work_s += left_s
+    return max(0.0, work_s - (now - engine.received_at)) if work_s else 0.0
+
+
 def look_ahead(engine: EngineView, request: RequestView, now: float) -> Outlook:
     """The engine computes prefills by deadline, whichever has begun, and those that are late after all others."""
     course = _Course(engine, request, now)
-    mine = (-request.priority, request.deadline)
+    if not engine.prefills:
+        course.compute(own_work_s(engine, request))
+        return Outlook(course.elapsed_s, 0, makes_late=False)
+    place = (-request.priority, request.deadline)
     num_ahead = 0
     done_s = now - engine.received_at  # of the first one, since the engine told
     behind = []
@@ -31,14 +52,14 @@ def look_ahead(engine: EngineView, request: RequestView, now: float) -> Outlook:
         done_s = max(0.0, done_s - prefill.left_s)
         if now + left_s > prefill.due_at:
             continue
-        if prefill[:2] > mine:
+        if prefill[:2] > place:
             behind.append((left_s, prefill.due_at - now))
             continue
         course.compute(left_s)
         course.join()
         num_ahead += 1
     before_s = course.elapsed_s
-    course.compute(engine.prefill_s(request.service, request.num_tokens, request.cached.get(engine.id, 0)))
+    course.compute(own_work_s(engine, request))
     finish_s = course.elapsed_s
     course.join()
     return Outlook(finish_s, num_ahead, bool(behind) and course.makes_late(behind, finish_s - before_s))
@@ -54,7 +75,8 @@ class _Course:
         self._slack_s = max(0.0, engine.slack_s(now))
         self._speed = prefill_speed(engine)
         self._keeps = engine.role is not Role.PREFILL
-        self._joined_s = engine.joined_step_s(request.service, request.num_tokens) if self._keeps else 0.0
+        joins = self._keeps and bool(engine.prefills)
+        self._joined_s = engine.joined_step_s(request.service, request.num_tokens) if joins else 0.0
         self._tpot_slo_s = request.tpot_slo_s
 
     def compute(self, work_s: float) -> None:

@@ -2,9 +2,12 @@
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from mesh.messages import DecodeCost, PendingPrefill, PrefillMode, PrefillOrder
 from router.policies.elastic import Elastic, ElasticParameters
+from router.policies.outlook import look_ahead
 from router.policies.policy import Dispatch, GiveUp, Wait
 from tests.router.cluster import D0, M0, M1, P0, P1, SERVICE, make_engine, make_request, make_view
 
@@ -98,6 +101,30 @@ def test_an_engine_that_decodes_nothing_takes_what_can_keep_no_promise():
 
 def test_a_full_pool_takes_nothing():
     assert isinstance(decide(make_request(16), make_engine(M0, num_free_blocks=10)), Wait)
+
+
+pending = st.lists(st.builds(PendingPrefill, st.floats(0.1, 3), st.floats(0.01, 0.5)), max_size=3)
+decoding = st.floats(0.01, 0.08).map(lambda step_s: {**DECODING, "decode_step_s": step_s, "min_slack_s": step_s})
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    prefill=st.lists(pending, min_size=1, max_size=3),
+    multiplex=st.lists(st.tuples(pending, decoding), min_size=1, max_size=3),
+    num_tokens=st.integers(1, 900),
+)
+def test_the_short_cut_finds_what_a_look_at_every_engine_finds(prefill, multiplex, num_tokens):
+    engines = [make_engine(f"prefill-{n}", prefills=sorted(told)) for n, told in enumerate(prefill)]
+    engines += [
+        make_engine(f"multiplex-{n}", prefills=sorted(told), **fields) for n, (told, fields) in enumerate(multiplex)
+    ]
+    request = make_request(num_tokens, deadline=2.0)
+    outlooks = [look_ahead(engine, request, 0.0) for engine in engines]
+    possible = [look.finish_s for look in outlooks if look.num_ahead < 2 and not look.makes_late and look.finish_s <= 2]
+    decision = decide(request, *engines)
+    assert isinstance(decision, Dispatch) == bool(possible)
+    if possible:
+        assert decision.predicted_ttft_s == pytest.approx(min(possible))
 
 
 # --- those that cannot make it

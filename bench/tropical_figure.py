@@ -87,6 +87,10 @@ class Search:
     num_requests: int
     seeds: int
 
+    @property
+    def name(self) -> str:
+        return f"{self.model}, {self.workload}, {self.contender.name}"
+
     def run(self) -> Found:
         return find_capacity(self._attainment, PROMISE, 0.5 if "70B" in self.model else 0.7, PRECISION)
 
@@ -150,7 +154,8 @@ class Line:
 
 def main() -> int:
     options = _parse()
-    searches = [search for search in _searches(options) if options.only in f"{search.model} {search.workload}"]
+    words = options.only.split()
+    searches = [search for search in _searches(options) if all(word in search.name for word in words)]
     lines = _run(searches, options.jobs)
     console = Console(width=None if sys.stdout.isatty() else 120)
     console.print(_table(lines))
@@ -171,7 +176,7 @@ def _parse() -> argparse.Namespace:
     )
     parser.add_argument("--requests", type=int, default=600, metavar="N", help="of each run (default: 600)")
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="runs at each rate (default: 3)")
-    parser.add_argument("--only", default="", metavar="WORDS", help="cases whose name has these words")
+    parser.add_argument("--only", default="", metavar="WORDS", help="searches whose model, workload and policy have all of these words")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="searches at a time")
     parser.add_argument("--out", type=Path, default=Path("tropical_figure"), metavar="DIR")
     return parser.parse_args()

@@ -19,6 +19,12 @@ class Found:
     rate: float
     trials: tuple[Trial, ...]  # by rate
 
+    def words(self, promise: float) -> str:
+        """Beyond the rates that were tried nothing is known."""
+        if all(trial.attainment >= promise for trial in self.trials):
+            return f">{self.trials[-1].rate:.2f}"
+        return f"{self.rate:.2f}" if self.rate else f"<{self.trials[0].rate:.2f}"
+
 
 def find_capacity(
     attainment_at: Callable[[float], float], promise: float, first_rate: float, precision: float, most_runs: int = 16

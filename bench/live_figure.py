@@ -1,6 +1,6 @@
 """Tropical's figure on this machine, smaller: real processes and a real model, beside what the simulator predicts.
 
-    python -m bench.live_figure [TOPOLOGY] [--quick] [--seconds S] [--rounds N] [--rates R ...] [--policies NAME ...]
+    python -m bench.live_figure [TOPOLOGY] [--quick] [--requests N] [--rounds N] [--rates R ...] [--policies NAME ...]
                                 [--lengths FILE] [--chunk TOKENS] [--keep-profiles] [--seed N] [--out DIR]
 
 Serves the first service of a topology on two engines of one thread each: a prefill and a multiplexing one, or two
@@ -42,7 +42,7 @@ from mesh.topology.schema import PolicySpec
 POLICIES = ("colocated", "chunked", "disaggregated", "disaggregated_sjf", "tropical", "elastic")
 CHUNK_TOKENS = 256
 NUM_RATES, QUICK_NUM_RATES = 3, 1
-SECONDS, QUICK_SECONDS = 20.0, 8.0
+REQUESTS, QUICK_REQUESTS = 24, 8
 
 
 def contender_of(policy: PolicySpec, chunk_tokens: int) -> Contender:
@@ -160,14 +160,14 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.live_figure", description=__doc__.splitlines()[0])
     parser.add_argument("topology", type=Path, nargs="?", default=Path("deploy/topology.toml"), metavar="TOPOLOGY")
     parser.add_argument(
-        "--quick", action="store_true", help="one rate, a few seconds each; only costs are measured, if they never were"
+        "--quick", action="store_true", help="one rate, few requests; only costs are measured, if they never were"
     )
-    parser.add_argument("--seconds", type=float, metavar="S", help=f"of arrivals, each time (default: {SECONDS:g})")
+    parser.add_argument("--requests", type=int, metavar="N", help=f"of each policy and rate (default: {REQUESTS})")
     parser.add_argument("--rounds", type=int, default=1, metavar="N", help="times that all is served (default: 1)")
     parser.add_argument("--rates", type=float, nargs="+", metavar="R", help="a second (default: by simulation)")
     parser.add_argument("--policies", type=_policy, nargs="+", metavar="NAME", help="with parameters: NAME:KEY=VALUE")
     parser.add_argument("--lengths", type=Path, metavar="FILE", help="CSV or trace to scale down, for made-up lengths")
-    parser.add_argument("--chunk", type=int, default=32, metavar="TOKENS", help="of `chunked` a step (default: 32)")
+    parser.add_argument("--chunk", type=int, default=64, metavar="TOKENS", help="of `chunked` a step (default: 64)")
     parser.add_argument("--keep-profiles", action="store_true", help="use what `mesh profile` or engines measured")
     parser.add_argument("--seed", type=int, default=0, metavar="N")
     parser.add_argument("--out", type=Path, default=Path("live_figure"), metavar="DIR")
@@ -181,7 +181,7 @@ def run(options: argparse.Namespace) -> None:
     policies = options.policies or [PolicySpec(name) for name in POLICIES]
     contenders = [contender_of(policy, options.chunk) for policy in policies]
     fleets = sorted({one.fleet for one in contenders}, key=lambda fleet: (not fleet.splits, -fleet.chunk_tokens))
-    seconds = options.seconds or (QUICK_SECONDS if options.quick else SECONDS)
+    num_requests = options.requests or (QUICK_REQUESTS if options.quick else REQUESTS)
     with TemporaryDirectory() as folder:
         topologies = {fleet: fleet.write(Path(folder), service) for fleet in fleets}
         with stage(
@@ -192,7 +192,7 @@ def run(options: argparse.Namespace) -> None:
             number = QUICK_NUM_RATES if options.quick else NUM_RATES
             rates = options.rates or choose_rates(contenders, on.models, pool, number)
             planned = list(
-                turns(contenders, rates, options.rounds, lambda rate, seed: make_trace(pool, rate, seconds, seed))
+                turns(contenders, rates, options.rounds, lambda rate, seed: make_trace(pool, rate, num_requests, seed))
             )
             before = probe(mesh, random)
             runs = serve(on, planned)

@@ -56,16 +56,9 @@ def _attainment_table(runs: Sequence[Run]) -> Table:
     for contender, of_one in by_contender(runs).items():
         both = zip(*(trials(of_one, side) for side in SIDES.values()), strict=True)
         cells = [f"{real.attainment:.0%} | {modelled.attainment:.0%}" for real, modelled in both]
-        capacities = " | ".join(_capacity(found(of_one, side)) for side in SIDES.values())
+        capacities = " | ".join(found(of_one, side).words(PROMISE) for side in SIDES.values())
         table.add_row(contender, *cells, capacities)
     return table
-
-
-def _capacity(of_one: Found) -> str:
-    """Outside of the rates that were tried, nothing is known."""
-    if all(trial.attainment >= PROMISE for trial in of_one.trials):
-        return f">{of_one.trials[-1].rate:g}"
-    return f"{of_one.rate:.2f}" if of_one.rate else f"<{of_one.trials[0].rate:g}"
 
 
 def _latency_table(runs: Sequence[Run]) -> Table:

@@ -80,7 +80,7 @@ def choose_rates(
 
 def _predicted_capacity(one: Contender, model: Model, pool: Sequence[TraceRequest]) -> Found:
     def attainment_at(rate: float) -> float:
-        trace = make_trace(pool, rate, SEARCH_REQUESTS / rate, seed=0)
+        trace = make_trace(pool, rate, SEARCH_REQUESTS, seed=0)
         return attained([(trace, model.predict(one.policy, trace))]).both
 
     return find_capacity(attainment_at, PROMISE, FIRST_RATE, SEARCH_PRECISION, SEARCH_RUNS)

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
+from math import inf
 from pathlib import Path
 from random import Random
 from statistics import fmean, median
@@ -63,10 +65,9 @@ def promised(lengths: Sequence[TraceRequest], profile: EngineProfile) -> list[Tr
     ]
 
 
-def make_trace(pool: Sequence[TraceRequest], rate: float, span_s: float, seed: int) -> list[TraceRequest]:
-    """Poisson arrivals. Equal seeds give equal lengths in equal order at all rates."""
-    trace = list(synthesize(pool, Arrivals(rate), span_s, Random(seed)))
-    return trace or [replace(pool[0], at_s=0.0)]
+def make_trace(pool: Sequence[TraceRequest], rate: float, num_requests: int, seed: int) -> list[TraceRequest]:
+    """Poisson arrivals. Equal seeds give the same requests in the same pattern at all rates."""
+    return list(islice(synthesize(pool, Arrivals(rate), inf, Random(seed)), num_requests))
 
 
 def sendings_of(trace: Sequence[TraceRequest], random: Random) -> list[Sending]:

@@ -52,7 +52,7 @@ def _draw(axes: Axes, title: str, curves: Iterable[Curve], promise: float) -> No
         rates = [trial.rate for trial in curve.found.trials]
         attained = [100 * trial.attainment for trial in curve.found.trials]
         style = next((dash for word, dash in DASHES.items() if word in curve.contender), "-")
-        label = f"{curve.contender} ({curve.found.rate:.2f}/s)"
+        label = f"{curve.contender} ({curve.found.words(promise)}/s)"
         axes.plot(rates, attained, style, marker="o", markersize=3, color=COLORS.get(curve.policy, "C4"), label=label)
     axes.axhline(100 * promise, color="0.6", linestyle="--", linewidth=1)
     axes.set(title=title, ylim=(0, 103), xlim=(0, None))

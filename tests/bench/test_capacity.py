@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.capacity import find_capacity
+from bench.capacity import Trial, crossing, find_capacity
 
 
 def falling(capacity, promise=0.9):
@@ -28,3 +28,12 @@ def test_a_promise_that_is_never_kept_is_kept_at_no_rate():
 def test_between_two_rates_it_is_interpolated():
     attainment = {1.0: 1.0, 1.5: 0.8}
     assert find_capacity(attainment.__getitem__, 0.9, 1.0, 0.6).rate == pytest.approx(1.25)
+
+
+@pytest.mark.parametrize(
+    ("attainments", "words"),
+    [((0.95, 0.85), "1.50"), ((0.95, 0.9), ">2.00"), ((0.89, 0.8), "<1.00"), ((0.8, 0.95), "<1.00")],
+)
+def test_words_say_when_the_capacity_is_beyond_what_was_tried(attainments, words):
+    trials = [Trial(rate, attainment) for rate, attainment in zip((1.0, 2.0), attainments, strict=True)]
+    assert crossing(trials, 0.9).words(0.9) == words

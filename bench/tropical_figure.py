@@ -176,7 +176,9 @@ def _parse() -> argparse.Namespace:
     )
     parser.add_argument("--requests", type=int, default=600, metavar="N", help="of each run (default: 600)")
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="runs at each rate (default: 3)")
-    parser.add_argument("--only", default="", metavar="WORDS", help="searches whose model, workload and policy have all of these words")
+    parser.add_argument(
+        "--only", default="", metavar="WORDS", help="searches whose model, workload and policy have all of these words"
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="searches at a time")
     parser.add_argument("--out", type=Path, default=Path("tropical_figure"), metavar="DIR")
     return parser.parse_args()

@@ -28,7 +28,7 @@ from bench.http_load import Answer
 from bench.live_fleets import Fleet
 from bench.live_report import PROMISE, SIDES, by_contender, found, report
 from bench.live_runs import Contender, Model, Run, serve_and_predict
-from bench.live_stage import Stage, choose_rates, stage
+from bench.live_stage import Stage, choose_rates, say, stage
 from bench.live_workload import made_up_lengths, make_trace, promised, scaled_lengths
 from bench.predicting import probe_ratios
 from bench.serving import probe
@@ -38,6 +38,7 @@ from bench.tropical_figure import UNSPLIT
 from mesh.errors import UserError
 from mesh.topology.parse import load
 from mesh.topology.schema import PolicySpec
+from router.policies.registry import with_defaults
 
 POLICIES = ("colocated", "chunked", "disaggregated", "disaggregated_sjf", "tropical", "elastic")
 CHUNK_TOKENS = 256
@@ -151,9 +152,11 @@ def write(folder: Path, runs: Sequence[Run]) -> None:
 
 def _policy(text: str) -> PolicySpec:
     try:
-        return parse_policy(text)
-    except ValueError as error:
+        policy = parse_policy(text)
+        with_defaults(policy)
+    except (ValueError, UserError) as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+    return policy
 
 
 def _arguments() -> argparse.Namespace:
@@ -181,24 +184,32 @@ def run(options: argparse.Namespace) -> None:
     policies = options.policies or [PolicySpec(name) for name in POLICIES]
     contenders = [contender_of(policy, options.chunk) for policy in policies]
     fleets = sorted({one.fleet for one in contenders}, key=lambda fleet: (not fleet.splits, -fleet.chunk_tokens))
-    num_requests = options.requests or (QUICK_REQUESTS if options.quick else REQUESTS)
+    keeps = options.keep_profiles or options.quick
     with TemporaryDirectory() as folder:
         topologies = {fleet: fleet.write(Path(folder), service) for fleet in fleets}
-        with stage(
-            topologies, is_quick=options.quick, keeps=options.keep_profiles or options.quick, random=random
-        ) as on:
+        with stage(topologies, is_quick=options.quick, keeps=keeps, random=random) as on:
             reference, mesh = on.models[fleets[0]], on.meshes[fleets[0]]
             pool = promised(lengths, next(iter(reference.profiles.values())))
-            number = QUICK_NUM_RATES if options.quick else NUM_RATES
-            rates = options.rates or choose_rates(contenders, on.models, pool, number)
-            planned = list(
-                turns(contenders, rates, options.rounds, lambda rate, seed: make_trace(pool, rate, num_requests, seed))
-            )
+            planned = _plan(options, contenders, on, pool)
             before = probe(mesh, random)
             runs = serve(on, planned)
             probes = before, probe(mesh, random)
     show(Console(width=None if sys.stdout.isatty() else 120), runs, reference, probes)
     write(options.out, runs)
+
+
+def _plan(
+    options: argparse.Namespace, contenders: Sequence[Contender], on: Stage, pool: Sequence[TraceRequest]
+) -> list[Turn]:
+    num_requests = options.requests or (QUICK_REQUESTS if options.quick else REQUESTS)
+    num_rates = QUICK_NUM_RATES if options.quick else NUM_RATES
+    rates = options.rates or choose_rates(contenders, on.models, pool, num_rates)
+    planned = list(
+        turns(contenders, rates, options.rounds, lambda rate, seed: make_trace(pool, rate, num_requests, seed))
+    )
+    in_words = ", ".join(f"{rate:g}" for rate in rates)
+    say(f"serving {num_requests} requests {len(planned)} times, {in_words} a second")
+    return planned
 
 
 def main() -> None:

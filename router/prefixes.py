@@ -7,7 +7,7 @@ from router.records import PROMPT_BLOCK
 
 
 class PrefixIndex:
-    """Learns from what this gateway dispatched. Prompts are named by the chained hashes of their blocks
+    """Of one service. Learns from what this gateway dispatched. Prompts are named by the chained hashes of their blocks
     (`router.prompt_hashes`), so a block's name stands for all before it, too.
 
     Never more than likely: other gateways send, too, and what decodes takes memory. Of each engine the longest unused
@@ -22,9 +22,9 @@ class PrefixIndex:
         return f"<PrefixIndex { ({engine: len(blocks) for engine, blocks in self._held.items()}) }>"
 
     def add(self, prefix: Sequence[int], engine: str, pool_tokens: int) -> None:
-        """The engine will have computed or received it, into a pool of so many tokens."""
+        """The engine will have computed or received it, into a pool of so many tokens. Its tail is forgotten first."""
         held = self._held[engine]
-        for block in prefix:
+        for block in reversed(prefix):
             held[block] = None
             held.move_to_end(block)
             self._holders[block].add(engine)

@@ -40,6 +40,13 @@ def test_an_engine_holds_no_more_than_its_pool():
     assert index.cached_tokens([1]) == index.cached_tokens([3]) == {"p": PROMPT_BLOCK}
 
 
+def test_of_a_prompt_the_tail_is_forgotten_before_the_head():
+    index = PrefixIndex()
+    index.add([1, 2, 3], "p", 4 * PROMPT_BLOCK)
+    index.add([7, 8], "p", 4 * PROMPT_BLOCK)
+    assert index.cached_tokens([1, 2, 3]) == index.cached_tokens([7, 8]) == {"p": 2 * PROMPT_BLOCK}
+
+
 @given(st.lists(st.tuples(prefixes, st.sampled_from("abc")), max_size=2), prefixes)
 def test_an_engine_holds_the_longest_beginning_that_it_was_sent(sent, asked):
     expected = {}

@@ -215,10 +215,10 @@ class DecisionLog:
         if isinstance(decision, Dispatch):
             story.sent = Sent(event.at_s, decision.predicted_ttft_s)
         self._decided.append(event)
-        self._num_engines += seen.num_engines
+        self._num_engines += _weight(event)
         while self._num_engines > self._kept_engines and len(self._decided) > 1:
             oldest = self._decided.popleft()
-            self._num_engines -= oldest.seen.num_engines
+            self._num_engines -= _weight(oldest)
             oldest.seen.trim(oldest.decision)
 
     def accepted(self, request: str, engine: str, now: float) -> None:
@@ -271,3 +271,8 @@ class DecisionLog:
         self._ended[story.number] = story
         if len(self._ended) > self._kept_requests:
             self._ended.popitem(last=False)
+
+
+def _weight(decided: Decided) -> int:
+    """A view without engines counts, too, or any number of them would be kept."""
+    return max(1, decided.seen.num_engines)

@@ -102,3 +102,12 @@ def test_events_of_unknown_requests_are_ignored():
     log.first_token("r", P0, 1.0)
     log.finished("r", FinishReason.STOP, 1, 2.0)
     assert len(log) == 0
+
+
+def test_decisions_without_any_engine_in_view_are_bounded_too():
+    log = DecisionLog(kept_requests=2, kept_engines=3)
+    for n in range(20):
+        log.arrived(make_spec(f"r{n}"), 0.0)
+        log.decided(0, "tropical", Wait("no engine"), Seen(1.0, make_request(id_=f"r{n}"), make_view(), ()))
+        log.failed(f"r{n}", Overloaded("full", 1.0), 0, 1.0)
+    assert len(log._decided) == 3

@@ -6,6 +6,7 @@ leaves a gap in its tokens, it waits again with all tokens so far and continues 
 epoch shuts out the old owner. Events in (methods), effects out; time is passed in; no sockets, no clock.
 """
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -42,7 +43,7 @@ from router.records import Outcome
 from router.streams import Broken, Fence
 from router.waiting import WaitingQueue
 
-TRIES_PER_ROUND = 32  # waiting requests that are tried in vain on one change, most urgent first
+TRIES_PER_ROUND = 32  # waiting requests of a service that are tried in vain on one change, most urgent first
 MIN_RETRY_AFTER_S, MAX_RETRY_AFTER_S = 1.0, 60.0
 
 
@@ -54,7 +55,7 @@ class Dispatcher:
         self._policy = policy
         self._last_resort = LeastLoaded()
         self._monitor = monitor
-        self._prefixes = PrefixIndex()
+        self._prefixes: defaultdict[str, PrefixIndex] = defaultdict(PrefixIndex)  # by service
         self._limits = limits
         self._flights: dict[str, Flight] = {}
         self._waiting = WaitingQueue()
@@ -115,7 +116,7 @@ class Dispatcher:
     def switch(self, policy: Policy, now: float) -> list[Effect]:
         """Decide by this policy from now on, first about all that wait. What was sent stays where it is."""
         self._policy = policy
-        for flight in self._waiting:
+        for flight in self._flights.values():
             flight.wait_reason, flight.grace_s = "", policy.grace_s
             self._arm(flight, now)
         return self._try_waiting(now, len(self._waiting))
@@ -270,19 +271,20 @@ class Dispatcher:
         effects: list[Effect] = []
         if not self._waiting:
             return effects
-        num_in_vain = 0
+        num_in_vain: Counter[str] = Counter()  # by service: none takes the turns of another
         view: ClusterView | None = None
         for flight in self._ranked(now):
+            service = flight.spec.service
+            if num_in_vain[service] >= max_in_vain:
+                continue
             view = view or self._monitor.view()
             decision = self._decide(flight, view, now)
             if isinstance(decision, Wait):
-                num_in_vain += 1
-                if num_in_vain >= max_in_vain:
-                    break
+                num_in_vain[service] += 1
             else:
                 effects += self._carry_out(flight, decision, now)
                 view = None
-        changes = self._policy.rebalance(view or self._monitor.view(), num_in_vain, now)
+        changes = self._policy.rebalance(view or self._monitor.view(), num_in_vain.total(), now)
         return [*effects, *(Send(change.engine, change.message) for change in changes)]
 
     def _ranked(self, now: float) -> Iterable[Flight]:
@@ -297,10 +299,11 @@ class Dispatcher:
         view = view.without(avoided)
         request = flight.request
         if flight.prefix:
-            request = replace(request, cached=self._prefixes.cached_tokens(flight.prefix))
+            request = replace(request, cached=self._prefixes[request.service].cached_tokens(flight.prefix))
         decision = policy.decide(request, view, now)
         if isinstance(decision, Reject | GiveUp) and (avoided or flight.is_recovering):
-            decision = Wait(f"{decision.reason}, of the engines that it can be sent to now")
+            why = "it would be late" if isinstance(decision, GiveUp) else decision.reason
+            decision = Wait(f"{why}, of the engines that it can be sent to now")
         if not isinstance(decision, Wait) or decision.reason != flight.wait_reason:
             seen = Seen(now, request, view, avoided)
             self.decisions.decided(flight.attempt + 1, policy.name, decision, seen)
@@ -316,9 +319,10 @@ class Dispatcher:
         self._waiting.remove(flight)
         submit = flight.send(decision, now)
         self._monitor.reserve(flight.reservations(decision))
+        service = flight.spec.service
         for engine in flight.engines if flight.prefix else ():
-            pool = self._monitor.view().engines[engine].services[flight.spec.service]
-            self._prefixes.add(flight.prefix, engine, pool.num_slots)
+            pool = self._monitor.view().engines[engine].services[service]
+            self._prefixes[service].add(flight.prefix, engine, pool.num_slots)
         self._arm(flight, now)
         return [Place(flight.id, flight.placement(decision, now)), Send(decision.prefill_engine, submit)]
 
@@ -327,7 +331,8 @@ class Dispatcher:
     def _lose(self, engine: str, now: float) -> list[Effect]:
         """An engine's life ended: what it held goes on elsewhere."""
         effects: list[Effect] = [Forget(engine)]
-        self._prefixes.forget(engine)
+        for prefixes in self._prefixes.values():
+            prefixes.forget(engine)
         for flight in list(self._flights.values()):
             if engine in flight.engines:
                 effects += self._interrupt(flight, f"{engine} was lost", [engine], now)

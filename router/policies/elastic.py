@@ -75,16 +75,19 @@ class Elastic(Policy):
         """As many as can be served in time first, then the others."""
         if len(waiting) < 2:
             return waiting
-        ranked: list[RequestView] = []
+        left_out: set[str] = set()
         for service in dict.fromkeys(request.service for request in waiting):
             found = view.candidates(service, 1)
             if found is None:
                 continue
             of_service = [request for request in waiting if request.service == service]
             work_s = [found.entrances[0].prefill_s(service, request.num_tokens) for request in of_service]
-            feasible, rest = split_feasible(of_service, work_s, sum(map(prefill_speed, found.entrances)), now)
-            ranked += feasible + rest
-        return ranked
+            _, rest = split_feasible(of_service, work_s, sum(map(prefill_speed, found.entrances)), now)
+            left_out.update(request.id for request in rest)
+        if not left_out:
+            return waiting
+        feasible = [request for request in waiting if request.id not in left_out]
+        return feasible + [request for request in waiting if request.id in left_out]
 
     def decide(self, request: RequestView, view: ClusterView, now: float) -> Decision:
         found = find_candidates(request, view)

@@ -1,5 +1,6 @@
 from random import Random
 
+import msgspec
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -11,20 +12,24 @@ from mesh.messages import (
     Epoch,
     Failed,
     FinishReason,
+    PendingPrefill,
+    ProcessState,
     RefusalCode,
     Refused,
     StepTokens,
     Submit,
 )
 from mesh.topology.schema import PolicySpec
-from router.dispatcher import Dispatcher
+from router.dispatcher import TRIES_PER_ROUND, Dispatcher
 from router.effects import Deliver, Fail, Forget, Place, Send
 from router.flight import ANY_HOP
 from router.generation import Fault, NoEngines, Overloaded, RequestFailed, TokenBatch
 from router.limits import DispatchLimits
 from router.monitor import Monitor
+from router.policies.policy import Dispatch
 from router.policies.registry import make_policy
-from tests.router.cluster import D0, M0, M1, P0, P1, life, make_delta, make_spec, make_status
+from router.records import PROMPT_BLOCK
+from tests.router.cluster import D0, M0, M1, P0, P1, SERVICE, life, make_delta, make_spec, make_status
 
 LIMITS = DispatchLimits(max_requests=8, max_waiting=4, reply_s=1.0)
 BUSY = {"prefill_remaining_s": 5.0, "num_waiting": 1}
@@ -484,3 +489,44 @@ class AnyOrder(RuleBasedStateMachine):
 
 AnyOrder.TestCase.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
 TestAnyOrder = AnyOrder.TestCase
+
+
+@pytest.mark.parametrize("policy", ["tropical", "elastic"])
+def test_a_service_whose_requests_wait_in_vain_takes_no_turns_of_another(policy):
+    world = World(policy=policy, limits=DispatchLimits(max_requests=200, max_waiting=200, reply_s=1.0))
+    world.status(P0, **BUSY, prefills=[PendingPrefill(0.1 * n, 0.05) for n in range(1, 20)])
+    for n in range(2 * TRIES_PER_ROUND):
+        world.submit(f"r{n}", slo_ttft_s=5.0)
+    world.status(P1, services=("other",), state=ProcessState.STARTING)
+    other = msgspec.structs.replace(make_spec("other", slo_ttft_s=9.0), service="other")
+    assert submits(world.checked(world.dispatcher.submit(other, world.now))) == []
+    assert [(to, submit.spec.id) for to, submit in submits(world.status(P1, services=("other",)))] == [(P1, "other")]
+
+
+def test_prefixes_are_those_of_a_service():
+    world = World(policy="elastic")
+    for engine in (P0, P1):
+        world.status(engine, services=(SERVICE, "other"), num_blocks=1000)
+    first = only_submit(world.submit("first", 2 * PROMPT_BLOCK, slo_ttft_s=50.0))[0]
+    world.submit("same", 2 * PROMPT_BLOCK, slo_ttft_s=50.0)
+    other = msgspec.structs.replace(make_spec("other", 2 * PROMPT_BLOCK, slo_ttft_s=50.0), service="other")
+    world.dispatcher.submit(other, world.now)
+    cached = [world.dispatcher.decisions.of(id_).decisions[-1].seen.request.cached for id_ in ("same", "other")]
+    assert cached == [{first: 2 * PROMPT_BLOCK}, {}]
+
+
+def test_a_recovering_request_tells_why_it_waits_once():
+    world = World(P0, policy="elastic")
+    world.submit("r", 500, slo_ttft_s=1.0)
+    world.accept(P0)
+    world.tokens(P0, 0, 7)
+    busy = {"prefill_remaining_s": 0.8, "prefills": [PendingPrefill(0.85, 0.8)]}
+    world.status(P1, **busy)
+    world.status(P0, incarnation=2, **busy)
+    for _ in range(8):
+        world.now += 0.02
+        world.status(P0, incarnation=2, **busy)
+        world.status(P1, **busy)
+    verdicts = [type(one.decision) for one in world.dispatcher.decisions.of("r").decisions]
+    assert verdicts[0] is Dispatch
+    assert len(verdicts) <= 3, "not at each change"

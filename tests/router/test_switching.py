@@ -61,6 +61,17 @@ def test_the_new_policy_decides_how_long_a_request_may_wait():
     assert [effect for effect in world.wait(1.0) if isinstance(effect, Fail)]
 
 
+def test_what_an_engine_returns_after_the_switch_waits_as_long_as_the_new_policy_says():
+    world = World(P0, D0)
+    world.dispatcher.switch(policy("elastic", grace_s=50.0), world.now)
+    world.submit("r", slo_ttft_s=1.0)
+    world.dispatcher.switch(policy("tropical"), world.now)
+    world.status(P0, **BUSY)
+    world.status(D0, min_slack_s=0.0)
+    world.refuse(P0, "r")
+    assert [effect for effect in world.wait(1.5) if isinstance(effect, Fail)]
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_no_request_is_lost_whenever_policies_change(seed):
     random = Random(seed)

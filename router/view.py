@@ -40,6 +40,7 @@ class ServiceView(msgspec.Struct, frozen=True):
     block_size: int  # tokens
     prefill_cost: PrefillCost
     decode_cost: DecodeCost
+    pace_s: float  # of a prefill of `PACE_TOKENS`: tells engines apart that are not equally fast
     prefill_error: float | None = None  # of the engine's predictions of its recent steps, 90th percentile
     decode_error: float | None = None
 
@@ -86,7 +87,6 @@ class EngineView(msgspec.Struct, frozen=True):
     decode_step_s: float  # predicted, of the next step of what decodes there
     tpot_slo_s: float  # the tightest promise of its running decodes; infinite: nothing decodes
     prefills: tuple[Prefill, ...]  # in their order
-    pace_s: float  # of a prefill of `PACE_TOKENS`: tells engines apart that are not equally fast
     num_devices: int
     num_role_changes: int
 
@@ -109,7 +109,11 @@ class EngineView(msgspec.Struct, frozen=True):
         return self.slack_ends_at - now
 
     def prefill_s(self, service: str, num_tokens: int, num_cached: int = 0) -> float:
-        """p(L): predicted seconds of a prefill of that length, of which the first ``num_cached`` are there."""
+        """p(L): predicted seconds of a prefill of that length, of which the first ``num_cached`` are there.
+
+        The last token is computed in any case.
+        """
+        num_cached = min(num_cached, num_tokens - 1)
         return prefill_s(self.services[service].prefill_cost, num_tokens - num_cached, num_cached)
 
     def joined_step_s(self, service: str, num_tokens: int) -> float:
@@ -160,7 +164,6 @@ def engine_view(
         decode_step_s=status.decode_step_s,
         tpot_slo_s=inf if status.min_tpot_slo_s is None else status.min_tpot_slo_s,
         prefills=_prefills(status, received_at, reservations),
-        pace_s=max([prefill_s(service.prefill_cost, PACE_TOKENS) for service in status.services], default=0.0) or 1.0,
         num_devices=status.num_devices,
         num_role_changes=status.num_role_changes,
     )
@@ -180,6 +183,7 @@ def _service_view(status: ServiceStatus, held: Iterable[Reservation]) -> Service
         status.block_size,
         status.prefill_cost,
         status.decode_cost,
+        prefill_s(status.prefill_cost, PACE_TOKENS),
         status.prefill_error,
         status.decode_error,
     )

@@ -97,9 +97,12 @@ class Elastic(Policy):
         is_late = now + soonest_s > request.deadline
         if is_late and not self.grace_s and _could_have_made_it(request, found):
             return GiveUp(f"its first token would come {now + soonest_s - request.deadline:.2f} s too late")
+        if is_late:
+            option = self._soonest_idle(request, found, now)
+            return self._dispatch(request, option, now) if option else Wait("late: all engines have other prefills")
         if option is None:
             return Wait("engines have prefills that come first, or no room for another decode")
-        if now + option.finish_s > request.deadline and (not is_late or option.entrance.num_prefills):
+        if now + option.finish_s > request.deadline:
             return Wait("the engines that could make it have prefills that come first")
         return self._dispatch(request, option, now)
 
@@ -115,9 +118,12 @@ class Elastic(Policy):
         best: _Option | None = None
         soonest_s = inf
         within_s = inf if self.grace_s or not _could_have_made_it(request, found) else request.deadline - now
-        token_s = own_work_s(found.entrances[0], request, cached=0) / found.entrances[0].pace_s
+        service, first = request.service, found.entrances[0]
+        pace_s = first.services[service].pace_s
+        relative = own_work_s(first, request, cached=0) / pace_s if pace_s else 0.0
         for ahead_s, engine in self._by_work_ahead(request, found, now):
-            own_s = own_work_s(engine, request) if engine.id in request.cached else token_s * engine.pace_s
+            is_warm = engine.id in request.cached
+            own_s = own_work_s(engine, request) if is_warm else relative * engine.services[service].pace_s
             about_s = ahead_s + own_s
             soonest_s = min(soonest_s, about_s)
             if about_s > within_s or (best is not None and about_s >= best.finish_s):
@@ -126,6 +132,12 @@ class Elastic(Policy):
             if option is not None and (best is None or option.finish_s < best.finish_s):
                 best = option
         return best, soonest_s
+
+    def _soonest_idle(self, request: RequestView, found: Candidates, now: float) -> _Option | None:
+        """Of the engines that prefill nothing else: where those that are late may go."""
+        idle = [engine for engine in found.entrances if not engine.num_prefills]
+        options = [option for engine in idle if (option := self._option(request, engine, found, now))]
+        return min(options, key=attrgetter("finish_s"), default=None)
 
     def _option(self, request: RequestView, engine: EngineView, found: Candidates, now: float) -> _Option | None:
         outlook = look_ahead(engine, request, now)

@@ -34,7 +34,12 @@ def work_ahead_s(engine: EngineView, place: tuple[int, float], now: float) -> fl
             break
         if now + left_s <= due_at:
             work_s += left_s
-    return max(0.0, work_s - (now - engine.received_at)) if work_s else 0.0
+    return max(0.0, work_s - _done_s(engine, now)) if work_s else 0.0
+
+
+def _done_s(engine: EngineView, now: float) -> float:
+    """What it has computed since it told of its prefills: no more than those."""
+    return min(now, engine.prefills_end_at) - engine.received_at
 
 
 def look_ahead(engine: EngineView, request: RequestView, now: float) -> Outlook:
@@ -45,7 +50,7 @@ def look_ahead(engine: EngineView, request: RequestView, now: float) -> Outlook:
         return Outlook(course.elapsed_s, 0, makes_late=False)
     place = (-request.priority, request.deadline)
     num_ahead = 0
-    done_s = now - engine.received_at  # of the first one, since the engine told
+    done_s = _done_s(engine, now)
     behind = []
     for prefill in engine.prefills:
         left_s = max(0.0, prefill.left_s - done_s)

@@ -16,6 +16,11 @@ def test_an_old_status_has_no_negative_backlog():
     assert make_engine(P0, age_s=9.0, prefill_remaining_s=0.2).backlog_s(0.0) == 0.0
 
 
+def test_the_last_token_is_computed_even_if_all_are_cached():
+    engine = make_engine(P0)
+    assert engine.prefill_s(SERVICE, 512, 512) == engine.prefill_s(SERVICE, 512, 511) == pytest.approx(0.001)
+
+
 def test_reservations_take_time_tokens_and_blocks():
     prefill = Reservation("a", M0, SERVICE, 33, prefill_s=0.5)
     decode_only = Reservation("b", M0, SERVICE, 16, prefill_s=None)

@@ -5,11 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mesh.messages import DecodeCost, PendingPrefill, PrefillMode, PrefillOrder
+from mesh.messages import DecodeCost, PendingPrefill, PrefillCost, PrefillMode, PrefillOrder
 from router.policies.elastic import Elastic, ElasticParameters
 from router.policies.outlook import look_ahead
 from router.policies.policy import Dispatch, GiveUp, Wait
-from tests.router.cluster import D0, M0, M1, P0, P1, SERVICE, make_engine, make_request, make_view
+from router.view import engine_view
+from tests.router.cluster import D0, M0, M1, P0, P1, SERVICE, make_engine, make_request, make_status, make_view
 
 DECODING = {"num_running": 4, "decode_step_s": 0.04, "min_slack_s": 0.1, "min_tpot_slo_s": 0.1}
 
@@ -156,3 +157,37 @@ def test_as_many_as_can_make_it_go_first():
         make_request(400, deadline=0.9, id_="b"),
     ]
     assert [request.id for request in policy.rank(waiting, view, 0.0)] == ["a", "b", "long"]
+
+
+# --- engines that are not alike
+
+
+@pytest.mark.parametrize("swap", [False, True])
+def test_how_fast_an_engine_is_for_another_service_does_not_matter(swap):
+    ids = (P1, P0) if swap else (P0, P1)
+    services = make_status(ids[0], services=(SERVICE, "slow")).services
+    slow = msgspec.structs.replace(services[1], prefill_cost=PrefillCost(0.0, 0.1))
+    shared = engine_view(ids[0], make_status_of(ids[0], [services[0], slow]), 0.0, ())
+    busy = make_engine(ids[1], **queued((0.8, 0.95)))
+    assert where(decide(make_request(500), busy, shared, make_engine(D0))) == (ids[0], D0)
+
+
+def make_status_of(engine, services):
+    return msgspec.structs.replace(make_status(engine), services=services)
+
+
+def test_an_engine_that_costs_nothing_takes_it_whatever_the_others_cost():
+    free = make_status(P0).services[0]
+    free = msgspec.structs.replace(free, prefill_cost=PrefillCost(0.0, 0.0), decode_cost=DecodeCost(0.0, 0.0))
+    engine = engine_view(P0, make_status_of(P0, [free]), 0.0, ())
+    for other in (M0, P1):
+        assert where(decide(make_request(900), engine, make_engine(other), make_engine(D0)))[0] == P0
+    later = engine_view(P1, make_status_of(P1, [free]), 0.0, ())
+    assert where(decide(make_request(900), make_engine(P0), later, make_engine(D0)))[0] == P1
+
+
+def test_what_is_late_goes_to_an_idle_engine_though_a_busy_one_would_be_sooner():
+    busy = make_engine(P0, **queued((0.1, 5.0)))
+    slow = make_engine(M0, **{**DECODING, "decode_step_s": 0.07, "min_slack_s": 0.0})
+    request = make_request(100, deadline=1.0)
+    assert where(decide(request, busy, slow, make_engine(D0), now=1.5, grace_s=9.0)) == (M0, M0)

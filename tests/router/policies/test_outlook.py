@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mesh.messages import PendingPrefill
-from router.policies.outlook import look_ahead, prefill_speed
+from router.policies.outlook import look_ahead, prefill_speed, work_ahead_s
 from router.view import Reservation
 from tests.router.cluster import M0, P0, SERVICE, make_engine, make_request
 
@@ -19,7 +19,8 @@ def finish_s(engine, num_tokens, now=0.0, **fields):
 
 
 def pending(*prefills):
-    return {"prefills": [PendingPrefill(due_s, left_s) for left_s, due_s in prefills]}
+    left_s = sum(left_s for left_s, _ in prefills)
+    return {"prefills": [PendingPrefill(due_s, left_s) for left_s, due_s in prefills], "prefill_remaining_s": left_s}
 
 
 def test_saved_slack_goes_first_and_the_rest_at_the_rate_of_accrual():
@@ -29,6 +30,15 @@ def test_saved_slack_goes_first_and_the_rest_at_the_rate_of_accrual():
     assert finish_s(engine, 400) == pytest.approx(0.1 + 0.3 / 0.6)
     assert finish_s(make_engine(M0, **{**DECODING, "min_slack_s": -0.2}), 300) == pytest.approx(0.5)
     assert finish_s(make_engine(M0, **{**DECODING, "decode_step_s": 0.1}), 400) == inf
+
+
+def test_what_was_just_sent_is_not_done_however_old_the_status_is():
+    sent = [Reservation("other", P0, SERVICE, 400, 0.4, 0.9)]
+    place = (0, 5.0)
+    for told_s, left_s in ((0.0, 0.4), (0.1, 0.4), (0.7, 0.6)):
+        engine = make_engine(P0, reservations=sent, **(pending((told_s, 2.0)) if told_s else {}))
+        assert work_ahead_s(engine, place, 0.5) == pytest.approx(left_s)
+        assert finish_s(engine, 100, now=0.5, deadline=5.0) == pytest.approx(left_s + 0.1)
 
 
 @given(st.integers(1, 9000), st.floats(0, 10), st.floats(0.01, 0.09), st.floats(0.1, 1))

@@ -7,7 +7,7 @@ Serves the first service of a topology on two engines of one thread each: a pref
 multiplexing ones for policies that do not split. Each policy gets the same requests at several rates over HTTP (open
 loop, Poisson, long inputs, short outputs); TTFT SLO 5 times the request's own prefill and TPOT SLO 3 decode steps of an
 idle engine, as profiled just before. Meshes with other roles or chunks are up and idle meanwhile; policies are switched
-while they run, and take turns. Run it alone: it says what others used of the machine. About 10 minutes, quick: 2.
+while they run, and take turns. Run it alone: it says what others used of the machine.
 """
 
 import argparse

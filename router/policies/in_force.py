@@ -1,6 +1,7 @@
 """Which policy a gateway runs: the topology's, until somebody chooses another one for the whole mesh.
 
-Every choice has a version above those that its author had heard of, and gateways tell theirs in each status. Of two
+Every choice has a version above those that its author had heard of, and gateways tell theirs in each status; version 0,
+their topology's, is nobody else's, so that a changed topology can be rolled out gateway by gateway. Of two other
 choices each gateway takes the later one: the higher version, among equals the greater name, then parameters. So all
 come to run the same one, whoever missed the message or started after it.
 """
@@ -32,7 +33,7 @@ class PolicyInForce:
         return now - self._taken_at
 
     def is_later(self, choice: PolicyChoice) -> bool:
-        return _order(choice) > _order(self.choice)
+        return choice.version > 0 and _order(choice) > _order(self.choice)
 
     def take(self, choice: PolicyChoice, now: float) -> None:
         """Raise `UserError` if there is no such policy; then the old one stays."""

@@ -50,3 +50,8 @@ def test_what_is_known_already_is_not_later():
     assert not policy.is_later(PolicyChoice("colocated", {}, 3))
     assert not policy.is_later(PolicyChoice("tropical", {"watermark": 0.9}, 2))
     assert policy.policy.name == "colocated"
+
+
+def test_what_another_s_topology_says_is_not_taken():
+    policy = in_force(PolicySpec("elastic"))
+    assert not policy.is_later(PolicyChoice("tropical", {"watermark": 0.9}, 0))

@@ -430,7 +430,7 @@ class EngineStatus(msgspec.Struct, frozen=True, tag=True):
     host: str
     pid: int
     services: list[ServiceStatus]
-    num_running: int  # requests in the decode batch
+    num_running: int  # requests that hold KV: in the decode batch, or being prefilled
     num_waiting: int  # accepted, prefill not finished and not running
     num_tokens: int  # context tokens of all requests held
     prefill_remaining_s: float  # of the prefill running now; 0: none is

@@ -20,7 +20,7 @@ from router.view import RequestView
 
 KEPT_REQUESTS = 4096  # that ended
 KEPT_EVENTS = 64  # of a request, the last ones
-KEPT_ENGINES = 65_536  # in all views kept; older views keep the chosen engines only
+KEPT_ENGINES = 16_384  # in all views kept, up to 4 KB each; older views keep the chosen engines only
 
 
 @dataclass(slots=True)

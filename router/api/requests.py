@@ -10,6 +10,7 @@ from router.decisions import DecisionLog, Story
 from router.explain import Memory, explain_all, memory
 
 MAX_LISTED = 1000
+MAX_DIGITS = 9  # Python reads no number of thousands of digits
 MAX_FOUND = 64
 
 
@@ -25,7 +26,7 @@ class RequestRoutes:
 
     async def list_recent(self, limit: str = "20") -> Response:
         """The last requests to arrive, newest first."""
-        if not limit.isdecimal() or int(limit) > MAX_LISTED:
+        if not limit.isdecimal() or len(limit) > MAX_DIGITS or int(limit) > MAX_LISTED:
             raise bad_parameter("limit", f"must be a whole number up to {MAX_LISTED}, not {limit[:32]!r}")
         return self._answer(self._log.recent(int(limit)))
 

@@ -18,7 +18,7 @@ from bench.simulation.cluster import Simulation
 from bench.simulation.experiment import rare_collections
 from bench.simulation.physics import Physics
 from bench.simulation.summary import Distribution, Summary, summarize
-from bench.simulation.traces import TraceRequest
+from bench.simulation.trace_request import TraceRequest
 from bench.simulation.workload import SloRule
 from engines.profiles import load_profile
 from mesh.messages import Role

@@ -6,7 +6,7 @@ from enum import StrEnum
 from itertools import takewhile
 from random import Random
 
-from bench.simulation.traces import TraceRequest
+from bench.simulation.trace_request import TraceRequest
 
 BURST_PERIOD_S = 40.0
 BURST_FRACTION = 0.25  # of each period, at its start

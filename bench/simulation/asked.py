@@ -20,7 +20,7 @@ from bench.simulation.trace_request import TraceRequest
 from bench.simulation.traces import load_lengths, load_trace, scaled
 from bench.simulation.workload import SloRule
 from engines.costs import decode_step_s, prefill_s
-from engines.profiles import EngineProfile, load_profile
+from engines.profiles import EngineProfile, ProfileError, load_profile
 from mesh.errors import UserError
 from mesh.topology.parse import load
 from mesh.topology.schema import PolicySpec, Topology
@@ -140,8 +140,18 @@ def _profiles(topology: Topology) -> dict[str, EngineProfile]:
         if engine.profile is None:
             raise UserError(f'{topology.path}: engines.{engine.id}: no profile; name one, as in profile = "NAME"')
     names = {engine.id: engine.profile for engine in topology.engines if engine.profile is not None}
-    loaded = {name: load_profile(name) for name in set(names.values())}
-    return {engine: loaded[name] for engine, name in names.items()}
+    loaded: dict[str, EngineProfile] = {}
+    for engine_id, name in names.items():
+        if name not in loaded:
+            loaded[name] = _load_profile(topology, engine_id, name)
+    return {engine_id: loaded[name] for engine_id, name in names.items()}
+
+
+def _load_profile(topology: Topology, engine_id: str, name: str) -> EngineProfile:
+    try:
+        return load_profile(name)
+    except ProfileError as error:
+        raise UserError(f"{topology.path}: engines.{engine_id}: {error}") from None
 
 
 def _check_slo(
@@ -169,8 +179,17 @@ def _policies(options: argparse.Namespace, topology: Topology) -> list[PolicySpe
     wanted: list[PolicySpec] = options.compare or [topology.policy]
     policies = [topology.policy if policy == PolicySpec(topology.policy.name) else policy for policy in wanted]
     for policy in policies:
-        make_policy(policy, Random(0))
+        _check_policy(policy, is_compared=options.compare is not None)
     return policies
+
+
+def _check_policy(policy: PolicySpec, *, is_compared: bool) -> None:
+    try:
+        make_policy(policy, Random(0))
+    except UserError as error:
+        if not is_compared:
+            raise
+        raise UserError(f"--compare: {label(policy)}: {str(error).removeprefix('[policy] ')}") from None
 
 
 def _faults(options: argparse.Namespace, topology: Topology) -> list[Fault]:

@@ -14,7 +14,7 @@ from bench.simulation.lives import Mortal
 from bench.simulation.network import Network
 from bench.simulation.physics import Physics
 from bench.simulation.timeline import Timeline
-from bench.simulation.traces import TraceRequest
+from bench.simulation.trace_request import TraceRequest
 from bench.simulation.workload import SloRule, blocks_of, make_spec
 from engines.profiles import EngineProfile
 from mesh.messages import RequestSpec, Sender

@@ -16,7 +16,8 @@ from bench.simulation.physics import Physics
 from bench.simulation.policy_names import label
 from bench.simulation.summary import Summary, summarize
 from bench.simulation.timeline import Timeline
-from bench.simulation.traces import TraceRequest, at_rate
+from bench.simulation.trace_request import TraceRequest
+from bench.simulation.traces import at_rate
 from bench.simulation.workload import SloRule
 from engines.profiles import EngineProfile
 from mesh.errors import UserError

@@ -158,15 +158,21 @@ def read_faults(path: Path) -> list[Table]:
     try:
         tables = msgspec.convert(document, FaultFile)
     except msgspec.ValidationError as error:
-        text, _, place = str(error).partition(" - at `$.")
-        where = f"{place.rstrip('`')}: " if place else ""
-        raise UserError(
-            f"--faults: {path}: {where}{text[:1].lower()}{text[1:]}; it has kill, hang, partition, loss"
-        ) from None
+        raise UserError(f"--faults: {path}: {_mistake(str(error))}") from None
     for number, loss in enumerate(tables.loss):
         if (loss.at_s is None) != (loss.for_s is None):
             raise UserError(f"--faults: {path}: loss[{number}]: give both at_s and for_s, or neither")
     return [*tables.kill, *tables.hang, *tables.partition, *tables.loss]
+
+
+def _mistake(error: str) -> str:
+    """In one line: where, what, and the keys that there are."""
+    text, _, place = error.partition(" - at `$.")
+    where = place.rstrip("`")
+    kind = where.partition("[")[0]
+    table = {"kill": KillTable, "hang": HangTable, "partition": PartitionTable, "loss": LossTable}.get(kind, FaultFile)
+    keys = ", ".join(table.__struct_fields__)
+    return f"{where + ': ' if where else ''}{text[:1].lower()}{text[1:]}; it has {keys}"
 
 
 # --- what they mean in a topology -------------------------------------------------------------------------------------

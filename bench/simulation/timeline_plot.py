@@ -97,7 +97,8 @@ class _Columns:
         values = np.zeros(self._num_columns * self._joined)
         used = np.asarray(bins)[: len(values)]
         values[: len(used)] = used
-        return values.reshape(self._num_columns, self._joined).sum(axis=1) / self.column_s
+        means: Values = values.reshape(self._num_columns, self._joined).sum(axis=1) / self.column_s
+        return means
 
 
 def _plot_lane(axes: Axes, columns: _Columns, lane: Lane, row: int, largest: float) -> None:

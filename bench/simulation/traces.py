@@ -128,6 +128,8 @@ def _load(path: Path) -> tuple[_Format, list[TraceRequest]]:
     try:
         with open_text(path) as file:
             first = file.readline()
+            if not first.strip():
+                raise TraceError(f"{path}:1: empty; a trace begins with its columns or its first request")
             file.seek(0)
             is_json = first.lstrip().startswith("{")
             form = _json_format(path, first) if is_json else _csv_format(path, first)
@@ -163,5 +165,6 @@ def _choose(path: Path, columns: Sequence[str], formats: Sequence[_Format]) -> _
             if missing:
                 raise TraceError(f"{path}:1: {missing[0]}: missing; {form.name} has {', '.join(form.columns)}")
             return form
-    known = "; ".join(f"{', '.join(form.columns)} ({form.name})" for form in (*CSV_FORMATS, *JSON_FORMATS))
+    forms = dict.fromkeys((form.name, form.columns) for form in (*CSV_FORMATS, *JSON_FORMATS))
+    known = "; ".join(f"{', '.join(columns)} ({name})" for name, columns in forms)
     raise TraceError(f"{path}:1: not a known trace: want the columns {known}")

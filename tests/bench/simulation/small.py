@@ -1,16 +1,18 @@
 """Small clusters of modelled engines: a 70B-like model on four GPUs an engine."""
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from bench.simulation.cluster import Simulation
 from bench.simulation.physics import Physics
-from bench.simulation.traces import TraceRequest
+from bench.simulation.trace_request import TraceRequest
 from bench.simulation.workload import SloRule
 from engines.step_cost import StepCost
 from mesh.messages import DecodeCost, PrefillCost, Role
 from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, ServiceSpec, Slo, Topology
-from router.records import Record
+from router.records import Outcome, Record
 
 SERVICE = "large"
 PREFILL = PrefillCost(0.015, 1.6e-4, 1e-9)
@@ -66,3 +68,14 @@ def run(what: Topology, trace: list[TraceRequest], **options: object) -> list[Re
     records: list[Record] = []
     simulation(what, **options).run(SERVICE, trace, records.append)
     return records
+
+
+def assert_all_ended_once(sim: Simulation, records: Sequence[Record], trace: Sequence[TraceRequest]) -> None:
+    """Each request has one record, finished ones have all their tokens, and engines hold nothing."""
+    assert Counter(record.id for record in records) == Counter(f"r{number}" for number in range(len(trace)))
+    for record in records:
+        if record.outcome is Outcome.FINISHED:
+            assert record.output_tokens == trace[int(record.id[1:])].num_output
+    for engine in sim.engines.values():
+        assert engine.core.is_idle
+        engine.core.check_invariants()

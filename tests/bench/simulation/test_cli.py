@@ -142,7 +142,8 @@ def test_policies_are_named_with_their_parameters(files, tmp_path, capsys):
     [
         ((), "say how many requests a second with --rate or --rates"),
         (("--rate", "1", "--service", "small"), "has no service 'small'; it has large"),
-        (("--rate", "1", "--compare", "best"), "no policy 'best'; there are"),
+        (("--rate", "1", "--compare", "best"), "--compare: best: name: no policy 'best'; there are"),
+        (("--rate", "1", "--compare", "tropical:watermark=9"), "--compare: tropical:watermark=9: watermark: expected"),
         (("--rate", "1", "--duration", "0.001"), "no request arrives"),
         (("--rate", "1", "--rates", "1,2"), "--rate and --rates: give one of them"),
         (("--rate", "1", "--scale", "2"), "--scale: is for --trace; leave it out"),
@@ -202,7 +203,7 @@ def test_engines_need_a_profile(files, tmp_path):
 def test_an_unknown_profile_is_named(files, tmp_path):
     topology = tmp_path / "odd.toml"
     topology.write_text(TOPOLOGY.replace("a100-llama2", "a100-llamma2"))
-    with pytest.raises(UserError, match="unknown profile 'a100-llamma2-70b-tp4'"):
+    with pytest.raises(UserError, match=r"odd.toml: engines.prefill: unknown profile 'a100-llamma2-70b-tp4'"):
         simulate((str(topology), files[1]), "--rate", "1")
 
 

@@ -1,6 +1,5 @@
 """Whole simulations: the product's dispatchers and engine cores in virtual time."""
 
-from collections import Counter
 from random import Random
 
 import pytest
@@ -8,13 +7,13 @@ import pytest
 from bench.simulation.arrivals import Arrivals, Process, synthesize
 from bench.simulation.faults import Loss
 from bench.simulation.summary import summarize
-from bench.simulation.traces import TraceRequest
+from bench.simulation.trace_request import TraceRequest
 from engines.costs import decode_step_s, prefill_s
 from mesh.messages import Role
 from mesh.topology.schema import Slo
 from router.policies.registry import POLICIES
 from router.records import Outcome
-from tests.bench.simulation.small import SERVICE, Profile, pair, run, simulation, topology
+from tests.bench.simulation.small import SERVICE, Profile, assert_all_ended_once, pair, run, simulation, topology
 
 LENGTHS = [TraceRequest(0.0, 1000, 120), TraceRequest(0.0, 300, 40), TraceRequest(0.0, 3000, 60)]
 LATENCY_S = 2e-4
@@ -83,13 +82,7 @@ def test_every_request_ends_exactly_once_and_nothing_is_left(policy):
     what = topology(FOUR, policy, slo=Slo(1.0, 0.1), num_gateways=2)
     sim, records, trace = simulation(what, noise=0.05), [], poisson(16.0, 15.0, Process.BURST)
     sim.run(SERVICE, trace, records.append)
-    assert Counter(record.id for record in records) == Counter(f"r{number}" for number in range(len(trace)))
-    for record in records:
-        if record.outcome is Outcome.FINISHED:
-            assert record.output_tokens == trace[int(record.id[1:])].num_output
-    for engine in sim.engines.values():
-        assert engine.core.is_idle
-        engine.core.check_invariants()
+    assert_all_ended_once(sim, records, trace)
 
 
 def test_scarce_memory_preempts_and_still_ends_everything():

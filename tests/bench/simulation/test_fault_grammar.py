@@ -96,6 +96,7 @@ def test_what_does_not_fit_is_told_what_would(parse, text, right):
         ("[[kill]]\nengine = 'prefill'\n", "kill[0]: object missing required field `at_s`"),
         ("[[hang]]\nengine = 'prefill'\nat_s = -1\nfor_s = 1\n", "hang[0].at_s: expected `float` >= 0"),
         ("[[partition]]\nbetween = ['prefill']\nat_s = 1\nfor_s = 1\n", "partition[0].between: expected `array`"),
+        ("[[kill]]\nengine = 'prefill'\nat = 1\n", "unknown field `at`; it has engine, at_s, restart_after_s"),
         ("[[loss]]\nprobability = 0.5\nat_s = 1\n", "loss[0]: give both at_s and for_s, or neither"),
     ],
 )

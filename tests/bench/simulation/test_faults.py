@@ -1,18 +1,17 @@
 """Whole simulations in which engines die and hang, links break and messages get lost."""
 
-from collections import Counter
 from random import Random
 
 import pytest
 
 from bench.simulation.arrivals import Arrivals, Process, synthesize
 from bench.simulation.faults import Fault, Hang, Kill, Loss, Partition
-from bench.simulation.traces import TraceRequest
+from bench.simulation.trace_request import TraceRequest
 from mesh.messages import Role
 from mesh.topology.schema import Slo
 from router.policies.registry import POLICIES
 from router.records import Outcome
-from tests.bench.simulation.small import SERVICE, Profile, pair, run, simulation, topology
+from tests.bench.simulation.small import SERVICE, Profile, assert_all_ended_once, pair, run, simulation, topology
 
 LENGTHS = [TraceRequest(0.0, 1000, 60), TraceRequest(0.0, 300, 25), TraceRequest(0.0, 3000, 12)]
 FOUR = {"prefill-0": Role.PREFILL, "prefill-1": Role.PREFILL, "mux-0": Role.MULTIPLEX, "mux-1": Role.MULTIPLEX}
@@ -54,13 +53,7 @@ def survive(seed: int, policy: str) -> None:
     profile = random.choice([Profile(), SCARCE])
     sim, records = simulation(what, seed=seed, profile=profile, noise=0.05, faults=faults), []
     sim.run(SERVICE, trace, records.append)
-    assert Counter(record.id for record in records) == Counter(f"r{number}" for number in range(len(trace)))
-    for record in records:
-        if record.outcome is Outcome.FINISHED:
-            assert record.output_tokens == trace[int(record.id[1:])].num_output
-    for engine in sim.engines.values():
-        assert engine.core.is_idle
-        engine.core.check_invariants()
+    assert_all_ended_once(sim, records, trace)
 
 
 TOUCH = [0.7, 0.85, 0.95, 1.05, 1.3]  # seconds, around the lease of 1 s

@@ -7,7 +7,7 @@ from hashlib import sha256
 
 import pytest
 
-from bench.simulation.traces import TraceRequest
+from bench.simulation.trace_request import TraceRequest
 from mesh.messages import Role
 from router.records import encode_line
 from tests.bench.simulation.small import run, topology

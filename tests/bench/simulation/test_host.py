@@ -5,7 +5,7 @@ import pytest
 from bench.simulation.host import Host
 from bench.simulation.kernel import Kernel
 from bench.simulation.physics import Physics
-from bench.simulation.traces import TraceRequest
+from bench.simulation.trace_request import TraceRequest
 from tests.bench.simulation.small import pair, run
 
 

@@ -12,7 +12,8 @@ from bench.simulation.over_time import over_time
 from bench.simulation.policy_names import label, parse_policy
 from bench.simulation.report import tables
 from bench.simulation.summary import summarize
-from bench.simulation.traces import TraceRequest, load_trace
+from bench.simulation.trace_request import TraceRequest
+from bench.simulation.traces import load_trace
 from mesh.topology.schema import PolicySpec
 from router.records import Outcome, Record
 

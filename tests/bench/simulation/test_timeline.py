@@ -2,7 +2,7 @@ import pytest
 
 from bench.simulation.faults import Hang, Kill
 from bench.simulation.timeline import FINEST_S, MAX_BINS, Activity, Lane, Timeline, activity_of
-from bench.simulation.traces import TraceRequest
+from bench.simulation.trace_request import TraceRequest
 from engines.batch import Batch, Chunk, Draw
 from mesh.messages import Sampling
 from tests.bench.simulation.small import SERVICE, Profile, pair, simulation

@@ -78,7 +78,7 @@ def test_any_format_gives_lengths(tmp_path):
 @pytest.mark.parametrize(
     ("text", "place", "words"),
     [
-        ("", ":1:", "not a known trace"),
+        ("", ":1:", "empty; a trace begins with its columns"),
         ("when,what\n1,2\n", ":1:", "TIMESTAMP, ContextTokens, GeneratedTokens (Azure)"),
         ("TIMESTAMP,ContextTokens\n", ":1: GeneratedTokens:", "missing; Azure has TIMESTAMP"),
         ("TIMESTAMP,ContextTokens,GeneratedTokens\n", ":1:", "no request follows"),

@@ -79,30 +79,6 @@ class StepCost:
             return Parts(rows_s, attention_s, 0.0, context_s)
         return Parts(0.0, attention_s, least_s, context_s)
 
-    @property
-    def mixed_fixed_s(self) -> float:
-        """What the first chunk adds to an iteration of decodes, however short it is."""
-        decode_s = self.decode.table[0][1] if self.decode.table else self.decode.fixed_s
-        return max(0.0, tokens_s(self.prefill, 0) - decode_s)
-
-    def chunk_s(self, num_tokens: int, num_before: int) -> float:
-        """What a chunk's tokens add to an iteration of decodes, `mixed_fixed_s` aside.
-
-        Not less than by `parts`, where a request more costs decodes what a token more costs prompts, or more.
-        """
-        rows_s = tokens_s(self.prefill, num_tokens) - tokens_s(self.prefill, 0)
-        return rows_s + self._attention_s(num_tokens, num_before)
-
-    def largest_chunk(self, within_s: float, num_before: int, at_most: int) -> int:
-        """The most tokens after ``num_before`` whose `chunk_s` is not more than ``within_s``."""
-        if at_most < 1 or self.chunk_s(1, num_before) > within_s:
-            return 0
-        fits, too_many = 1, at_most + 1
-        while too_many - fits > 1:
-            middle = (fits + too_many) // 2
-            fits, too_many = (middle, too_many) if self.chunk_s(middle, num_before) <= within_s else (fits, middle)
-        return fits
-
     def _decode_parts(self, load: Load) -> Parts:
         cost, num_requests, context = self.decode, load.num_decodes, load.context_tokens
         if not num_requests:

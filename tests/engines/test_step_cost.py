@@ -64,26 +64,6 @@ def test_more_work_never_takes_less_and_decodes_cost_at_least_their_products(
     assert both >= (1 - 1e-9) * requests_s(cost.decode, num_decodes)
 
 
-@given(costs, st.floats(0, 5), st.integers(0, 500), st.integers(0, 600))
-def test_the_largest_chunk_fits_and_one_token_more_does_not(
-    cost: StepCost, within_s: float, num_before: int, at_most: int
-) -> None:
-    largest = cost.largest_chunk(within_s, num_before, at_most)
-    assert 0 <= largest <= at_most
-    assert largest == 0 or cost.chunk_s(largest, num_before) <= within_s
-    assert largest == at_most or cost.chunk_s(largest + 1, num_before) > within_s
-
-
-@given(chunks.filter(bool).map(lambda some: some[:1]), st.integers(1, 50), st.floats(0, 1), st.floats(0, 1))
-def test_what_a_chunk_adds_is_not_underestimated(
-    chunk: list[tuple[int, int]], num_decodes: int, prefill_fixed_s: float, decode_fixed_s: float
-) -> None:
-    cost = StepCost(PrefillCost(prefill_fixed_s, 1e-3, 1e-6, 1e-5), DecodeCost(decode_fixed_s, 1e-3, 3e-6))
-    decodes, both = Load([], num_decodes, 100 * num_decodes), Load(chunk, num_decodes, 100 * num_decodes)
-    added_s = sum(cost.parts(both)) - sum(cost.parts(decodes))
-    assert cost.mixed_fixed_s + cost.chunk_s(*chunk[0]) >= added_s - 1e-9
-
-
 def test_the_last_token_of_a_prompt_is_not_a_decode() -> None:
     assert is_decode(decode(5))
     assert not is_decode(Chunk("p", [1], 4, range(5), Draw(SAMPLING, [1] * 5, 5, 5)))

@@ -57,7 +57,7 @@ class LiveMesh:
             child.kill()
             child.wait()
         if len(found) < len(sendings):
-            raise RuntimeError(f"the client ended after {len(found)} of {len(sendings)} answers")
+            raise UserError(f"the client ended after {len(found)} of {len(sendings)} answers")
         return [found[number] for number in range(len(sendings))]
 
 

@@ -50,7 +50,8 @@ def _headline(summary: Summary) -> str:
     lost = f"{summary.num_finished} finished, {summary.num_rejected} rejected, {summary.num_failed} failed"
     met = f"TTFT {summary.ttft_attainment:.1%}, TPOT {summary.tpot_attainment:.1%}, both {summary.attainment:.1%}"
     good = f"goodput {summary.goodput:.2f} req/s, {summary.output_tokens_per_s:.0f} output tokens/s"
-    return f"{summary.policy} at {summary.rate:.2f} req/s: {lost}\nSLO attainment: {met}\n{good}"
+    why = f"\nfirst failure: {summary.first_failure}" if summary.first_failure else ""
+    return f"{summary.policy} at {summary.rate:.2f} req/s: {lost}{why}\nSLO attainment: {met}\n{good}"
 
 
 def comparison_table(summaries: Sequence[Summary], width: int) -> Table:

@@ -53,6 +53,7 @@ class Summary:
     ttft_ratio: Distribution | None = None  # TTFT / its SLO
     tpot_ratio: Distribution | None = None
     moments: tuple[Moment, ...] = ()
+    first_failure: str | None = None  # why the first request that failed did so
     services: Mapping[str, "Summary"] = field(default_factory=dict)  # each one's part, if there are several
 
     @property
@@ -96,6 +97,7 @@ def _summarize(policy: str, records: Sequence[Record], wanted_rate: float | None
         ttft_ratio=Distribution.of(_ratio(record.ttft_s, record.slo_ttft_s) for record in records),
         tpot_ratio=Distribution.of(_ratio(record.tpot_s, record.slo_tpot_s) for record in finished),
         moments=over_time(records),
+        first_failure=next((record.reason for record in records if record.outcome is Outcome.FAILED), None),
     )
 
 

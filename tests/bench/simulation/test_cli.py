@@ -53,6 +53,13 @@ def test_one_run_says_what_requests_saw(files, capsys):
     assert "goodput" in printed
 
 
+def test_a_run_says_why_requests_failed(files, tmp_path, capsys):
+    lengths = tmp_path / "long.csv"
+    lengths.write_text("input_tokens,output_tokens\n9000000,5\n")
+    assert simulate((files[0], str(lengths)), "--rate", "2", "--limit", "2") == 0
+    assert "2 failed\nfirst failure: " in capsys.readouterr().out
+
+
 def test_a_run_can_be_played_again_from_its_records(files, tmp_path, capsys):
     out = tmp_path / "out"
     assert simulate(files, "--rate", "2", "--duration", "5", "--out", str(out)) == 0

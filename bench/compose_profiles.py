@@ -130,7 +130,7 @@ def _rounded(value: float) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Compose presets from measured kernels.")
+    parser = argparse.ArgumentParser(prog="python -m bench.compose_profiles", description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path, help="of AIConfigurator's operator tables as CSV")
     parser.add_argument("--write", type=Path, metavar="FILE", help="replace the composed part of this file")
     arguments = parser.parse_args()

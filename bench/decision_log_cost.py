@@ -1,4 +1,9 @@
-"""What remembering a request's story costs a gateway: dispatch, acceptance and end with the log, and without it."""
+"""What remembering a request's story costs a gateway: dispatch, acceptance and end with the log, and without it.
+
+    python -m bench.decision_log_cost [--engines N ...] [--requests N] [--runs N]
+
+With and without take turns; the median of the runs' medians counts.
+"""
 
 import argparse
 import statistics
@@ -65,7 +70,7 @@ def measure(num_engines: int, num_requests: int, log: DecisionLog) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bench.decision_log_cost", description=__doc__.splitlines()[0])
     parser.add_argument("--engines", type=int, nargs="+", default=[4, 64, 512])
     parser.add_argument("--requests", type=int, default=5000)
     parser.add_argument("--runs", type=int, default=3, help="the medians' median counts; with and without take turns")

@@ -80,7 +80,7 @@ def measure(config: ModelConfig, exact: EngineUnderTest, int8: EngineUnderTest) 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m bench.engine_speed", description=__doc__.splitlines()[0])
     add_model_argument(parser)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--json", type=Path, help="write the figures here")

@@ -1,8 +1,9 @@
 """What a gateway costs: microseconds of its CPU per streamed token, everything included.
 
-``python -m bench.gateway_cost``: a real gateway process behind real HTTP, an engine that computes nothing, and a client
-in this process. The gateway's CPU time (user and system) is read before and after, and divided by the tokens that
-reached the client.
+    python -m bench.gateway_cost [--streams N ...] [--tokens N] [--step-ms MS] [--runs N] [--record] [--model REFERENCE]
+
+A real gateway process behind real HTTP, an engine that computes nothing, and a client in this process. The gateway's
+CPU time (user and system) is read before and after, and divided by the tokens that reached the client.
 """
 
 import argparse

@@ -109,7 +109,7 @@ def deployment(model: str, kv_memory: str, transport: str) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m bench.handover_cost", description=__doc__.splitlines()[0])
     add_model_argument(parser)
     parser.add_argument("--prompt-tokens", type=int, default=512)
     parser.add_argument("--runs", type=int, default=9)

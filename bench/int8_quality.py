@@ -62,7 +62,7 @@ def compare(folder: Path, num_tokens: int) -> Quality:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m bench.int8_quality", description=__doc__.splitlines()[0])
     add_model_argument(parser)
     parser.add_argument("--tokens", type=int, default=2048, help="how much of the text")
     parser.add_argument("--json", type=Path, help="write the figures here")

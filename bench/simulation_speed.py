@@ -1,8 +1,10 @@
 """How fast the simulator is: requests and events a second of real time, and peak memory, on one core.
 
+    python -m bench.simulation_speed [--engines 64] [--rate 100] [--duration S] [--policy P] [--coast] [--records FILE]
+
 The load is made up: lengths with the means and medians of Azure's conversations of 2023 (1155 and 1020 tokens in, 211
 and 129 out), Poisson arrivals, on engines that cost what a Llama 2 70B on four A100 costs, three in eight of them for
-prefills. An hour of 64 engines at 100 requests a second: ``python -m bench.simulation_speed --duration 3600``.
+prefills. ``--duration 3600`` is an hour of 64 engines at 100 requests a second.
 """
 
 import argparse
@@ -92,7 +94,7 @@ def _milliseconds(name: str, of: Distribution | None) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.simulation_speed", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bench.simulation_speed", description=__doc__.splitlines()[0])
     parser.add_argument("--engines", type=int, default=64, metavar="N")
     parser.add_argument("--rate", type=float, default=100.0, metavar="R", help="requests a second (default: 100)")
     parser.add_argument("--duration", type=float, default=60.0, metavar="S", help="of arrivals (default: 60)")

@@ -1,4 +1,6 @@
-"""How fast KV blocks move between two processes of this host: ``python -m bench.transfer_speed``.
+"""How fast KV blocks move between two processes of this host.
+
+    python -m bench.transfer_speed
 
 Shared memory is held against a plain memory copy, TCP against a bare socket. The blocks end at their place in the
 receiver's pool in every case.
@@ -151,7 +153,7 @@ def measure(block_kib: int) -> list[float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.transfer_speed", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bench.transfer_speed", description=__doc__.splitlines()[0])
     parser.parse_args()
     columns = ("block", "memcpy", "shm", "shm + checksum", "bare socket", "tcp", "tcp + checksum")
     table = Table(*columns, title=f"GB/s, median of {REPEATS} moves of {POOL_BYTES // 2**20} MiB")

@@ -169,7 +169,7 @@ def main() -> int:
 
 
 def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(prog="python -m bench.tropical_figure", description=__doc__.splitlines()[0])
     parser.add_argument("--mooncake", type=Path, required=True, metavar="FILE", help="conversation_trace.jsonl(.gz)")
     parser.add_argument(
         "--arxiv", type=Path, required=True, metavar="FILE", help="CSV with input_tokens, output_tokens"

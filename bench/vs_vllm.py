@@ -166,7 +166,7 @@ def name_and_value(text: str) -> tuple[str, str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m bench.vs_vllm", description=__doc__.splitlines()[0])
     add_model_argument(parser)
     parser.add_argument("--vllm-python", required=True, help="interpreter of an environment with vLLM")
     parser.add_argument(

@@ -14,8 +14,9 @@ decodes nothing, so F(W) = W there.
 Of the requests that wait it serves as many as can make it: see `router.policies.feasible`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from math import inf
 from operator import attrgetter, itemgetter
 from typing import Annotated
@@ -39,7 +40,7 @@ class ElasticParameters(msgspec.Struct, frozen=True):
 
     ``headroom``: the fraction of a TPOT promise that a decode step may take once another request has joined it.
     ``depth``: prefills that may come before its own on an engine; behind more of them it waits in the gateway.
-    ``grace_s``: how long after its deadline a request may still be served, by an engine that prefills nothing else.
+    ``grace_s``: how long after its deadline a request may still wait for an engine that prefills nothing else.
     ``flips``: engines change roles where one phase runs short while the other has engines to spare.
     """
 
@@ -95,16 +96,22 @@ class Elastic(Policy):
             return found
         option, soonest_s = self._best(request, found, now)
         is_late = now + soonest_s > request.deadline
-        if is_late and not self.grace_s and _could_have_made_it(request, found):
-            return GiveUp(f"its first token would come {now + soonest_s - request.deadline:.2f} s too late")
         if is_late:
-            option = self._soonest_idle(request, found, now)
-            return self._dispatch(request, option, now) if option else Wait("late: all engines have other prefills")
+            return self._decide_late(request, found, now + soonest_s - request.deadline, now)
         if option is None:
             return Wait("engines have prefills that come first, or no room for another decode")
         if now + option.finish_s > request.deadline:
             return Wait("the engines that could make it have prefills that come first")
         return self._dispatch(request, option, now)
+
+    def _decide_late(self, request: RequestView, found: Candidates, late_s: float, now: float) -> Decision:
+        """An engine without prefills may have it: there it is in nobody's way, as those in time pass it."""
+        option = self._soonest_idle(request, found, now)
+        if option is not None:
+            return self._dispatch(request, option, now)
+        if self.grace_s or not _could_have_made_it(request, found):
+            return Wait("late: all engines have other prefills")
+        return GiveUp(f"its first token would come {late_s:.2f} s too late")
 
     def rebalance(self, view: ClusterView, num_waiting: int, now: float) -> Sequence[RoleChange]:
         return self._roles.rebalance(view, num_waiting, now) if self._roles else ()
@@ -117,6 +124,7 @@ class Elastic(Policy):
         """
         best: _Option | None = None
         soonest_s = inf
+        decoder = self._decoder(request, found, now)
         within_s = inf if self.grace_s or not _could_have_made_it(request, found) else request.deadline - now
         service, first = request.service, found.entrances[0]
         pace_s = first.services[service].pace_s
@@ -128,22 +136,28 @@ class Elastic(Policy):
             soonest_s = min(soonest_s, about_s)
             if about_s > within_s or (best is not None and about_s >= best.finish_s):
                 continue
-            option = self._option(request, engine, found, now)
+            option = self._option(request, engine, None if found.keeps(engine) else decoder(), now)
             if option is not None and (best is None or option.finish_s < best.finish_s):
                 best = option
         return best, soonest_s
 
     def _soonest_idle(self, request: RequestView, found: Candidates, now: float) -> _Option | None:
         """Of the engines that prefill nothing else: where those that are late may go."""
-        idle = [engine for engine in found.entrances if not engine.num_prefills]
-        options = [option for engine in idle if (option := self._option(request, engine, found, now))]
-        return min(options, key=attrgetter("finish_s"), default=None)
+        decoder = self._decoder(request, found, now)
+        options = [
+            self._option(request, engine, None if found.keeps(engine) else decoder(), now)
+            for engine in found.entrances
+            if not engine.num_prefills
+        ]
+        return min(filter(None, options), key=attrgetter("finish_s"), default=None)
 
-    def _option(self, request: RequestView, engine: EngineView, found: Candidates, now: float) -> _Option | None:
+    def _option(
+        self, request: RequestView, engine: EngineView, decoder: EngineView | None, now: float
+    ) -> _Option | None:
+        """Prefilled there, then handed over to ``decoder``; None: kept."""
         outlook = look_ahead(engine, request, now)
         if outlook.num_ahead >= self._parameters.depth or outlook.makes_late:
             return None
-        decoder = None if found.keeps(engine) else self._decoder(request, found, now)
         if decoder is None and not self._can_join(request, engine, now):
             return None
         return _Option(outlook.finish_s, engine, decoder or engine)
@@ -156,10 +170,15 @@ class Elastic(Policy):
         ahead.sort(key=itemgetter(0))
         return ahead
 
-    def _decoder(self, request: RequestView, found: Candidates, now: float) -> EngineView | None:
-        """Where steps are shortest, of those that the request may join."""
-        by_step = sorted(found.decode, key=_by_step)
-        return next((engine for engine in by_step if self._can_join(request, engine, now)), None)
+    def _decoder(self, request: RequestView, found: Candidates, now: float) -> Callable[[], EngineView | None]:
+        """Where steps are shortest, of those that the request may join: looked for once, if anybody asks."""
+
+        @cache
+        def find() -> EngineView | None:
+            by_step = sorted(found.decode, key=_by_step)
+            return next((engine for engine in by_step if self._can_join(request, engine, now)), None)
+
+        return find
 
     def _can_join(self, request: RequestView, engine: EngineView, now: float) -> bool:
         """Whether it has memory for the request, and time: all decodes there would still keep their promises.

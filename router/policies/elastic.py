@@ -149,7 +149,8 @@ class Elastic(Policy):
             for engine in found.entrances
             if not engine.num_prefills
         ]
-        return min(filter(None, options), key=attrgetter("finish_s"), default=None)
+        ending = [option for option in options if option is not None and option.finish_s < inf]
+        return min(ending, key=attrgetter("finish_s"), default=None)
 
     def _option(
         self, request: RequestView, engine: EngineView, decoder: EngineView | None, now: float

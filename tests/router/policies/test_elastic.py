@@ -195,3 +195,10 @@ def test_what_is_late_goes_to_an_idle_engine_though_a_busy_one_would_be_sooner()
     slow = make_engine(M0, **{**DECODING, "decode_step_s": 0.07, "min_slack_s": 0.0})
     request = make_request(100, deadline=1.0)
     assert where(decide(request, busy, slow, make_engine(D0), now=1.5, grace_s=9.0)) == (M0, M0)
+
+
+@pytest.mark.parametrize("grace_s", [0.0, 9.0])
+def test_what_is_late_goes_nowhere_where_it_would_never_end(grace_s):
+    stuck = make_engine(P0, **{**DECODING, "decode_step_s": 0.2, "min_slack_s": 0.0})
+    decision = decide(make_request(500), stuck, make_engine(D0), now=0.9, grace_s=grace_s)
+    assert isinstance(decision, Wait if grace_s else GiveUp)

@@ -9,7 +9,11 @@ DEFAULT_REPEATS = 5
 
 def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add ``profile`` to the commands of ``mesh``."""
-    parser = subparsers.add_parser("profile", help="measure what the engines of a topology cost, and keep it for them")
+    help_text = "measure what the engines of a topology cost, and keep it for them"
+    description = (
+        "Measure prefills and decode steps of each kind of engine, fit cost models, show their errors, keep them."
+    )
+    parser = subparsers.add_parser("profile", help=help_text, description=description)
     parser.add_argument(
         "topology", nargs="?", type=Path, default=DEFAULT_TOPOLOGY, metavar="TOPOLOGY", help="the deployment"
     )

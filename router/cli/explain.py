@@ -21,7 +21,12 @@ WILDCARDS = ("0.0.0.0", "::", "*")
 
 
 def register(subparsers: "Subparsers") -> None:
-    parser = subparsers.add_parser("explain", usage=USAGE, help="tell what happened to a request, and why")
+    parser = subparsers.add_parser(
+        "explain",
+        usage=USAGE,
+        help="tell what happened to a request, and why",
+        description="Tell what happened to a request: what each decision saw, and whether it went as predicted.",
+    )
     parser.add_argument(
         "words",
         nargs="*",

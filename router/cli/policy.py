@@ -19,7 +19,12 @@ USAGE = "mesh policy [FILE] [NAME [KEY=VALUE ...]] [--list] [--json]"
 
 
 def register(subparsers: "Subparsers") -> None:
-    parser = subparsers.add_parser("policy", usage=USAGE, help="show or switch the dispatch policy of a running mesh")
+    parser = subparsers.add_parser(
+        "policy",
+        usage=USAGE,
+        help="show or switch the dispatch policy of a running mesh",
+        description="Show which dispatch policy the gateways of a running mesh have; with a NAME, switch all of them to it.",
+    )
     parser.add_argument("words", nargs="*", metavar="FILE NAME KEY=VALUE", help="the deployment; the policy to run")
     parser.add_argument("--list", action="store_true", help="what policies and parameters there are")
     parser.add_argument("--json", action="store_true", help="for programs")

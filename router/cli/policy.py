@@ -23,7 +23,7 @@ def register(subparsers: "Subparsers") -> None:
         "policy",
         usage=USAGE,
         help="show or switch the dispatch policy of a running mesh",
-        description="Show which dispatch policy the gateways of a running mesh have; with a NAME, switch all of them to it.",
+        description="Show which dispatch policy the gateways of a running mesh have, or switch all of them to another.",
     )
     parser.add_argument("words", nargs="*", metavar="FILE NAME KEY=VALUE", help="the deployment; the policy to run")
     parser.add_argument("--list", action="store_true", help="what policies and parameters there are")

@@ -426,7 +426,7 @@ class EngineCore:
         done_s = self._prefill_done_s(now)
         pending = [
             PendingPrefill(
-                request.ttft_deadline - now,
+                self._schedulers[request.spec.service].due_at(request, now) - now,
                 max(0.0, left_s - done_s * (request is first)),
                 request.spec.priority,
             )

@@ -230,11 +230,23 @@ class LocalScheduler:
         """The one whose prefill should start first; there is at least one."""
         return min(sequences, key=lambda sequence: self._urgency(sequence, now))
 
+    def due_at(self, sequence: Sequence, now: float) -> float:
+        """When a prefill is due, for an order by deadline.
+
+        One that cannot be in time is given its promise once more: those in time pass it until then, but not for ever.
+        What has begun its answer and lost its KV is due at once: its client waits already.
+        """
+        left_s, promise_s = self._forecast.prefill_s(sequence), sequence.spec.slo_ttft_s
+        if sequence.num_generated:
+            return now + left_s
+        if now + left_s <= sequence.ttft_deadline:
+            return sequence.ttft_deadline
+        return max(sequence.ttft_deadline, sequence.came_at) + promise_s + left_s
+
     def _urgency(self, sequence: Sequence, now: float) -> tuple[int, bool, float, float]:
         order, arrived_at = sequence.prefill_order, sequence.arrived_at
         if order is PrefillOrder.DEADLINE:
-            is_late = now + self._forecast.prefill_s(sequence) > sequence.ttft_deadline
-            return (-sequence.spec.priority, is_late, sequence.ttft_deadline, arrived_at)
+            return (-sequence.spec.priority, False, self.due_at(sequence, now), arrived_at)
         starves = now > sequence.ttft_deadline and order is not PrefillOrder.LENGTH
         by_arrival = starves or order is PrefillOrder.ARRIVAL
         size = arrived_at if by_arrival else self._forecast.prefill_s(sequence)

@@ -33,6 +33,7 @@ class Sequence:
     decode_engine: str | None = None  # hand over there after the prefill
     transfer: str | None = None  # id of the transfer that hands it over
     has_delivered: bool = False  # a token from here
+    came_at: float = 0.0  # to this engine
     is_over: bool = False  # ended here; its blocks go as soon as nothing touches them
     published: Run | None = None  # the full blocks that others can find
     logprobs: list[TokenLogprobs] = field(default_factory=list)  # not yet delivered
@@ -53,6 +54,7 @@ class Sequence:
             [*spec.prompt, *spec.generated],
             len(spec.generated),
             first_token_at=None if first is None else now - first,
+            came_at=now,
         )
 
     @property

@@ -86,7 +86,7 @@ class PrefillOrder(StrEnum):
     URGENCY = "urgency"  # those past their TTFT deadline, then the shortest
     LENGTH = "length"  # the shortest, whoever starves (shortest job first)
     ARRIVAL = "arrival"  # first come, first served
-    DEADLINE = "deadline"  # earliest TTFT deadline first, also before one that has begun; the late after all others
+    DEADLINE = "deadline"  # earliest TTFT deadline first, also before one that has begun; the late have once more as long
 
 
 class ProcessState(StrEnum):
@@ -416,7 +416,7 @@ class ServiceStatus(msgspec.Struct, frozen=True):
 class PendingPrefill(NamedTuple):
     """A prefill that is not done."""
 
-    due_s: float  # until its TTFT deadline; negative: that has passed
+    due_s: float  # until its TTFT deadline, or a later one if it cannot be in time for that
     left_s: float  # predicted, of computing
     priority: int = 0
 

@@ -43,7 +43,7 @@ def _done_s(engine: EngineView, now: float) -> float:
 
 
 def look_ahead(engine: EngineView, request: RequestView, now: float) -> Outlook:
-    """The engine computes prefills by deadline, whichever has begun, and those that are late after all others."""
+    """The engine computes prefills by deadline, whichever has begun. Those late by now will be given a later one."""
     course = _Course(engine, request, now)
     if not engine.prefills:
         course.compute(own_work_s(engine, request))

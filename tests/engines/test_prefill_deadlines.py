@@ -41,10 +41,25 @@ def test_one_due_later_does_not() -> None:
     assert later == pytest.approx(0.704)
 
 
-def test_the_late_comes_after_those_that_can_make_it() -> None:
-    late, in_time = ends((0.0, 1280, 0.2), (0.0, 640, 0.8))
-    assert in_time <= 0.8
+def test_those_in_time_pass_the_late() -> None:
+    late, in_time = ends((0.0, 1280, 1.0), (0.0, 640, 1.0))
+    assert in_time <= 1.0
     assert late == pytest.approx(1.92)
+
+
+def test_the_late_does_not_starve() -> None:
+    """Half a minute of prompts that leave no gap, each in time only if it passes the late one."""
+    others = [(0.1 * number, 100, 0.15) for number in range(300)]
+    late, *_ = ends((0.0, 1280, 1.0), *others)
+    assert late < 10
+
+
+def test_what_lost_its_kv_is_due_at_once() -> None:
+    sampling = Sampling(max_tokens=3, seed=1, ignore_eos=True)
+    spec = RequestSpec("begun", GATEWAY, SERVICE, [7] * 300, sampling, 9.0, 1.0, generated=[1, 2], age_s=60.0)
+    begun = Submit(spec, Epoch(2), prefill=PrefillMode.SLACK, order=PrefillOrder.DEADLINE)
+    run = Run([(0.0, submit_of("new", 640, 1.0)), (0.1, begun)])
+    assert run.token_times["begun"][0] <= 0.1 + CHUNK_S + 0.302 + CHUNK_S
 
 
 def test_importance_comes_before_deadlines() -> None:

@@ -86,7 +86,7 @@ class PrefillOrder(StrEnum):
     URGENCY = "urgency"  # those past their TTFT deadline, then the shortest
     LENGTH = "length"  # the shortest, whoever starves (shortest job first)
     ARRIVAL = "arrival"  # first come, first served
-    DEADLINE = "deadline"  # earliest TTFT deadline first, also before one that has begun; the late have once more as long
+    DEADLINE = "deadline"  # earliest TTFT deadline first, also before one that has begun; the late get another
 
 
 class ProcessState(StrEnum):

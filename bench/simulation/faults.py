@@ -4,12 +4,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from random import Random
+from typing import TYPE_CHECKING
 
-from bench.simulation.faulty_network import Fate, FaultyNetwork
-from bench.simulation.kernel import Kernel
-from bench.simulation.lives import Mortal
-from bench.simulation.timeline import Timeline
-from mesh.messages import Message
+if TYPE_CHECKING:  # the command's arguments are read before anything heavy is loaded
+    from bench.simulation.faulty_network import Fate, FaultyNetwork
+    from bench.simulation.kernel import Kernel
+    from bench.simulation.lives import Mortal
+    from bench.simulation.timeline import Timeline
+    from mesh.messages import Message
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +59,10 @@ class Loss:
 Fault = Kill | Hang | Partition | Loss
 
 
-def losing(losses: Sequence[Loss], kernel: Kernel, random: Random) -> Fate:
+def losing(losses: Sequence[Loss], kernel: "Kernel", random: Random) -> "Fate":
     """The fate of messages under these losses."""
 
-    def fate(sender: str, to: str, message: Message) -> Sequence[float]:
+    def fate(sender: str, to: str, message: "Message") -> Sequence[float]:
         for loss in losses:
             is_on = loss.at_s <= kernel.now < loss.at_s + loss.for_s
             if is_on and loss.concerns(sender, to) and random.random() < loss.probability:
@@ -74,7 +76,7 @@ class Injector:
     """Lets faults happen, all but the losses: these are the network's. What befalls engines goes to the timeline."""
 
     def __init__(
-        self, kernel: Kernel, network: FaultyNetwork, mortals: Mapping[str, Mortal], timeline: Timeline | None
+        self, kernel: "Kernel", network: "FaultyNetwork", mortals: "Mapping[str, Mortal]", timeline: "Timeline | None"
     ) -> None:
         self._kernel = kernel
         self._network = network

@@ -335,13 +335,21 @@ class Dispatcher:
             prefixes.forget(engine)
         for flight in list(self._flights.values()):
             if engine in flight.engines:
-                effects += self._interrupt(flight, f"{engine} was lost", [engine], now)
+                effects += self._interrupt(flight, f"{engine} was lost", [engine], now, died=True)
         return effects
 
-    def _interrupt(self, flight: Flight, reason: str, culprits: Iterable[str], now: float) -> list[Effect]:
-        """The owner cannot go on with a request: another one will, unless that happened too often."""
+    def _interrupt(
+        self, flight: Flight, reason: str, culprits: Iterable[str], now: float, *, died: bool = False
+    ) -> list[Effect]:
+        """The owner cannot go on with a request: another one will, unless that happened too often.
+
+        A request may be what its engines die of. Lost messages are not held against one that makes progress.
+        """
         effects = self._stop(flight)
-        flight.num_losses += 1
+        num_tokens = len(flight.stream.tokens)
+        if died or num_tokens <= flight.num_tokens_at_loss:
+            flight.num_losses += 1
+        flight.num_tokens_at_loss = num_tokens
         flight.is_recovering = True
         self.decisions.interrupted(flight.id, reason, len(flight.stream.tokens), now)
         if flight.num_losses > self._limits.max_losses:

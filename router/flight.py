@@ -43,7 +43,8 @@ class Flight:
     progress_at: float = 0.0  # when it was last heard of
     first_token_at: float | None = None
     num_refusals: int = 0
-    num_losses: int = 0
+    num_losses: int = 0  # of engines; of messages, too, unless tokens came since the last one
+    num_tokens_at_loss: int = -1
     is_recovering: bool = False  # had begun somewhere: the client is not to notice
     avoided: dict[str, float] = field(default_factory=dict)  # until when, by engine
     wait_reason: str = ""

@@ -113,8 +113,9 @@ def test_tropical_beats_strict_disaggregation_in_ttft_under_overload():
     assert tropical.attainment > disaggregated.attainment
 
 
-def test_lost_messages_lose_no_request():
+@pytest.mark.parametrize("seed", range(6))
+def test_lost_messages_lose_no_request(seed):
     everybody = ("prefill", "decode", "gateway-0")
     faults = [Loss(0.02, everybody, everybody)]
-    records = run(pair("disaggregated", slo=Slo(5.0, 0.1)), poisson(2.0, 15.0), faults=faults)
+    records = run(pair("disaggregated", slo=Slo(5.0, 0.1)), poisson(2.0, 15.0), faults=faults, seed=seed)
     assert all(record.outcome is Outcome.FINISHED for record in records)

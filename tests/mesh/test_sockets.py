@@ -128,12 +128,15 @@ async def test_a_tap_sees_what_is_sent(endpoints):
 
 @pytest.fixture
 def tcp_endpoints():
-    def address():
-        with sockets_of_python.socket() as probe:
+    """Free ones, all different: none is given back before the last is drawn."""
+    with ExitStack() as probes:
+
+        def address():
+            probe = probes.enter_context(sockets_of_python.socket())
             probe.bind(("127.0.0.1", 0))
             return f"tcp://127.0.0.1:{probe.getsockname()[1]}"
 
-    return {name: Endpoints(address(), address()) for name in "ab"}
+        return {name: Endpoints(address(), address()) for name in "ab"}
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from engines.batch import Batch, StepResult
 from engines.evacuation import Evacuation
 from engines.forecast import EngineForecast
 from engines.handover import Handovers
-from engines.scheduler import LocalScheduler, Share
+from engines.scheduler import LocalScheduler, Plan, Share
 from engines.sequence import Sequence as Request
 from engines.settings import EngineSettings
 from engines.status import Service, min_or_none
@@ -303,15 +303,11 @@ class EngineCore:
             self._send(request.spec.gateway, Moved(request.id, epoch, to))
             self._end(request, now)
 
-    def not_migrated(self, request: Request, to: str, *, may_be_theirs: bool, now: float) -> None:
-        """It goes on here. If ``to`` may have adopted it, this engine's next token shuts that one out."""
-        if request.is_over:
-            return
+    def not_migrated(self, request: Request, to: str, now: float) -> None:
+        """It goes on here as if nothing had happened."""
         self._evacuation.failed(to, now)
         queue = self._services[request.spec.service].queue
-        if may_be_theirs:
-            request.epoch = request.epoch.handed_over().handed_over()
-        if request not in queue.running:
+        if not request.is_over and request not in queue.running:
             queue.running.append(request)
 
     def unpinned(self, request: Request) -> None:
@@ -376,6 +372,13 @@ class EngineCore:
         return None, self._finish_event(now)
 
     def _plan(self, service: Service, now: float) -> Sequence[Share]:
+        plan = self._plan_once(service, now)
+        if plan.starved and not plan.shares and self._handovers.num_migrating_in:
+            self._effects += self._handovers.reclaim(service, now)
+            plan = self._plan_once(service, now)
+        return plan.shares
+
+    def _plan_once(self, service: Service, now: float) -> Plan:
         plan = self._schedulers[service.name].plan(service.queue, self.role, now)
         self._num_preempted += len(plan.preempted)
         for request in plan.preempted:
@@ -385,7 +388,7 @@ class EngineCore:
         for request in plan.outgrown:
             self._deliver({request.spec.gateway: [request.take_delta(FinishReason.LENGTH)]})
             self._end(request, now)
-        return plan.shares
+        return plan
 
     def finish_step(self, result: StepResult, now: float) -> list[Effect]:
         """The batch that `next_batch` gave is computed."""

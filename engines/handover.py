@@ -70,7 +70,7 @@ class Owner(Protocol):
 
     def migrated(self, request: Request, to: str, epoch: Epoch, now: float) -> None: ...
 
-    def not_migrated(self, request: Request, to: str, *, may_be_theirs: bool, now: float) -> None: ...
+    def not_migrated(self, request: Request, to: str, now: float) -> None: ...
 
     def unpinned(self, request: Request) -> None: ...
 
@@ -259,9 +259,11 @@ class Handovers:
         out = self._outgoing.get(transfer)
         if out is None:
             return []
-        if out.is_migration and _is_under_way(out.machine):
+        was_under_way, num_aborted = _is_under_way(out.machine), self.tally.num_aborted
+        effects = self._after_send(out, out.machine.handle(Cancelled(reason), now), now)
+        if out.is_migration and was_under_way and self.tally.num_aborted == num_aborted:
             self.tally.aborted(out.request.id, out.machine.peer, reason)
-        return self._after_send(out, out.machine.handle(Cancelled(reason), now), now)
+        return effects
 
     def _after_send(self, out: Outgoing, effects: Sequence[SendEffect], now: float) -> list[Effect]:
         passed: list[Effect] = []
@@ -288,9 +290,11 @@ class Handovers:
     def _not_migrated(self, out: Outgoing, reason: str, now: float) -> None:
         request, to = out.request, out.machine.peer
         self.tally.aborted(request.id, to, reason)
-        if request.transfer == out.machine.id:
+        if out.machine.has_sent_commit:
+            self._owner.not_handed_over(request, RefusalCode.UNKNOWN_OWNER, reason, now)
+        else:
             request.transfer = None
-        self._owner.not_migrated(request, to, may_be_theirs=out.machine.has_sent_commit, now=now)
+            self._owner.not_migrated(request, to, now)
 
     # --- receiving ----------------------------------------------------------------------------------------------------
 
@@ -372,6 +376,15 @@ class Handovers:
         for incoming in list(self._incoming.values()):
             if incoming.reserve.spec.id == request and incoming.reserve.epoch <= epoch:
                 effects += self._after_receive(incoming, incoming.machine.handle(Cancelled("cancelled"), now), now)
+        return effects
+
+    def reclaim(self, service: Service, now: float) -> list[Effect]:
+        """What runs here needs the memory that is reserved for migrations: they may as well stay where they are."""
+        effects: list[Effect] = []
+        for incoming in list(self._incoming.values()):
+            if incoming.service is service and incoming.reserve.is_migration:
+                event = Cancelled("memory is needed for what runs there")
+                effects += self._after_receive(incoming, incoming.machine.handle(event, now), now)
         return effects
 
     def _after_receive(self, incoming: Incoming, effects: Sequence[ReceiveEffect], now: float) -> list[Effect]:

@@ -229,6 +229,7 @@ class RefusalCode(StrEnum):
     UNKNOWN_SERVICE = "unknown_service"
     PEER_SILENT = "peer_silent"  # the decode engine did not answer the reservation in time
     TRANSFER_FAILED = "transfer_failed"
+    UNKNOWN_OWNER = "unknown_owner"  # a migration broke off between Commit and Committed: either engine may have it
 
 
 class Accepted(msgspec.Struct, frozen=True, tag=True):

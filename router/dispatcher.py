@@ -229,6 +229,8 @@ class Dispatcher:
     @staticmethod
     def _culprits(flight: Flight, engine: str, code: RefusalCode) -> tuple[str, ...]:
         """Whom to avoid: after acceptance, a refusal tells of a failed hand-over, mostly the decode engine's doing."""
+        if code is RefusalCode.UNKNOWN_OWNER:
+            return ()
         if code is RefusalCode.TRANSFER_FAILED:
             return flight.engines
         if flight.phase is Phase.RUNNING and len(flight.engines) > 1:

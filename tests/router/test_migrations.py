@@ -1,4 +1,4 @@
-"""Running requests move between engine cores, with a dispatcher as their gateway: no token is lost, repeated or changed."""
+"""Running requests move between engine cores, with a dispatcher as gateway: no token is lost, repeated or changed."""
 
 import random
 from collections import Counter
@@ -341,7 +341,7 @@ def test_a_drained_engine_is_empty_long_before_its_answers_end(seed, lossy):
     started_at = mesh.now
     while not drained.is_idle:
         mesh.tick()
-    assert not mesh.finished
+    assert lossy or not mesh.finished
     assert mesh.now - started_at < 60.0
     assert drained.status(mesh.now).state is ProcessState.DRAINING
     mesh.run_until_answered()

@@ -52,10 +52,14 @@ transport = "{transport}"
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One migration. ``copying_ms``: from the order to the first token of the new owner."""
+    """One migration. ``usual_ms``: the longest gap before it, which tells how quiet the machine is.
+
+    ``copying_ms``: from the order to the first token of the new owner.
+    """
 
     context: int
     step_ms: float
+    usual_ms: float
     gap_ms: float
     copying_ms: float
 
@@ -84,8 +88,9 @@ async def move(client: EngineClient, number: int, context: int) -> Move:
     await client.until(lambda: client.is_idle("first") and client.is_idle("second"))
     gaps = _gaps(client.token_times[name])
     around = gaps[num_before - 1 : num_moved + AFTER - 1]
-    step_s = statistics.median(gaps[2 : num_before - 1])
-    return Move(context, 1e3 * step_s, 1e3 * max(around), 1e3 * (moved_at - asked_at))
+    before = gaps[2 : num_before - 1]
+    step_ms, usual_ms = 1e3 * statistics.median(before), 1e3 * max(before)
+    return Move(context, step_ms, usual_ms, 1e3 * max(around), 1e3 * (moved_at - asked_at))
 
 
 def _gaps(times: Sequence[float]) -> list[float]:
@@ -102,7 +107,7 @@ async def measure(topology: Topology, contexts: Sequence[int], runs: int) -> lis
             one = await move(client, number, context)
             print(
                 f"{context:6} tokens: longest gap {one.gap_ms:6.1f} ms, {one.gap_steps:4.1f} steps of"
-                f" {one.step_ms:5.1f} ms; copied in {one.copying_ms:6.0f} ms",
+                f" {one.step_ms:5.1f} ms (before: {one.usual_ms:6.1f} ms); copied in {one.copying_ms:6.0f} ms",
                 flush=True,
             )
             moves.append(one)
@@ -122,6 +127,7 @@ def plot(path: Path, moves: Sequence[Move]) -> None:
     left.set(title="Longest gap between tokens around a migration", ylabel="decode steps", ylim=(0, None))
     right.plot(contexts, [statistics.median(one.copying_ms for one in group) for group in groups], label="all stages")
     right.plot(contexts, [statistics.median(one.gap_ms for one in group) for group in groups], label="longest gap")
+    right.plot(contexts, [statistics.median(one.usual_ms for one in group) for group in groups], label="... before")
     right.plot(contexts, [statistics.median(one.step_ms for one in group) for group in groups], label="decode step")
     right.set(title="Medians", ylabel="ms", yscale="log")
     for axes in (left, right):

@@ -54,13 +54,15 @@ transport = "{transport}"
 class Move:
     """One migration. ``usual_ms``: the longest gap before it, which tells how quiet the machine is.
 
-    ``copying_ms``: from the order to the first token of the new owner.
+    ``stop_ms``: from the last token of the old owner to the first of the new one, which is a decode step more than the
+    request stands still. ``copying_ms``: from the order to the first token of the new owner.
     """
 
     context: int
     step_ms: float
     usual_ms: float
     gap_ms: float
+    stop_ms: float
     copying_ms: float
 
     @property
@@ -90,7 +92,7 @@ async def move(client: EngineClient, number: int, context: int) -> Move:
     around = gaps[num_before - 1 : num_moved + AFTER - 1]
     before = gaps[2 : num_before - 1]
     step_ms, usual_ms = 1e3 * statistics.median(before), 1e3 * max(before)
-    return Move(context, step_ms, usual_ms, 1e3 * max(around), 1e3 * (moved_at - asked_at))
+    return Move(context, step_ms, usual_ms, 1e3 * max(around), 1e3 * gaps[num_moved - 2], 1e3 * (moved_at - asked_at))
 
 
 def _gaps(times: Sequence[float]) -> list[float]:
@@ -107,7 +109,8 @@ async def measure(topology: Topology, contexts: Sequence[int], runs: int) -> lis
             one = await move(client, number, context)
             print(
                 f"{context:6} tokens: longest gap {one.gap_ms:6.1f} ms, {one.gap_steps:4.1f} steps of"
-                f" {one.step_ms:5.1f} ms (before: {one.usual_ms:6.1f} ms); copied in {one.copying_ms:6.0f} ms",
+                f" {one.step_ms:5.1f} ms (before: {one.usual_ms:6.1f} ms), {one.stop_ms:6.1f} ms at the change;"
+                f" copied in {one.copying_ms:6.0f} ms",
                 flush=True,
             )
             moves.append(one)
@@ -128,6 +131,9 @@ def plot(path: Path, moves: Sequence[Move]) -> None:
     right.plot(contexts, [statistics.median(one.copying_ms for one in group) for group in groups], label="all stages")
     right.plot(contexts, [statistics.median(one.gap_ms for one in group) for group in groups], label="longest gap")
     right.plot(contexts, [statistics.median(one.usual_ms for one in group) for group in groups], label="... before")
+    right.plot(
+        contexts, [statistics.median(one.stop_ms for one in group) for group in groups], label="... at the change"
+    )
     right.plot(contexts, [statistics.median(one.step_ms for one in group) for group in groups], label="decode step")
     right.set(title="Medians", ylabel="ms", yscale="log")
     for axes in (left, right):

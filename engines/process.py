@@ -148,7 +148,8 @@ class EngineProcess:
     async def _hear_messages(self) -> None:
         async for sender, message, payload in self._sockets.messages():
             now = self._clock.now()
-            if self._observe(sender, now):
+            is_visitor = sender.process not in self._neighbours  # a command: it has no lease to keep
+            if is_visitor or self._observe(sender, now):
                 frames = [frame.buffer for frame in payload]
                 self._perform(self._core.receive(sender.process, message, frames, now))
 

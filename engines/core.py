@@ -16,9 +16,10 @@ from dataclasses import dataclass, replace
 import structlog
 
 from engines.batch import Batch, StepResult
+from engines.evacuation import Evacuation
 from engines.forecast import EngineForecast
 from engines.handover import Handovers
-from engines.scheduler import LocalScheduler, Share
+from engines.scheduler import LocalScheduler, Plan, Share
 from engines.sequence import Sequence as Request
 from engines.settings import EngineSettings
 from engines.status import Service, min_or_none
@@ -30,12 +31,15 @@ from mesh.messages import (
     Accepted,
     Cancel,
     Delta,
+    Drain,
     EngineMessage,
     EngineStatus,
     Epoch,
     Failed,
     FinishReason,
     MemoryRef,
+    Migrate,
+    Moved,
     PendingPrefill,
     ProcessState,
     RefusalCode,
@@ -85,6 +89,8 @@ class EngineCore:
         self._num_preempted = 0
         self._num_role_changes = 0
         self._handovers = Handovers(settings, services, can_open, self)
+        self._evacuation = Evacuation(self._handovers, settings.transfer_limits.headroom_blocks)
+        self._is_stopping = False
 
     def __repr__(self) -> str:
         requests = f"{len(self._requests)} requests"
@@ -106,6 +112,10 @@ class EngineCore:
                 self._cancel(message, now)
             case SetRole():
                 self._set_role(message)
+            case Migrate():
+                self._migrate(message, now)
+            case Drain():
+                self._drain_or_undo(message)
             case Reserve() if self.state is not ProcessState.READY:
                 self._effects += self._handovers.decline(sender, message, RefusalCode.DRAINING, "draining")
             case _:
@@ -125,6 +135,7 @@ class EngineCore:
         for request in [request for request in self._requests.values() if request.spec.gateway == process]:
             self._send(process, Refused(request.id, request.epoch, RefusalCode.PEER_SILENT, "the gateway was silent"))
             self._end(request, now)
+        self._evacuation.lose(process)
         self._effects += self._handovers.lose_peer(process, now)
         return self._finish_event(now)
 
@@ -134,11 +145,25 @@ class EngineCore:
         return self._finish_event(now)
 
     def next_deadline(self) -> float | None:
-        return self._handovers.next_deadline()
+        retry = self._evacuation.next_retry() if self._evacuation.is_on and self._movable() else None
+        return min_or_none([self._handovers.next_deadline(), retry])
+
+    def observe(self, process: str, status: EngineStatus, now: float) -> list[Effect]:
+        """Another engine's status."""
+        self._evacuation.observe(process, status)
+        return self._finish_event(now) if self._evacuation.is_on else []
 
     def drain(self) -> None:
         """Take nothing new; finish what is here."""
         self.state = ProcessState.DRAINING
+        self._is_stopping = True
+
+    def _drain_or_undo(self, message: Drain) -> None:
+        if self._is_stopping:
+            return
+        self._evacuation.is_on = not message.undo
+        self.state = ProcessState.READY if message.undo else ProcessState.DRAINING
+        log.info("serves again" if message.undo else "drains: its requests move away", engine=self._settings.id)
 
     def _set_role(self, message: SetRole) -> None:
         """A matter of the next iterations: nothing is moved, flushed or loaded (Tropical)."""
@@ -150,6 +175,8 @@ class EngineCore:
     def _finish_event(self, now: float) -> list[Effect]:
         for service in self._services.values():
             self._reserve_ahead(service, now)
+        if self._evacuation.is_on:
+            self._evacuate(now)
         effects, self._effects = self._effects, []
         return effects
 
@@ -223,7 +250,7 @@ class EngineCore:
         if known is not None:
             self._end(known, now)  # an earlier owner's: only one may go on
         self._requests[request.id] = request
-        missing = service.pool.blocks_for(len(request.tokens)) - len(request.blocks)
+        missing = max(0, service.pool.blocks_for(len(request.tokens)) - len(request.blocks))
         if request.is_decoding or service.pool.can_allocate(missing):
             request.blocks += service.pool.allocate(0 if request.is_decoding else missing)
             service.queue.running.append(request)
@@ -250,7 +277,7 @@ class EngineCore:
         if self._requests.get(request.id) is request:
             del self._requests[request.id]
         if request.transfer is not None:
-            self._effects += self._handovers.cancel_outgoing(request.transfer, now)
+            self._effects += self._handovers.cancel_outgoing(request.transfer, "request ended", now)
         self._release(request)
 
     def _release(self, request: Request) -> None:
@@ -270,9 +297,63 @@ class EngineCore:
             self._send(request.spec.gateway, Refused(request.id, request.epoch, code, reason))
             self._end(request, now)
 
+    def migrated(self, request: Request, to: str, epoch: Epoch, now: float) -> None:
+        """Another engine decodes it now. Its gateway is told: that engine may die before its first token is sent."""
+        if not request.is_over:
+            self._send(request.spec.gateway, Moved(request.id, epoch, to))
+            self._end(request, now)
+
+    def not_migrated(self, request: Request, to: str, now: float) -> None:
+        """It goes on here as if nothing had happened."""
+        self._evacuation.failed(to, now)
+        queue = self._services[request.spec.service].queue
+        if not request.is_over and request not in queue.running:
+            queue.running.append(request)
+
     def unpinned(self, request: Request) -> None:
         """No transfer reads its blocks any more."""
         self._release(request)
+
+    def _migrate(self, message: Migrate, now: float) -> None:
+        request = self._requests.get(message.request)
+        obstacle = self._obstacle(message, request)
+        if request is None or obstacle is not None:
+            self._handovers.tally.aborted(message.request, message.to, obstacle or "it is not here")
+            return
+        log.info("migrates a request", request=request.id, to=message.to, reason=message.reason)
+        service = self._services[request.spec.service]
+        self._effects += self._handovers.migrate(service, request, message.to, now)
+
+    def _obstacle(self, message: Migrate, request: Request | None) -> str | None:
+        """Why a request cannot migrate; None if it can."""
+        if request is None:
+            return "it is not here"
+        if message.to == self._settings.id:
+            return "it is there already"
+        if request.transfer is not None:
+            return "it is on its way already"
+        return None if self._is_movable(request) else "it does not decode now"
+
+    def _is_movable(self, request: Request) -> bool:
+        queue = self._services[request.spec.service].queue
+        idle = request.transfer is None and request not in queue.pinned
+        return idle and request.is_decoding and request in queue.running
+
+    def _movable(self) -> list[Request]:
+        return [request for request in self._requests.values() if self._is_movable(request)]
+
+    def _evacuate(self, now: float) -> None:
+        """Send back what has not begun, and move what decodes, as fast as the others take it."""
+        for service in self._services.values():
+            for request in list(self._not_started(service)):
+                reason = "the engine is drained"
+                self._send(request.spec.gateway, Refused(request.id, request.epoch, RefusalCode.DRAINING, reason))
+                self._end(request, now)
+        for request in self._movable():
+            service = self._services[request.spec.service]
+            to = self._evacuation.destination(service, request, now)
+            if to is not None:
+                self._effects += self._handovers.migrate(service, request, to, now)
 
     # --- iterations ---------------------------------------------------------------------------------------------------
 
@@ -291,12 +372,23 @@ class EngineCore:
         return None, self._finish_event(now)
 
     def _plan(self, service: Service, now: float) -> Sequence[Share]:
+        plan = self._plan_once(service, now)
+        if plan.starved and not plan.shares and self._handovers.num_migrating_in:
+            self._effects += self._handovers.reclaim(service, now)
+            plan = self._plan_once(service, now)
+        return plan.shares
+
+    def _plan_once(self, service: Service, now: float) -> Plan:
         plan = self._schedulers[service.name].plan(service.queue, self.role, now)
         self._num_preempted += len(plan.preempted)
+        for request in plan.preempted:
+            if request.transfer is not None:
+                self._effects += self._handovers.cancel_outgoing(request.transfer, "preempted", now)
+                request.transfer = None
         for request in plan.outgrown:
             self._deliver({request.spec.gateway: [request.take_delta(FinishReason.LENGTH)]})
             self._end(request, now)
-        return plan.shares
+        return plan
 
     def finish_step(self, result: StepResult, now: float) -> list[Effect]:
         """The batch that `next_batch` gave is computed."""
@@ -323,8 +415,12 @@ class EngineCore:
             if finish is not None:
                 self._end(request, now)
             elif request.transfer is not None:
-                step.service.queue.remove(request)
-                self._effects += self._handovers.commit(request, now)
+                self._effects += self._handovers.blocks_ready(request, now)
+                if self._handovers.may_commit(request):
+                    if request.num_held:
+                        deltas[request.spec.gateway].append(request.take_delta(None))
+                    step.service.queue.remove(request)
+                    self._effects += self._handovers.commit(request, now)
         self._deliver(deltas)
         return self._finish_event(now)
 
@@ -399,6 +495,11 @@ class EngineCore:
             num_reserved=self._handovers.num_incoming,
             cancelled_total=self._num_cancelled,
             preemptions_total=self._num_preempted,
+            num_migrating_out=len(self._handovers.migrating_out()),
+            num_migrating_in=self._handovers.num_migrating_in,
+            migrations_total=self._handovers.tally.num_completed,
+            migrations_aborted_total=self._handovers.tally.num_aborted,
+            last_aborted_migration=self._handovers.tally.last_abort,
         )
 
     def _prefills_waiting(self) -> list[tuple[Request, float]]:
@@ -457,7 +558,7 @@ class EngineCore:
         given_s = sum([step.service.chunk_s(share.num_tokens, share.sequence.num_computed) for share in step.prompts])
         return min(now - step.started_at, given_s)
 
-    def _send(self, to: str, message: Accepted | Refused | Failed | StepTokens) -> None:
+    def _send(self, to: str, message: Accepted | Refused | Moved | Failed | StepTokens) -> None:
         self._effects.append(Send(to, message))
 
     def check_invariants(self) -> None:

@@ -1,10 +1,14 @@
-"""An engine's transfers in both directions: feeds the transfer machines, and tells the core how they end."""
+"""An engine's transfers in both directions: feeds the transfer machines, and tells the core how they end.
+
+A request leaves by hand-over, once its prompt is computed, or by migration, while it decodes (docs/migration.md).
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
+import structlog
 
 from engines.sequence import Sequence as Request
 from engines.settings import EngineSettings
@@ -19,8 +23,11 @@ from kvtransfer.protocol import (
     ExportBlocks,
     Exported,
     Failed,
+    Grown,
+    GrowReserved,
     ImportBlocks,
     Imported,
+    NotGrown,
     PeerLost,
     ReceiveEffect,
     ReleaseReserved,
@@ -36,20 +43,20 @@ from mesh.messages import (
     Abort,
     Blocks,
     Commit,
-    Committed,
     Declined,
     Epoch,
+    Extend,
     MemoryRef,
     RefusalCode,
     Reserve,
-    Reserved,
-    Taken,
+    TransferMessage,
 )
 
 RESERVED_AHEAD = 4  # transfers of a service open at a time: of the prompt being computed, the next, and some that pass
 
-TransferMessage = Reserve | Reserved | Declined | Blocks | Taken | Commit | Committed | Abort
 Effect = Send | ExportBlocks | ImportBlocks
+
+log = structlog.get_logger()
 
 
 class Owner(Protocol):
@@ -61,17 +68,41 @@ class Owner(Protocol):
 
     def not_handed_over(self, request: Request, code: RefusalCode, reason: str, now: float) -> None: ...
 
+    def migrated(self, request: Request, to: str, epoch: Epoch, now: float) -> None: ...
+
+    def not_migrated(self, request: Request, to: str, now: float) -> None: ...
+
     def unpinned(self, request: Request) -> None: ...
 
 
 @dataclass(slots=True)
 class Outgoing:
-    """A request that is to leave. ``committed``: its prefill is done here."""
+    """A request that is to leave. ``committed``: it is not computed here any more."""
 
     machine: SendTransfer
     request: Request
     service: Service
+    epoch: Epoch  # of the peer
+    is_migration: bool = False
     committed: bool = False
+
+
+@dataclass(slots=True)
+class MigrationTally:
+    """How this engine's outgoing migrations ended."""
+
+    num_completed: int = 0
+    num_aborted: int = 0
+    last_abort: str | None = None
+
+    def completed(self, request: str, to: str, num_kept_tokens: int) -> None:
+        self.num_completed += 1
+        log.info("migrated a request", request=request, to=to, num_kept_tokens=num_kept_tokens)
+
+    def aborted(self, request: str, to: str, reason: str) -> None:
+        self.num_aborted += 1
+        self.last_abort = f"{request} to {to}: {reason}"
+        log.info("did not migrate a request", request=request, to=to, reason=reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +131,8 @@ class Handovers:
         self._owner = owner
         self._outgoing: dict[str, Outgoing] = {}
         self._incoming: dict[str, Incoming] = {}
+        self._num_migrations = 0  # started, which numbers them
+        self.tally = MigrationTally()
 
     def __repr__(self) -> str:
         return f"<Handovers {[transfer.machine for transfer in self._all()]}>"
@@ -112,16 +145,27 @@ class Handovers:
     def num_incoming(self) -> int:
         return len(self._incoming)
 
+    @property
+    def num_migrating_in(self) -> int:
+        return sum(incoming.reserve.is_migration for incoming in self._incoming.values())
+
+    def migrating_out(self) -> list[Outgoing]:
+        """Those whose end is not known yet."""
+        return [out for out in self._outgoing.values() if out.is_migration and _is_under_way(out.machine)]
+
     def reserving(self, service: str) -> list[Request]:
         """Requests for which a decode engine has not answered yet."""
         return [
             out.request
             for out in self._outgoing.values()
-            if out.service.name == service and out.machine.state is SendState.RESERVING
+            if out.service.name == service and out.machine.state is SendState.RESERVING and not out.is_migration
         ]
 
     def may_reserve(self, service: str) -> bool:
-        uncommitted = sum(out.service.name == service and not out.committed for out in self._outgoing.values())
+        uncommitted = sum(
+            out.service.name == service and not out.committed and not out.is_migration
+            for out in self._outgoing.values()
+        )
         return uncommitted < RESERVED_AHEAD
 
     # --- sending ------------------------------------------------------------------------------------------------------
@@ -139,14 +183,51 @@ class Handovers:
             memory=service.memory,
             deadline_s=self._settings.transfer_deadline_s + 2 * ahead_s,
         )
-        machine = SendTransfer(request.decode_engine, reserve, self._settings.transfer_limits, now)
-        request.transfer = reserve.transfer
         service.queue.pinned.add(request)
-        out = self._outgoing[reserve.transfer] = Outgoing(machine, request, service)
+        return self._start(request.decode_engine, reserve, request, service, now)
+
+    def migrate(self, service: Service, request: Request, to: str, now: float) -> list[Effect]:
+        """Move a request that decodes, and goes on with it. It may be preempted until it stops for the last stage.
+
+        What its gateway may not have been sent yet goes along, as what is generated from now on does.
+        """
+        epoch = request.epoch.handed_over()
+        self._num_migrations += 1
+        limits, block_size = self._settings.transfer_limits, service.pool.block_size
+        first = request.first_token_at
+        spec = msgspec.structs.replace(
+            request.spec,
+            generated=request.generated[: request.num_delivered],
+            age_s=now - request.arrived_at,
+            first_token_age_s=None if first is None else now - first,
+        )
+        reserve = Reserve(
+            transfer=f"{request.id}.{epoch.attempt}.{epoch.hop}.{self._num_migrations}",
+            spec=spec,
+            epoch=epoch,
+            num_tokens=len(request.tokens) + limits.headroom_blocks * block_size,
+            shape=service.shape,
+            memory=service.memory,
+            deadline_s=self._settings.transfer_deadline_s + 2 * block_size * service.decode_step_s(),
+            is_migration=True,
+        )
+        effects = self._start(to, reserve, request, service, now)
+        return effects + self.blocks_ready(request, now)
+
+    def _start(self, to: str, reserve: Reserve, request: Request, service: Service, now: float) -> list[Effect]:
+        machine = SendTransfer(to, reserve, self._settings.transfer_limits, now)
+        request.transfer = reserve.transfer
+        out = Outgoing(machine, request, service, reserve.epoch, reserve.is_migration)
+        self._outgoing[reserve.transfer] = out
         return self._after_send(out, machine.start(), now)
 
+    def may_commit(self, request: Request) -> bool:
+        """Whether a request may stop here: after its prefill at once, a migrating one when little of it is left."""
+        out = self._outgoing.get(request.transfer or "")
+        return out is not None and (not out.is_migration or out.machine.is_nearly_done)
+
     def blocks_ready(self, request: Request, now: float) -> list[Effect]:
-        """More of a request's prompt is computed."""
+        """More of a request's tokens are computed."""
         out = self._outgoing.get(request.transfer or "")
         if out is None:
             return []
@@ -154,11 +235,12 @@ class Handovers:
         return self._after_send(out, out.machine.handle(event, now), now)
 
     def commit(self, request: Request, now: float) -> list[Effect]:
-        """The first token is drawn: let the request go."""
+        """Let the request go: its first token is drawn, or what is left of it to migrate is little."""
         out = self._outgoing.get(request.transfer or "")
         if out is None:
             return []
         out.committed = True
+        out.service.queue.pinned.add(request)
         first = request.first_token_at
         event = CommitRequested(
             request.generated,
@@ -173,16 +255,27 @@ class Handovers:
         out = self._outgoing.get(transfer)
         return [] if out is None else self._after_send(out, out.machine.handle(event, now), now)
 
-    def cancel_outgoing(self, transfer: str, now: float) -> list[Effect]:
+    def cancel_outgoing(self, transfer: str, reason: str, now: float) -> list[Effect]:
         out = self._outgoing.get(transfer)
-        return [] if out is None else self._after_send(out, out.machine.handle(Cancelled("request ended"), now), now)
+        if out is None:
+            return []
+        was_under_way, num_aborted = _is_under_way(out.machine), self.tally.num_aborted
+        effects = self._after_send(out, out.machine.handle(Cancelled(reason), now), now)
+        if out.is_migration and was_under_way and self.tally.num_aborted == num_aborted:
+            self.tally.aborted(out.request.id, out.machine.peer, reason)
+        return effects
 
     def _after_send(self, out: Outgoing, effects: Sequence[SendEffect], now: float) -> list[Effect]:
         passed: list[Effect] = []
         for effect in effects:
             match effect:
+                case Completed(_, num_kept_tokens) if out.is_migration:
+                    self.tally.completed(out.request.id, out.machine.peer, num_kept_tokens)
+                    self._owner.migrated(out.request, out.machine.peer, out.epoch, now)
                 case Completed():
                     self._owner.handed_over(out.request, now)
+                case Failed(_, _, reason) if out.is_migration:
+                    self._not_migrated(out, reason, now)
                 case Failed(_, code, reason):
                     self._owner.not_handed_over(out.request, code, reason, now)
                 case ReleaseSource():
@@ -194,22 +287,36 @@ class Handovers:
             self._outgoing.pop(out.machine.id, None)
         return passed
 
+    def _not_migrated(self, out: Outgoing, reason: str, now: float) -> None:
+        request, to = out.request, out.machine.peer
+        self.tally.aborted(request.id, to, reason)
+        if out.machine.has_sent_commit:
+            self._owner.not_handed_over(request, RefusalCode.UNKNOWN_OWNER, reason, now)
+        else:
+            request.transfer = None
+            self._owner.not_migrated(request, to, now)
+
     # --- receiving ----------------------------------------------------------------------------------------------------
 
     def receive(self, sender: str, message: TransferMessage, payload: Sequence[Buffer], now: float) -> list[Effect]:
         """Route a message to its machine; answer what belongs to none, so that the peer need not wait."""
         out = self._outgoing.get(message.transfer)
-        if out is not None and out.machine.peer == sender and not isinstance(message, Reserve | Blocks | Commit):
+        if (
+            out is not None
+            and out.machine.peer == sender
+            and not isinstance(message, Reserve | Extend | Blocks | Commit)
+        ):
             was_reserving = out.machine.state is SendState.RESERVING
             effects = self._after_send(out, out.machine.handle(message, now), now)
-            if was_reserving and out.machine.state is SendState.OPEN and not out.request.is_over:
+            is_admitted = was_reserving and out.machine.state is SendState.OPEN
+            if is_admitted and not out.is_migration and not out.request.is_over:
                 out.service.queue.waiting.append(out.request)
             return effects
         incoming = self._incoming.get(message.transfer)
         if (
             incoming is not None
             and incoming.machine.peer == sender
-            and isinstance(message, Reserve | Blocks | Commit | Abort)
+            and isinstance(message, Reserve | Extend | Blocks | Commit | Abort)
         ):
             return self._after_receive(incoming, incoming.machine.handle(message, now, payload), now)
         if isinstance(message, Reserve):
@@ -271,12 +378,23 @@ class Handovers:
                 effects += self._after_receive(incoming, incoming.machine.handle(Cancelled("cancelled"), now), now)
         return effects
 
+    def reclaim(self, service: Service, now: float) -> list[Effect]:
+        """What runs here needs the memory that is reserved for migrations: they may as well stay where they are."""
+        effects: list[Effect] = []
+        for incoming in list(self._incoming.values()):
+            if incoming.service is service and incoming.reserve.is_migration:
+                event = Cancelled("memory is needed for what runs there")
+                effects += self._after_receive(incoming, incoming.machine.handle(event, now), now)
+        return effects
+
     def _after_receive(self, incoming: Incoming, effects: Sequence[ReceiveEffect], now: float) -> list[Effect]:
         passed: list[Effect] = []
         for effect in effects:
             match effect:
                 case Adopt():
                     self._owner.adopt(incoming.service, _adopted(incoming.service, effect, now), now)
+                case GrowReserved(_, num_blocks):
+                    passed += self._grow(incoming, num_blocks, now)
                 case ReleaseReserved():
                     incoming.service.pool.release(effect.blocks)
                 case _:
@@ -284,6 +402,13 @@ class Handovers:
         if incoming.machine.is_over:
             self._incoming.pop(incoming.machine.id, None)
         return passed
+
+    def _grow(self, incoming: Incoming, num_blocks: int, now: float) -> list[Effect]:
+        pool, num_running = incoming.service.pool, len(incoming.service.queue.running)
+        event: Grown | NotGrown = NotGrown(f"{num_blocks} more blocks were wanted, {pool.num_free} are free")
+        if pool.can_allocate(num_blocks + num_running):
+            event = Grown(pool.allocate(num_blocks))
+        return self._after_receive(incoming, incoming.machine.handle(event, now), now)
 
     # --- both ---------------------------------------------------------------------------------------------------------
 
@@ -316,6 +441,10 @@ class Handovers:
 
     def _all(self) -> list[Transfer]:
         return [*self._outgoing.values(), *self._incoming.values()]
+
+
+def _is_under_way(machine: SendTransfer) -> bool:
+    return not machine.is_over and machine.state is not SendState.LINGERING
 
 
 def _adopted(service: Service, effect: Adopt, now: float) -> Request:

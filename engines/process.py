@@ -148,13 +148,19 @@ class EngineProcess:
     async def _hear_messages(self) -> None:
         async for sender, message, payload in self._sockets.messages():
             now = self._clock.now()
-            if self._observe(sender, now):
+            is_visitor = sender.process not in self._neighbours  # a command: it has no lease to keep
+            if is_visitor or self._observe(sender, now):
                 frames = [frame.buffer for frame in payload]
                 self._perform(self._core.receive(sender.process, message, frames, now))
 
     async def _hear_broadcasts(self) -> None:
-        async for sender, _ in self._sockets.broadcasts():
-            self._observe(sender, self._clock.now())
+        async for sender, status in self._sockets.broadcasts():
+            now = self._clock.now()
+            if not self._observe(sender, now) or not isinstance(status, EngineStatus):
+                continue
+            effects = self._core.observe(sender.process, status, now)
+            if effects:  # else each status would make this engine publish its own
+                self._perform(effects)
 
     def _observe(self, sender: Sender, now: float) -> bool:
         """A sign of life; False if it is of a life that is over."""

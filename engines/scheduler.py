@@ -62,11 +62,15 @@ class Share(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One iteration. ``preempted`` lost their blocks and wait again; ``outgrown`` fill the pool alone and must end."""
+    """One iteration. ``preempted`` lost their blocks and wait again; ``outgrown`` fill the pool alone and must end.
+
+    ``starved`` need a block that transfers hold.
+    """
 
     shares: list[Share]
     preempted: list[Sequence] = field(default_factory=list)
     outgrown: list[Sequence] = field(default_factory=list)
+    starved: list[Sequence] = field(default_factory=list)
 
 
 class Forecast(Protocol):
@@ -127,7 +131,8 @@ class LocalScheduler:
         while not pool.can_allocate(1):
             victim = self._victim(queue)
             if victim is None or (victim is sequence and len(queue.running) == 1):
-                plan.outgrown.append(sequence)
+                fills_pool = pool.blocks_for(sequence.num_computed + 1) > pool.num_blocks
+                (plan.outgrown if fills_pool else plan.starved).append(sequence)
                 return False
             self._preempt(queue, victim, plan)
             if victim is sequence:

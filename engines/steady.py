@@ -48,6 +48,7 @@ def _num_steady(sequence: Sequence, deliver_every: int) -> int:
         num_tokens - sequence.num_computed != 1
         or not sequence.has_delivered
         or sequence.is_over
+        or sequence.transfer is not None
         or not sampling.ignore_eos
         or sampling.stop_token_ids
         or sampling.logprobs is not None

@@ -1,5 +1,7 @@
 """The transfer protocol: how a request and its KV move from one engine to another.
 
+It carries hand-overs after the prefill and migrations of running requests (docs/migration.md).
+
 Theory of operation. Two machines, one at each end, know nothing of sockets, clocks, threads or memory. An event goes in
 (a message of the peer, or something that happened here) together with the time; effects come out, which the engine
 carries out in order::
@@ -18,6 +20,16 @@ A transfer as it should be::
                             -- Commit -->             (when all announced blocks are in) Adopt
     Completed, ReleaseSource <-- Committed --
 
+A migration (``Reserve.is_migration``) takes the same way while its request goes on decoding. Its tokens grow: whenever
+fewer than half of `Limits.headroom_blocks` are left of what is reserved, the sender asks for more::
+
+    BlocksReady             -- Extend -->             GrowReserved
+                            <-- Extended --           Grown          (or NotGrown: Declined, and all is free)
+
+Once `SendTransfer.is_nearly_done` the engine stops the request and requests the commit: downtime is that of the last
+blocks, whatever the context. Blocks that a migration could not deliver while the request went on end it (the request
+is better off where it is).
+
 Ownership. Until Commit the sender owns the request; from Adopt on the receiver does. Between the two nobody computes.
 If the sender hears nothing in between it reports Failed; the receiver may own the request nevertheless, and the
 gateway's newer epoch makes one of the two outputs void. A receiver that has adopted ignores Abort for the same
@@ -30,7 +42,8 @@ blocks, only Commit.
 Deadlines. The sender waits `Limits.reply_s` for Reserved, and `Reserve.deadline_s` for the next sign of a peer that
 owes it one. The receiver keeps a reservation for `Reserve.deadline_s` after the sender's last message, so this must
 cover the sender's longest silence: the wait for its turn and one chunk of prefill. A machine whose deadline has
-passed fails before it looks at the event, however late it is called.
+passed fails before it looks at the event, however late it is called. A migration's request stands still from
+CommitRequested on, so from then on the peer has ``reply_s + grace_s``.
 
 Blocks in transit. With ``shm`` the receiver sees by generation numbers that a block was reused under it. With ``tcp``
 the sender's own network thread reads the blocks some time after they were handed to it, so a transfer that fails
@@ -53,6 +66,8 @@ from mesh.messages import (
     Committed,
     Declined,
     Epoch,
+    Extend,
+    Extended,
     MemoryRef,
     Message,
     RefusalCode,
@@ -67,8 +82,8 @@ TCP = "tcp"
 READS_LATER = {SHM: False, TCP: True}  # whether the sender's own threads read blocks after the export
 
 Buffer = bytes | bytearray | memoryview
-ToSender = Reserved | Declined | Taken | Committed | Abort
-ToReceiver = Reserve | Blocks | Commit | Abort
+ToSender = Reserved | Extended | Declined | Taken | Committed | Abort
+ToReceiver = Reserve | Extend | Blocks | Commit | Abort
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +94,8 @@ class Limits:
     grace_s: float = 0.5  # receiver: for blocks that were announced but have not come when Commit comes
     window: int = 4  # Blocks messages not yet acknowledged
     message_bytes: int = 8 * 2**20  # of KV in one Blocks message, but one block at least
+    headroom_blocks: int = 4  # a migration keeps up to so many reserved beyond its tokens
+    last_stage_blocks: int = 2  # of a migration, that may be left when its request stops
 
 
 # --- events besides messages ------------------------------------------------------------------------------------------
@@ -122,6 +139,20 @@ class Imported:
 
 
 @dataclass(frozen=True, slots=True)
+class Grown:
+    """Receiver: `GrowReserved` is done; these are the new physical blocks."""
+
+    blocks: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class NotGrown:
+    """Receiver: `GrowReserved` cannot be done."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Cancelled:
     """The engine wants the transfer to end now. Ignored when it has already ended."""
 
@@ -140,6 +171,7 @@ class DeadlinePassed:
 
 SendEvent = (
     Reserved
+    | Extended
     | Declined
     | Taken
     | Committed
@@ -151,7 +183,9 @@ SendEvent = (
     | PeerLost
     | DeadlinePassed
 )
-ReceiveEvent = Reserve | Blocks | Commit | Abort | Imported | Cancelled | PeerLost | DeadlinePassed
+ReceiveEvent = (
+    Reserve | Extend | Blocks | Commit | Abort | Imported | Grown | NotGrown | Cancelled | PeerLost | DeadlinePassed
+)
 
 # --- effects ----------------------------------------------------------------------------------------------------------
 
@@ -218,6 +252,14 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
+class GrowReserved:
+    """Receiver: reserve so many blocks more; answer at once with `Grown` or `NotGrown`."""
+
+    transfer: str
+    num_blocks: int
+
+
+@dataclass(frozen=True, slots=True)
 class ReleaseReserved:
     """Receiver: free all ``blocks`` that were reserved, matched ones too."""
 
@@ -240,12 +282,12 @@ class Adopt:
 
 
 SendEffect = Send | ExportBlocks | ReleaseSource | Completed | Failed
-ReceiveEffect = Send | ImportBlocks | ReleaseReserved | Adopt
+ReceiveEffect = Send | ImportBlocks | GrowReserved | ReleaseReserved | Adopt
 Effect = SendEffect | ReceiveEffect
 
 
 def reply_to_unknown(message: ToSender | ToReceiver) -> Abort | None:
     """The answer to a message about a transfer that is not known here (any more), so that the peer need not wait."""
-    if isinstance(message, Reserved | Blocks | Commit):
+    if isinstance(message, Reserved | Extend | Extended | Blocks | Commit):
         return Abort(message.transfer, "no such transfer here")
     return None

@@ -11,16 +11,31 @@ from kvtransfer.protocol import (
     Buffer,
     Cancelled,
     DeadlinePassed,
+    Grown,
+    GrowReserved,
     ImportBlocks,
     Imported,
     Limits,
+    NotGrown,
     PeerLost,
     ReceiveEffect,
     ReceiveEvent,
     ReleaseReserved,
     Send,
 )
-from mesh.messages import Abort, Blocks, Commit, Committed, Reserve, Reserved, Taken
+from mesh.messages import (
+    Abort,
+    Blocks,
+    Commit,
+    Committed,
+    Declined,
+    Extend,
+    Extended,
+    RefusalCode,
+    Reserve,
+    Reserved,
+    Taken,
+)
 
 
 class ReceiveState(StrEnum):
@@ -41,11 +56,14 @@ class Arrival(NamedTuple):
 class ReceiveTransfer(Machine[ReceiveState, ReceiveEvent, ReceiveEffect]):
     """Receives one request from the engine ``peer`` into ``blocks``, the physical blocks of all ``reserve.num_tokens``.
 
+    A migration's grow in number.
     The first ``num_matched_tokens`` (whole blocks, shared with the prefix cache) are never written.
     """
 
     rules: ClassVar[Mapping[ReceiveState, Mapping[type, Rule[ReceiveState]]]]
-    tolerated: ClassVar[frozenset[type]] = frozenset({Reserve, Arrival, Commit, Abort, Cancelled, PeerLost})
+    tolerated: ClassVar[frozenset[type]] = frozenset(
+        {Reserve, Extend, Arrival, Commit, Abort, Grown, NotGrown, Cancelled, PeerLost}
+    )
 
     def __init__(
         self,
@@ -124,6 +142,25 @@ class ReceiveTransfer(Machine[ReceiveState, ReceiveEvent, ReceiveEffect]):
 
     def _on_reserve_again(self, message: Reserve, now: float) -> None:
         self._emit(self._reserved())
+
+    def _on_extend(self, message: Extend, now: float) -> None:
+        self._heard_at = now
+        missing = -(-message.num_tokens // self._reserve.shape.block_size) - len(self._blocks)
+        if missing > 0:
+            self._emit(GrowReserved(self.id, missing))
+        else:
+            self._emit(self._extended())
+
+    def _on_grown(self, event: Grown, now: float) -> None:
+        self._blocks += event.blocks
+        self._emit(self._extended())
+
+    def _on_not_grown(self, event: NotGrown, now: float) -> None:
+        self._queue.clear()
+        self._emit(Send(self.peer, Declined(self.id, RefusalCode.NO_MEMORY, event.reason)))
+
+    def _extended(self) -> Send:
+        return Send(self.peer, Extended(self.id, len(self._blocks) * self._reserve.shape.block_size))
 
     def _on_blocks(self, arrival: Arrival, now: float) -> None:
         if self.state is ReceiveState.RESERVED:
@@ -273,6 +310,9 @@ def _ends(act: Callable[..., None]) -> Rule[ReceiveState]:
 ReceiveTransfer.rules = {
     ReceiveState.RESERVED: {
         Reserve: Rule(ReceiveState.RESERVED, ReceiveTransfer._on_reserve_again),
+        Extend: Rule(ReceiveState.RESERVED, ReceiveTransfer._on_extend),
+        Grown: Rule(ReceiveState.RESERVED, ReceiveTransfer._on_grown),
+        NotGrown: _ends(ReceiveTransfer._on_not_grown),
         Arrival: Rule(ReceiveState.RESERVED, ReceiveTransfer._on_blocks),
         Imported: Rule(ReceiveState.RESERVED, ReceiveTransfer._on_imported),
         Commit: Rule(ReceiveState.SETTLING, ReceiveTransfer._on_commit),

@@ -23,7 +23,19 @@ from kvtransfer.protocol import (
     SendEffect,
     SendEvent,
 )
-from mesh.messages import Abort, Blocks, Commit, Committed, Declined, RefusalCode, Reserve, Reserved, Taken
+from mesh.messages import (
+    Abort,
+    Blocks,
+    Commit,
+    Committed,
+    Declined,
+    Extend,
+    Extended,
+    RefusalCode,
+    Reserve,
+    Reserved,
+    Taken,
+)
 
 
 class SendState(StrEnum):
@@ -41,7 +53,7 @@ class SendTransfer(Machine[SendState, SendEvent, SendEffect]):
 
     rules: ClassVar[Mapping[SendState, Mapping[type, Rule[SendState]]]]
     tolerated: ClassVar[frozenset[type]] = frozenset(
-        {Reserved, Declined, Taken, Committed, Abort, Exported, Cancelled, PeerLost}
+        {Reserved, Extended, Declined, Taken, Committed, Abort, Exported, Cancelled, PeerLost}
     )
 
     def __init__(self, peer: str, reserve: Reserve, limits: Limits, now: float) -> None:
@@ -58,11 +70,14 @@ class SendTransfer(Machine[SendState, SendEvent, SendEffect]):
         self._next_block = 0  # logical index of the first block not yet exported
         self._next_seq = 0
         self._exporting: dict[int, tuple[int, int, list[int]]] = {}  # seq: first block, tokens, physical blocks
-        self._unacknowledged: set[int] = set()  # exporting or sent
+        self._unacknowledged: dict[int, int] = {}  # exporting or sent: number of blocks by message
         self._peer_keeps_blocks = True
         self._commit: CommitRequested | None = None
         self._commit_requested_at = 0.0
+        self._num_reserved = reserve.num_tokens
+        self._extending_since: float | None = None
         self._released = False
+        self.has_sent_commit = False  # the peer may own the request
 
     def __repr__(self) -> str:
         return (
@@ -75,6 +90,15 @@ class SendTransfer(Machine[SendState, SendEvent, SendEffect]):
         """Nothing will follow; the blocks are released."""
         return self.state in (SendState.DONE, SendState.ABORTED)
 
+    @property
+    def is_nearly_done(self) -> bool:
+        """A migration of which so little is left that its request may stop for it, with room for its next token."""
+        if self.state is not SendState.OPEN or self._num_tokens >= self._num_reserved:
+            return False
+        num_blocks = -(-self._num_tokens // self._reserve.shape.block_size)
+        num_there = self._next_block - sum(self._unacknowledged.values())
+        return num_blocks - num_there <= self._limits.last_stage_blocks
+
     def start(self) -> list[SendEffect]:
         return [Send(self.peer, self._reserve)]
 
@@ -83,15 +107,34 @@ class SendTransfer(Machine[SendState, SendEvent, SendEffect]):
         match self.state:
             case SendState.RESERVING:
                 return self._waiting_since + self._limits.reply_s
-            case SendState.COMMITTING | SendState.LINGERING:
+            case SendState.COMMITTING:
+                return self._waiting_since + self._patience_s
+            case SendState.LINGERING:
                 return self._waiting_since + self._reserve.deadline_s
-            case SendState.OPEN | SendState.FLUSHING if self._in_transit:
-                return self._waiting_since + self._reserve.deadline_s
+            case SendState.FLUSHING if self._in_transit:
+                return self._waiting_since + self._patience_s
+            case SendState.OPEN:
+                return self._open_deadline
         return None
 
     @property
+    def _open_deadline(self) -> float | None:
+        stalled_at = self._waiting_since + self._reserve.deadline_s if self._in_transit else None
+        if self._extending_since is None:
+            return stalled_at
+        extended_at = self._extending_since + self._limits.reply_s
+        return extended_at if stalled_at is None else min(extended_at, stalled_at)
+
+    @property
+    def _patience_s(self) -> float:
+        """With a peer that owes a sign of progress, once the commit was requested."""
+        if self._reserve.is_migration:
+            return self._limits.reply_s + self._limits.grace_s
+        return self._reserve.deadline_s
+
+    @property
     def _in_transit(self) -> set[int]:
-        return self._unacknowledged - self._exporting.keys()
+        return self._unacknowledged.keys() - self._exporting.keys()
 
     # --- actions ------------------------------------------------------------------------------------------------------
 
@@ -119,12 +162,22 @@ class SendTransfer(Machine[SendState, SendEvent, SendEffect]):
             self.ignored["Taken"] += 1
             return
         self._waiting_since = now
-        self._unacknowledged.discard(message.seq)
+        del self._unacknowledged[message.seq]
         self._peer_keeps_blocks &= message.ok
+        if not message.ok and self._reserve.is_migration and self.state is SendState.OPEN:
+            self.state = SendState.LINGERING
+            self._send_abort("blocks did not arrive intact")
+            self._fail(RefusalCode.TRANSFER_FAILED, f"blocks did not arrive intact at {self.peer}", now)
+
+    def _on_extended(self, message: Extended, now: float) -> None:
+        self._extending_since = None
+        self._num_reserved = max(self._num_reserved, message.num_tokens)
 
     def _on_commit_requested(self, event: CommitRequested, now: float) -> None:
         self._commit = event
         self._commit_requested_at = now
+        if self._reserve.is_migration:
+            self._waiting_since = now
         self._num_tokens = event.num_tokens
         self._table = event.block_table
 
@@ -135,12 +188,16 @@ class SendTransfer(Machine[SendState, SendEvent, SendEffect]):
     def _on_declined(self, message: Declined, now: float) -> None:
         self._fail(message.code, message.reason, now)
 
+    def _on_declined_late(self, message: Declined, now: float) -> None:
+        self._unacknowledged.clear()
+        self._fail(message.code, message.reason, now)
+
     def _on_no_answer(self, event: DeadlinePassed, now: float) -> None:
         self._send_abort("no answer to the reservation in time")
         self._fail(RefusalCode.PEER_SILENT, f"{self.peer} did not answer within {self._limits.reply_s:g} s", now)
 
     def _on_stalled(self, event: DeadlinePassed, now: float) -> None:
-        reason = f"{self.peer} made no progress for {self._reserve.deadline_s:g} s"
+        reason = f"{self.peer} made no progress in time"
         self._send_abort(reason)
         self._fail(RefusalCode.TRANSFER_FAILED, reason, now)
 
@@ -160,7 +217,7 @@ class SendTransfer(Machine[SendState, SendEvent, SendEffect]):
         self._send_abort(event.reason)
 
     def _on_late_taken(self, message: Taken, now: float) -> None:
-        self._unacknowledged.discard(message.seq)
+        self._unacknowledged.pop(message.seq, None)
 
     def _ignore_late(self, event: BlocksReady | CommitRequested, now: float) -> None:
         """The engine cannot know yet that the deadline passed a moment ago: it reads so in the effects."""
@@ -185,6 +242,8 @@ class SendTransfer(Machine[SendState, SendEvent, SendEffect]):
     def _settle(self, now: float) -> None:
         if self.state is SendState.OPEN and self._commit is not None:
             self.state = SendState.FLUSHING
+        if self.state is SendState.OPEN and self._reserve.is_migration:
+            self._extend(now)
         if self.state in (SendState.OPEN, SendState.FLUSHING):
             self._export()
         if self.state is SendState.FLUSHING and not self._exporting and self._next_block >= self._num_sendable_blocks:
@@ -207,7 +266,17 @@ class SendTransfer(Machine[SendState, SendEvent, SendEffect]):
 
     @property
     def _num_sendable_blocks(self) -> int:
-        return -(-self._num_sendable_tokens // self._reserve.shape.block_size) if self._peer_keeps_blocks else 0
+        if not self._peer_keeps_blocks:
+            return 0
+        size = self._reserve.shape.block_size
+        return min(-(-self._num_sendable_tokens // size), -(-self._num_reserved // size))
+
+    def _extend(self, now: float) -> None:
+        """Ask for room for a migration's next tokens before it needs it."""
+        headroom = self._limits.headroom_blocks * self._reserve.shape.block_size
+        if self._extending_since is None and self._num_reserved - self._num_tokens < headroom // 2:
+            self._extending_since = now
+            self._emit(Send(self.peer, Extend(self.id, self._num_tokens + headroom)))
 
     def _export(self) -> None:
         size, end = self._reserve.shape.block_size, self._num_sendable_blocks
@@ -216,7 +285,7 @@ class SendTransfer(Machine[SendState, SendEvent, SendEffect]):
             num_tokens = min(self._num_sendable_tokens, last * size) - first * size
             blocks = list(self._table[first:last])
             self._exporting[self._next_seq] = first, num_tokens, blocks
-            self._unacknowledged.add(self._next_seq)
+            self._unacknowledged[self._next_seq] = len(blocks)
             self._emit(ExportBlocks(self.id, self._reserve.spec.service, self._transport, self._next_seq, blocks))
             self._next_seq += 1
             self._next_block = last
@@ -228,6 +297,7 @@ class SendTransfer(Machine[SendState, SendEvent, SendEffect]):
         first = commit.first_token_age_s
         ages = commit.age_s + waited, None if first is None else first + waited
         self._waiting_since = now
+        self.has_sent_commit = True
         self._emit(Send(self.peer, Commit(self.id, commit.generated, self._next_seq, *ages)))
 
     def check_invariants(self) -> None:
@@ -259,12 +329,15 @@ SendTransfer.rules = {
         BlocksReady: Rule(SendState.OPEN, SendTransfer._on_blocks_ready),
         Exported: Rule(SendState.OPEN, SendTransfer._on_exported),
         Taken: Rule(SendState.OPEN, SendTransfer._on_taken),
+        Extended: Rule(SendState.OPEN, SendTransfer._on_extended),
+        Declined: Rule(SendState.LINGERING, SendTransfer._on_declined_late),
         CommitRequested: Rule(SendState.FLUSHING, SendTransfer._on_commit_requested),
         **_failures(SendTransfer._on_lost, SendTransfer._on_stalled),
     },
     SendState.FLUSHING: {
         Exported: Rule(SendState.FLUSHING, SendTransfer._on_exported),
         Taken: Rule(SendState.FLUSHING, SendTransfer._on_taken),
+        Declined: Rule(SendState.LINGERING, SendTransfer._on_declined_late),
         **_failures(SendTransfer._on_lost, SendTransfer._on_stalled),
     },
     SendState.COMMITTING: {

@@ -198,6 +198,26 @@ class SetRole(msgspec.Struct, frozen=True, tag=True):
     num_role_changes: int
 
 
+class Migrate(msgspec.Struct, frozen=True, tag=True):
+    """Move a request that decodes here to the engine ``to``, while it goes on. ``reason`` is for logs.
+
+    What came of it is in the engine's statuses; the gateway hears `Moved`.
+    """
+
+    request: str
+    to: str
+    reason: str
+
+
+class Drain(msgspec.Struct, frozen=True, tag=True):
+    """Take nothing new, move all that decodes here to other engines, and refuse prefills that have not begun.
+
+    With ``undo``, serve again.
+    """
+
+    undo: bool = False
+
+
 # --- engine to gateway ------------------------------------------------------------------------------------------------
 
 
@@ -209,6 +229,7 @@ class RefusalCode(StrEnum):
     UNKNOWN_SERVICE = "unknown_service"
     PEER_SILENT = "peer_silent"  # the decode engine did not answer the reservation in time
     TRANSFER_FAILED = "transfer_failed"
+    UNKNOWN_OWNER = "unknown_owner"  # a migration broke off between Commit and Committed: either engine may have it
 
 
 class Accepted(msgspec.Struct, frozen=True, tag=True):
@@ -226,6 +247,14 @@ class Refused(msgspec.Struct, frozen=True, tag=True):
     epoch: Epoch
     code: RefusalCode
     reason: str
+
+
+class Moved(msgspec.Struct, frozen=True, tag=True):
+    """The engine ``to`` owns the request now, under ``epoch``."""
+
+    request: str
+    epoch: Epoch
+    to: str
 
 
 class StepTokens(msgspec.Struct, frozen=True, tag=True):
@@ -277,6 +306,7 @@ class Reserve(msgspec.Struct, frozen=True, tag=True):
     shape: KVShape
     memory: MemoryRef | None
     deadline_s: float
+    is_migration: bool = False  # the request is decoding: its tokens grow, and `Extend` asks for more
 
 
 class Reserved(msgspec.Struct, frozen=True, tag=True):
@@ -287,8 +317,22 @@ class Reserved(msgspec.Struct, frozen=True, tag=True):
     transport: str
 
 
+class Extend(msgspec.Struct, frozen=True, tag=True):
+    """Sender: keep blocks for so many tokens in all, before they are computed."""
+
+    transfer: str
+    num_tokens: int
+
+
+class Extended(msgspec.Struct, frozen=True, tag=True):
+    """Receiver: blocks for ``num_tokens`` are kept."""
+
+    transfer: str
+    num_tokens: int
+
+
 class Declined(msgspec.Struct, frozen=True, tag=True):
-    """Receiver: no."""
+    """Receiver: no. What was reserved, if anything, is free again."""
 
     transfer: str
     code: RefusalCode
@@ -444,6 +488,11 @@ class EngineStatus(msgspec.Struct, frozen=True, tag=True):
     num_reserved: int = 0  # transfers expected
     cancelled_total: int = 0
     preemptions_total: int = 0
+    num_migrating_out: int = 0
+    num_migrating_in: int = 0
+    migrations_total: int = 0  # of requests that left
+    migrations_aborted_total: int = 0  # they went on here, or had ended
+    last_aborted_migration: str | None = None  # which request, where to, and why not
     error: str | None = None
 
 
@@ -478,8 +527,9 @@ class SupervisorStatus(msgspec.Struct, frozen=True, tag=True):
     stopping: bool = False
 
 
-EngineMessage = Submit | Cancel | SetRole | Reserve | Reserved | Declined | Blocks | Taken | Commit | Committed | Abort
-EngineAnswer = Accepted | Refused | StepTokens | Failed
+TransferMessage = Reserve | Reserved | Extend | Extended | Declined | Blocks | Taken | Commit | Committed | Abort
+EngineMessage = Submit | Cancel | SetRole | Migrate | Drain | TransferMessage
+EngineAnswer = Accepted | Refused | Moved | StepTokens | Failed
 GatewayMessage = EngineAnswer | SetPolicy
 SupervisorMessage = Stop
 BroadcastMessage = EngineStatus | GatewayStatus | SupervisorStatus

@@ -20,6 +20,7 @@ from mesh.messages import (
     Epoch,
     Failed,
     FinishReason,
+    Moved,
     RefusalCode,
     Refused,
     RequestSpec,
@@ -141,6 +142,8 @@ class Dispatcher:
                 return self._accept(sender, message, now)
             case Refused():
                 return self._refuse(sender, message, now)
+            case Moved():
+                return self._move(message, now)
             case Failed():
                 return self._fail(message, now)
 
@@ -189,6 +192,19 @@ class Dispatcher:
         flight.phase, flight.engines = Phase.RUNNING, (engine,)
         self._monitor.release(flight.id)
 
+    def _move(self, message: Moved, now: float) -> list[Effect]:
+        """A migration has ended: should the new owner die before its first token comes, this is how that is noticed."""
+        flight = self._flights.get(message.request)
+        if flight is None or flight.phase is Phase.WAITING or flight.engines == (message.to,):
+            return []
+        if message.epoch.attempt != flight.attempt or message.epoch < flight.stream.epoch:
+            return []
+        if not self._monitor.is_alive(message.to):
+            effects = self._interrupt(flight, f"{message.to} was lost", [message.to], now)
+            return [*effects, *self._try_waiting(now)]
+        self._own(flight, message.to, now)
+        return []
+
     def _accept(self, engine: str, message: Accepted, now: float) -> list[Effect]:
         flight = self._flights.get(message.request)
         if flight is None or flight.phase is Phase.WAITING or message.epoch.attempt != flight.attempt:
@@ -213,6 +229,8 @@ class Dispatcher:
     @staticmethod
     def _culprits(flight: Flight, engine: str, code: RefusalCode) -> tuple[str, ...]:
         """Whom to avoid: after acceptance, a refusal tells of a failed hand-over, mostly the decode engine's doing."""
+        if code is RefusalCode.UNKNOWN_OWNER:
+            return ()
         if code is RefusalCode.TRANSFER_FAILED:
             return flight.engines
         if flight.phase is Phase.RUNNING and len(flight.engines) > 1:

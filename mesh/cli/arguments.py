@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,13 @@ def add_topology(parser: argparse.ArgumentParser, *, option: bool = False) -> No
         parser.add_argument("--topology", dest="file", type=Path, default=DEFAULT_TOPOLOGY, metavar="FILE", help=text)
     else:
         parser.add_argument("file", type=Path, nargs="?", default=DEFAULT_TOPOLOGY, metavar="FILE", help=text)
+
+
+def split_topology(words: Sequence[str]) -> tuple[Path, list[str]]:
+    """The first word is a topology if it is a file or is called like one; otherwise the default one is meant."""
+    if words and (words[0].endswith(".toml") or Path(words[0]).is_file()):
+        return Path(words[0]), list(words[1:])
+    return DEFAULT_TOPOLOGY, list(words)
 
 
 def choose_host(topology: "Topology", wanted: str | None) -> str:

@@ -11,7 +11,9 @@ from mesh.messages import BroadcastMessage, Sender, SupervisorMessage, Superviso
 from mesh.sockets import Sockets
 from mesh.supervisor.lock import holder
 from mesh.supervisor.orphans import find_orphans
-from mesh.topology.schema import Topology
+from mesh.topology.schema import GatewaySpec, Topology
+
+WILDCARDS = ("0.0.0.0", "::", "*")
 
 
 def is_running_here(topology: Topology) -> bool:
@@ -60,3 +62,10 @@ def _expected(topology: Topology, statuses: Mapping[str, BroadcastMessage]) -> s
         if isinstance(status, SupervisorStatus):
             expected -= {child.process for child in status.children if child.state != "running"}
     return expected
+
+
+def url_of(topology: Topology, gateway: GatewaySpec) -> str:
+    """Where a gateway is reached from hosts that reach its host."""
+    host = next(host.address for host in topology.hosts if host.name == gateway.host)
+    address = host if gateway.address in WILDCARDS else gateway.address
+    return f"http://[{address}]:{gateway.port}" if ":" in address else f"http://{address}:{gateway.port}"

@@ -8,7 +8,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
 
 from mesh import __version__
-from mesh.cli import chat, check, down, keys, logs, status, tap, up
+from mesh.cli import chat, check, down, drain, keys, logs, migrate, role, status, tap, up
 from mesh.errors import EXIT_CONFIGURATION, EXIT_FAILURE, EXIT_INTERRUPTED, UserError
 
 if TYPE_CHECKING:
@@ -24,6 +24,9 @@ COMMANDS = {
     "check": check,
     "tap": tap,
     "keys": keys,
+    "migrate": migrate,
+    "drain": drain,
+    "role": role,
 }
 
 

@@ -12,12 +12,11 @@ if TYPE_CHECKING:
     import httpx
 
     from mesh.cli.arguments import Subparsers
-    from mesh.topology.schema import GatewaySpec, Topology
+    from mesh.topology.schema import Topology
     from router.explain import Explanations
 
 USAGE = "mesh explain [FILE] [REQUEST] [-n N] [--json]"
 TIMEOUT_S = 5.0
-WILDCARDS = ("0.0.0.0", "::", "*")
 
 
 def register(subparsers: "Subparsers") -> None:
@@ -39,8 +38,8 @@ def register(subparsers: "Subparsers") -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from mesh.cli.arguments import split_topology
     from mesh.topology.parse import load
-    from router.cli.arguments import split_topology
 
     file, words = split_topology(options.words)
     if len(words) > 1:
@@ -98,6 +97,8 @@ def _ask_all(topology: "Topology", path: str) -> "Iterator[tuple[str, Explanatio
     """Each gateway's answer, or why there is none in one line."""
     import httpx
 
+    from mesh.cli.cluster import url_of
+
     with httpx.Client(timeout=TIMEOUT_S, trust_env=False) as client:
         for gateway in topology.gateways:
             yield gateway.id, _ask(client, gateway.id, url_of(topology, gateway) + path)
@@ -118,10 +119,3 @@ def _ask(client: "httpx.Client", gateway: str, url: str) -> "Explanations | str"
         return f"{gateway} does not answer at {url.partition('/mesh/')[0]} ({str(error) or type(error).__name__})"
     except (ValueError, KeyError, TypeError):
         return f"what answers at {url.partition('/mesh/')[0]} is not the gateway {gateway}"
-
-
-def url_of(topology: "Topology", gateway: "GatewaySpec") -> str:
-    """Where a gateway is reached from hosts that reach its host."""
-    host = next(host.address for host in topology.hosts if host.name == gateway.host)
-    address = host if gateway.address in WILDCARDS else gateway.address
-    return f"http://[{address}]:{gateway.port}" if ":" in address else f"http://{address}:{gateway.port}"

@@ -32,9 +32,9 @@ def register(subparsers: "Subparsers") -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from mesh.cli.arguments import split_topology
     from mesh.cli.cluster import may_run
     from mesh.topology.parse import load
-    from router.cli.arguments import split_topology
     from router.cli.policy_tables import print_catalogue
 
     if options.list:

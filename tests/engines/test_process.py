@@ -12,7 +12,7 @@ import pytest
 from bench.engine_client import EngineClient, engine_processes
 from engines.profiles import ProfileFile
 from mesh.errors import EXIT_CONFIGURATION
-from mesh.messages import Cancel, DecodeCost, Epoch, PrefillCost, RequestSpec, Sampling, Submit
+from mesh.messages import Cancel, DecodeCost, Epoch, Migrate, PrefillCost, RequestSpec, Sampling, Submit
 from mesh.process import make_runtime_dir
 from mesh.topology.parse import load
 from mesh.topology.schema import Topology
@@ -103,6 +103,33 @@ async def test_prefilled_on_one_process_and_decoded_on_another(
             assert len(expected[spec.id]) == 12
         assert gateway.refusals == []
         await gateway.until(lambda: gateway.is_idle("prefill") and gateway.is_idle("decode"))
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+async def test_tokens_are_the_same_wherever_a_request_moves(
+    topology: Topology, engines: dict[str, subprocess.Popen[bytes]], temperature: float
+) -> None:
+    sampling = Sampling(max_tokens=900, seed=11, temperature=temperature, ignore_eos=True)
+    async with EngineClient(topology).running() as gateway:
+        await gateway.all_ready()
+        stays, moves = (request(name, 77, 0, prompt=list(range(3, 80)), sampling=sampling) for name in ("s", "m"))
+        gateway.sockets.send("prefill", Submit(stays, Epoch(1)))
+        await gateway.until(lambda: "s" in gateway.finished)
+        gateway.sockets.send("prefill", Submit(moves, Epoch(1)))
+        at, to, num_moves = "prefill", "decode", 0
+        while num_moves < 3:
+            num_tokens = len(gateway.streams.get("m", []))
+            await gateway.until(lambda want=num_tokens + 40: len(gateway.streams.get("m", [])) >= want)
+            gateway.sockets.send(at, Migrate("m", to, "test"))
+            await gateway.until(lambda owner=to: gateway.owners["m"] == owner)
+            at, to, num_moves = to, at, num_moves + 1
+        await gateway.until(lambda: "m" in gateway.finished)
+        assert gateway.streams["m"] == gateway.streams["s"]
+        assert gateway.refusals == []
+        await gateway.until(lambda: gateway.is_idle("prefill") and gateway.is_idle("decode"))
+        totals = [gateway.statuses[engine] for engine in ("prefill", "decode")]
+        assert [status.migrations_total for status in totals] == [2, 1]
+        assert [status.migrations_aborted_total for status in totals] == [0, 0]
 
 
 async def test_cancel_and_drain_leave_nothing(topology: Topology, engines: dict[str, subprocess.Popen[bytes]]) -> None:

@@ -19,9 +19,12 @@ from kvtransfer.protocol import (
     ExportBlocks,
     Exported,
     Failed,
+    Grown,
+    GrowReserved,
     ImportBlocks,
     Imported,
     Limits,
+    NotGrown,
     PeerLost,
     ReleaseReserved,
     ReleaseSource,
@@ -66,11 +69,15 @@ class Link(RuleBasedStateMachine):
         num_tokens=st.integers(1, 40),
         num_matched=st.integers(0, 2),
         head_start=st.sampled_from(["none", "reserved", "half computed", "commit requested"]),
+        num_later=st.sampled_from([0, 0, 24]),
+        num_spare_blocks=st.integers(0, 10),
     )
-    def begin(self, transport, num_tokens, num_matched, head_start="none"):
-        self.now, self.transport, self.num_tokens = 0.0, transport, num_tokens
+    def begin(self, transport, num_tokens, num_matched, head_start="none", num_later=0, num_spare_blocks=0):
+        """``num_later`` tokens come while the request migrates; the receiver has some blocks for them."""
+        self.now, self.transport, self.num_tokens = 0.0, transport, num_tokens + num_later
+        self.spare = list(range(300, 300 + num_spare_blocks))
         num_blocks = -(-num_tokens // SIZE)
-        self.table = list(range(100, 100 + num_blocks))
+        self.table = list(range(100, 100 + -(-self.num_tokens // SIZE)))
         reserved = list(range(200, 200 + num_blocks))
         matched = min(num_matched, num_tokens // SIZE)
         self.source, self.target = Pool(), Pool()
@@ -78,7 +85,7 @@ class Link(RuleBasedStateMachine):
         self.shared = dict(self.target.content)
         spec = RequestSpec("r", "g", "s", list(range(num_tokens)), Sampling(4, 1), 1.0, 1.0)
         shape = KVShape(1, 1, 1, SIZE, "float32")
-        self.reserve = Reserve("t", spec, Epoch(1, 1), num_tokens, shape, None, DEADLINE_S)
+        self.reserve = Reserve("t", spec, Epoch(1, 1), num_tokens, shape, None, DEADLINE_S, num_later > 0)
         self.sender: SendTransfer | None = SendTransfer("b", self.reserve, LIMITS, self.now)
         self.receiver: ReceiveTransfer | None = None
         self.make_receiver = lambda: ReceiveTransfer(
@@ -99,7 +106,7 @@ class Link(RuleBasedStateMachine):
             self.go_on(["receiver", "sender"])
         if head_start == "half computed" and num_tokens > 1:
             self.compute_chunk(num_tokens // 2)
-        if head_start == "commit requested":
+        if head_start == "commit requested" and self.may_commit:
             self.request_commit()
 
     # --- the two engines ----------------------------------------------------------------------------------------------
@@ -120,6 +127,8 @@ class Link(RuleBasedStateMachine):
                     self.outcomes.append(effect)
                 case ImportBlocks():
                     self.start_copy(effect)
+                case GrowReserved(num_blocks=count):
+                    self.grow(count)
                 case ReleaseReserved(blocks=blocks):
                     assert self.importing is None, "freed under a running copy"
                     self.num_targets_freed += 1
@@ -127,6 +136,11 @@ class Link(RuleBasedStateMachine):
                 case Adopt():
                     assert self.importing is None, "adopted under a running copy"
                     self.adopt(effect)
+
+    def grow(self, count):
+        new, self.spare = (self.spare[:count], self.spare[count:]) if count <= len(self.spare) else (None, self.spare)
+        event = NotGrown("full") if new is None else Grown(new)
+        self.carry_out(self.receiver.handle(event, self.now))
 
     def start_copy(self, job):
         assert self.importing is None
@@ -236,11 +250,19 @@ class Link(RuleBasedStateMachine):
         table = self.compute(num_tokens)
         self.tell_sender(BlocksReady(num_tokens, table))
 
-    @precondition(lambda self: self.is_sending and not self.sender._commit)
+    @property
+    def may_commit(self):
+        return self.is_sending and (not self.reserve.is_migration or self.sender.is_nearly_done)
+
+    @precondition(lambda self: self.may_commit and not self.sender._commit)
     @rule()
     def request_commit(self):
-        table = self.compute(self.num_tokens)
-        self.tell_sender(CommitRequested([7], self.num_tokens, table, 0.0, None))
+        if self.reserve.is_migration:
+            assert self.num_computed < self.sender._num_reserved, "no room for the next token"
+        else:
+            self.num_computed = self.num_tokens
+        table = self.compute(self.num_computed)
+        self.tell_sender(CommitRequested([7], self.num_computed, table, 0.0, None))
 
     @precondition(lambda self: len(self.exports) > 1)
     @rule()
@@ -377,6 +399,29 @@ def test_a_good_link_keeps_every_token(transport, num_tokens, num_matched):
     assert link.adoption.num_kept_tokens == num_tokens
     assert link.outcomes == [Completed("t", num_tokens)]
     assert link.receiver.state is ReceiveState.COMMITTED
+
+
+@pytest.mark.parametrize("transport", READS_LATER)
+@pytest.mark.parametrize("num_spare_blocks", [0, 3, 10])
+def test_a_migration_grows_as_long_as_there_is_room(transport, num_spare_blocks):
+    link = Link()
+    link.begin(transport, 8, 0, num_later=24, num_spare_blocks=num_spare_blocks)
+    turns = ["receiver", "sender", "export", "import"] * 4
+    for _ in range(4):
+        link.go_on(turns)
+    while link.num_computed < 30 and link.is_sending:
+        link.tell_sender(BlocksReady(link.num_computed + 1, link.compute(link.num_computed + 1)))
+        link.go_on(turns)
+    if num_spare_blocks < 10:
+        assert [type(outcome) for outcome in link.outcomes] == [Failed]
+        assert link.num_targets_freed == 1
+    else:
+        link.request_commit()
+        assert sum(link.sender._unacknowledged.values()) <= LIMITS.last_stage_blocks
+        for _ in range(4):
+            link.go_on(turns)
+        assert link.outcomes == [Completed("t", 30)]
+        assert link.adoption.num_kept_tokens == 30
 
 
 def test_blocks_read_after_the_sender_gave_up_are_still_what_was_promised():

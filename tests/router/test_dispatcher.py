@@ -12,6 +12,7 @@ from mesh.messages import (
     Epoch,
     Failed,
     FinishReason,
+    Moved,
     PendingPrefill,
     ProcessState,
     RefusalCode,
@@ -96,6 +97,44 @@ def cancels(effects):
 def only_failure(effects):
     (failure,) = [effect for effect in effects if isinstance(effect, Fail)]
     return failure.error
+
+
+def running_on(engine, *others):
+    world = World(engine, *others)
+    to, _ = only_submit(world.submit("r", 100))
+    world.accept(to)
+    world.tokens(to, 0, 10, 11)
+    return world, to
+
+
+def test_the_owner_of_a_request_that_moved_is_watched_before_its_first_token():
+    world, at = running_on(M0, M1)
+    other = M1 if at == M0 else M0
+    assert world.receive(at, Moved("r", Epoch(0, 1), other)) == []
+    assert cancels(world.status(at, incarnation=2)) == []  # the old owner may die
+    to, submit = only_submit(world.status(other, incarnation=2))
+    assert (to, submit.spec.generated) == (at, [10, 11])
+
+
+def test_a_request_that_moved_to_an_engine_that_is_dead_already_goes_on_elsewhere():
+    world, at = running_on(M0)
+    to, submit = only_submit(world.receive(at, Moved("r", Epoch(0, 1), M1)))
+    assert (to, submit.epoch) == (at, Epoch(1))
+
+
+def test_late_and_strange_moves_are_ignored():
+    world, at = running_on(M0, M1)
+    other = M1 if at == M0 else M0
+    world.tokens(other, 2, 12, epoch=Epoch(0, 2))
+    assert world.receive(at, Moved("r", Epoch(0, 1), at)) == []
+    assert world.receive(at, Moved("nobody", Epoch(0, 1), at)) == []
+    assert only_submit(world.status(other, incarnation=2))
+
+
+def test_an_engine_that_does_not_know_who_took_a_request_may_get_it_back_at_once():
+    world, at = running_on(M0)
+    to, submit = only_submit(world.refuse(at, code=RefusalCode.UNKNOWN_OWNER))
+    assert (to, submit.epoch, submit.spec.generated) == (at, Epoch(1), [10, 11])
 
 
 def test_a_request_goes_out_with_its_placement():

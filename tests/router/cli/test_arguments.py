@@ -2,11 +2,11 @@ from pathlib import Path
 
 import pytest
 
-from mesh.cli.arguments import DEFAULT_TOPOLOGY
+from mesh.cli.arguments import DEFAULT_TOPOLOGY, split_topology
+from mesh.cli.cluster import url_of
 from mesh.errors import UserError
 from mesh.topology.parse import load
-from router.cli import explain, policy
-from router.cli.arguments import split_topology
+from router.cli import policy
 
 
 def test_a_topology_may_come_first(tmp_path):
@@ -55,4 +55,4 @@ def test_where_a_gateway_is_asked(tmp_path, gateway, url):
         '[services.s]\nmodel = "m"\n[engines.e]\n[hosts.h]\naddress = "10.0.0.7"\n[gateways.g]\n' + gateway + "\n"
     )
     topology = load(path)
-    assert explain.url_of(topology, topology.gateways[0]) == url
+    assert url_of(topology, topology.gateways[0]) == url

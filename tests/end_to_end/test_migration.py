@@ -1,0 +1,156 @@
+"""`mesh migrate`, `mesh drain` and `mesh role` on a live mesh: clients see no gap, and the same tokens as ever."""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import httpx
+import pytest
+
+from tests.end_to_end.conftest import Mesh, StartMesh
+from tests.tiny_model import write_tiny_model
+
+pytestmark = pytest.mark.timeout(300)
+
+DEADLINE_S = 60.0
+NUM_TOKENS = 400  # some 7 s of them
+TOPOLOGY = """
+[services.tiny]
+model = "{model}"
+ttft_ms = 30000
+tpot_ms = 1000
+[engines.prefill]
+role = "prefill"
+backend = "simulated"
+profile = "h100-llama2-70b-tp4"
+[engines.decode]
+count = 2
+role = "multiplex"
+backend = "simulated"
+profile = "h100-llama2-70b-tp4"
+[gateways.gateway]
+port = {port}
+"""
+
+
+@pytest.fixture(scope="module")
+def mesh(start_mesh: StartMesh, tmp_path_factory: pytest.TempPathFactory) -> Mesh:
+    model = write_tiny_model(tmp_path_factory.mktemp("model"))
+    return start_mesh(TOPOLOGY.replace("{model}", str(model)))
+
+
+def body(prompt: str, num_tokens: int = NUM_TOKENS, **more: object) -> dict[str, object]:
+    return {"model": "tiny", "prompt": prompt, "max_tokens": num_tokens, "seed": 3, "ignore_eos": True, **more}
+
+
+class Client(threading.Thread):
+    """Streams one answer."""
+
+    def __init__(self, mesh: Mesh, prompt: str) -> None:
+        super().__init__()
+        self.started = threading.Event()
+        self.text, self.id, self.decode, self.problems = "", "", "", []
+        self._url, self._body = f"{mesh.url}/v1/completions", body(prompt, stream=True)
+
+    def run(self) -> None:
+        with httpx.stream("POST", self._url, json=self._body, timeout=DEADLINE_S) as response:
+            self.decode = response.headers["x-meshserve-decode"]
+            for chunk in self._chunks(response):
+                self.problems += [chunk["error"]] if "error" in chunk else []
+                self.id = chunk.get("id", self.id)
+                self.text += "".join(choice["text"] for choice in chunk.get("choices", []))
+                self.started.set()
+
+    @staticmethod
+    def _chunks(response: httpx.Response) -> Iterator[dict[str, object]]:
+        for line in response.iter_lines():
+            if line.startswith("data: {"):
+                yield json.loads(line.removeprefix("data: "))
+
+
+def start(mesh: Mesh, prompt: str) -> Client:
+    client = Client(mesh, prompt)
+    client.start()
+    assert client.started.wait(DEADLINE_S)
+    time.sleep(0.2)  # until the decode engine has it
+    return client
+
+
+def expected(mesh: Mesh, prompt: str) -> str:
+    answer = httpx.post(f"{mesh.url}/v1/completions", json=body(prompt), timeout=DEADLINE_S)
+    return str(answer.json()["choices"][0]["text"])
+
+
+def engine(mesh: Mesh, name: str) -> dict[str, object]:
+    return next(row for row in mesh.status()["engines"] if row["id"] == name)
+
+
+def other(name: str) -> str:
+    return {"decode-0": "decode-1", "decode-1": "decode-0"}[name]
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, "did not come true in time"
+        time.sleep(0.1)
+
+
+def test_a_stream_that_moves_is_the_stream_that_stays(mesh: Mesh) -> None:
+    client = start(mesh, "move me")
+    to = other(client.decode)
+    moved = mesh.run("migrate", str(mesh.topology), client.id, to)
+    assert (moved.returncode, moved.stderr) == (0, "")
+    assert moved.stdout.endswith(f"decodes on {to} (from {client.decode})\n")
+    assert engine(mesh, client.decode)["migrations"] == 1
+    client.join(DEADLINE_S)
+    assert client.problems == []
+    assert client.text == expected(mesh, "move me")
+    story = mesh.run("explain", str(mesh.topology), client.id).stdout
+    assert f"{to} has it from here on" in story
+    assert "interrupted" not in story
+    again = mesh.run("migrate", str(mesh.topology), client.id, to)
+    assert (again.returncode, again.stdout, again.stderr.count("\n")) == (1, "", 1)
+    assert "has ended (length)" in again.stderr
+
+
+def test_a_drained_engine_is_empty_before_its_answers_end(mesh: Mesh) -> None:
+    clients = [start(mesh, f"drain {number}") for number in range(3)]
+    victim = clients[0].decode
+    drained = mesh.run("drain", str(mesh.topology), victim)
+    assert (drained.returncode, drained.stderr) == (0, "")
+    assert drained.stdout.endswith(f"{victim} is empty and takes nothing new (--undo: it does)\n")
+    assert any(client.is_alive() for client in clients)
+    assert engine(mesh, victim)["state"] == "draining"
+    for client in clients:
+        client.join(DEADLINE_S)
+        assert client.problems == []
+        assert client.text == expected(mesh, client._body["prompt"])
+    undone = mesh.run("drain", str(mesh.topology), victim, "--undo")
+    assert (undone.returncode, undone.stdout) == (0, f"{victim} serves again\n")
+    until(lambda: engine(mesh, victim)["state"] == "ready")
+
+
+def test_roles_change_while_the_mesh_runs(mesh: Mesh) -> None:
+    changed = mesh.run("role", str(mesh.topology), "decode-1", "decode")
+    assert (changed.returncode, changed.stderr) == (0, "")
+    assert engine(mesh, "decode-1")["role"] == "decode"
+    assert mesh.run("role", str(mesh.topology), "decode-1", "multiplex").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "complaint"),
+    [
+        (["migrate", "{file}", "cmpl-nobody", "decode-0"], 1, "knows no request"),
+        (["migrate", "{file}", "r", "decode-7"], 2, "no engine 'decode-7'; there are prefill, decode-0, decode-1"),
+        (["migrate", "{file}", "r"], 2, "a request and an engine are needed"),
+        (["role", "{file}", "decode-0", "boss"], 2, "no role 'boss'; there are prefill, decode, multiplex"),
+        (["drain", "{file}"], 2, "one engine is needed"),
+        (["drain", "{file}", "gateway"], 2, "no engine 'gateway'"),
+    ],
+)
+def test_a_mistake_is_one_line(mesh: Mesh, words: list[str], code: int, complaint: str) -> None:
+    wrong = mesh.run(*(word.replace("{file}", str(mesh.topology)) for word in words))
+    assert (wrong.returncode, wrong.stdout, wrong.stderr.count("\n")) == (code, "", 1)
+    assert complaint in wrong.stderr

@@ -129,7 +129,7 @@ async def test_a_tap_sees_what_is_sent(endpoints):
 @pytest.fixture
 def tcp_endpoints():
     """Free ones, all different: none is given back before the last is drawn."""
-    with ExitStack() as probes:
+    with contextlib.ExitStack() as probes:
 
         def address():
             probe = probes.enter_context(sockets_of_python.socket())

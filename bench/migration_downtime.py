@@ -10,44 +10,21 @@ of the same run's gaps before. The pools hold one request, so their memory has b
 import argparse
 import asyncio
 import json
-import os
 import statistics
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from bench.engine_client import EngineClient, engine_processes
-from bench.engine_under_test import add_model_argument
-from bench.rounds import Round
-from mesh.messages import Cancel, Epoch, Migrate, RequestSpec, Sampling, Submit
-from mesh.process import make_runtime_dir
-from mesh.topology.parse import load
+from bench.engine_client import EngineClient
+from bench.two_engines import add_arguments, endless, two_engines
+from mesh.messages import Cancel, Epoch, Migrate, Submit
 from mesh.topology.schema import Topology
 
 DEADLINE_S = 300.0
 CONTEXTS = "256,512,1024,2048,4096,7936"
 BEFORE, AFTER = 24, 8  # tokens
-TOPOLOGY = """
-[mesh]
-name = "migration-downtime"
-log_level = "warning"
-[services.model]
-model = {model}
-ttft_ms = 600000
-tpot_ms = 10000
-[engines.first]
-role = "multiplex"
-kv_memory = "{kv_memory}"
-[engines.second]
-role = "multiplex"
-kv_memory = "{kv_memory}"
-[gateways.gateway]
-[transfer]
-transport = "{transport}"
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +50,7 @@ class Move:
 async def move(client: EngineClient, number: int, context: int) -> Move:
     """Let a request decode on the first engine, and move it."""
     name = f"move-{number}"
-    sampling = Sampling(max_tokens=10_000, seed=0, temperature=0.0, ignore_eos=True)
-    [prompt] = Round(1, context, 1, seed=number).prompts()
-    spec = RequestSpec(name, "gateway", "model", prompt, sampling, slo_ttft_s=600.0, slo_tpot_s=10.0)
+    spec = endless(name, context, number)
     client.sockets.send("first", Submit(spec, Epoch(1)))
     await client.until(lambda: len(client.streams.get(name, ())) >= BEFORE or client.refusals)
     if client.refusals:
@@ -147,24 +122,15 @@ def plot(path: Path, moves: Sequence[Move]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    add_model_argument(parser)
+    add_arguments(parser)
     parser.add_argument("--contexts", default=CONTEXTS, help=f"prompt tokens (default: {CONTEXTS})")
     parser.add_argument("--runs", type=int, default=3, help="of each context")
-    parser.add_argument("--kv-memory", default="384MiB", help="of each engine")
-    parser.add_argument("--transport", choices=("auto", "shm", "tcp"), default="auto")
     parser.add_argument("--json", type=Path, help="write the figures here")
     parser.add_argument("--plot", type=Path, help="draw them here")
     arguments = parser.parse_args()
     contexts = [int(word) for word in arguments.contexts.split(",")]
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ["MESHSERVE_RUNTIME_DIR"] = folder
-        file = Path(folder) / "topology.toml"
-        model, transport = json.dumps(arguments.model), arguments.transport
-        file.write_text(TOPOLOGY.format(model=model, kv_memory=arguments.kv_memory, transport=transport))
-        topology = load(file)
-        make_runtime_dir(topology)
-        with engine_processes(topology):
-            moves = asyncio.run(measure(topology, contexts, arguments.runs))
+    with two_engines(arguments) as topology:
+        moves = asyncio.run(measure(topology, contexts, arguments.runs))
     if arguments.json:
         arguments.json.write_text(json.dumps([asdict(one) for one in moves], indent=1))
     if arguments.plot:

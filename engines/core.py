@@ -11,14 +11,18 @@ its blocks are free once no step and no transfer touches them.
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import structlog
 
+from engines.backlog import Backlog, Step
 from engines.batch import Batch, StepResult
-from engines.evacuation import Evacuation
 from engines.forecast import EngineForecast
+from engines.freeness import IDEAL_SLOWDOWN, free_tokens, freeness, headroom_tokens
 from engines.handover import Handovers
+from engines.pace import Pace
+from engines.peers import Peers
+from engines.rescheduling import Here, Rescheduler
 from engines.scheduler import LocalScheduler, Plan, Share
 from engines.sequence import Sequence as Request
 from engines.settings import EngineSettings
@@ -27,7 +31,6 @@ from engines.steady import num_steady_steps, pass_steps
 from engines.step_cost import Load
 from kvtransfer.protocol import Buffer, ExportBlocks, Exported, ImportBlocks, Imported, Send
 from mesh.messages import (
-    MOST_PREFILLS,
     Accepted,
     Cancel,
     Delta,
@@ -40,7 +43,6 @@ from mesh.messages import (
     MemoryRef,
     Migrate,
     Moved,
-    PendingPrefill,
     ProcessState,
     RefusalCode,
     Refused,
@@ -54,16 +56,6 @@ from mesh.messages import (
 Effect = Send | ExportBlocks | ImportBlocks
 
 log = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """The iteration that is being computed."""
-
-    service: Service
-    shares: Sequence[Share]
-    prompts: Sequence[Share]  # those of them that are no decodes
-    started_at: float
 
 
 class EngineCore:
@@ -89,7 +81,19 @@ class EngineCore:
         self._num_preempted = 0
         self._num_role_changes = 0
         self._handovers = Handovers(settings, services, can_open, self)
-        self._evacuation = Evacuation(self._handovers, settings.transfer_limits.headroom_blocks)
+        self._backlog = Backlog(services, self._schedulers, self._handovers)
+        self._peers = Peers(settings.transfer_limits.headroom_blocks)
+        here = Here(
+            settings.id,
+            services,
+            self._movable,
+            self._handovers.leaving,
+            self.freeness,
+            self._physical_freeness,
+            self._pace_s,
+        )
+        self._rescheduler = Rescheduler(here, self._peers, settings.rescheduling)
+        self._pace = Pace()
         self._is_stopping = False
 
     def __repr__(self) -> str:
@@ -135,7 +139,7 @@ class EngineCore:
         for request in [request for request in self._requests.values() if request.spec.gateway == process]:
             self._send(process, Refused(request.id, request.epoch, RefusalCode.PEER_SILENT, "the gateway was silent"))
             self._end(request, now)
-        self._evacuation.lose(process)
+        self._peers.lose(process)
         self._effects += self._handovers.lose_peer(process, now)
         return self._finish_event(now)
 
@@ -145,13 +149,17 @@ class EngineCore:
         return self._finish_event(now)
 
     def next_deadline(self) -> float | None:
-        retry = self._evacuation.next_retry() if self._evacuation.is_on and self._movable() else None
+        is_emptying = self._rescheduler.is_emptying and any(map(self._movable, self._services.values()))
+        retry = self._peers.next_retry() if is_emptying else None
         return min_or_none([self._handovers.next_deadline(), retry])
 
-    def observe(self, process: str, status: EngineStatus, now: float) -> list[Effect]:
-        """Another engine's status."""
-        self._evacuation.observe(process, status)
-        return self._finish_event(now) if self._evacuation.is_on else []
+    def observe(self, process: str, status: EngineStatus, now: float) -> bool:
+        """Another engine's status. Whether to call `look` now."""
+        return self._rescheduler.observe(process, status, now)
+
+    def look(self, now: float) -> list[Effect]:
+        """For requests that had better run elsewhere."""
+        return self._finish_event(now)
 
     def drain(self) -> None:
         """Take nothing new; finish what is here."""
@@ -161,7 +169,7 @@ class EngineCore:
     def _drain_or_undo(self, message: Drain) -> None:
         if self._is_stopping:
             return
-        self._evacuation.is_on = not message.undo
+        self._rescheduler.is_emptying = not message.undo
         self.state = ProcessState.READY if message.undo else ProcessState.DRAINING
         log.info("serves again" if message.undo else "drains: its requests move away", engine=self._settings.id)
 
@@ -175,8 +183,9 @@ class EngineCore:
     def _finish_event(self, now: float) -> list[Effect]:
         for service in self._services.values():
             self._reserve_ahead(service, now)
-        if self._evacuation.is_on:
-            self._evacuate(now)
+        if self._rescheduler.is_emptying:
+            self._send_back(now)
+        self._give_away(now)
         effects, self._effects = self._effects, []
         return effects
 
@@ -215,7 +224,7 @@ class EngineCore:
         if service.pool.blocks_for(spec.num_tokens + 1) > service.pool.num_blocks:
             capacity = service.pool.num_blocks * service.pool.block_size
             return RefusalCode.NO_MEMORY, f"{spec.num_tokens} tokens do not fit the KV pool of {capacity}"
-        if self._num_waiting(service) >= self._settings.max_waiting:
+        if len(self._backlog.not_started(service)) >= self._settings.max_waiting:
             return RefusalCode.FULL, f"{self._settings.max_waiting} requests wait already"
         if message.multiplex:
             return self._multiplex_refusal(service, spec, now)
@@ -227,7 +236,9 @@ class EngineCore:
             return RefusalCode.NO_MEMORY, f"{service.pool.num_free} blocks are free"
         slack = service.min_slack_s(now, service.decode_step_s())
         request = Request.of(spec, Epoch(0), now, service.eos_token_ids, service.context_limit)
-        stall = self._prefill_remaining_s(now) + self._prefill_waiting_s(service) + service.prefill_s(request)
+        stall = (
+            self._backlog.remaining_s(self._step, now) + self._backlog.waiting_s(service) + service.prefill_s(request)
+        )
         if slack is not None and stall >= slack:
             return RefusalCode.NO_SLACK, f"prefills of {stall * 1e3:.0f} ms exceed the slack of {slack * 1e3:.0f} ms"
         return None
@@ -238,7 +249,11 @@ class EngineCore:
         while queue.unreserved and self._handovers.may_reserve(service.name):
             request = self._schedulers[service.name].most_urgent(queue.unreserved, now)
             queue.unreserved.remove(request)
-            ahead_s = self._prefill_remaining_s(now) + self._prefill_waiting_s(service) + service.prefill_s(request)
+            ahead_s = (
+                self._backlog.remaining_s(self._step, now)
+                + self._backlog.waiting_s(service)
+                + service.prefill_s(request)
+            )
             self._effects += self._handovers.reserve(service, request, ahead_s, now)
 
     def adopt(self, service: Service, request: Request, now: float) -> None:
@@ -305,7 +320,7 @@ class EngineCore:
 
     def not_migrated(self, request: Request, to: str, now: float) -> None:
         """It goes on here as if nothing had happened."""
-        self._evacuation.failed(to, now)
+        self._peers.avoid(to, now)
         queue = self._services[request.spec.service].queue
         if not request.is_over and request not in queue.running:
             queue.running.append(request)
@@ -339,21 +354,22 @@ class EngineCore:
         idle = request.transfer is None and request not in queue.pinned
         return idle and request.is_decoding and request in queue.running
 
-    def _movable(self) -> list[Request]:
-        return [request for request in self._requests.values() if self._is_movable(request)]
+    def _movable(self, service: Service) -> list[Request]:
+        return [request for request in service.queue.running if self._is_movable(request)]
 
-    def _evacuate(self, now: float) -> None:
-        """Send back what has not begun, and move what decodes, as fast as the others take it."""
+    def _send_back(self, now: float) -> None:
+        """What has not begun here is for the gateways to send elsewhere."""
         for service in self._services.values():
-            for request in list(self._not_started(service)):
+            for request in self._backlog.not_started(service):
                 reason = "the engine is drained"
                 self._send(request.spec.gateway, Refused(request.id, request.epoch, RefusalCode.DRAINING, reason))
                 self._end(request, now)
-        for request in self._movable():
-            service = self._services[request.spec.service]
-            to = self._evacuation.destination(service, request, now)
-            if to is not None:
-                self._effects += self._handovers.migrate(service, request, to, now)
+
+    def _give_away(self, now: float) -> None:
+        """Migrate what the rules want elsewhere now."""
+        while (move := self._rescheduler.next_move(self.role, now)) is not None:
+            log.info("migrates a request", request=move.request.id, to=move.to, reason=move.reason)
+            self._effects += self._handovers.migrate(move.service, move.request, move.to, now, move.min_freeness)
 
     # --- iterations ---------------------------------------------------------------------------------------------------
 
@@ -369,6 +385,8 @@ class EngineCore:
                 self._step = Step(service, shares, prompts, now)
                 chunks = [share.sequence.chunk(share.num_tokens) for share in shares]
                 return Batch(name, chunks), self._finish_event(now)
+        if not any(service.queue.running for service in self._services.values()):
+            self._pace.pause()
         return None, self._finish_event(now)
 
     def _plan(self, service: Service, now: float) -> Sequence[Share]:
@@ -396,6 +414,8 @@ class EngineCore:
         if step is None:
             raise RuntimeError(f"a step finished that was not started: {self!r}")
         self._learn(step, result.elapsed_s)
+        if len(step.prompts) < len(step.shares):
+            self._pace.stepped(now)
         deltas: dict[str, list[Delta]] = defaultdict(list)
         for share, chunk in zip(step.shares, result.chunks, strict=True):
             request = share.sequence
@@ -441,6 +461,7 @@ class EngineCore:
         if step is None:
             raise RuntimeError(f"steps were passed but none runs: {self!r}")
         pass_steps(step.service.pool, step.shares, num_steps, token)
+        self._pace.stepped(now, num_steps)
         self._step = replace(step, started_at=now)
 
     def fail_step(self, reason: str, now: float) -> list[Effect]:
@@ -473,23 +494,24 @@ class EngineCore:
         services = self._services.values()
         decoding = [(service, service.decoding()) for service in services]
         step_s = sum([service.decode_step_s(sequences) for service, sequences in decoding])
-        waiting, started = self._prefills_waiting(), self._prefills_started()
+        prefills = self._backlog.account(self._step, now)
         return EngineStatus(
             seq=self._seq,
             state=self.state,
             role=self.role,
             host=self._settings.host,
             pid=self._settings.pid,
-            services=[service.status() for service in services],
+            services=[service.status(self.freeness(service, now)) for service in services],
             num_running=sum(len(service.queue.running) for service in services),
-            num_waiting=len(waiting),
+            num_waiting=prefills.num_waiting,
             num_tokens=sum([len(request.tokens) for request in self._requests.values()]),
-            prefill_remaining_s=max(sum([left_s for _, left_s in started]) - self._prefill_done_s(now), 0.0),
-            prefill_waiting_s=sum([left_s for _, left_s in waiting]),
+            prefill_remaining_s=prefills.remaining_s,
+            prefill_waiting_s=prefills.waiting_s,
             decode_step_s=step_s,
             min_slack_s=min_or_none([service.min_slack_s(now, step_s, sequences) for service, sequences in decoding]),
             min_tpot_slo_s=min([one.spec.slo_tpot_s for _, sequences in decoding for one in sequences], default=None),
-            prefills=self._pending([*waiting, *started], now),
+            prefills=prefills.pending,
+            pace_s=self._pace.seconds,
             num_role_changes=self._num_role_changes,
             num_devices=self._settings.num_devices,
             num_reserved=self._handovers.num_incoming,
@@ -502,61 +524,27 @@ class EngineCore:
             last_aborted_migration=self._handovers.tally.last_abort,
         )
 
-    def _prefills_waiting(self) -> list[tuple[Request, float]]:
-        """Not started, and the seconds that each will take."""
-        return [
-            (request, service.prefill_s(request))
-            for service in self._services.values()
-            for request in self._not_started(service)
-        ]
+    def freeness(self, service: Service, now: float) -> float:
+        """Of one service here: tokens of head room for each running request."""
+        running, capacity = service.queue.running, service.pool.num_blocks * service.pool.block_size
+        cost, most_running = service.step_cost().decode, self._settings.limits.max_running
+        headroom = headroom_tokens(cost, capacity, running, most_running, IDEAL_SLOWDOWN)
+        return self._physical_freeness(service, now) - headroom / max(1, len(running))
 
-    def _prefills_started(self) -> list[tuple[Request, float]]:
-        """And the seconds that are left of each, by the tokens that the present step has not computed yet."""
-        return [
-            (request, service.prefill_s(request))
-            for service in self._services.values()
-            for request in service.queue.running
-            if not request.is_decoding
-        ]
+    def _physical_freeness(self, service: Service, now: float) -> float:
+        """Without head room for high priority."""
+        queue, pool = service.queue, service.pool
+        head = self._schedulers[service.name].most_urgent(queue.waiting, now) if queue.waiting else None
+        free = free_tokens(
+            pool.num_blocks * pool.block_size,
+            pool.num_held * pool.block_size,
+            0 if head is None else len(head.tokens),
+            is_emptied=self.state is not ProcessState.READY,
+        )
+        return freeness(free, len(queue.running))
 
-    def _pending(self, prefills: list[tuple[Request, float]], now: float) -> list[PendingPrefill]:
-        """Those that are due first; what the present step has done by now is off."""
-        if not prefills:
-            return []
-        first = self._step.prompts[0].sequence if self._step is not None and self._step.prompts else None
-        done_s = self._prefill_done_s(now)
-        pending = [
-            PendingPrefill(
-                self._schedulers[request.spec.service].due_at(request, now) - now,
-                max(0.0, left_s - done_s * (request is first)),
-                request.spec.priority,
-            )
-            for request, left_s in prefills
-            if not request.is_decoding
-        ]
-        return sorted(pending)[:MOST_PREFILLS]
-
-    def _num_waiting(self, service: Service) -> int:
-        return len(self._not_started(service))
-
-    def _not_started(self, service: Service) -> Sequence[Request]:
-        queue = service.queue
-        return (*queue.waiting, *queue.unreserved, *self._handovers.reserving(service.name))
-
-    def _prefill_waiting_s(self, service: Service) -> float:
-        return sum(map(service.prefill_s, self._not_started(service)))
-
-    def _prefill_remaining_s(self, now: float) -> float:
-        """Of the prefills that have started, predicted; what the present step has done of them by now is off."""
-        return max(sum([left_s for _, left_s in self._prefills_started()]) - self._prefill_done_s(now), 0.0)
-
-    def _prefill_done_s(self, now: float) -> float:
-        """At most what the present step was given: it may hold decodes, too, or nothing else."""
-        step = self._step
-        if step is None or not step.prompts:
-            return 0.0
-        given_s = sum([step.service.chunk_s(share.num_tokens, share.sequence.num_computed) for share in step.prompts])
-        return min(now - step.started_at, given_s)
+    def _pace_s(self) -> float:
+        return self._pace.seconds
 
     def _send(self, to: str, message: Accepted | Refused | Moved | Failed | StepTokens) -> None:
         self._effects.append(Send(to, message))

@@ -10,6 +10,7 @@ from typing import Protocol
 import msgspec
 import structlog
 
+from engines.freeness import with_one_more
 from engines.sequence import Sequence as Request
 from engines.settings import EngineSettings
 from engines.status import Service, min_or_none
@@ -73,6 +74,8 @@ class Owner(Protocol):
     def not_migrated(self, request: Request, to: str, now: float) -> None: ...
 
     def unpinned(self, request: Request) -> None: ...
+
+    def freeness(self, service: Service, now: float) -> float: ...
 
 
 @dataclass(slots=True)
@@ -153,6 +156,10 @@ class Handovers:
         """Those whose end is not known yet."""
         return [out for out in self._outgoing.values() if out.is_migration and _is_under_way(out.machine)]
 
+    def leaving(self) -> list[tuple[str, Request]]:
+        """As `migrating_out`: where to, and who."""
+        return [(out.machine.peer, out.request) for out in self.migrating_out()]
+
     def reserving(self, service: str) -> list[Request]:
         """Requests for which a decode engine has not answered yet."""
         return [
@@ -186,9 +193,12 @@ class Handovers:
         service.queue.pinned.add(request)
         return self._start(request.decode_engine, reserve, request, service, now)
 
-    def migrate(self, service: Service, request: Request, to: str, now: float) -> list[Effect]:
+    def migrate(
+        self, service: Service, request: Request, to: str, now: float, min_freeness: float | None = None
+    ) -> list[Effect]:
         """Move a request that decodes, and goes on with it. It may be preempted until it stops for the last stage.
 
+        The other engine declines if that would leave it less than ``min_freeness``.
         What its gateway may not have been sent yet goes along, as what is generated from now on does.
         """
         epoch = request.epoch.handed_over()
@@ -210,6 +220,7 @@ class Handovers:
             memory=service.memory,
             deadline_s=self._settings.transfer_deadline_s + 2 * block_size * service.decode_step_s(),
             is_migration=True,
+            min_freeness=min_freeness,
         )
         effects = self._start(to, reserve, request, service, now)
         return effects + self.blocks_ready(request, now)
@@ -333,6 +344,12 @@ class Handovers:
         coming = sum(incoming.service is service for incoming in self._incoming.values())
         if len(service.queue.running) + coming >= self._settings.limits.max_running:
             return self.decline(sender, reserve, RefusalCode.FULL, f"{self._settings.limits.max_running} requests run")
+        if reserve.min_freeness is not None:
+            free = with_one_more(
+                self._owner.freeness(service, now), len(service.queue.running) + coming, reserve.num_tokens
+            )
+            if free < reserve.min_freeness:
+                return self.decline(sender, reserve, RefusalCode.FULL, f"freeness would be {free:.0f} there")
         try:
             transport = choose(
                 self._settings.transport, reserve.memory, self._settings.host, lambda ref: self._can_open(sender, ref)

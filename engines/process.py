@@ -42,6 +42,7 @@ def settings_of(topology: Topology, engine: EngineSpec) -> EngineSettings:
         transport=topology.transfer.transport,
         transfer_deadline_s=topology.transfer.deadline_s,
         transfer_limits=TransferLimits(reply_s=topology.timing.reply_s),
+        rescheduling=topology.rescheduling,
         num_devices=num_devices_of(engine),
     )
 
@@ -158,7 +159,7 @@ class EngineProcess:
             now = self._clock.now()
             if not self._observe(sender, now) or not isinstance(status, EngineStatus):
                 continue
-            effects = self._core.observe(sender.process, status, now)
+            effects = self._core.look(now) if self._core.observe(sender.process, status, now) else []
             if effects:  # else each status would make this engine publish its own
                 self._perform(effects)
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from engines.scheduler import Limits
 from kvtransfer.protocol import Limits as TransferLimits
 from mesh.messages import Role
+from mesh.topology.schema import Rescheduling
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,3 +26,4 @@ class EngineSettings:
     transfer_limits: TransferLimits
     num_devices: int = 1
     deliver_every: int = 1
+    rescheduling: Rescheduling | None = None

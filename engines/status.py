@@ -72,7 +72,7 @@ class Service:
         """Correct later predictions by what a step took."""
         self.cost.observe(load, measured_s)
 
-    def status(self) -> ServiceStatus:
+    def status(self, freeness: float) -> ServiceStatus:
         cost = self.step_cost()
         return ServiceStatus(
             self.name,
@@ -83,6 +83,8 @@ class Service:
             cost.decode,
             self.cost.prefill_error,
             self.cost.decode_error,
+            len(self.queue.running),
+            freeness,
         )
 
 

@@ -307,6 +307,7 @@ class Reserve(msgspec.Struct, frozen=True, tag=True):
     memory: MemoryRef | None
     deadline_s: float
     is_migration: bool = False  # the request is decoding: its tokens grow, and `Extend` asks for more
+    min_freeness: float | None = None  # that must be left to the receiver, with this request; None: it does not matter
 
 
 class Reserved(msgspec.Struct, frozen=True, tag=True):
@@ -455,6 +456,8 @@ class ServiceStatus(msgspec.Struct, frozen=True):
     decode_cost: DecodeCost
     prefill_error: float | None = None  # 90th percentile of |measured / predicted - 1| of recent steps; None: too few
     decode_error: float | None = None
+    num_running: int = 0  # requests that hold blocks
+    freeness: float = 0.0  # tokens of head room for each running request (engines/freeness.py); -inf: being emptied
 
 
 class PendingPrefill(NamedTuple):
@@ -483,6 +486,7 @@ class EngineStatus(msgspec.Struct, frozen=True, tag=True):
     min_slack_s: float | None  # of all running decodes; None: nothing runs
     min_tpot_slo_s: float | None = None  # the tightest TPOT promise of the running decodes; None: nothing runs
     prefills: list[PendingPrefill] = []  # the first of them to be due, as many as `MOST_PREFILLS`
+    pace_s: float = 0.0  # from one step with decodes to the next, of late; 0: nothing decodes
     num_role_changes: int = 0
     num_devices: int = 1  # that the engine computes on (tensor times pipeline parallelism)
     num_reserved: int = 0  # transfers expected

@@ -70,7 +70,9 @@ class Simulation:
             self._bear_mortals(factory, faulty, faults)
         else:
             for spec in topology.engines:
-                self.engines[spec.id] = factory.engine(spec, Sender(spec.id, 1), self.kernel)
+                engine = self.engines[spec.id] = factory.engine(spec, Sender(spec.id, 1), self.kernel)
+                if topology.rescheduling is not None:
+                    network.overhear(engine.observe)
 
     def _bear_mortals(self, factory: Factory, network: FaultyNetwork, faults: Sequence[Fault]) -> None:
         topology = self._topology

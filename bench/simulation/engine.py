@@ -12,7 +12,7 @@ from bench.simulation.steps import StepModel
 from engines.batch import Batch, ChunkResult, StepResult
 from engines.core import Effect, EngineCore
 from kvtransfer.protocol import ExportBlocks, Exported, ImportBlocks, Imported, Send
-from mesh.messages import EngineMessage, Sender
+from mesh.messages import EngineMessage, EngineStatus, Sender
 
 TOKEN_ID = 0
 TOKEN = ChunkResult(TOKEN_ID)
@@ -70,6 +70,14 @@ class SimulatedEngine:
     def receive(self, sender: str, message: EngineMessage) -> None:
         self._catch_up()
         self._perform(self.core.receive(sender, message, (), self._kernel.now))
+
+    def observe(self, sender: Sender, status: EngineStatus) -> None:
+        """Another engine's status."""
+        if sender.process != self._sender.process and self.core.observe(sender.process, status, self._kernel.now):
+            self._catch_up()
+            effects = self.core.look(self._kernel.now)
+            if effects:
+                self._perform(effects)
 
     def lose_peer(self, process: str) -> None:
         """A gateway or another engine died."""

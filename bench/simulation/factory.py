@@ -121,6 +121,7 @@ def _settings(topology: Topology, spec: EngineSpec, num_devices: int, deliver_ev
         transfer_limits=TransferLimits(reply_s=topology.timing.reply_s, message_bytes=ONE_MESSAGE),
         num_devices=num_devices,
         deliver_every=deliver_every,
+        rescheduling=topology.rescheduling,
     )
 
 

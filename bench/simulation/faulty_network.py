@@ -12,7 +12,7 @@ from mesh.messages import EngineStatus, Message, Sender
 
 Fate = Callable[[str, str, Message], Sequence[float]]
 Hear = Callable[[Sender, Any], None]
-Notice = Callable[[Sender], None]
+Notice = Callable[[Sender, EngineStatus | None], None]
 
 
 class FaultyNetwork(Network):
@@ -44,7 +44,7 @@ class FaultyNetwork(Network):
         self._hears[process] = hear
 
     def notice(self, process: str, notice: Notice) -> None:
-        """``process`` hears from all others that they live."""
+        """``process`` hears from all others that they live, and engines' statuses."""
         self._notices[process] = notice
 
     def go_down(self, process: str) -> None:
@@ -94,15 +94,15 @@ class FaultyNetwork(Network):
             self._transmit(sender, listener, status)
         self.show(sender, status)
 
-    def show(self, sender: Sender, message: Any = None) -> None:
+    def show(self, sender: Sender, message: EngineStatus | None = None) -> None:
         """Let other processes notice that the sender lives."""
         self._kernel.after(self._latency_s, self._be_noticed, sender, message)
 
-    def _be_noticed(self, sender: Sender, message: Any) -> None:
+    def _be_noticed(self, sender: Sender, message: EngineStatus | None) -> None:
         for process, notice in self._notices.items():
             link = sender.process, process
             if process != sender.process and not self._is_blocked(link) and not self._is_lost(*link, message):
-                notice(sender)
+                notice(sender, message)
 
     def _is_lost(self, sender: str, to: str, message: Any) -> bool:
         return self._fate is not None and not self._fate(sender, to, message)

@@ -10,7 +10,7 @@ from bench.simulation.engine import SimulatedEngine
 from bench.simulation.faulty_network import FaultyNetwork
 from bench.simulation.kernel import Action, Kernel
 from mesh.membership import Membership, Restarted, Stale
-from mesh.messages import EngineMessage, Sender
+from mesh.messages import EngineMessage, EngineStatus, Sender
 from mesh.topology.schema import Topology
 
 CATCH_UP_S = 0.1  # after a process was held up itself, as engines.process has it
@@ -75,11 +75,15 @@ class Watch:
         self._membership = Membership(lease_s)
         self._armed_at = inf
         network.hear(me.process, lambda sender, message: life.happen(self._receive, sender, message))
-        network.notice(me.process, lambda sender: life.happen(self._observe, sender))
+        network.notice(me.process, lambda sender, status: life.happen(self._notice, sender, status))
 
     def _receive(self, sender: Sender, message: EngineMessage) -> None:
         if self._observe(sender):
             self._engine.receive(sender.process, message)
+
+    def _notice(self, sender: Sender, status: EngineStatus | None) -> None:
+        if self._observe(sender) and status is not None:
+            self._engine.observe(sender, status)
 
     def _observe(self, sender: Sender) -> bool:
         """A sign of life; False if it is of a life that is over."""

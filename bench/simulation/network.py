@@ -18,6 +18,7 @@ class Network:
         self._latency_s = latency_s
         self._inboxes: dict[str, Receive] = {}
         self._listeners: dict[str, Observe] = {}
+        self._overhearing: list[Observe] = []
 
     def connect(self, process: str, receive: Receive) -> None:
         """Messages to ``process`` go to ``receive(sender, message)``."""
@@ -27,12 +28,22 @@ class Network:
         """``process`` hears all statuses."""
         self._listeners[process] = observe
 
+    def overhear(self, observe: Observe) -> None:
+        """An engine that hears all statuses, its own among them, when all other engines do."""
+        self._overhearing.append(observe)
+
     def send(self, sender: str, to: str, message: Message) -> None:
         self._kernel.at(self._kernel.now + self._latency_s, self._inboxes[to], sender, message)
 
     def publish(self, sender: Sender, status: EngineStatus) -> None:
         for observe in self._listeners.values():
             self._kernel.at(self._kernel.now + self._latency_s, observe, sender, status)
+        if self._overhearing:
+            self._kernel.at(self._kernel.now + self._latency_s, self._be_overheard, sender, status)
+
+    def _be_overheard(self, sender: Sender, status: EngineStatus) -> None:
+        for observe in self._overhearing:
+            observe(sender, status)
 
     def forget(self, process: str, peer: str) -> None:
         """``process`` drops what waits for ``peer``, whom it holds for dead."""

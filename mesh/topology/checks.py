@@ -39,6 +39,7 @@ def check_topology(topology: Topology, processes: Processes, report: Report) -> 
     _check_gateway_ports(processes, report)
     _check_recordings(processes, report)
     _check_timing(topology, report)
+    _check_rescheduling(topology, report)
     if len(topology.hosts) > 1:
         _check_mesh_ports(topology, report)
         if topology.curve_key is None:
@@ -143,4 +144,14 @@ def _check_timing(topology: Topology, report: Report) -> None:
             ("mesh", "lease_ms"),
             f"{timing.lease_s * 1000:g} is too short for heartbeat_ms = {timing.heartbeat_s * 1000:g}; "
             f"use at least twice as much",
+        )
+
+
+def _check_rescheduling(topology: Topology, report: Report) -> None:
+    rules = topology.rescheduling
+    if rules is not None and rules.take_above < rules.give_below:
+        report.add(
+            ("rescheduling", "take_above"),
+            f"{rules.take_above:g} is below give_below = {rules.give_below:g}, and requests would move back and forth; "
+            f"use at least as much",
         )

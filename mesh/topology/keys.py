@@ -4,10 +4,12 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from mesh.messages import Role
+from mesh.topology.schema import Trigger
 from mesh.topology.values import (
     Reader,
     boolean,
     choice,
+    choices,
     device,
     fraction,
     integer,
@@ -15,6 +17,7 @@ from mesh.topology.values import (
     milliseconds,
     model,
     names,
+    number,
     positive,
     size,
     temperature,
@@ -92,4 +95,13 @@ TRANSFER: Keys = {
     "transport": Key("transport", choice(("auto", "shm", "tcp"), "a transport")),
     "checksum": Key("checksum", boolean),
     "deadline_ms": Key("deadline_s", milliseconds),
+}
+
+RESCHEDULING: Keys = {
+    "triggers": Key("triggers", choices([trigger.value for trigger in Trigger], "a trigger", Trigger)),
+    "give_below": Key("give_below", number),
+    "take_above": Key("take_above", number),
+    "interval_ms": Key("interval_s", milliseconds),
+    "rest_ms": Key("rest_s", milliseconds),
+    "at_a_time": Key("at_a_time", integer(1, 64)),
 }

@@ -20,6 +20,7 @@ from mesh.topology.schema import (
     GatewaySpec,
     HostSpec,
     PolicySpec,
+    Rescheduling,
     ServiceSpec,
     Slo,
     Timing,
@@ -27,7 +28,7 @@ from mesh.topology.schema import (
     TransferSpec,
 )
 
-SECTIONS = ("mesh", "services", "engines", "gateways", "policy", "transfer", "hosts")
+SECTIONS = ("mesh", "services", "engines", "gateways", "policy", "transfer", "rescheduling", "hosts")
 DEFAULT_TTFT_S = 5.0
 DEFAULT_TPOT_S = 0.25
 DEFAULT_GATEWAY = "gateway"
@@ -66,6 +67,7 @@ def load(path: Path) -> Topology:
         hosts=hosts,
         policy=_policy(source),
         transfer=TransferSpec(**_section(source, "transfer", keys.TRANSFER)),
+        rescheduling=_rescheduling(source),
         **_mesh(source),
     )
     source.report.raise_if_any()
@@ -104,6 +106,13 @@ def _mesh(source: _Source) -> dict[str, Any]:
 
 def _section(source: _Source, name: str, known: keys.Keys) -> dict[str, Any]:
     return read_table(source.document.get(name, {}), (name,), known, source.report)
+
+
+def _rescheduling(source: _Source) -> Rescheduling | None:
+    """On if there is such a table, be it empty."""
+    if "rescheduling" not in source.document:
+        return None
+    return Rescheduling(**_section(source, "rescheduling", keys.RESCHEDULING))
 
 
 def _services(source: _Source) -> tuple[ServiceSpec, ...]:

@@ -2,11 +2,20 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 
 from mesh.messages import Role
 
 LOCAL_HOST = "local"
+
+
+class Trigger(StrEnum):
+    """Why an engine gives a request to another one."""
+
+    LOAD = "load"  # it is less free than the other: balance, room for a queued request, room for high priority
+    SLACK = "slack"  # the request would miss its TPOT promise here, and keep it there
+    ROLE = "role"  # it decodes on an engine that only prefills
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +99,21 @@ class TransferSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class Rescheduling:
+    """When engines move running requests among themselves, unasked (docs/rescheduling.md). Freeness is in tokens.
+
+    An engine whose freeness is below ``give_below`` looks for one whose freeness is above ``take_above``.
+    """
+
+    triggers: tuple[Trigger, ...] = tuple(Trigger)
+    give_below: float = 64.0
+    take_above: float = 128.0
+    interval_s: float = 0.1  # between two looks of one engine
+    rest_s: float = 1.0  # after its first move, for a request; twice as long after each further one
+    at_a_time: int = 2  # requests that leave one engine
+
+
+@dataclass(frozen=True, slots=True)
 class Timing:
     """Deadlines of the control plane."""
 
@@ -110,6 +134,7 @@ class Topology:
     hosts: tuple[HostSpec, ...] = (HostSpec(LOCAL_HOST, "127.0.0.1"),)
     policy: PolicySpec = PolicySpec()
     transfer: TransferSpec = TransferSpec()
+    rescheduling: Rescheduling | None = None  # None: requests move when they are told to, and when engines are emptied
     timing: Timing = Timing()
     curve_key: Path | None = None  # the mesh's key file; required when hosts differ
     log_level: str = "info"

@@ -54,6 +54,12 @@ def positive(value: object) -> float:
     return float(value)
 
 
+def number(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < float("inf"):
+        raise ValueError(f"{value!r} is not a number; use one such as 64")
+    return float(value)
+
+
 def milliseconds(value: object) -> float:
     """Milliseconds in the file, seconds inside."""
     return positive(value) / 1000
@@ -90,6 +96,17 @@ def choice(words: Collection[str], what: str, make: Callable[[str], Any] = str) 
         if not isinstance(value, str) or value not in words:
             raise ValueError(f"{value!r} is not {what}; use {one_of(words)}")
         return make(value)
+
+    return read
+
+
+def choices(words: Collection[str], what: str, make: Callable[[str], Any] = str) -> Reader:
+    one = choice(words, what, make)
+
+    def read(value: object) -> tuple[Any, ...]:
+        if not isinstance(value, list):
+            raise ValueError(f"{value!r} is not a list; write it like {list(words)}")
+        return tuple(dict.fromkeys(one(item) for item in value))
 
     return read
 

@@ -3,29 +3,45 @@
 A request goes at once to the prefill engine that will be done first, and decodes on the decode engine with the fewest
 tokens in flight. Nothing limits the queue of a prefill engine, which is first come, first served, and no deadline is
 looked at.
+
+Or, as Llumnix has it, disaggregation is a rule of dispatch and one of migration: a request is sent to a prefill engine
+without a word of any other one, and the engines' own rule `role` (docs/rescheduling.md) moves what begins to decode
+there to an engine that decodes.
 """
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from mesh.messages import PrefillOrder
 from router.cluster import Candidates, ClusterView
 from router.policies.candidates import find_candidates, load, reject_late, route
-from router.policies.policy import BaselineParameters, Decision, Policy, Wait
+from router.policies.policy import BaselineParameters, Decision, Dispatch, Policy, Wait
 from router.view import RequestView
+
+
+class DisaggregatedParameters(BaselineParameters, frozen=True):
+    """``reject_late``: refuse at once what is predicted to miss its TTFT deadline (Mooncake's early rejection).
+    ``after_prefill``: the prefill engine hands over to the decode engine that was chosen at dispatch, or the request
+    migrates to one that the prefill engine chooses then, which takes `[rescheduling]` with the trigger `role`.
+    """
+
+    after_prefill: Literal["hand_over", "migrate"] = "hand_over"
 
 
 class Disaggregated(Policy):
     name = "disaggregated"
     order: ClassVar = PrefillOrder.ARRIVAL
 
-    def __init__(self, parameters: BaselineParameters) -> None:
-        self._rejects_late = parameters.reject_late
+    def __init__(self, parameters: DisaggregatedParameters) -> None:
+        self._parameters = parameters
 
     def decide(self, request: RequestView, view: ClusterView, now: float) -> Decision:
         found = find_candidates(request, view)
         if not isinstance(found, Candidates):
             return found
         entrance = min(found.prefill or found.multiplex, key=lambda engine: (engine.backlog_s(now), engine.id))
+        if self._parameters.after_prefill == "migrate":
+            dispatch = route(request, self.name, entrance, entrance, now, order=self.order)
+            return self._unless_late(dispatch, request, now)
         decoders = [
             engine
             for engine in found.decoders_for(entrance)
@@ -34,4 +50,7 @@ class Disaggregated(Policy):
         if not decoders:
             return Wait("no decode engine has room in its KV pool")
         dispatch = route(request, self.name, entrance, min(decoders, key=load), now, order=self.order)
-        return reject_late(dispatch, request, now) if self._rejects_late else dispatch
+        return self._unless_late(dispatch, request, now)
+
+    def _unless_late(self, dispatch: Dispatch, request: RequestView, now: float) -> Decision:
+        return reject_late(dispatch, request, now) if self._parameters.reject_late else dispatch

@@ -11,7 +11,7 @@ from mesh.errors import UserError
 from mesh.topology.schema import PolicySpec
 from router.policies.chunked import Chunked
 from router.policies.colocated import Colocated
-from router.policies.disaggregated import Disaggregated
+from router.policies.disaggregated import Disaggregated, DisaggregatedParameters
 from router.policies.disaggregated_sjf import DisaggregatedSJF
 from router.policies.elastic import Elastic, ElasticParameters
 from router.policies.join_shortest_queue import JoinShortestQueue
@@ -43,8 +43,8 @@ POLICIES: Mapping[str, _Entry] = {
     "power_of_two": _Entry(lambda _, random: PowerOfTwo(random)),
     "colocated": _Entry(lambda parameters, _: Colocated(parameters), BaselineParameters),
     "chunked": _Entry(lambda parameters, _: Chunked(parameters), BaselineParameters),
-    "disaggregated": _Entry(lambda parameters, _: Disaggregated(parameters), BaselineParameters),
-    "disaggregated_sjf": _Entry(lambda parameters, _: DisaggregatedSJF(parameters), BaselineParameters),
+    "disaggregated": _Entry(lambda parameters, _: Disaggregated(parameters), DisaggregatedParameters),
+    "disaggregated_sjf": _Entry(lambda parameters, _: DisaggregatedSJF(parameters), DisaggregatedParameters),
 }
 
 

@@ -36,6 +36,7 @@ from mesh.messages import (
     StepTokens,
     Submit,
 )
+from mesh.topology.schema import Rescheduling
 
 SERVICE = "tiny"
 BLOCK_SIZE = 4
@@ -110,7 +111,14 @@ class VirtualMesh:
         self._copies: list[Callable[[], None]] = []
         self._links: dict[tuple[str, str], deque[Callable[[], None]]] = defaultdict(deque)  # in order, as sockets are
 
-    def add(self, name: str, role: Role = Role.MULTIPLEX, num_blocks: int = 32, **limits: int) -> VirtualEngine:
+    def add(
+        self,
+        name: str,
+        role: Role = Role.MULTIPLEX,
+        num_blocks: int = 32,
+        rescheduling: Rescheduling | None = None,
+        **limits: int,
+    ) -> VirtualEngine:
         generations: dict[int, int] = defaultdict(int)
 
         def reuse(block: int) -> None:
@@ -135,6 +143,7 @@ class VirtualMesh:
             5.0,
             TransferLimits(reply_s=0.5, grace_s=0.2, window=2, message_bytes=256),
             deliver_every=limits.get("deliver_every", 1),
+            rescheduling=rescheduling,
         )
         core = EngineCore(settings, {SERVICE: service}, lambda peer, ref: True)
         self.engines[name] = VirtualEngine(core, HashingExecutor(), generations)

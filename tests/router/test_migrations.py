@@ -28,6 +28,7 @@ from mesh.messages import (
     Sender,
     Taken,
 )
+from mesh.topology.schema import Rescheduling
 from router.decisions import Interrupted
 from tests.engines.virtual import BLOCK_SIZE, GATEWAY, SERVICE, continuation
 from tests.router.test_with_engines import RoutedMesh
@@ -57,7 +58,8 @@ class MigratingMesh(RoutedMesh):
             say()
             for name, engine in self.engines.items():
                 if name != sender.process and not engine.dead:
-                    self.perform(name, engine.core.observe(sender.process, status, self.now))
+                    looks = engine.core.observe(sender.process, status, self.now)
+                    self.perform(name, engine.core.look(self.now) if looks else [])
 
         return run
 
@@ -92,10 +94,12 @@ class MigratingMesh(RoutedMesh):
             self.tick()
 
 
-def make_mesh(seed: int, num_blocks: int = 64, **options) -> MigratingMesh:
+def make_mesh(
+    seed: int, num_blocks: int = 64, rescheduling: Rescheduling | None = None, roles=(Role.MULTIPLEX,) * 3, **options
+) -> MigratingMesh:
     mesh = MigratingMesh(seed, **options)
-    for name in ENGINES:
-        mesh.add(name, Role.MULTIPLEX, num_blocks=num_blocks)
+    for name, role in zip(ENGINES, roles, strict=True):
+        mesh.add(name, role, num_blocks=num_blocks, rescheduling=rescheduling)
     mesh.beat()
     while len(mesh.dispatcher._monitor.view().engines) < len(ENGINES):
         mesh.tick()

@@ -5,7 +5,7 @@ import pytest
 from mesh.messages import PrefillMode, PrefillOrder
 from router.policies.chunked import Chunked
 from router.policies.colocated import Colocated
-from router.policies.disaggregated import Disaggregated
+from router.policies.disaggregated import Disaggregated, DisaggregatedParameters
 from router.policies.disaggregated_sjf import DisaggregatedSJF
 from router.policies.join_shortest_queue import JoinShortestQueue
 from router.policies.least_loaded import LeastLoaded
@@ -21,8 +21,8 @@ BASELINES = [
     PowerOfTwo(Random(0)),
     Colocated(BaselineParameters()),
     Chunked(BaselineParameters()),
-    Disaggregated(BaselineParameters()),
-    DisaggregatedSJF(BaselineParameters()),
+    Disaggregated(DisaggregatedParameters()),
+    DisaggregatedSJF(DisaggregatedParameters()),
 ]
 
 
@@ -73,12 +73,12 @@ def test_colocated_ignores_roles_and_never_hands_over():
 
 def test_disaggregated_never_multiplexes_however_long_the_queue():
     engines = make_engine(P0, prefill_waiting_s=9.0, num_waiting=50), make_engine(M0)
-    assert route(Disaggregated(BaselineParameters()), *engines, deadline=0.1) == (P0, M0)
+    assert route(Disaggregated(DisaggregatedParameters()), *engines, deadline=0.1) == (P0, M0)
 
 
 def test_disaggregated_goes_where_the_backlog_ends_first():
     engines = make_engine(P0, prefill_remaining_s=9.0), make_engine(P1, prefill_remaining_s=8.0, num_waiting=3)
-    assert route(Disaggregated(BaselineParameters()), *engines, make_engine(M0)) == (P1, M0)
+    assert route(Disaggregated(DisaggregatedParameters()), *engines, make_engine(M0)) == (P1, M0)
 
 
 def test_join_shortest_queue_counts_requests_that_wait_and_run():
@@ -92,8 +92,8 @@ def test_join_shortest_queue_counts_requests_that_wait_and_run():
     [
         (Colocated(BaselineParameters()), PrefillMode.FIRST, PrefillOrder.ARRIVAL),
         (Chunked(BaselineParameters()), PrefillMode.CHUNKED, PrefillOrder.ARRIVAL),
-        (Disaggregated(BaselineParameters()), PrefillMode.CHUNKED, PrefillOrder.ARRIVAL),
-        (DisaggregatedSJF(BaselineParameters()), PrefillMode.CHUNKED, PrefillOrder.LENGTH),
+        (Disaggregated(DisaggregatedParameters()), PrefillMode.CHUNKED, PrefillOrder.ARRIVAL),
+        (DisaggregatedSJF(DisaggregatedParameters()), PrefillMode.CHUNKED, PrefillOrder.LENGTH),
     ],
 )
 def test_engines_compute_prompts_as_each_system_does(policy, mode, order):
@@ -104,7 +104,7 @@ def test_engines_compute_prompts_as_each_system_does(policy, mode, order):
 def test_disaggregated_waits_for_memory():
     full = make_engine(M0, num_free_blocks=1)
     assert isinstance(
-        Disaggregated(BaselineParameters()).decide(make_request(100), make_view(make_engine(P0), full), 0.0), Wait
+        Disaggregated(DisaggregatedParameters()).decide(make_request(100), make_view(make_engine(P0), full), 0.0), Wait
     )
 
 

@@ -1,0 +1,63 @@
+"""Two engine processes of one model, between which a bench moves requests."""
+
+import argparse
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bench.engine_client import engine_processes
+from bench.engine_under_test import add_model_argument
+from bench.rounds import Round
+from mesh.messages import RequestSpec, Sampling
+from mesh.process import make_runtime_dir
+from mesh.topology.parse import load
+from mesh.topology.schema import Topology
+
+ENDLESS = Sampling(max_tokens=10_000, seed=0, temperature=0.0, ignore_eos=True)
+TOPOLOGY = """
+[mesh]
+name = "two-engines"
+log_level = "warning"
+[services.model]
+model = {model}
+ttft_ms = 600000
+tpot_ms = 10000
+[engines.first]
+role = "multiplex"
+kv_memory = "{kv_memory}"
+[engines.second]
+role = "multiplex"
+kv_memory = "{kv_memory}"
+[gateways.gateway]
+[transfer]
+transport = "{transport}"
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_model_argument(parser)
+    parser.add_argument("--kv-memory", default="384MiB", help="of each engine")
+    parser.add_argument("--transport", choices=("auto", "shm", "tcp"), default="auto")
+
+
+@contextmanager
+def two_engines(arguments: argparse.Namespace) -> Iterator[Topology]:
+    """Running, ``first`` and ``second``; the process of the bench is to be their gateway."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["MESHSERVE_RUNTIME_DIR"] = folder
+        file = Path(folder) / "topology.toml"
+        model, transport = json.dumps(arguments.model), arguments.transport
+        file.write_text(TOPOLOGY.format(model=model, kv_memory=arguments.kv_memory, transport=transport))
+        topology = load(file)
+        make_runtime_dir(topology)
+        with engine_processes(topology):
+            yield topology
+
+
+def endless(name: str, num_tokens: int, seed: int) -> RequestSpec:
+    """A request that decodes until it is cancelled, with a prompt of its own."""
+    [prompt] = Round(1, num_tokens, 1, seed=seed).prompts()
+    return RequestSpec(name, "gateway", "model", prompt, ENDLESS, slo_ttft_s=600.0, slo_tpot_s=10.0)

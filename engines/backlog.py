@@ -1,0 +1,109 @@
+"""The prefills of an engine that are not done: how many, how long they will take, and when each is due."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from engines.handover import Handovers
+from engines.scheduler import LocalScheduler, Share
+from engines.sequence import Sequence as Request
+from engines.status import Service
+from mesh.messages import MOST_PREFILLS, PendingPrefill
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The iteration that is being computed."""
+
+    service: Service
+    shares: Sequence[Share]
+    prompts: Sequence[Share]  # those of them that are no decodes
+    started_at: float
+
+    def prefill_done_s(self, now: float) -> float:
+        """Of prompts, by now: at most what the step was given of them, as it may hold decodes, too."""
+        given_s = sum([self.service.chunk_s(share.num_tokens, share.sequence.num_computed) for share in self.prompts])
+        return min(now - self.started_at, given_s)
+
+
+class Prefill(NamedTuple):
+    """``left_s``: predicted, by the tokens that no step before the present one has computed."""
+
+    request: Request
+    service: Service
+    left_s: float
+
+
+class Backlog:
+    """Over all services of an engine."""
+
+    def __init__(
+        self, services: Mapping[str, Service], schedulers: Mapping[str, LocalScheduler], handovers: Handovers
+    ) -> None:
+        self._services = services
+        self._schedulers = schedulers
+        self._handovers = handovers
+
+    def not_started(self, service: Service) -> tuple[Request, ...]:
+        queue = service.queue
+        return (*queue.waiting, *queue.unreserved, *self._handovers.reserving(service.name))
+
+    def waiting_s(self, service: Service) -> float:
+        """Of the prefills of one service that have not started."""
+        return sum(map(service.prefill_s, self.not_started(service)))
+
+    def remaining_s(self, step: Step | None, now: float) -> float:
+        """Of the prefills that have started."""
+        return _remaining_s(self._started(), step, now)
+
+    def account(self, step: Step | None, now: float) -> "Account":
+        """All that a status tells of it."""
+        waiting, started = list(self._waiting()), list(self._started())
+        return Account(
+            len(waiting),
+            sum([prefill.left_s for prefill in waiting]),
+            _remaining_s(started, step, now),
+            self._pending([*waiting, *started], step, now),
+        )
+
+    def _waiting(self) -> Iterator[Prefill]:
+        for service in self._services.values():
+            for request in self.not_started(service):
+                yield Prefill(request, service, service.prefill_s(request))
+
+    def _started(self) -> Iterator[Prefill]:
+        for service in self._services.values():
+            for request in service.queue.running:
+                if not request.is_decoding:
+                    yield Prefill(request, service, service.prefill_s(request))
+
+    def _pending(self, prefills: list[Prefill], step: Step | None, now: float) -> list[PendingPrefill]:
+        """Those that are due first; what the present step has done by now is off."""
+        if not prefills:
+            return []
+        first = step.prompts[0].sequence if step is not None and step.prompts else None
+        done_s = 0.0 if step is None else step.prefill_done_s(now)
+        pending = [
+            PendingPrefill(
+                self._schedulers[service.name].due_at(request, now) - now,
+                max(0.0, left_s - done_s * (request is first)),
+                request.spec.priority,
+            )
+            for request, service, left_s in prefills
+            if not request.is_decoding
+        ]
+        return sorted(pending)[:MOST_PREFILLS]
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    num_waiting: int
+    waiting_s: float
+    remaining_s: float
+    pending: list[PendingPrefill]
+
+
+def _remaining_s(started: "list[Prefill] | Iterator[Prefill]", step: Step | None, now: float) -> float:
+    """What the present step has done by now is off."""
+    done_s = 0.0 if step is None else step.prefill_done_s(now)
+    return max(sum([prefill.left_s for prefill in started]) - done_s, 0.0)

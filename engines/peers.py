@@ -1,0 +1,91 @@
+"""What an engine knows of the other engines: their last statuses, and what it has promised to send there."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import inf
+
+from engines.costs import decode_step_s
+from engines.sequence import Sequence
+from engines.status import Service
+from mesh.messages import EngineStatus, ProcessState, Role, ServiceStatus
+
+RETRY_S = 0.5  # after an engine refused, or did not answer
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Another engine as a place for requests of one service. ``num_free_blocks``: beyond what is on its way there."""
+
+    id: str
+    status: EngineStatus
+    service: ServiceStatus
+    num_free_blocks: int
+    freeness: float
+
+    @property
+    def decodes(self) -> bool:
+        return self.status.role is not Role.PREFILL
+
+    def pace_with(self, num_tokens: int) -> float:
+        """Predicted seconds from token to token with one more decode of ``num_tokens``: as of late, and its share."""
+        status, service, cost = self.status, self.service, self.service.decode_cost
+        context = round(status.num_tokens * service.num_running / max(1, status.num_running))
+        more_s = decode_step_s(cost, service.num_running + 1, context + num_tokens) - decode_step_s(
+            cost, service.num_running, context
+        )
+        return max(status.decode_step_s, status.pace_s) + more_s
+
+    @property
+    def tightest_tpot_s(self) -> float:
+        """The smallest TPOT promise of what decodes there."""
+        tightest = self.status.min_tpot_slo_s
+        return inf if tightest is None else tightest
+
+
+class Peers:
+    """The other engines that live. ``headroom_blocks``: what a migration reserves beyond its tokens."""
+
+    def __init__(self, headroom_blocks: int) -> None:
+        self._headroom_blocks = headroom_blocks
+        self._statuses: dict[str, EngineStatus] = {}
+        self._avoided: dict[str, float] = {}  # until when
+
+    def observe(self, engine: str, status: EngineStatus) -> None:
+        self._statuses[engine] = status
+
+    def lose(self, engine: str) -> None:
+        self._statuses.pop(engine, None)
+
+    def avoid(self, engine: str, now: float) -> None:
+        """For a moment: a migration there was aborted."""
+        self._avoided[engine] = now + RETRY_S
+
+    def next_retry(self) -> float | None:
+        """When an engine that was avoided may be tried again."""
+        return min(self._avoided.values(), default=None)
+
+    def num_blocks(self, service: Service, request: Sequence) -> int:
+        """What the request will need elsewhere, to begin with."""
+        return service.pool.blocks_for(len(request.tokens)) + self._headroom_blocks
+
+    def for_service(self, service: Service, leaving: Iterable[tuple[str, Sequence]], now: float) -> list[Peer]:
+        """Ready engines that have the service; ``leaving``: its requests that migrate from here, and where to."""
+        self._avoided = {engine: until for engine, until in self._avoided.items() if until > now}
+        promised: Counter[str] = Counter()
+        for to, request in leaving:
+            promised[to] += self.num_blocks(service, request)
+        peers = []
+        for engine, status in self._statuses.items():
+            if status.state is ProcessState.READY and engine not in self._avoided:
+                there = next((one for one in status.services if one.name == service.name), None)
+                if there is not None:
+                    peers.append(_peer(engine, status, there, promised[engine]))
+        return peers
+
+
+def _peer(engine: str, status: EngineStatus, service: ServiceStatus, promised: int) -> Peer:
+    """Its running requests may take a block each for their next tokens."""
+    num_free = service.num_free_blocks - service.num_running - promised
+    freeness = service.freeness - promised * service.block_size / max(1, service.num_running)
+    return Peer(engine, status, service, num_free, freeness)

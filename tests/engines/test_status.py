@@ -20,10 +20,10 @@ def test_what_others_hear_is_corrected_by_what_steps_take() -> None:
         LearntCost(StepCost(prefill, decode)),
     )
     load = Load([], 2, 10)
-    assert service.status().decode_error is None
+    assert service.status(0.0).decode_error is None
     for _ in range(200):
         service.learn(load, 2 * sum(StepCost(prefill, decode).parts(load)))
-    status = service.status()
+    status = service.status(0.0)
     assert status.prefill_cost == prefill
     assert status.decode_cost.fixed_s == pytest.approx(0.04, rel=1e-2)
     assert [size for size, _ in status.decode_cost.table] == [1, 4]

@@ -144,6 +144,7 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
             "memory": {"host": "local", "path": "/proc/7/fd/9", "size_bytes": 4096, "token": "00ff"},
             "deadline_s": 10.0,
             "is_migration": False,
+            "min_freeness": None,
         },
     ),
     (
@@ -232,6 +233,8 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
                     },
                     "prefill_error": None,
                     "decode_error": None,
+                    "num_running": 0,
+                    "freeness": 0.0,
                 }
             ],
             "num_running": 1,
@@ -243,6 +246,7 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
             "min_slack_s": None,
             "min_tpot_slo_s": None,
             "prefills": [],
+            "pace_s": 0.0,
             "num_role_changes": 0,
             "num_devices": 1,
             "num_reserved": 0,

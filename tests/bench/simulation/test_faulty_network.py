@@ -11,7 +11,7 @@ class Wire:
         self.network = FaultyNetwork(self.kernel, 0.5)
         self.network.connect("gateway", lambda sender, message: None)
         self.network.hear("engine", lambda sender, message: self.heard.append((self.kernel.now, message.request)))
-        self.network.notice("engine", self.noticed.append)
+        self.network.notice("engine", lambda sender, _: self.noticed.append(sender))
 
     def send(self, at, name):
         self.kernel.at(at, self.network.send, "gateway", "engine", Cancel(name, Epoch(0)))

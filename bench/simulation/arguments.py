@@ -58,7 +58,9 @@ def _add_load(group: argparse._ArgumentGroup) -> None:
     source.add_argument(
         "--trace", type=Path, metavar="FILE", help="a gateway's recording, records, Azure CSV, Mooncake"
     )
-    source.add_argument("--lengths", type=Path, metavar="FILE", help="draw lengths from there; needs a rate")
+    source.add_argument(
+        "--lengths", type=Path, metavar="FILE", help="draw lengths from there, or as llumnix:S-L; needs a rate"
+    )
     group.add_argument("--rate", type=_positive, metavar="R", help="requests a second (default: the trace's own)")
     group.add_argument("--scale", type=_positive, metavar="X", help="with --trace: X times its own rate")
     group.add_argument(

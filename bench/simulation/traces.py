@@ -26,6 +26,7 @@ from bench.simulation.rows import (
     with_numbers,
 )
 from bench.simulation.trace_request import TraceRequest
+from bench.simulation.workload_lengths import PREFIX, described_lengths
 
 
 def _azure(row: Row) -> TraceRequest:
@@ -88,8 +89,9 @@ def load_trace(path: Path, random: Random) -> list[TraceRequest]:
 
 
 def load_lengths(path: Path) -> list[TraceRequest]:
-    """Requests of any format, their times unused. Raises `TraceError`."""
-    return _load(path)[1]
+    """Requests of any format, their times unused, or `described_lengths` by name. Raises `TraceError`."""
+    name = str(path)
+    return described_lengths(name) if name.startswith(PREFIX) else _load(path)[1]
 
 
 def at_rate(requests: Sequence[TraceRequest], rate: float) -> list[TraceRequest]:

@@ -14,6 +14,7 @@ from router.policies.colocated import Colocated
 from router.policies.disaggregated import Disaggregated, DisaggregatedParameters
 from router.policies.disaggregated_sjf import DisaggregatedSJF
 from router.policies.elastic import Elastic, ElasticParameters
+from router.policies.infaas import Infaas
 from router.policies.join_shortest_queue import JoinShortestQueue
 from router.policies.least_loaded import LeastLoaded
 from router.policies.policy import BaselineParameters, Policy
@@ -40,6 +41,7 @@ POLICIES: Mapping[str, _Entry] = {
     "round_robin": _Entry(lambda _, __: RoundRobin()),
     "join_shortest_queue": _Entry(lambda _, __: JoinShortestQueue()),
     "least_loaded": _Entry(lambda _, __: LeastLoaded()),
+    "infaas": _Entry(lambda _, __: Infaas()),
     "power_of_two": _Entry(lambda _, random: PowerOfTwo(random)),
     "colocated": _Entry(lambda parameters, _: Colocated(parameters), BaselineParameters),
     "chunked": _Entry(lambda parameters, _: Chunked(parameters), BaselineParameters),

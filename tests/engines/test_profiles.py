@@ -88,7 +88,7 @@ def test_every_preset_can_serve() -> None:
 
 @pytest.mark.parametrize(
     ("name", "hint"),
-    [("a100-lama2-70b-tp4", "did you mean 'a100-llama2-70b-tp4'?"), ("zzz", "names are like 'a100-bloom-176b-tp8'")],
+    [("a100-lama2-70b-tp4", "did you mean 'a100-llama2-70b-tp4'?"), ("zzz", "names are like 'a10-llama2-7b-tp1'")],
 )
 def test_an_unknown_name_is_answered_with_a_near_one(name: str, hint: str) -> None:
     with pytest.raises(ProfileError) as caught:

@@ -1,0 +1,27 @@
+"""INFaaS++, Llumnix's baseline: at once to the engine with the least KV memory in use or wanted by those that wait.
+
+That is the fraction of its pool that the contexts of all its requests would fill, queued ones included (Llumnix,
+section 6.1). Engines queue first come, first served.
+"""
+
+from mesh.messages import PrefillOrder
+from router.cluster import Candidates, ClusterView
+from router.policies.candidates import find_candidates, route
+from router.policies.policy import Decision, Policy
+from router.view import EngineView, RequestView
+
+
+class Infaas(Policy):
+    name = "infaas"
+
+    def decide(self, request: RequestView, view: ClusterView, now: float) -> Decision:
+        found = find_candidates(request, view)
+        if not isinstance(found, Candidates):
+            return found
+
+        def memory_load(engine: EngineView) -> tuple[float, int, str]:
+            return engine.num_tokens / engine.services[request.service].num_slots, engine.num_requests, engine.id
+
+        entrance = min(found.entrances, key=memory_load)
+        decoder = min(found.decoders_for(entrance), key=memory_load)
+        return route(request, "least memory load", entrance, decoder, now, order=PrefillOrder.ARRIVAL)

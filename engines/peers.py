@@ -65,6 +65,10 @@ class Peers:
         """When an engine that was avoided may be tried again."""
         return min(self._avoided.values(), default=None)
 
+    def any_for(self, service: str) -> bool:
+        """Whether another engine could take a request of that service, if it had room."""
+        return any(_find(status, service) is not None for status in self._statuses.values())
+
     def num_blocks(self, service: Service, request: Sequence) -> int:
         """What the request will need elsewhere, to begin with."""
         return service.pool.blocks_for(len(request.tokens)) + self._headroom_blocks
@@ -77,11 +81,17 @@ class Peers:
             promised[to] += self.num_blocks(service, request)
         peers = []
         for engine, status in self._statuses.items():
-            if status.state is ProcessState.READY and engine not in self._avoided:
-                there = next((one for one in status.services if one.name == service.name), None)
-                if there is not None:
-                    peers.append(_peer(engine, status, there, promised[engine]))
+            there = _find(status, service.name)
+            if there is not None and engine not in self._avoided:
+                peers.append(_peer(engine, status, there, promised[engine]))
         return peers
+
+
+def _find(status: EngineStatus, service: str) -> ServiceStatus | None:
+    """None: it does not take any."""
+    if status.state is not ProcessState.READY:
+        return None
+    return next((one for one in status.services if one.name == service), None)
 
 
 def _peer(engine: str, status: EngineStatus, service: ServiceStatus, promised: int) -> Peer:

@@ -6,7 +6,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from bench.simulation.fault_grammar import parse_hang, parse_kill, parse_loss, parse_partition
+from bench.simulation.fault_grammar import (
+    parse_delay,
+    parse_duplicate,
+    parse_hang,
+    parse_kill,
+    parse_loss,
+    parse_partition,
+    parse_reorder,
+    parse_slow,
+)
 from bench.simulation.mix import parse_mix
 from bench.simulation.policy_names import parse_policy
 from mesh.topology.schema import PolicySpec
@@ -106,10 +115,14 @@ def _add_faults(group: argparse._ArgumentGroup) -> None:
     def add(option: str, parse: Callable[[str], object], form: str, text: str) -> None:
         group.add_argument(option, type=_read(parse), action="append", default=[], metavar=form, help=text)
 
-    add("--kill", parse_kill, "ENGINE@T[+D]", "it loses all that it holds; with D, it is back after that")
-    add("--hang", parse_hang, "ENGINE@T+D", "it neither hears nor does anything")
+    add("--kill", parse_kill, "PROCESS@T[+D]", "it loses all that it holds; with D, it is back after that")
+    add("--hang", parse_hang, "PROCESS@T+D", "it neither hears nor does anything")
+    add("--slow", parse_slow, "K:ENGINE[@T+D]", "its steps take K times as long")
     add("--partition", parse_partition, "A,B@T+D", "messages between A and B wait; names may be patterns: decode-*")
     add("--loss", parse_loss, "P[:A,B][@T+D]", "messages (between A and B) are lost with probability P")
+    add("--delay", parse_delay, "S[:A,B][@T+D]", "they are late by up to S seconds, and so are those behind them")
+    add("--reorder", parse_reorder, "P[:A,B][@T+D]", "those behind them overtake them with probability P")
+    add("--duplicate", parse_duplicate, "P[:A,B][@T+D]", "they come twice with probability P")
     group.add_argument("--faults", type=Path, metavar="FILE", help="such faults in TOML, see docs/simulation.md")
 
 

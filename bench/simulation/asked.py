@@ -9,7 +9,7 @@ from random import Random
 
 from bench.simulation.arrivals import Arrivals, Process
 from bench.simulation.experiment import Experiment, SyntheticLoad, TraceLoad, grid
-from bench.simulation.fault_grammar import read_faults, resolve
+from bench.simulation.fault_grammar import TABLES, read_faults, resolve
 from bench.simulation.faults import Fault
 from bench.simulation.mix import Mix
 from bench.simulation.outputs import Outputs
@@ -193,7 +193,7 @@ def _check_policy(policy: PolicySpec, *, is_compared: bool) -> None:
 
 
 def _faults(options: argparse.Namespace, topology: Topology) -> list[Fault]:
-    tables = [*options.kill, *options.hang, *options.partition, *options.loss]
+    tables = [table for kind in TABLES for table in getattr(options, kind)]
     if options.faults is not None:
         tables += read_faults(options.faults)
     return resolve(tables, topology)

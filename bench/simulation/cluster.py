@@ -1,16 +1,16 @@
 """The composition root of a simulation: a topology's gateways and engines, wired to one kernel and one network."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 
 from msgspec.structs import replace
 
 from bench.simulation.engine import SimulatedEngine
 from bench.simulation.factory import Factory
-from bench.simulation.faults import Fault, Injector, Loss, losing
-from bench.simulation.faulty_network import FaultyNetwork
+from bench.simulation.faults import Fault
+from bench.simulation.gateway import SimulatedGateway
+from bench.simulation.invariants import Invariants
 from bench.simulation.kernel import Kernel
-from bench.simulation.lives import Mortal
+from bench.simulation.mortals import Mortals
 from bench.simulation.network import Network
 from bench.simulation.physics import Physics
 from bench.simulation.timeline import Timeline
@@ -19,6 +19,8 @@ from bench.simulation.workload import SloRule, blocks_of, make_spec
 from engines.profiles import EngineProfile
 from mesh.messages import RequestSpec, Sender
 from mesh.topology.schema import ServiceSpec, Topology
+from router import generation
+from router.generation import RequestFailed
 from router.ledger import Ledger
 from router.records import Outcome, Record
 
@@ -29,7 +31,8 @@ SETTLE_S = 120.0  # for engines to end what is left of requests that ended at th
 class Simulation:
     """One run: its seed decides everything. ``profiles`` by engine id. ``coasts``: see `SimulatedEngine`.
 
-    ``engines`` are the living ones. With ``timeline``, made for `origin_s`, it can be seen what they did.
+    ``engines`` and ``gateways`` are the living ones. With ``timeline``, made for `origin_s`, it can be seen what they
+    did. With ``faults``, or if there are ``invariants`` to be watched, processes are ``mortals``.
     """
 
     origin_s = -STARTUP_S
@@ -45,58 +48,61 @@ class Simulation:
         faults: Sequence[Fault] = (),
         coasts: bool = False,
         timeline: Timeline | None = None,
+        invariants: Invariants | None = None,
     ) -> None:
         self.kernel = Kernel(seed, now=self.origin_s)
         self.engines: dict[str, SimulatedEngine] = {}
+        self.gateways: dict[str, SimulatedGateway] = {}
+        self.mortals: Mortals | None = None
+        self.open: dict[str, str] = {}  # the gateways of requests that have not ended
         self._topology = topology
         self._profiles = profiles
         self._slo = slo
         self._timeline = timeline
+        self._invariants = invariants
         self._on_record: Callable[[Record], None] = _ignore
-        self._ledger = Ledger(self._ended)
+        self._ledger = Ledger(self._ended) if invariants is None else invariants.ledger(self._ended)
         self._num_submitted = 0
         self._has_more = True
-        if faults:
-            fate = losing(
-                [fault for fault in faults if isinstance(fault, Loss)], self.kernel, self.kernel.random("fate")
-            )
-            faulty = FaultyNetwork(self.kernel, physics.latency_s, fate)
-            network: Network = faulty
-        else:
-            network = Network(self.kernel, physics.latency_s)
-        factory = Factory(topology, profiles, physics, network, self.kernel, coasts=coasts, timeline=timeline)
-        self.gateways = [factory.gateway(spec, self.kernel, self._ledger) for spec in topology.gateways]
-        if faults:
-            self._bear_mortals(factory, faulty, faults)
-        else:
-            for spec in topology.engines:
-                engine = self.engines[spec.id] = factory.engine(spec, Sender(spec.id, 1), self.kernel)
-                if topology.rescheduling is not None:
-                    network.overhear(engine.observe)
+        network = Network(self.kernel, physics.latency_s)
+        if faults or invariants is not None:
+            self.mortals = Mortals(topology, self.kernel, physics.latency_s, faults)
+            network = self.mortals.network
+        observer = timeline if invariants is None else invariants
+        factory = Factory(topology, profiles, physics, network, self.kernel, coasts=coasts, observer=observer)
+        if invariants is not None:
+            invariants.attach(self)
+        if self.mortals is not None:
+            self.mortals.bear(factory, self._ledger, timeline, self._change_engine, self._change_gateway)
+            return
+        for gateway in topology.gateways:
+            self.gateways[gateway.id] = factory.gateway(gateway, self.kernel, self._ledger)
+        for spec in topology.engines:
+            engine = self.engines[spec.id] = factory.engine(spec, Sender(spec.id, 1), self.kernel)
+            if topology.rescheduling is not None:
+                network.overhear(engine.observe)
 
-    def _bear_mortals(self, factory: Factory, network: FaultyNetwork, faults: Sequence[Fault]) -> None:
-        topology = self._topology
-        mortals = {
-            spec.id: Mortal(spec.id, partial(factory.engine, spec), self.kernel, network, topology, self._change)
-            for spec in topology.engines
-        }
-        Injector(self.kernel, network, mortals, self._timeline).schedule(faults)
-        self._show_gateways(network)
+    def __repr__(self) -> str:
+        return f"<Simulation {self.kernel!r} {self._ledger!r}>"
 
-    def _change(self, name: str, engine: SimulatedEngine | None) -> None:
+    # --- lives --------------------------------------------------------------------------------------------------------
+
+    def _change_engine(self, name: str, engine: SimulatedEngine | None) -> None:
         if engine is None:
             del self.engines[name]
         else:
             self.engines[name] = engine
 
-    def _show_gateways(self, network: FaultyNetwork) -> None:
-        """Engines see by their heartbeats that gateways live."""
-        for gateway in self.gateways:
-            network.show(Sender(gateway.name, 1))
-        self.kernel.after(self._topology.timing.heartbeat_s, self._show_gateways, network)
+    def _change_gateway(self, name: str, gateway: SimulatedGateway | None) -> None:
+        if gateway is not None:
+            self.gateways[name] = gateway
+            return
+        del self.gateways[name]
+        error = RequestFailed("its gateway died", generation.Fault.SERVER)
+        for request in [request for request, owner in self.open.items() if owner == name]:
+            self._ledger.failed(request, error, self.kernel.now)
 
-    def __repr__(self) -> str:
-        return f"<Simulation {self.kernel!r} {self._ledger!r}>"
+    # --- requests -----------------------------------------------------------------------------------------------------
 
     def run(self, service: str, trace: Iterable[TraceRequest], on_record: Callable[[Record], None]) -> None:
         """Let the requests of a trace (in order of arrival) happen; every one ends with its record, exactly once."""
@@ -110,6 +116,17 @@ class Simulation:
             self._timeline.close(self.kernel.now)
         self._settle()
 
+    def leave(self, request: str) -> None:
+        """Its client goes away."""
+        assert self.mortals is not None, "clients leave where things go wrong"
+        self.mortals.gateways[self.open[request]].happen(self._leave, request)
+
+    def _leave(self, request: str) -> None:
+        if request in self.open:
+            gateway = self.gateways[self.open[request]]
+            self._ledger.cancelled(request, self.kernel.now)
+            gateway.cancel(request)
+
     def _schedule_next(self, service: ServiceSpec, trace: Iterator[TraceRequest]) -> None:
         request = next(trace, None)
         if request is None:
@@ -120,13 +137,26 @@ class Simulation:
 
     def _arrive(self, request: TraceRequest, default: ServiceSpec, trace: Iterator[TraceRequest]) -> None:
         service = default if request.service is None else self._topology.service(request.service)
-        gateway = self.gateways[self._num_submitted % len(self.gateways)]
         cost = self._reference_profile(service).prefill
-        spec = make_spec(request, self._num_submitted, gateway.name, service, cost, self._slo)
+        gateways = [spec.id for spec in self._topology.gateways]
+        names = [name for name in gateways if name in self.gateways] or gateways
+        name = names[self._num_submitted % len(names)]
+        spec = make_spec(request, self._num_submitted, name, service, cost, self._slo)
         self._num_submitted += 1
         self._ledger.arrived(spec, self.kernel.now)
-        gateway.submit(spec)
+        self.open[spec.id] = name
+        self._submit(name, spec)
         self._schedule_next(default, trace)
+
+    def _submit(self, name: str, spec: RequestSpec) -> None:
+        gateway = self.gateways.get(name)
+        if gateway is None:
+            error = RequestFailed("no gateway was there", generation.Fault.SERVER)
+            self._ledger.failed(spec.id, error, self.kernel.now)
+        elif self.mortals is None:
+            gateway.submit(spec)
+        else:
+            self.mortals.gateways[name].happen(gateway.submit, spec)
 
     def _reference_profile(self, service: ServiceSpec) -> EngineProfile:
         """Of the first engine that serves it: whose unloaded prefill time counts."""
@@ -134,8 +164,11 @@ class Simulation:
 
     def _ended(self, record: Record, spec: RequestSpec) -> None:
         assert record.outcome is not Outcome.FINISHED or record.output_tokens <= spec.sampling.max_tokens, record
+        del self.open[spec.id]
         self._on_record(replace(record, hash_ids=blocks_of(spec.prompt)))
         self._stop_at_rest()
+
+    # --- the end ------------------------------------------------------------------------------------------------------
 
     def _stop_at_rest(self) -> None:
         if not self._has_more and not len(self._ledger):
@@ -151,6 +184,8 @@ class Simulation:
             self.kernel.run(self.kernel.now + self._topology.timing.heartbeat_s)
         for engine in self.engines.values():
             engine.core.check_invariants()
+        if self._invariants is not None:
+            self._invariants.at_rest()
 
 
 def _ignore(record: Record) -> None:

@@ -65,6 +65,11 @@ class SimulatedEngine:
         self._beats_at = at
         self._kernel.at(at, self._beat)
 
+    def set_pace(self, pace: float) -> None:
+        """Its steps take so many times as long as modelled, from the next one (or the next coast) on."""
+        for model in self._steps.values():
+            model.pace = pace
+
     # --- what happens -------------------------------------------------------------------------------------------------
 
     def receive(self, sender: str, message: EngineMessage) -> None:

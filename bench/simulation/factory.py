@@ -9,9 +9,9 @@ from bench.simulation.gateway import SimulatedGateway
 from bench.simulation.host import Host
 from bench.simulation.kernel import Kernel
 from bench.simulation.network import Network
+from bench.simulation.observer import Observer
 from bench.simulation.physics import Physics
 from bench.simulation.steps import StepModel
-from bench.simulation.timeline import Timeline
 from engines.blocks import BlockPool
 from engines.core import EngineCore
 from engines.learning import LearntCost
@@ -35,7 +35,7 @@ MAX_CONTEXT = 2**31
 
 
 class Factory:
-    """``profiles`` by engine id. ``coasts``: see `SimulatedEngine`. What engines do goes to ``timeline``, if any."""
+    """``profiles`` by engine id. ``coasts``: see `SimulatedEngine`. ``observer`` sees what engines do."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Factory:
         kernel: Kernel,
         *,
         coasts: bool,
-        timeline: Timeline | None,
+        observer: Observer | None,
     ) -> None:
         self._topology = topology
         self._profiles = profiles
@@ -54,7 +54,7 @@ class Factory:
         self._network = network
         self._hosts = {spec.host: Host(kernel) for spec in topology.engines} if physics.is_shared else {}
         self._coasts = coasts and not physics.is_shared and not physics.noise
-        self._timeline = timeline
+        self._observer = observer
 
     def gateway(self, spec: GatewaySpec, kernel: Kernel, ledger: Ledger) -> SimulatedGateway:
         policy = make_policy(self._topology.policy, kernel.random(f"policy of {spec.id}"))
@@ -78,9 +78,9 @@ class Factory:
         num_devices = spec.num_devices or self._profiles[spec.id].num_devices
         deliver_every = HELD_TOKENS if self._coasts else 1
         settings, can_open = _settings(self._topology, spec, num_devices, deliver_every), _always
-        if self._timeline is None:
+        if self._observer is None:
             return EngineCore(settings, services, can_open)
-        return self._timeline.core(settings, services, can_open)
+        return self._observer.core(settings, services, can_open)
 
     def _copies(self, shape: KVShape) -> CopyModel:
         limits = TransferLimits()

@@ -2,16 +2,20 @@
 
 On the command line, T is when it begins and D for how long it lasts, in seconds of the trace::
 
-    --kill ENGINE@T[+D]             killed; started again D later, if D is there
-    --hang ENGINE@T+D               neither hears nor does anything
+    --kill PROCESS@T[+D]            killed; started again D later, if D is there
+    --hang PROCESS@T+D              neither hears nor does anything
+    --slow K:ENGINE[@T+D]           its steps take K times as long
     --partition A,B@T+D             what A and B send to each other waits
     --loss P[:A,B][@T+D]            messages (between A and B) are lost with probability P
+    --duplicate P[:A,B][@T+D]       they come twice with probability P
+    --reorder P[:A,B][@T+D]         those behind them overtake them with probability P
+    --delay S[:A,B][@T+D]           they are late by up to S seconds, and so are those behind them
 
 A name may be a pattern, as in ``decode-*``. In a file, the same faults are TOML tables: see docs/simulation.md.
 """
 
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from math import inf
@@ -20,23 +24,25 @@ from typing import Annotated
 
 import msgspec
 
-from bench.simulation.faults import Fault, Hang, Kill, Loss, Partition
+from bench.simulation.faults import LATE_S, Delay, Duplicate, Fault, Hang, Kill, Loss, Partition, Reorder, Slow
 from mesh.errors import UserError
 from mesh.topology.schema import Topology
 
 Moment = Annotated[float, msgspec.Meta(ge=0)]
 Duration = Annotated[float, msgspec.Meta(gt=0)]
+Probability = Annotated[float, msgspec.Meta(gt=0, le=1)]
 Pair = Annotated[list[str], msgspec.Meta(min_length=2, max_length=2)]
+EVERYBODY = ["*", "*"]
 
 
 class KillTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    engine: str
+    process: str
     at_s: Moment
     restart_after_s: Duration | None = None
 
 
 class HangTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    engine: str
+    process: str
     at_s: Moment
     for_s: Duration
 
@@ -47,11 +53,41 @@ class PartitionTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     for_s: Duration
 
 
-class LossTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``at_s`` and ``for_s`` are both there or both missing."""
+class SlowTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``at_s`` and ``for_s`` are both there or both missing, as in all that follow."""
 
-    probability: Annotated[float, msgspec.Meta(gt=0, le=1)]
-    between: Pair = msgspec.field(default_factory=lambda: ["*", "*"])
+    factor: Duration
+    engine: str
+    at_s: Moment | None = None
+    for_s: Duration | None = None
+
+
+class LossTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    probability: Probability
+    between: Pair = msgspec.field(default_factory=EVERYBODY.copy)
+    at_s: Moment | None = None
+    for_s: Duration | None = None
+
+
+class DuplicateTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    probability: Probability
+    between: Pair = msgspec.field(default_factory=EVERYBODY.copy)
+    at_s: Moment | None = None
+    for_s: Duration | None = None
+    late_s: Duration = LATE_S
+
+
+class ReorderTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    probability: Probability
+    between: Pair = msgspec.field(default_factory=EVERYBODY.copy)
+    at_s: Moment | None = None
+    for_s: Duration | None = None
+    late_s: Duration = LATE_S
+
+
+class DelayTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    up_to_s: Duration
+    between: Pair = msgspec.field(default_factory=EVERYBODY.copy)
     at_s: Moment | None = None
     for_s: Duration | None = None
 
@@ -61,26 +97,41 @@ class FaultFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     kill: list[KillTable] = []
     hang: list[HangTable] = []
+    slow: list[SlowTable] = []
     partition: list[PartitionTable] = []
     loss: list[LossTable] = []
+    duplicate: list[DuplicateTable] = []
+    reorder: list[ReorderTable] = []
+    delay: list[DelayTable] = []
 
 
-Table = KillTable | HangTable | PartitionTable | LossTable
+MessageTable = LossTable | DuplicateTable | ReorderTable | DelayTable
+Table = KillTable | HangTable | SlowTable | PartitionTable | MessageTable
+TABLES: Mapping[str, type[msgspec.Struct]] = {
+    "kill": KillTable,
+    "hang": HangTable,
+    "slow": SlowTable,
+    "partition": PartitionTable,
+    "loss": LossTable,
+    "duplicate": DuplicateTable,
+    "reorder": ReorderTable,
+    "delay": DelayTable,
+}
 
 # --- the command line -------------------------------------------------------------------------------------------------
 
 
 def parse_kill(text: str) -> KillTable:
-    """``ENGINE@T[+D]``. Raise `ValueError`, as all these do, saying what would be right."""
-    engine, at_s, for_s = _what_and_when(text, "decode-0@120 or decode-0@120+5")
-    return KillTable(engine, at_s, for_s)
+    """``PROCESS@T[+D]``. Raise `ValueError`, as all these do, saying what would be right."""
+    process, at_s, for_s = _what_and_when(text, "decode-0@120 or decode-0@120+5")
+    return KillTable(process, at_s, for_s)
 
 
 def parse_hang(text: str) -> HangTable:
-    """``ENGINE@T+D``."""
+    """``PROCESS@T+D``."""
     example = "decode-0@120+5"
-    engine, at_s, for_s = _what_and_when(text, example)
-    return HangTable(engine, at_s, _needed(text, for_s, example))
+    process, at_s, for_s = _what_and_when(text, example)
+    return HangTable(process, at_s, _needed(text, for_s, example))
 
 
 def parse_partition(text: str) -> PartitionTable:
@@ -90,19 +141,58 @@ def parse_partition(text: str) -> PartitionTable:
     return PartitionTable(_pair(text, names, example), at_s, _needed(text, for_s, example))
 
 
+def parse_slow(text: str) -> SlowTable:
+    """``K:ENGINE[@T+D]``."""
+    example = "3:decode-0 or 3:decode-*@10+5"
+    factor, engine, at_s, for_s = _measured(text, example)
+    if not engine:
+        raise _misfit(text, example)
+    return SlowTable(factor, engine, at_s, for_s)
+
+
 def parse_loss(text: str) -> LossTable:
     """``P[:A,B][@T+D]``."""
-    example = "0.01 or 0.01:decode-*,gateway@10+5"
+    return LossTable(*_likely(text))
+
+
+def parse_duplicate(text: str) -> DuplicateTable:
+    """``P[:A,B][@T+D]``."""
+    return DuplicateTable(*_likely(text))
+
+
+def parse_reorder(text: str) -> ReorderTable:
+    """``P[:A,B][@T+D]``."""
+    return ReorderTable(*_likely(text))
+
+
+def parse_delay(text: str) -> DelayTable:
+    """``S[:A,B][@T+D]``."""
+    return DelayTable(*_between(text, "0.1 or 0.1:decode-*,gateway@10+5"))
+
+
+def _likely(text: str) -> tuple[float, list[str], float | None, float | None]:
+    probability, between, at_s, for_s = _between(text, "0.01 or 0.01:decode-*,gateway@10+5")
+    if probability > 1:
+        raise ValueError(f"{text!r}: {probability:g} is no probability; use more than 0, up to 1")
+    return probability, between, at_s, for_s
+
+
+def _between(text: str, example: str) -> tuple[float, list[str], float | None, float | None]:
+    amount, names, at_s, for_s = _measured(text, example)
+    return amount, EVERYBODY.copy() if names is None else _pair(text, names, example), at_s, for_s
+
+
+def _measured(text: str, example: str) -> tuple[float, str | None, float | None, float | None]:
+    """``NUMBER[:NAMES][@T+D]``."""
     what, at, _ = text.partition("@")
-    chance, colon, names = what.partition(":")
-    probability = _number(text, chance, example)
-    if not 0 < probability <= 1:
-        raise ValueError(f"{text!r}: {chance} is no probability; use more than 0, up to 1")
-    between = _pair(text, names, example) if colon else ["*", "*"]
+    number, colon, names = what.partition(":")
+    amount = _number(text, number, example)
+    if amount <= 0:
+        raise _misfit(text, example)
     if not at:
-        return LossTable(probability, between)
+        return amount, names if colon else None, None, None
     _, at_s, for_s = _what_and_when(text, example)
-    return LossTable(probability, between, at_s, _needed(text, for_s, example))
+    return amount, names if colon else None, at_s, _needed(text, for_s, example)
 
 
 def _what_and_when(text: str, example: str) -> tuple[str, float, float | None]:
@@ -159,19 +249,18 @@ def read_faults(path: Path) -> list[Table]:
         tables = msgspec.convert(document, FaultFile)
     except msgspec.ValidationError as error:
         raise UserError(f"--faults: {path}: {_mistake(str(error))}") from None
-    for number, loss in enumerate(tables.loss):
-        if (loss.at_s is None) != (loss.for_s is None):
-            raise UserError(f"--faults: {path}: loss[{number}]: give both at_s and for_s, or neither")
-    return [*tables.kill, *tables.hang, *tables.partition, *tables.loss]
+    for kind in ("slow", "loss", "duplicate", "reorder", "delay"):
+        for number, table in enumerate(getattr(tables, kind)):
+            if (table.at_s is None) != (table.for_s is None):
+                raise UserError(f"--faults: {path}: {kind}[{number}]: give both at_s and for_s, or neither")
+    return [table for kind in TABLES for table in getattr(tables, kind)]
 
 
 def _mistake(error: str) -> str:
     """In one line: where, what, and the keys that there are."""
     text, _, place = error.partition(" - at `$.")
     where = place.rstrip("`")
-    kind = where.partition("[")[0]
-    table = {"kill": KillTable, "hang": HangTable, "partition": PartitionTable, "loss": LossTable}.get(kind, FaultFile)
-    keys = ", ".join(table.__struct_fields__)
+    keys = ", ".join(TABLES.get(where.partition("[")[0], FaultFile).__struct_fields__)
     return f"{where + ': ' if where else ''}{text[:1].lower()}{text[1:]}; it has {keys}"
 
 
@@ -205,15 +294,32 @@ def resolve(tables: Iterable[Table], topology: Topology) -> list[Fault]:
 
 def _faults(table: Table, names: Names) -> list[Fault]:
     match table:
-        case KillTable(engine, at_s, restart_after_s):
-            return [Kill(name, at_s, restart_after_s) for name in names.engines(engine)]
-        case HangTable(engine, at_s, for_s):
-            return [Hang(name, at_s, for_s) for name in names.engines(engine)]
+        case KillTable(process, at_s, restart_after_s):
+            return [Kill(name, at_s, restart_after_s) for name in names.processes(process)]
+        case HangTable(process, at_s, for_s):
+            return [Hang(name, at_s, for_s) for name in names.processes(process)]
+        case SlowTable(factor, engine):
+            return [Slow(name, factor, *_when(table)) for name in names.engines(engine)]
         case PartitionTable(between, at_s, for_s):
             some, others = map(names.processes, between)
             return [Partition(some, others, at_s, for_s)]
-        case LossTable(probability, between, begins_s, lasts_s):
-            some, others = map(names.processes, between)
-            if begins_s is None or lasts_s is None:
-                return [Loss(probability, some, others)]
-            return [Loss(probability, some, others, begins_s, lasts_s)]
+        case _:
+            some, others = map(names.processes, table.between)
+            return [_of_messages(table, some, others)]
+
+
+def _of_messages(table: MessageTable, some: tuple[str, ...], others: tuple[str, ...]) -> Fault:
+    match table:
+        case LossTable(probability):
+            return Loss(probability, some, others, *_when(table))
+        case DuplicateTable(probability):
+            return Duplicate(probability, some, others, *_when(table), table.late_s)
+        case ReorderTable(probability):
+            return Reorder(probability, some, others, *_when(table), table.late_s)
+        case DelayTable(up_to_s):
+            return Delay(up_to_s, some, others, *_when(table))
+
+
+def _when(table: SlowTable | MessageTable) -> tuple[float, float]:
+    """All the time, if it does not say."""
+    return table.at_s or 0.0, table.for_s or inf

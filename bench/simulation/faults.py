@@ -1,35 +1,61 @@
-"""What goes wrong during a run, and when. Times are seconds of the trace: the first request can arrive at 0."""
+"""What goes wrong during a run, and when. Times are seconds of the trace: the first request can arrive at 0.
 
+What happens to messages is what ZeroMQ over TCP can do to them, and duplication besides. Within one connection they
+stay in order: late ones (`Delay`) hold up those behind them. When a connection breaks and is made anew, what was sent
+over the old one may be lost (`Loss`) or read after what was sent over the new one, since a PULL socket reads its
+connections in turns (`Reorder`). ZeroMQ never repeats a message; the protocols have to bear it all the same
+(`Duplicate`).
+"""
+
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:  # the command's arguments are read before anything heavy is loaded
-    from bench.simulation.faulty_network import Fate, FaultyNetwork
+    from bench.simulation.faulty_network import FaultyNetwork
     from bench.simulation.kernel import Kernel
-    from bench.simulation.lives import Mortal
     from bench.simulation.timeline import Timeline
-    from mesh.messages import Message
+
+LATE_S = 0.5  # what overtaken messages and second copies are late at most, if nothing else is said
 
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """An engine loses all that it holds; it is back after ``restart_after_s`` (None: never)."""
+    """A process loses all that it holds; it is back after ``restart_after_s`` (None: never)."""
 
-    engine: str
+    process: str
     at_s: float
     restart_after_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Hang:
-    """An engine neither hears nor does anything for a while, then goes on."""
+    """A process neither hears nor does anything for a while, then goes on."""
 
-    engine: str
+    process: str
     at_s: float
     for_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Slow:
+    """Steps of an engine take ``factor`` times as long as its costs say."""
+
+    engine: str
+    factor: float
+    at_s: float = 0.0
+    for_s: float = inf
+
+
+@dataclass(frozen=True, slots=True)
+class Skew:
+    """All the time, the clock of an engine is ahead of the others' by so much: clocks have no common origin."""
+
+    engine: str
+    ahead_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,75 +78,200 @@ class Loss:
     at_s: float = 0.0
     for_s: float = inf
 
-    def concerns(self, sender: str, to: str) -> bool:
-        return (sender in self.some and to in self.others) or (sender in self.others and to in self.some)
+
+@dataclass(frozen=True, slots=True)
+class Delay:
+    """Each message between ``some`` and ``others`` is late by up to ``up_to_s``, and so are those behind it."""
+
+    up_to_s: float
+    some: tuple[str, ...]
+    others: tuple[str, ...]
+    at_s: float = 0.0
+    for_s: float = inf
 
 
-Fault = Kill | Hang | Partition | Loss
+@dataclass(frozen=True, slots=True)
+class Duplicate:
+    """Each message between ``some`` and ``others`` comes a second time with a probability, up to ``late_s`` later."""
+
+    probability: float
+    some: tuple[str, ...]
+    others: tuple[str, ...]
+    at_s: float = 0.0
+    for_s: float = inf
+    late_s: float = LATE_S
 
 
-def losing(losses: Sequence[Loss], kernel: "Kernel", random: Random) -> "Fate":
-    """The fate of messages under these losses."""
+@dataclass(frozen=True, slots=True)
+class Reorder:
+    """After each message between ``some`` and ``others``, their connection breaks with a probability.
 
-    def fate(sender: str, to: str, message: "Message") -> Sequence[float]:
-        for loss in losses:
-            is_on = loss.at_s <= kernel.now < loss.at_s + loss.for_s
-            if is_on and loss.concerns(sender, to) and random.random() < loss.probability:
+    The message is late by up to ``late_s``; those behind it take the next connection and overtake it.
+    """
+
+    probability: float
+    some: tuple[str, ...]
+    others: tuple[str, ...]
+    at_s: float = 0.0
+    for_s: float = inf
+    late_s: float = LATE_S
+
+
+Disturbance = Loss | Delay | Duplicate | Reorder  # of single messages
+DISTURBANCES = (Loss, Delay, Duplicate, Reorder)
+Fault = Kill | Hang | Slow | Skew | Partition | Disturbance
+
+
+class Copy(NamedTuple):
+    """A message as it arrives: how late, and whether those behind it on its link have to wait for it."""
+
+    late_s: float = 0.0
+    keeps_place: bool = True
+
+
+ON_TIME = (Copy(),)
+
+
+class Fates:
+    """What becomes of each message under these disturbances: as many copies as come. ``hits`` counts them by kind."""
+
+    def __init__(
+        self, disturbances: Sequence[Disturbance], kernel: "Kernel", random: Random, hits: Counter[str]
+    ) -> None:
+        self._disturbances = disturbances
+        self._kernel = kernel
+        self._random = random
+        self._hits = hits
+
+    def __call__(self, sender: str, to: str, message: object) -> Sequence[Copy]:
+        late_s, keeps_place, again_s = 0.0, True, None
+        for fault in self._disturbances:
+            if not self._is_on(fault, sender, to):
+                continue
+            match fault:
+                case Delay():
+                    late_s += self._random.uniform(0, fault.up_to_s)
+                case _ if self._random.random() >= fault.probability:
+                    continue
+                case Duplicate():
+                    again_s = self._random.uniform(0, fault.late_s)
+                case Reorder():
+                    late_s, keeps_place = late_s + self._random.uniform(0, fault.late_s), False
+            self._hits[type(fault).__name__] += 1
+            if isinstance(fault, Loss):
                 return ()
-        return (0.0,)
+        first = Copy(late_s, keeps_place)
+        return (first,) if again_s is None else (first, Copy(late_s + again_s, keeps_place=False))
 
-    return fate
+    def _is_on(self, fault: Disturbance, sender: str, to: str) -> bool:
+        if not fault.at_s <= self._kernel.now < fault.at_s + fault.for_s:
+            return False
+        some, others = fault.some, fault.others
+        return (sender in some and to in others) or (sender in others and to in some)
+
+
+class Mortal(Protocol):
+    """A process that faults can befall."""
+
+    @property
+    def is_alive(self) -> bool: ...
+
+    def kill(self) -> None: ...
+
+    def restart(self) -> None: ...
+
+    def hang(self, for_s: float) -> None: ...
+
+
+class MortalEngine(Mortal, Protocol):
+    def slow_down(self, factor: float) -> None: ...
+
+    def recover(self, factor: float) -> None: ...
+
+    def skew(self, ahead_s: float) -> None: ...
 
 
 class Injector:
-    """Lets faults happen, all but the losses: these are the network's. What befalls engines goes to the timeline."""
+    """Lets faults happen, all but those of single messages: these are the network's. The timeline hears of engines'.
+
+    ``hits`` counts those that found somebody.
+    """
 
     def __init__(
-        self, kernel: "Kernel", network: "FaultyNetwork", mortals: "Mapping[str, Mortal]", timeline: "Timeline | None"
+        self,
+        kernel: "Kernel",
+        network: "FaultyNetwork",
+        engines: Mapping[str, MortalEngine],
+        gateways: Mapping[str, Mortal],
+        timeline: "Timeline | None",
+        hits: Counter[str],
     ) -> None:
         self._kernel = kernel
         self._network = network
-        self._mortals = mortals
+        self._engines = engines
+        self._processes: Mapping[str, Mortal] = {**engines, **gateways}
         self._timeline = timeline
+        self._hits = hits
 
     def schedule(self, faults: Sequence[Fault]) -> None:
+        """Call before anything has happened."""
+        at = self._kernel.at
         for fault in faults:
             match fault:
                 case Kill():
-                    self._kernel.at(fault.at_s, self._kill, fault)
+                    at(fault.at_s, self._kill, fault)
                 case Hang():
-                    self._kernel.at(fault.at_s, self._hang, fault)
+                    at(fault.at_s, self._hang, fault)
+                case Slow():
+                    at(fault.at_s, self._slow_down, fault)
+                    if fault.for_s < inf:
+                        at(fault.at_s + fault.for_s, self._recover, fault)
+                case Skew():
+                    self._hits["Skew"] += 1
+                    self._engines[fault.engine].skew(fault.ahead_s)
                 case Partition():
-                    self._kernel.at(fault.at_s, self._cut, fault)
-                    self._kernel.at(fault.at_s + fault.for_s, self._mend, fault)
+                    at(fault.at_s, self._cut, fault)
+                    at(fault.at_s + fault.for_s, self._mend, fault)
 
     def _kill(self, kill: Kill) -> None:
-        mortal = self._mortals[kill.engine]
-        if not mortal.is_alive:
+        process, is_engine = self._processes[kill.process], kill.process in self._engines
+        if not process.is_alive:
             return
-        mortal.kill()
-        if self._timeline is not None:
-            self._timeline.killed(kill.engine, self._kernel.now)
+        self._hits["Kill" if is_engine else "Kill of a gateway"] += 1
+        process.kill()
+        if self._timeline is not None and is_engine:
+            self._timeline.killed(kill.process, self._kernel.now)
         if kill.restart_after_s is not None:
-            self._kernel.after(kill.restart_after_s, self._restart, kill.engine)
+            self._kernel.after(kill.restart_after_s, self._restart, kill.process)
 
-    def _restart(self, engine: str) -> None:
-        mortal = self._mortals[engine]
-        if mortal.is_alive:
+    def _restart(self, name: str) -> None:
+        process = self._processes[name]
+        if process.is_alive:
             return
-        mortal.restart()
-        if self._timeline is not None:
-            self._timeline.restarted(engine, self._kernel.now)
+        process.restart()
+        if self._timeline is not None and name in self._engines:
+            self._timeline.restarted(name, self._kernel.now)
 
     def _hang(self, hang: Hang) -> None:
-        mortal = self._mortals[hang.engine]
-        if not mortal.is_alive:
+        process, is_engine = self._processes[hang.process], hang.process in self._engines
+        if not process.is_alive:
             return
-        mortal.hang(hang.for_s)
-        if self._timeline is not None:
-            self._timeline.hung(hang.engine, self._kernel.now, hang.for_s)
+        self._hits["Hang" if is_engine else "Hang of a gateway"] += 1
+        process.hang(hang.for_s)
+        if self._timeline is not None and is_engine:
+            self._timeline.hung(hang.process, self._kernel.now, hang.for_s)
+
+    def _slow_down(self, slow: Slow) -> None:
+        self._hits["Slow"] += 1
+        self._engines[slow.engine].slow_down(slow.factor)
+        self._mark([slow.engine], "slowed down")
+
+    def _recover(self, slow: Slow) -> None:
+        self._engines[slow.engine].recover(slow.factor)
+        self._mark([slow.engine], "as fast as before")
 
     def _cut(self, partition: Partition) -> None:
+        self._hits["Partition"] += 1
         self._network.cut(partition.some, partition.others)
         self._mark({*partition.some, *partition.others}, "cut off")
 

@@ -6,31 +6,37 @@ from itertools import product
 from math import inf
 from typing import Any
 
+from bench.simulation.faults import ON_TIME, Copy
 from bench.simulation.kernel import Kernel
-from bench.simulation.network import Network, Receive
+from bench.simulation.network import Network, Observe, Receive
 from mesh.messages import EngineStatus, Message, Sender
+from mesh.sockets import HIGH_WATER_MARK
 
-Fate = Callable[[str, str, Message], Sequence[float]]
+Fate = Callable[[str, str, Any], Sequence[Copy]]
 Hear = Callable[[Sender, Any], None]
 Notice = Callable[[Sender, EngineStatus | None], None]
+Tap = Callable[[float, str, Sender, str, Any], None]
+Link = tuple[str, str]
 
 
 class FaultyNetwork(Network):
-    """With ``fate``, each message (from, to, what) has as many copies as it gives extra delays in seconds: none is a
-    loss, two are a duplication. Links stay in order, as sockets are.
+    """With ``fate``, each message (from, to, what) has as many copies as it gives: none is a loss.
 
-    Messages over a link that is cut, and messages sent to a process that is down, wait until that ends, unless their
-    sender forgets the peer. What is on its way to a process when it goes down is lost.
+    Links stay in order, as connections are, but for copies that lose their place; statuses take a connection of their
+    own. Messages over a link that is cut, and messages sent to a process that is down, wait until that ends, unless
+    their sender forgets the peer, `HIGH_WATER_MARK` of them at most. What is on its way to a process that is down when
+    it comes is lost. ``tap`` sees when what is ``sent``, ``lost``, ``held`` or ``heard``, from whom and to whom.
     """
 
     def __init__(self, kernel: Kernel, latency_s: float, fate: Fate | None = None) -> None:
         super().__init__(kernel, latency_s)
+        self.tap: Tap | None = None
         self._fate = fate
         self._lives: dict[str, Sender] = {}
         self._down: set[str] = set()
-        self._num_cuts: Counter[tuple[str, str]] = Counter()
-        self._last_arrival: dict[tuple[str, str], float] = {}
-        self._held: defaultdict[tuple[str, str], list[tuple[Sender, Any]]] = defaultdict(list)
+        self._num_cuts: Counter[Link] = Counter()
+        self._last_arrival: dict[tuple[Link, bool], float] = {}  # by link, of statuses or of messages
+        self._held: defaultdict[Link, list[tuple[Sender, Any]]] = defaultdict(list)
         self._hears: dict[str, Hear] = {}
         self._notices: dict[str, Notice] = {}
 
@@ -57,7 +63,9 @@ class FaultyNetwork(Network):
         self._release(link for link in list(self._held) if link[1] == me.process)
 
     def forget(self, process: str, peer: str) -> None:
+        """What has left already still comes, over the old connection: what is sent from now on may overtake it."""
         self._held.pop((process, peer), None)
+        self._last_arrival.pop(((process, peer), False), None)
 
     # --- links --------------------------------------------------------------------------------------------------------
 
@@ -71,10 +79,18 @@ class FaultyNetwork(Network):
         self._num_cuts.subtract(links)
         self._release(links)
 
-    def _is_blocked(self, link: tuple[str, str]) -> bool:
+    def _is_blocked(self, link: Link) -> bool:
         return self._num_cuts[link] > 0 or link[1] in self._down
 
-    def _release(self, links: Iterable[tuple[str, str]]) -> None:
+    def _hold(self, link: Link, sender: Sender, message: Any) -> None:
+        held = self._held[link]
+        if len(held) < HIGH_WATER_MARK:
+            held.append((sender, message))
+            self._tell("held", sender, link[1], message)
+        else:
+            self._tell("lost", sender, link[1], message)
+
+    def _release(self, links: Iterable[Link]) -> None:
         for link in links:
             if not self._is_blocked(link):
                 for sender, message in self._held.pop(link, ()):
@@ -84,8 +100,9 @@ class FaultyNetwork(Network):
 
     def send(self, sender: str, to: str, message: Message) -> None:
         life = self._lives.get(sender) or Sender(sender, 1)
+        self._tell("sent", life, to, message)
         if to in self._down:
-            self._held[sender, to].append((life, message))
+            self._hold((sender, to), life, message)
         else:
             self._transmit(life, to, message)
 
@@ -101,31 +118,43 @@ class FaultyNetwork(Network):
     def _be_noticed(self, sender: Sender, message: EngineStatus | None) -> None:
         for process, notice in self._notices.items():
             link = sender.process, process
-            if process != sender.process and not self._is_blocked(link) and not self._is_lost(*link, message):
+            if process != sender.process and not self._is_blocked(link) and self._copies(*link, message):
                 notice(sender, message)
 
-    def _is_lost(self, sender: str, to: str, message: Any) -> bool:
-        return self._fate is not None and not self._fate(sender, to, message)
+    def _copies(self, sender: str, to: str, message: Any) -> Sequence[Copy]:
+        return ON_TIME if self._fate is None else self._fate(sender, to, message)
 
     def _transmit(self, sender: Sender, to: str, message: Any) -> None:
         link = sender.process, to
-        delays_s = [0.0] if self._fate is None else self._fate(sender.process, to, message)
-        for extra_s in delays_s:
-            arrival = max(self._kernel.now + self._latency_s + extra_s, self._last_arrival.get(link, -inf))
-            self._last_arrival[link] = arrival
+        connection = link, isinstance(message, EngineStatus)
+        copies = self._copies(sender.process, to, message)
+        if not copies:
+            self._tell("lost", sender, to, message)
+        for copy in copies:
+            in_turn = self._last_arrival.get(connection, -inf)
+            arrival = max(self._kernel.now + self._latency_s + copy.late_s, in_turn)
+            if copy.keeps_place:
+                self._last_arrival[connection] = arrival
             self._kernel.at(arrival, self._arrive, link, sender, message)
 
-    def _arrive(self, link: tuple[str, str], sender: Sender, message: Any) -> None:
+    def _arrive(self, link: Link, sender: Sender, message: Any) -> None:
         if self._num_cuts[link] > 0:
-            self._held[link].append((sender, message))
-        elif link[1] not in self._down:
+            self._hold(link, sender, message)
+        elif link[1] in self._down:
+            self._tell("lost", sender, link[1], message)
+        else:
             self._hand_over(link[1], sender, message)
 
     def _hand_over(self, to: str, sender: Sender, message: Any) -> None:
-        hear = self._listeners[to] if isinstance(message, EngineStatus) else self._hears[to]
+        self._tell("heard", sender, to, message)
+        hear: Hear | Observe = self._listeners[to] if isinstance(message, EngineStatus) else self._hears[to]
         hear(sender, message)
 
+    def _tell(self, event: str, sender: Sender, to: str, message: Any) -> None:
+        if self.tap is not None:
+            self.tap(self._kernel.now, event, sender, to, message)
 
-def _links(some: Iterable[str], others: Iterable[str]) -> list[tuple[str, str]]:
+
+def _links(some: Iterable[str], others: Iterable[str]) -> list[Link]:
     pairs = list(product(some, others))
     return [*pairs, *((other, one) for one, other in pairs)]

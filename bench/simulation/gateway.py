@@ -11,6 +11,8 @@ from router.effects import Deliver, Effect, Fail, Forget, Place, Send
 from router.generation import Overloaded
 from router.ledger import Ledger
 
+CATCH_UP_S = 0.05  # after a gateway was held up itself, as router.router has it
+
 
 class SimulatedGateway:
     """Writes what becomes of its requests to the ledger."""
@@ -22,8 +24,8 @@ class SimulatedGateway:
         self._network = network
         self._ledger = ledger
         self._armed_at = inf
-        network.connect(name, self._receive)
-        network.subscribe(name, self._observe)
+        network.connect(name, self.receive)
+        network.subscribe(name, self.observe)
 
     def __repr__(self) -> str:
         return f"<SimulatedGateway {self.name} {self.dispatcher!r}>"
@@ -37,16 +39,29 @@ class SimulatedGateway:
         else:
             self._carry_out(effects)
 
-    def _receive(self, sender: str, message: EngineAnswer) -> None:
+    def cancel(self, request: str) -> None:
+        """Its client goes away; the ledger knows it already."""
+        self._carry_out(self.dispatcher.cancel(request, self._kernel.now))
+
+    def receive(self, sender: str, message: EngineAnswer) -> None:
         self._carry_out(self.dispatcher.receive(sender, message, self._kernel.now))
 
-    def _observe(self, sender: Sender, status: EngineStatus) -> None:
+    def observe(self, sender: Sender, status: EngineStatus) -> None:
         self._carry_out(self.dispatcher.observe(sender, status, self._kernel.now))
 
     def _expire(self, when: float) -> None:
-        if when == self._armed_at:
+        if when != self._armed_at:
+            return
+        now = self._kernel.now
+        if now - when > CATCH_UP_S:
+            self._arm(now + CATCH_UP_S)
+        else:
             self._armed_at = inf
-            self._carry_out(self.dispatcher.expire(self._kernel.now))
+            self._carry_out(self.dispatcher.expire(now))
+
+    def _arm(self, when: float) -> None:
+        self._armed_at = when
+        self._kernel.at(when, self._expire, when)
 
     def _carry_out(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
@@ -63,5 +78,4 @@ class SimulatedGateway:
                     self._network.forget(self.name, engine)
         deadline = self.dispatcher.next_deadline()
         if deadline is not None and deadline < self._armed_at:
-            self._armed_at = deadline
-            self._kernel.at(deadline, self._expire, deadline)
+            self._arm(deadline)

@@ -9,12 +9,13 @@ Action = Callable[..., object]
 
 
 class Kernel:
-    """Deterministic: the same seed and the same calls give the same run."""
+    """Deterministic: the same seed and the same calls give the same run. ``on_event`` is called after each event."""
 
-    __slots__ = ("_events", "_num_scheduled", "_seed", "_stopped", "now")
+    __slots__ = ("_events", "_num_scheduled", "_seed", "_stopped", "now", "on_event")
 
     def __init__(self, seed: int = 0, now: float = 0.0) -> None:
         self.now = now
+        self.on_event: Callable[[], None] | None = None
         self._seed = seed
         self._events: list[tuple[float, int, Action, tuple[Any, ...]]] = []
         self._num_scheduled = 0
@@ -46,8 +47,10 @@ class Kernel:
 
     def run(self, until: float = float("inf")) -> None:
         """Pass through events until none is due before ``until``, or `stop` was called."""
-        events = self._events
+        events, on_event = self._events, self.on_event
         while events and not self._stopped and events[0][0] <= until:
             self.now, _, action, arguments = heapq.heappop(events)
             action(*arguments)
+            if on_event is not None:
+                on_event()
         self._stopped = False

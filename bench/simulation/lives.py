@@ -1,58 +1,80 @@
-"""Engines that are killed, started again, and held up: what surrounds an engine process when things go wrong."""
+"""Processes that are killed, started again, and held up: what surrounds a process when things go wrong."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
-from math import inf
+from math import inf, prod
 from random import Random
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from bench.simulation.engine import SimulatedEngine
 from bench.simulation.faulty_network import FaultyNetwork
+from bench.simulation.gateway import SimulatedGateway
 from bench.simulation.kernel import Action, Kernel
 from mesh.membership import Membership, Restarted, Stale
 from mesh.messages import EngineMessage, EngineStatus, Sender
 from mesh.topology.schema import Topology
 
 CATCH_UP_S = 0.1  # after a process was held up itself, as engines.process has it
+COMMAND = "mesh"  # who sends what a person orders: a process without a lease
+IDLE_POLL_S = 0.02
+
+P = TypeVar("P")
 
 
 class Life(Kernel):
-    """The kernel as one life of a process sees it: nothing happens to it after its end, nor while it is held up."""
+    """The kernel as one life of a process sees it: nothing happens to it after its end, nor while it is held up.
 
-    __slots__ = ("_ended", "_frozen_until", "_kernel")
+    Its clock is ``ahead_s`` ahead of the kernel's.
+    """
+
+    __slots__ = ("_ahead_s", "_ended", "_frozen_until", "_kernel", "_seen")
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
         self._ended = False
         self._frozen_until = -inf
+        self._ahead_s = 0.0
+        self._seen = -inf  # by its own clock: rounding must not let anything happen before its time
 
     @property
     def now(self) -> float:  # type: ignore[override]
-        return self._kernel.now
+        return max(self._kernel.now + self._ahead_s, self._seen)
 
     def random(self, component: str) -> Random:
         return self._kernel.random(component)
 
     def at(self, when: float, action: Action, *arguments: Any) -> None:
-        self._kernel.at(when, self.happen, action, *arguments)
+        self._kernel.at(when - self._ahead_s, self._happen_at, when, action, *arguments)
 
     def after(self, delay_s: float, action: Action, *arguments: Any) -> None:
         self._kernel.after(delay_s, self.happen, action, *arguments)
+
+    def _happen_at(self, when: float, action: Action, *arguments: Any) -> None:
+        self._seen = max(self._seen, when)
+        self.happen(action, *arguments)
 
     def happen(self, action: Action, *arguments: Any) -> None:
         """Now, or when the process goes on, or never."""
         if self._ended:
             return
-        if self.now < self._frozen_until:
+        if self._kernel.now < self._frozen_until:
             self._kernel.at(self._frozen_until, self.happen, action, *arguments)
         else:
             action(*arguments)
 
+    @property
+    def is_held_up(self) -> bool:
+        return self._kernel.now < self._frozen_until
+
     def end(self) -> None:
         self._ended = True
 
-    def freeze(self, until: float) -> None:
-        self._frozen_until = max(self._frozen_until, until)
+    def freeze(self, for_s: float) -> None:
+        self._frozen_until = max(self._frozen_until, self._kernel.now + for_s)
+
+    def skew(self, ahead_s: float) -> None:
+        """Call before anything has happened."""
+        self._ahead_s = ahead_s
 
 
 class Watch:
@@ -115,15 +137,78 @@ class Watch:
         self._arm(self._membership.next_deadline())
 
 
-@dataclass(slots=True)
-class _Running:
-    me: Sender
-    life: Life
-    engine: SimulatedEngine
+class Lives(ABC, Generic[P]):
+    """One process over its lives. ``on_change`` hears of each new one, and None when there is none."""
+
+    def __init__(
+        self,
+        name: str,
+        kernel: Kernel,
+        network: FaultyNetwork,
+        topology: Topology,
+        on_change: Callable[[str, P | None], None],
+    ) -> None:
+        self._name = name
+        self._kernel = kernel
+        self._network = network
+        self._timing = topology.timing
+        self._on_change = on_change
+        self._num_lives = 0
+        self._process: P | None = None
+        self._life = Life(kernel)
+        self._be_born(self._life)
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process is not None
+
+    @property
+    def is_held_up(self) -> bool:
+        return self._life.is_held_up
+
+    def kill(self) -> None:
+        """All that it holds is gone."""
+        assert self._process is not None, f"{self._name} is dead already"
+        self._life.end()
+        self._process = None
+        self._network.go_down(self._name)
+        self._on_change(self._name, None)
+
+    def restart(self) -> None:
+        """A new life, which knows nothing of the last one."""
+        assert self._process is None, f"{self._name} lives"
+        life, self._life = self._life, Life(self._kernel)
+        self._life.skew(life.now - self._kernel.now)
+        self._start(self._be_born(self._life), self._life)
+
+    def hang(self, for_s: float) -> None:
+        """It is held up: what happens to it waits."""
+        assert self._process is not None, f"{self._name} is dead"
+        self._life.freeze(for_s)
+
+    def happen(self, action: Action, *arguments: Any) -> None:
+        """Something befalls it from outside: now, when it goes on, or not at all if it dies before."""
+        self._life.happen(action, *arguments)
+
+    def _be_born(self, life: Life) -> P:
+        self._num_lives += 1
+        me = Sender(self._name, self._num_lives)
+        self._process = process = self._make(me, life)
+        self._on_change(self._name, process)
+        self._network.come_up(me)
+        return process
+
+    @abstractmethod
+    def _make(self, me: Sender, life: Life) -> P:
+        """A new process, connected."""
+
+    @abstractmethod
+    def _start(self, process: P, life: Life) -> None:
+        """It is up."""
 
 
-class Mortal:
-    """One engine process over its lives. ``on_change`` hears of each new engine, and None when there is none."""
+class EngineLives(Lives[SimulatedEngine]):
+    """``make`` makes a life of the engine."""
 
     def __init__(
         self,
@@ -134,45 +219,88 @@ class Mortal:
         topology: Topology,
         on_change: Callable[[str, SimulatedEngine | None], None],
     ) -> None:
-        self._name = name
-        self._make = make
-        self._kernel = kernel
-        self._network = network
-        self._lease_s = topology.timing.lease_s
+        self._make_engine = make
         self._gateways = frozenset(spec.id for spec in topology.gateways)
-        self._on_change = on_change
-        self._num_lives = 0
-        self._running: _Running | None = None
-        self._be_born()
+        self._factors: list[float] = []
+        super().__init__(name, kernel, network, topology, on_change)
 
-    @property
-    def is_alive(self) -> bool:
-        return self._running is not None
+    def skew(self, ahead_s: float) -> None:
+        self._life.skew(ahead_s)
 
-    def kill(self) -> None:
-        """All that it holds is gone."""
-        assert self._running is not None, f"{self._name} is dead already"
-        self._running.life.end()
-        self._running = None
-        self._network.go_down(self._name)
-        self._on_change(self._name, None)
+    def slow_down(self, factor: float) -> None:
+        """Its steps take so many times as long, from the next one on."""
+        self._factors.append(factor)
+        self._set_pace()
 
-    def restart(self) -> None:
-        """A new life, which knows nothing of the last one."""
-        assert self._running is None, f"{self._name} lives"
-        self._be_born().start(self._kernel.now)
+    def recover(self, factor: float) -> None:
+        """Undo one `slow_down`."""
+        self._factors.remove(factor)
+        self._set_pace()
 
-    def hang(self, for_s: float) -> None:
-        """It is held up: what happens to it waits."""
-        assert self._running is not None, f"{self._name} is dead"
-        self._running.life.freeze(self._kernel.now + for_s)
+    def order(self, command: EngineMessage) -> None:
+        """A person's command, if somebody is there to take it."""
+        if self._process is not None:
+            self._life.happen(self._process.receive, COMMAND, command)
 
-    def _be_born(self) -> SimulatedEngine:
-        self._num_lives += 1
-        me, life = Sender(self._name, self._num_lives), Life(self._kernel)
-        engine = self._make(me, life)
-        Watch(me, engine, life, self._network, self._lease_s, self._gateways)
-        self._running = _Running(me, life, engine)
-        self._on_change(self._name, engine)
-        self._network.come_up(me)
+    def retire(self, restart_after_s: float) -> None:
+        """It is asked to stop (SIGTERM): it ends when it is empty, and is started again some time later."""
+        if self._process is not None:
+            self._life.happen(self._drain, self._process, self._life, restart_after_s)
+
+    def _drain(self, engine: SimulatedEngine, life: Life, restart_after_s: float) -> None:
+        engine.core.drain()
+        self._leave_when_idle(engine, life, restart_after_s)
+
+    def _leave_when_idle(self, engine: SimulatedEngine, life: Life, restart_after_s: float) -> None:
+        if engine.core.is_idle:
+            self.kill()
+            self._kernel.after(restart_after_s, self._restart_if_dead)
+        else:
+            life.after(IDLE_POLL_S, self._leave_when_idle, engine, life, restart_after_s)
+
+    def _restart_if_dead(self) -> None:
+        if not self.is_alive:
+            self.restart()
+
+    def _set_pace(self) -> None:
+        if self._process is not None:
+            self._process.set_pace(prod(self._factors))
+
+    def _make(self, me: Sender, life: Life) -> SimulatedEngine:
+        engine = self._make_engine(me, life)
+        engine.set_pace(prod(self._factors))
+        Watch(me, engine, life, self._network, self._timing.lease_s, self._gateways)
         return engine
+
+    def _start(self, process: SimulatedEngine, life: Life) -> None:
+        process.start(life.now)
+
+
+class GatewayLives(Lives[SimulatedGateway]):
+    """``make`` makes a life of the gateway. Engines see by its heartbeats that it lives."""
+
+    def __init__(
+        self,
+        name: str,
+        make: Callable[[Kernel], SimulatedGateway],
+        kernel: Kernel,
+        network: FaultyNetwork,
+        topology: Topology,
+        on_change: Callable[[str, SimulatedGateway | None], None],
+    ) -> None:
+        self._make_gateway = make
+        super().__init__(name, kernel, network, topology, on_change)
+
+    def _make(self, me: Sender, life: Life) -> SimulatedGateway:
+        gateway = self._make_gateway(life)
+        self._network.connect(me.process, lambda sender, message: life.happen(gateway.receive, sender, message))
+        self._network.subscribe(me.process, lambda sender, status: life.happen(gateway.observe, sender, status))
+        life.after(0.0, self._beat, me, life)
+        return gateway
+
+    def _start(self, process: SimulatedGateway, life: Life) -> None:
+        """Its first heartbeat is under way already."""
+
+    def _beat(self, me: Sender, life: Life) -> None:
+        self._network.show(me)
+        life.after(self._timing.heartbeat_s, self._beat, me, life)

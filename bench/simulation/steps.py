@@ -9,10 +9,11 @@ from engines.step_cost import StepCost, is_decode
 
 
 class StepModel:
-    """``between_s`` passes between steps: engines learn no cost from it."""
+    """``between_s`` passes between steps: engines learn no cost from it. ``pace``: steps take so many times as long."""
 
     def __init__(self, cost: StepCost, physics: Physics, random: Random) -> None:
         self.between_s = physics.step_s
+        self.pace = 1.0
         self._cost = cost
         self._noise = physics.noise
         self._physics = physics
@@ -25,7 +26,7 @@ class StepModel:
 
     def elapsed_s(self, batch: Batch) -> float:
         """Seconds that the batch takes."""
-        elapsed_s = self._cost.elapsed_s(batch)
+        elapsed_s = self.pace * self._cost.elapsed_s(batch)
         return elapsed_s * self._random.lognormvariate(0.0, self._noise) if self._noise else elapsed_s
 
     def slowdown(self, batch: Batch) -> float:
@@ -35,4 +36,4 @@ class StepModel:
 
     def decodes_s(self, num_requests: int, context_tokens: int) -> float:
         """Of a step of decodes alone, and until the next one begins, without noise."""
-        return decode_step_s(self._cost.decode, num_requests, context_tokens) + self.between_s
+        return self.pace * decode_step_s(self._cost.decode, num_requests, context_tokens) + self.between_s

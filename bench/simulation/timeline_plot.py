@@ -42,6 +42,8 @@ MARKS = {
     "killed": ("X", "#d62728"),
     "restarted": ("^", "#2ca02c"),
     "hung": ("s", "#7f7f7f"),
+    "slowed down": ("<", "#7f7f7f"),
+    "as fast as before": (">", "#2ca02c"),
     "cut off": ("D", "#e377c2"),
     "reached again": ("o", "#2ca02c"),
     "prefill": ("v", COLORS[Activity.PREFILL]),

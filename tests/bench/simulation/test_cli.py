@@ -128,8 +128,18 @@ def test_services_share_a_load_and_are_summed_up_apart(files, tmp_path, capsys):
 
 def test_a_killed_engine_is_survived_and_drawn(files, tmp_path, capsys):
     out = tmp_path / "out"
-    faults = ("--kill", "decode@2+1", "--hang", "prefill@3+0.5", "--partition", "decode,gateway*@4+0.5")
-    assert simulate(files, "--rate", "2", "--duration", "6", *faults, "--loss", "0.001", "--out", str(out)) == 0
+    faults = (
+        "--kill",
+        "decode@2+1",
+        "--hang",
+        "prefill@3+0.5",
+        "--partition",
+        "decode,gateway*@4+0.5",
+        "--slow",
+        "2:*",
+    )
+    messages = ("--loss", "0.001", "--delay", "0.001", "--reorder", "0.001", "--duplicate", "0.001")
+    assert simulate(files, "--rate", "2", "--duration", "6", *faults, *messages, "--out", str(out)) == 0
     assert " 0 failed" in capsys.readouterr().out
     assert (out / "timeline.png").stat().st_size > 0
     assert any(json.loads(line)["attempts"] > 1 for line in (out / "records.jsonl").read_text().splitlines())
@@ -165,7 +175,7 @@ def test_policies_are_named_with_their_parameters(files, tmp_path, capsys):
         (("--rate", "1", "--mix", "small=1"), "--mix: "),
         (("--rate", "1", "--mix", "large=1", "--service", "large"), "--mix and --service: give one of them"),
         (("--rate", "1", "--compare", "tropical:size=3"), "size: not a parameter of tropical; it has"),
-        (("--rate", "1", "--kill", "nobody@3"), "faults: no engine 'nobody'"),
+        (("--rate", "1", "--kill", "nobody@3"), "faults: no process 'nobody'"),
         (("--rate", "1", "--faults", "{tmp}/none.toml"), "none.toml cannot be read"),
         (("--rate", "1", "--ttft-factor", "0.5"), "--ttft-factor: 0.5 times an unloaded prefill can never be met"),
     ],

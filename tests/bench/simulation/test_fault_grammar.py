@@ -1,14 +1,18 @@
 import pytest
 
 from bench.simulation.fault_grammar import (
+    parse_delay,
+    parse_duplicate,
     parse_hang,
     parse_kill,
     parse_loss,
     parse_partition,
+    parse_reorder,
+    parse_slow,
     read_faults,
     resolve,
 )
-from bench.simulation.faults import Hang, Kill, Loss, Partition
+from bench.simulation.faults import Delay, Duplicate, Hang, Kill, Loss, Partition, Reorder, Slow
 from mesh.errors import UserError
 from mesh.messages import Role
 from tests.bench.simulation.small import topology
@@ -17,14 +21,18 @@ WHAT = topology({"prefill": Role.PREFILL, "decode-0": Role.MULTIPLEX, "decode-1"
 EVERYBODY = ("gateway-0", "prefill", "decode-0", "decode-1")
 FILE = """
 [[kill]]
-engine = "decode-*"
+process = "decode-*"
 at_s = 120
 restart_after_s = 5
 
 [[hang]]
-engine = "prefill"
+process = "gateway-0"
 at_s = 1.5
 for_s = 2
+
+[[slow]]
+engine = "prefill"
+factor = 3
 
 [[partition]]
 between = ["prefill", "decode-0"]
@@ -33,6 +41,19 @@ for_s = 4
 
 [[loss]]
 probability = 0.1
+
+[[duplicate]]
+probability = 0.2
+late_s = 2
+
+[[reorder]]
+probability = 0.3
+between = ["prefill", "decode-0"]
+at_s = 5
+for_s = 6
+
+[[delay]]
+up_to_s = 0.4
 """
 
 
@@ -43,12 +64,21 @@ def faults(*tables):
 def test_the_command_line_says_what_and_when():
     assert faults(parse_kill("prefill@120")) == [Kill("prefill", 120.0)]
     assert faults(parse_kill("decode-*@1e2+0.5")) == [Kill("decode-0", 100.0, 0.5), Kill("decode-1", 100.0, 0.5)]
+    assert faults(parse_kill("gateway-*@1+1")) == [Kill("gateway-0", 1.0, 1.0)]
     assert faults(parse_hang("prefill@3+2")) == [Hang("prefill", 3.0, 2.0)]
     assert faults(parse_partition("decode-*, gateway-0@10+3")) == [
         Partition(("decode-0", "decode-1"), ("gateway-0",), 10.0, 3.0)
     ]
+    assert faults(parse_slow("3:decode-*")) == [Slow("decode-0", 3.0), Slow("decode-1", 3.0)]
+    assert faults(parse_slow("1.5:prefill@1+2")) == [Slow("prefill", 1.5, 1.0, 2.0)]
+
+
+def test_the_command_line_says_which_messages():
     assert faults(parse_loss("0.01")) == [Loss(0.01, EVERYBODY, EVERYBODY)]
     assert faults(parse_loss("1:prefill,decode-1@2+3")) == [Loss(1.0, ("prefill",), ("decode-1",), 2.0, 3.0)]
+    assert faults(parse_duplicate("0.5:prefill,*")) == [Duplicate(0.5, ("prefill",), EVERYBODY)]
+    assert faults(parse_reorder("0.25@2+3")) == [Reorder(0.25, EVERYBODY, EVERYBODY, 2.0, 3.0)]
+    assert faults(parse_delay("2.5:prefill,gateway-0")) == [Delay(2.5, ("prefill",), ("gateway-0",))]
 
 
 def test_a_file_says_the_same(tmp_path):
@@ -57,9 +87,13 @@ def test_a_file_says_the_same(tmp_path):
     assert resolve(read_faults(path), WHAT) == [
         Kill("decode-0", 120, 5),
         Kill("decode-1", 120, 5),
-        Hang("prefill", 1.5, 2),
+        Hang("gateway-0", 1.5, 2),
+        Slow("prefill", 3),
         Partition(("prefill",), ("decode-0",), 3, 4),
         Loss(0.1, EVERYBODY, EVERYBODY),
+        Duplicate(0.2, EVERYBODY, EVERYBODY, late_s=2),
+        Reorder(0.3, ("prefill",), ("decode-0",), 5, 6),
+        Delay(0.4, EVERYBODY, EVERYBODY),
     ]
 
 
@@ -75,10 +109,18 @@ def test_a_file_says_the_same(tmp_path):
         (parse_hang, "prefill@1", "decode-0@120+5"),
         (parse_partition, "prefill@1+1", "prefill-0,decode-*@10+3"),
         (parse_partition, "prefill,decode-0@1", "prefill-0,decode-*@10+3"),
+        (parse_slow, "prefill@1+1", "3:decode-0 or 3:decode-*@10+5"),
+        (parse_slow, "0:prefill", "3:decode-0"),
+        (parse_slow, "3:", "3:decode-0"),
+        (parse_slow, "3:prefill@1", "3:decode-0"),
         (parse_loss, "often", "0.01 or"),
+        (parse_loss, "0", "0.01 or"),
         (parse_loss, "2", "no probability; use more than 0, up to 1"),
         (parse_loss, "0.1:prefill", "0.01 or"),
         (parse_loss, "0.1@5", "0.01 or"),
+        (parse_duplicate, "1.5", "no probability; use more than 0, up to 1"),
+        (parse_reorder, "0.1@5", "0.01 or"),
+        (parse_delay, "long", "0.1 or 0.1:decode-*,gateway@10+5"),
     ],
 )
 def test_what_does_not_fit_is_told_what_would(parse, text, right):
@@ -92,12 +134,14 @@ def test_what_does_not_fit_is_told_what_would(parse, text, right):
     ("text", "words"),
     [
         ("[[kill]\n", "not TOML"),
-        ("[[stab]]\n", "unknown field `stab`; it has kill, hang, partition, loss"),
-        ("[[kill]]\nengine = 'prefill'\n", "kill[0]: object missing required field `at_s`"),
-        ("[[hang]]\nengine = 'prefill'\nat_s = -1\nfor_s = 1\n", "hang[0].at_s: expected `float` >= 0"),
+        ("[[stab]]\n", "unknown field `stab`; it has kill, hang, slow, partition, loss, duplicate, reorder, delay"),
+        ("[[kill]]\nprocess = 'prefill'\n", "kill[0]: object missing required field `at_s`"),
+        ("[[hang]]\nprocess = 'prefill'\nat_s = -1\nfor_s = 1\n", "hang[0].at_s: expected `float` >= 0"),
         ("[[partition]]\nbetween = ['prefill']\nat_s = 1\nfor_s = 1\n", "partition[0].between: expected `array`"),
-        ("[[kill]]\nengine = 'prefill'\nat = 1\n", "unknown field `at`; it has engine, at_s, restart_after_s"),
+        ("[[kill]]\nprocess = 'prefill'\nat = 1\n", "unknown field `at`; it has process, at_s, restart_after_s"),
         ("[[loss]]\nprobability = 0.5\nat_s = 1\n", "loss[0]: give both at_s and for_s, or neither"),
+        ("[[slow]]\nengine = 'prefill'\nfactor = 2\nfor_s = 1\n", "slow[0]: give both at_s and for_s, or neither"),
+        ("[[reorder]]\nprobability = 2\n", "reorder[0].probability: expected `float` <= 1"),
     ],
 )
 def test_faults_of_a_file_are_one_line(tmp_path, text, words):
@@ -117,6 +161,6 @@ def test_a_missing_file_is_named(tmp_path):
 
 def test_names_that_nobody_has_are_named():
     with pytest.raises(UserError, match=r"faults: no engine 'gateway-0' in small.toml; there are prefill, decode-0"):
-        faults(parse_kill("gateway-0@1"))
+        faults(parse_slow("2:gateway-0"))
     with pytest.raises(UserError, match=r"faults: no process 'nobody-\*' in small.toml; there are gateway-0, prefill"):
         faults(parse_partition("prefill,nobody-*@1+1"))

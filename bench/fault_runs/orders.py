@@ -1,0 +1,114 @@
+"""What people order during a run: migrations by hand, drains, changes of role, restarts; and clients that leave."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bench.simulation.cluster import Simulation
+from bench.simulation.mortals import Mortals
+from mesh import messages
+from mesh.messages import EngineMessage, Role, SetRole
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """``mesh migrate``: one of the requests that ``source`` holds, whichever ``pick`` (0 to 1) says."""
+
+    at_s: float
+    source: str
+    pick: float
+    to: str
+
+    @property
+    def end_s(self) -> float:
+        return self.at_s
+
+    def give(self, simulation: Simulation) -> None:
+        engine = simulation.engines.get(self.source)
+        request = None if engine is None else _pick(sorted(engine.core._requests), self.pick)
+        if request is not None:
+            _order(simulation, self.source, messages.Migrate(request, self.to, "by hand"))
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """``mesh drain``, and ``--undo`` later."""
+
+    at_s: float
+    engine: str
+    undo_after_s: float
+
+    @property
+    def end_s(self) -> float:
+        return self.at_s + self.undo_after_s
+
+    def give(self, simulation: Simulation) -> None:
+        _order(simulation, self.engine, messages.Drain())
+        undo = messages.Drain(undo=True)
+        simulation.kernel.after(self.undo_after_s, _order, simulation, self.engine, undo)
+
+
+@dataclass(frozen=True, slots=True)
+class TakeRole:
+    """``mesh role``."""
+
+    at_s: float
+    engine: str
+    role: Role
+
+    @property
+    def end_s(self) -> float:
+        return self.at_s
+
+    def give(self, simulation: Simulation) -> None:
+        engine = simulation.engines.get(self.engine)
+        if engine is not None:
+            _order(simulation, self.engine, SetRole(self.role, engine.core._num_role_changes))
+
+
+@dataclass(frozen=True, slots=True)
+class Retire:
+    """SIGTERM: the engine ends when it is empty, and is started again."""
+
+    at_s: float
+    engine: str
+    restart_after_s: float
+
+    @property
+    def end_s(self) -> float:
+        return self.at_s + self.restart_after_s
+
+    def give(self, simulation: Simulation) -> None:
+        _mortals(simulation).engines[self.engine].retire(self.restart_after_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """A client goes away."""
+
+    at_s: float
+    pick: float
+
+    @property
+    def end_s(self) -> float:
+        return self.at_s
+
+    def give(self, simulation: Simulation) -> None:
+        request = _pick(sorted(simulation.open), self.pick)
+        if request is not None:
+            simulation.leave(request)
+
+
+Order = Move | Drain | TakeRole | Retire | Leave
+
+
+def _pick(requests: Sequence[str], pick: float) -> str | None:
+    return requests[int(pick * len(requests))] if requests else None
+
+
+def _order(simulation: Simulation, engine: str, command: EngineMessage) -> None:
+    _mortals(simulation).engines[engine].order(command)
+
+
+def _mortals(simulation: Simulation) -> Mortals:
+    assert simulation.mortals is not None, "orders are given where things can go wrong"
+    return simulation.mortals

@@ -1,0 +1,161 @@
+"""One run of a scenario: simulated, watched, and tallied."""
+
+import logging
+import re
+import traceback
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import structlog
+
+from bench.fault_runs.scenario import Scenario
+from bench.simulation.cluster import Simulation
+from bench.simulation.faults import Duplicate, Hang, Loss
+from bench.simulation.faulty_network import Tap
+from bench.simulation.invariants import Bounds, InvariantError, Invariants
+from bench.simulation.workload import SloRule
+from router.records import Outcome, Record
+
+END_S = 25.0  # for a request, once all is well
+END_AFTER_LOSS_S = 200.0  # a lost `Refused` is noticed by silence alone: `DispatchLimits.stall_s`
+GONE_S = 6.0  # for what is left of a request on engines
+DISPATCHES_PER_S = 8.0
+MAX_EVENTS = 300_000
+GATEWAY_DIED = ("its gateway died", "no gateway was there")
+GIVEN_UP = "given up after"  # `DispatchLimits.max_losses`
+
+
+@dataclass(slots=True)
+class Tally:
+    """What happened in some runs."""
+
+    num_runs: int = 0
+    num_requests: int = 0
+    num_events: int = 0
+    num_tokens: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+    endings: Counter[str] = field(default_factory=Counter)
+    migrations: Counter[str] = field(default_factory=Counter)
+
+    def add(self, other: "Tally") -> None:
+        self.num_runs += other.num_runs
+        self.num_requests += other.num_requests
+        self.num_events += other.num_events
+        self.num_tokens += other.num_tokens
+        self.faults += other.faults
+        self.endings += other.endings
+        self.migrations += other.migrations
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A run that broke an invariant, or broke off."""
+
+    seed: int
+    what: str
+    request: str | None
+    at_s: float
+    trace: str  # of the stack
+
+    def __str__(self) -> str:
+        return f"seed {self.seed} failed at {self.at_s:.3f} s: {self.what}"
+
+    @property
+    def kind(self) -> str:
+        """The same for failures that look alike."""
+        return re.sub(r"\d+(\.\d+)?", "N", self.what.splitlines()[0])
+
+
+@dataclass(slots=True)
+class Played:
+    tally: Tally
+    failure: Failure | None
+    records: list[Record]
+    simulation: Simulation
+
+
+def play(scenario: Scenario, tap: Tap | None = None) -> Played:
+    """Run it. ``tap`` sees all messages. Nothing is raised for a broken invariant, nor for any other error."""
+    be_quiet()
+    invariants = Invariants(bounds(scenario))
+    simulation = Simulation(
+        scenario.topology,
+        {spec.id: scenario.profile for spec in scenario.topology.engines},
+        seed=scenario.seed,
+        physics=scenario.physics,
+        slo=SloRule(),
+        faults=scenario.faults,
+        invariants=invariants,
+    )
+    assert simulation.mortals is not None, "there are invariants to be watched"
+    simulation.mortals.network.tap = tap
+    for order in scenario.orders:
+        simulation.kernel.at(order.at_s, order.give, simulation)
+    records: list[Record] = []
+    failure = None
+    try:
+        simulation.run(scenario.service, scenario.trace, records.append)
+        _check_endings(scenario, records)
+    except Exception as error:
+        request = error.request if isinstance(error, InvariantError) else None
+        what = f"{type(error).__name__}: {error}"
+        failure = Failure(scenario.seed, what, request, simulation.kernel.now, traceback.format_exc())
+    return Played(_tally(simulation, invariants, records), failure, records, simulation)
+
+
+def be_quiet() -> None:
+    """What engines log of single migrations is not for here."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+
+
+def bounds(scenario: Scenario) -> Bounds:
+    held_up: dict[str, list[tuple[float, float]]] = {}
+    for fault in scenario.faults:
+        if isinstance(fault, Hang):
+            held_up.setdefault(fault.process, []).append((fault.at_s, fault.at_s + fault.for_s))
+    return Bounds(
+        calm_at_s=scenario.calm_at_s,
+        end_s=END_AFTER_LOSS_S if scenario.has(Loss) else END_S,
+        gone_s=GONE_S,
+        dispatches_per_s=DISPATCHES_PER_S,
+        max_events=MAX_EVENTS,
+        has_duplicates=scenario.has(Duplicate),
+        held_up=held_up,
+    )
+
+
+def _check_endings(scenario: Scenario, records: Sequence[Record]) -> None:
+    """Who may fail: requests of gateways that died, and those of which too many engines were silent.
+
+    Who may be rejected: those that no engine had begun.
+    """
+    if len(records) != len(scenario.trace):
+        raise InvariantError(f"{len(records)} of {len(scenario.trace)} requests ended")
+    for record in records:
+        reason = record.reason or ""
+        is_excused = reason in GATEWAY_DIED or (reason.startswith(GIVEN_UP) and scenario.leaves_words_unanswered)
+        if record.outcome is Outcome.FAILED and not is_excused:
+            raise InvariantError(f"{record.id} failed: {reason}", record.id)
+        if record.outcome is Outcome.REJECTED and record.partial_tokens:
+            raise InvariantError(f"{record.id} was rejected in the middle of its answer: {record.reason}", record.id)
+
+
+def _tally(simulation: Simulation, invariants: Invariants, records: Iterable[Record]) -> Tally:
+    assert simulation.mortals is not None, "there are invariants to be watched"
+    tally = Tally(1, num_events=invariants.num_events, faults=simulation.mortals.hits)
+    for record in records:
+        tally.num_requests += 1
+        tally.num_tokens += record.partial_tokens or record.output_tokens
+        tally.endings[_ending(record)] += 1
+    for core in invariants.cores:
+        tally.migrations["completed"] += core._handovers.tally.num_completed
+        tally.migrations["broken off"] += core._handovers.tally.num_aborted
+    return tally
+
+
+def _ending(record: Record) -> str:
+    if record.reason is None:
+        return str(record.outcome)
+    reason = re.sub(r"\d+(\.\d+)?", "N", record.reason.partition(";")[0])
+    return f"{record.outcome}: {reason}"

@@ -1,0 +1,233 @@
+"""What happens in one run: topology, policy, load, faults and orders, all drawn from the seed.
+
+Runs are small, so that many can be made: a few engines and a dozen requests over some seconds, with pools that may be
+scarce. All faults end; engines and gateways that die come back, so that each request that was accepted can be answered.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+from pathlib import Path
+from random import Random
+from typing import TypeVar
+
+from bench.fault_runs.orders import Drain, Leave, Move, Order, Retire, TakeRole
+from bench.simulation.faults import (
+    Delay,
+    Duplicate,
+    Fault,
+    Hang,
+    Kill,
+    Loss,
+    Partition,
+    Reorder,
+    Skew,
+    Slow,
+)
+from bench.simulation.physics import Physics
+from bench.simulation.trace_request import TraceRequest
+from engines.profiles import EngineProfile
+from mesh.messages import DecodeCost, PrefillCost, Role
+from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, ServiceSpec, Slo, Timing, Topology, TransferSpec
+from router.policies.registry import POLICIES
+
+DURATION_S = 3.0  # of arrivals; faults begin then, too
+BLOCK_TOKENS = 16
+KV_BYTES_PER_TOKEN = 4096
+TRANSFER_S = 2.0  # deadline of a transfer
+KINDS = ("kill", "hang", "slow", "partition", "loss", "delay", "duplicate", "reorder", "skew", "gateway")
+ORDERS = ("move", "drain", "role", "retire", "leave")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    seed: int
+    topology: Topology
+    num_blocks: int  # of each engine
+    trace: tuple[TraceRequest, ...]
+    faults: tuple[Fault, ...]
+    orders: tuple[Order, ...]
+    physics: Physics
+
+    @property
+    def service(self) -> str:
+        return self.topology.services[0].name
+
+    @property
+    def profile(self) -> EngineProfile:
+        """Of every engine: fast prefills, and decode steps long enough that little happens in a second."""
+        memory = self.num_blocks * BLOCK_TOKENS * KV_BYTES_PER_TOKEN * len(self.topology.services)
+        prefill, decode = PrefillCost(0.02, 4e-4, 1e-8), DecodeCost(0.05, 1e-3, 1e-6)
+        return EngineProfile("small", prefill, decode, KV_BYTES_PER_TOKEN, memory, "made up")
+
+    @property
+    def calm_at_s(self) -> float:
+        """From when on nothing goes wrong any more, in seconds of the trace."""
+        return max([0.0, *map(_end, self.faults), *(order.end_s for order in self.orders)])
+
+    def has(self, *kinds: type) -> bool:
+        return any(isinstance(fault, kinds) for fault in self.faults)
+
+    @property
+    def leaves_words_unanswered(self) -> bool:
+        """Whether messages are lost, or so late that who waits for an answer has given up."""
+        late_s = self.topology.timing.reply_s / 4
+        delays = (fault.up_to_s for fault in self.faults if isinstance(fault, Delay))
+        return self.has(Loss) or any(delay_s > late_s for delay_s in delays)
+
+    def smaller(self) -> "Iterator[Scenario]":
+        """This one without one of its faults, orders, or requests."""
+        for index in range(len(self.faults)):
+            yield replace(self, faults=_without(self.faults, index))
+        for index in range(len(self.orders)):
+            yield replace(self, orders=_without(self.orders, index))
+        for index in range(len(self.trace)):
+            yield replace(self, trace=_without(self.trace, index))
+
+
+def draw(seed: int, only: Iterable[str] = (*KINDS, *ORDERS)) -> Scenario:
+    """The scenario of a seed. With ``only``, no other kinds of faults and orders than these happen."""
+    random, kinds = Random(f"{seed}/scenario"), frozenset(only)
+    topology = _topology(random)
+    engines = [spec.id for spec in topology.engines]
+    gateways = [spec.id for spec in topology.gateways]
+    faults = [fault for kind, fault in _faults(random, engines, gateways) if kind in kinds]
+    orders = [order for kind, order in _orders(random, engines) if kind in kinds]
+    trace = tuple(_trace(random, [service.name for service in topology.services]))
+    physics = Physics(
+        latency_s=random.choice([2e-4, 2e-3, 0.02]),
+        kv_bytes_per_s=random.choice([25e9, 20e6, 4e6]),
+        noise=random.choice([0.0, 0.1]),
+    )
+    return Scenario(seed, topology, random.choice([50, 80, 400]), trace, tuple(faults), tuple(orders), physics)
+
+
+# --- what is served ---------------------------------------------------------------------------------------------------
+
+
+def _topology(random: Random) -> Topology:
+    roles = random.choice(
+        [
+            (Role.MULTIPLEX, Role.MULTIPLEX),
+            (Role.PREFILL, Role.DECODE),
+            (Role.PREFILL, Role.MULTIPLEX, Role.MULTIPLEX),
+            (Role.PREFILL, Role.PREFILL, Role.DECODE, Role.MULTIPLEX),
+        ]
+    )
+    max_running, max_waiting = random.choice([4, 16]), random.choice([3, 64])
+    services = tuple(
+        ServiceSpec(name, "model", Slo(random.choice([1.0, 5.0]), random.choice([0.1, 0.3])))
+        for name in ("chat", "code")[: random.choice([1, 1, 1, 2])]
+    )
+    names = tuple(service.name for service in services)
+    return Topology(
+        "faults",
+        Path("faults.toml"),
+        services,
+        tuple(
+            EngineSpec(
+                f"{role}-{number}",
+                role,
+                names,
+                block_size=BLOCK_TOKENS,
+                max_running=max_running,
+                max_waiting=max_waiting,
+                chunk_tokens=random.choice([128, 512]),
+            )
+            for number, role in enumerate(roles)
+        ),
+        tuple(
+            GatewaySpec(f"gateway-{number}", max_requests=random.choice([8, 64]), max_waiting=random.choice([4, 64]))
+            for number in range(random.choice([1, 2]))
+        ),
+        policy=PolicySpec(random.choice(sorted(POLICIES))),
+        transfer=TransferSpec(deadline_s=TRANSFER_S),
+        timing=Timing(),
+    )
+
+
+def _trace(random: Random, services: Sequence[str]) -> Iterator[TraceRequest]:
+    lengths = random.choice([(20, 200), (20, 600), (300, 700)])
+    for at_s in sorted(random.uniform(0, DURATION_S) for _ in range(random.randint(4, 14))):
+        num_output = random.choice([1, 3, 10, 20, 40])
+        yield TraceRequest(
+            at_s,
+            random.randint(*lengths),
+            num_output,
+            random.choice([(), (), (1,)]),
+            service=random.choice(services),
+            priority=random.choice([0, 0, 0, 1]),
+        )
+
+
+# --- what goes wrong --------------------------------------------------------------------------------------------------
+
+
+def _faults(random: Random, engines: Sequence[str], gateways: Sequence[str]) -> Iterator[tuple[str, Fault]]:
+    """Some of some kinds."""
+    processes = [*engines, *gateways]
+
+    def moment() -> float:
+        return random.uniform(0, DURATION_S)
+
+    def some() -> tuple[str, ...]:
+        return tuple(random.sample(processes, random.randint(1, 2)))
+
+    def when() -> tuple[float, float]:
+        return moment(), random.choice([0.1, 1.0, 3.0])
+
+    def any_of(*values: float) -> float:
+        return random.choice(values)
+
+    makers: dict[str, Callable[[], Fault]] = {
+        "kill": lambda: Kill(random.choice(engines), moment(), any_of(0.001, 0.05, 0.5, 1.5, 3.0)),
+        "hang": lambda: Hang(random.choice(processes), moment(), any_of(0.05, 0.5, 1.5, 3.0)),
+        "slow": lambda: Slow(random.choice(engines), any_of(3.0, 20.0), *when()),
+        "partition": lambda: Partition(some(), some(), moment(), any_of(0.1, 0.9, 1.1, 3.0)),
+        "loss": lambda: Loss(any_of(0.01, 0.1, 1.0), some(), some(), *when()),
+        "delay": lambda: Delay(any_of(0.03, 0.3, 1.5), some(), some(), *when()),
+        "duplicate": lambda: Duplicate(any_of(0.05, 0.5), some(), some(), *when(), any_of(0.05, 1.0)),
+        "reorder": lambda: Reorder(any_of(0.05, 0.3), some(), some(), *when(), any_of(0.05, 0.5, 2.0)),
+        "skew": lambda: Skew(random.choice(engines), any_of(0.7, 1000.0)),
+        "gateway": lambda: Kill(random.choice(gateways), moment(), any_of(0.001, 0.5, 2.0)),
+    }
+    for kind, make in makers.items():
+        for _ in range(random.choice([0, 0, 1, 2]) if kind != "gateway" else random.choice([0, 0, 0, 1])):
+            yield kind, make()
+
+
+def _orders(random: Random, engines: Sequence[str]) -> Iterator[tuple[str, Order]]:
+    def moment() -> float:
+        return random.uniform(0, DURATION_S + 1)
+
+    def engine() -> str:
+        return random.choice(engines)
+
+    for _ in range(random.choice([0, 5, 40])):
+        yield "move", Move(moment(), engine(), random.random(), engine())
+    for _ in range(random.choice([0, 0, 1, 2])):
+        yield "drain", Drain(moment(), engine(), random.choice([0.2, 1.0, 3.0]))
+    for _ in range(random.choice([0, 0, 1, 3])):
+        yield "role", TakeRole(moment(), engine(), random.choice(list(Role)))
+    for _ in range(random.choice([0, 0, 0, 1])):
+        yield "retire", Retire(moment(), engine(), random.choice([0.05, 1.0]))
+    for _ in range(random.choice([0, 0, 2, 8])):
+        yield "leave", Leave(moment(), random.random())
+
+
+def _end(fault: Fault) -> float:
+    match fault:
+        case Kill(at_s=at_s, restart_after_s=restart_after_s):
+            return at_s + (restart_after_s or 0.0)
+        case Skew():
+            return 0.0
+        case Delay(up_to_s=late_s) | Duplicate(late_s=late_s) | Reorder(late_s=late_s):
+            return fault.at_s + fault.for_s + late_s
+        case _:
+            return fault.at_s + fault.for_s if fault.for_s < inf else 0.0
+
+
+def _without(items: tuple[T, ...], index: int) -> tuple[T, ...]:
+    return items[:index] + items[index + 1 :]

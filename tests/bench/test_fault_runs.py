@@ -1,0 +1,101 @@
+"""A few hundred of the nightly runs with faults, and the command that makes them."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from bench.fault_runs import __main__ as command
+from bench.fault_runs.play import Tally, play
+from bench.fault_runs.reduce import reduced
+from bench.fault_runs.scenario import KINDS, ORDERS, draw
+from bench.fault_runs.story import tell
+from bench.simulation.faults import Kill
+from router.streams import TokenStream
+
+PART = 25
+NUM_RUNS = 300
+
+
+@pytest.mark.parametrize("first", range(0, NUM_RUNS, PART))
+def test_whatever_goes_wrong_all_that_must_hold_holds(first):
+    tally, failures = command.run_some(range(first, first + PART), (*KINDS, *ORDERS))
+    assert failures == []
+    assert tally.num_runs == PART
+
+
+def test_the_runs_of_this_suite_meet_every_kind_of_fault_and_ending():
+    tally = Tally()
+    for seed in range(40):
+        tally.add(play(draw(seed)).tally)
+    kinds = {"Kill", "Kill of a gateway", "Hang", "Slow", "Partition", "Loss", "Delay", "Duplicate", "Reorder", "Skew"}
+    assert kinds <= tally.faults.keys()
+    assert {"finished", "cancelled: no longer wanted", "failed: its gateway died"} <= tally.endings.keys()
+    assert min(tally.migrations.values()) > 0
+
+
+def test_a_seed_says_it_all():
+    """Also which kinds are left out changes nothing of the others."""
+    assert draw(7) == draw(7) != draw(8)
+    kills = [fault for fault in draw(7).faults if isinstance(fault, Kill)]
+    assert list(draw(7, ["kill", "gateway"]).faults) == kills
+    assert draw(7, ["kill"]).trace == draw(7).trace
+
+
+def test_a_run_is_the_same_in_every_process():
+    """Names have other hashes in each: no order may hang on them."""
+    code = "from bench.fault_runs.play import play; from bench.fault_runs.scenario import draw\n"
+    code += "print([play(draw(seed)).tally for seed in range(6)])"
+    outputs = [
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert outputs[0] == outputs[1] != ""
+
+
+@pytest.fixture
+def broken(monkeypatch):
+    """Streams deliver what comes after a gap."""
+    monkeypatch.setattr(TokenStream, "_hold", lambda self, delta, now: [self._append(delta, delta.finish)])
+
+
+def failing_seed():
+    return next(seed for seed in range(100) if play(draw(seed, ["loss"])).failure is not None)
+
+
+def test_a_failure_is_told_with_the_command_that_repeats_it(broken, monkeypatch, capsys):
+    seed = failing_seed()
+    monkeypatch.setattr(command, "_run_all", lambda seeds, only, jobs: command.run_some(seeds, only))
+    monkeypatch.setattr(sys, "argv", ["x", "--seed-from", str(seed), "--runs", "1", "--only", "loss"])
+    assert command.main() == 1
+    told = capsys.readouterr().out
+    assert f"seed {seed} failed at" in told
+    assert f"python -m bench.fault_runs --seed {seed} --only loss --verbose" in told
+
+
+def test_a_failing_run_is_reduced_and_told(broken):
+    scenario = draw(failing_seed(), ["loss", "slow", "drain"])
+    small = reduced(scenario)
+    assert len(small.trace) < len(scenario.trace)
+    assert len(small.faults) == 1
+    failure, lines = tell(small)
+    assert failure is not None
+    assert failure.request is not None
+    assert any("Submit" in line for line in lines)
+    assert any("lost" in line and "tokens" in line for line in lines)
+
+
+def test_wrong_options_are_one_line(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["x", "--only", "earthquake"])
+    with pytest.raises(SystemExit) as caught:
+        command.main()
+    assert caught.value.code == 2
+    assert "no 'earthquake'; there are kill, hang" in capsys.readouterr().err

@@ -206,7 +206,7 @@ class Invariants:
     def _check_bounds(core: "WatchedCore") -> None:
         most_running, most_waiting = core.settings.limits.max_running, core.settings.max_waiting
         for service in core._services.values():
-            num_running, num_waiting = len(service.queue.running), core._num_waiting(service)
+            num_running, num_waiting = len(service.queue.running), len(core._backlog.not_started(service))
             if num_running > 2 * most_running or num_waiting > most_waiting + 2 * most_running:
                 raise InvariantError(f"{num_running} requests run and {num_waiting} wait: {core!r}")
 

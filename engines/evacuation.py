@@ -35,6 +35,10 @@ class Evacuation:
         """When an engine that was avoided may be tried again."""
         return min(self._avoided.values(), default=None)
 
+    def has_destinations(self, service: Service) -> bool:
+        """Whether another engine could take a request of that service, if it had room."""
+        return any(_serves(status, service.name) for status in self._peers.values())
+
     def destination(self, service: Service, request: Sequence, now: float) -> str | None:
         """The engine with most free blocks, of those that have enough; prefill engines only if no other has."""
         self._avoided = {engine: until for engine, until in self._avoided.items() if until > now}
@@ -67,3 +71,7 @@ def _num_free_blocks(status: EngineStatus, service: str) -> int:
         (one.num_free_blocks - status.num_running for one in status.services if one.name == service),
         0,
     )
+
+
+def _serves(status: EngineStatus, service: str) -> bool:
+    return status.state is ProcessState.READY and any(one.name == service for one in status.services)

@@ -12,7 +12,7 @@ from bench.simulation.steps import StepModel
 from engines.batch import Batch, ChunkResult, StepResult
 from engines.core import Effect, EngineCore
 from kvtransfer.protocol import ExportBlocks, Exported, ImportBlocks, Imported, Send
-from mesh.messages import EngineMessage, Sender
+from mesh.messages import EngineMessage, Probe, Sender
 
 TOKEN_ID = 0
 TOKEN = ChunkResult(TOKEN_ID)
@@ -74,7 +74,9 @@ class SimulatedEngine:
 
     def receive(self, sender: str, message: EngineMessage) -> None:
         self._catch_up()
-        self._perform(self.core.receive(sender, message, (), self._kernel.now))
+        effects = self.core.receive(sender, message, (), self._kernel.now)
+        if effects or not isinstance(message, Probe):  # as in engines.process
+            self._perform(effects)
 
     def lose_peer(self, process: str) -> None:
         """A gateway or another engine died."""

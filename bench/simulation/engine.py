@@ -78,6 +78,11 @@ class SimulatedEngine:
         if effects or not isinstance(message, Probe):  # as in engines.process
             self._perform(effects)
 
+    def drain(self) -> None:
+        """It was asked to end."""
+        self._catch_up()
+        self._perform(self.core.drain(self._kernel.now))
+
     def lose_peer(self, process: str) -> None:
         """A gateway or another engine died."""
         self._catch_up()

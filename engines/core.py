@@ -9,8 +9,8 @@ prompt computed chunk by chunk -> first token -> either it goes on decoding here
 its blocks are free once no step and no transfer touches them.
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import structlog
@@ -43,6 +43,8 @@ from mesh.messages import (
     MemoryRef,
     Migrate,
     Moved,
+    NotHeld,
+    Probe,
     ProcessState,
     RefusalCode,
     Refused,
@@ -75,6 +77,7 @@ class EngineCore:
         self._schedulers = {name: LocalScheduler(settings.limits, EngineForecast(name, services)) for name in services}
         self._requests: dict[str, Request] = {}  # owned here, by id
         self._step: Step | None = None
+        self._failed_parts: deque[tuple[Service, Sequence[Share]]] = deque()  # of batches, to be computed by themselves
         self._effects: list[Effect] = []
         self._seq = 0
         self._num_cancelled = 0
@@ -114,6 +117,8 @@ class EngineCore:
                 self._submit(sender, message, now)
             case Cancel():
                 self._cancel(message, now)
+            case Probe():
+                self._answer(sender, message)
             case SetRole():
                 self._set_role(message)
             case Migrate():
@@ -137,7 +142,8 @@ class EngineCore:
     def lose_peer(self, process: str, now: float) -> list[Effect]:
         """A gateway or engine died: its requests end here, transfers with it fail. A gateway may live: it is told."""
         for request in [request for request in self._requests.values() if request.spec.gateway == process]:
-            self._send(process, Refused(request.id, request.epoch, RefusalCode.PEER_SILENT, "the gateway was silent"))
+            code, reason = RefusalCode.GATEWAY_SILENT, "the gateway was silent"
+            self._send(process, Refused(request.id, request.epoch, code, reason))
             self._end(request, now)
         self._peers.lose(process)
         self._effects += self._handovers.lose_peer(process, now)
@@ -161,10 +167,11 @@ class EngineCore:
         """For requests that had better run elsewhere."""
         return self._finish_event(now)
 
-    def drain(self) -> None:
-        """Take nothing new; finish what is here."""
+    def drain(self, now: float) -> list[Effect]:
+        """Take nothing new; what is here moves to other engines if there are any, else it ends here."""
         self.state = ProcessState.DRAINING
-        self._is_stopping = True
+        self._is_stopping = self._rescheduler.is_emptying = True
+        return self._finish_event(now)
 
     def _drain_or_undo(self, message: Drain) -> None:
         if self._is_stopping:
@@ -282,6 +289,16 @@ class EngineCore:
             self._end(request, now)
         self._effects += self._handovers.cancel_incoming(message.request, message.epoch, now)
 
+    def _answer(self, gateway: str, probe: Probe) -> None:
+        missing = [(request, attempt) for request, attempt in probe.requests if not self._has(request, attempt)]
+        if missing:
+            self._send(gateway, NotHeld(missing))
+
+    def _has(self, request: str, attempt: int) -> bool:
+        owned = self._requests.get(request)
+        is_owned = owned is not None and owned.epoch.attempt == attempt
+        return is_owned or self._handovers.expects(request, attempt)
+
     def _end(self, request: Request, now: float) -> None:
         """The request is over here, for whatever reason."""
         if request.is_over:
@@ -360,7 +377,8 @@ class EngineCore:
     def _send_back(self, now: float) -> None:
         """What has not begun here is for the gateways to send elsewhere."""
         for service in self._services.values():
-            for request in self._backlog.not_started(service):
+            waiting = self._backlog.not_started(service) if self._peers.any_for(service.name) else ()
+            for request in waiting:
                 reason = "the engine is drained"
                 self._send(request.spec.gateway, Refused(request.id, request.epoch, RefusalCode.DRAINING, reason))
                 self._end(request, now)
@@ -375,19 +393,25 @@ class EngineCore:
 
     def next_batch(self, now: float) -> tuple[Batch | None, list[Effect]]:
         """What to compute next; None if there is nothing. Bring the result to `finish_step` before asking again."""
-        for name in list(self._rotation):
-            service = self._services[name]
-            shares = self._plan(service, now)
+        for service, shares in self._choices(now):
             if shares:
-                self._rotation.remove(name)
-                self._rotation.append(name)
+                self._rotation.remove(service.name)
+                self._rotation.append(service.name)
                 prompts = [share for share in shares if not share.sequence.is_decoding]
                 self._step = Step(service, shares, prompts, now)
                 chunks = [share.sequence.chunk(share.num_tokens) for share in shares]
-                return Batch(name, chunks), self._finish_event(now)
+                return Batch(service.name, chunks), self._finish_event(now)
         if not any(service.queue.running for service in self._services.values()):
             self._pace.pause()
         return None, self._finish_event(now)
+
+    def _choices(self, now: float) -> Iterator[tuple[Service, Sequence[Share]]]:
+        """What could be computed next: parts of a batch that failed, then what the services plan, in turns."""
+        while self._failed_parts:
+            service, shares = self._failed_parts.popleft()
+            yield service, [share for share in shares if not share.sequence.is_over]
+        for name in list(self._rotation):
+            yield self._services[name], self._plan(self._services[name], now)
 
     def _plan(self, service: Service, now: float) -> Sequence[Share]:
         plan = self._plan_once(service, now)
@@ -448,7 +472,8 @@ class EngineCore:
         """How many steps like the running one may be passed by `pass_steps`, as things are now."""
         step = self._step
         others = (service.queue for service in self._services.values() if step is None or service is not step.service)
-        if step is None or any(queue.waiting or queue.unreserved or queue.running for queue in others):
+        is_busy = any(queue.waiting or queue.unreserved or queue.running for queue in others)
+        if step is None or is_busy or self._failed_parts:
             return 0
         return num_steady_steps(step.service.queue, step.shares, self._settings.deliver_every)
 
@@ -465,14 +490,20 @@ class EngineCore:
         self._step = replace(step, started_at=now)
 
     def fail_step(self, reason: str, now: float) -> list[Effect]:
-        """The batch could not be computed: its requests fail, the engine goes on."""
+        """The batch could not be computed. Its halves are tried by themselves until the request is found that fails."""
         step, self._step = self._step, None
-        for share in step.shares if step is not None else ():
-            request = share.sequence
-            if not request.is_over:
-                self._send(request.spec.gateway, Failed(request.id, request.epoch, reason))
-                self._end(request, now)
-            self._release(request)
+        if step is None:
+            return []
+        for share in step.shares:
+            self._release(share.sequence)
+        alive = [share for share in step.shares if not share.sequence.is_over]
+        if len(step.shares) > 1:
+            middle = -(-len(alive) // 2)
+            self._failed_parts.extendleft([(step.service, alive[middle:]), (step.service, alive[:middle])])
+            return self._finish_event(now)
+        for share in alive:
+            self._send(share.sequence.spec.gateway, Failed(share.sequence.id, share.sequence.epoch, reason))
+            self._end(share.sequence, now)
         return self._finish_event(now)
 
     def _deliver(self, deltas: Mapping[str, list[Delta]]) -> None:
@@ -546,7 +577,7 @@ class EngineCore:
     def _pace_s(self) -> float:
         return self._pace.seconds
 
-    def _send(self, to: str, message: Accepted | Refused | Moved | Failed | StepTokens) -> None:
+    def _send(self, to: str, message: Accepted | Refused | Moved | NotHeld | Failed | StepTokens) -> None:
         self._effects.append(Send(to, message))
 
     def check_invariants(self) -> None:

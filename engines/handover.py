@@ -152,6 +152,11 @@ class Handovers:
     def num_migrating_in(self) -> int:
         return sum(incoming.reserve.is_migration for incoming in self._incoming.values())
 
+    def expects(self, request: str, attempt: int) -> bool:
+        """Whether blocks are kept here for a request that another engine hands over."""
+        reserves = (incoming.reserve for incoming in self._incoming.values())
+        return any(reserve.spec.id == request and reserve.epoch.attempt == attempt for reserve in reserves)
+
     def migrating_out(self) -> list[Outgoing]:
         """Those whose end is not known yet."""
         return [out for out in self._outgoing.values() if out.is_migration and _is_under_way(out.machine)]

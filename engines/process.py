@@ -6,19 +6,23 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+import msgspec
 import structlog
 
+from engines.batch import Batch, StepResult
 from engines.core import Effect, EngineCore
 from engines.loading import Loaded, load
 from engines.profiles import num_devices_of
 from engines.scheduler import Limits
 from engines.settings import EngineSettings
+from engines.watch import StepWatch
 from kvtransfer.memory import PeerMemories
 from kvtransfer.protocol import ExportBlocks, ImportBlocks, Send
 from kvtransfer.protocol import Limits as TransferLimits
+from mesh.addresses import supervisors
 from mesh.heartbeat import Heartbeat
-from mesh.membership import Membership, Restarted, Stale
-from mesh.messages import EngineMessage, EngineStatus, ProcessState, Sender
+from mesh.membership import Membership, Restarted, Stale, ended_lives
+from mesh.messages import EngineMessage, EngineStatus, Probe, ProcessState, Sender, SupervisorStatus
 from mesh.process import ProcessShell
 from mesh.sockets import Sockets
 from mesh.topology.schema import EngineSpec, Topology
@@ -115,15 +119,18 @@ class EngineProcess:
         self._copy = ThreadPoolExecutor(1, "copy")
         self._neighbours = [spec.id for spec in topology.processes if spec.id != engine.id]
         self._gateways = {spec.id for spec in topology.gateways}
+        self._supervisor_of = supervisors(topology)
         self._membership = Membership(topology.timing.lease_s)
         self._core = EngineCore(settings_of(topology, engine), loaded.services, peers.can_open)
         self._heartbeat = Heartbeat(sockets, self._status, topology.timing.heartbeat_s)
+        self._watch = StepWatch(longest_gap_s=2.5 * topology.timing.heartbeat_s)
+        self._is_stuck = False
         self._copies = asyncio.TaskGroup()
         # All are set after every event: who waits looks for itself whether there is something to do.
         self._may_compute, self._may_rearm, self._may_be_idle = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def run(self) -> None:
-        self._sockets.subscribe(self._neighbours)
+        self._sockets.subscribe({*self._neighbours, *self._supervisor_of.values()})
         log.info("ready", role=self._core.role, services=list(self._loaded.services))
         try:
             async with self._copies as tasks:
@@ -142,7 +149,14 @@ class EngineProcess:
             self._copy.shutdown(wait=False, cancel_futures=True)
 
     def _status(self) -> EngineStatus:
-        return self._core.status(self._clock.now())
+        now = self._clock.now()
+        status, hang = self._core.status(now), self._watch.look(now)
+        if hang is not None and not self._is_stuck:
+            log.error("stuck", reason=hang)
+        elif hang is None and self._is_stuck:
+            log.warning("not stuck any more")
+        self._is_stuck = hang is not None
+        return status if hang is None else msgspec.structs.replace(status, state=ProcessState.STUCK, error=hang)
 
     # --- what happens -------------------------------------------------------------------------------------------------
 
@@ -152,10 +166,15 @@ class EngineProcess:
             is_visitor = sender.process not in self._neighbours  # a command: it has no lease to keep
             if is_visitor or self._observe(sender, now):
                 frames = [frame.buffer for frame in payload]
-                self._perform(self._core.receive(sender.process, message, frames, now))
+                effects = self._core.receive(sender.process, message, frames, now)
+                if effects or not isinstance(message, Probe):  # a question changes nothing that others should hear of
+                    self._perform(effects)
 
     async def _hear_broadcasts(self) -> None:
         async for sender, status in self._sockets.broadcasts():
+            if isinstance(status, SupervisorStatus):
+                self._bury(sender.process, status)
+                continue
             now = self._clock.now()
             if not self._observe(sender, now) or not isinstance(status, EngineStatus):
                 continue
@@ -170,6 +189,13 @@ class EngineProcess:
             self._sockets.forget(sender.process)
             self._lose(sender.process, now)
         return not isinstance(observation, Stale)
+
+    def _bury(self, supervisor: str, status: SupervisorStatus) -> None:
+        """A supervisor saw processes end: nobody waits for their leases."""
+        for ended in ended_lives(supervisor, status, self._supervisor_of):
+            if lost := self._membership.bury(ended):
+                self._sockets.forget(lost.sender.process)
+                self._lose(lost.sender.process, self._clock.now())
 
     def _lose(self, process: str, now: float) -> None:
         log.warning("lost a peer", process=process)
@@ -202,7 +228,6 @@ class EngineProcess:
         self._perform(self._core.expire(now))
 
     async def _compute_batches(self) -> None:
-        loop = asyncio.get_running_loop()
         while True:
             self._may_compute.clear()
             batch, effects = self._core.next_batch(self._clock.now())
@@ -212,17 +237,26 @@ class EngineProcess:
                 await self._may_compute.wait()
                 continue
             try:
-                result = await loop.run_in_executor(self._compute, self._loaded.executor.execute, batch)
+                result = await self._execute(batch)
             except Exception as error:
                 log.exception("a step failed")
                 self._perform(self._core.fail_step(f"the engine could not compute it: {error}", self._clock.now()))
             else:
                 self._perform(self._core.finish_step(result, self._clock.now()))
 
+    async def _execute(self, batch: Batch) -> StepResult:
+        service = self._loaded.services[batch.service]
+        self._watch.start(batch.service, lambda: service.step_cost().elapsed_s(batch), self._clock.now())
+        try:
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._compute, self._loaded.executor.execute, batch)
+        finally:
+            self._watch.end()
+
     async def _drained(self) -> None:
         """Wait until asked to drain, then until all that is here has ended or the time for it is over."""
         await self._drain.wait()
-        self._core.drain()
+        self._perform(self._core.drain(self._clock.now()))
         self._heartbeat.poke()
         try:
             async with asyncio.timeout(self._drain_s):

@@ -43,7 +43,8 @@ Deadlines. The sender waits `Limits.reply_s` for Reserved, and `Reserve.deadline
 owes it one. The receiver keeps a reservation for `Reserve.deadline_s` after the sender's last message, so this must
 cover the sender's longest silence: the wait for its turn and one chunk of prefill. A machine whose deadline has
 passed fails before it looks at the event, however late it is called. A migration's request stands still from
-CommitRequested on, so from then on the peer has ``reply_s + grace_s``.
+CommitRequested on, so from then on the peer has ``reply_s + grace_s``. Nobody computes a request between Commit and
+Committed, so Commit is repeated every ``reply_s``.
 
 Blocks in transit. With ``shm`` the receiver sees by generation numbers that a block was reused under it. With ``tcp``
 the sender's own network thread reads the blocks some time after they were handed to it, so a transfer that fails

@@ -78,6 +78,7 @@ class SendTransfer(Machine[SendState, SendEvent, SendEffect]):
         self._extending_since: float | None = None
         self._released = False
         self.has_sent_commit = False  # the peer may own the request
+        self._commit_sent_at = 0.0
 
     def __repr__(self) -> str:
         return (
@@ -108,14 +109,19 @@ class SendTransfer(Machine[SendState, SendEvent, SendEffect]):
             case SendState.RESERVING:
                 return self._waiting_since + self._limits.reply_s
             case SendState.COMMITTING:
-                return self._waiting_since + self._patience_s
+                return min(self._repeats_commit_at, self._gives_up_at)
             case SendState.LINGERING:
                 return self._waiting_since + self._reserve.deadline_s
             case SendState.FLUSHING if self._in_transit:
-                return self._waiting_since + self._patience_s
+                return self._gives_up_at
             case SendState.OPEN:
                 return self._open_deadline
         return None
+
+    @property
+    def _repeats_commit_at(self) -> float:
+        """A Commit may be lost like any word; nobody computes the request until the peer has it."""
+        return self._commit_sent_at + self._limits.reply_s
 
     @property
     def _open_deadline(self) -> float | None:
@@ -126,15 +132,20 @@ class SendTransfer(Machine[SendState, SendEvent, SendEffect]):
         return extended_at if stalled_at is None else min(extended_at, stalled_at)
 
     @property
-    def _patience_s(self) -> float:
-        """With a peer that owes a sign of progress, once the commit was requested."""
-        if self._reserve.is_migration:
-            return self._limits.reply_s + self._limits.grace_s
-        return self._reserve.deadline_s
+    def _gives_up_at(self) -> float:
+        """When a peer that owes a sign of progress, once the commit was requested, has owed it for too long."""
+        patience_s = self._limits.reply_s + self._limits.grace_s
+        return self._waiting_since + (patience_s if self._reserve.is_migration else self._reserve.deadline_s)
 
     @property
     def _in_transit(self) -> set[int]:
         return self._unacknowledged.keys() - self._exporting.keys()
+
+    def _expire(self, now: float) -> None:
+        if self.state is SendState.COMMITTING and self._repeats_commit_at <= now < self._gives_up_at:
+            self._send_commit(now)
+        else:
+            super()._expire(now)
 
     # --- actions ------------------------------------------------------------------------------------------------------
 
@@ -248,6 +259,7 @@ class SendTransfer(Machine[SendState, SendEvent, SendEffect]):
             self._export()
         if self.state is SendState.FLUSHING and not self._exporting and self._next_block >= self._num_sendable_blocks:
             self.state = SendState.COMMITTING
+            self._waiting_since = now
             self._send_commit(now)
         if self.state is SendState.LINGERING and not self._is_read_later:
             self.state = SendState.ABORTED
@@ -296,7 +308,7 @@ class SendTransfer(Machine[SendState, SendEvent, SendEffect]):
         waited = now - self._commit_requested_at
         first = commit.first_token_age_s
         ages = commit.age_s + waited, None if first is None else first + waited
-        self._waiting_since = now
+        self._commit_sent_at = now
         self.has_sent_commit = True
         self._emit(Send(self.peer, Commit(self.id, commit.generated, self._next_seq, *ages)))
 

@@ -27,6 +27,11 @@ def supervisor_id(host: str) -> str:
     return f"supervisor-{host}"
 
 
+def supervisors(topology: Topology) -> dict[str, str]:
+    """Who supervises each process."""
+    return {spec.id: supervisor_id(spec.host) for spec in topology.processes}
+
+
 def directory(topology: Topology) -> dict[str, Endpoints]:
     """Endpoints by process id: IPC sockets for a mesh on one host, else two TCP ports each from its base port."""
     members: dict[str, list[str]] = {host.name: [supervisor_id(host.name)] for host in topology.hosts}

@@ -2,14 +2,16 @@
 
 Any status is a beacon. A process that was silent for longer than its lease counts as dead; a higher incarnation
 number is a new life of a process, whose old life is dead whatever its lease says. Beacons of an old life still arrive
-now and then (queues, slow networks) and change nothing, even after the process was lost.
+now and then (queues, slow networks) and change nothing, even after the process was lost. A supervisor sees its
+processes end, and says so in its own status: such a life need not be waited for, and nothing that is heard of it
+afterwards brings it back.
 """
 
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mesh.messages import Sender
+from mesh.messages import Sender, SupervisorStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,7 @@ class Stale:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A process was silent for longer than its lease."""
+    """A process was silent for longer than its lease, or is known to have ended."""
 
     sender: Sender
 
@@ -57,6 +59,7 @@ class Membership:
     def __init__(self, lease_s: float) -> None:
         self._lease_s = lease_s
         self._newest: dict[str, int] = {}  # incarnation by process, kept after a loss
+        self._buried: dict[str, int] = {}  # the newest incarnation known to have ended
         self._leases: OrderedDict[str, float] = OrderedDict()  # ends by process, of the living only; earliest first
 
     def __repr__(self) -> str:
@@ -66,7 +69,7 @@ class Membership:
     def observe(self, sender: Sender, now: float) -> Observation:
         """Take a beacon. Anything but `Stale` renews the lease of its sender."""
         newest = self._newest.get(sender.process)
-        if newest is not None and sender.incarnation < newest:
+        if sender.incarnation < (newest or 0) or sender.incarnation <= self._buried.get(sender.process, -1):
             return Stale(sender)
         was_alive = sender.process in self._leases
         self._newest[sender.process] = sender.incarnation
@@ -84,6 +87,15 @@ class Membership:
         for process in ended:
             del self._leases[process]
         return [Lost(Sender(process, self._newest[process])) for process in ended]
+
+    def bury(self, ended: Sender) -> Lost | None:
+        """A life has ended, and so have all before it. What was alive until now is answered; a newer life goes on."""
+        process, incarnation = ended
+        self._buried[process] = max(incarnation, self._buried.get(process, 0))
+        if not self.is_alive(process) or self._newest[process] > incarnation:
+            return None
+        del self._leases[process]
+        return Lost(Sender(process, self._newest[process]))
 
     def next_deadline(self) -> float | None:
         """When the next lease ends; None: nobody is alive."""
@@ -103,3 +115,17 @@ class Membership:
     def check_invariants(self) -> None:
         assert self._leases.keys() <= self._newest.keys(), f"a lease without an incarnation: {self!r}"
         assert list(self._leases.values()) == sorted(self._leases.values()), f"leases are out of order: {self!r}"
+        buried = [process for process in self._leases if self._newest[process] <= self._buried.get(process, -1)]
+        assert not buried, f"the dead live: {self!r}"
+
+
+def ended_lives(supervisor: str, status: SupervisorStatus, supervisor_of: Mapping[str, str]) -> list[Sender]:
+    """The lives that ``supervisor`` has seen end, of processes that it supervises and no others.
+
+    It repeats them in every status, so one that is lost is made good by the next.
+    """
+    return [
+        Sender(child.process, child.ended_incarnation)
+        for child in status.children
+        if child.ended_incarnation and supervisor_of.get(child.process) == supervisor
+    ]

@@ -93,6 +93,7 @@ class ProcessState(StrEnum):
     STARTING = "starting"
     READY = "ready"
     DRAINING = "draining"
+    STUCK = "stuck"  # an engine whose step does not end: it hears, but computes nothing
 
 
 class FinishReason(StrEnum):
@@ -188,6 +189,15 @@ class Cancel(msgspec.Struct, frozen=True, tag=True):
     epoch: Epoch
 
 
+class Probe(msgspec.Struct, frozen=True, tag=True):
+    """Which of these requests, by id and attempt, do you not have? Asked of an engine that has not spoken of them.
+
+    The answer takes the way of tokens, refusals and moves, and so comes after all that was said of them before it.
+    """
+
+    requests: list[tuple[str, int]]
+
+
 class SetRole(msgspec.Struct, frozen=True, tag=True):
     """Take this role from the next iteration on, if the role was changed ``num_role_changes`` times until now.
 
@@ -228,6 +238,7 @@ class RefusalCode(StrEnum):
     NO_SLACK = "no_slack"
     UNKNOWN_SERVICE = "unknown_service"
     PEER_SILENT = "peer_silent"  # the decode engine did not answer the reservation in time
+    GATEWAY_SILENT = "gateway_silent"  # the gateway was silent for so long that its requests were dropped
     TRANSFER_FAILED = "transfer_failed"
     UNKNOWN_OWNER = "unknown_owner"  # a migration broke off between Commit and Committed: either engine may have it
 
@@ -257,6 +268,12 @@ class Moved(msgspec.Struct, frozen=True, tag=True):
     to: str
 
 
+class NotHeld(msgspec.Struct, frozen=True, tag=True):
+    """The answer to `Probe`: these are neither here nor expected. Not said if there are none."""
+
+    requests: list[tuple[str, int]]
+
+
 class StepTokens(msgspec.Struct, frozen=True, tag=True):
     """What one step produced for one gateway: one message however many requests."""
 
@@ -264,7 +281,7 @@ class StepTokens(msgspec.Struct, frozen=True, tag=True):
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):
-    """The step that the request was in failed, and would fail again elsewhere. ``reason`` is for the client."""
+    """A step that computed nothing but this request failed; it is not here any more. ``reason`` is for the client."""
 
     request: str
     epoch: Epoch
@@ -510,6 +527,7 @@ class GatewayStatus(msgspec.Struct, frozen=True, tag=True):
     num_waiting: int
     policy: PolicyChoice | None = None  # that it runs
     policy_age_s: float = 0.0  # since it took it
+    breakers: dict[str, str] = {}  # engines to which it sends nothing for now (open), or one request (half-open)
 
 
 class ChildStatus(msgspec.Struct, frozen=True):
@@ -521,6 +539,7 @@ class ChildStatus(msgspec.Struct, frozen=True):
     state: str  # "starting", "running", "restarting" or "stopped"
     num_restarts: int
     last_exit: str | None = None
+    ended_incarnation: int = 0  # its lives up to this one are over, whatever is still heard of them; 0: none is
 
 
 class SupervisorStatus(msgspec.Struct, frozen=True, tag=True):
@@ -532,8 +551,8 @@ class SupervisorStatus(msgspec.Struct, frozen=True, tag=True):
 
 
 TransferMessage = Reserve | Reserved | Extend | Extended | Declined | Blocks | Taken | Commit | Committed | Abort
-EngineMessage = Submit | Cancel | SetRole | Migrate | Drain | TransferMessage
-EngineAnswer = Accepted | Refused | Moved | StepTokens | Failed
+EngineMessage = Submit | Cancel | Probe | SetRole | Migrate | Drain | TransferMessage
+EngineAnswer = Accepted | Refused | Moved | NotHeld | StepTokens | Failed
 GatewayMessage = EngineAnswer | SetPolicy
 SupervisorMessage = Stop
 BroadcastMessage = EngineStatus | GatewayStatus | SupervisorStatus

@@ -8,6 +8,7 @@ import argparse
 import asyncio
 import faulthandler
 import os
+import resource
 import signal
 import sys
 import time
@@ -29,6 +30,8 @@ from mesh.messages import Sender
 from mesh.sockets import Sockets
 from mesh.topology.parse import load
 from mesh.topology.schema import Topology
+
+MAX_FILES = 65_536
 
 M = TypeVar("M")
 
@@ -68,6 +71,7 @@ def run_process(
 ) -> int:
     """Run one process until it is done; answer its exit code. ``ids`` are those that this program can be."""
     faulthandler.enable()
+    _raise_file_limit()
     arguments = _arguments(program, argv)
     try:
         topology = load(arguments.topology)
@@ -82,6 +86,14 @@ def run_process(
         return _complain(str(error))
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
+
+
+def _raise_file_limit() -> None:
+    """A gateway has a connection for each client: the usual 1024 files are fewer than the requests that it may hold."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_FILES)
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _arguments(program: str, argv: Sequence[str] | None) -> argparse.Namespace:
@@ -115,11 +127,20 @@ def make_runtime_dir(topology: Topology) -> Path:
 
 def next_incarnation(runtime: Path, process: str, now_ms: int) -> int:
     """Milliseconds since the epoch, but always above the last life's, even if the wall clock was set back."""
-    file = runtime / f"{process}.incarnation"
-    last = file.read_text() if file.exists() else ""
-    incarnation = max(now_ms, int(last) + 1 if last.isdecimal() else 0)
-    file.write_text(str(incarnation))
+    incarnation = max(now_ms, last_incarnation(runtime, process) + 1)
+    _incarnation_file(runtime, process).write_text(str(incarnation))
     return incarnation
+
+
+def last_incarnation(runtime: Path, process: str) -> int:
+    """Of the newest life of a process that began on this host; 0: none did."""
+    file = _incarnation_file(runtime, process)
+    last = file.read_text() if file.exists() else ""
+    return int(last) if last.isdecimal() else 0
+
+
+def _incarnation_file(runtime: Path, process: str) -> Path:
+    return runtime / f"{process}.incarnation"
 
 
 async def _run(topology: Topology, me: Sender, serve: Serve, file: Path) -> int:

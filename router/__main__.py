@@ -20,6 +20,7 @@ from mesh.process import ProcessShell, run_process
 from mesh.sockets import Sockets
 from mesh.topology.schema import GatewaySpec, Topology
 from router.api.app import ApiConfig, create_app
+from router.api.fault_metrics import EngineHealth
 from router.api.metrics import RecordingCounter
 from router.api.models import Models, ServedModel
 from router.api.server import HttpServer, listen, url_of
@@ -44,6 +45,7 @@ async def serve(shell: ProcessShell) -> None:
     registry = CollectorRegistry()
     with _ledger(shell, spec, registry) as ledger:
         router = Router(shell.topology, spec.id, sockets, shell.clock, policy, ledger)
+        registry.register(EngineHealth(router.statuses, router.breakers, shell.clock))
         server = HttpServer(_app(shell, spec, router, models, registry), listener, STOP_S)
         gc.collect()
         gc.freeze()  # what is loaded by now stays: a collection while tokens stream need not look at it

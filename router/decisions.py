@@ -25,12 +25,16 @@ KEPT_ENGINES = 16_384  # in all views kept, up to 4 KB each; older views keep th
 
 @dataclass(slots=True)
 class Seen:
-    """What a policy saw of a request and of the engines at ``now``, less those that were ``avoided``."""
+    """What a policy saw of a request and of the engines at ``now``, less the ``avoided`` and the ``broken`` ones.
+
+    Broken are those whose circuit breakers let nothing through.
+    """
 
     now: float
     request: RequestView
     view: ClusterView
     avoided: Collection[str]
+    broken: Collection[str] = ()
     num_engines: int = 0
 
     def __post_init__(self) -> None:

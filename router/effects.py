@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from mesh.messages import Cancel, SetRole, Submit
+from mesh.messages import Cancel, Probe, SetRole, Submit
 from router.generation import Placement, RouterError, TokenBatch
 
 
@@ -11,7 +11,7 @@ class Send:
     """A message to an engine's inbox."""
 
     to: str
-    message: Submit | Cancel | SetRole
+    message: Submit | Cancel | Probe | SetRole
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,8 +45,8 @@ class EngineSeen(msgspec.Struct, frozen=True):
 class Decision(msgspec.Struct, frozen=True, tag="decided"):
     """``verdict``: dispatch, wait, reject (never possible) or give_up (not in time). Engines are None without dispatch.
 
-    ``engines``: those that served the request's service then, less the avoided ones. Of old decisions only the chosen
-    ones are kept; ``num_engines`` counts all that were in view.
+    ``engines``: those that served the request's service then, less the avoided and the broken ones. Of old decisions
+    only the chosen ones are kept; ``num_engines`` counts all that were in view.
     """
 
     at_s: float
@@ -62,6 +62,7 @@ class Decision(msgspec.Struct, frozen=True, tag="decided"):
     predicted_ttft_s: float | None  # from this moment on
     numbers: dict[str, float | None]
     avoided: list[str]
+    broken: list[str]  # their circuit breakers are open
     engines: list[EngineSeen]
     num_engines: int
 
@@ -158,6 +159,7 @@ def _decision(decided: Decided, story: Story) -> Decision:
         predicted_ttft_s=None if dispatch is None else dispatch.predicted_ttft_s,
         numbers={name: value if isfinite(value) else None for name, value in numbers.items()},
         avoided=sorted(seen.avoided),
+        broken=sorted(seen.broken),
         engines=_engines(seen),
         num_engines=seen.num_engines,
     )

@@ -3,6 +3,7 @@
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from math import inf
 
 import msgspec
 
@@ -45,10 +46,14 @@ class Flight:
     num_refusals: int = 0
     num_losses: int = 0  # of engines; of messages, too, unless tokens came since the last one
     num_tokens_at_loss: int = -1
+    num_failed_steps: int = 0  # that computed nothing but this request
     is_recovering: bool = False  # had begun somewhere: the client is not to notice
     avoided: dict[str, float] = field(default_factory=dict)  # until when, by engine
     wait_reason: str = ""
     prefix: tuple[int, ...] = ()  # names of its prompt's blocks, if the policy asks what engines have of it
+    is_proven: bool = False  # its owner has sent a token of it
+    asked_at: float = -inf  # when its engines were last asked whether they have it
+    denied: set[str] = field(default_factory=set)  # those that said since then that they have not
 
     @classmethod
     def of(cls, spec: RequestSpec, number: int, grace_s: float, now: float) -> "Flight":
@@ -114,6 +119,7 @@ class Flight:
         self.attempt += 1
         self.stream.start_attempt(self.attempt)
         self.phase, self.dispatch, self.sent_at, self.wait_reason = Phase.SENT, dispatch, now, ""
+        self.is_proven = False
         hands_over = dispatch.decode_engine != dispatch.prefill_engine
         self.engines = (dispatch.prefill_engine, dispatch.decode_engine) if hands_over else (dispatch.prefill_engine,)
         decode_engine = dispatch.decode_engine if hands_over else None

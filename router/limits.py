@@ -13,3 +13,4 @@ class DispatchLimits:
     stall_s: float = 60.0  # without a word from the owner, beyond four times the predicted TTFT
     recovery_s: float = 30.0  # for an interrupted request to find an engine, beyond its deadline
     max_losses: int = 4  # of engines under one request: it may be what kills them
+    max_failed_steps: int = 2  # of a request alone: it is what they fail of

@@ -58,6 +58,13 @@ class Monitor:
             self._forget(event.sender.process)
         return lost
 
+    def bury(self, ended: Sender) -> Lost | None:
+        """A life of an engine has ended. It leaves the view; a newer one stays."""
+        lost = self._membership.bury(ended)
+        if lost is not None:
+            self._forget(lost.sender.process)
+        return lost
+
     def next_deadline(self) -> float | None:
         return self._membership.next_deadline()
 

@@ -2,13 +2,15 @@
 
 import asyncio
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import structlog
 
+from mesh.addresses import supervisors
 from mesh.clock import Clock
 from mesh.errors import UserError
 from mesh.heartbeat import Heartbeat
+from mesh.membership import ended_lives
 from mesh.messages import (
     EngineStatus,
     FinishReason,
@@ -18,9 +20,11 @@ from mesh.messages import (
     ProcessState,
     RequestSpec,
     SetPolicy,
+    SupervisorStatus,
 )
 from mesh.sockets import Sockets
 from mesh.topology.schema import Topology
+from router.breakers import Breaker
 from router.cluster import ClusterView
 from router.decisions import DecisionLog
 from router.dispatcher import Dispatcher
@@ -60,6 +64,7 @@ class Router:
         self._ledger = ledger
         self._policy = policy
         self._unknown_choice: PolicyChoice | None = None  # the last one that this gateway could not take
+        self._supervisor_of = supervisors(topology)
         self._state = ProcessState.STARTING
         self._url = f"http://{spec.address}:{spec.port}"
         self._monitor = Monitor(timing.lease_s)
@@ -100,6 +105,14 @@ class Router:
         """The engines as this gateway sees them now."""
         return self._monitor.view()
 
+    def statuses(self) -> Mapping[str, EngineStatus]:
+        """What the living engines said last."""
+        return {engine: heard.status for engine, heard in self._monitor.statuses.items()}
+
+    def breakers(self) -> Mapping[str, Breaker]:
+        """How this gateway fared with the engines."""
+        return self._dispatcher.breakers.known()
+
     @property
     def decisions(self) -> DecisionLog:
         """What was decided for recent requests, and why."""
@@ -107,6 +120,7 @@ class Router:
 
     def status(self) -> GatewayStatus:
         """The next status to publish."""
+        now = self._clock.now()
         self._seq += 1
         return GatewayStatus(
             seq=self._seq,
@@ -117,14 +131,16 @@ class Router:
             num_requests=self._dispatcher.num_requests,
             num_waiting=self._dispatcher.num_waiting,
             policy=self._policy.choice,
-            policy_age_s=self._policy.age_s(self._clock.now()),
+            policy_age_s=self._policy.age_s(now),
+            breakers={engine: str(state) for engine, state in self._dispatcher.breakers.states(now).items()},
         )
 
     # --- life ---------------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Never returns; cancel it."""
-        self._sockets.subscribe(spec.id for spec in self._topology.processes if spec.id != self._spec.id)
+        others = {spec.id for spec in self._topology.processes if spec.id != self._spec.id}
+        self._sockets.subscribe(others | set(self._supervisor_of.values()))
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._heartbeat.run())
             tasks.create_task(self._take_messages())
@@ -168,8 +184,16 @@ class Router:
         async for sender, message in self._sockets.broadcasts():
             if isinstance(message, EngineStatus):
                 self._carry_out(self._dispatcher.observe(sender, message, self._clock.now()))
+            elif isinstance(message, SupervisorStatus):
+                self._bury(sender.process, message)
             elif isinstance(message, GatewayStatus) and message.policy is not None:
                 self._consider(message.policy)
+
+    def _bury(self, supervisor: str, status: SupervisorStatus) -> None:
+        """A supervisor saw processes end: nobody waits for their leases."""
+        for ended in ended_lives(supervisor, status, self._supervisor_of):
+            if effects := self._dispatcher.bury(ended, self._clock.now()):
+                self._carry_out(effects)
 
     def _consider(self, choice: PolicyChoice) -> None:
         """Somebody chose a policy, or another gateway runs one: take it if it is later than ours."""

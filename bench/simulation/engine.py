@@ -12,7 +12,7 @@ from bench.simulation.steps import StepModel
 from engines.batch import Batch, ChunkResult, StepResult
 from engines.core import Effect, EngineCore
 from kvtransfer.protocol import ExportBlocks, Exported, ImportBlocks, Imported, Send
-from mesh.messages import EngineMessage, EngineStatus, Sender
+from mesh.messages import EngineMessage, EngineStatus, Probe, Sender
 
 TOKEN_ID = 0
 TOKEN = ChunkResult(TOKEN_ID)
@@ -74,7 +74,14 @@ class SimulatedEngine:
 
     def receive(self, sender: str, message: EngineMessage) -> None:
         self._catch_up()
-        self._perform(self.core.receive(sender, message, (), self._kernel.now))
+        effects = self.core.receive(sender, message, (), self._kernel.now)
+        if effects or not isinstance(message, Probe):  # as in engines.process
+            self._perform(effects)
+
+    def drain(self) -> None:
+        """It was asked to end."""
+        self._catch_up()
+        self._perform(self.core.drain(self._kernel.now))
 
     def observe(self, sender: Sender, status: EngineStatus) -> None:
         """Another engine's status."""

@@ -248,7 +248,7 @@ class EngineLives(Lives[SimulatedEngine]):
             self._life.happen(self._drain, self._process, self._life, restart_after_s)
 
     def _drain(self, engine: SimulatedEngine, life: Life, restart_after_s: float) -> None:
-        engine.core.drain()
+        engine.drain()
         self._leave_when_idle(engine, life, restart_after_s)
 
     def _leave_when_idle(self, engine: SimulatedEngine, life: Life, restart_after_s: float) -> None:

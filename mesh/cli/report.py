@@ -16,7 +16,10 @@ def report(topology: Topology, statuses: Mapping[str, BroadcastMessage]) -> dict
         "mesh": topology.name,
         "topology": str(topology.path),
         "gateways": [_gateway(spec, statuses.get(spec.id), children.get(spec.id)) for spec in topology.gateways],
-        "engines": [_engine(spec, statuses.get(spec.id), children.get(spec.id)) for spec in topology.engines],
+        "engines": [
+            {**_engine(spec, statuses.get(spec.id), children.get(spec.id)), "breakers": _breakers(spec.id, statuses)}
+            for spec in topology.engines
+        ],
         "supervisors": [{"host": s.host, "pid": s.pid, "stopping": s.stopping} for s in supervisors],
     }
 
@@ -59,6 +62,15 @@ def _engine(spec: EngineSpec, status: BroadcastMessage | None, child: ChildStatu
         "decode_step_s": heard.decode_step_s if heard else None,
         "slack_s": heard.min_slack_s if heard else None,
         "error": heard.error if heard else None,
+    }
+
+
+def _breakers(engine: str, statuses: Mapping[str, BroadcastMessage]) -> dict[str, str]:
+    """By gateway, where the engine's circuit breaker is not closed."""
+    return {
+        gateway: status.breakers[engine]
+        for gateway, status in sorted(statuses.items())
+        if isinstance(status, GatewayStatus) and engine in status.breakers
     }
 
 

@@ -61,7 +61,7 @@ def _print_table(topology: "Topology", summary: Mapping[str, Any]) -> None:
     console.print(_table(("gateway", "state", "pid", "restarts", "url", "requests", "waiting", "policy"), gateways))
     engines = [_engine_row(row) for row in summary["engines"]]
     columns = ("engine", "role", "state", "pid", "restarts", "services", "free", "run", "wait", "slack")
-    console.print(_table(columns, engines))
+    console.print(_table((*columns, "migrations", "breaker"), engines))
     for row in (*gateways, *engines):
         for problem in filter(None, (row["error"], row["last_exit"])):
             console.print(f"{row['id']}: {problem}", markup=False, highlight=False)
@@ -75,7 +75,21 @@ def _engine_row(row: Mapping[str, Any]) -> dict[str, Any]:
         "wait": row["waiting"],
         "free": None if row["free_blocks"] is None else f"{row['free_blocks']}/{row['num_blocks']}",
         "slack": None if row["slack_s"] is None else f"{row['slack_s'] * 1000:.0f} ms",
+        "migrations": _migrations(row),
+        "breaker": [f"{state} in {gateway}" for gateway, state in row["breakers"].items()] or None,
     }
+
+
+def _migrations(row: Mapping[str, Any]) -> str | None:
+    """Requests that left, those that are leaving, those that were to leave and did not."""
+    if row["migrations"] is None:
+        return None
+    parts = [f"{row['migrations']}"]
+    if row["migrating_out"]:
+        parts.append(f"+{row['migrating_out']} now")
+    if row["migrations_aborted"]:
+        parts.append(f"{row['migrations_aborted']} aborted")
+    return ", ".join(parts)
 
 
 def _table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> "Table":

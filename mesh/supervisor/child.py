@@ -11,10 +11,12 @@ import structlog
 
 from mesh import logs
 from mesh.clock import Clock
-from mesh.messages import ChildStatus
+from mesh.messages import ChildStatus, EngineStatus, GatewayStatus, ProcessState
+from mesh.process import last_incarnation
 from mesh.supervisor.command import ChildCommand
 from mesh.supervisor.pidfile import remove_pid, write_pid
 from mesh.supervisor.restarts import Exit, GiveUp, RestartPolicy
+from mesh.supervisor.watchdog import Watchdog
 
 LAST_LINE_BYTES = 4096
 
@@ -33,6 +35,7 @@ class Child:
         start_s: float,
         clock: Clock,
         changed: Callable[[], None],
+        make_watchdog: Callable[[], Watchdog] = Watchdog,
     ) -> None:
         self.command = command
         self.gave_up: str | None = None
@@ -42,12 +45,16 @@ class Child:
         self._start_s = start_s
         self._clock = clock
         self._changed = changed
+        self._make_watchdog = make_watchdog
+        self._watchdog: Watchdog | None = None  # of a life that is ready
+        self._why_killed = ""
         self._process: asyncio.subprocess.Process | None = None
         self._state = "starting"
         self._ready = asyncio.Event()
         self._ready_at: float | None = None
         self._num_restarts = 0
         self._last_exit: str | None = None
+        self._ended_incarnation = 0
         self._stopping = asyncio.Event()
 
     def __repr__(self) -> str:
@@ -59,17 +66,37 @@ class Child:
     def status(self) -> ChildStatus:
         pid = self._process.pid if self._process else None
         return ChildStatus(
-            self.command.process, self.command.kind, pid, self._state, self._num_restarts, self._last_exit
+            self.command.process,
+            self.command.kind,
+            pid,
+            self._state,
+            self._num_restarts,
+            self._last_exit,
+            self._ended_incarnation,
         )
 
-    def report_ready(self, pid: int) -> None:
-        """The process with this id says that it is ready."""
-        if self._process is None or self._process.pid != pid or self._ready.is_set():
+    def hear(self, status: EngineStatus | GatewayStatus) -> None:
+        """What a process of this name says of itself."""
+        if self._process is None or self._process.pid != status.pid:
             return
-        self._ready_at = self._clock.now()
-        self._ready.set()
-        self.settled.set()
-        self._enter("running")
+        if status.state is ProcessState.READY and not self._ready.is_set():
+            self._ready_at = self._clock.now()
+            self._watchdog = self._make_watchdog()
+            self._ready.set()
+            self.settled.set()
+            self._enter("running")
+        if self._watchdog is not None:
+            self._watchdog.heard(status)
+
+    def look(self) -> None:
+        """End the process if it will not get on by itself; it is started again."""
+        if self._watchdog is None or self._stopping.is_set():
+            return
+        reason = self._watchdog.look(self._clock.now())
+        if reason is not None:
+            log.error("killed a process that does not get on", child=self.command.process, reason=reason)
+            self._watchdog, self._why_killed = None, reason
+            self._signal("kill")
 
     async def run(self) -> None:
         """Returns when the process is stopped, or given up."""
@@ -93,7 +120,7 @@ class Child:
     async def _live(self) -> Exit:
         """One life of the process."""
         self._ready.clear()
-        self._ready_at = None
+        self._ready_at, self._watchdog, self._why_killed = None, None, ""
         output = logs.output_file(self._runtime, self.command.process)
         try:
             self._process = await self._start(output)
@@ -104,9 +131,11 @@ class Child:
         if self._stopping.is_set():
             self._process.terminate()
         late = await self._is_late(self._process)
-        end = Exit(await self._process.wait(), late or _last_line(output))
+        returncode = await self._process.wait()
+        self._ended_incarnation = last_incarnation(self._runtime, self.command.process)
+        end = Exit(returncode, late or self._why_killed or _last_line(output))
         remove_pid(self._runtime, self.command.process)
-        self._process = None
+        self._process = self._watchdog = None
         if not self._stopping.is_set():
             self._last_exit = str(end)
         return end

@@ -13,7 +13,6 @@ from mesh.heartbeat import Heartbeat
 from mesh.logs import log_file
 from mesh.messages import (
     ChildStatus,
-    ProcessState,
     Stop,
     SupervisorMessage,
     SupervisorStatus,
@@ -22,6 +21,7 @@ from mesh.sockets import Sockets
 from mesh.supervisor.child import Child
 from mesh.supervisor.command import ENGINE, GATEWAY, ChildCommand
 from mesh.supervisor.restarts import RestartPolicy
+from mesh.supervisor.watchdog import LOOK_S, Watchdog
 from mesh.topology.schema import Timing
 
 log = structlog.get_logger()
@@ -41,6 +41,7 @@ class Supervisor:
         clock: Clock,
         on_change: Callable[[Sequence[ChildStatus]], None],
         make_restart_policy: Callable[[], RestartPolicy] = RestartPolicy,
+        make_watchdog: Callable[[], Watchdog] = Watchdog,
     ) -> None:
         self._host = host
         self._sockets = sockets
@@ -56,6 +57,7 @@ class Supervisor:
                 start_s=timing.start_s,
                 clock=clock,
                 changed=self._changed,
+                make_watchdog=make_watchdog,
             )
             for command in commands
         }
@@ -78,7 +80,8 @@ class Supervisor:
         Raise `UserError` if one of them cannot start at all.
         """
         async with asyncio.TaskGroup() as tasks:
-            background = [tasks.create_task(job) for job in (self._heartbeat.run(), self._obey(), self._listen())]
+            jobs = (self._heartbeat.run(), self._obey(), self._listen(), self._watch())
+            background = [tasks.create_task(job) for job in jobs]
             lives = [tasks.create_task(child.run()) for child in self._children.values()]
             try:
                 await self._until_ready()
@@ -155,10 +158,14 @@ class Supervisor:
         self._sockets.subscribe(self._children)
         async for sender, status in self._sockets.broadcasts():
             child = self._children.get(sender.process)
-            if child is None or isinstance(status, SupervisorStatus):
-                continue
-            if status.state == ProcessState.READY:
-                child.report_ready(status.pid)
+            if child is not None and not isinstance(status, SupervisorStatus):
+                child.hear(status)
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_S)
+            for child in self._children.values():
+                child.look()
 
     def _changed(self) -> None:
         self._on_change([child.status for child in self._children.values()])

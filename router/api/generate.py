@@ -9,6 +9,7 @@ from router.api.bodies import ChatBody, CompletionBody
 from router.api.call import Envelope
 from router.api.chat import ChatAnswer, ChatEvents
 from router.api.completion import CompletionAnswer, CompletionEvents
+from router.api.door import Door
 from router.api.headers import Wishes
 from router.api.ids import CallId
 from router.api.intake import Intake, Order
@@ -31,6 +32,7 @@ class GenerateRoutes:
         self._clock = clock
         self._wall_clock = wall_clock
         self._max_body_bytes = max_body_bytes
+        self._door = Door()
 
     def install(self, app: FastAPI) -> None:
         app.add_api_route("/v1/completions", self.complete, methods=["POST"], openapi_extra=body_schema(CompletionBody))
@@ -38,22 +40,23 @@ class GenerateRoutes:
 
     async def complete(self, request: Request) -> Response:
         arrived_s, wishes = self._clock.now(), Wishes.of(request.headers)
-        body = await read_body(request, CompletionBody, self._max_body_bytes)
-        check_completion(body)
-        model = self._models.find(body.model)
-        order = Order(
-            id=CallId.draw(request.state.request_id),
-            arrived_s=arrived_s,
-            model=model,
-            body=body,
-            prompt_param="prompt",
-            prompts=await completion_prompts(body, model),
-            length=AnswerLength.of_completion(body),
-            logprobs=body.logprobs,
-            echo=bool(body.echo),
-            wishes=wishes,
-        )
-        call, envelope = self._intake.submit(order), self._envelope("cmpl", order)
+        with self._door.enter():
+            body = await read_body(request, CompletionBody, self._max_body_bytes)
+            check_completion(body)
+            model = self._models.find(body.model)
+            order = Order(
+                id=CallId.draw(request.state.request_id),
+                arrived_s=arrived_s,
+                model=model,
+                body=body,
+                prompt_param="prompt",
+                prompts=await completion_prompts(body, model),
+                length=AnswerLength.of_completion(body),
+                logprobs=body.logprobs,
+                echo=bool(body.echo),
+                wishes=wishes,
+            )
+            call, envelope = self._intake.submit(order), self._envelope("cmpl", order)
         with_logprobs = body.logprobs is not None
         if body.stream:
             template = ChunkTemplate(envelope, "text_completion", with_usage=_wants_usage(body))
@@ -62,22 +65,23 @@ class GenerateRoutes:
 
     async def chat(self, request: Request) -> Response:
         arrived_s, wishes = self._clock.now(), Wishes.of(request.headers)
-        body = await read_body(request, ChatBody, self._max_body_bytes)
-        check_chat(body)
-        model = self._models.find(body.model)
-        order = Order(
-            id=CallId.draw(request.state.request_id),
-            arrived_s=arrived_s,
-            model=model,
-            body=body,
-            prompt_param="messages",
-            prompts=[await chat_prompt(body, model)],
-            length=AnswerLength.of_chat(body),
-            logprobs=(body.top_logprobs or 0) if body.logprobs else None,
-            echo=False,
-            wishes=wishes,
-        )
-        call, envelope = self._intake.submit(order), self._envelope("chatcmpl", order)
+        with self._door.enter():
+            body = await read_body(request, ChatBody, self._max_body_bytes)
+            check_chat(body)
+            model = self._models.find(body.model)
+            order = Order(
+                id=CallId.draw(request.state.request_id),
+                arrived_s=arrived_s,
+                model=model,
+                body=body,
+                prompt_param="messages",
+                prompts=[await chat_prompt(body, model)],
+                length=AnswerLength.of_chat(body),
+                logprobs=(body.top_logprobs or 0) if body.logprobs else None,
+                echo=False,
+                wishes=wishes,
+            )
+            call, envelope = self._intake.submit(order), self._envelope("chatcmpl", order)
         if body.stream:
             template = ChunkTemplate(envelope, "chat.completion.chunk", with_usage=_wants_usage(body))
             return EventStream(call, ChatEvents(template, model, bool(body.logprobs)))

@@ -226,6 +226,8 @@ def _notes(decision: Decision, num_kept: int) -> list[str]:
         )
     if decision.avoided:
         notes.append(f"avoided for a moment: {', '.join(decision.avoided)}")
+    if decision.broken:
+        notes.append(f"circuit breaker open: {', '.join(decision.broken)}")
     return notes
 
 

@@ -3,7 +3,9 @@
 import msgspec
 import pytest
 
+from engines.batch import Batch, StepResult
 from engines.blocks import BlockPool
+from kvtransfer.protocol import Send
 from mesh.messages import (
     Abort,
     Accepted,
@@ -12,7 +14,10 @@ from mesh.messages import (
     Commit,
     Committed,
     Epoch,
+    Failed,
     Message,
+    NotHeld,
+    Probe,
     RefusalCode,
     Refused,
     Reserved,
@@ -21,7 +26,7 @@ from mesh.messages import (
     Taken,
 )
 from tests.engines.conftest import MakeSpec
-from tests.engines.virtual import GATEWAY, SERVICE, VirtualMesh, continuation
+from tests.engines.virtual import GATEWAY, SERVICE, HashingExecutor, VirtualMesh, continuation
 
 SEEDS = range(25)
 
@@ -172,7 +177,7 @@ def test_a_gateway_that_was_only_silent_hears_that_its_request_ended(make_spec: 
         mesh.perform(name, engine.core.lose_peer(GATEWAY, mesh.now))
     mesh.settle()
     assert refusals(mesh)
-    assert set(refusals(mesh)) <= {RefusalCode.PEER_SILENT, RefusalCode.TRANSFER_FAILED}
+    assert set(refusals(mesh)) <= {RefusalCode.GATEWAY_SILENT, RefusalCode.TRANSFER_FAILED}
 
 
 def test_a_new_attempt_at_the_same_engine_replaces_the_old_one(make_spec: MakeSpec) -> None:
@@ -245,7 +250,7 @@ def test_a_full_queue_and_a_draining_engine_refuse(make_spec: MakeSpec) -> None:
     engine = mesh.add("e", max_waiting=1)
     for index in range(2):
         mesh.submit("e", make_spec(f"r{index}"))
-    engine.core.drain()
+    mesh.perform("e", engine.core.drain(0.0))
     mesh.submit("e", make_spec("late"))
     mesh.settle()
     assert refusals(mesh) == [RefusalCode.FULL, RefusalCode.DRAINING]
@@ -280,6 +285,98 @@ def test_a_step_that_fails_fails_its_requests_only(make_spec: MakeSpec) -> None:
     mesh.settle()
     assert [type(answer).__name__ for answer in mesh.answers] == ["Accepted", "Failed", "Accepted"]
     assert set(mesh.finished) == {"good"}
+
+
+class PoisonedError(Exception):
+    """A batch that cannot be computed."""
+
+
+class PoisonedExecutor(HashingExecutor):
+    """Fails every batch with one of these requests in it."""
+
+    def __init__(self, *poison: str) -> None:
+        super().__init__()
+        self.poison = poison
+        self.num_failures = 0
+
+    def execute(self, batch: Batch) -> StepResult:
+        if any(chunk.request in self.poison for chunk in batch.chunks):
+            self.num_failures += 1
+            raise PoisonedError
+        return super().execute(batch)
+
+
+def settle_poisoned(mesh: VirtualMesh) -> None:
+    while True:
+        try:
+            mesh.settle()
+        except PoisonedError:
+            mesh.perform("e", mesh.engines["e"].core.fail_step("poisoned", mesh.now))
+        else:
+            return
+
+
+@pytest.mark.parametrize("poison", [("r3",), ("r0", "r6"), ()])
+def test_a_step_that_fails_fails_the_guilty_request_only(make_spec: MakeSpec, poison: tuple[str, ...]) -> None:
+    mesh = VirtualMesh()
+    engine = mesh.add("e", num_blocks=64, chunk_tokens=64)
+    engine.executor = executor = PoisonedExecutor()
+    requests = [make_spec(f"r{index}", 5 + index, max_tokens=12) for index in range(7)]
+    for spec in requests:
+        mesh.submit("e", spec)
+    while len(mesh.streams) < 7:
+        mesh.step()
+    executor.poison = poison
+    settle_poisoned(mesh)
+    failed = [answer.request for answer in mesh.answers if isinstance(answer, Failed)]
+    assert sorted(failed) == sorted(poison)
+    for spec in requests:
+        if spec.id not in poison:
+            assert mesh.streams[spec.id] == continuation(spec.prompt, 12)
+    assert executor.num_failures <= 7, "a batch of seven is halved three times for each"
+
+
+def test_what_ends_while_its_step_is_tried_again_is_not_computed(make_spec: MakeSpec) -> None:
+    mesh = VirtualMesh()
+    engine = mesh.add("e", num_blocks=64, chunk_tokens=64)
+    engine.executor = executor = PoisonedExecutor()
+    for index in range(4):
+        mesh.submit("e", make_spec(f"r{index}", 5, max_tokens=12))
+    while len(mesh.streams) < 4:
+        mesh.step()
+    executor.poison = ("r1",)
+    with pytest.raises(PoisonedError):
+        mesh.settle()
+    mesh.perform("e", engine.core.fail_step("poisoned", mesh.now))
+    for request in ("r0", "r1"):
+        mesh.deliver("gateway", "e", Cancel(request, Epoch(1)))
+    settle_poisoned(mesh)
+    assert set(mesh.finished) == {"r2", "r3"}
+    assert executor.num_failures == 1
+
+
+def not_held(mesh: VirtualMesh, engine: str, *requests: tuple[str, int]) -> list[tuple[str, int]]:
+    effects = mesh.engines[engine].core.receive(GATEWAY, Probe(list(requests)), (), mesh.now)
+    said = [effect.message for effect in effects if isinstance(effect, Send)]
+    return [request for message in said if isinstance(message, NotHeld) for request in message.requests]
+
+
+def test_an_engine_says_what_it_does_not_have(make_spec: MakeSpec) -> None:
+    mesh = two_engines()
+    mesh.submit("prefill", make_spec("r", 40, max_tokens=40), decode="decode", attempt=3)
+    assert not_held(mesh, "prefill", ("r", 3), ("r", 2), ("nobody", 3)) == [("r", 2), ("nobody", 3)]
+    assert not_held(mesh, "decode", ("r", 3)) == [("r", 3)], "nothing is reserved yet"
+    while not mesh.engines["decode"].core._handovers.num_incoming:
+        mesh.step()
+    assert not_held(mesh, "decode", ("r", 3), ("r", 4)) == [("r", 4)], "it is expected"
+    while mesh.engines["prefill"].core._requests:
+        assert not_held(mesh, "prefill", ("r", 3)) == []
+        assert not_held(mesh, "decode", ("r", 3)) == []
+        mesh.step()
+    assert not_held(mesh, "prefill", ("r", 3)) == [("r", 3)], "it was handed over"
+    assert not_held(mesh, "decode", ("r", 3)) == []
+    mesh.settle()
+    assert not_held(mesh, "decode", ("r", 3)) == [("r", 3)], "it has ended"
 
 
 def test_the_last_token_ends_a_request_on_the_prefill_engine(make_spec: MakeSpec) -> None:

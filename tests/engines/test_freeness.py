@@ -73,5 +73,5 @@ def test_an_engine_counts_its_blocks_and_the_head_of_its_queue():
 
 def test_an_engine_that_is_drained_has_no_room_at_all():
     mesh = VirtualMesh()
-    mesh.add("a").core.drain()
+    mesh.add("a").core.drain(0.0)
     assert status_of(mesh, "a").freeness == -inf

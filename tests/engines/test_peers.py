@@ -30,7 +30,7 @@ def peers(*names: str, role: Role = Role.MULTIPLEX) -> Peers:
 
 def test_engines_that_are_ready_and_have_the_service_are_known():
     mesh, known = VirtualMesh(), Peers(HEADROOM)
-    mesh.add("draining").core.drain()
+    mesh.add("draining").core.drain(0.0)
     for name in ("ready", "draining"):
         engine = mesh.engines.get(name) or mesh.add(name)
         known.observe(name, engine.core.status(0.0))

@@ -2,8 +2,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from mesh.membership import Joined, Lost, Membership, Renewed, Restarted, Stale
-from mesh.messages import Sender
+from mesh.membership import Joined, Lost, Membership, Renewed, Restarted, Stale, ended_lives
+from mesh.messages import ChildStatus, Sender, SupervisorStatus
 
 A1, A2, B1 = Sender("a", 1), Sender("a", 2), Sender("b", 1)
 
@@ -60,6 +60,34 @@ def test_a_stale_beacon_does_not_renew_the_lease():
     assert members.expire(1.0) == [Lost(A2)]
 
 
+def test_a_life_that_is_known_to_have_ended_is_lost_at_once_and_for_good():
+    members = Membership(lease_s=1.0)
+    members.observe(A1, 0.0)
+    members.observe(B1, 0.0)
+    assert members.bury(A1) == Lost(A1)
+    assert members.bury(A1) is None
+    assert members.alive() == {"b": 1}
+    assert members.observe(A1, 0.1) == Stale(A1), "a beacon that was on its way"
+    assert members.observe(A2, 0.2) == Joined(A2)
+    assert members.bury(A1) is None, "a newer life is not touched"
+    assert members.is_current(A2)
+
+
+def test_the_end_of_a_life_may_be_known_before_it_was_heard_of():
+    members = Membership(lease_s=1.0)
+    assert members.bury(A2) is None
+    assert members.observe(A1, 0.0) == Stale(A1)
+    assert members.observe(A2, 0.0) == Stale(A2)
+
+
+def test_supervisors_are_believed_about_their_own_processes_only():
+    children = [ChildStatus(name, "engine", None, "restarting", 1, ended_incarnation=7) for name in ("a", "b")]
+    children.append(ChildStatus("c", "engine", 1, "running", 0))
+    status = SupervisorStatus(1, "here", 1, children)
+    supervisor_of = {"a": "supervisor-here", "b": "supervisor-there", "c": "supervisor-here"}
+    assert ended_lives("supervisor-here", status, supervisor_of) == [Sender("a", 7)]
+
+
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 3))))
 def test_incarnations_never_go_back(beacons):
     members = Membership(lease_s=10.0)
@@ -78,6 +106,7 @@ class MembershipMachine(RuleBasedStateMachine):
         self.now = 0.0
         self.members = Membership(lease_s=1.0)
         self.heard: dict[Sender, float] = {}
+        self.ended: set[Sender] = set()
 
     def newest(self, process: str) -> Sender | None:
         lives = [sender for sender in self.heard if sender.process == process]
@@ -88,21 +117,35 @@ class MembershipMachine(RuleBasedStateMachine):
         self.now += seconds
         lost = self.members.expire(self.now)
         assert all(self.heard[event.sender] + 1.0 <= self.now for event in lost)
+        assert not {event.sender for event in lost} & self.ended
 
     @rule(process=st.sampled_from("ab"), incarnation=st.integers(1, 4))
     def hear(self, process, incarnation):
         sender = Sender(process, incarnation)
         newest = self.newest(process)
         observation = self.members.observe(sender, self.now)
-        is_old = newest is not None and incarnation < newest.incarnation
+        ended = [life.incarnation for life in self.ended if life.process == process]
+        is_old = (newest is not None and incarnation < newest.incarnation) or incarnation <= max(ended, default=0)
         assert isinstance(observation, Stale) == is_old
         if not is_old:
             self.heard[sender] = self.now
 
+    @rule(process=st.sampled_from("ab"), incarnation=st.integers(1, 4))
+    def bury(self, process, incarnation):
+        newest, was_alive = self.newest(process), self.members.is_alive(process)
+        lost = self.members.bury(Sender(process, incarnation))
+        self.ended |= {Sender(process, life) for life in range(1, incarnation + 1)}
+        is_meant = was_alive and newest is not None and newest.incarnation <= incarnation
+        assert lost == (Lost(newest) if is_meant else None)
+
     @invariant()
     def the_living_are_those_heard_within_a_lease(self):
         newest = [self.newest(process) for process in "ab"]
-        living = {s.process: s.incarnation for s in newest if s is not None and self.heard[s] + 1.0 > self.now}
+        living = {
+            s.process: s.incarnation
+            for s in newest
+            if s is not None and s not in self.ended and self.heard[s] + 1.0 > self.now
+        }
         assert self.members.alive() == living
         self.members.check_invariants()
 

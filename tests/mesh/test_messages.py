@@ -33,8 +33,10 @@ from mesh.messages import (
     Message,
     Migrate,
     Moved,
+    NotHeld,
     PolicyChoice,
     PrefillCost,
+    Probe,
     ProcessState,
     RefusalCode,
     Refused,
@@ -106,6 +108,8 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
         {"type": "Migrate", "request": "r1", "to": "decode-1", "reason": "by hand"},
     ),
     (Drain(), {"type": "Drain", "undo": False}),
+    (Probe([("r1", 2)]), {"type": "Probe", "requests": [["r1", 2]]}),
+    (NotHeld([("r1", 2)]), {"type": "NotHeld", "requests": [["r1", 2]]}),
     (Moved("r1", Epoch(1, 2), "decode-1"), {"type": "Moved", "request": "r1", "epoch": [1, 2], "to": "decode-1"}),
     (Extend("t1", 33), {"type": "Extend", "transfer": "t1", "num_tokens": 33}),
     (Extended("t1", 48), {"type": "Extended", "transfer": "t1", "num_tokens": 48}),
@@ -261,7 +265,9 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
         },
     ),
     (
-        GatewayStatus(3, ProcessState.DRAINING, "local", 43, "http://127.0.0.1:8000", 4, 1),
+        GatewayStatus(
+            3, ProcessState.DRAINING, "local", 43, "http://127.0.0.1:8000", 4, 1, breakers={"decode-0": "open"}
+        ),
         {
             "type": "GatewayStatus",
             "seq": 3,
@@ -273,10 +279,11 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
             "num_waiting": 1,
             "policy": None,
             "policy_age_s": 0.0,
+            "breakers": {"decode-0": "open"},
         },
     ),
     (
-        SupervisorStatus(5, "local", 41, [ChildStatus("decode-0", "engine", None, "restarting", 2, "signal 9")]),
+        SupervisorStatus(5, "local", 41, [ChildStatus("decode-0", "engine", None, "restarting", 2, "signal 9", 17)]),
         {
             "type": "SupervisorStatus",
             "seq": 5,
@@ -290,6 +297,7 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
                     "state": "restarting",
                     "num_restarts": 2,
                     "last_exit": "signal 9",
+                    "ended_incarnation": 17,
                 }
             ],
             "stopping": False,

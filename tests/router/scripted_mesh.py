@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
-from mesh.addresses import Endpoints
+from mesh.addresses import Endpoints, supervisor_id
 from mesh.clock import SystemClock
 from mesh.messages import (
     Accepted,
@@ -22,7 +22,7 @@ from mesh.messages import (
     Submit,
 )
 from mesh.sockets import Sockets
-from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, ServiceSpec, Slo, Timing, Topology
+from mesh.topology.schema import LOCAL_HOST, EngineSpec, GatewaySpec, PolicySpec, ServiceSpec, Slo, Timing, Topology
 from router.ledger import Ledger
 from router.policies.in_force import PolicyInForce
 from router.records import Record
@@ -30,6 +30,7 @@ from router.router import Router
 from tests.router.cluster import ROLES, SERVICE, make_spec, make_status
 
 DEADLINE_S = 20.0
+SUPERVISOR = supervisor_id(LOCAL_HOST)
 STOP = FinishReason.STOP
 TIMING = Timing(heartbeat_s=0.1, lease_s=0.5, reply_s=0.3, drain_s=5.0)
 
@@ -98,7 +99,7 @@ class Mesh:
     """``records`` are those of the requests that ended."""
 
     def __init__(self, folder, engines, **gateway) -> None:
-        ids = ("gateway", *engines)
+        ids = ("gateway", SUPERVISOR, *engines)
         self.endpoints = {id_: Endpoints(f"ipc://{folder}/{id_}.in", f"ipc://{folder}/{id_}.out") for id_ in ids}
         self.topology = Topology(
             name="test",

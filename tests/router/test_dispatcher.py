@@ -13,7 +13,9 @@ from mesh.messages import (
     Failed,
     FinishReason,
     Moved,
+    NotHeld,
     PendingPrefill,
+    Probe,
     ProcessState,
     RefusalCode,
     Refused,
@@ -21,12 +23,13 @@ from mesh.messages import (
     Submit,
 )
 from mesh.topology.schema import PolicySpec
-from router.dispatcher import TRIES_PER_ROUND, Dispatcher
+from router.dispatcher import Dispatcher
 from router.effects import Deliver, Fail, Forget, Place, Send
 from router.flight import ANY_HOP
 from router.generation import Fault, NoEngines, Overloaded, RequestFailed, TokenBatch
 from router.limits import DispatchLimits
 from router.monitor import Monitor
+from router.placing import TRIES_PER_ROUND
 from router.policies.policy import Dispatch
 from router.policies.registry import make_policy
 from router.records import PROMPT_BLOCK
@@ -88,6 +91,14 @@ def submits(effects):
 def only_submit(effects):
     ((to, message),) = submits(effects)
     return to, message
+
+
+def probes(effects):
+    return [(e.to, e.message.requests) for e in effects if isinstance(e, Send) and isinstance(e.message, Probe)]
+
+
+def without_probes(effects):
+    return [e for e in effects if not (isinstance(e, Send) and isinstance(e.message, Probe))]
 
 
 def cancels(effects):
@@ -286,7 +297,7 @@ def test_the_requests_of_a_dead_engine_continue_with_their_tokens():
     world.wait(0.9)
     for engine in (P0, M1):
         world.status(engine)
-    forget, place, send = world.wait(0.2)
+    forget, place, send = without_probes(world.wait(0.2))
     assert forget == Forget(M0)
     assert place.placement.attempt == 1
     assert (send.to, send.message.epoch, send.message.decode_engine) == (P0, Epoch(1), M1)
@@ -327,7 +338,7 @@ def test_no_engine_left_means_waiting_for_one_beyond_the_promise_but_not_for_eve
     world.submit("r", slo_ttft_s=2.0)
     world.accept(M0)
     world.tokens(M0, 0, 10)
-    assert world.wait(10.0) == [Forget(M0)]
+    assert without_probes(world.wait(10.0)) == [Forget(M0)]
     assert only_submit(world.status(M0, incarnation=2))[1].spec.generated == [10]
     world.wait(1.5)
     assert isinstance(only_failure(world.wait(40.0)), NoEngines)
@@ -386,7 +397,7 @@ def test_silence_is_recovered_in_the_end():
     world = World(M0, M1)
     world.submit()
     world.accept(M0)
-    assert world.wait(59.0) == []
+    assert submits(world.wait(59.0)) == []
     assert only_submit(world.wait(2.0))[0] == M1
 
 
@@ -407,11 +418,169 @@ def test_what_the_engine_cancelled_unasked_is_recovered():
     assert (to, submit.spec.generated) == (M1, [10])
 
 
-def test_a_failure_ends_the_request():
-    world = World(M0)
-    world.submit()
-    error = only_failure(world.receive(M0, Failed("r", Epoch(0), "out of order")))
-    assert str(error) == "out of order"
+def test_a_request_whose_step_fails_on_one_engine_goes_on_elsewhere():
+    world, at = running_on(M0, M1)
+    other = M1 if at == M0 else M0
+    to, submit = only_submit(world.receive(at, Failed("r", Epoch(0), "out of order")))
+    assert (to, submit.epoch, submit.spec.generated) == (other, Epoch(1), [10, 11])
+
+
+def test_a_request_whose_step_fails_again_elsewhere_ends_and_no_engine_is_blamed():
+    world = World(M0, M1)
+    for n in range(10):
+        first, _ = only_submit(world.submit(f"r{n}"))
+        second, _ = only_submit(world.receive(first, Failed(f"r{n}", Epoch(0), "out of order")))
+        error = only_failure(world.receive(second, Failed(f"r{n}", Epoch(1), "out of order")))
+        assert (str(error), error.fault) == ("out of order", Fault.SERVER)
+        world.wait(1.0)
+        assert world.dispatcher.breakers.all_closed
+
+
+# --- lost words
+
+
+def test_an_engine_that_is_silent_about_a_request_is_asked_whether_it_has_it():
+    world = World(P0, M0, M1)
+    world.submit("r")
+    world.accept(P0)
+    assert probes(world.wait(0.9)) == []
+    assert probes(world.wait(0.6)) == [(P0, [("r", 0)]), (M0, [("r", 0)])]
+    assert world.receive(P0, NotHeld([("r", 0)])) == [], "it may have handed it over"
+    effects = world.receive(M0, NotHeld([("r", 0)]))
+    assert only_submit(effects)[1].epoch == Epoch(1)
+    assert world.dispatcher.breakers.all_closed
+
+
+def test_a_request_that_is_heard_of_is_not_asked_about():
+    world, at = running_on(M0)
+    for offset in range(2, 12):
+        assert probes(world.wait(0.5)) == []
+        world.tokens(at, offset, 10 + offset)
+
+
+def test_what_an_engine_has_not_any_more_goes_on_with_all_tokens():
+    world, at = running_on(M0)
+    world.wait(1.6)
+    to, submit = only_submit(world.receive(at, NotHeld([("r", 0)])))
+    assert (to, submit.epoch, submit.spec.generated) == (at, Epoch(1), [10, 11])
+
+
+def test_late_and_strange_denials_are_ignored():
+    world, at = running_on(M0, M1)
+    other = M1 if at == M0 else M0
+    world.wait(1.6)
+    for engine, requests in ((at, [("r", 1), ("nobody", 0)]), (other, [("r", 0)])):
+        assert world.receive(engine, NotHeld(requests)) == []
+
+
+def test_a_denial_of_one_round_says_nothing_in_the_next():
+    world = World(P0, M0)
+    world.submit("r")
+    world.accept(P0)
+    world.wait(1.6)
+    world.receive(M0, NotHeld([("r", 0)]))
+    assert probes(world.wait(1.0))
+    assert submits(world.receive(P0, NotHeld([("r", 0)]))) == [], "meanwhile M0 has it"
+
+
+# --- engines that are known to have died, or hang
+
+
+def test_a_life_that_ended_is_not_waited_for():
+    world, at = running_on(M0, M1)
+    other = M1 if at == M0 else M0
+    effects = world.checked(world.dispatcher.bury(life(at), world.now))
+    assert effects[0] == Forget(at)
+    to, submit = only_submit(effects)
+    assert (to, submit.spec.generated) == (other, [10, 11])
+    assert world.dispatcher.bury(life(at), world.now) == []
+    assert world.status(at) == [], "a beacon that was on its way"
+    world.status(at, incarnation=2)
+    assert world.dispatcher.bury(life(at), world.now) == []
+    assert submits(world.submit("next", slo_ttft_s=5.0)), "the new life serves"
+
+
+def test_requests_leave_an_engine_that_hangs_if_there_is_another():
+    world, at = running_on(M0, M1)
+    other = M1 if at == M0 else M0
+    effects = world.status(at, state=ProcessState.STUCK, error="a step of chat has been running for 9.0 s")
+    assert cancels(effects) == [(at, Cancel("r", Epoch(0, ANY_HOP)))]
+    to, submit = only_submit(effects)
+    assert (to, submit.spec.generated) == (other, [10, 11])
+    assert only_submit(world.submit("next"))[0] == other
+
+
+def test_requests_stay_with_an_engine_that_hangs_if_there_is_no_other():
+    world, at = running_on(M0)
+    assert world.status(at, state=ProcessState.STUCK) == []
+    world.status(M1)
+    assert only_submit(world.status(at, state=ProcessState.STUCK))[0] == M1
+
+
+# --- circuit breakers
+
+
+def fail_often(world, engine, other):
+    """``engine`` fails every request that it gets; ``other`` answers."""
+    for n in range(40):
+        effects = world.submit(f"f{n}", slo_ttft_s=50.0)
+        to, submit = only_submit(effects)
+        if to == engine:
+            to, submit = only_submit(world.receive(engine, Failed(f"f{n}", Epoch(0), "broken")))
+        assert to == other
+        world.tokens(other, 0, 1, id_=f"f{n}", epoch=submit.epoch, finish=STOP)
+        world.wait(0.3)
+        if not world.dispatcher.breakers.all_closed:
+            return
+    raise AssertionError("the breaker stayed closed")
+
+
+def test_an_engine_that_fails_its_requests_gets_none_for_a_while_and_then_one():
+    world = World(M0, M1, policy="round_robin")
+    fail_often(world, M0, M1)
+    assert world.dispatcher.breakers.states(world.now) == {M0: "open"}
+    sent = [only_submit(world.submit(f"s{n}", slo_ttft_s=50.0))[0] for n in range(2)]
+    assert sent == [M1, M1]
+    assert world.dispatcher.decisions.of("s1").decisions[-1].seen.broken == {M0}
+    for n in range(2):
+        world.dispatcher.cancel(f"s{n}", world.now)
+    world.wait(1.0)
+    sent = [only_submit(world.submit(f"t{n}", slo_ttft_s=50.0))[0] for n in range(4)]
+    assert sorted(sent) == [M0, M1, M1, M1]
+    world.tokens(M0, 0, 1, id_=f"t{sent.index(M0)}")
+    assert world.dispatcher.breakers.all_closed
+
+
+def test_the_only_engine_is_used_though_its_breaker_is_open():
+    world = World(M0, M1, policy="round_robin")
+    fail_often(world, M0, M1)
+    world.dispatcher.bury(life(M1), world.now)
+    assert only_submit(world.submit("r"))[0] == M0
+
+
+@pytest.mark.parametrize("code", [RefusalCode.FULL, RefusalCode.NO_SLACK, RefusalCode.NO_MEMORY, RefusalCode.DRAINING])
+def test_back_pressure_opens_no_breaker(code):
+    world = World(M0, policy="round_robin")
+    effects, attempt = world.submit(slo_ttft_s=50.0), 0
+    while attempt < 30:
+        effects = world.refuse(M0, attempt=attempt, code=code) + world.wait(1.1)
+        attempt += len(submits(effects))
+    assert world.dispatcher.breakers.all_closed
+
+
+def test_hand_overs_that_fail_open_the_breaker_of_the_decode_engine():
+    world = World(P0, M0, M1)
+    for n in range(20):
+        _, submit = only_submit(world.submit(f"r{n}", slo_ttft_s=50.0))
+        world.accept(P0, f"r{n}")
+        attempt = 0
+        while submit.decode_engine == M0:
+            _, submit = only_submit(world.refuse(P0, f"r{n}", attempt, RefusalCode.PEER_SILENT))
+            attempt += 1
+            world.accept(P0, f"r{n}", attempt)
+        world.dispatcher.cancel(f"r{n}", world.now)
+        world.wait(0.5)
+    assert set(world.dispatcher.breakers.states(world.now)) == {M0}
 
 
 # --- cancels

@@ -358,7 +358,7 @@ def test_a_drained_engine_can_serve_again():
     mesh.deliver("cli", "a", Drain())
     mesh.deliver("cli", "a", Drain(undo=True))
     assert mesh.engines["a"].core.status(0.0).state is ProcessState.READY
-    mesh.engines["a"].core.drain()
+    mesh.engines["a"].core.drain(0.0)
     mesh.deliver("cli", "a", Drain(undo=True))
     assert mesh.engines["a"].core.status(0.0).state is ProcessState.DRAINING
 

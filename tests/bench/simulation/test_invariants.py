@@ -119,7 +119,7 @@ def test_what_engines_keep_of_requests_that_ended():
 
     def end_it_without_a_word():
         _, one = holding(sim)
-        sim.gateways["gateway-0"].dispatcher._stop = lambda flight: []
+        sim.gateways["gateway-0"].dispatcher._recovery.stop = lambda flight: []
         sim.leave(one.id)
 
     long = [TraceRequest(0.0, 200, 200)] * 2

@@ -56,3 +56,11 @@ def test_a_gateway_tells_its_policy(topology):
     )
     (unheard,) = report(topology, {})["gateways"]
     assert unheard["policy"] is None
+
+
+def test_gateways_tell_whose_breakers_are_not_closed(topology):
+    status = GatewayStatus(1, ProcessState.READY, "local", 5, "http://h:1", 0, 0, breakers={"e": "open"})
+    (engine,) = report(topology, {"g": status})["engines"]
+    assert engine["breakers"] == {"g": "open"}
+    (engine,) = report(topology, {})["engines"]
+    assert engine["breakers"] == {}

@@ -1,0 +1,152 @@
+"""Which engine gets which waiting request: asks the policy, and keeps what it decided."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import replace
+
+from mesh.messages import Role
+from router.breakers import Breakers
+from router.cluster import ClusterView
+from router.decisions import DecisionLog, Seen
+from router.effects import Effect, Place, Send
+from router.flight import Flight
+from router.flights import Flights
+from router.generation import Fault, NoEngines, Overloaded, RequestFailed, RouterError
+from router.limits import DispatchLimits
+from router.monitor import Monitor
+from router.policies.least_loaded import LeastLoaded
+from router.policies.policy import Decision, Dispatch, GiveUp, Policy, Reject, Wait
+from router.prefixes import PrefixIndex
+from router.prompt_hashes import full_block_hashes
+
+TRIES_PER_ROUND = 32  # waiting requests of a service that are tried in vain on one change, most urgent first
+MIN_RETRY_AFTER_S, MAX_RETRY_AFTER_S = 1.0, 60.0
+
+
+class Placing:
+    """Dispatches what waits. ``policy`` may be exchanged at any time: what was sent stays where it is."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        flights: Flights,
+        monitor: Monitor,
+        breakers: Breakers,
+        limits: DispatchLimits,
+        decisions: DecisionLog,
+    ) -> None:
+        self.policy = policy
+        self._last_resort = LeastLoaded()
+        self._flights = flights
+        self._monitor = monitor
+        self._breakers = breakers
+        self._limits = limits
+        self._decisions = decisions
+        self._prefixes: defaultdict[str, PrefixIndex] = defaultdict(PrefixIndex)  # by service
+
+    def __repr__(self) -> str:
+        return f"<Placing by {self.policy.name}>"
+
+    def hash_prefix(self, flight: Flight) -> None:
+        """Name the blocks of its prompt, if the policy asks what engines have of them."""
+        if self.policy.uses_prefixes:
+            flight.prefix = full_block_hashes(flight.spec.prompt)
+
+    def forget(self, engine: str) -> None:
+        """Its caches are gone."""
+        for prefixes in self._prefixes.values():
+            prefixes.forget(engine)
+
+    # --- decisions ----------------------------------------------------------------------------------------------------
+
+    def try_waiting(self, now: float, max_in_vain: int = TRIES_PER_ROUND) -> list[Effect]:
+        """Dispatch what can be dispatched, earliest deadline first."""
+        effects: list[Effect] = []
+        if not self._flights.waiting:
+            return effects
+        num_in_vain: Counter[str] = Counter()  # by service: none takes the turns of another
+        view: ClusterView | None = None
+        for flight in self._ranked(now):
+            service = flight.spec.service
+            if num_in_vain[service] >= max_in_vain:
+                continue
+            view = view or self._monitor.view()
+            decision = self._decide(flight, view, now)
+            if isinstance(decision, Wait):
+                num_in_vain[service] += 1
+            else:
+                effects += self._carry_out(flight, decision, now)
+                view = None
+        changes = self.policy.rebalance(view or self._monitor.view(), num_in_vain.total(), now)
+        return [*effects, *(Send(change.engine, change.message) for change in changes)]
+
+    def _ranked(self, now: float) -> Iterable[Flight]:
+        """Those that wait, in the policy's order."""
+        waiting = {flight.id: flight for flight in self._flights.waiting}
+        requests = [flight.request for flight in waiting.values()]
+        return [waiting[request.id] for request in self.policy.rank(requests, self._monitor.view(), now)]
+
+    def _decide(self, flight: Flight, view: ClusterView, now: float) -> Decision:
+        overdue = flight.is_recovering and now >= flight.deadline
+        policy: Policy = self._last_resort if overdue else self.policy
+        avoided, broken = flight.avoids(now), self._broken(flight, view, now)
+        view = view.without(avoided | broken)
+        request = flight.request
+        if flight.prefix:
+            request = replace(request, cached=self._prefixes[request.service].cached_tokens(flight.prefix))
+        decision = policy.decide(request, view, now)
+        if isinstance(decision, Reject | GiveUp) and (avoided or broken or flight.is_recovering):
+            why = "it would be late" if isinstance(decision, GiveUp) else decision.reason
+            decision = Wait(f"{why}, of the engines that it can be sent to now")
+        if not isinstance(decision, Wait) or decision.reason != flight.wait_reason:
+            seen = Seen(now, request, view, avoided, broken)
+            self._decisions.decided(flight.attempt + 1, policy.name, decision, seen)
+        if isinstance(decision, Wait):
+            flight.wait_reason = decision.reason
+        return decision
+
+    def _broken(self, flight: Flight, view: ClusterView, now: float) -> set[str]:
+        """Engines whose breakers let nothing through."""
+        if self._breakers.all_closed:
+            return set()
+        return self._breakers.blocked([engine.id for engine in view.serving(flight.spec.service)], now)
+
+    def _carry_out(self, flight: Flight, decision: Dispatch | Reject | GiveUp, now: float) -> list[Effect]:
+        if isinstance(decision, Reject):
+            return [self._flights.fail(flight, RequestFailed(decision.reason, Fault.CLIENT), now)]
+        if isinstance(decision, GiveUp):
+            return [self._flights.fail(flight, self.overloaded(flight.spec.service, decision.reason, now), now)]
+        self._flights.waiting.remove(flight)
+        submit = flight.send(decision, now)
+        self._monitor.reserve(flight.reservations(decision))
+        self._breakers.sent(flight.id, flight.engines, now)
+        service = flight.spec.service
+        for engine in flight.engines if flight.prefix else ():
+            pool = self._monitor.view().engines[engine].services[service]
+            self._prefixes[service].add(flight.prefix, engine, pool.num_slots)
+        self._flights.arm(flight, now)
+        return [Place(flight.id, flight.placement(decision, now)), Send(decision.prefill_engine, submit)]
+
+    # --- what cannot be placed ----------------------------------------------------------------------------------------
+
+    def end_expired(self, now: float) -> list[Effect]:
+        """Rule 4: what has waited for too long is rejected, once it was tried for the last time."""
+        return [
+            self._flights.fail(flight, self._too_late(flight, now), now)
+            for flight in self._flights.waiting
+            if now >= flight.expires_at(self._limits)
+        ]
+
+    def _too_late(self, flight: Flight, now: float) -> RouterError:
+        service = flight.spec.service
+        if not self._monitor.view().serving(service):
+            return NoEngines(f"no engine is ready to serve {service}", MIN_RETRY_AFTER_S)
+        waited_s = now - flight.arrived_at
+        return self.overloaded(service, f"no engine could take the request within {waited_s:.1f} s", now)
+
+    def overloaded(self, service: str, reason: str, now: float) -> Overloaded:
+        """With a hint when to come back: when the first engine that prefills will have nothing queued."""
+        serving = self._monitor.view().serving(service)
+        prefilling = [engine for engine in serving if engine.role is not Role.DECODE] or serving
+        backlog_s = min((engine.backlog_s(now) for engine in prefilling), default=0.0)
+        return Overloaded(reason, min(max(backlog_s, MIN_RETRY_AFTER_S), MAX_RETRY_AFTER_S))

@@ -1,0 +1,142 @@
+"""What becomes of requests whose engine failed them: they go on elsewhere, with all their tokens, a bounded number of
+times.
+"""
+
+from collections.abc import Iterable
+
+from mesh.messages import Cancel, Failed, NotHeld, RefusalCode, Refused
+from router.breakers import Breakers
+from router.decisions import DecisionLog
+from router.effects import Effect, Forget, Send
+from router.flight import Flight, Phase
+from router.flights import Flights
+from router.generation import Fault, RequestFailed
+from router.limits import DispatchLimits
+from router.monitor import Monitor
+from router.probing import Probing
+
+FAILURES = (RefusalCode.PEER_SILENT, RefusalCode.TRANSFER_FAILED)  # all other refusals are back pressure
+NOBODYS_FAULT = (RefusalCode.UNKNOWN_OWNER, RefusalCode.GATEWAY_SILENT)
+
+
+class Recovery:
+    """Each event returns the effects that it has, in order. What waits again is to be tried at once by the caller."""
+
+    def __init__(
+        self, flights: Flights, monitor: Monitor, breakers: Breakers, limits: DispatchLimits, decisions: DecisionLog
+    ) -> None:
+        self.probing = Probing(flights, limits.reply_s)
+        self._flights = flights
+        self._monitor = monitor
+        self._breakers = breakers
+        self._limits = limits
+        self._decisions = decisions
+
+    def __repr__(self) -> str:
+        return f"<Recovery {self.probing!r} {self._breakers!r}>"
+
+    # --- engines fail -------------------------------------------------------------------------------------------------
+
+    def lose(self, engine: str, now: float) -> list[Effect]:
+        """An engine's life ended: what it held goes on elsewhere."""
+        effects: list[Effect] = [Forget(engine)]
+        self._breakers.failed(None, (engine,), now)
+        for flight in self._flights:
+            if engine in flight.engines:
+                effects += self.interrupt(flight, f"{engine} was lost", (engine,), now, died=True)
+        return effects
+
+    def leave_stuck(self, engine: str, reason: str, now: float) -> list[Effect]:
+        """An engine says that its step does not end: what it holds goes on elsewhere, if there is anywhere to go."""
+        effects: list[Effect] = []
+        for flight in self._flights:
+            if engine in flight.engines and self._monitor.view().serving(flight.spec.service):
+                why = f"{engine} is stuck: {reason}"
+                effects += self.interrupt(flight, why, (engine,), now, failed=(engine,))
+        return effects
+
+    # --- requests fail ------------------------------------------------------------------------------------------------
+
+    def overdue(self, flight: Flight, now: float) -> list[Effect]:
+        """What was to happen by now did not."""
+        failed = flight.engines[:1] if flight.phase is Phase.SENT else flight.engines
+        return self.interrupt(flight, flight.silence, flight.engines, now, failed=failed)
+
+    def deny(self, engine: str, message: NotHeld, now: float) -> list[Effect]:
+        """A message was lost that told how these requests ended there."""
+        effects: list[Effect] = []
+        for flight in self.probing.denied(engine, message):
+            effects += self.interrupt(flight, f"{' and '.join(flight.engines)} did not have it any more", (), now)
+        return effects
+
+    def refuse(self, engine: str, message: Refused, now: float) -> bool:
+        """Whether the request waits again."""
+        flight = self._flights.placed(message.request)
+        if flight is None or message.epoch < flight.stream.epoch:
+            return False
+        culprits = _culprits(flight, engine, message.code)
+        flight.num_refusals += 1
+        self._decisions.refused(flight.id, engine, message.code, message.reason, now)
+        if message.code in FAILURES:
+            self._breakers.failed(flight.id, culprits, now)
+        self._flights.wait_again(flight, culprits, now)
+        return True
+
+    def fail(self, engine: str, message: Failed, now: float) -> list[Effect]:
+        """A step with nothing but this request failed. Where that happens again, the request is to blame."""
+        flight = self._flights.placed(message.request)
+        if flight is None or message.epoch < flight.stream.epoch:
+            return []
+        flight.num_failed_steps += 1
+        if flight.num_failed_steps >= self._limits.max_failed_steps:
+            self._breakers.forgive(flight.id, now)
+            return [*self.stop(flight), self._flights.fail(flight, RequestFailed(message.reason, Fault.SERVER), now)]
+        return self.interrupt(flight, f"{engine}: {message.reason}", (engine,), now, failed=(engine,))
+
+    def interrupt(
+        self,
+        flight: Flight,
+        reason: str,
+        culprits: Iterable[str],
+        now: float,
+        *,
+        failed: Iterable[str] = (),
+        died: bool = False,
+    ) -> list[Effect]:
+        """The owner cannot go on with a request: another one will, unless that happened too often.
+
+        A request may be what its engines die of. Lost messages are not held against one that makes progress.
+        ``culprits`` are avoided for a moment; ``failed`` of them have failed it.
+        """
+        effects = self.stop(flight)
+        num_tokens = len(flight.stream.tokens)
+        if died or num_tokens <= flight.num_tokens_at_loss:
+            flight.num_losses += 1
+        flight.num_tokens_at_loss = num_tokens
+        flight.is_recovering = True
+        self._breakers.failed(flight.id, failed, now)
+        self._decisions.interrupted(flight.id, reason, num_tokens, now)
+        if flight.num_losses > self._limits.max_losses:
+            error = f"given up after {flight.num_losses} engines failed; the last: {reason}"
+            return [*effects, self._flights.fail(flight, RequestFailed(error, Fault.SERVER), now)]
+        self._flights.wait_again(flight, tuple(culprits), now)
+        return effects
+
+    def stop(self, flight: Flight) -> list[Effect]:
+        """Tell the living engines that hold it."""
+        return [
+            Send(engine, Cancel(flight.id, flight.any_epoch))
+            for engine in flight.engines
+            if self._monitor.is_alive(engine)
+        ]
+
+
+def _culprits(flight: Flight, engine: str, code: RefusalCode) -> tuple[str, ...]:
+    """Whom to avoid: after acceptance, a refusal tells of a failed hand-over, mostly the decode engine's doing."""
+    if code in NOBODYS_FAULT:
+        return ()
+    if code is RefusalCode.TRANSFER_FAILED:
+        return flight.engines
+    if flight.phase is Phase.RUNNING and len(flight.engines) > 1:
+        return flight.engines[1:]
+    return (engine,)

@@ -7,7 +7,7 @@ TORCH    ?= 2.13.0
 BIN   := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: up down test check lint types floors env clean
+.PHONY: up down test check lint types floors env clean chaos
 .DEFAULT_GOAL := help
 
 help:
@@ -15,6 +15,7 @@ help:
 	@echo "make down    stop a mesh that was started with --detach"
 	@echo "make test    environment and all tests"
 	@echo "make check   lint, types, import floors and all tests: what CI runs"
+	@echo "make chaos   kills, stops, partitions and losses on real processes: a table of what came of the requests"
 	@echo "variables    TOPOLOGY=deploy/other.toml  PYTHON=python3.12  TORCH=2.13.0"
 
 env: $(STAMP)
@@ -35,6 +36,10 @@ down: $(STAMP)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest
+
+chaos: $(STAMP)
+	@mkdir -p build
+	$(BIN)/python -m bench.chaos --out build/chaos.json
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from bench.http_load import Answer, Load, Sending
 from mesh.errors import UserError
@@ -25,9 +26,14 @@ class LiveMesh:
     port: int
     environment: dict[str, str]
 
+    def status(self) -> dict[str, Any]:
+        """What `mesh status --json` says."""
+        told = _mesh(self.environment, STOP_S, "status", str(self.topology.path), "--json").stdout
+        return json.loads(told)  # type: ignore[no-any-return]
+
     def pids(self) -> list[int]:
         """Of its engines and gateways."""
-        status = json.loads(_mesh(self.environment, STOP_S, "status", str(self.topology.path), "--json").stdout)
+        status = self.status()
         return [int(process["pid"]) for process in (*status["engines"], *status["gateways"])]
 
     def use(self, policy: PolicySpec) -> None:

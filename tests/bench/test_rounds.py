@@ -7,8 +7,8 @@ import pytest
 
 from bench import rounds
 from bench.rounds import Measured, Round, measure
+from bench.tiny_model import write_tiny_model
 from bench.torch_engine_speed import TorchEngine
-from tests.tiny_model import write_tiny_model
 
 
 class Scripted:

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 import httpx
 import pytest
 
+from bench.tiny_model import write_tiny_model
 from tests.end_to_end.conftest import Mesh, StartMesh
-from tests.tiny_model import write_tiny_model
 
 pytestmark = pytest.mark.timeout(300)
 

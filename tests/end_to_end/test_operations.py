@@ -10,8 +10,8 @@ from contextlib import contextmanager
 import httpx
 import pytest
 
+from bench.tiny_model import write_tiny_model
 from tests.end_to_end.conftest import Mesh, StartMesh, free_port
-from tests.tiny_model import write_tiny_model
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -19,13 +19,13 @@ from bench.simulation.cluster import Simulation
 from bench.simulation.physics import Physics
 from bench.simulation.trace_request import TraceRequest
 from bench.simulation.workload import SloRule
+from bench.tiny_model import write_tiny_model
 from engines.profiles import ProfileFile
 from mesh.messages import DecodeCost, PrefillCost
 from mesh.topology.parse import load
 from mesh.topology.schema import Topology
 from router.records import Outcome, Record
 from tests.end_to_end.conftest import Mesh, StartMesh
-from tests.tiny_model import write_tiny_model
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from bench.tiny_model import write_tiny_model
 from tests.end_to_end.conftest import Mesh, StartMesh
-from tests.tiny_model import write_tiny_model
 
 pytestmark = pytest.mark.timeout(300)
 

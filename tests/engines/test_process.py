@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from bench.engine_client import EngineClient, engine_processes
+from bench.tiny_model import write_tiny_model
 from engines.profiles import ProfileFile
 from mesh.errors import EXIT_CONFIGURATION
 from mesh.messages import Cancel, DecodeCost, Epoch, Migrate, PrefillCost, RequestSpec, Sampling, Submit
 from mesh.process import make_runtime_dir
 from mesh.topology.parse import load
 from mesh.topology.schema import Topology
-from tests.tiny_model import write_tiny_model
 
 DEADLINE_S = 60.0
 TOPOLOGY = """

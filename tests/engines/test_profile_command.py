@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.tiny_model import write_tiny_model
 from engines.models.cache import Cache
 from engines.profile_command import register
 from engines.profile_store import ProfileStore
@@ -12,7 +13,6 @@ from engines.profiles import load_profile
 from engines.torch_engine.backend import key_of, torch_backend
 from mesh.errors import UserError
 from mesh.topology.parse import load
-from tests.tiny_model import write_tiny_model
 
 TOPOLOGY = """
 [services.tiny]

@@ -4,11 +4,17 @@ import asyncio
 import os
 import signal
 import sys
+from itertools import chain, repeat
 
 from mesh.errors import UserError
 from mesh.heartbeat import Heartbeat
 from mesh.messages import EngineStatus, GatewayStatus, ProcessState, Role, Stop
 from mesh.process import ProcessShell, run_process
+
+STATES = {
+    "slow": repeat(ProcessState.STARTING),
+    "stuck": chain([ProcessState.READY] * 10, repeat(ProcessState.STUCK)),
+}
 
 
 def status_of(shell: ProcessShell, state: ProcessState) -> EngineStatus | GatewayStatus:
@@ -18,6 +24,7 @@ def status_of(shell: ProcessShell, state: ProcessState) -> EngineStatus | Gatewa
     return EngineStatus(
         seq=1, state=state, role=Role.MULTIPLEX, host="local", pid=os.getpid(), services=[], num_running=2,
         num_waiting=1, num_tokens=0, prefill_remaining_s=0.0, prefill_waiting_s=0.0, decode_step_s=0.0, min_slack_s=0.5,
+        error="a step hangs" if state is ProcessState.STUCK else None,
     )  # fmt: skip
 
 
@@ -33,8 +40,10 @@ async def serve(shell: ProcessShell) -> None:
     if mode == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
     sockets = shell.sockets(Stop)
-    state = ProcessState.STARTING if mode == "slow" else ProcessState.READY
-    heartbeat = Heartbeat(sockets, lambda: status_of(shell, state), shell.topology.timing.heartbeat_s)
+    states = iter(STATES.get(mode, ()))
+    heartbeat = Heartbeat(
+        sockets, lambda: status_of(shell, next(states, ProcessState.READY)), shell.topology.timing.heartbeat_s
+    )
     async with asyncio.TaskGroup() as tasks:
         beating = tasks.create_task(heartbeat.run())
         await shell.drain.wait()

@@ -8,18 +8,23 @@ import pytest
 
 from mesh.messages import (
     Cancel,
+    ChildStatus,
     Delta,
     Epoch,
     ProcessState,
     RefusalCode,
     Refused,
+    Sender,
     StepTokens,
+    Stop,
     Submit,
+    SupervisorStatus,
 )
+from mesh.sockets import Sockets
 from router import router as router_module
 from router.generation import Draining, Overloaded, RequestFailed, RouterError
-from tests.router.cluster import M0, P0, make_spec
-from tests.router.scripted_mesh import DEADLINE_S, STOP, TIMING, Mesh, first, rest, spec, wait_until_serving
+from tests.router.cluster import M0, P0, SERVICE, make_spec
+from tests.router.scripted_mesh import DEADLINE_S, STOP, SUPERVISOR, TIMING, Mesh, first, rest, spec, wait_until_serving
 
 
 @pytest.fixture
@@ -83,6 +88,30 @@ async def test_an_engine_that_dies_is_survived_without_a_break_in_the_stream(mes
     assert again.spec.generated == [10, 11]
     engine.say_tokens(again, 12, finish=STOP)
     assert await rest(generation) == [12]
+
+
+async def test_a_death_that_a_supervisor_saw_is_not_waited_for(tmp_path):
+    mesh = Mesh(tmp_path, [P0, M0])
+    mesh.topology = replace(mesh.topology, timing=replace(TIMING, lease_s=3600.0, reply_s=3600.0))
+    supervisor = Sockets(Sender(SUPERVISOR, 1), mesh.endpoints, Stop)
+    supervisor.bind()
+    async with mesh.running():
+        await wait_until_serving(mesh, 2)
+        generation = mesh.router.submit(spec())
+        submit = await mesh.engines[P0].accept()
+        mesh.engines[P0].say_tokens(submit, 10)
+        assert (await first(generation)).tokens == (10,)
+        for incarnation in (0, 1):
+            await asyncio.sleep(TIMING.heartbeat_s)
+            assert mesh.router.status().num_requests == 1
+            child = ChildStatus(P0, "engine", None, "restarting", 0, None, incarnation)
+            supervisor.publish(SupervisorStatus(1, "local", 1, [child]))
+        again = await mesh.engines[M0].accept()
+        assert again.spec.generated == [10]
+        mesh.engines[M0].say_tokens(again, 11, finish=STOP)
+        assert await rest(generation) == [11]
+        assert len(mesh.router.view().serving(SERVICE)) == 1, "what it still says is of a life that is over"
+    await supervisor.close()
 
 
 async def test_cancelling_stops_the_engine(mesh):

@@ -4,22 +4,24 @@ import asyncio
 import contextlib
 import functools
 import os
+import re
 import signal
 import subprocess
 from dataclasses import replace
 
 import pytest
 
-from mesh.addresses import supervisor_id
+from mesh.addresses import directory, supervisor_id
 from mesh.clock import SystemClock
 from mesh.errors import UserError
-from mesh.messages import Sender, Stop
+from mesh.messages import Sender, Stop, SupervisorStatus
 from mesh.process import make_runtime_dir, open_sockets
 from mesh.sockets import Sockets
 from mesh.supervisor.orphans import stop_orphans
 from mesh.supervisor.pidfile import find_process, pid_file, write_pid
 from mesh.supervisor.restarts import RestartPolicy
 from mesh.supervisor.supervisor import Supervisor
+from mesh.supervisor.watchdog import Watchdog
 
 DEADLINE_S = 60.0
 
@@ -27,7 +29,7 @@ DEADLINE_S = 60.0
 class Run:
     """A supervisor at work, and what it said so far."""
 
-    def __init__(self, topology, commands, **timing):
+    def __init__(self, topology, commands, make_watchdog=Watchdog, **timing):
         self.runtime = make_runtime_dir(topology)
         self.sockets = open_sockets(topology, Sender(supervisor_id("local"), 1), Stop)
         self.ready = asyncio.Event()
@@ -42,6 +44,7 @@ class Run:
             clock=SystemClock(),
             on_change=self.note,
             make_restart_policy=lambda: RestartPolicy(first_s=0.01),
+            make_watchdog=make_watchdog,
         )
 
     def note(self, children):
@@ -59,8 +62,8 @@ class Run:
 
 
 @contextlib.asynccontextmanager
-async def running(topology, commands, **timing):
-    run = Run(topology, commands, **timing)
+async def running(topology, commands, **options):
+    run = Run(topology, commands, **options)
     task = asyncio.create_task(run.supervisor.run(run.ready.set))
     run.task = task
     try:
@@ -97,6 +100,42 @@ async def test_a_dead_child_is_started_again(topology, command):
         assert run.child("e").pid != first
         assert run.child("e").last_exit == "killed by SIGKILL"
         assert find_process(run.runtime, "e").pid == run.child("e").pid
+
+
+async def test_everybody_is_told_which_life_ended(topology, command):
+    watcher = Sockets(Sender("w", 1), directory(topology), Stop)
+    watcher.subscribe(["e", supervisor_id("local")])
+    lives, ended = set(), set()
+    async with running(topology, [command("e", "ready")]) as run:
+        async with asyncio.timeout(DEADLINE_S):
+            async for sender, status in watcher.broadcasts():
+                if isinstance(status, SupervisorStatus):
+                    ended.add(status.children[0].ended_incarnation)
+                elif sender not in lives:
+                    lives.add(sender)
+                    os.kill(status.pid, signal.SIGKILL)
+                if len(ended) == 3:
+                    break
+        assert {sender.incarnation for sender in lives} >= ended - {0}
+        assert run.child("e").ended_incarnation == max(ended)
+    await watcher.close()
+
+
+async def test_an_engine_whose_step_does_not_end_is_started_again(topology, command):
+    watchdogs = functools.partial(Watchdog, stuck_s=0.5, silent_s=3600.0)
+    async with running(topology, [command("e", "stuck")], make_watchdog=watchdogs) as run:
+        await run.until(lambda: run.states and run.child("e").num_restarts == 1)
+        assert re.fullmatch(r"killed by SIGKILL: stuck for \d+ s: a step hangs", run.child("e").last_exit)
+
+
+async def test_a_process_that_is_silent_for_long_is_started_again(topology, command):
+    watchdogs = functools.partial(Watchdog, stuck_s=3600.0, silent_s=2.0)
+    async with running(topology, [command("g", "ready")], make_watchdog=watchdogs) as run:
+        async with asyncio.timeout(DEADLINE_S):
+            await run.ready.wait()
+        os.kill(run.child("g").pid, signal.SIGSTOP)
+        await run.until(lambda: run.child("g").num_restarts == 1)
+        assert re.fullmatch(r"killed by SIGKILL: silent for \d+ s", run.child("g").last_exit)
 
 
 async def test_a_configuration_error_ends_the_start_with_its_line(topology, command):
@@ -163,8 +202,8 @@ async def test_a_stop_message_stops_it(topology, command):
     async with running(topology, [command("e", "ready")]) as run:
         async with asyncio.timeout(DEADLINE_S):
             await run.ready.wait()
-        directory = run.sockets._endpoints
-        client = Sockets(me, directory, Stop)
+        endpoints = run.sockets._endpoints
+        client = Sockets(me, endpoints, Stop)
         client.send(supervisor_id("local"), Stop())
         async with asyncio.timeout(DEADLINE_S):
             await run.task

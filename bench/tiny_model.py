@@ -8,7 +8,7 @@ from safetensors.numpy import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 HIDDEN, INTERMEDIATE, LAYERS, HEADS, KV_HEADS, HEAD_DIM = 64, 96, 2, 4, 2, 16
-MAX_CONTEXT = 2048
+MAX_CONTEXT = 2048  # tokens
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 CHAT_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
@@ -16,7 +16,7 @@ CHAT_TEMPLATE = (
 )
 
 
-def write_tiny_model(folder: Path, seed: int = 0) -> Path:
+def write_tiny_model(folder: Path, seed: int = 0, max_context: int = MAX_CONTEXT) -> Path:
     """Write the model and return its folder."""
     folder.mkdir(parents=True, exist_ok=True)
     vocab_size = _write_tokenizer(folder)
@@ -32,7 +32,7 @@ def write_tiny_model(folder: Path, seed: int = 0) -> Path:
         "head_dim": HEAD_DIM,
         "rms_norm_eps": 1e-5,
         "rope_theta": 10000.0,
-        "max_position_embeddings": MAX_CONTEXT,
+        "max_position_embeddings": max_context,
         "tie_word_embeddings": True,
         "bos_token_id": vocab_size - 3,
         "eos_token_id": vocab_size - 1,

@@ -1,0 +1,43 @@
+"""What answers should be: those of a mesh that nothing happens to."""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from bench.chaos.client import Ask, Client, Visit
+from bench.chaos.deployment import MODEL
+from bench.chaos.running import RunningMesh
+
+AT_ONCE = 16
+LIMIT_S = 120.0
+
+
+class Reference:
+    """Asks a healthy mesh, once for each question. ``forget`` when a scenario is over."""
+
+    def __init__(self, mesh: RunningMesh) -> None:
+        self._port = mesh.deployment.ports[0]
+        self._answers: dict[Ask, asyncio.Task[tuple[str, ...]]] = {}
+        self._turns = asyncio.Semaphore(AT_ONCE)
+
+    async def learn(self, asks: Iterable[Ask]) -> None:
+        await asyncio.gather(*(self.answer(ask) for ask in asks))
+
+    async def answer(self, ask: Ask) -> Sequence[str]:
+        """Its pieces, as `Visit` has them. Raise `RuntimeError` if the healthy mesh does not answer."""
+        if ask not in self._answers:
+            self._answers[ask] = asyncio.create_task(self._ask(ask))
+        return await self._answers[ask]
+
+    def forget(self) -> None:
+        self._answers.clear()
+
+    def forget_one(self, ask: Ask) -> None:
+        self._answers.pop(ask, None)
+
+    async def _ask(self, ask: Ask) -> tuple[str, ...]:
+        async with self._turns, asyncio.timeout(LIMIT_S):
+            visit = await Client(Visit("reference", self._port, replace(ask, stream=False)), MODEL).run()
+        if not visit.is_whole:
+            raise RuntimeError(f"the healthy mesh answered {visit.status}: {visit.problem}")
+        return tuple(visit.pieces)

@@ -1,0 +1,1 @@
+"""What is done to a mesh, one function a scenario."""

@@ -1,0 +1,99 @@
+"""What became of a scenario's requests, as one row of the table. Pure."""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import zip_longest
+from typing import Any
+
+from bench.chaos.client import Visit
+
+GAP_LIMIT_S = 3.0  # the target: the worst pause between two tokens of a stream
+MAX_PROBLEMS = 8
+
+
+@dataclass(slots=True)
+class Tally:
+    """``wrong``: pieces of answers that are not what a healthy mesh said: duplicated, missing or other ones."""
+
+    requests: int = 0
+    failed: int = 0
+    refused: int = 0  # before they were accepted: told to come back later
+    cancelled: int = 0  # their clients went away
+    lost_with_gateway: int = 0
+    wrong: int = 0
+    worst_gap_s: float | None = None
+    problems: list[str] = field(default_factory=list)
+
+    def take(self, visit: Visit, expected: Sequence[str], *, is_excused: bool = False, is_timed: bool = True) -> None:
+        """``is_excused``: its own gateway was killed. Not ``is_timed``: a client that does not read has no gaps."""
+        self.requests += 1
+        if visit.has_left:
+            self.cancelled += 1
+        elif visit.was_refused:
+            self.refused += 1
+        elif not visit.is_whole and is_excused:
+            self.lost_with_gateway += 1
+        elif not visit.is_whole:
+            self.failed += 1
+            self.complain(f"{visit.name}: status {visit.status}, {len(visit.pieces)} pieces: {visit.problem or 'late'}")
+        if wrong := num_wrong(visit.pieces, expected, is_whole=visit.is_whole):
+            self.wrong += wrong
+            self.complain(f"{visit.name}: {wrong} wrong pieces of {len(visit.pieces)}")
+        if is_timed and not is_excused:
+            for _, gap_s in visit.gaps():
+                self.worst_gap_s = max(gap_s, self.worst_gap_s or 0.0)
+
+    def complain(self, problem: str) -> None:
+        if len(self.problems) < MAX_PROBLEMS:
+            self.problems.append(problem)
+
+
+def num_wrong(got: Sequence[str], expected: Sequence[str], *, is_whole: bool) -> int:
+    """Positions that differ; of an answer that broke off, only what came counts."""
+    pairs = zip_longest(got, expected) if is_whole or len(got) > len(expected) else zip(got, expected, strict=False)
+    return sum(one != other for one, other in pairs)
+
+
+def recovery_s(
+    fault_at: float, visits: Iterable[Visit], probes: Iterable[Visit], ports: Collection[int]
+) -> float | None:
+    """From the fault until every stream that was open went on, and each gateway answered a request sent after it.
+
+    None: not all of them did.
+    """
+    moments = []
+    for visit in visits:
+        was_open = visit.arrivals and visit.arrivals[0][0] <= fault_at and (visit.ended_at or fault_at) >= fault_at
+        if was_open and not visit.has_left:
+            moments.append(next((at for at, _ in visit.arrivals if at > fault_at), visit.ended_at or fault_at))
+    answered = {port: [probe for probe in probes if probe.port == port and probe.is_whole] for port in ports}
+    for of_port in answered.values():
+        ends = [probe.ended_at for probe in of_port if probe.sent_at >= fault_at and probe.ended_at is not None]
+        if not ends:
+            return None
+        moments.append(min(ends))
+    return max(moments, default=fault_at) - fault_at
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """``ready_s``: from the fault until every process was ready again. ``notes``: counts of what a scenario did."""
+
+    scenario: str
+    title: str
+    tally: Tally
+    gap_limit_s: float = GAP_LIMIT_S
+    recovery_s: float | None = None
+    ready_s: float | None = None
+    took_s: float = 0.0
+    notes: dict[str, Any] = field(default_factory=dict)
+    skipped: str | None = None
+
+    @property
+    def is_passed(self) -> bool:
+        tally = self.tally
+        in_time = tally.worst_gap_s is None or tally.worst_gap_s < self.gap_limit_s
+        return not (tally.failed or tally.wrong or tally.problems) and in_time
+
+    def json(self) -> dict[str, Any]:
+        return {**asdict(self), "passed": self.is_passed}

@@ -1,0 +1,87 @@
+"""ZMTP 3.1 as a relay needs it: cuts a stream of bytes into what may be passed on, lost or changed as a whole.
+
+A connection begins with a greeting of 64 bytes, which goes on as it comes: each end waits for the other's first bytes
+before it sends its last. Frames follow: a flags octet, a length of one octet or eight, a body. Commands (handshake,
+heartbeats, subscriptions) are passed on as they are. A message is all frames up to one without `MORE`. Only for
+connections without encryption: CURVE hides where messages end.
+"""
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+GREETING_BYTES = 64
+MORE, LONG, COMMAND = 1, 2, 4
+
+_LENGTH = struct.Struct(">Q")
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """Bytes that are none of a message: of the greeting, or a command."""
+
+    data: bytes
+
+
+Frames = tuple[bytes, ...]
+
+
+class Reader:
+    """Bytes of one direction in, whole controls and messages out, in order."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        self._greeting_left = GREETING_BYTES
+        self._frames: list[bytes] = []
+
+    def feed(self, data: bytes) -> Iterator[Control | Frames]:
+        self._buffer += data
+        while (item := self._next()) is not None:
+            yield item
+
+    def _next(self) -> Control | Frames | None:
+        """None: more bytes are needed."""
+        if self._greeting_left:
+            greeting = self._take(min(self._greeting_left, len(self._buffer)))
+            self._greeting_left -= len(greeting)
+            return Control(greeting) if greeting else None
+        while (size := self._frame_bytes()) is not None:
+            flags, head = self._buffer[0], 9 if self._buffer[0] & LONG else 2
+            frame = self._take(size)
+            if flags & COMMAND:
+                return Control(frame)
+            self._frames.append(frame[head:])
+            if not flags & MORE:
+                message, self._frames = tuple(self._frames), []
+                return message
+        return None
+
+    def _frame_bytes(self) -> int | None:
+        """Of the frame that the buffer begins with; None: it is not all there."""
+        buffer = self._buffer
+        if len(buffer) < 2:
+            return None
+        if not buffer[0] & LONG:
+            size = 2 + buffer[1]
+        elif len(buffer) < 9:
+            return None
+        else:
+            size = 9 + _LENGTH.unpack_from(buffer, 1)[0]
+        return size if len(buffer) >= size else None
+
+    def _take(self, size: int) -> bytes:
+        taken = bytes(self._buffer[:size])
+        del self._buffer[:size]
+        return taken
+
+
+def encode(frames: Sequence[bytes]) -> bytes:
+    """A message as it goes over the wire."""
+    last = len(frames) - 1
+    return b"".join(_frame(body, MORE if index < last else 0) for index, body in enumerate(frames))
+
+
+def _frame(body: bytes, flags: int) -> bytes:
+    if len(body) > 255:
+        return bytes([flags | LONG]) + _LENGTH.pack(len(body)) + body
+    return bytes([flags, len(body)]) + body

@@ -1,0 +1,97 @@
+"""What rules do to messages."""
+
+import asyncio
+from random import Random
+
+import pytest
+
+from bench.chaos.rules import TRANSFER, Corruption, EveryNth, Hold, Partition, Passing, RandomLoss, Watch
+from mesh.messages import Abort, Blocks, Cancel, Epoch, TransferMessage, encode
+
+PAYLOAD = (b"a" * 64, b"b" * 64)
+
+
+def passing(message, payload=(), source="prefill", target="decode"):
+    return Passing(source, target, (b"ms1", b"prefill@1", encode(message), *payload))
+
+
+def blocks(seq=0):
+    return passing(Blocks("r.0.1", seq, 0, 32, [1, 2], [1, 1], []), PAYLOAD)
+
+
+STATUS = Passing("prefill", "decode", (b"status", b"ms1", b"prefill@1", b"\x80"), is_status=True)
+
+
+def test_the_messages_of_transfers_are_all_known():
+    assert {kind.__name__ for kind in TransferMessage.__args__} == TRANSFER
+
+
+def test_a_message_tells_its_type_and_its_transfer():
+    assert (blocks().kind, blocks().transfer) == ("Blocks", "r.0.1")
+    assert Passing("a", "b", (b"ms1", b"a@1", b"\xc1")).kind == "?"
+    assert STATUS.kind == "status"
+
+
+async def test_every_third_is_lost():
+    rule = EveryNth(3, {"Blocks"})
+    kept = [await rule.apply(blocks(seq)) is not None for seq in range(6)]
+    assert kept == [True, True, False, True, True, False]
+    assert await rule.apply(passing(Abort("t", ""))) is not None
+    assert rule.counts == {"Blocks": 2}
+
+
+async def test_random_loss_takes_its_share_and_no_status():
+    rule = RandomLoss(0.2, Random(1))
+    lost = sum([await rule.apply(blocks(seq)) is None for seq in range(1000)])
+    assert 150 < lost < 250
+    assert all([await rule.apply(STATUS) is not None for _ in range(100)])
+    chosen = RandomLoss(1.0, Random(1), {"Blocks"})
+    assert await chosen.apply(passing(Cancel("r", Epoch(0)))) is not None
+    assert await chosen.apply(blocks()) is None
+
+
+@pytest.mark.parametrize("seed", range(10))
+async def test_corruption_changes_one_byte_of_the_payload(seed):
+    rule = Corruption(2, Random(seed))
+    whole = blocks()
+    assert await rule.apply(whole) == whole.frames
+    changed = await rule.apply(whole)
+    assert changed[:3] == whole.frames[:3]
+    assert list(map(len, changed)) == list(map(len, whole.frames))
+    assert sum(a != b for a, b in zip(b"".join(changed), b"".join(whole.frames), strict=True)) == 1
+    assert await rule.apply(passing(Abort("t", ""))) is not None  # nothing to change in it
+
+
+async def test_a_partition_holds_both_ways_until_it_heals():
+    rule = Partition(["prefill"], ["decode"])
+    there = asyncio.create_task(rule.apply(blocks()))
+    back = asyncio.create_task(rule.apply(passing(Abort("t", ""), source="decode", target="prefill")))
+    assert await rule.apply(passing(Abort("t", ""), target="gateway")) is not None
+    _, pending = await asyncio.wait([there, back], timeout=0.01)
+    assert pending == {there, back}
+    rule.heal()
+    assert await there is not None
+    assert await back is not None
+    assert await rule.apply(blocks()) is not None
+
+
+async def test_a_watch_acts_once():
+    seen = []
+    rule = Watch(lambda message: message.kind == "Blocks", seen.append, loses=True)
+    assert await rule.apply(passing(Abort("t", ""))) is not None
+    assert await rule.apply(STATUS) is not None
+    assert await rule.apply(blocks()) is None
+    assert await rule.apply(blocks()) is not None
+    assert [message.kind for message in seen] == ["Blocks"]
+    assert rule.happened.is_set()
+
+
+async def test_a_hold_ends_with_its_release():
+    rule = Hold(lambda message: message.kind == "Blocks")
+    held = asyncio.create_task(rule.apply(blocks()))
+    assert await rule.apply(passing(Abort("t", ""))) is not None
+    await asyncio.wait_for(rule.happened.wait(), 10.0)
+    assert not held.done()
+    rule.release()
+    assert await held is not None
+    assert await rule.apply(blocks()) is not None

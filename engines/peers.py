@@ -61,8 +61,12 @@ class Peers:
         """For a moment: a migration there was aborted."""
         self._avoided[engine] = now + RETRY_S
 
+    def forgive(self, now: float) -> None:
+        """Who was avoided for long enough may be tried again."""
+        self._avoided = {engine: until for engine, until in self._avoided.items() if until > now}
+
     def next_retry(self) -> float | None:
-        """When an engine that was avoided may be tried again."""
+        """When an engine that is avoided may be tried again."""
         return min(self._avoided.values(), default=None)
 
     def any_for(self, service: str) -> bool:
@@ -73,9 +77,8 @@ class Peers:
         """What the request will need elsewhere, to begin with."""
         return service.pool.blocks_for(len(request.tokens)) + self._headroom_blocks
 
-    def for_service(self, service: Service, leaving: Iterable[tuple[str, Sequence]], now: float) -> list[Peer]:
+    def for_service(self, service: Service, leaving: Iterable[tuple[str, Sequence]]) -> list[Peer]:
         """Ready engines that have the service; ``leaving``: its requests that migrate from here, and where to."""
-        self._avoided = {engine: until for engine, until in self._avoided.items() if until > now}
         promised: Counter[str] = Counter()
         for to, request in leaving:
             promised[to] += self.num_blocks(service, request)

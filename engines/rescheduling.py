@@ -74,12 +74,13 @@ class Rescheduler:
 
     def next_move(self, role: Role, now: float) -> Move | None:
         """Ask again after each: what is on its way changes what is next."""
+        self._peers.forgive(now)
         if self.is_emptying:
-            return next(self._emptying(now), None)
+            return next(self._emptying(), None)
         rules = self._rules
         if rules is None:
             return None
-        if role is Role.PREFILL and Trigger.ROLE in rules.triggers and (move := next(self._misplaced(now), None)):
+        if role is Role.PREFILL and Trigger.ROLE in rules.triggers and (move := next(self._misplaced(), None)):
             return move
         if now < self._looks_at:
             return None
@@ -95,7 +96,7 @@ class Rescheduler:
             rested = [one for one in self._here.movable(service) if _has_rested(one, rules.rest_s, now)]
             if not rested:
                 continue
-            peers = [peer for peer in self._for(service, now) if peer.decodes or role is Role.PREFILL]
+            peers = [peer for peer in self._for(service) if peer.decodes or role is Role.PREFILL]
             if Trigger.SLACK in rules.triggers:
                 yield from self._in_danger(service, rested, peers, now)
             if Trigger.LOAD in rules.triggers:
@@ -103,19 +104,19 @@ class Rescheduler:
 
     # --- what must leave ----------------------------------------------------------------------------------------------
 
-    def _emptying(self, now: float) -> Iterator[Move]:
+    def _emptying(self) -> Iterator[Move]:
         """To the engine with most free blocks, of those that have enough; to prefill engines only if no other has."""
-        return self._leaving(now, "the engine is emptied", lambda peer: True)
+        return self._leaving("the engine is emptied", lambda peer: True)
 
-    def _misplaced(self, now: float) -> Iterator[Move]:
-        return self._leaving(now, "the engine only prefills", lambda peer: peer.decodes)
+    def _misplaced(self) -> Iterator[Move]:
+        return self._leaving("the engine only prefills", lambda peer: peer.decodes)
 
-    def _leaving(self, now: float, reason: str, may_take: Callable[[Peer], bool]) -> Iterator[Move]:
+    def _leaving(self, reason: str, may_take: Callable[[Peer], bool]) -> Iterator[Move]:
         if len(self._here.leaving()) >= MOST_AT_A_TIME:
             return
         for service in self._here.services.values():
             movable = list(self._here.movable(service))
-            peers = [peer for peer in self._for(service, now) if may_take(peer)] if movable else []
+            peers = [peer for peer in self._for(service) if may_take(peer)] if movable else []
             for request in movable:
                 wanted = self._peers.num_blocks(service, request)
                 fitting = [peer for peer in peers if peer.num_free_blocks >= wanted]
@@ -123,9 +124,9 @@ class Rescheduler:
                     best = max(fitting, key=lambda peer: (peer.decodes, peer.num_free_blocks, peer.id))
                     yield Move(service, request, best.id, reason)
 
-    def _for(self, service: Service, now: float) -> list[Peer]:
+    def _for(self, service: Service) -> list[Peer]:
         leaving = [(to, request) for to, request in self._here.leaving() if request.spec.service == service.name]
-        return self._peers.for_service(service, leaving, now)
+        return self._peers.for_service(service, leaving)
 
     # --- load ---------------------------------------------------------------------------------------------------------
 

@@ -34,15 +34,15 @@ def test_engines_that_are_ready_and_have_the_service_are_known():
     for name in ("ready", "draining"):
         engine = mesh.engines.get(name) or mesh.add(name)
         known.observe(name, engine.core.status(0.0))
-    assert [peer.id for peer in known.for_service(service(), [], 0.0)] == ["ready"]
+    assert [peer.id for peer in known.for_service(service(), [])] == ["ready"]
     assert known._statuses["draining"].state is ProcessState.DRAINING
     known.lose("ready")
-    assert known.for_service(service(), [], 0.0) == []
+    assert known.for_service(service(), []) == []
 
 
 def test_what_is_on_its_way_there_is_taken_off():
     here, known = service(), peers("a", "b")
-    free, promised = known.for_service(here, [("b", request(10))], 0.0)
+    free, promised = known.for_service(here, [("b", request(10))])
     assert promised.num_free_blocks == free.num_free_blocks - 3 - HEADROOM
     assert promised.freeness == free.freeness - (3 + HEADROOM) * BLOCK_SIZE
 
@@ -51,17 +51,19 @@ def test_an_engine_that_refused_is_avoided_for_a_moment():
     here, known = service(), peers("a")
     known.avoid("a", 1.0)
     assert known.next_retry() == 1.0 + RETRY_S
-    assert known.for_service(here, [], 1.0 + RETRY_S / 2) == []
-    assert len(known.for_service(here, [], 1.0 + RETRY_S)) == 1
+    known.forgive(1.0 + RETRY_S / 2)
+    assert known.for_service(here, []) == []
+    known.forgive(1.0 + RETRY_S)
+    assert len(known.for_service(here, [])) == 1
     assert known.next_retry() is None
 
 
 @pytest.mark.parametrize("role", list(Role))
 def test_prefill_engines_do_not_decode(role):
-    (peer,) = peers("a", role=role).for_service(service(), [], 0.0)
+    (peer,) = peers("a", role=role).for_service(service(), [])
     assert peer.decodes == (role is not Role.PREFILL)
 
 
 def test_the_pace_of_an_idle_engine_is_that_of_one_decode():
-    (peer,) = peers("a").for_service(service(), [], 0.0)
+    (peer,) = peers("a").for_service(service(), [])
     assert peer.pace_with(100) == pytest.approx(0.005 + 0.001)

@@ -85,6 +85,9 @@ class BlockPool:
         blocks = free[: -count - 1 : -1]
         del free[-len(blocks) or len(free) :]
         while len(blocks) < count:
+            if free:  # to give up one cached block can free others
+                blocks.append(free.pop())
+                continue
             block, _ = self._cached.popitem(last=False)
             self._forget(block)
             blocks.append(block)
@@ -164,15 +167,24 @@ class BlockPool:
             self._name(run, len(run.blocks) if run.num_pending else 0)
 
     def _name(self, run: Run, num_blocks: int) -> None:
-        """Index the first blocks of a run by their digests, unless others with the same content are."""
-        size, names = self.block_size, self._names
+        """Index the first blocks of a run by their digests, unless others with the same content are.
+
+        Nobody can find those that others stand for: cached ones are free.
+        """
+        size, names, cached = self.block_size, self._names, self._cached
         for index in range(run.num_named, num_blocks):
             block = run.blocks[index]
             run.digest = chain(run.digest, run.tokens[index * size : (index + 1) * size])
             if names[block] is run:
                 run.num_pending -= 1
-                names[block] = None if run.digest in self._by_digest else run.digest
-                self._by_digest.setdefault(run.digest, block)
+                if run.digest not in self._by_digest:
+                    names[block] = run.digest
+                    self._by_digest[run.digest] = block
+                    continue
+                names[block] = None
+                if block in cached:
+                    del cached[block]
+                    self._free.append(block)
         run.num_named = max(run.num_named, num_blocks)
 
     def check_invariants(self) -> None:

@@ -40,6 +40,23 @@ def test_the_tail_of_a_cached_prefix_is_given_up_before_its_head() -> None:
     assert pool.match(list(range(16)), 16) == blocks[:2]
 
 
+def test_a_cached_block_whose_content_turns_out_to_be_known_elsewhere_is_free() -> None:
+    """Of two that computed the same at a time, the tail of one outlives the head of the other."""
+    pool, tokens = BlockPool(12, SIZE), [7] * 12
+    first, second = fill(pool, tokens[:8]), fill(pool, tokens)
+    pool.release(first)
+    pool.release(second)
+    free = pool.allocate(pool.num_free - 1)
+    assert pool.match(tokens, 12) == [], "the head is gone"
+    pool.release(free)
+    third = fill(pool, tokens)
+    pool.release(third)
+    pool.check_invariants()
+    assert pool.match(tokens, 12) == [*third[:2], second[2]]
+    pool.check_invariants()
+    assert third[2] in pool.allocate(pool.num_free)
+
+
 def test_reuse_is_announced_before_a_block_gets_new_content() -> None:
     reused: list[int] = []
     pool = BlockPool(2, SIZE, reused.append)

@@ -39,7 +39,7 @@ from tests.router.test_with_engines import assert_whole, specs
 
 WORST_GAP_S = 3.0
 TIMING, TRANSFER = Timing(), TransferSpec()
-SEEDS = range(12)
+SEEDS = range(6)
 
 
 @dataclass

@@ -36,6 +36,7 @@ BLOCK_TOKENS = 16
 KV_BYTES_PER_TOKEN = 4096
 TRANSFER_S = 2.0  # deadline of a transfer
 KINDS = ("kill", "hang", "slow", "partition", "loss", "delay", "duplicate", "reorder", "skew", "gateway")
+MOST_LOSSES = 4  # `DispatchLimits.max_losses`
 ORDERS = ("move", "drain", "role", "retire", "leave")
 
 T = TypeVar("T")
@@ -71,11 +72,16 @@ class Scenario:
         return any(isinstance(fault, kinds) for fault in self.faults)
 
     @property
-    def leaves_words_unanswered(self) -> bool:
-        """Whether messages are lost, or so late that who waits for an answer has given up."""
+    def may_give_up(self) -> bool:
+        """Whether so many engines may seem to fail a request that its gateway thinks that it is to blame.
+
+        Messages are lost, or so late that who waits for an answer has given up, or there are many other faults.
+        """
         late_s = self.topology.timing.reply_s / 4
-        delays = (fault.up_to_s for fault in self.faults if isinstance(fault, Delay))
-        return self.has(Loss) or any(delay_s > late_s for delay_s in delays)
+        delays = [fault.up_to_s for fault in self.faults if isinstance(fault, Delay)]
+        delays += [fault.late_s for fault in self.faults if isinstance(fault, Reorder)]
+        num_silences = sum(isinstance(fault, Kill | Hang | Partition) for fault in self.faults)
+        return self.has(Loss) or num_silences > MOST_LOSSES or any(delay_s > late_s for delay_s in delays)
 
     def smaller(self) -> "Iterator[Scenario]":
         """This one without one of its faults, orders, or requests."""
@@ -101,7 +107,7 @@ def draw(seed: int, only: Iterable[str] = (*KINDS, *ORDERS)) -> Scenario:
         kv_bytes_per_s=random.choice([25e9, 20e6, 4e6]),
         noise=random.choice([0.0, 0.1]),
     )
-    return Scenario(seed, topology, random.choice([50, 80, 400]), trace, tuple(faults), tuple(orders), physics)
+    return Scenario(seed, topology, random.choice([50, 64, 100, 400]), trace, tuple(faults), tuple(orders), physics)
 
 
 # --- what is served ---------------------------------------------------------------------------------------------------
@@ -112,6 +118,7 @@ def _topology(random: Random) -> Topology:
         [
             (Role.MULTIPLEX, Role.MULTIPLEX),
             (Role.PREFILL, Role.DECODE),
+            (Role.MULTIPLEX,) * 3,
             (Role.PREFILL, Role.MULTIPLEX, Role.MULTIPLEX),
             (Role.PREFILL, Role.PREFILL, Role.DECODE, Role.MULTIPLEX),
         ]
@@ -150,8 +157,8 @@ def _topology(random: Random) -> Topology:
 
 def _trace(random: Random, services: Sequence[str]) -> Iterator[TraceRequest]:
     lengths = random.choice([(20, 200), (20, 600), (300, 700)])
-    for at_s in sorted(random.uniform(0, DURATION_S) for _ in range(random.randint(4, 14))):
-        num_output = random.choice([1, 3, 10, 20, 40])
+    for at_s in sorted(random.uniform(0, DURATION_S) for _ in range(random.randint(4, 24))):
+        num_output = random.choice([1, 3, 10, 20, 40, 60])
         yield TraceRequest(
             at_s,
             random.randint(*lengths),
@@ -188,13 +195,13 @@ def _faults(random: Random, engines: Sequence[str], gateways: Sequence[str]) -> 
         "partition": lambda: Partition(some(), some(), moment(), any_of(0.1, 0.9, 1.1, 3.0)),
         "loss": lambda: Loss(any_of(0.01, 0.1, 1.0), some(), some(), *when()),
         "delay": lambda: Delay(any_of(0.03, 0.3, 1.5), some(), some(), *when()),
-        "duplicate": lambda: Duplicate(any_of(0.05, 0.5), some(), some(), *when(), any_of(0.05, 1.0)),
+        "duplicate": lambda: Duplicate(any_of(0.05, 0.5), some(), some(), *when(), any_of(0.05, 1.0, 4.0)),
         "reorder": lambda: Reorder(any_of(0.05, 0.3), some(), some(), *when(), any_of(0.05, 0.5, 2.0)),
         "skew": lambda: Skew(random.choice(engines), any_of(0.7, 1000.0)),
         "gateway": lambda: Kill(random.choice(gateways), moment(), any_of(0.001, 0.5, 2.0)),
     }
     for kind, make in makers.items():
-        for _ in range(random.choice([0, 0, 1, 2]) if kind != "gateway" else random.choice([0, 0, 0, 1])):
+        for _ in range(random.choice([0, 0, 0, 1, 2, 4]) if kind != "gateway" else random.choice([0, 0, 0, 1])):
             yield kind, make()
 
 
@@ -205,7 +212,7 @@ def _orders(random: Random, engines: Sequence[str]) -> Iterator[tuple[str, Order
     def engine() -> str:
         return random.choice(engines)
 
-    for _ in range(random.choice([0, 5, 40])):
+    for _ in range(random.choice([0, 10, 100])):
         yield "move", Move(moment(), engine(), random.random(), engine())
     for _ in range(random.choice([0, 0, 1, 2])):
         yield "drain", Drain(moment(), engine(), random.choice([0.2, 1.0, 3.0]))

@@ -1,8 +1,9 @@
 """Processes that are killed, started again, and held up: what surrounds a process when things go wrong."""
 
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Collection
-from math import inf, prod
+from math import inf
 from random import Random
 from typing import Any, Generic, TypeVar
 
@@ -27,13 +28,14 @@ class Life(Kernel):
     Its clock is ``ahead_s`` ahead of the kernel's.
     """
 
-    __slots__ = ("_ahead_s", "_ended", "_frozen_until", "_kernel", "_seen")
+    __slots__ = ("_ahead_s", "_ended", "_frozen_until", "_kernel", "_seen", "_waiting")
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
         self._ended = False
         self._frozen_until = -inf
         self._ahead_s = 0.0
+        self._waiting: deque[tuple[Action, tuple[Any, ...]]] = deque()  # until it goes on, in order
         self._seen = -inf  # by its own clock: rounding must not let anything happen before its time
 
     @property
@@ -57,10 +59,23 @@ class Life(Kernel):
         """Now, or when the process goes on, or never."""
         if self._ended:
             return
-        if self._kernel.now < self._frozen_until:
-            self._kernel.at(self._frozen_until, self.happen, action, *arguments)
+        if self._waiting or self.is_held_up:
+            self._waiting.append((action, arguments))
+            if len(self._waiting) == 1:
+                self._kernel.at(self._frozen_until, self._go_on)
         else:
             action(*arguments)
+
+    def _go_on(self) -> None:
+        """The next of what waited happens, if it is not held up again."""
+        if self._ended:
+            return
+        if not self.is_held_up:
+            action, arguments = self._waiting[0]
+            action(*arguments)
+            self._waiting.popleft()
+        if self._waiting:
+            self._kernel.at(self._frozen_until, self._go_on)
 
     @property
     def is_held_up(self) -> bool:
@@ -228,7 +243,7 @@ class EngineLives(Lives[SimulatedEngine]):
         self._life.skew(ahead_s)
 
     def slow_down(self, factor: float) -> None:
-        """Its steps take so many times as long, from the next one on."""
+        """Its steps take so many times as long, from the next one on; of several factors, the largest counts."""
         self._factors.append(factor)
         self._set_pace()
 
@@ -264,11 +279,11 @@ class EngineLives(Lives[SimulatedEngine]):
 
     def _set_pace(self) -> None:
         if self._process is not None:
-            self._process.set_pace(prod(self._factors))
+            self._process.set_pace(max(self._factors, default=1.0))
 
     def _make(self, me: Sender, life: Life) -> SimulatedEngine:
         engine = self._make_engine(me, life)
-        engine.set_pace(prod(self._factors))
+        engine.set_pace(max(self._factors, default=1.0))
         Watch(me, engine, life, self._network, self._timing.lease_s, self._gateways)
         return engine
 

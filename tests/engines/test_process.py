@@ -65,8 +65,14 @@ FAST = ProfileFile(
 
 
 @pytest.fixture(params=[("torch", "auto"), ("torch", "tcp"), ("simulated", "auto")], ids="-".join)
-def topology(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Topology:
-    monkeypatch.setenv("MESHSERVE_RUNTIME_DIR", str(tmp_path / "run"))
+def topology(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Topology:
+    short = tmp_path_factory.mktemp("run")  # the name of a socket may have 107 bytes
+    monkeypatch.setenv("MESHSERVE_RUNTIME_DIR", str(short))
     monkeypatch.setenv("MESHSERVE_CACHE", str(tmp_path / "cache"))
     file = tmp_path / "topology.toml"
     backend, transport = request.param

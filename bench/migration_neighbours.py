@@ -1,10 +1,11 @@
 """What a migration costs the others: token gaps of decodes at both of its ends, while it runs and while none does.
 
-    python -m bench.migration_neighbours [--contexts 512,2048] [--neighbours 3] [--runs 6] [--json FILE]
+    python -m bench.migration_neighbours [--contexts 512,2048] [--neighbours 3] [--runs 12] [--json FILE]
 
 Two engines decode a few requests each. One more, of a longer context, is moved back and forth between them. The gaps
-between the others' tokens from the order to the last token of the old owner are compared with those just before the
-order, when the batches of both engines were the same.
+between the others' tokens that end between the order and the last token of the old owner are compared with those just
+before the order: the batches of both engines are the same in both. A migration takes a few steps, so that the gaps of
+many are put together.
 """
 
 import argparse
@@ -13,6 +14,7 @@ import json
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from bench.engine_client import EngineClient
@@ -27,33 +29,33 @@ GOAL = 1.05
 
 
 @dataclass(frozen=True, slots=True)
+class Gaps:
+    """Milliseconds between tokens of the neighbours on one engine."""
+
+    before: list[float]
+    during: list[float]
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
-    """One migration. Milliseconds a token of the neighbours on the engine that gives, and on the one that takes."""
+    """One migration."""
 
     context: int
     copying_ms: float
-    source_before_ms: float
-    source_during_ms: float
-    destination_before_ms: float
-    destination_during_ms: float
-
-    @property
-    def slowdowns(self) -> tuple[float, float]:
-        return (
-            self.source_during_ms / self.source_before_ms,
-            self.destination_during_ms / self.destination_before_ms,
-        )
+    source: Gaps
+    destination: Gaps
 
 
-def pace_ms(client: EngineClient, names: Sequence[str], start: float, end: float) -> float:
-    """Mean milliseconds between tokens of these requests that came in an interval, which it bounds but for one gap."""
-    spans, num_gaps = 0.0, 0
-    for name in names:
-        times = [at for at in client.token_times[name] if start <= at <= end]
-        if len(times) > 1:
-            spans += times[-1] - times[0]
-            num_gaps += len(times) - 1
-    return 1e3 * spans / num_gaps if num_gaps else float("nan")
+def slowdown(gaps: Sequence[Gaps]) -> float:
+    """Mean gap while requests migrate, in gaps of before; nan if a migration never took a step."""
+    before, during = [ms for one in gaps for ms in one.before], [ms for one in gaps for ms in one.during]
+    return statistics.fmean(during) / statistics.fmean(before) if before and during else float("nan")
+
+
+def gaps_ms(client: EngineClient, names: Sequence[str], start: float, end: float) -> list[float]:
+    """That end in an interval."""
+    pairs = [pair for name in names for pair in pairwise(client.token_times[name])]
+    return [1e3 * (later - earlier) for earlier, later in pairs if start < later <= end]
 
 
 async def migrate(client: EngineClient, mover: str, context: int, to: str, neighbours: dict[str, list[str]]) -> Run:
@@ -65,12 +67,14 @@ async def migrate(client: EngineClient, mover: str, context: int, to: str, neigh
     client.sockets.send(source, Migrate(mover, to, "measured"))
     await client.until(lambda: client.owners[mover] == to)
     moved_at = times[-2]
-    paces = [
-        pace_ms(client, neighbours[engine], *interval)
+    source_gaps, destination_gaps = [
+        Gaps(
+            gaps_ms(client, neighbours[engine], started_at, asked_at),
+            gaps_ms(client, neighbours[engine], asked_at, moved_at),
+        )
         for engine in (source, to)
-        for interval in ((started_at, asked_at), (asked_at, moved_at))
     ]
-    return Run(context, 1e3 * (moved_at - asked_at), *paces)
+    return Run(context, 1e3 * (moved_at - asked_at), source_gaps, destination_gaps)
 
 
 async def measure(topology: Topology, contexts: Sequence[int], num_neighbours: int, num_runs: int) -> list[Run]:
@@ -102,9 +106,8 @@ async def _measure(client: EngineClient, context: int, num_neighbours: int, num_
         if number:  # the first warms up
             runs.append(run)
             print(
-                f"{context:6} tokens, copied in {run.copying_ms:5.0f} ms: {run.source_before_ms:5.1f} ->"
-                f" {run.source_during_ms:5.1f} ms a token where it leaves, {run.destination_before_ms:5.1f} ->"
-                f" {run.destination_during_ms:5.1f} where it comes",
+                f"{context:6} tokens, copied in {run.copying_ms:5.0f} ms: {slowdown([run.source]):.2f}x at the source,"
+                f" {slowdown([run.destination]):.2f}x at the destination",
                 flush=True,
             )
     for name in everybody:
@@ -119,17 +122,19 @@ def main() -> None:
     add_arguments(parser)
     parser.add_argument("--contexts", default="512,2048,4096", help="prompt tokens of the request that moves")
     parser.add_argument("--neighbours", type=int, default=3, help="on each engine")
-    parser.add_argument("--runs", type=int, default=6, help="migrations of each context")
+    parser.add_argument("--runs", type=int, default=12, help="migrations of each context")
     parser.add_argument("--json", type=Path, help="write the figures here")
     arguments = parser.parse_args()
     contexts = [int(word) for word in arguments.contexts.split(",")]
     with two_engines(arguments) as topology:
         runs = asyncio.run(measure(topology, contexts, arguments.neighbours, arguments.runs))
     for context in contexts:
-        giving, taking = zip(*(run.slowdowns for run in runs if run.context == context), strict=True)
+        of_context = [run for run in runs if run.context == context]
+        num_gaps = sum(len(run.source.during) + len(run.destination.during) for run in of_context)
         print(
-            f"{context:6} tokens: {statistics.median(giving):.3f}x where it leaves,"
-            f" {statistics.median(taking):.3f}x where it comes (medians; goal: below {GOAL})"
+            f"{context:6} tokens: {slowdown([run.source for run in of_context]):.3f}x where it leaves,"
+            f" {slowdown([run.destination for run in of_context]):.3f}x where it comes"
+            f" ({num_gaps} gaps; goal: below {GOAL})"
         )
     if arguments.json:
         arguments.json.write_text(json.dumps([asdict(run) for run in runs], indent=1))

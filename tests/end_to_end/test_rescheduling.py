@@ -1,0 +1,67 @@
+"""Engines of a live mesh that move requests by their own rules: clients see no gap, and the same tokens as ever."""
+
+import pytest
+
+from bench.tiny_model import write_tiny_model
+from tests.end_to_end.conftest import Mesh, StartMesh
+from tests.end_to_end.test_migration import Client, engine, expected, start
+
+pytestmark = pytest.mark.timeout(300)
+
+DEADLINE_S = 60.0
+TOPOLOGY = """
+[services.tiny]
+model = "{model}"
+ttft_ms = 30000
+tpot_ms = 1000
+[engines.prefill]
+role = "prefill"
+backend = "simulated"
+profile = "h100-llama2-70b-tp4"
+[engines.decode]
+count = 2
+role = "decode"
+backend = "simulated"
+profile = "h100-llama2-70b-tp4"
+[gateways.gateway]
+port = {port}
+[policy]
+name = "disaggregated"
+[rescheduling]
+triggers = ["role"]
+"""
+
+
+@pytest.fixture(scope="module")
+def mesh(start_mesh: StartMesh, tmp_path_factory: pytest.TempPathFactory) -> Mesh:
+    model = write_tiny_model(tmp_path_factory.mktemp("model"))
+    return start_mesh(TOPOLOGY.replace("{model}", str(model)))
+
+
+def stream_some(mesh: Mesh) -> list[Client]:
+    clients = [start(mesh, f"question {number}") for number in range(3)]
+    for client in clients:
+        client.join(DEADLINE_S)
+    return clients
+
+
+def test_disaggregation_by_migration_streams_what_the_built_in_path_streams(mesh: Mesh) -> None:
+    handed_over = stream_some(mesh)
+    assert engine(mesh, "prefill")["migrations"] == 0
+    switched = mesh.run("policy", str(mesh.topology), "disaggregated", "after_prefill=migrate")
+    assert (switched.returncode, switched.stderr) == (0, "")
+    migrated = stream_some(mesh)
+    assert engine(mesh, "prefill")["migrations"] == len(migrated)
+    assert [client.problems for client in (*handed_over, *migrated)] == [[]] * 6
+    assert [client.text for client in migrated] == [client.text for client in handed_over]
+
+
+def test_decodes_leave_an_engine_whose_role_becomes_prefill(mesh: Mesh) -> None:
+    assert mesh.run("policy", str(mesh.topology), "disaggregated").returncode == 0
+    client = start(mesh, "leave in time")
+    assert mesh.run("role", str(mesh.topology), client.decode, "prefill").returncode == 0
+    client.join(DEADLINE_S)
+    assert client.problems == []
+    assert client.text == expected(mesh, "leave in time")
+    assert engine(mesh, client.decode)["migrations"] == 1
+    assert mesh.run("role", str(mesh.topology), client.decode, "decode").returncode == 0

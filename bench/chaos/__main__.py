@@ -11,6 +11,7 @@ gateway, no token is duplicated or missing, no pause between two tokens of a str
 import argparse
 import asyncio
 import json
+import signal
 import sys
 import tempfile
 from dataclasses import asdict
@@ -62,6 +63,9 @@ def ordered() -> list[Scenario]:
 async def run(scenarios: list[Scenario], settings: Settings, console: Console) -> list[Row]:
     """One after the other, with a line before and after each."""
     rows: list[Row] = []
+    me = asyncio.current_task()
+    assert me is not None, "this runs as a task"
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, me.cancel)  # stops the meshes, as Ctrl-C does
     with tempfile.TemporaryDirectory(prefix="chaos-", ignore_cleanup_errors=True) as folder:
         async with Lab(Path(folder), settings) as lab:
             for number, scenario in enumerate(scenarios, 1):
@@ -98,7 +102,7 @@ def main(argv: list[str] | None = None) -> int:
     except UserError as error:
         sys.stderr.write(f"{error}\n")
         return EXIT_CONFIGURATION
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, asyncio.CancelledError):
         return EXIT_INTERRUPTED
     console.print(table(rows))
     if options.markdown:

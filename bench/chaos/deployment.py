@@ -12,6 +12,7 @@ from engines.profiles import ProfileFile
 from mesh.messages import DecodeCost, PrefillCost
 
 MODEL = "tiny"
+WORDY_MODEL = MODEL + "-" * 2000  # the same by a name that makes every event of a stream long
 MAX_CONTEXT = 4096  # tokens
 KV_TOKENS = 32768  # that each engine's pool holds
 TINY_KV_BYTES = 512  # of a token of the tiny model: 2 layers, K and V of 2 heads of 16 float32
@@ -81,7 +82,8 @@ def _write(
     interpreters = {engine: _interpreter(folder, engine, its_folder) for engine, its_folder in folders.items()}
     text = [
         f'[mesh]\nname = "{MESH_NAME}"\nlog_level = "info"',
-        f'[services.{MODEL}]\nmodel = "{model}"\nttft_ms = 30000\ntpot_ms = 1000\nmax_context = {MAX_CONTEXT}',
+        f'[services.{MODEL}]\nmodel = "{model}"\nttft_ms = 30000\ntpot_ms = 1000\nmax_context = {MAX_CONTEXT}'
+        f'\naliases = ["{WORDY_MODEL}"]',
         *(_engine(engine, role, backend, profile, interpreters.get(engine)) for engine, role in roles.items()),
         *(f"[gateways.{name}]\nport = {port}" for name, port in zip(gateways, ports, strict=True)),
         f'[transfer]\nchecksum = true\ntransport = "{"tcp" if relayed else "auto"}"',
@@ -102,7 +104,7 @@ def _engine(name: str, role: str, backend: Backend, profile: Path, interpreter: 
 
 def _profile(is_fast: bool) -> ProfileFile:
     """Steps slow enough to be hit in the middle, or as fast as they go."""
-    decode_s, per_token_s = (0.0005, 0.000005) if is_fast else (0.015, 0.0003)
+    decode_s, per_token_s = (0.0005, 0.000005) if is_fast else (0.015, 0.00015)
     return ProfileFile(
         name="chaos",
         source="made up",

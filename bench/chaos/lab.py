@@ -97,4 +97,5 @@ def _row(scenario: Scenario, trial: Trial, took_s: float) -> Row:
         None if fault_at is None or ready_at is None else ready_at - fault_at,
         took_s,
         trial.notes,
+        trial.stories,
     )

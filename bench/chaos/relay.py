@@ -82,6 +82,8 @@ class Relay:
         with suppress(ConnectionError):
             while data := await reader.read(READ_BYTES):
                 for item in frames.feed(data):
+                    if writer.is_closing():
+                        return
                     if isinstance(item, Control):
                         writer.write(item.data)
                     elif (kept := await self._judge(route, source, target, item)) is not None:

@@ -25,8 +25,6 @@ def table(rows: Sequence[Row]) -> Table:
 
 def cells(row: Row) -> list[str]:
     tally = row.tally
-    if row.skipped:
-        return [row.scenario, *["-"] * (len(COLUMNS) - 2), "skipped"]
     lost = f" + {tally.lost_with_gateway}" if tally.lost_with_gateway else ""
     limit = "" if row.gap_limit_s == GAP_LIMIT_S else f" (< {row.gap_limit_s:.1f})"
     return [
@@ -51,7 +49,7 @@ def remarks(row: Row) -> list[str]:
     """What a scenario did, and what went wrong."""
     notes = ", ".join(f"{name} {value}" for name, value in row.notes.items())
     problems = [f"  ! {problem}" for problem in row.tally.problems]
-    return ([f"  {notes}"] if notes else []) + ([f"  {row.skipped}"] if row.skipped else []) + problems
+    return ([f"  {notes}"] if notes else []) + problems
 
 
 def markdown(rows: Sequence[Row]) -> str:

@@ -9,7 +9,7 @@ from itertools import cycle
 from random import Random
 from typing import Any
 
-from bench.chaos.client import Ask, Client, Visit
+from bench.chaos.client import Ask, Client, Visit, fetch
 from bench.chaos.deployment import MAX_CONTEXT, MODEL, Backend
 from bench.chaos.reference import Reference
 from bench.chaos.rules import Rule
@@ -26,17 +26,23 @@ GREEDY_EVERY, TOKENWISE_EVERY = 3, 2
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How much load: streams at once, tokens of an answer. ``is_quick``: the short form."""
+    """How much load: streams at once, tokens of an answer. ``is_quick``: the short form.
+
+    ``only_greedy``: nothing is sampled. In torch, a batch of another size rounds otherwise, and one sampled token in
+    some ten thousands is another one then; modelled engines are exact.
+    """
 
     streams: int
     tokens: int
     is_quick: bool
+    only_greedy: bool
 
     @classmethod
     def of(cls, backend: Backend, *, is_quick: bool) -> "Effort":
-        """Answers that last some seconds: a modelled step takes 15 ms, one of the tiny model a tenth of that."""
-        tokens = 300 if backend is Backend.SIMULATED else 2500
-        return cls(6, tokens * 2 // 3, True) if is_quick else cls(10, tokens, False)
+        """Answers that last some seconds: a modelled step takes 15 ms, one of the tiny model some 5."""
+        tokens, only_greedy = (300, False) if backend is Backend.SIMULATED else (800, True)
+        streams = 6 if is_quick else 10
+        return cls(streams, tokens // 2 if is_quick else tokens, is_quick, only_greedy)
 
 
 @dataclass
@@ -51,6 +57,7 @@ class Trial:
     gap_limit_s: float = GAP_LIMIT_S
     tally: Tally = field(default_factory=Tally)
     notes: dict[str, Any] = field(default_factory=dict)
+    stories: list[dict[str, Any]] = field(default_factory=list)
     excused_ports: set[int] = field(default_factory=set)  # of gateways that were killed
     fault_at: float | None = None
     ready_at: float | None = None
@@ -81,7 +88,7 @@ class Trial:
                     prompt=tuple(self.random.choices(VOCABULARY, k=length)),
                     max_tokens=tokens or self.effort.tokens,
                     seed=self.random.randrange(2**31),
-                    temperature=0.0 if number % GREEDY_EVERY == 0 else 1.0,
+                    temperature=0.0 if self.effort.only_greedy or number % GREEDY_EVERY == 0 else 1.0,
                     stream=stream,
                     tokenwise=number % TOKENWISE_EVERY == 0,
                 )
@@ -93,13 +100,14 @@ class Trial:
         asks: Iterable[Ask],
         *,
         headers: Mapping[str, str] | None = None,
+        model: str = MODEL,
         is_slow: bool = False,
     ) -> list[Client]:
         """Send them, to all gateways in turn."""
         ports, started = self.mesh.deployment.ports, []
         for ask in asks:
             number = len(self.clients)
-            client = Client(Visit(f"r{number}", ports[number % len(ports)], ask), MODEL, headers, is_slow=is_slow)
+            client = Client(Visit(f"r{number}", ports[number % len(ports)], ask), model, headers, is_slow=is_slow)
             self.clients.append(client)
             started.append(client)
             self._tasks[client.visit.name] = asyncio.create_task(client.run())
@@ -208,6 +216,7 @@ class Trial:
         await self.all_over()
         await self._recovered()
         await self.stop_probing()
+        await self._tell_stories()
         try:
             await self.mesh.rest()
         except WaitedInVainError as error:
@@ -232,7 +241,7 @@ class Trial:
         fault_at = self.fault_at
 
         def measured() -> bool:
-            visits = [client.visit for client in self.clients if client.visit.port not in self.excused_ports]
+            visits = [client.visit for client in self.clients if self._is_measured(client.visit)]
             self.recovery_s = recovery_s(fault_at, visits, self._probes, self.mesh.deployment.ports)
             return self.recovery_s is not None
 
@@ -240,6 +249,20 @@ class Trial:
             await until(measured, "a new request is answered through each gateway")
         except WaitedInVainError as error:
             self.tally.complain(str(error))
+
+    def _is_measured(self, visit: Visit) -> bool:
+        """Neither of a gateway that was killed, nor of a client that did not read."""
+        return visit.port not in self.excused_ports and visit.name not in self._untimed
+
+    async def _tell_stories(self) -> None:
+        """What the gateways know of requests that stood still for too long."""
+        for visit in [client.visit for client in self.clients]:
+            longest = max(visit.gaps(), key=lambda gap: gap[1], default=(0.0, 0.0))
+            if longest[1] >= self.gap_limit_s and self._is_measured(visit):
+                story = await fetch(visit.port, f"/mesh/requests/{visit.request}")
+                self.stories.append(
+                    {"request": visit.request, "gap": [longest[0] - visit.sent_at, longest[1]], "story": story}
+                )
 
     async def count(self) -> None:
         """Hold all that came against what a healthy mesh says, and forget it."""

@@ -87,7 +87,7 @@ class Row:
     ready_s: float | None = None
     took_s: float = 0.0
     notes: dict[str, Any] = field(default_factory=dict)
-    skipped: str | None = None
+    stories: list[dict[str, Any]] = field(default_factory=list)  # of requests that stood still for too long
 
     @property
     def is_passed(self) -> bool:

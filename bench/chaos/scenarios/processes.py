@@ -16,7 +16,7 @@ SHORT_STOP_S, LONG_STOP_S = 0.6, 3.0  # the lease is 1 s
 DOWN_S = 5.0
 
 
-@scenario("healthy", "nothing", in_short=True)
+@scenario("healthy", "nothing")
 async def healthy(trial: Trial) -> None:
     await trial.background()
     trial.fault()

@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from typing import Any
 
-HEAD_LIMIT = 2**16
-SLOW_BUFFER_BYTES = 4096
+LINE_LIMIT = 2**16  # bytes
+SLOW_BUFFER_BYTES = 2**16
 BROKEN = 0  # stands for a status: the connection ended before its answer was whole
 REFUSALS = (429, 503)
 
@@ -153,7 +153,7 @@ class Client:
             connection.close()
             raise
         self.visit.is_connected = True
-        return await asyncio.open_connection(sock=connection, limit=SLOW_BUFFER_BYTES if self._is_slow else HEAD_LIMIT)
+        return await asyncio.open_connection(sock=connection, limit=LINE_LIMIT)
 
     async def _read_events(self, reader: asyncio.StreamReader) -> None:
         while True:

@@ -12,7 +12,7 @@ from engines.profiles import ProfileFile
 from mesh.messages import DecodeCost, PrefillCost
 
 MODEL = "tiny"
-WORDY_MODEL = MODEL + "-" * 2000  # the same by a name that makes every event of a stream long
+WORDY_MODEL = MODEL + "-" * 20_000  # the same by a name that makes every event of a stream long
 MAX_CONTEXT = 4096  # tokens
 KV_TOKENS = 32768  # that each engine's pool holds
 TINY_KV_BYTES = 512  # of a token of the tiny model: 2 layers, K and V of 2 heads of 16 float32

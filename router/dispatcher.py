@@ -9,7 +9,7 @@ in; no sockets, no clock.
 
 from collections.abc import Iterable
 
-from mesh.membership import Restarted, Stale
+from mesh.membership import Joined, Restarted, Stale
 from mesh.messages import (
     Accepted,
     Cancel,
@@ -83,6 +83,7 @@ class Dispatcher:
         self._flights.add(flight)
         self._recovery.probing.begin(now)
         effects = self._placing.try_waiting(now)
+        effects += self._placing.shed(spec.service, now)
         self._flights.arm(flight, now)
         return effects
 
@@ -120,8 +121,11 @@ class Dispatcher:
         if isinstance(observation, Stale):
             return []
         effects: list[Effect] = []
-        if isinstance(observation, Restarted):
-            effects += self._lose(sender.process, now)
+        match observation:
+            case Restarted():
+                effects += self._lose(observation.previous, now)
+            case Joined():
+                effects += self._recovery.join(sender)
         if status.state is ProcessState.STUCK:
             effects += self._recovery.leave_stuck(sender.process, status.error or "no reason given", now)
         return effects + self._placing.try_waiting(now)
@@ -129,11 +133,11 @@ class Dispatcher:
     def bury(self, ended: Sender, now: float) -> list[Effect]:
         """A supervisor saw this life of an engine end: its lease need not be waited for."""
         lost = self._monitor.bury(ended)
-        return [] if lost is None else [*self._lose(lost.sender.process, now), *self._placing.try_waiting(now)]
+        return [] if lost is None else [*self._lose(lost.sender, now), *self._placing.try_waiting(now)]
 
-    def _lose(self, engine: str, now: float) -> list[Effect]:
-        self._placing.forget(engine)
-        return self._recovery.lose(engine, now)
+    def _lose(self, life: Sender, now: float) -> list[Effect]:
+        self._placing.forget(life.process)
+        return self._recovery.lose(life, now)
 
     def receive(self, sender: str, message: EngineAnswer, now: float) -> list[Effect]:
         """A message from the engine ``sender``."""
@@ -241,7 +245,7 @@ class Dispatcher:
         effects: list[Effect] = [*self._recovery.probing.ask(now)]
         lost = self._monitor.expire(now)
         for event in lost:
-            effects += self._lose(event.sender.process, now)
+            effects += self._lose(event.sender, now)
         woken = self._flights.woken(now)
         if not lost and not woken:
             return effects

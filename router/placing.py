@@ -18,6 +18,7 @@ from router.policies.least_loaded import LeastLoaded
 from router.policies.policy import Decision, Dispatch, GiveUp, Policy, Reject, Wait
 from router.prefixes import PrefixIndex
 from router.prompt_hashes import full_block_hashes
+from router.shedding import Shedding
 
 TRIES_PER_ROUND = 32  # waiting requests of a service that are tried in vain on one change, most urgent first
 MIN_RETRY_AFTER_S, MAX_RETRY_AFTER_S = 1.0, 60.0
@@ -43,6 +44,7 @@ class Placing:
         self._limits = limits
         self._decisions = decisions
         self._prefixes: defaultdict[str, PrefixIndex] = defaultdict(PrefixIndex)  # by service
+        self._shedding = Shedding()
 
     def __repr__(self) -> str:
         return f"<Placing by {self.policy.name}>"
@@ -51,6 +53,18 @@ class Placing:
         """Name the blocks of its prompt, if the policy asks what engines have of them."""
         if self.policy.uses_prefixes:
             flight.prefix = full_block_hashes(flight.spec.prompt)
+
+    def shed(self, service: str, now: float) -> list[Effect]:
+        """Refuse those that wait for their deadlines in vain. What had begun, or may be late, is not among them."""
+        waiting = [flight for flight in self._flights.waiting if flight.spec.service == service]
+        new = [flight.request for flight in waiting if not flight.is_recovering and not flight.grace_s]
+        hopeless = {request.id for request in self._shedding.hopeless(new, now)} if new else ()
+        reason = f"{len(waiting)} requests wait, and not all can be served in time"
+        return [
+            self._flights.fail(flight, self.overloaded(service, reason, now), now)
+            for flight in waiting
+            if flight.id in hopeless
+        ]
 
     def forget(self, engine: str) -> None:
         """Its caches are gone."""
@@ -117,6 +131,7 @@ class Placing:
         if isinstance(decision, GiveUp):
             return [self._flights.fail(flight, self.overloaded(flight.spec.service, decision.reason, now), now)]
         self._flights.waiting.remove(flight)
+        self._shedding.dispatched(flight.request, self._num_waiting(flight.spec.service), now)
         submit = flight.send(decision, now)
         self._monitor.reserve(flight.reservations(decision))
         self._breakers.sent(flight.id, flight.engines, now)
@@ -126,6 +141,9 @@ class Placing:
             self._prefixes[service].add(flight.prefix, engine, pool.num_slots)
         self._flights.arm(flight, now)
         return [Place(flight.id, flight.placement(decision, now)), Send(decision.prefill_engine, submit)]
+
+    def _num_waiting(self, service: str) -> int:
+        return sum(flight.spec.service == service for flight in self._flights.waiting)
 
     # --- what cannot be placed ----------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ times.
 
 from collections.abc import Iterable
 
-from mesh.messages import Cancel, Failed, NotHeld, RefusalCode, Refused
+from mesh.messages import Cancel, Failed, NotHeld, RefusalCode, Refused, Sender
 from router.breakers import Breakers
 from router.decisions import DecisionLog
 from router.effects import Effect, Forget, Send
@@ -31,20 +31,34 @@ class Recovery:
         self._breakers = breakers
         self._limits = limits
         self._decisions = decisions
+        self._left_behind: dict[Sender, list[Cancel]] = {}  # with engines that may only have been silent
 
     def __repr__(self) -> str:
         return f"<Recovery {self.probing!r} {self._breakers!r}>"
 
     # --- engines fail -------------------------------------------------------------------------------------------------
 
-    def lose(self, engine: str, now: float) -> list[Effect]:
-        """An engine's life ended: what it held goes on elsewhere."""
+    def lose(self, life: Sender, now: float) -> list[Effect]:
+        """An engine's life ended, or seems to: what it held goes on elsewhere."""
+        engine = life.process
         effects: list[Effect] = [Forget(engine)]
         self._breakers.failed(None, (engine,), now)
-        for flight in self._flights:
-            if engine in flight.engines:
-                effects += self.interrupt(flight, f"{engine} was lost", (engine,), now, died=True)
+        held = [flight for flight in self._flights if engine in flight.engines]
+        self._forget_left_behind(engine)
+        self._left_behind[life] = [Cancel(flight.id, flight.any_epoch) for flight in held]
+        for flight in held:
+            effects += self.interrupt(flight, f"{engine} was lost", (engine,), now, died=True)
         return effects
+
+    def join(self, life: Sender) -> list[Effect]:
+        """An engine is there. If it is a life that was lost, it was only silent: it need not go on with what it had."""
+        cancels = self._left_behind.get(life, [])
+        self._forget_left_behind(life.process)
+        return [Send(life.process, cancel) for cancel in cancels]
+
+    def _forget_left_behind(self, engine: str) -> None:
+        for life in [life for life in self._left_behind if life.process == engine]:
+            del self._left_behind[life]
 
     def leave_stuck(self, engine: str, reason: str, now: float) -> list[Effect]:
         """An engine says that its step does not end: what it holds goes on elsewhere, if there is anywhere to go."""

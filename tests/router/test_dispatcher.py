@@ -500,6 +500,25 @@ def test_a_life_that_ended_is_not_waited_for():
     assert submits(world.submit("next", slo_ttft_s=5.0)), "the new life serves"
 
 
+def test_an_engine_that_was_only_silent_is_told_to_stop_what_it_had():
+    world = World(M0, M1, lease_s=1.0)
+    to, _ = only_submit(world.submit("r", 100, slo_ttft_s=50.0))
+    world.accept(to)
+    world.now = 0.9
+    world.status(M1 if to == M0 else M0)
+    assert Forget(to) in world.wait(0.5)
+    assert cancels(world.status(to)) == [(to, Cancel("r", Epoch(0, ANY_HOP)))]
+    assert cancels(world.status(to)) == []
+
+
+def test_a_new_life_has_nothing_to_stop():
+    world = World(M0, lease_s=1.0)
+    world.submit("r", 100, slo_ttft_s=50.0)
+    world.accept(M0)
+    world.wait(1.5)
+    assert cancels(world.status(M0, incarnation=2)) == []
+
+
 def test_requests_leave_an_engine_that_hangs_if_there_is_another():
     world, at = running_on(M0, M1)
     other = M1 if at == M0 else M0
@@ -738,3 +757,41 @@ def test_a_recovering_request_tells_why_it_waits_once():
     verdicts = [type(one.decision) for one in world.dispatcher.decisions.of("r").decisions]
     assert verdicts[0] is Dispatch
     assert len(verdicts) <= 3, "not at each change"
+
+
+def overload(world, num_requests, num_tokens=100, slo_ttft_s=4.0, incarnation=1):
+    """One request in ten leaves the queue, the others wait."""
+    refused = []
+    for n in range(num_requests):
+        effects = world.submit(f"o{n}", num_tokens, slo_ttft_s=slo_ttft_s)
+        if n % 10 == 0:
+            effects += world.status(P0, incarnation)
+            for _, submit in submits(effects):
+                world.tokens(P0, 0, 1, id_=submit.spec.id, epoch=submit.epoch, finish=STOP)
+            world.status(P0, incarnation, **BUSY)
+        effects += world.wait(0.01)
+        refused += [(effect.request, effect.error) for effect in effects if isinstance(effect, Fail)]
+    return refused
+
+
+def test_in_overload_clients_are_told_before_their_deadlines():
+    world = World(P0, D0, limits=DispatchLimits(max_requests=2000, max_waiting=2000, reply_s=9.0))
+    world.status(P0, **BUSY)
+    refused = overload(world, 390)
+    assert world.now < 4.0, "before the first deadline"
+    assert len(refused) > 50
+    assert all(isinstance(error, Overloaded) and error.retry_after_s >= 1.0 for _, error in refused)
+    assert world.dispatcher.num_waiting > 10
+
+
+def test_what_had_begun_is_never_refused_to_make_room():
+    world = World(P0, D0, limits=DispatchLimits(max_requests=2000, max_waiting=2000, reply_s=9.0))
+    world.submit("begun", 1000, slo_ttft_s=4.0)
+    world.accept(P0, "begun")
+    world.tokens(P0, 0, 10, id_="begun")
+    world.status(D0, num_free_blocks=50)
+    world.status(P0, incarnation=2, **BUSY)
+    assert world.dispatcher.num_waiting == 1, "it finds no room"
+    refused = [request for request, _ in overload(world, 390, incarnation=2)]
+    assert refused
+    assert "begun" not in refused

@@ -26,6 +26,7 @@ from bench.simulation.faults import (
 )
 from bench.simulation.physics import Physics
 from bench.simulation.trace_request import TraceRequest
+from engines.costs import decode_step_s, prefill_s
 from engines.profiles import EngineProfile
 from mesh.messages import DecodeCost, PrefillCost, Role
 from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, ServiceSpec, Slo, Timing, Topology, TransferSpec
@@ -35,7 +36,9 @@ DURATION_S = 3.0  # of arrivals; faults begin then, too
 BLOCK_TOKENS = 16
 KV_BYTES_PER_TOKEN = 4096
 TRANSFER_S = 2.0  # deadline of a transfer
-KINDS = ("kill", "hang", "slow", "partition", "loss", "delay", "duplicate", "reorder", "skew", "gateway")
+LONG_S = 30.0  # that an engine or gateway is gone, and the others have to do
+RARE = ("death", "gateway")  # once at most
+KINDS = ("kill", "death", "hang", "slow", "partition", "loss", "delay", "duplicate", "reorder", "skew", "gateway")
 MOST_LOSSES = 4  # `DispatchLimits.max_losses`
 ORDERS = ("move", "drain", "role", "retire", "leave")
 
@@ -62,6 +65,13 @@ class Scenario:
         memory = self.num_blocks * BLOCK_TOKENS * KV_BYTES_PER_TOKEN * len(self.topology.services)
         prefill, decode = PrefillCost(0.02, 4e-4, 1e-8), DecodeCost(0.05, 1e-3, 1e-6)
         return EngineProfile("small", prefill, decode, KV_BYTES_PER_TOKEN, memory, "made up")
+
+    @property
+    def work_s(self) -> float:
+        """What all requests take one after the other: where memory is scarce, it comes to that."""
+        cost = self.profile
+        prefills_s = sum(prefill_s(cost.prefill, request.num_input) for request in self.trace)
+        return prefills_s + sum(decode_step_s(cost.decode, 1, 0) * request.num_output for request in self.trace)
 
     @property
     def calm_at_s(self) -> float:
@@ -107,7 +117,7 @@ def draw(seed: int, only: Iterable[str] = (*KINDS, *ORDERS)) -> Scenario:
         kv_bytes_per_s=random.choice([25e9, 20e6, 4e6]),
         noise=random.choice([0.0, 0.1]),
     )
-    return Scenario(seed, topology, random.choice([50, 64, 100, 400]), trace, tuple(faults), tuple(orders), physics)
+    return Scenario(seed, topology, random.choice([54, 64, 100, 400]), trace, tuple(faults), tuple(orders), physics)
 
 
 # --- what is served ---------------------------------------------------------------------------------------------------
@@ -158,7 +168,7 @@ def _topology(random: Random) -> Topology:
 def _trace(random: Random, services: Sequence[str]) -> Iterator[TraceRequest]:
     lengths = random.choice([(20, 200), (20, 600), (300, 700)])
     for at_s in sorted(random.uniform(0, DURATION_S) for _ in range(random.randint(4, 24))):
-        num_output = random.choice([1, 3, 10, 20, 40, 60])
+        num_output = random.choice([1, 3, 10, 20, 40, 60, 120])
         yield TraceRequest(
             at_s,
             random.randint(*lengths),
@@ -190,6 +200,7 @@ def _faults(random: Random, engines: Sequence[str], gateways: Sequence[str]) -> 
 
     makers: dict[str, Callable[[], Fault]] = {
         "kill": lambda: Kill(random.choice(engines), moment(), any_of(0.001, 0.05, 0.5, 1.5, 3.0)),
+        "death": lambda: Kill(random.choice(engines), moment(), LONG_S),
         "hang": lambda: Hang(random.choice(processes), moment(), any_of(0.05, 0.5, 1.5, 3.0)),
         "slow": lambda: Slow(random.choice(engines), any_of(3.0, 20.0), *when()),
         "partition": lambda: Partition(some(), some(), moment(), any_of(0.1, 0.9, 1.1, 3.0)),
@@ -198,10 +209,10 @@ def _faults(random: Random, engines: Sequence[str], gateways: Sequence[str]) -> 
         "duplicate": lambda: Duplicate(any_of(0.05, 0.5), some(), some(), *when(), any_of(0.05, 1.0, 4.0)),
         "reorder": lambda: Reorder(any_of(0.05, 0.3), some(), some(), *when(), any_of(0.05, 0.5, 2.0)),
         "skew": lambda: Skew(random.choice(engines), any_of(0.7, 1000.0)),
-        "gateway": lambda: Kill(random.choice(gateways), moment(), any_of(0.001, 0.5, 2.0)),
+        "gateway": lambda: Kill(random.choice(gateways), moment(), any_of(0.001, 0.5, 2.0, LONG_S)),
     }
     for kind, make in makers.items():
-        for _ in range(random.choice([0, 0, 0, 1, 2, 4]) if kind != "gateway" else random.choice([0, 0, 0, 1])):
+        for _ in range(random.choice([0, 0, 0, 1] if kind in RARE else [0, 0, 0, 1, 2, 4])):
             yield kind, make()
 
 
@@ -227,7 +238,7 @@ def _orders(random: Random, engines: Sequence[str]) -> Iterator[tuple[str, Order
 def _end(fault: Fault) -> float:
     match fault:
         case Kill(at_s=at_s, restart_after_s=restart_after_s):
-            return at_s + (restart_after_s or 0.0)
+            return at_s if restart_after_s in (None, LONG_S) else at_s + restart_after_s
         case Skew():
             return 0.0
         case Delay(up_to_s=late_s) | Duplicate(late_s=late_s) | Reorder(late_s=late_s):

@@ -1,6 +1,6 @@
 """Makes the engines and gateways of a simulation from a topology and its profiles."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from bench.simulation.coasting import HELD_TOKENS
 from bench.simulation.copying import CopyModel
@@ -62,25 +62,27 @@ class Factory:
         dispatcher = Dispatcher(policy, Monitor(self._topology.timing.lease_s), limits)
         return SimulatedGateway(spec.id, dispatcher, kernel, self._network, ledger)
 
-    def engine(self, spec: EngineSpec, me: Sender, kernel: Kernel) -> SimulatedEngine:
-        """A new life of an engine, with empty hands."""
+    def engine(
+        self, spec: EngineSpec, me: Sender, kernel: Kernel, hears: Callable[[str], bool] = lambda process: True
+    ) -> SimulatedEngine:
+        """A new life of an engine, with empty hands. ``hears``: see `EngineCore`."""
         profile = self._profiles[spec.id]
         services = {name: self._service(spec, name, profile) for name in spec.services}
         random = kernel.random(f"steps of {spec.id}@{me.incarnation}")
         steps = {name: StepModel(profile.cost, self._physics, random) for name in services}
         copies = {name: self._copies(service.shape) for name, service in services.items()}
-        core = self._core(spec, services)
+        core = self._core(spec, services, hears)
         heartbeat_s = self._topology.timing.heartbeat_s
         host = self._hosts.get(spec.host)
         return SimulatedEngine(me, core, steps, copies, kernel, self._network, heartbeat_s, host, coasts=self._coasts)
 
-    def _core(self, spec: EngineSpec, services: Mapping[str, Service]) -> EngineCore:
+    def _core(self, spec: EngineSpec, services: Mapping[str, Service], hears: Callable[[str], bool]) -> EngineCore:
         num_devices = spec.num_devices or self._profiles[spec.id].num_devices
         deliver_every = HELD_TOKENS if self._coasts else 1
         settings, can_open = _settings(self._topology, spec, num_devices, deliver_every), _always
         if self._observer is None:
-            return EngineCore(settings, services, can_open)
-        return self._observer.core(settings, services, can_open)
+            return EngineCore(settings, services, can_open, hears)
+        return self._observer.core(settings, services, can_open, hears)
 
     def _copies(self, shape: KVShape) -> CopyModel:
         limits = TransferLimits()

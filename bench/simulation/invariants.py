@@ -72,6 +72,7 @@ class Bounds:
 
     calm_at_s: float = 0.0
     end_s: float = inf  # for a request to end, after it arrived
+    gap_s: float = inf  # between two tokens of a request
     gone_s: float = inf  # for engines to let go of a request that ended
     dispatches_per_s: float = inf  # of one request, beyond `DISPATCHES_AT_ONCE`
     max_events: float = inf
@@ -85,6 +86,7 @@ class _Open:
 
     spec: RequestSpec
     arrived_at: float
+    token_at: float = -inf  # the last one
     num_tokens: int = 0
     num_dispatched: int = 0
     last: Drawn | None = None
@@ -124,10 +126,14 @@ class Invariants:
         return self.simulation.kernel.now
 
     def core(
-        self, settings: EngineSettings, services: Mapping[str, Service], can_open: Callable[[str, MemoryRef], bool]
+        self,
+        settings: EngineSettings,
+        services: Mapping[str, Service],
+        can_open: Callable[[str, MemoryRef], bool],
+        hears: Callable[[str], bool],
     ) -> "WatchedCore":
         """A new life of an engine, watched."""
-        core = WatchedCore(self, settings, services, can_open)
+        core = WatchedCore(self, settings, services, can_open, hears)
         self.cores.append(core)
         return core
 
@@ -245,12 +251,15 @@ class Invariants:
     def _check_progress(self) -> None:
         if self.num_events > self._bounds.max_events:
             raise InvariantError(f"no rest after {self.num_events} events", next(iter(self._open), None))
-        oldest = next(iter(self._open.values()), None)
-        if oldest is None:
+        if self.now < self._bounds.calm_at_s:
             return
-        since = max(oldest.arrived_at, self._bounds.calm_at_s)
-        if self.now > since + self._bounds.end_s:
-            raise InvariantError(f"{oldest.spec.id} has not ended {self.now - since:.1f} s later", oldest.spec.id)
+        for request, one in self._open.items():
+            waited_s = self.now - max(one.arrived_at, self._bounds.calm_at_s)
+            if waited_s > self._bounds.end_s:
+                raise InvariantError(f"{request} has not ended {waited_s:.1f} s later", request)
+            paused_s = self.now - max(one.token_at, self._bounds.calm_at_s)
+            if one.num_tokens and paused_s > self._bounds.gap_s:
+                raise InvariantError(f"{request} got no token for {paused_s:.1f} s", request)
 
     # --- what clients see ---------------------------------------------------------------------------------------------
 
@@ -275,7 +284,7 @@ class Invariants:
                 raise InvariantError(f"{request}: {drawn} after {one.num_dispatched} dispatches", request)
             if one.last is not None and drawn.attempt == one.last.attempt and drawn.hop < one.last.hop:
                 raise InvariantError(f"{request}: {drawn} was delivered after {one.last}", request)
-            one.num_tokens, one.last = one.num_tokens + 1, drawn
+            one.num_tokens, one.last, one.token_at = one.num_tokens + 1, drawn, self.now
         most = one.spec.sampling.max_tokens
         if one.num_tokens > most or (batch.finish is not None and one.num_tokens < most):
             raise InvariantError(f"{request} got {one.num_tokens} of {most} tokens, the end: {batch.finish}", request)
@@ -296,8 +305,9 @@ class WatchedCore(EngineCore):
         settings: EngineSettings,
         services: Mapping[str, Service],
         can_open: Callable[[str, MemoryRef], bool],
+        hears: Callable[[str], bool],
     ) -> None:
-        super().__init__(settings, services, can_open)
+        super().__init__(settings, services, can_open, hears)
         self.settings = settings
         self.heard: dict[str, float] = {}  # when the sender of each transfer to here last said something
         self.ran: set[Own] = set()

@@ -101,7 +101,7 @@ class Watch:
         engine: SimulatedEngine,
         life: Life,
         network: FaultyNetwork,
-        lease_s: float,
+        membership: Membership,
         gateways: Collection[str],
     ) -> None:
         self._me = me
@@ -109,7 +109,7 @@ class Watch:
         self._life = life
         self._network = network
         self._gateways = gateways
-        self._membership = Membership(lease_s)
+        self._membership = membership
         self._armed_at = inf
         network.hear(me.process, lambda sender, message: life.happen(self._receive, sender, message))
         network.notice(me.process, lambda sender, status: life.happen(self._notice, sender, status))
@@ -228,7 +228,7 @@ class EngineLives(Lives[SimulatedEngine]):
     def __init__(
         self,
         name: str,
-        make: Callable[[Sender, Kernel], SimulatedEngine],
+        make: Callable[[Sender, Kernel, Callable[[str], bool]], SimulatedEngine],
         kernel: Kernel,
         network: FaultyNetwork,
         topology: Topology,
@@ -282,9 +282,10 @@ class EngineLives(Lives[SimulatedEngine]):
             self._process.set_pace(max(self._factors, default=1.0))
 
     def _make(self, me: Sender, life: Life) -> SimulatedEngine:
-        engine = self._make_engine(me, life)
+        membership = Membership(self._timing.lease_s)
+        engine = self._make_engine(me, life, membership.is_alive)
         engine.set_pace(max(self._factors, default=1.0))
-        Watch(me, engine, life, self._network, self._timing.lease_s, self._gateways)
+        Watch(me, engine, life, self._network, membership, self._gateways)
         return engine
 
     def _start(self, process: SimulatedEngine, life: Life) -> None:

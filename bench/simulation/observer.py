@@ -13,5 +13,9 @@ class Observer(Protocol):
     """Makes engine cores whose events it sees."""
 
     def core(
-        self, settings: EngineSettings, services: Mapping[str, Service], can_open: Callable[[str, MemoryRef], bool]
+        self,
+        settings: EngineSettings,
+        services: Mapping[str, Service],
+        can_open: Callable[[str, MemoryRef], bool],
+        hears: Callable[[str], bool],
     ) -> EngineCore: ...

@@ -107,12 +107,16 @@ class Timeline:
         self.end_s = origin_s
 
     def core(
-        self, settings: EngineSettings, services: Mapping[str, Service], can_open: Callable[[str, MemoryRef], bool]
+        self,
+        settings: EngineSettings,
+        services: Mapping[str, Service],
+        can_open: Callable[[str, MemoryRef], bool],
+        hears: Callable[[str], bool],
     ) -> EngineCore:
         """An engine core whose iterations are seen here."""
         lane = self.lanes.setdefault(settings.id, Lane(self.origin_s))
         self.roles.setdefault(settings.id, str(settings.role))
-        return _SeenCore(lane, settings, services, can_open)
+        return _SeenCore(lane, settings, services, can_open, hears)
 
     def killed(self, engine: str, now: float) -> None:
         lane = self.lanes[engine]
@@ -157,8 +161,9 @@ class _SeenCore(EngineCore):
         settings: EngineSettings,
         services: Mapping[str, Service],
         can_open: Callable[[str, MemoryRef], bool],
+        hears: Callable[[str], bool],
     ) -> None:
-        super().__init__(settings, services, can_open)
+        super().__init__(settings, services, can_open, hears)
         self._lane = lane
         self._pools = [service.pool for service in services.values()]
         self._num_blocks = sum(pool.num_blocks for pool in self._pools)

@@ -266,6 +266,18 @@ def test_a_decode_engine_without_room_declines_and_the_gateway_hears_why(make_sp
     assert refusals(mesh) == [RefusalCode.NO_MEMORY]
 
 
+def test_requests_of_a_gateway_that_is_not_heard_are_not_taken_from_others(make_spec: MakeSpec) -> None:
+    """Its death would not be noticed."""
+    mesh = two_engines(unheard={("decode", GATEWAY)})
+    mesh.submit("prefill", make_spec("r"), decode="decode")
+    mesh.settle()
+    assert refusals(mesh) == [RefusalCode.PEER_SILENT]
+    mesh.unheard.clear()
+    mesh.submit("prefill", make_spec("r"), decode="decode", attempt=2)
+    mesh.settle()
+    assert mesh.finished == {"r": "length"}
+
+
 def test_an_answer_that_outgrows_the_pool_ends_with_length(make_spec: MakeSpec) -> None:
     mesh = VirtualMesh()
     mesh.add("tiny", num_blocks=3)

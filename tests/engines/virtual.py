@@ -105,6 +105,7 @@ class VirtualMesh:
     finished: dict[str, str] = field(default_factory=dict)
     finished_under: dict[str, Epoch] = field(default_factory=dict)
     answers: list[Accepted | Refused | Failed] = field(default_factory=list)
+    unheard: set[tuple[str, str]] = field(default_factory=set)  # who does not hear whom
 
     def __post_init__(self) -> None:
         self._random = random.Random(self.seed)
@@ -145,7 +146,9 @@ class VirtualMesh:
             deliver_every=limits.get("deliver_every", 1),
             rescheduling=rescheduling,
         )
-        core = EngineCore(settings, {SERVICE: service}, lambda peer, ref: True)
+        core = EngineCore(
+            settings, {SERVICE: service}, lambda peer, ref: True, lambda process: (name, process) not in self.unheard
+        )
         self.engines[name] = VirtualEngine(core, HashingExecutor(), generations)
         return self.engines[name]
 

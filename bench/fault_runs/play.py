@@ -1,19 +1,17 @@
 """One run of a scenario: simulated, watched, and tallied."""
 
-import logging
 import re
 import traceback
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-import structlog
-
 from bench.fault_runs.scenario import Scenario
 from bench.simulation.cluster import Simulation
 from bench.simulation.faults import Duplicate, Hang
 from bench.simulation.faulty_network import Tap
 from bench.simulation.invariants import Bounds, InvariantError, Invariants
+from bench.simulation.quiet import quiet_engines
 from bench.simulation.workload import SloRule
 from router.records import Outcome, Record
 
@@ -76,7 +74,6 @@ class Played:
 
 def play(scenario: Scenario, tap: Tap | None = None, bounds: Bounds | None = None) -> Played:
     """Run it. ``tap`` sees all messages. Nothing is raised for a broken invariant, nor for any other error."""
-    be_quiet()
     invariants = Invariants(bounds or bounds_of(scenario))
     simulation = Simulation(
         scenario.topology,
@@ -94,18 +91,14 @@ def play(scenario: Scenario, tap: Tap | None = None, bounds: Bounds | None = Non
     records: list[Record] = []
     failure = None
     try:
-        simulation.run(scenario.service, scenario.trace, records.append)
+        with quiet_engines():
+            simulation.run(scenario.service, scenario.trace, records.append)
         _check_endings(scenario, records)
     except Exception as error:
         request = error.request if isinstance(error, InvariantError) else None
         what = f"{type(error).__name__}: {error}"
         failure = Failure(scenario.seed, what, request, simulation.kernel.now, traceback.format_exc())
     return Played(_tally(simulation, invariants, records), failure, records, simulation)
-
-
-def be_quiet() -> None:
-    """What engines log of single migrations is not for here."""
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
 
 
 def bounds_of(scenario: Scenario) -> Bounds:

@@ -14,6 +14,7 @@ from bench.simulation.mix import Mix
 from bench.simulation.outputs import Outputs
 from bench.simulation.physics import Physics
 from bench.simulation.policy_names import label
+from bench.simulation.quiet import quiet_engines
 from bench.simulation.summary import Summary, summarize
 from bench.simulation.timeline import Timeline
 from bench.simulation.trace_request import TraceRequest
@@ -102,7 +103,7 @@ class Experiment:
             coasts=self.coasts,
             timeline=timeline,
         )
-        with rare_collections():
+        with rare_collections(), quiet_engines():
             simulation.run(self.service, self._requests(), take)
         if not records:
             raise UserError("no request arrives: give a longer --duration, a higher --rate or a larger --limit")

@@ -43,6 +43,7 @@ class ServiceView(msgspec.Struct, frozen=True):
     pace_s: float  # of a prefill of `PACE_TOKENS`: tells engines apart that are not equally fast
     prefill_error: float | None = None  # of the engine's predictions of its recent steps, 90th percentile
     decode_error: float | None = None
+    freeness: float = inf  # tokens of head room for each running request (Llumnix)
 
     @property
     def watermark(self) -> float:
@@ -152,7 +153,7 @@ def engine_view(
         id=id_,
         role=status.role,
         state=status.state,
-        services={service.name: _service_view(service, reservations) for service in status.services},
+        services={service.name: _service_view(service, status, reservations) for service in status.services},
         received_at=received_at,
         num_running=status.num_running,
         num_requests=status.num_running + status.num_waiting + len(reservations),
@@ -175,15 +176,32 @@ def _prefills(status: EngineStatus, at: float, reservations: Sequence[Reservatio
     return tuple(sorted(told + sent)) if told or sent else ()
 
 
-def _service_view(status: ServiceStatus, held: Iterable[Reservation]) -> ServiceView:
-    reserved = sum([-(-r.num_tokens // status.block_size) for r in held if r.service == status.name])
+def _service_view(status: ServiceStatus, engine: EngineStatus, held: Iterable[Reservation]) -> ServiceView:
+    reserved = [-(-r.num_tokens // status.block_size) for r in held if r.service == status.name]
+    num_reserved = sum(reserved)
     return ServiceView(
         status.num_blocks,
-        max(0, status.num_free_blocks - reserved),
+        max(0, status.num_free_blocks - num_reserved),
         status.block_size,
         status.prefill_cost,
         status.decode_cost,
         prefill_s(status.prefill_cost, PACE_TOKENS),
         status.prefill_error,
         status.decode_error,
+        _freeness(status, engine, len(reserved), num_reserved * status.block_size),
     )
+
+
+def _freeness(status: ServiceStatus, engine: EngineStatus, num_reserved: int, reserved_tokens: int) -> float:
+    """Llumnix's (M - V) / B, with those that wait behind the head of the queue and reserved ones in V and B, too.
+
+    An engine tells the context of all that it holds: what is in no block waits, and the head is taken to be as long as
+    the others.
+    """
+    num_running, num_waiting = status.num_running, engine.num_waiting
+    held_tokens = (status.num_blocks - status.num_free_blocks) * status.block_size
+    behind = 0.0
+    if num_waiting > 1:
+        behind = max(0, engine.num_tokens - held_tokens) * (num_waiting - 1) / num_waiting
+    free_tokens = status.freeness * max(1, num_running) - behind - reserved_tokens
+    return free_tokens / max(1, num_running + num_waiting + num_reserved)

@@ -17,6 +17,7 @@ from router.policies.elastic import Elastic, ElasticParameters
 from router.policies.infaas import Infaas
 from router.policies.join_shortest_queue import JoinShortestQueue
 from router.policies.least_loaded import LeastLoaded
+from router.policies.llumnix import Llumnix
 from router.policies.policy import BaselineParameters, Policy
 from router.policies.power_of_two import PowerOfTwo
 from router.policies.round_robin import RoundRobin
@@ -42,6 +43,7 @@ POLICIES: Mapping[str, _Entry] = {
     "join_shortest_queue": _Entry(lambda _, __: JoinShortestQueue()),
     "least_loaded": _Entry(lambda _, __: LeastLoaded()),
     "infaas": _Entry(lambda _, __: Infaas()),
+    "llumnix": _Entry(lambda _, __: Llumnix()),
     "power_of_two": _Entry(lambda _, random: PowerOfTwo(random)),
     "colocated": _Entry(lambda parameters, _: Colocated(parameters), BaselineParameters),
     "chunked": _Entry(lambda parameters, _: Chunked(parameters), BaselineParameters),

@@ -1,10 +1,15 @@
-"""Whatever a request asks for, its answer after the death of its engine is the one that it would have had."""
+"""Whatever a request asks for, its answer after the death of its engine is the one that it would have had.
+
+Engines are modelled ones, whose tokens depend on the whole context, the seed and the KV blocks, and on nothing else: a
+real model rounds differently in other batches. What samplers make of a continuation is tested with the torch engine
+(tests/engines/torch_engine/test_continuations.py).
+"""
 
 import os
 import signal
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import httpx
 import pytest
@@ -15,7 +20,7 @@ from tests.end_to_end.conftest import Mesh, StartMesh
 pytestmark = pytest.mark.timeout(300)
 
 DEADLINE_S = 60.0
-NUM_TOKENS = 1000
+NUM_TOKENS = 240
 TOPOLOGY = """
 [services.tiny]
 model = "{model}"
@@ -23,23 +28,24 @@ ttft_ms = 30000
 tpot_ms = 1000
 [engines.prefill]
 role = "prefill"
-kv_memory = "8MiB"
+backend = "simulated"
+profile = "h100-llama2-70b-tp4"
 [engines.decode]
 count = 2
 role = "multiplex"
-kv_memory = "8MiB"
+backend = "simulated"
+profile = "h100-llama2-70b-tp4"
 [gateways.gateway]
 port = {port}
 [policy]
 name = "least_loaded"
 """
 WISHES: dict[str, dict[str, object]] = {
-    "greedy": {"temperature": 0},
-    "seeded": {"seed": 5, "temperature": 0.9},
-    "penalised": {"seed": 6, "temperature": 0.8, "presence_penalty": 1.0, "frequency_penalty": 0.5},
-    "logprobs": {"seed": 7, "temperature": 0.8, "logprobs": 2},
-    "three choices": {"seed": 8, "temperature": 1.0, "n": 3},
-    "min_tokens": {"seed": 9, "temperature": 1.0, "min_tokens": 980, "ignore_eos": False},
+    "seeded": {"seed": 5},
+    "penalised": {"seed": 6, "presence_penalty": 1.0, "frequency_penalty": 0.5},
+    "logprobs": {"seed": 7, "logprobs": 2},
+    "three choices": {"seed": 8, "n": 3},
+    "min_tokens": {"seed": 9, "min_tokens": 200, "stop_token_ids": list(range(20, 90))},
 }
 
 
@@ -77,32 +83,31 @@ def is_running(story: dict[str, object]) -> bool:
     return "first_token" in kinds(story) and "ended" not in kinds(story)
 
 
-def split(choice: dict[str, object]) -> tuple[dict[str, object], list[float]]:
-    """What has to be the same, and log-probabilities: a continuation computes its KV in other batches."""
-    logprobs = choice["logprobs"]
-    if logprobs is None:
-        return choice, []
-    tops = [list(top) for top in logprobs["top_logprobs"]]  # type: ignore[index]
-    return {**choice, "logprobs": (logprobs["tokens"], tops)}, logprobs["token_logprobs"]  # type: ignore[index]
+def complete_all(mesh: Mesh, wishes: dict[str, dict[str, object]]) -> dict[str, "Future[list[dict[str, object]]]"]:
+    clients = ThreadPoolExecutor(len(wishes))
+    try:
+        return {name: clients.submit(complete, mesh, one) for name, one in wishes.items()}
+    finally:
+        clients.shutdown(wait=False)
 
 
 def test_answers_are_exact_after_the_death_of_an_engine(mesh: Mesh) -> None:
-    expected = {name: complete(mesh, wishes) for name, wishes in WISHES.items()}
+    expected = {name: answer.result() for name, answer in complete_all(mesh, WISHES).items()}
     text = str(expected["seeded"][0]["text"])
-    stop = text[-60:-50]
+    stop = text[-24:-16]
     wishes = {**WISHES, "stop string": {**WISHES["seeded"], "stop": stop}}
-    expected["stop string"] = complete(mesh, wishes["stop string"])
-    assert str(expected["stop string"][0]["text"]) == text[: text.index(stop)]
+    expected["stop string"] = [{**expected["seeded"][0], "text": text[: text.index(stop)], "finish_reason": "stop"}]
+    assert expected["min_tokens"][0]["finish_reason"] == "stop"
     pid = next(int(str(row["pid"])) for row in mesh.status()["engines"] if row["id"] == "decode-0")
-    with ThreadPoolExecutor(len(wishes)) as clients:
-        answers = {name: clients.submit(complete, mesh, one) for name, one in wishes.items()}
-        until(lambda: sum(is_running(story) for story in stories(mesh)) >= 8)
-        os.kill(pid, signal.SIGKILL)
-        for name, answer in answers.items():
-            for one, other in zip(answer.result(), expected[name], strict=True):
-                same, values = split(one)
-                wanted, wanted_values = split(other)
-                assert same == wanted, name
-                assert values == pytest.approx(wanted_values, abs=1e-3), name
+    answers = complete_all(mesh, wishes)
+    until(lambda: sum(is_running(story) for story in stories(mesh)) == 8)
+    time.sleep(1.0)  # some 60 tokens
+    os.kill(pid, signal.SIGKILL)
+    for name, answer in answers.items():
+        assert [without_stop(one) for one in answer.result()] == [without_stop(one) for one in expected[name]], name
     interrupted = [story for story in stories(mesh) if "interrupted" in kinds(story)]
     assert len(interrupted) > 2, "the engine that died held some of them"
+
+
+def without_stop(choice: dict[str, object]) -> dict[str, object]:
+    return {key: value for key, value in choice.items() if key != "stop_reason"}

@@ -82,7 +82,7 @@ def _write(
     interpreters = {engine: _interpreter(folder, engine, its_folder) for engine, its_folder in folders.items()}
     text = [
         f'[mesh]\nname = "{MESH_NAME}"\nlog_level = "info"',
-        f'[services.{MODEL}]\nmodel = "{model}"\nttft_ms = 30000\ntpot_ms = 1000\nmax_context = {MAX_CONTEXT}'
+        f'[services.{MODEL}]\nmodel = "{model}"\nttft_ms = 30000\ntpot_ms = 100\nmax_context = {MAX_CONTEXT}'
         f'\naliases = ["{WORDY_MODEL}"]',
         *(_engine(engine, role, backend, profile, interpreters.get(engine)) for engine, role in roles.items()),
         *(f"[gateways.{name}]\nport = {port}" for name, port in zip(gateways, ports, strict=True)),

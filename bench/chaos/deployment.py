@@ -47,12 +47,12 @@ ENGINES = {"prefill": "prefill", "decode-0": "multiplex", "decode-1": "multiplex
 
 
 def plain(folder: Path, model: Path, backend: Backend) -> Deployment:
-    """As a user would write it: shared memory, sockets of the host, two gateways."""
+    """As a user would write it: shared memory, sockets of the host, two gateways, engines that move requests."""
     return _write(folder, model, backend, ENGINES, GATEWAYS, relayed=False)
 
 
 def relayed(folder: Path, model: Path, backend: Backend) -> Deployment:
-    """Every message between two processes passes the harness, KV blocks too; one gateway.
+    """Every message between two processes passes the harness, KV blocks too; one gateway; nothing moves unasked.
 
     An engine's runtime folder is told by the script that stands for its interpreter.
     """
@@ -86,6 +86,7 @@ def _write(
         f'\naliases = ["{WORDY_MODEL}"]',
         *(_engine(engine, role, backend, profile, interpreters.get(engine)) for engine, role in roles.items()),
         *(f"[gateways.{name}]\nport = {port}" for name, port in zip(gateways, ports, strict=True)),
+        *(() if relayed or is_fast else ("[rescheduling]",)),
         f'[transfer]\nchecksum = true\ntransport = "{"tcp" if relayed else "auto"}"',
     ]
     path = folder / "topology.toml"

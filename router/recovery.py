@@ -63,8 +63,10 @@ class Recovery:
     def leave_stuck(self, engine: str, reason: str, now: float) -> list[Effect]:
         """An engine says that its step does not end: what it holds goes on elsewhere, if there is anywhere to go."""
         effects: list[Effect] = []
+        view = self._monitor.view()
         for flight in self._flights:
-            if engine in flight.engines and self._monitor.view().serving(flight.spec.service):
+            num_tokens = flight.spec.num_tokens + len(flight.stream.tokens) + 1
+            if engine in flight.engines and view.candidates(flight.spec.service, num_tokens) is not None:
                 why = f"{engine} is stuck: {reason}"
                 effects += self.interrupt(flight, why, (engine,), now, failed=(engine,))
         return effects

@@ -28,7 +28,7 @@ from bench.chaos.verdict import Row
 from mesh.errors import EXIT_CONFIGURATION, EXIT_FAILURE, EXIT_INTERRUPTED, UserError
 
 FAMILIES = [family.__name__ for family in (processes, clients, churn, messages)]  # importing them adds their scenarios
-CHURN_S, QUICK_CHURN_S = 180.0, 12.0
+CHURN_S, QUICK_CHURN_S = 180.0, 8.0
 WIDTH = 120
 
 

@@ -47,12 +47,12 @@ ENGINES = {"prefill": "prefill", "decode-0": "multiplex", "decode-1": "multiplex
 
 
 def plain(folder: Path, model: Path, backend: Backend) -> Deployment:
-    """As a user would write it: shared memory, sockets of the host, two gateways."""
+    """As a user would write it: shared memory, sockets of the host, two gateways, engines that move requests."""
     return _write(folder, model, backend, ENGINES, GATEWAYS, relayed=False)
 
 
 def relayed(folder: Path, model: Path, backend: Backend) -> Deployment:
-    """Every message between two processes passes the harness, KV blocks too; one gateway.
+    """Every message between two processes passes the harness, KV blocks too; one gateway; nothing moves unasked.
 
     An engine's runtime folder is told by the script that stands for its interpreter.
     """
@@ -82,10 +82,11 @@ def _write(
     interpreters = {engine: _interpreter(folder, engine, its_folder) for engine, its_folder in folders.items()}
     text = [
         f'[mesh]\nname = "{MESH_NAME}"\nlog_level = "info"',
-        f'[services.{MODEL}]\nmodel = "{model}"\nttft_ms = 30000\ntpot_ms = 1000\nmax_context = {MAX_CONTEXT}'
+        f'[services.{MODEL}]\nmodel = "{model}"\nttft_ms = 30000\ntpot_ms = 100\nmax_context = {MAX_CONTEXT}'
         f'\naliases = ["{WORDY_MODEL}"]',
         *(_engine(engine, role, backend, profile, interpreters.get(engine)) for engine, role in roles.items()),
         *(f"[gateways.{name}]\nport = {port}" for name, port in zip(gateways, ports, strict=True)),
+        *(() if relayed or is_fast else ("[rescheduling]",)),
         f'[transfer]\nchecksum = true\ntransport = "{"tcp" if relayed else "auto"}"',
     ]
     path = folder / "topology.toml"

@@ -529,6 +529,12 @@ def test_requests_leave_an_engine_that_hangs_if_there_is_another():
     assert only_submit(world.submit("next"))[0] == other
 
 
+def test_requests_stay_with_an_engine_that_hangs_if_no_other_can_hold_them():
+    world, at = running_on(M0)
+    world.status(M1, num_blocks=4)
+    assert world.status(at, state=ProcessState.STUCK) == []
+
+
 def test_requests_stay_with_an_engine_that_hangs_if_there_is_no_other():
     world, at = running_on(M0)
     assert world.status(at, state=ProcessState.STUCK) == []

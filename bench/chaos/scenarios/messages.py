@@ -8,6 +8,7 @@ from bench.chaos.scenarios.registry import RELAYED, scenario
 from bench.chaos.trial import Trial
 
 LONG_PROMPT = (1000, 1600)
+NUM_LONG = 4  # of them at once: decodes pause for prompts that the policy computes in their slack, fault or none
 PARTITION_S = 3.0  # three leases
 STAGES = ("Reserved", "Blocks", "Commit", "Committed")  # of a migration, in order
 FROM_SOURCE = ("Blocks", "Commit")
@@ -28,7 +29,7 @@ async def kill_in_transfer(trial: Trial) -> None:
 
     watch = Watch(lambda message: message.kind == "Blocks" and message.body.get("seq") == 1, kill)
     async with trial.rule(watch):
-        trial.start(trial.asks(trial.effort.streams, prompt=LONG_PROMPT, tokens=48))
+        trial.start(trial.asks(NUM_LONG, prompt=LONG_PROMPT, tokens=48))
         await until(watch.happened.is_set, "KV blocks are on their way")
 
 
@@ -42,7 +43,7 @@ async def kill_reserved(trial: Trial) -> None:
 
     watch = Watch(lambda message: message.kind == "Reserved", kill)
     async with trial.rule(watch):
-        trial.start(trial.asks(trial.effort.streams, prompt=LONG_PROMPT, tokens=48))
+        trial.start(trial.asks(NUM_LONG, prompt=LONG_PROMPT, tokens=48))
         await until(watch.happened.is_set, "blocks are reserved")
 
 
@@ -94,7 +95,7 @@ async def cut_gateway(trial: Trial) -> None:
 @scenario("cut-engines", f"partition between the prefill and a decode engine for {PARTITION_S:g} s", RELAYED)
 async def cut_engines(trial: Trial) -> None:
     await trial.background()
-    trial.start(trial.asks(trial.effort.streams, prompt=LONG_PROMPT, tokens=48))
+    trial.start(trial.asks(NUM_LONG, prompt=LONG_PROMPT, tokens=48))
     await _cut(trial, "prefill", trial.busiest(trial.decoders()))
 
 

@@ -11,7 +11,7 @@ from bench.chaos.scenarios.registry import scenario
 from bench.chaos.trial import Trial
 from mesh.messages import Role, SetRole
 
-LONG_PROMPT = (800, 1200)
+LONG_PROMPT, NUM_LONG = (800, 1200), 6
 SHORT_STOP_S, LONG_STOP_S = 0.6, 3.0  # the lease is 1 s
 DOWN_S = 5.0
 
@@ -33,7 +33,7 @@ async def kill_decode(trial: Trial) -> None:
 @scenario("kill-prefill", "SIGKILL of the prefill engine while prompts are computed")
 async def kill_prefill(trial: Trial) -> None:
     await trial.background()
-    trial.start(trial.asks(trial.effort.streams, prompt=LONG_PROMPT, tokens=32))
+    trial.start(trial.asks(NUM_LONG, prompt=LONG_PROMPT, tokens=32))
     await until(lambda: _prefills(trial), "the prefill engine has work")
     trial.fault()
     trial.mesh.kill("prefill")
@@ -65,6 +65,7 @@ async def kill_supervisor(trial: Trial) -> None:
     mesh.kill(SUPERVISOR)
     await trial.all_over()
     streams = await trial.background()
+    trial.fault()
     code, said = await mesh.command("up", "--detach", limit_s=180.0)
     trial.expect(code == 0, f"`mesh up` after the supervisor's death: {said}")
     trial.expect(all(one.visit.is_whole for one in streams), "what ran when `mesh up` came ended whole")
@@ -79,7 +80,7 @@ async def term_decode(trial: Trial) -> None:
 @scenario("term-prefill", "SIGTERM of the prefill engine with prompts and KV in flight")
 async def term_prefill(trial: Trial) -> None:
     await trial.background()
-    trial.start(trial.asks(trial.effort.streams, prompt=LONG_PROMPT, tokens=32))
+    trial.start(trial.asks(NUM_LONG, prompt=LONG_PROMPT, tokens=32))
     await until(lambda: _prefills(trial), "the prefill engine has work")
     await _terminate(trial, "prefill")
 
@@ -95,7 +96,7 @@ async def _terminate(trial: Trial, engine: str) -> None:
 async def term_mesh(trial: Trial) -> None:
     mesh = trial.mesh
     await trial.background()
-    trial.start(trial.asks(trial.effort.streams, prompt=LONG_PROMPT, tokens=32))
+    trial.start(trial.asks(NUM_LONG, prompt=LONG_PROMPT, tokens=32))
     trial.start(trial.asks(4, tokens=32, stream=False))
     await asyncio.sleep(0.3)  # all of them were accepted
     trial.fault()
@@ -122,7 +123,7 @@ async def stop_long(trial: Trial) -> None:
 @scenario("stop-prefill", "SIGSTOP of the prefill engine for three leases, then SIGCONT")
 async def stop_prefill(trial: Trial) -> None:
     await trial.background()
-    trial.start(trial.asks(trial.effort.streams, prompt=LONG_PROMPT, tokens=32))
+    trial.start(trial.asks(NUM_LONG, prompt=LONG_PROMPT, tokens=32))
     await until(lambda: _prefills(trial), "the prefill engine has work")
     await _stop(trial, "prefill", LONG_STOP_S)
 

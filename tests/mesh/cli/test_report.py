@@ -1,7 +1,16 @@
 import pytest
 
 from mesh.cli.report import report
-from mesh.messages import ChildStatus, GatewayStatus, PolicyChoice, ProcessState, SupervisorStatus
+from mesh.cli.status import _print_table
+from mesh.messages import (
+    ChildStatus,
+    EngineStatus,
+    GatewayStatus,
+    PolicyChoice,
+    ProcessState,
+    Role,
+    SupervisorStatus,
+)
 from mesh.topology.parse import load
 
 
@@ -64,3 +73,33 @@ def test_gateways_tell_whose_breakers_are_not_closed(topology):
     assert engine["breakers"] == {"g": "open"}
     (engine,) = report(topology, {})["engines"]
     assert engine["breakers"] == {}
+
+
+def test_the_table_shows_migrations_breakers_and_what_is_wrong(topology, capsys):
+    engine = EngineStatus(
+        seq=1,
+        state=ProcessState.STUCK,
+        role=Role.DECODE,
+        host="local",
+        pid=9,
+        services=[],
+        num_running=2,
+        num_waiting=0,
+        num_tokens=0,
+        prefill_remaining_s=0.0,
+        prefill_waiting_s=0.0,
+        decode_step_s=0.0,
+        min_slack_s=None,
+        num_migrating_out=1,
+        migrations_total=4,
+        migrations_aborted_total=2,
+        error="a step of s has been running for 9 s",
+    )
+    gateway = GatewayStatus(1, ProcessState.READY, "local", 5, "http://h:1", 0, 0, breakers={"e": "open"})
+    _print_table(topology, report(topology, {"e": engine, "g": gateway}))
+    shown = capsys.readouterr().out
+    (row,) = [line for line in shown.splitlines() if line.split()[:1] == ["e"]]
+    assert "stuck" in row
+    assert "4, +1 now, 2 aborted" in row
+    assert "open in g" in row
+    assert "e: a step of s has been running for 9 s" in shown

@@ -1,0 +1,108 @@
+"""Llumnix's evaluation as values: engines, loads, contenders, and one run of them."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from random import Random
+
+from bench.simulation.arrivals import Arrivals, Process, synthesize
+from bench.simulation.trace_request import TraceRequest
+from bench.simulation.workload_lengths import PREFIX, described_lengths
+from engines.profiles import EngineProfile, load_profile
+from mesh.messages import Role
+from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, Rescheduling, ServiceSpec, Slo, Topology
+
+SERVICE = "llama-7b"
+PROFILE = "a10-llama2-7b-tp1"
+KV_TOKENS = 13_616  # of an engine in the paper: what vLLM leaves of an A10
+NUM_ENGINES = 16
+STEP_TOKENS = 12_800  # prompt tokens of an iteration, as in the published artifact
+KV_BYTES_PER_S = 8e9  # the paper's network of 64 Gb/s
+AT_ONCE = Slo(ttft_s=0.001, tpot_s=1000.0)  # first come, first served under any policy; nothing is late by TPOT
+HIGH = 1  # a priority
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    name: str
+    policy: str
+    reschedules: bool = False
+
+
+ROUND_ROBIN = Contender("round robin", "round_robin")
+INFAAS = Contender("infaas", "infaas")
+DISPATCH = Contender("llumnix, dispatch only", "llumnix")
+LLUMNIX = Contender("llumnix", "llumnix", reschedules=True)
+CONTENDERS = (ROUND_ROBIN, INFAAS, DISPATCH, LLUMNIX)
+THRESHOLDS = {"M-M": (64.0, 128.0), "S-L": (64.0, 128.0)}  # giving and taking; higher there, as in the artifact
+OTHER_THRESHOLDS = (24.0, 48.0)
+
+
+def make_topology(contender: Contender, lengths: str, num_engines: int) -> Topology:
+    give_below, take_above = THRESHOLDS.get(lengths, OTHER_THRESHOLDS)
+    engines = [
+        EngineSpec(
+            f"engine-{index:02}",
+            Role.MULTIPLEX,
+            (SERVICE,),
+            backend="simulated",
+            profile=PROFILE,
+            max_running=256,
+            max_waiting=1_000_000,
+            chunk_tokens=STEP_TOKENS,
+        )
+        for index in range(num_engines)
+    ]
+    return Topology(
+        "llumnix",
+        Path(),
+        (ServiceSpec(SERVICE, PROFILE, AT_ONCE),),
+        tuple(engines),
+        (GatewaySpec("gateway", max_requests=1_000_000, max_waiting=1_000_000),),
+        policy=PolicySpec(contender.policy),
+        rescheduling=Rescheduling(give_below=give_below, take_above=take_above) if contender.reschedules else None,
+    )
+
+
+def make_profile() -> EngineProfile:
+    profile = load_profile(PROFILE)
+    return replace(profile, kv_memory_bytes=KV_TOKENS * profile.kv_bytes_per_token)
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """``cv``: of gamma arrivals; None: Poisson. ``high_share`` of the requests is marked to be of high priority."""
+
+    lengths: str  # S-L, sharegpt, ...
+    rate: float  # requests a second
+    cv: float | None = None
+    high_share: float = 0.0
+
+    @property
+    def name(self) -> str:
+        return self.lengths if self.cv is None else f"{self.lengths}, CV {self.cv:g}"
+
+    def requests(self, count: int, seed: int) -> Sequence[TraceRequest]:
+        """The same for every contender."""
+        process = Process.POISSON if self.cv is None else Process.GAMMA
+        arrivals = Arrivals(self.rate, process, self.cv or 1.0)
+        endless = synthesize(described_lengths(PREFIX + self.lengths), arrivals, float("inf"), Random(f"{seed}/trace"))
+        return list(self._marked(islice(endless, count), Random(f"{seed}/priorities")))
+
+    def _marked(self, requests: Iterable[TraceRequest], random: Random) -> Iterator[TraceRequest]:
+        for request in requests:
+            yield replace(request, priority=HIGH if random.random() < self.high_share else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One run. Without ``heeds_priorities`` all are served alike, and still told apart afterwards."""
+
+    load: Load
+    contender: Contender
+    seed: int
+    num_requests: int
+    num_engines: int = NUM_ENGINES
+    heeds_priorities: bool = True
+    coasts: bool = False

@@ -1,0 +1,110 @@
+"""What records do not tell of a simulation: preemptions, migrations, and memory that is free in the wrong places."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from bench.simulation.timeline import Timeline
+from engines.batch import Batch, StepResult
+from engines.core import Effect, EngineCore
+from engines.scheduler import ServiceQueue
+from engines.sequence import Sequence
+from engines.settings import EngineSettings
+from engines.status import Service
+from mesh.messages import Epoch, MemoryRef
+
+
+@dataclass(slots=True)
+class Seen:
+    """``lost_s``: of preempted requests, until their next token, in all. ``moves``: by request."""
+
+    num_preempted: int = 0
+    lost_s: float = 0.0
+    moves: Counter[str] = field(default_factory=Counter)
+    moved_at_s: list[float] = field(default_factory=list)
+    fragmented: list[tuple[float, float]] = field(default_factory=list)  # (when, share of all memory)
+
+
+class Watch(Timeline):
+    """A timeline whose engine cores keep what happens to requests instead of what engines compute."""
+
+    def __init__(self, origin_s: float) -> None:
+        super().__init__(origin_s)
+        self.seen = Seen()
+        self._queues: list[ServiceQueue] = []
+
+    def core(
+        self,
+        settings: EngineSettings,
+        services: Mapping[str, Service],
+        can_open: Callable[[str, MemoryRef], bool],
+        hears: Callable[[str], bool],
+    ) -> EngineCore:
+        self._queues += [service.queue for service in services.values()]
+        return _WatchedCore(self.seen, settings, services, can_open, hears)
+
+    def sample(self, now: float) -> None:
+        """How much of the cluster's memory is fragmented now."""
+        self.seen.fragmented.append((now, fragmented(self._queues)))
+
+
+def fragmented(queues: list[ServiceQueue]) -> float:
+    """The share of all KV memory that would serve heads of queues if it were in one place (Llumnix, section 6.3).
+
+    Of the requests that wait for memory at the head of their engine's queue, the smallest are taken as long as what is
+    free on all engines together is enough for them.
+    """
+    left = sum(queue.pool.num_free for queue in queues)
+    used = 0
+    for demand in sorted(demand for queue in queues if (demand := _blocked_blocks(queue))):
+        if demand > left:
+            break
+        left, used = left - demand, used + demand
+    return used / sum(queue.pool.num_blocks for queue in queues)
+
+
+def _blocked_blocks(queue: ServiceQueue) -> int:
+    """That the first of those who wait lacks the room for; 0 if nobody waits or it fits."""
+    head = min(queue.waiting, key=lambda request: (-request.spec.priority, request.arrived_at), default=None)
+    if head is None:
+        return 0
+    demand = queue.pool.blocks_for(len(head.tokens))
+    return demand if demand + len(queue.running) > queue.pool.num_free else 0
+
+
+class _WatchedCore(EngineCore):
+    def __init__(
+        self,
+        seen: Seen,
+        settings: EngineSettings,
+        services: Mapping[str, Service],
+        can_open: Callable[[str, MemoryRef], bool],
+        hears: Callable[[str], bool],
+    ) -> None:
+        super().__init__(settings, services, can_open, hears)
+        self._seen = seen
+        self._queues = [service.queue for service in services.values()]
+        self._stalled: dict[Sequence, tuple[float, int]] = {}  # since when, and with how many tokens
+
+    def next_batch(self, now: float) -> tuple[Batch | None, list[Effect]]:
+        batch, effects = super().next_batch(now)
+        for queue in self._queues:
+            for request in queue.waiting:
+                if request.num_generated and request not in self._stalled:
+                    self._stalled[request] = now, len(request.tokens)
+                    self._seen.num_preempted += 1
+        return batch, effects
+
+    def finish_step(self, result: StepResult, now: float) -> list[Effect]:
+        effects = super().finish_step(result, now)
+        for request, (since, num_tokens) in list(self._stalled.items()):
+            if len(request.tokens) > num_tokens:
+                self._seen.lost_s += now - since
+                del self._stalled[request]
+        return effects
+
+    def migrated(self, request: Sequence, to: str, epoch: Epoch, now: float) -> None:
+        if not request.is_over:
+            self._seen.moves[request.id] += 1
+            self._seen.moved_at_s.append(now)
+        super().migrated(request, to, epoch, now)

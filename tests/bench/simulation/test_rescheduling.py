@@ -1,0 +1,80 @@
+"""Under a constant load, requests move seldom and a bounded number of times, and nothing moves back and forth."""
+
+from dataclasses import replace
+from math import log2
+from random import Random
+
+import pytest
+
+from bench.llumnix_figure_watch import Seen, Watch
+from bench.simulation.arrivals import Arrivals, synthesize
+from bench.simulation.cluster import Simulation
+from bench.simulation.trace_request import TraceRequest
+from mesh.messages import Role
+from mesh.topology.schema import Rescheduling, Topology, Trigger
+from router.records import Record
+from tests.bench.simulation.small import SERVICE, Profile, assert_all_ended_once, simulation, topology
+
+FOUR = dict.fromkeys("abcd", Role.MULTIPLEX)
+TIGHT = Profile(kv_memory_bytes=300 * 16 * 327_680)  # 4800 tokens
+LENGTHS = [TraceRequest(0.0, prompt, answer) for prompt in (40, 200, 900) for answer in (30, 200, 900)]
+RULES = Rescheduling(triggers=(Trigger.LOAD,))
+EAGER = replace(RULES, give_below=400.0, take_above=1.0)  # there is always somebody to give and somebody to take
+
+
+def serve(what: Topology, trace: list[TraceRequest], seed: int, profile: Profile = TIGHT) -> tuple[Seen, list[Record]]:
+    watch, records = Watch(Simulation.origin_s), list[Record]()
+    sim = simulation(what, seed=seed, profile=profile, timeline=watch, coasts=True)
+    sim.run(SERVICE, trace, records.append)
+    assert_all_ended_once(sim, records, trace)
+    return watch.seen, records
+
+
+def steady(seed: int, duration_s: float = 60.0) -> list[TraceRequest]:
+    return list(synthesize(LENGTHS, Arrivals(1.6), duration_s, Random(seed)))
+
+
+def rescheduled(policy: str, rules: Rescheduling = RULES) -> Topology:
+    return replace(topology(FOUR, policy), rescheduling=rules)
+
+
+@pytest.mark.parametrize("policy", ["llumnix", "round_robin"])
+@pytest.mark.parametrize("seed", range(2))
+def test_moves_are_few(policy: str, seed: int) -> None:
+    trace = steady(seed)
+    seen, _ = serve(rescheduled(policy), trace, seed)
+    assert seen.moves, "the load is to be such that there is something to correct"
+    assert seen.moves.total() < 0.65 * len(trace)
+
+
+@pytest.mark.parametrize("rules", [RULES, EAGER], ids=["default", "eager"])
+@pytest.mark.parametrize("seed", range(2))
+def test_moves_of_a_request_are_bounded_by_its_life(rules: Rescheduling, seed: int) -> None:
+    """However eager the engines are: resting alone sees to it."""
+    seen, records = serve(rescheduled("round_robin", rules), steady(seed), seed)
+    lives_s = {record.id: record.e2e_s or 0.0 for record in records}
+    for request, moves in seen.moves.items():
+        assert moves <= log2(1 + lives_s[request] / rules.rest_s) + 1, (request, moves, lives_s[request])
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_moves_do_not_become_more_while_the_load_stays_the_same(seed: int) -> None:
+    seen, _ = serve(rescheduled("round_robin"), steady(seed, 150.0), seed)
+    middle, late = (sum(since <= at_s < since + 50 for at_s in seen.moved_at_s) for since in (50.0, 100.0))
+    assert late <= 1.5 * middle + 15
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_where_there_is_room_everywhere_nothing_moves(seed: int) -> None:
+    seen, _ = serve(rescheduled("llumnix"), steady(seed), seed, Profile())
+    assert not seen.moves
+
+
+def test_they_are_worth_it() -> None:
+    """Of engines that are chosen blindly, full ones give to empty ones: what preemptions cost gets less."""
+    lost_s = {"alone": 0.0, "together": 0.0}
+    for seed in range(2):
+        trace = steady(seed)
+        lost_s["alone"] += serve(topology(FOUR, "round_robin"), trace, seed)[0].lost_s
+        lost_s["together"] += serve(rescheduled("round_robin"), trace, seed)[0].lost_s
+    assert lost_s["together"] < 0.5 * lost_s["alone"]

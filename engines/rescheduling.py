@@ -8,8 +8,9 @@ lose. Four things make it give a request away:
 - Load: its freeness (`engines.freeness`) is low. Engines with little freeness and engines with much are paired by rank,
   the least free with the freest. As all see nearly the same, all find nearly the same pairs; where two choose the same
   engine all the same, that one accepts what leaves it free enough and declines the rest. Low priority and short
-  sequences go first. Balance, room for a large request that waits, and isolation of high priority are this one rule:
-  freeness counts the demand of the queue's head and the head room of high priority.
+  sequences go first; if a request waits for memory, the smallest that frees enough. Balance, room for a large request
+  that waits, and isolation of high priority are this one rule: freeness counts the demand of the queue's head and the
+  head room of high priority.
 - Slack: a decode would soon miss its TPOT promise at the pace of this engine, and keep it at that of another one.
 
 Damping. No taker is brought to where it would begin to give itself: it stays above ``give_below``, and freer than the
@@ -139,13 +140,14 @@ class Rescheduler:
         if taker is None:
             return
         num_running, there = len(service.queue.running), taker.service
-        if self._here.physical_freeness(service, now) >= rules.give_below:
+        physical = self._here.physical_freeness(service, now)
+        if physical >= rules.give_below:
             rested = [one for one in rested if one.spec.priority <= 0]  # the head room is for the others
-        for request in sorted(rested, key=lambda one: (one.spec.priority, len(one.tokens))):
-            num_tokens = len(request.blocks) * service.pool.block_size
+        lacking = max(0.0, -physical) * max(1, num_running)  # for a request that waits
+        for num_tokens, request in _in_order(rested, service.pool.block_size, lacking):
             left_here = with_one_less(free, num_running, num_tokens)
             left_there = with_one_more(taker.freeness, there.num_running, num_tokens)
-            enough = rules.give_below if free < 0 else max(rules.give_below, left_here)  # < 0: a queue is stuck
+            enough = rules.give_below if lacking else max(rules.give_below, left_here)
             if left_there >= enough and taker.num_free_blocks >= self._peers.num_blocks(service, request):
                 reason = f"freeness is {free:.0f} here, {taker.freeness:.0f} there"
                 yield Move(service, request, taker.id, reason, enough)
@@ -182,6 +184,20 @@ class Rescheduler:
                     f"{pace_s * 1e3:.0f} ms a token here, {there_s * 1e3:.0f} there, {promised_s * 1e3:.0f} promised"
                 )
                 yield Move(service, request, to, reason)
+
+
+def _in_order(rested: list[Sequence], block_size: int, lacking: float) -> list[tuple[int, Sequence]]:
+    """With the tokens that each frees: low priority first, then the shortest.
+
+    If tokens are lacking for a request that waits: the smallest that frees so many, and if none does, the largest.
+    """
+
+    def order(pair: tuple[int, Sequence]) -> tuple[int, bool, int]:
+        num_tokens, request = pair
+        is_enough = num_tokens >= lacking
+        return request.spec.priority, not is_enough, num_tokens if is_enough else -num_tokens
+
+    return sorted([(len(request.blocks) * block_size, request) for request in rested], key=order)
 
 
 def _is_late_at(request: Sequence, pace_s: float, now: float, num_tokens: int) -> bool:

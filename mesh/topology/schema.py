@@ -106,8 +106,8 @@ class Rescheduling:
     """
 
     triggers: tuple[Trigger, ...] = tuple(Trigger)
-    give_below: float = 64.0
-    take_above: float = 128.0
+    give_below: float = 24.0
+    take_above: float = 48.0
     interval_s: float = 0.1  # between two looks of one engine
     rest_s: float = 1.0  # after its first move, for a request; twice as long after each further one
     at_a_time: int = 2  # requests that leave one engine

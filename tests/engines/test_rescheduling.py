@@ -106,8 +106,15 @@ def test_without_rules_nothing_moves():
 
 def test_low_priority_and_short_ones_leave_first():
     requests = [decode("long", 300), decode("high", 50, priority=1), decode("short", 100), decode("middle", 200)]
-    engine = Engine(requests, {"b": peer(5000)}, free=-500)
+    engine = Engine(requests, {"b": peer(5000)}, free=10)
     assert [move.request.id for move in engine.moves()] == ["short", "middle"]
+
+
+@pytest.mark.parametrize(("lacking", "first"), [(40, "short"), (120, "middle"), (250, "long"), (900, "long")])
+def test_for_a_request_that_waits_the_smallest_that_frees_enough_leaves_first(lacking, first):
+    requests = [decode("long", 300), decode("short", 100), decode("middle", 200)]
+    engine = Engine(requests, {"b": peer(5000)}, free=-lacking / len(requests))
+    assert engine.moves()[0].request.id == first
 
 
 @pytest.mark.parametrize(("free_here", "free_there"), [(20, 5000), (-500, 40), (-500, -inf)])

@@ -44,6 +44,7 @@ class ServiceView(msgspec.Struct, frozen=True):
     prefill_error: float | None = None  # of the engine's predictions of its recent steps, 90th percentile
     decode_error: float | None = None
     freeness: float = inf  # tokens of head room for each running request (Llumnix)
+    bare_freeness: float = inf  # the same without what engines keep free beside requests of high priority
 
     @property
     def watermark(self) -> float:
@@ -188,20 +189,23 @@ def _service_view(status: ServiceStatus, engine: EngineStatus, held: Iterable[Re
         prefill_s(status.prefill_cost, PACE_TOKENS),
         status.prefill_error,
         status.decode_error,
-        _freeness(status, engine, len(reserved), num_reserved * status.block_size),
+        *_freeness(status, engine, len(reserved), num_reserved * status.block_size),
     )
 
 
-def _freeness(status: ServiceStatus, engine: EngineStatus, num_reserved: int, reserved_tokens: int) -> float:
-    """Llumnix's (M - V) / B, with those that wait behind the head of the queue and reserved ones in V and B, too.
+def _freeness(
+    status: ServiceStatus, engine: EngineStatus, num_reserved: int, reserved_tokens: int
+) -> tuple[float, float]:
+    """Llumnix's (M - V) / B as told, and bare: with all who wait and what is reserved in V and B, too.
 
-    An engine tells the context of all that it holds: what is in no block waits, and the head is taken to be as long as
-    the others.
+    An engine tells the context of all that it holds: what is in no block waits. It has counted the head of its queue
+    itself, which is taken to be as long as the others.
     """
     num_running, num_waiting = status.num_running, engine.num_waiting
     held_tokens = (status.num_blocks - status.num_free_blocks) * status.block_size
-    behind = 0.0
-    if num_waiting > 1:
-        behind = max(0, engine.num_tokens - held_tokens) * (num_waiting - 1) / num_waiting
-    free_tokens = status.freeness * max(1, num_running) - behind - reserved_tokens
-    return free_tokens / max(1, num_running + num_waiting + num_reserved)
+    queued_tokens = max(0, engine.num_tokens - held_tokens) if num_waiting else 0
+    behind_tokens = queued_tokens * (num_waiting - 1) / num_waiting if num_waiting else 0.0
+    told_tokens = status.freeness * max(1, num_running) - behind_tokens - reserved_tokens
+    bare_tokens = status.num_free_blocks * status.block_size - queued_tokens - reserved_tokens
+    sharers = max(1, num_running + num_waiting + num_reserved)
+    return told_tokens / sharers, bare_tokens / sharers

@@ -21,12 +21,15 @@ class Llumnix(Policy):
             return found
 
         def rank(engine: EngineView) -> tuple[float, int, str]:
-            return -engine.services[request.service].freeness, engine.num_tokens, engine.id
+            return -_freeness(engine, request), engine.num_tokens, engine.id
 
         entrance = min(found.entrances, key=rank)
         decoder = min(found.decoders_for(entrance), key=rank)
-        numbers = {
-            "prefill_freeness": entrance.services[request.service].freeness,
-            "decode_freeness": decoder.services[request.service].freeness,
-        }
+        numbers = {"prefill_freeness": _freeness(entrance, request), "decode_freeness": _freeness(decoder, request)}
         return route(request, "freest", entrance, decoder, now, order=PrefillOrder.ARRIVAL, numbers=numbers)
+
+
+def _freeness(engine: EngineView, request: RequestView) -> float:
+    """What is kept free beside requests of high priority is there for the next one of them."""
+    service = engine.services[request.service]
+    return service.bare_freeness if request.priority > 0 else service.freeness

@@ -3,7 +3,7 @@ from math import inf
 import pytest
 from msgspec.structs import replace
 
-from mesh.messages import PrefillOrder
+from mesh.messages import PrefillOrder, ProcessState
 from router.policies.llumnix import Llumnix
 from router.view import Reservation, engine_view
 from tests.router.cluster import D0, D1, M0, M1, P0, P1, SERVICE, make_request, make_status, make_view
@@ -63,6 +63,22 @@ def test_all_who_wait_count_and_not_the_first_alone():
     numbers = {"num_running": 4, "num_free_blocks": 50, "num_waiting": 3, "num_tokens": 1100}
     queueing = engine(M0, 700 / 4, **numbers)
     assert queueing.services[SERVICE].freeness == pytest.approx((1600 - 800 - 300) / 7)
+
+
+def test_room_that_is_kept_for_high_priority_is_room_for_the_next_one():
+    """1200 tokens are free at the first, all of them kept: nothing for a normal request, 600 for each of two others."""
+    favoured, plain = (
+        engine(M0, 0.0, num_running=1, num_free_blocks=75),
+        engine(M1, 500.0, num_running=2, num_free_blocks=62),
+    )
+    assert route(favoured, plain) == (M1, M1)
+    assert decide(favoured, plain, priority=1).prefill_engine == M0
+
+
+def test_emptied_engines_are_not_asked_at_all_by_anybody():
+    """Their statuses say that they drain."""
+    draining = engine(M0, -inf, state=ProcessState.DRAINING)
+    assert decide(draining, engine(M1, -9.0, num_running=1), priority=1).prefill_engine == M1
 
 
 def test_equals_go_by_tokens_in_flight_and_then_by_id():

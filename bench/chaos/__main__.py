@@ -22,12 +22,14 @@ from rich.console import Console
 from bench.chaos.deployment import Backend
 from bench.chaos.lab import Lab, Settings
 from bench.chaos.report import markdown, remarks, table, write_json
-from bench.chaos.scenarios import churn, clients, messages, processes
-from bench.chaos.scenarios.registry import PLAIN, SCENARIOS, Scenario
+from bench.chaos.scenarios import churn, clients, hosts, messages, processes
+from bench.chaos.scenarios.registry import MESHES, SCENARIOS, Scenario
 from bench.chaos.verdict import Row
 from mesh.errors import EXIT_CONFIGURATION, EXIT_FAILURE, EXIT_INTERRUPTED, UserError
 
-FAMILIES = [family.__name__ for family in (processes, clients, churn, messages)]  # importing them adds their scenarios
+FAMILIES = [
+    family.__name__ for family in (processes, clients, churn, hosts, messages)
+]  # importing them adds their scenarios
 CHURN_S, QUICK_CHURN_S = 180.0, 8.0
 WIDTH = 120
 
@@ -57,7 +59,7 @@ def choose(names: list[str] | None, *, is_quick: bool) -> list[Scenario]:
 
 def ordered() -> list[Scenario]:
     """All of them, by the mesh that they need."""
-    return sorted(SCENARIOS.values(), key=lambda one: (one.mesh != PLAIN, FAMILIES.index(one.run.__module__)))
+    return sorted(SCENARIOS.values(), key=lambda one: (MESHES.index(one.mesh), FAMILIES.index(one.run.__module__)))
 
 
 async def run(scenarios: list[Scenario], settings: Settings, console: Console) -> list[Row]:

@@ -1,15 +1,19 @@
 """The topologies that the harness writes, into a folder that it makes."""
 
+import os
 import socket
 import sys
-from collections.abc import Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
 from engines.profiles import ProfileFile
+from mesh.curve import make_key_file
+from mesh.errors import UserError
 from mesh.messages import DecodeCost, PrefillCost
+from mesh.topology.schema import LOCAL_HOST
 
 MODEL = "tiny"
 WORDY_MODEL = MODEL + "-" * 20_000  # the same by a name that makes every event of a stream long
@@ -17,7 +21,11 @@ MAX_CONTEXT = 4096  # tokens
 KV_TOKENS = 32768  # that each engine's pool holds
 TINY_KV_BYTES = 512  # of a token of the tiny model: 2 layers, K and V of 2 heads of 16 float32
 MESH_NAME = "chaos"
+ENGINES = {"prefill": "prefill", "decode-0": "multiplex", "decode-1": "multiplex"}  # roles by id
 GATEWAYS = ("first", "second")
+FRONT = "front"  # the host of the gateways, where engines have their own
+KEY, PROFILE = "mesh.key", "profile.toml"
+PORTS_OF_HOST = 6  # two of each process: a supervisor, and two gateways or an engine
 
 
 class Backend(StrEnum):
@@ -37,18 +45,43 @@ class Deployment:
     engines: tuple[str, ...]
     gateways: tuple[str, ...]
     folders: dict[str, Path]
+    hosts: tuple[str, ...] = (LOCAL_HOST,)
 
     def folder(self, process: str) -> Path:
         """Where a process really listens."""
         return self.folders.get(process, self.runtime) / MESH_NAME
 
 
-ENGINES = {"prefill": "prefill", "decode-0": "multiplex", "decode-1": "multiplex"}  # roles by id
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """``roles`` are those of engines, by id."""
+
+    roles: Mapping[str, str] = field(default_factory=lambda: ENGINES)
+    gateways: tuple[str, ...] = GATEWAYS
+    is_relayed: bool = False
+    is_fast: bool = False
+    has_hosts: bool = False
+
+    def host_of(self, process: str) -> str:
+        """Engines have hosts of their own, named after them."""
+        if not self.has_hosts:
+            return LOCAL_HOST
+        return process if process in self.roles else FRONT
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(map(self.host_of, (*self.gateways, *self.roles))))
 
 
 def plain(folder: Path, model: Path, backend: Backend) -> Deployment:
     """As a user would write it: shared memory, sockets of the host, two gateways, engines that move requests."""
-    return _write(folder, model, backend, ENGINES, GATEWAYS, relayed=False)
+    return _write(folder, model, backend, _Shape())
+
+
+def across_hosts(folder: Path, model: Path, backend: Backend) -> Deployment:
+    """The same with each engine on a host of its own, by TCP with CURVE. All hosts are this machine; none knows."""
+    make_key_file(folder / KEY)
+    return _write(folder, model, backend, _Shape(has_hosts=True))
 
 
 def relayed(folder: Path, model: Path, backend: Backend) -> Deployment:
@@ -56,51 +89,57 @@ def relayed(folder: Path, model: Path, backend: Backend) -> Deployment:
 
     An engine's runtime folder is told by the script that stands for its interpreter.
     """
-    return _write(folder, model, backend, ENGINES, GATEWAYS[:1], relayed=True)
+    return _write(folder, model, backend, _Shape(gateways=GATEWAYS[:1], is_relayed=True))
 
 
 def reference(folder: Path, model: Path, backend: Backend) -> Deployment:
     """One engine that nothing happens to: it says what answers should be, as fast as it can."""
-    return _write(folder, model, backend, {"engine": "multiplex"}, GATEWAYS[:1], relayed=False, is_fast=True)
+    return _write(folder, model, backend, _Shape({"engine": "multiplex"}, GATEWAYS[:1], is_fast=True))
 
 
-def _write(
-    folder: Path,
-    model: Path,
-    backend: Backend,
-    roles: dict[str, str],
-    gateways: Sequence[str],
-    *,
-    relayed: bool,
-    is_fast: bool = False,
-) -> Deployment:
-    folder.mkdir()
-    ports = _free_ports(len(gateways))
-    folders = {engine: folder / engine for engine in roles} if relayed else {}
-    profile = folder / "profile.toml"
-    profile.write_text(_profile(is_fast).text())
+def _write(folder: Path, model: Path, backend: Backend, shape: _Shape) -> Deployment:
+    ports = _free_ports(len(shape.gateways))
+    folders = {engine: folder / engine for engine in shape.roles} if shape.is_relayed else {}
+    (folder / PROFILE).write_text(_profile(shape.is_fast).text())
     interpreters = {engine: _interpreter(folder, engine, its_folder) for engine, its_folder in folders.items()}
     text = [
-        f'[mesh]\nname = "{MESH_NAME}"\nlog_level = "info"',
+        f'[mesh]\nname = "{MESH_NAME}"',
+        *([f'curve_key = "{KEY}"'] if shape.has_hosts else []),
         f'[services.{MODEL}]\nmodel = "{model}"\nttft_ms = 30000\ntpot_ms = 100\nmax_context = {MAX_CONTEXT}'
         f'\naliases = ["{WORDY_MODEL}"]',
-        *(_engine(engine, role, backend, profile, interpreters.get(engine)) for engine, role in roles.items()),
-        *(f"[gateways.{name}]\nport = {port}" for name, port in zip(gateways, ports, strict=True)),
-        *(() if relayed or is_fast else ("[rescheduling]",)),
-        f'[transfer]\nchecksum = true\ntransport = "{"tcp" if relayed else "auto"}"',
+        *(_engine(engine, shape, backend, interpreters.get(engine)) for engine in shape.roles),
+        *(_gateway(name, shape, port) for name, port in zip(shape.gateways, ports, strict=True)),
+        *([] if shape.is_relayed or shape.is_fast else ["[rescheduling]"]),
+        f'[transfer]\nchecksum = true\ntransport = "{"tcp" if shape.is_relayed else "auto"}"',
+        *(_hosts(shape) if shape.has_hosts else []),
     ]
     path = folder / "topology.toml"
     path.write_text("\n".join(text) + "\n")
-    return Deployment(path, folder / "run", tuple(ports), tuple(roles), tuple(gateways), folders)
+    return Deployment(
+        path, folder / "run", tuple(ports), tuple(shape.roles), shape.gateways, folders, tuple(shape.hosts)
+    )
 
 
-def _engine(name: str, role: str, backend: Backend, profile: Path, interpreter: Path | None) -> str:
-    lines = [f"[engines.{name}]", f'role = "{role}"', f'kv_memory = "{KV_TOKENS * TINY_KV_BYTES}B"']
+def _engine(name: str, shape: _Shape, backend: Backend, interpreter: Path | None) -> str:
+    lines = [f"[engines.{name}]", f'role = "{shape.roles[name]}"', f'kv_memory = "{KV_TOKENS * TINY_KV_BYTES}B"']
+    lines.append(f'host = "{shape.host_of(name)}"')
     if backend is Backend.SIMULATED:
-        lines += ['backend = "simulated"', f'profile = "{profile}"']
+        lines += ['backend = "simulated"', f'profile = "{PROFILE}"']
     if interpreter is not None:
         lines.append(f'python = "{interpreter}"')
     return "\n".join(lines)
+
+
+def _gateway(name: str, shape: _Shape, port: int) -> str:
+    return f'[gateways.{name}]\nport = {port}\nhost = "{shape.host_of(name)}"'
+
+
+def _hosts(shape: _Shape) -> list[str]:
+    first_port = _free_range(PORTS_OF_HOST * len(shape.hosts))
+    return [
+        f'[hosts.{host}]\naddress = "127.0.0.1"\nbase_port = {first_port + number * PORTS_OF_HOST}'
+        for number, host in enumerate(shape.hosts)
+    ]
 
 
 def _profile(is_fast: bool) -> ProfileFile:
@@ -130,3 +169,13 @@ def _free_ports(count: int) -> list[int]:
         for probe in probes:
             probe.bind(("127.0.0.1", 0))
         return [int(probe.getsockname()[1]) for probe in probes]
+
+
+def _free_range(count: int) -> int:
+    """The first of so many ports in a row, below those that the system gives to whoever connects."""
+    for first in range(20_000 + os.getpid() % 100 * 100, 32_000, 10):
+        with ExitStack() as stack, suppress(OSError):
+            for port in range(first, first + count):
+                stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
+            return first
+    raise UserError(f"no {count} ports in a row are free between 20000 and 32000")

@@ -10,10 +10,12 @@ from bench.chaos import deployment
 from bench.chaos.deployment import Backend
 from bench.chaos.reference import Reference
 from bench.chaos.running import RunningMesh, WaitedInVainError, running
-from bench.chaos.scenarios.registry import PLAIN, Scenario
+from bench.chaos.scenarios.registry import HOSTS, PLAIN, RELAYED, Scenario
 from bench.chaos.trial import Effort, Trial
 from bench.chaos.verdict import Row
 from bench.tiny_model import write_tiny_model
+
+WRITERS = {PLAIN: deployment.plain, HOSTS: deployment.across_hosts, RELAYED: deployment.relayed}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,9 @@ class Lab:
         self._reference: Reference | None = None
 
     async def __aenter__(self) -> "Lab":
-        reference = deployment.reference(self._folder / "reference", self._model, self._settings.backend)
+        folder = self._folder / "reference"
+        folder.mkdir()
+        reference = deployment.reference(folder, self._model, self._settings.backend)
         self._reference = Reference(await self._stack.enter_async_context(running(reference, self._folder / "cache")))
         return self
 
@@ -73,10 +77,11 @@ class Lab:
         if kind not in self._meshes:
             for other in list(self._meshes):
                 await self._stop(other)
-            write = deployment.plain if kind == PLAIN else deployment.relayed
+            write = WRITERS[kind]
             self._num_started += 1
             folder = self._folder / f"{kind}-{self._num_started}"
             stack = AsyncExitStack()
+            folder.mkdir()
             plan = write(folder, self._model, self._settings.backend)
             self._meshes[kind] = (await stack.enter_async_context(running(plan, self._folder / "cache")), stack)
         return self._meshes[kind][0]

@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from bench.chaos.deployment import MESH_NAME, Deployment
-from mesh.addresses import Endpoints, supervisor_id
+from mesh.addresses import Endpoints, directory, supervisor_id
+from mesh.curve import CurveKey
 from mesh.messages import (
     BroadcastMessage,
     EngineStatus,
@@ -16,13 +17,13 @@ from mesh.messages import (
     ProcessState,
     Sender,
     SupervisorMessage,
-    SupervisorStatus,
 )
 from mesh.sockets import Sockets
+from mesh.topology.parse import load
 from mesh.topology.schema import LOCAL_HOST
 
 FRESH_S = 1.0  # a status that is older says nothing
-SUPERVISOR = supervisor_id(LOCAL_HOST)
+SUPERVISOR = supervisor_id(LOCAL_HOST)  # where there is one host
 
 
 class Observer:
@@ -30,20 +31,20 @@ class Observer:
 
     def __init__(self, deployment: Deployment) -> None:
         self._deployment = deployment
-        self._processes = (*deployment.engines, *deployment.gateways, SUPERVISOR)
+        self._supervised = (*deployment.engines, *deployment.gateways)
         self._heard: dict[str, tuple[BroadcastMessage, float]] = {}
         self._dead: set[int] = set()
         self._sockets: Sockets[SupervisorMessage] | None = None
 
     @asynccontextmanager
     async def listening(self) -> AsyncIterator["Observer"]:
-        endpoints = {
-            process: Endpoints(f"ipc://{folder}/{process}.inbox", f"ipc://{folder}/{process}.status")
-            for process in self._processes
-            for folder in [self._deployment.folder(process)]
-        }
+        endpoints, key = self._endpoints(), None
+        if len(self._deployment.hosts) > 1:
+            topology = load(self._deployment.path)
+            endpoints = dict(directory(topology))
+            key = CurveKey.load(topology.curve_key) if topology.curve_key else None
         me = Sender(f"{MESH_NAME}-{os.getpid()}", 1)
-        self._sockets = Sockets[SupervisorMessage](me, endpoints, SupervisorMessage)
+        self._sockets = Sockets[SupervisorMessage](me, endpoints, SupervisorMessage, key=key)
         self._sockets.subscribe(endpoints)
         listening = asyncio.create_task(self._listen(self._sockets))
         try:
@@ -52,6 +53,14 @@ class Observer:
             listening.cancel()
             await asyncio.gather(listening, return_exceptions=True)
             await self._sockets.close()
+
+    def _endpoints(self) -> dict[str, Endpoints]:
+        """Where processes of one host really listen."""
+        return {
+            process: Endpoints(f"ipc://{folder}/{process}.inbox", f"ipc://{folder}/{process}.status")
+            for process in (*self._supervised, SUPERVISOR)
+            for folder in [self._deployment.folder(process)]
+        }
 
     async def _listen(self, sockets: Sockets[SupervisorMessage]) -> None:
         async for sender, status in sockets.broadcasts():
@@ -87,12 +96,8 @@ class Observer:
 
     def pids(self) -> dict[str, int]:
         """Of all engines and gateways that are alive."""
-        found = {process: self.pid(process) for process in self._processes if process != SUPERVISOR}
+        found = {process: self.pid(process) for process in self._supervised}
         return {process: pid for process, pid in found.items() if pid is not None}
-
-    def supervisor(self) -> SupervisorStatus | None:
-        status = self.status(SUPERVISOR)
-        return status if isinstance(status, SupervisorStatus) else None
 
     def is_ready(self, process: str) -> bool:
         status = self.status(process)

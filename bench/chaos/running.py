@@ -15,6 +15,7 @@ from bench.chaos.deployment import MESH_NAME, Deployment
 from bench.chaos.observer import SUPERVISOR, Observer
 from bench.chaos.relay import Relay, routes
 from mesh.errors import UserError
+from mesh.topology.schema import LOCAL_HOST
 
 UP_S, DOWN_S = 180.0, 150.0
 REST_S = 60.0
@@ -57,15 +58,20 @@ class RunningMesh:
 
     async def up(self) -> None:
         """Raise `UserError` if it does not start."""
-        starting = asyncio.create_task(self.command("up", "--detach", limit_s=UP_S))
+        starting = asyncio.gather(*map(self.start_host, self.deployment.hosts))
         if self.relay is not None:
             await self._insert(self.relay, starting)
-        code, said = await starting
-        if code:
-            raise UserError(f"the mesh of {self.deployment.path} did not start: {said}")
+        await starting
         await until(lambda: not self.observer.not_at_rest(), "the mesh is ready")
 
-    async def _insert(self, relay: Relay, starting: "asyncio.Task[tuple[int, str]]") -> None:
+    async def start_host(self, host: str) -> None:
+        """Raise `UserError` if it does not start."""
+        words = () if host == LOCAL_HOST else ("--host", host)
+        code, said = await self.command("up", "--detach", *words, limit_s=UP_S)
+        if code:
+            raise UserError(f"the mesh of {self.deployment.path} did not start: {said}")
+
+    async def _insert(self, relay: Relay, starting: "asyncio.Future[list[None]]") -> None:
         """Once `mesh up` has swept away old sockets: a process that connects earlier tries again."""
         pid = self.deployment.runtime / MESH_NAME / f"{self.deployment.gateways[0]}.pid"
         await until(lambda: pid.exists() or starting.done(), "`mesh up` starts its processes", UP_S)

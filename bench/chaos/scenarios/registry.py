@@ -7,12 +7,15 @@ from bench.chaos.trial import Trial
 
 Run = Callable[[Trial], Awaitable[None]]
 
-PLAIN, RELAYED = "plain", "relayed"
+MESHES = PLAIN, HOSTS, RELAYED = "plain", "hosts", "relayed"
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """``mesh``: processes that talk directly, or through the harness. ``in_short``: part of the short form."""
+    """``mesh``: processes that talk directly, on one host or several, or through the harness.
+
+    ``in_short``: part of the short form.
+    """
 
     name: str
     title: str

@@ -1,0 +1,55 @@
+"""The topologies that the harness writes are ones that `mesh up` takes."""
+
+import subprocess
+
+import pytest
+
+from bench.chaos import deployment
+from bench.chaos.deployment import MODEL, WORDY_MODEL, Backend
+from bench.tiny_model import write_tiny_model
+from engines.profiles import load_profile
+from mesh.messages import Role
+from mesh.topology.parse import load
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return write_tiny_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.mark.parametrize("backend", list(Backend))
+@pytest.mark.parametrize("write", [deployment.plain, deployment.across_hosts, deployment.relayed, deployment.reference])
+def test_every_topology_is_valid(tmp_path, model, write, backend):
+    plan = write(tmp_path, model, backend)
+    topology = load(plan.path)
+    assert tuple(engine.id for engine in topology.engines) == plan.engines
+    assert tuple(gateway.id for gateway in topology.gateways) == plan.gateways
+    assert tuple(gateway.port for gateway in topology.gateways) == plan.ports
+    assert {host.name for host in topology.hosts} == set(plan.hosts)
+    assert topology.service(MODEL).aliases == (WORDY_MODEL,)
+    assert topology.transfer.checksum
+    assert {engine.backend for engine in topology.engines} == {backend}
+    if backend is Backend.SIMULATED:
+        assert all(load_profile(engine.profile) for engine in topology.engines)
+
+
+def test_engines_have_hosts_of_their_own(tmp_path, model):
+    topology = load(deployment.across_hosts(tmp_path, model, Backend.SIMULATED).path)
+    assert {engine.id: engine.host for engine in topology.engines} == {name: name for name in deployment.ENGINES}
+    assert {gateway.host for gateway in topology.gateways} == {deployment.FRONT}
+    assert topology.curve_key.exists()
+
+
+def test_a_relayed_engine_has_a_runtime_folder_of_its_own(tmp_path, model):
+    plan = deployment.relayed(tmp_path, model, Backend.SIMULATED)
+    engine = load(plan.path).engine("decode-0")
+    command = [engine.python, "-c", "import os; print(os.environ['MESHSERVE_RUNTIME_DIR'])"]
+    said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.strip()
+    assert str(plan.folder("decode-0")) == f"{said}/{deployment.MESH_NAME}"
+    assert plan.folder("first") == plan.runtime / deployment.MESH_NAME
+    assert load(plan.path).transfer.transport == "tcp"
+
+
+def test_roles_are_those_of_a_disaggregated_mesh(tmp_path, model):
+    topology = load(deployment.plain(tmp_path, model, Backend.SIMULATED).path)
+    assert [engine.role for engine in topology.engines] == [Role.PREFILL, Role.MULTIPLEX, Role.MULTIPLEX]

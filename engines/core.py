@@ -57,6 +57,9 @@ from mesh.messages import (
 
 Effect = Send | ExportBlocks | ImportBlocks
 
+MOST_ENDED = 1024  # requests that are remembered after their end
+NO_EPOCH = Epoch(-1)
+
 log = structlog.get_logger()
 
 
@@ -80,6 +83,7 @@ class EngineCore:
         self._rotation = list(services)  # the service whose turn is next comes first
         self._schedulers = {name: LocalScheduler(settings.limits, EngineForecast(name, services)) for name in services}
         self._requests: dict[str, Request] = {}  # owned here, by id
+        self._ended: dict[str, Epoch] = {}  # of the last ones that were, lest a word said twice brings them back
         self._step: Step | None = None
         self._failed_parts: deque[tuple[Service, Sequence[Share]]] = deque()  # of batches, to be computed by themselves
         self._effects: list[Effect] = []
@@ -208,7 +212,7 @@ class EngineCore:
     def _submit(self, gateway: str, message: Submit, now: float) -> None:
         spec, epoch = message.spec, message.epoch
         known = self._requests.get(spec.id)
-        if known is not None and known.epoch >= epoch:
+        if epoch <= (self._ended.get(spec.id, NO_EPOCH) if known is None else known.epoch):
             return  # said twice
         if known is not None:
             self._end(known, now)
@@ -311,6 +315,9 @@ class EngineCore:
         if request.is_over:
             return
         request.is_over = True
+        self._ended[request.id] = request.epoch
+        if len(self._ended) > MOST_ENDED:
+            del self._ended[next(iter(self._ended))]
         service = self._services[request.spec.service]
         service.queue.remove(request)
         if self._requests.get(request.id) is request:

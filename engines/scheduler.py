@@ -106,14 +106,19 @@ class LocalScheduler:
         return plan
 
     def _decodes_wait(self, queue: ServiceQueue, now: float, plan: Plan) -> bool:
-        """Whether the prompt whose turn it is goes before the decodes; if it waited, it is admitted."""
+        """Whether the prompt whose turn it is goes before the decodes; if it waited, it is admitted.
+
+        One whose prefix is cached up to its last token is a decode then.
+        """
         for sequence in queue.running:
             if not sequence.is_decoding:
                 return _comes_first(sequence)
         if not any(map(_comes_first, queue.waiting)):
             return False
         waiting = self._next_waiting(queue, now, plan)
-        return waiting is not None and _comes_first(waiting) and self._admit(queue, waiting)
+        if waiting is None or not _comes_first(waiting) or not self._admit(queue, waiting):
+            return False
+        return not waiting.is_decoding
 
     def _add_decodes(self, queue: ServiceQueue, plan: Plan) -> None:
         preempted = plan.preempted

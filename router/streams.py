@@ -92,10 +92,12 @@ class TokenStream:
         return self._release(batch)
 
     def _change_owner(self, delta: Delta) -> None:
+        """A gap that the new owner leaves open is as old as it was: who moves often must not hide it."""
         self.epoch = delta.epoch
         self._handover = delta.offset + max(len(delta.tokens) - 1, 0)
         self._held.clear()
-        self.gap_since = None
+        if delta.offset <= self.next_offset:
+            self.gap_since = None
 
     def _take_late(self, delta: Delta, now: float) -> list[TokenBatch] | Fence | Broken:
         """A delta of an earlier owner: only tokens from before the handover count."""

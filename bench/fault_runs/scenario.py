@@ -29,7 +29,17 @@ from bench.simulation.trace_request import TraceRequest
 from engines.costs import decode_step_s, prefill_s
 from engines.profiles import EngineProfile
 from mesh.messages import DecodeCost, PrefillCost, Role
-from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, ServiceSpec, Slo, Timing, Topology, TransferSpec
+from mesh.topology.schema import (
+    EngineSpec,
+    GatewaySpec,
+    PolicySpec,
+    Rescheduling,
+    ServiceSpec,
+    Slo,
+    Timing,
+    Topology,
+    TransferSpec,
+)
 from router.policies.registry import POLICIES
 
 DURATION_S = 3.0  # of arrivals; faults begin then, too
@@ -40,7 +50,7 @@ LONG_S = 30.0  # that an engine or gateway is gone, and the others have to do
 RARE = ("death", "gateway")  # once at most
 KINDS = ("kill", "death", "hang", "slow", "partition", "loss", "delay", "duplicate", "reorder", "skew", "gateway")
 MOST_LOSSES = 4  # `DispatchLimits.max_losses`
-ORDERS = ("move", "drain", "role", "retire", "leave")
+ORDERS = ("move", "drain", "role", "retire", "leave", "rescheduling")
 
 T = TypeVar("T")
 
@@ -111,6 +121,8 @@ def draw(seed: int, only: Iterable[str] = (*KINDS, *ORDERS)) -> Scenario:
     gateways = [spec.id for spec in topology.gateways]
     faults = [fault for kind, fault in _faults(random, engines, gateways) if kind in kinds]
     orders = [order for kind, order in _orders(random, engines) if kind in kinds]
+    if "rescheduling" in kinds:
+        topology = replace(topology, rescheduling=_rescheduling(Random(f"{seed}/rescheduling")))
     trace = tuple(_trace(random, [service.name for service in topology.services]))
     physics = Physics(
         latency_s=random.choice([2e-4, 2e-3, 0.02]),
@@ -163,6 +175,14 @@ def _topology(random: Random) -> Topology:
         transfer=TransferSpec(deadline_s=TRANSFER_S),
         timing=Timing(),
     )
+
+
+def _rescheduling(random: Random) -> Rescheduling | None:
+    """Thresholds so high that engines of some hundred tokens move requests at all."""
+    if random.random() < 0.5:
+        return None
+    give_below = random.choice([64.0, 256.0])
+    return Rescheduling(give_below=give_below, take_above=2 * give_below, rest_s=random.choice([0.2, 1.0]))
 
 
 def _trace(random: Random, services: Sequence[str]) -> Iterator[TraceRequest]:

@@ -278,6 +278,20 @@ def test_requests_of_a_gateway_that_is_not_heard_are_not_taken_from_others(make_
     assert mesh.finished == {"r": "length"}
 
 
+def test_a_submit_that_comes_again_after_the_end_brings_nothing_back(make_spec: MakeSpec) -> None:
+    mesh = two_engines()
+    mesh.submit("prefill", make_spec("r"), decode="decode")
+    mesh.settle()
+    num_answers = len(mesh.answers)
+    for engine in ("prefill", "decode"):
+        mesh.submit(engine, make_spec("r"))
+    assert mesh.engines["prefill"].core.is_idle
+    assert mesh.engines["decode"].core.is_idle
+    assert len(mesh.answers) == num_answers
+    mesh.submit("prefill", make_spec("r"), attempt=2)
+    assert not mesh.engines["prefill"].core.is_idle
+
+
 def test_an_answer_that_outgrows_the_pool_ends_with_length(make_spec: MakeSpec) -> None:
     mesh = VirtualMesh()
     mesh.add("tiny", num_blocks=3)

@@ -223,3 +223,24 @@ def test_steps_are_not_passed_while_a_prompt_waits_for_slack() -> None:
     assert core.num_steady_steps() > 0
     submit(core, "prompt", "a", 200, PrefillMode.SLACK)
     assert core.num_steady_steps() == 0
+
+
+@pytest.mark.parametrize("mode", list(PrefillMode))
+@pytest.mark.parametrize("num_generated", range(1, 9))
+def test_a_continuation_whose_prefix_is_cached_goes_on_at_once(mode: PrefillMode, num_generated: int) -> None:
+    """Where only its last token is to be computed, it is a decode as soon as it is admitted."""
+    mesh = VirtualMesh()
+    engine = mesh.add("only", num_blocks=64)
+    prompt = list(range(1, 8))
+    sampling = Sampling(max_tokens=20, seed=1)
+    mesh.submit("only", RequestSpec("before", GATEWAY, SERVICE, prompt, sampling, 1.0, 0.1), prefill=mode)
+    mesh.settle()
+    expected = mesh.streams["before"]
+    generated = expected[:num_generated]
+    spec = RequestSpec("after", GATEWAY, SERVICE, prompt, sampling, 1.0, 0.1, generated=generated)
+    mesh.streams["after"] = list(generated)
+    mesh.submit("only", spec, prefill=mode)
+    engine.batch, _ = engine.core.next_batch(mesh.now)
+    assert engine.batch is not None, "nothing would wake the engine up again"
+    mesh.settle()
+    assert mesh.streams["after"] == expected

@@ -44,6 +44,16 @@ def test_a_gap_holds_what_follows_until_it_fills():
     assert stream.gap_since is None
 
 
+def test_a_gap_is_not_younger_for_a_new_owner():
+    stream = TokenStream()
+    take(stream, 0, 10)
+    take(stream, 2, 12, now=5.0)
+    assert take(stream, 3, 13, epoch=(0, 1), now=5.8) == []
+    assert stream.gap_since == 5.0
+    assert tokens_of(take(stream, 1, 11, 12, 13, epoch=(0, 2), now=5.9)) == [(11, 12, 13)]
+    assert stream.gap_since is None
+
+
 def test_too_much_behind_a_gap_breaks_the_stream():
     stream = TokenStream()
     for offset in range(1, MAX_HELD + 1):

@@ -1,0 +1,89 @@
+"""What a defence has to withstand: runs with faults, in which an invariant breaks without it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from bench.fault_runs.orders import Move
+from bench.fault_runs.play import bounds_of, play
+from bench.fault_runs.scenario import KINDS, LONG_S, ORDERS, Scenario, draw
+from bench.simulation.faults import Duplicate, Kill, Loss
+from bench.simulation.invariants import Bounds
+from mesh.topology.schema import PolicySpec
+
+
+def as_drawn(scenario: Scenario) -> Scenario:
+    return scenario
+
+
+def roomy(scenario: Scenario) -> Scenario:
+    """No request has to wait for memory, nor for its turn: what takes long has another reason."""
+    engines = tuple(replace(engine, max_running=64, max_waiting=64) for engine in scenario.topology.engines)
+    return replace(scenario, num_blocks=1000, topology=replace(scenario.topology, engines=engines))
+
+
+def long_answers(scenario: Scenario) -> Scenario:
+    return replace(roomy(scenario), trace=tuple(replace(request, num_output=200) for request in scenario.trace))
+
+
+def busy(scenario: Scenario) -> Scenario:
+    """All requests come at once, to engines of which few may wait, from a policy that sends them all."""
+    engines = tuple(replace(engine, max_running=4, max_waiting=3) for engine in scenario.topology.engines)
+    policy = PolicySpec("round_robin")
+    trace = tuple(replace(request, at_s=0.0) for request in scenario.trace * 3)
+    return replace(scenario, topology=replace(scenario.topology, engines=engines, policy=policy), trace=trace)
+
+
+def lossy(scenario: Scenario) -> Scenario:
+    """Every fifth word between engines is lost, for four seconds."""
+    engines = tuple(engine.id for engine in scenario.topology.engines)
+    return replace(roomy(scenario), faults=(*scenario.faults, Loss(0.2, engines, engines, 0.0, 4.0)))
+
+
+def doubled(scenario: Scenario) -> Scenario:
+    """Every second message comes again, up to three seconds later."""
+    everybody = tuple(process.id for process in scenario.topology.processes)
+    return replace(roomy(scenario), faults=(*scenario.faults, Duplicate(0.5, everybody, everybody, 0.0, 4.0, 3.0)))
+
+
+def orphaned(scenario: Scenario) -> Scenario:
+    """A gateway dies, then an engine; its next life, which never heard the gateway, is to take over requests."""
+    gateway, engines = scenario.topology.gateways[0].id, [engine.id for engine in scenario.topology.engines]
+    faults = (Kill(gateway, 1.0, LONG_S), Kill(engines[-1], 1.05, 0.001))
+    moves = tuple(Move(1.4 + 0.02 * n, source, 0.0, engines[-1]) for n in range(10) for source in engines[:-1])
+    return replace(long_answers(scenario), faults=faults, orders=moves)
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Runs with these faults and orders alone. ``seeds`` are known to fail without the defence.
+
+    As the product changes, other seeds may have to be found: up to ``num_more`` are tried after them. ``bounds`` are
+    tighter than those of random runs.
+    """
+
+    only: Sequence[str] = (*KINDS, *ORDERS)
+    seeds: Sequence[int] = ()
+    change: Callable[[Scenario], Scenario] = as_drawn
+    end_s: float | None = None
+    gap_s: float | None = None
+    gone_s: float | None = None
+    num_more: int = 100
+
+    def __call__(self) -> None:
+        """Raise an AssertionError if a run fails."""
+        for seed in (*self.seeds, *range(self.num_more)):
+            self.run(seed)
+
+    def known(self) -> None:
+        for seed in self.seeds:
+            self.run(seed)
+
+    def run(self, seed: int) -> None:
+        scenario = self.change(draw(seed, self.only))
+        failure = play(scenario, bounds=self._bounds(scenario)).failure
+        assert failure is None, failure
+
+    def _bounds(self, scenario: Scenario) -> Bounds:
+        given = {"end_s": self.end_s, "gap_s": self.gap_s, "gone_s": self.gone_s}
+        tighter = {name: value for name, value in given.items() if value is not None}
+        return replace(bounds_of(scenario), **tighter)

@@ -1,0 +1,290 @@
+"""Each defence of the product, switched off: the code as it would be without it."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from engines.core import EngineCore
+from engines.handover import Handovers
+from kvtransfer.memory import PeerMemory
+from kvtransfer.protocol import Imported
+from kvtransfer.receive import ReceiveState, ReceiveTransfer
+from kvtransfer.send import SendState, SendTransfer
+from mesh.membership import Membership, Renewed, Restarted
+from mesh.messages import Reserve
+from router import dispatcher
+from router.dispatcher import Dispatcher
+from router.flight import Flight, Phase
+from router.probing import Probing
+from router.recovery import Recovery
+from router.streams import TokenStream
+
+Patch = pytest.MonkeyPatch
+NEVER = 1e9
+
+
+# --- token streams ----------------------------------------------------------------------------------------------------
+
+
+def epoch_fence(patch: Patch) -> None:
+    def take_late(self: TokenStream, delta: Any, now: float) -> Any:
+        return self.take(msgspec.structs.replace(delta, epoch=self.epoch), now)
+
+    patch.setattr(TokenStream, "_take_late", take_late)
+
+
+def holding_behind_gaps(patch: Patch) -> None:
+    def hold(self: TokenStream, delta: Any, now: float) -> Any:
+        skipped = msgspec.structs.replace(delta, offset=self.next_offset)
+        return [self._append(skipped, delta.finish)]
+
+    patch.setattr(TokenStream, "_hold", hold)
+
+
+def end_of_gaps(patch: Patch) -> None:
+    due = Flight.due
+
+    def due_without(self: Flight, limits: Any, now: float) -> float:
+        since, self.stream.gap_since = self.stream.gap_since, None
+        try:
+            return due(self, limits, now)
+        finally:
+            self.stream.gap_since = since
+
+    patch.setattr(Flight, "due", due_without)
+
+
+def offsets(patch: Patch) -> None:
+    """Every delta is new."""
+
+    def append(self: TokenStream, delta: Any, finish: Any) -> Any:
+        return take(self, msgspec.structs.replace(delta, offset=self.next_offset), finish)
+
+    take = TokenStream._append
+    patch.setattr(TokenStream, "_append", append)
+
+
+# --- a gateway's requests ---------------------------------------------------------------------------------------------
+
+
+def deadline_of_submit(patch: Patch) -> None:
+    due = Flight.due
+    patch.setattr(
+        Flight, "due", lambda self, limits, now: NEVER if self.phase is Phase.SENT else due(self, limits, now)
+    )
+
+
+def probing(patch: Patch) -> None:
+    patch.setattr(Probing, "ask", lambda self, now: [])
+    patch.setattr(Probing, "next_deadline", lambda self: None)
+
+
+def backing_off(patch: Patch) -> None:
+    patch.setattr(Flight, "avoid", lambda self, engines, now: None)
+
+
+def stopping_strangers(patch: Patch) -> None:
+    patch.setattr(dispatcher, "_stop_stranger", lambda sender, delta: [])
+
+
+def cancelling(patch: Patch) -> None:
+    patch.setattr(Recovery, "stop", lambda self, flight: [])
+
+
+def bound_of_requests(patch: Patch) -> None:
+    patch.setattr(Dispatcher, "_why_full", lambda self: None)
+
+
+# --- membership -------------------------------------------------------------------------------------------------------
+
+
+def noticing_restarts(patch: Patch) -> None:
+    observe = Membership.observe
+
+    def observe_without(self: Membership, sender: Any, now: float) -> Any:
+        observation = observe(self, sender, now)
+        return Renewed(sender) if isinstance(observation, Restarted) else observation
+
+    patch.setattr(Membership, "observe", observe_without)
+
+
+def ignoring_old_lives(patch: Patch) -> None:
+    observe = Membership.observe
+
+    def observe_any(self: Membership, sender: Any, now: float) -> Any:
+        self._newest[sender.process] = min(sender.incarnation, self._newest.get(sender.process, sender.incarnation))
+        return observe(self, sender, now)
+
+    patch.setattr(Membership, "observe", observe_any)
+
+
+def leases(patch: Patch) -> None:
+    patch.setattr(Membership, "expire", lambda self, now: [])
+    patch.setattr(Membership, "next_deadline", lambda self: None)
+
+
+# --- an engine's requests ---------------------------------------------------------------------------------------------
+
+
+def knowing_submits(patch: Patch) -> None:
+    """Each Submit begins anew, whatever is here under its epoch or a later one."""
+    submit = EngineCore._submit
+
+    def submit_anew(self: EngineCore, gateway: str, message: Any, now: float) -> None:
+        known = self._requests.get(message.spec.id)
+        if known is not None:
+            self._end(known, now)
+        self._ended.pop(message.spec.id, None)
+        submit(self, gateway, message, now)
+
+    patch.setattr(EngineCore, "_submit", submit_anew)
+
+
+def remembering_what_ended(patch: Patch) -> None:
+    patch.setattr("engines.core.MOST_ENDED", 0)
+
+
+def hearing_gateways(patch: Patch) -> None:
+    """Requests are taken over whoever their gateway is."""
+    init = EngineCore.__init__
+
+    def hear_anybody(self: EngineCore, *arguments: Any) -> None:
+        init(self, *arguments)
+        self._hears = lambda process: True
+
+    patch.setattr(EngineCore, "__init__", hear_anybody)
+
+
+def ending_earlier_owners(patch: Patch) -> None:
+    adopt = EngineCore.adopt
+
+    def adopt_beside(self: EngineCore, service: Any, request: Any, now: float) -> None:
+        known = self._requests.get(request.id)
+        if known is not None and known.epoch <= request.epoch:
+            del self._requests[request.id]
+        adopt(self, service, request, now)
+
+    patch.setattr(EngineCore, "adopt", adopt_beside)
+
+
+def epochs_of_cancels(patch: Patch) -> None:
+    cancel = EngineCore._cancel
+
+    def cancel_any(self: EngineCore, message: Any, now: float) -> None:
+        known = self._requests.get(message.request)
+        epoch = message.epoch if known is None else max(known.epoch, message.epoch)
+        cancel(self, msgspec.structs.replace(message, epoch=epoch), now)
+
+    patch.setattr(EngineCore, "_cancel", cancel_any)
+
+
+def dropping_requests_of_dead_gateways(patch: Patch) -> None:
+    lose = EngineCore.lose_peer
+
+    def lose_engines(self: EngineCore, process: str, now: float) -> Any:
+        return [] if process.startswith("gateway") else lose(self, process, now)
+
+    patch.setattr(EngineCore, "lose_peer", lose_engines)
+
+
+def bound_of_waiting(patch: Patch) -> None:
+    refusal = EngineCore._refusal
+
+    def refuse_less(self: EngineCore, message: Any, now: float) -> Any:
+        settings, self._settings = self._settings, _Unbounded(self._settings)
+        try:
+            return refusal(self, message, now)
+        finally:
+            self._settings = settings
+
+    patch.setattr(EngineCore, "_refusal", refuse_less)
+
+
+class _Unbounded:
+    max_waiting = 10**9
+
+    def __init__(self, settings: Any) -> None:
+        self._settings = settings
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._settings, name)
+
+
+# --- transfers --------------------------------------------------------------------------------------------------------
+
+
+def deadline_of_reservations(patch: Patch) -> None:
+    patch.setattr(ReceiveTransfer, "next_deadline", lambda self: None)
+
+
+def deadlines_of_senders(patch: Patch) -> None:
+    patch.setattr(SendTransfer, "next_deadline", lambda self: None)
+
+
+def giving_up_unanswered_reserves(patch: Patch) -> None:
+    deadline = SendTransfer.next_deadline
+    patch.setattr(
+        SendTransfer,
+        "next_deadline",
+        lambda self: None if self.state is SendState.RESERVING else deadline(self),
+    )
+
+
+def giving_up_unanswered_commits(patch: Patch) -> None:
+    deadline = SendTransfer.next_deadline
+    patch.setattr(
+        SendTransfer,
+        "next_deadline",
+        lambda self: None if self.state is SendState.COMMITTING else deadline(self),
+    )
+
+
+def unknown_owners(patch: Patch) -> None:
+    """A migration that breaks off after its Commit goes on at the source, as before it."""
+    patch.setattr(
+        SendTransfer, "has_sent_commit", property(lambda self: False, lambda self, value: None), raising=False
+    )
+
+
+def knowing_reserves(patch: Patch) -> None:
+    receive = Handovers.receive
+
+    def receive_anew(self: Handovers, sender: str, message: Any, payload: Any, now: float) -> Any:
+        if isinstance(message, Reserve):
+            return self._open(sender, message, now)
+        return receive(self, sender, message, payload, now)
+
+    patch.setattr(Handovers, "receive", receive_anew)
+
+
+def waiting_for_running_copies(patch: Patch) -> None:
+    """What was reserved is freed while a copy into it runs."""
+    settle = ReceiveTransfer._settle
+
+    def settle_at_once(self: ReceiveTransfer, now: float) -> None:
+        if self.state is ReceiveState.ABORTING:
+            self._running = None
+        settle(self, now)
+
+    patch.setattr(ReceiveTransfer, "_settle", settle_at_once)
+
+
+def lingering(patch: Patch) -> None:
+    patch.setattr(SendTransfer, "_is_read_later", property(lambda self: False))
+
+
+def keeping_only_what_was_copied(patch: Patch) -> None:
+    """Blocks count as soon as their copy has ended, whatever came of it."""
+    handle = ReceiveTransfer.handle
+
+    def handle_all_well(self: ReceiveTransfer, event: Any, now: float, payload: Any = ()) -> Any:
+        if isinstance(event, Imported):
+            event = Imported(event.seq, ok=True)
+        return handle(self, event, now, payload)
+
+    patch.setattr(ReceiveTransfer, "handle", handle_all_well)
+
+
+def generations(patch: Patch) -> None:
+    patch.setattr(PeerMemory, "is_unchanged", lambda self, blocks, generations: True)

@@ -1,6 +1,6 @@
 """Llumnix's comparison with real processes, small: HTTP, gateways, engines and migrations are real, steps modelled.
 
-    python -m bench.llumnix_live [--lengths sharegpt] [--rate 3.4] [--duration 150] [--engines 4] [--seed 0] [--json FILE]
+    python -m bench.llumnix_live [--lengths sharegpt] [--rate 3.4] [--duration 150] [--engines 4] [--json FILE]
 
 Engines take the time of an A10 with Llama-2-7B instead of computing (`backend = "simulated"`), but hold, move and lose
 their KV blocks as any do. The same requests go, one after the other, to a mesh that dispatches as INFaaS does, to one

@@ -38,10 +38,10 @@ class Watch(Timeline):
         settings: EngineSettings,
         services: Mapping[str, Service],
         can_open: Callable[[str, MemoryRef], bool],
-        hears: Callable[[str], bool],
+        expect: Callable[[str, float], None],
     ) -> EngineCore:
         self._queues += [service.queue for service in services.values()]
-        return _WatchedCore(self.seen, settings, services, can_open, hears)
+        return _WatchedCore(self.seen, settings, services, can_open, expect)
 
     def sample(self, now: float) -> None:
         """How much of the cluster's memory is fragmented now."""
@@ -79,9 +79,9 @@ class _WatchedCore(EngineCore):
         settings: EngineSettings,
         services: Mapping[str, Service],
         can_open: Callable[[str, MemoryRef], bool],
-        hears: Callable[[str], bool],
+        expect: Callable[[str, float], None],
     ) -> None:
-        super().__init__(settings, services, can_open, hears)
+        super().__init__(settings, services, can_open, expect)
         self._seen = seen
         self._queues = [service.queue for service in services.values()]
         self._stalled: dict[Sequence, tuple[float, int]] = {}  # since when, and with how many tokens

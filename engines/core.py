@@ -64,8 +64,8 @@ log = structlog.get_logger()
 
 
 class EngineCore:
-    """``can_open`` tells whether a peer's pool (process, reference) can be mapped here, ``hears`` whether a process is
-    known to live: a gateway that was never heard could die unnoticed, so its requests are not taken from others.
+    """``can_open`` tells whether a peer's pool (process, reference) can be mapped here. ``expect`` is told of gateways
+    whose requests come from other engines: one that was never heard here could die unnoticed.
     """
 
     def __init__(
@@ -73,12 +73,12 @@ class EngineCore:
         settings: EngineSettings,
         services: Mapping[str, Service],
         can_open: Callable[[str, MemoryRef], bool],
-        hears: Callable[[str], bool] = lambda process: True,
+        expect: Callable[[str, float], None] = lambda gateway, now: None,
     ) -> None:
         self.role = settings.role
         self.state = ProcessState.READY
         self._settings = settings
-        self._hears = hears
+        self._expect = expect
         self._services = services
         self._rotation = list(services)  # the service whose turn is next comes first
         self._schedulers = {name: LocalScheduler(settings.limits, EngineForecast(name, services)) for name in services}
@@ -135,10 +135,9 @@ class EngineCore:
                 self._drain_or_undo(message)
             case Reserve() if self.state is not ProcessState.READY:
                 self._effects += self._handovers.decline(sender, message, RefusalCode.DRAINING, "draining")
-            case Reserve() if not self._hears(message.spec.gateway):
-                reason = f"{message.spec.gateway} is not heard there"
-                self._effects += self._handovers.decline(sender, message, RefusalCode.PEER_SILENT, reason)
             case _:
+                if isinstance(message, Reserve):
+                    self._expect(message.spec.gateway, now)
                 self._effects += self._handovers.receive(sender, message, payload, now)
         return self._finish_event(now)
 

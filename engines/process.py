@@ -121,9 +121,7 @@ class EngineProcess:
         self._gateways = {spec.id for spec in topology.gateways}
         self._supervisor_of = supervisors(topology)
         self._membership = Membership(topology.timing.lease_s)
-        self._core = EngineCore(
-            settings_of(topology, engine), loaded.services, peers.can_open, self._membership.is_alive
-        )
+        self._core = EngineCore(settings_of(topology, engine), loaded.services, peers.can_open, self._membership.expect)
         self._heartbeat = Heartbeat(sockets, self._status, topology.timing.heartbeat_s)
         self._watch = StepWatch(longest_gap_s=2.5 * topology.timing.heartbeat_s)
         self._is_stuck = False

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 from mesh.messages import Sender, SupervisorStatus
 
+UNHEARD = 0  # the incarnation of a process that was never heard
+
 
 @dataclass(frozen=True, slots=True)
 class Joined:
@@ -75,11 +77,17 @@ class Membership:
         self._newest[sender.process] = sender.incarnation
         self._leases[sender.process] = now + self._lease_s
         self._leases.move_to_end(sender.process)
-        if newest is None or not was_alive:
+        if newest in (None, UNHEARD) or not was_alive:
             return Joined(sender)
         if sender.incarnation > newest:
             return Restarted(sender, Sender(sender.process, newest))
         return Renewed(sender)
+
+    def expect(self, process: str, now: float) -> None:
+        """Something here depends on a process that others know: unless it is heard, its lease ends, too."""
+        if process not in self._leases and self._newest.get(process, UNHEARD) > self._buried.get(process, -1):
+            self._newest.setdefault(process, UNHEARD)
+            self._leases[process] = now + self._lease_s
 
     def expire(self, now: float) -> list[Lost]:
         """Declare dead whoever's lease has ended."""

@@ -30,8 +30,14 @@ from router.limits import DispatchLimits
 from router.monitor import Monitor
 from router.policies.registry import make_policy
 
+Expect = Callable[[str, float], None]
+
 ONE_MESSAGE = 2**40  # bytes: the blocks of a chunk are one event; `CopyModel` knows what messages they would be
 MAX_CONTEXT = 2**31
+
+
+def _expect_nothing(gateway: str, now: float) -> None:
+    """Where nobody dies."""
 
 
 class Factory:
@@ -63,26 +69,30 @@ class Factory:
         return SimulatedGateway(spec.id, dispatcher, kernel, self._network, ledger)
 
     def engine(
-        self, spec: EngineSpec, me: Sender, kernel: Kernel, hears: Callable[[str], bool] = lambda process: True
+        self,
+        spec: EngineSpec,
+        me: Sender,
+        kernel: Kernel,
+        expect: Expect = _expect_nothing,
     ) -> SimulatedEngine:
-        """A new life of an engine, with empty hands. ``hears``: see `EngineCore`."""
+        """A new life of an engine, with empty hands. ``expect``: see `EngineCore`."""
         profile = self._profiles[spec.id]
         services = {name: self._service(spec, name, profile) for name in spec.services}
         random = kernel.random(f"steps of {spec.id}@{me.incarnation}")
         steps = {name: StepModel(profile.cost, self._physics, random) for name in services}
         copies = {name: self._copies(service.shape) for name, service in services.items()}
-        core = self._core(spec, services, hears)
+        core = self._core(spec, services, expect)
         heartbeat_s = self._topology.timing.heartbeat_s
         host = self._hosts.get(spec.host)
         return SimulatedEngine(me, core, steps, copies, kernel, self._network, heartbeat_s, host, coasts=self._coasts)
 
-    def _core(self, spec: EngineSpec, services: Mapping[str, Service], hears: Callable[[str], bool]) -> EngineCore:
+    def _core(self, spec: EngineSpec, services: Mapping[str, Service], expect: Expect) -> EngineCore:
         num_devices = spec.num_devices or self._profiles[spec.id].num_devices
         deliver_every = HELD_TOKENS if self._coasts else 1
         settings, can_open = _settings(self._topology, spec, num_devices, deliver_every), _always
         if self._observer is None:
-            return EngineCore(settings, services, can_open, hears)
-        return self._observer.core(settings, services, can_open, hears)
+            return EngineCore(settings, services, can_open, expect)
+        return self._observer.core(settings, services, can_open, expect)
 
     def _copies(self, shape: KVShape) -> CopyModel:
         limits = TransferLimits()

@@ -130,10 +130,10 @@ class Invariants:
         settings: EngineSettings,
         services: Mapping[str, Service],
         can_open: Callable[[str, MemoryRef], bool],
-        hears: Callable[[str], bool],
+        expect: Callable[[str, float], None],
     ) -> "WatchedCore":
         """A new life of an engine, watched."""
-        core = WatchedCore(self, settings, services, can_open, hears)
+        core = WatchedCore(self, settings, services, can_open, expect)
         self.cores.append(core)
         return core
 
@@ -305,9 +305,9 @@ class WatchedCore(EngineCore):
         settings: EngineSettings,
         services: Mapping[str, Service],
         can_open: Callable[[str, MemoryRef], bool],
-        hears: Callable[[str], bool],
+        expect: Callable[[str, float], None],
     ) -> None:
-        super().__init__(settings, services, can_open, hears)
+        super().__init__(settings, services, can_open, expect)
         self.settings = settings
         self.heard: dict[str, float] = {}  # when the sender of each transfer to here last said something
         self.ran: set[Own] = set()

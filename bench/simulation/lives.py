@@ -228,7 +228,7 @@ class EngineLives(Lives[SimulatedEngine]):
     def __init__(
         self,
         name: str,
-        make: Callable[[Sender, Kernel, Callable[[str], bool]], SimulatedEngine],
+        make: Callable[[Sender, Kernel, Callable[[str, float], None]], SimulatedEngine],
         kernel: Kernel,
         network: FaultyNetwork,
         topology: Topology,
@@ -283,7 +283,7 @@ class EngineLives(Lives[SimulatedEngine]):
 
     def _make(self, me: Sender, life: Life) -> SimulatedEngine:
         membership = Membership(self._timing.lease_s)
-        engine = self._make_engine(me, life, membership.is_alive)
+        engine = self._make_engine(me, life, membership.expect)
         engine.set_pace(max(self._factors, default=1.0))
         Watch(me, engine, life, self._network, membership, self._gateways)
         return engine

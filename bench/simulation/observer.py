@@ -17,5 +17,5 @@ class Observer(Protocol):
         settings: EngineSettings,
         services: Mapping[str, Service],
         can_open: Callable[[str, MemoryRef], bool],
-        hears: Callable[[str], bool],
+        expect: Callable[[str, float], None],
     ) -> EngineCore: ...

@@ -111,12 +111,12 @@ class Timeline:
         settings: EngineSettings,
         services: Mapping[str, Service],
         can_open: Callable[[str, MemoryRef], bool],
-        hears: Callable[[str], bool],
+        expect: Callable[[str, float], None],
     ) -> EngineCore:
         """An engine core whose iterations are seen here."""
         lane = self.lanes.setdefault(settings.id, Lane(self.origin_s))
         self.roles.setdefault(settings.id, str(settings.role))
-        return _SeenCore(lane, settings, services, can_open, hears)
+        return _SeenCore(lane, settings, services, can_open, expect)
 
     def killed(self, engine: str, now: float) -> None:
         lane = self.lanes[engine]
@@ -161,9 +161,9 @@ class _SeenCore(EngineCore):
         settings: EngineSettings,
         services: Mapping[str, Service],
         can_open: Callable[[str, MemoryRef], bool],
-        hears: Callable[[str], bool],
+        expect: Callable[[str, float], None],
     ) -> None:
-        super().__init__(settings, services, can_open, hears)
+        super().__init__(settings, services, can_open, expect)
         self._lane = lane
         self._pools = [service.pool for service in services.values()]
         self._num_blocks = sum(pool.num_blocks for pool in self._pools)

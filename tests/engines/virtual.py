@@ -105,7 +105,7 @@ class VirtualMesh:
     finished: dict[str, str] = field(default_factory=dict)
     finished_under: dict[str, Epoch] = field(default_factory=dict)
     answers: list[Accepted | Refused | Failed] = field(default_factory=list)
-    unheard: set[tuple[str, str]] = field(default_factory=set)  # who does not hear whom
+    expected: set[tuple[str, str]] = field(default_factory=set)  # engines, and the gateways that they depend on
 
     def __post_init__(self) -> None:
         self._random = random.Random(self.seed)
@@ -147,7 +147,10 @@ class VirtualMesh:
             rescheduling=rescheduling,
         )
         core = EngineCore(
-            settings, {SERVICE: service}, lambda peer, ref: True, lambda process: (name, process) not in self.unheard
+            settings,
+            {SERVICE: service},
+            lambda peer, ref: True,
+            lambda gateway, now: self.expected.add((name, gateway)),
         )
         self.engines[name] = VirtualEngine(core, HashingExecutor(), generations)
         return self.engines[name]

@@ -151,3 +151,19 @@ class MembershipMachine(RuleBasedStateMachine):
 
 
 TestMembership = MembershipMachine.TestCase
+
+
+def test_who_is_expected_and_not_heard_is_lost_when_its_lease_ends():
+    membership = Membership(1.0)
+    membership.expect("gateway", 5.0)
+    assert membership.next_deadline() == 6.0
+    assert [lost.sender.process for lost in membership.expire(6.0)] == ["gateway"]
+
+
+def test_who_is_expected_joins_when_it_is_heard_and_then_has_one_lease():
+    membership = Membership(1.0)
+    membership.expect("gateway", 5.0)
+    assert isinstance(membership.observe(Sender("gateway", 7), 5.5), Joined)
+    membership.expect("gateway", 5.9)
+    assert membership.next_deadline() == 6.5
+    membership.check_invariants()

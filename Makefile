@@ -7,7 +7,7 @@ TORCH    ?= 2.13.0
 BIN   := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: up down test check lint types floors env clean chaos
+.PHONY: up down test nightly check lint types floors env clean chaos
 .DEFAULT_GOAL := help
 
 help:
@@ -16,6 +16,7 @@ help:
 	@echo "make test    environment and all tests"
 	@echo "make check   lint, types, import floors and all tests: what CI runs"
 	@echo "make chaos   kills, stops, partitions and losses on real processes: a table of what came of the requests"
+	@echo "make nightly 10,000 simulations with faults"
 	@echo "variables    TOPOLOGY=deploy/other.toml  PYTHON=python3.12  TORCH=2.13.0"
 
 env: $(STAMP)
@@ -52,6 +53,9 @@ floors: $(STAMP)
 	$(BIN)/lint-imports
 
 check: lint types floors test
+
+nightly: $(STAMP)
+	$(BIN)/python -m bench.fault_runs --runs 10000
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

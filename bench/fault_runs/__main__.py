@@ -21,7 +21,7 @@ from multiprocessing import get_context
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from bench.fault_runs.play import Failure, Tally, play
+from bench.fault_runs.play import Failure, Results, Tally, run_some
 from bench.fault_runs.reduce import reduced
 from bench.fault_runs.report import tables
 from bench.fault_runs.scenario import KINDS, ORDERS, draw
@@ -29,8 +29,6 @@ from bench.fault_runs.story import tell
 
 RUNS_AT_A_TIME = 10  # of a worker, between two steps of the bar
 MOST_TOLD = 20  # failures
-
-Results = tuple[Tally, list[Failure]]
 
 
 def main() -> int:
@@ -71,17 +69,6 @@ def _kinds(text: str) -> tuple[str, ...]:
 
 
 # --- many runs --------------------------------------------------------------------------------------------------------
-
-
-def run_some(seeds: Sequence[int], only: Sequence[str]) -> Results:
-    """For a pool of processes."""
-    tally, failures = Tally(), []
-    for seed in seeds:
-        played = play(draw(seed, only))
-        tally.add(played.tally)
-        if played.failure is not None:
-            failures.append(played.failure)
-    return tally, failures
 
 
 def _run_all(seeds: Sequence[int], only: Sequence[str], jobs: int) -> Results:

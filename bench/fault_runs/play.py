@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from bench.fault_runs.scenario import Scenario
+from bench.fault_runs.scenario import Scenario, draw
 from bench.simulation.cluster import Simulation
 from bench.simulation.faults import Duplicate, Hang
 from bench.simulation.faulty_network import Tap
@@ -64,6 +64,9 @@ class Failure:
         return re.sub(r"\d+(\.\d+)?", "N", self.what.splitlines()[0])
 
 
+Results = tuple[Tally, list[Failure]]
+
+
 @dataclass(slots=True)
 class Played:
     tally: Tally
@@ -99,6 +102,17 @@ def play(scenario: Scenario, tap: Tap | None = None, bounds: Bounds | None = Non
         what = f"{type(error).__name__}: {error}"
         failure = Failure(scenario.seed, what, request, simulation.kernel.now, traceback.format_exc())
     return Played(_tally(simulation, invariants, records), failure, records, simulation)
+
+
+def run_some(seeds: Sequence[int], only: Sequence[str]) -> Results:
+    """For a pool of processes."""
+    tally, failures = Tally(), []
+    for seed in seeds:
+        played = play(draw(seed, only))
+        tally.add(played.tally)
+        if played.failure is not None:
+            failures.append(played.failure)
+    return tally, failures
 
 
 def bounds_of(scenario: Scenario) -> Bounds:

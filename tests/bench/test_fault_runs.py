@@ -99,3 +99,15 @@ def test_wrong_options_are_one_line(monkeypatch, capsys):
         command.main()
     assert caught.value.code == 2
     assert "no 'earthquake'; there are kill, hang" in capsys.readouterr().err
+
+
+def test_the_command_runs_on_several_cores():
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.fault_runs", "--runs", "12", "--jobs", "2"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert "Runs with faults" in done.stdout
+    assert "finished" in done.stdout

@@ -98,7 +98,7 @@ def test_wrong_options_are_one_line(monkeypatch, capsys):
     with pytest.raises(SystemExit) as caught:
         command.main()
     assert caught.value.code == 2
-    assert "no 'earthquake'; there are kill, hang" in capsys.readouterr().err
+    assert "no 'earthquake'; there are kill, death" in capsys.readouterr().err
 
 
 def test_the_command_runs_on_several_cores():

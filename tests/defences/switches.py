@@ -162,17 +162,6 @@ def ending_earlier_owners(patch: Patch) -> None:
     patch.setattr(EngineCore, "adopt", adopt_beside)
 
 
-def epochs_of_cancels(patch: Patch) -> None:
-    cancel = EngineCore._cancel
-
-    def cancel_any(self: EngineCore, message: Any, now: float) -> None:
-        known = self._requests.get(message.request)
-        epoch = message.epoch if known is None else max(known.epoch, message.epoch)
-        cancel(self, msgspec.structs.replace(message, epoch=epoch), now)
-
-    patch.setattr(EngineCore, "_cancel", cancel_any)
-
-
 def dropping_requests_of_dead_gateways(patch: Patch) -> None:
     lose = EngineCore.lose_peer
 

@@ -6,6 +6,7 @@ Not in the table is what no run shows, because another defence stands behind it 
 - `Moved`, and the `Cancel` that answers `Accepted` of a stranger: tokens and probes tell the same, a moment later.
 - `Abort`, and the answers to unknown transfers and to a Commit said twice: deadlines and leases end the same.
 - The refusal of a late hand-over (`EngineCore.adopt`): older attempts are fenced and cancelled by their gateway.
+- The epoch of `Cancel`: what a late one ends is missed by `Probing`, and goes on.
 - Pinned blocks, and blocks that wait for the running step: runs follow no content; generations and
   `tests/kvtransfer` do.
 - Numbers of Blocks messages: a block that is copied twice is the same block.
@@ -99,7 +100,6 @@ DEFENCES = [
     Defence(switches.knowing_submits, Runs(("move", "delay", "kill"), change=doubled)),
     Defence(switches.remembering_what_ended, Runs(("move",), change=doubled, seeds=(40, 55))),
     Defence(switches.ending_earlier_owners, Runs(("duplicate", "hang", "delay", "move"), seeds=(88,))),
-    Defence(switches.epochs_of_cancels, Runs(("partition", "hang", "delay"), change=doubled, seeds=(73,))),
     Defence(switches.bound_of_waiting, Runs((), change=busy, seeds=(0, 1))),
     Defence(switches.deadline_of_reservations, Runs(("move",), change=lossy, seeds=(1, 4))),
     Defence(switches.deadlines_of_senders, Runs(("loss",), seeds=(25, 64))),

@@ -32,13 +32,15 @@ class TorchEngine:
         loaded = load(topology, engine, peers)
         self._executor = loaded.executor
         self._core = EngineCore(settings_of(topology, engine), loaded.services, peers.can_open)
+        self._num_rounds = 0
 
     def generate(self, prompts: Sequence[list[int]], num_tokens: int) -> Iterator[Mapping[str, int]]:
         core = self._core
+        self._num_rounds += 1  # a request of an earlier round that came again would not be run
         sampling = Sampling(max_tokens=num_tokens, seed=0, temperature=0.0, ignore_eos=True)
         for index, prompt in enumerate(prompts):
             spec = RequestSpec(str(index), GATEWAY, SERVICE, prompt, sampling, SLO.ttft_s, SLO.tpot_s)
-            core.receive(GATEWAY, Submit(spec, Epoch(1)), [], time.monotonic())
+            core.receive(GATEWAY, Submit(spec, Epoch(self._num_rounds)), [], time.monotonic())
         while not core.is_idle:
             batch, effects = core.next_batch(time.monotonic())
             if batch is None:

@@ -119,7 +119,7 @@ async def ends_what_nobody_else_could(gateway: EngineClient, last: subprocess.Po
     names = ("l0", "l1", "l2")
     for name in names:
         gateway.sockets.send("decode-1", Submit(spec(name, 60, 300), Epoch(1)))
-    await gateway.until(lambda: gateway.statuses["decode-1"].num_running > 0)
+    await gateway.until(lambda: all(name in gateway.streams for name in names))
     last.send_signal(signal.SIGTERM)
     await gateway.until(lambda: all(name in gateway.finished for name in names))
     assert gateway.refusals == []

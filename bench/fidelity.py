@@ -3,15 +3,17 @@
     python -m bench.fidelity [TOPOLOGY] [--rate R] [--requests N] [--prompt A:B] [--answer A:B] [--out DIR]
 
 Starts the topology's mesh on this machine, loads it over HTTP from a process of its own (open loop, Poisson) and
-simulates what was sent. Costs are those of the engines' own profile (`mesh profile`), overheads and how much engines
-slow each other down are measured beforehand (`bench.overheads`, `bench.sharing`); nothing is fitted to the latencies
+simulates what was sent, twice: with the costs of the engines' own profile (`mesh profile`) and how much engines slow
+each other down (`bench.sharing`), and with the costs that the engines had learnt by then, from other requests, as the
+gateways' own predictions do. Overheads are measured beforehand (`bench.overheads`); nothing is fitted to the latencies
 that are compared. Run it alone: it says what others used of the machine, and how far idle engines are off the profile.
 """
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -23,7 +25,8 @@ from bench.agreement import agreement_table, agreements
 from bench.live_mesh import live_mesh
 from bench.overheads import Overheads, measure_overheads
 from bench.predicting import Profiles, Records, physics_of, probe_ratios, profile_of, simulate, simulated_latencies
-from bench.serving import OK, TOO_MANY, Served, Workload, serve
+from bench.serving import OK, TOO_MANY, Learnt, Served, Workload, serve
+from bench.simulation.physics import Physics
 from bench.simulation.trace_request import TraceRequest
 from mesh.errors import UserError
 from mesh.topology.parse import load
@@ -31,23 +34,37 @@ from mesh.topology.schema import Topology
 from router.records import Outcome, Record
 
 
-def simulate_served(topology: Topology, profiles: Profiles, served: Served, overheads: Overheads) -> dict[str, Record]:
+def simulate_served(topology: Topology, profiles: Profiles, served: Served, physics: Physics) -> dict[str, Record]:
     """What was sent, when it was sent."""
     trace = [
         TraceRequest(answer.sent_s, len(sending.prompt), sending.max_tokens)
         for sending, answer in zip(served.sendings, served.answers, strict=True)
     ]
-    return simulate(topology, profiles, trace, physics_of(overheads, served.sharing))
+    return simulate(topology, profiles, trace, physics)
+
+
+def learnt_profiles(profiles: Profiles, learnt: Learnt) -> Profiles:
+    """What engines slow each other down is in them already."""
+    return {
+        engine: replace(profile, prefill=learnt[engine][0], decode=learnt[engine][1])
+        for engine, profile in profiles.items()
+    }
 
 
 # --- what is shown ----------------------------------------------------------------------------------------------------
 
+Predictions = Mapping[str, Records]  # by what the simulation knew of costs
 
-def report(console: Console, served: Served, records: Records, overheads: Overheads, profiles: Profiles) -> None:
-    measured, simulated = served.latencies(), simulated_latencies(records, overheads)
-    title = f"{len(measured)} of {len(served.answers)} requests served, {len(simulated)} in the simulation"
-    console.print(agreement_table(title, agreements(measured, simulated)))
-    console.print(f"the same engines and rule for {_same_placement(served, records):.0%} of the requests")
+
+def report(
+    console: Console, served: Served, predictions: Predictions, overheads: Overheads, profiles: Profiles
+) -> None:
+    measured = served.latencies()
+    for costs, records in predictions.items():
+        simulated = simulated_latencies(records, overheads)
+        title = f"{costs}: {len(measured)} of {len(served.answers)} requests served, {len(simulated)} in the simulation"
+        console.print(agreement_table(title, agreements(measured, simulated)))
+        console.print(f"the same engines and rule for {_same_placement(served, records):.0%} of the requests")
     console.print(
         f"overheads: {1e3 * overheads.request_s:.1f} ms a request, {1e3 * overheads.step_s:.2f} ms a step, "
         f"KV at {overheads.kv_bytes_per_s / 1e9:.1f} GB/s"
@@ -72,16 +89,18 @@ def _same_placement(served: Served, records: Records) -> float:
     return same / len(served.answers)
 
 
-def write(folder: Path, topology: Topology, served: Served, records: Records, overheads: Overheads) -> None:
-    """Everything that was measured and simulated, and a picture of it."""
+def write(folder: Path, topology: Topology, served: Served, predictions: Predictions, overheads: Overheads) -> None:
+    """Everything that was measured and simulated, and a picture of each prediction."""
     from bench.agreement_plot import plot_agreement
 
     folder.mkdir(parents=True, exist_ok=True)
-    everything = {"served": served, "simulated": records, "overheads": overheads}
+    everything = {"served": served, "simulated": predictions, "overheads": overheads}
     (folder / "fidelity.json").write_bytes(msgspec.json.encode(everything))
-    title = f"{topology.name}: measured here and simulated"
-    plot_agreement(folder / "fidelity.png", title, served.latencies(), simulated_latencies(records, overheads))
-    print(f"wrote {folder / 'fidelity.json'} and {folder / 'fidelity.png'}")
+    for costs, records in predictions.items():
+        title = f"{topology.name}: measured here and simulated with {costs}"
+        picture = folder / f"{costs.replace(' ', '_')}.png"
+        plot_agreement(picture, title, served.latencies(), simulated_latencies(records, overheads))
+    print(f"wrote {folder / 'fidelity.json'} and a picture of each prediction beside it")
 
 
 # --- the command ------------------------------------------------------------------------------------------------------
@@ -119,15 +138,20 @@ def run(arguments: argparse.Namespace) -> None:
     with _progress() as progress:
         task = progress.add_task("measuring overheads", total=workload.num_requests)
         overheads = measure_overheads(topology)
-        progress.update(task, description="starting, warming up, measuring the idle mesh, then serving")
+        progress.update(task, description="starting, warming up, measuring the idle mesh, rehearsing, then serving")
         with live_mesh(arguments.topology) as mesh:
             served = serve(mesh, workload, Random(arguments.seed), lambda: progress.advance(task))
     profiles = {engine.id: profile_of(engine, topology) for engine in topology.engines}
-    records = simulate_served(topology, profiles, served, overheads)
+    physics = physics_of(overheads, served.sharing)
+    as_learnt = replace(physics, shared_decode=1.0, shared_prefill=1.0)
+    predictions = {
+        "costs of the profile": simulate_served(topology, profiles, served, physics),
+        "costs as learnt": simulate_served(topology, learnt_profiles(profiles, served.learnt), served, as_learnt),
+    }
     console = Console(width=None if sys.stdout.isatty() else 120)
-    report(console, served, records, overheads, profiles)
+    report(console, served, predictions, overheads, profiles)
     if arguments.out is not None:
-        write(arguments.out, topology, served, records, overheads)
+        write(arguments.out, topology, served, predictions, overheads)
 
 
 def main() -> None:

@@ -1,17 +1,23 @@
 """Serves a load on a live mesh and keeps what came of it, beside what tells how steady the machine was."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from random import Random
+
+import msgspec
 
 from bench.agreement import Latency
 from bench.contention import Contention, Watch
 from bench.http_load import Answer, Sending
 from bench.live_mesh import LiveMesh
 from bench.sharing import TOKEN_IDS, Sharing, measure_sharing
+from mesh.messages import DecodeCost, PrefillCost
 
 OK, TOO_MANY = 200, 429
 PROBES, PROBE_PROMPT, PROBE_ANSWER, PROBE_GAP_S = 3, 128, 16, 3.0
+REHEARSED = 1 / 3  # of the requests, sent beforehand
+
+Learnt = Mapping[str, tuple[PrefillCost, DecodeCost]]  # by engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +40,15 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What was sent, what came of it, and how steady the machine was meanwhile."""
+    """What was sent, what came of it, and how steady the machine was meanwhile.
+
+    ``learnt`` are the costs that the engines went by when the load began, after a rehearsal of other requests.
+    """
 
     sendings: Sequence[Sending]
     answers: Sequence[Answer]
     sharing: Sharing
+    learnt: Learnt
     probes_before: Sequence[Answer]
     probes_after: Sequence[Answer]
     contention: Contention
@@ -58,14 +68,27 @@ class Served:
 
 
 def serve(mesh: LiveMesh, workload: Workload, random: Random, on_answer: Callable[[], None]) -> Served:
-    """Warm up, measure the idle mesh and how engines share the machine, serve, and measure the idle mesh again."""
+    """Warm up, measure the idle mesh and what engines share, rehearse, serve, measure the idle mesh again."""
     sendings = workload.sendings(random)
+    rehearsal = replace(workload, num_requests=round(REHEARSED * workload.num_requests)).sendings(random)
     probe(mesh, random)  # memory that was never written and code that never ran are slower
     sharing = measure_sharing(mesh, random)
     before = probe(mesh, random)
+    mesh.answers(rehearsal)
+    learnt = learnt_costs(mesh)
     with Watch(mesh.pids()) as watch:
         answers = mesh.answers(sendings, on_answer)
-    return Served(sendings, answers, sharing, before, probe(mesh, random), watch.contention)
+    return Served(sendings, answers, sharing, learnt, before, probe(mesh, random), watch.contention)
+
+
+def learnt_costs(mesh: LiveMesh) -> Learnt:
+    """What the mesh itself predicts with by now. Of engines with one service."""
+    costs = {}
+    for engine in mesh.status()["engines"]:
+        (service,) = engine["services"]
+        prefill = msgspec.convert(service["prefill_cost"], PrefillCost)
+        costs[engine["id"]] = (prefill, msgspec.convert(service["decode_cost"], DecodeCost))
+    return costs
 
 
 def probe(mesh: LiveMesh, random: Random) -> list[Answer]:

@@ -1,9 +1,12 @@
 """Statuses of processes, folded into what ``mesh status --json`` prints."""
 
 from collections.abc import Mapping
+from math import isfinite
 from typing import Any
 
-from mesh.messages import BroadcastMessage, ChildStatus, EngineStatus, GatewayStatus, SupervisorStatus
+import msgspec
+
+from mesh.messages import BroadcastMessage, ChildStatus, EngineStatus, GatewayStatus, ServiceStatus, SupervisorStatus
 from mesh.topology.schema import EngineSpec, GatewaySpec, Topology
 
 
@@ -44,7 +47,7 @@ def _engine(spec: EngineSpec, status: BroadcastMessage | None, child: ChildStatu
     return {
         **_process(spec, heard, child),
         "role": str(heard.role if heard else spec.role),
-        "services": [service.name for service in services] if services else list(spec.services),
+        "services": [_service(service) for service in services] or [{"name": name} for name in spec.services],
         "num_blocks": sum(service.num_blocks for service in services) if heard else None,
         "free_blocks": sum(service.num_free_blocks for service in services) if heard else None,
         "block_size": spec.block_size,
@@ -62,6 +65,22 @@ def _engine(spec: EngineSpec, status: BroadcastMessage | None, child: ChildStatu
         "decode_step_s": heard.decode_step_s if heard else None,
         "slack_s": heard.min_slack_s if heard else None,
         "error": heard.error if heard else None,
+    }
+
+
+def _service(status: ServiceStatus) -> dict[str, Any]:
+    """Costs in seconds, as the engine has learnt them; ``freeness`` is None where everything is to leave."""
+    return {
+        "name": status.name,
+        "num_blocks": status.num_blocks,
+        "free_blocks": status.num_free_blocks,
+        "block_size": status.block_size,
+        "running": status.num_running,
+        "freeness": status.freeness if isfinite(status.freeness) else None,
+        "prefill_cost": msgspec.to_builtins(status.prefill_cost),
+        "decode_cost": msgspec.to_builtins(status.decode_cost),
+        "prefill_error": status.prefill_error,
+        "decode_error": status.decode_error,
     }
 
 

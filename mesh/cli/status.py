@@ -71,6 +71,7 @@ def _engine_row(row: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **row,
         "engine": row["id"],
+        "services": [service["name"] for service in row["services"]],
         "run": row["running"],
         "wait": row["waiting"],
         "free": None if row["free_blocks"] is None else f"{row['free_blocks']}/{row['num_blocks']}",

@@ -29,7 +29,7 @@ def supervisor(state, **rest):
 def test_a_process_that_nobody_heard_of_is_unknown(topology):
     (engine,) = report(topology, {})["engines"]
     assert (engine["id"], engine["role"], engine["state"], engine["pid"]) == ("e", "multiplex", "unknown", None)
-    assert (engine["services"], engine["free_blocks"], engine["slack_s"]) == (["s"], None, None)
+    assert (engine["services"], engine["free_blocks"], engine["slack_s"]) == ([{"name": "s"}], None, None)
 
 
 @pytest.mark.parametrize(

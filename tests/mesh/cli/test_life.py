@@ -30,9 +30,7 @@ def test_a_detached_mesh_lives_until_down(mesh):
     assert [(row["id"], row["state"], row["restarts"]) for row in status["gateways"]] == [("gateway", "ready", 0)]
     prefill, decode = status["engines"]
     assert (prefill["id"], prefill["state"]) == ("prefill", "ready")
-    (service,) = prefill["services"]
-    assert (service["name"], service["num_blocks"]) == ("tiny", prefill["num_blocks"])
-    assert service["decode_cost"]["fixed_s"] > 0
+    assert prefill["services"] == [{"name": "tiny"}]
     assert (decode["running"], decode["waiting"], decode["slack_s"], decode["free_blocks"]) == (2, 1, 0.5, 0)
     assert find_process(mesh.runtime, "prefill").pid == prefill["pid"]
     table = mesh("status", "t.toml").stdout

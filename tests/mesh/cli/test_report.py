@@ -1,14 +1,20 @@
+import json
+import math
+
 import pytest
 
 from mesh.cli.report import report
 from mesh.cli.status import _print_table
 from mesh.messages import (
     ChildStatus,
+    DecodeCost,
     EngineStatus,
     GatewayStatus,
     PolicyChoice,
+    PrefillCost,
     ProcessState,
     Role,
+    ServiceStatus,
     SupervisorStatus,
 )
 from mesh.topology.parse import load
@@ -73,6 +79,22 @@ def test_gateways_tell_whose_breakers_are_not_closed(topology):
     assert engine["breakers"] == {"g": "open"}
     (engine,) = report(topology, {})["engines"]
     assert engine["breakers"] == {}
+
+
+def test_an_engine_tells_of_each_service_by_itself(topology):
+    costs = PrefillCost(1e-3, 2e-4), DecodeCost(5e-3, 1e-4)
+    services = [
+        ServiceStatus("a", 10, 4, 16, *costs, num_running=2, freeness=12.0),
+        ServiceStatus("b", 20, 20, 16, *costs, freeness=-math.inf),
+    ]
+    engine = EngineStatus(1, ProcessState.READY, Role.DECODE, "local", 9, services, 2, 0, 0, 0.0, 0.0, 0.0, None)
+    (row,) = report(topology, {"e": engine})["engines"]
+    a, b = row["services"]
+    assert (row["num_blocks"], row["free_blocks"]) == (30, 24)
+    assert (a["name"], a["num_blocks"], a["free_blocks"], a["running"], a["freeness"]) == ("a", 10, 4, 2, 12.0)
+    assert (b["name"], b["freeness"]) == ("b", None)
+    assert a["decode_cost"]["fixed_s"] == 5e-3
+    json.dumps(row, allow_nan=False)
 
 
 def test_the_table_shows_migrations_breakers_and_what_is_wrong(topology, capsys):

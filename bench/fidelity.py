@@ -3,10 +3,11 @@
     python -m bench.fidelity [TOPOLOGY] [--rate R] [--requests N] [--prompt A:B] [--answer A:B] [--out DIR]
 
 Starts the topology's mesh on this machine, loads it over HTTP from a process of its own (open loop, Poisson) and
-simulates what was sent, twice: with the costs of the engines' own profile (`mesh profile`) and how much engines slow
-each other down (`bench.sharing`), and with the costs that the engines had learnt by then, from other requests, as the
-gateways' own predictions do. Overheads are measured beforehand (`bench.overheads`); nothing is fitted to the latencies
-that are compared. Run it alone: it says what others used of the machine, and how far idle engines are off the profile.
+simulates what was sent, twice. With the costs of the engines' own profile (`mesh profile`) and how much engines slow
+each other down (`bench.sharing`), all measured beforehand: that tells the profile and the simulator. And with the costs
+that the engines learnt from their steps meanwhile, which tells the simulator alone: machines are slower on one day than
+on another. Overheads are measured beforehand (`bench.overheads`); nothing is fitted to the latencies that are compared.
+Run it alone: it says what others used of the machine, and how far idle engines are off the profile.
 """
 
 import argparse
@@ -138,7 +139,7 @@ def run(arguments: argparse.Namespace) -> None:
     with _progress() as progress:
         task = progress.add_task("measuring overheads", total=workload.num_requests)
         overheads = measure_overheads(topology)
-        progress.update(task, description="starting, warming up, measuring the idle mesh, rehearsing, then serving")
+        progress.update(task, description="starting, warming up, measuring the idle mesh, then serving")
         with live_mesh(arguments.topology) as mesh:
             served = serve(mesh, workload, Random(arguments.seed), lambda: progress.advance(task))
     profiles = {engine.id: profile_of(engine, topology) for engine in topology.engines}

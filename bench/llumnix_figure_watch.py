@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 
 from bench.simulation.timeline import Timeline
 from engines.batch import Batch, StepResult
-from engines.core import Effect, EngineCore
+from engines.core import EngineCore
+from engines.effects import Effect
 from engines.scheduler import ServiceQueue
 from engines.sequence import Sequence
 from engines.settings import EngineSettings

@@ -1,7 +1,7 @@
 """Serves a load on a live mesh and keeps what came of it, beside what tells how steady the machine was."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from random import Random
 
 import msgspec
@@ -15,7 +15,6 @@ from mesh.messages import DecodeCost, PrefillCost
 
 OK, TOO_MANY = 200, 429
 PROBES, PROBE_PROMPT, PROBE_ANSWER, PROBE_GAP_S = 3, 128, 16, 3.0
-REHEARSED = 1 / 3  # of the requests, sent beforehand
 
 Learnt = Mapping[str, tuple[PrefillCost, DecodeCost]]  # by engine
 
@@ -42,7 +41,7 @@ class Workload:
 class Served:
     """What was sent, what came of it, and how steady the machine was meanwhile.
 
-    ``learnt`` are the costs that the engines went by when the load began, after a rehearsal of other requests.
+    ``learnt`` are the costs that the engines had learnt from their steps when the load ended.
     """
 
     sendings: Sequence[Sending]
@@ -68,16 +67,14 @@ class Served:
 
 
 def serve(mesh: LiveMesh, workload: Workload, random: Random, on_answer: Callable[[], None]) -> Served:
-    """Warm up, measure the idle mesh and what engines share, rehearse, serve, measure the idle mesh again."""
+    """Warm up, measure the idle mesh and how engines share the machine, serve, and measure the idle mesh again."""
     sendings = workload.sendings(random)
-    rehearsal = replace(workload, num_requests=round(REHEARSED * workload.num_requests)).sendings(random)
     probe(mesh, random)  # memory that was never written and code that never ran are slower
     sharing = measure_sharing(mesh, random)
     before = probe(mesh, random)
-    mesh.answers(rehearsal)
-    learnt = learnt_costs(mesh)
     with Watch(mesh.pids()) as watch:
         answers = mesh.answers(sendings, on_answer)
+    learnt = learnt_costs(mesh)
     return Served(sendings, answers, sharing, learnt, before, probe(mesh, random), watch.contention)
 
 

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from bench.rounds import Answers
-from engines.core import Effect, EngineCore
+from engines.core import EngineCore
+from engines.effects import Effect
 from engines.loading import load
 from engines.process import settings_of
 from kvtransfer.memory import PeerMemories

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from engines.handover import Handovers
+from engines.departures import Departures
 from engines.scheduler import LocalScheduler, Share
 from engines.sequence import Sequence as Request
 from engines.status import Service
@@ -38,15 +38,15 @@ class Backlog:
     """Over all services of an engine."""
 
     def __init__(
-        self, services: Mapping[str, Service], schedulers: Mapping[str, LocalScheduler], handovers: Handovers
+        self, services: Mapping[str, Service], schedulers: Mapping[str, LocalScheduler], departures: Departures
     ) -> None:
         self._services = services
         self._schedulers = schedulers
-        self._handovers = handovers
+        self._departures = departures
 
     def not_started(self, service: Service) -> tuple[Request, ...]:
         queue = service.queue
-        return (*queue.waiting, *queue.unreserved, *self._handovers.reserving(service.name))
+        return (*queue.waiting, *queue.unreserved, *self._departures.reserving(service.name))
 
     def waiting_s(self, service: Service) -> float:
         """Of the prefills of one service that have not started."""
@@ -55,6 +55,10 @@ class Backlog:
     def remaining_s(self, step: Step | None, now: float) -> float:
         """Of the prefills that have started."""
         return _remaining_s(self._started(), step, now)
+
+    def ahead_s(self, service: Service, request: Request, step: Step | None, now: float) -> float:
+        """Until the prefill of a newcomer would be done."""
+        return self.remaining_s(step, now) + self.waiting_s(service) + service.prefill_s(request)
 
     def account(self, step: Step | None, now: float) -> "Account":
         """All that a status tells of it."""

@@ -10,7 +10,8 @@ import msgspec
 import structlog
 
 from engines.batch import Batch, StepResult
-from engines.core import Effect, EngineCore
+from engines.core import EngineCore
+from engines.effects import Effect
 from engines.loading import Loaded, load
 from engines.profiles import num_devices_of
 from engines.scheduler import Limits

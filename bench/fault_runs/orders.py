@@ -62,7 +62,7 @@ class TakeRole:
     def give(self, simulation: Simulation) -> None:
         engine = simulation.engines.get(self.engine)
         if engine is not None:
-            _order(simulation, self.engine, SetRole(self.role, engine.core._num_role_changes))
+            _order(simulation, self.engine, SetRole(self.role, engine.core._standing.num_role_changes))
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,8 +155,8 @@ def _tally(simulation: Simulation, invariants: Invariants, records: Iterable[Rec
         tally.num_tokens += record.partial_tokens or record.output_tokens
         tally.endings[_ending(record)] += 1
     for core in invariants.cores:
-        tally.migrations["completed"] += core._handovers.tally.num_completed
-        tally.migrations["broken off"] += core._handovers.tally.num_aborted
+        tally.migrations["completed"] += core._handovers.departures.tally.num_completed
+        tally.migrations["broken off"] += core._handovers.departures.tally.num_aborted
     return tally
 
 

@@ -10,7 +10,8 @@ from bench.simulation.kernel import Kernel
 from bench.simulation.network import Network
 from bench.simulation.steps import StepModel
 from engines.batch import Batch, ChunkResult, StepResult
-from engines.core import Effect, EngineCore
+from engines.core import EngineCore
+from engines.effects import Effect
 from kvtransfer.protocol import ExportBlocks, Exported, ImportBlocks, Imported, Send
 from mesh.messages import EngineMessage, EngineStatus, Probe, Sender
 

@@ -18,7 +18,8 @@ from math import inf
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from engines.batch import ChunkResult, StepResult
-from engines.core import Effect, EngineCore
+from engines.core import EngineCore
+from engines.effects import Effect
 from engines.sequence import Sequence as Request
 from engines.settings import EngineSettings
 from engines.status import Service
@@ -217,7 +218,7 @@ class Invariants:
                 raise InvariantError(f"{num_running} requests run and {num_waiting} wait: {core!r}")
 
     def _check_reservations(self, core: "WatchedCore") -> None:
-        for id_, incoming in core._handovers._incoming.items():
+        for id_, incoming in core._handovers.arrivals._incoming.items():
             since, deadline_s = core.heard.get(id_, self.now), incoming.reserve.deadline_s
             is_late = incoming.machine.state is ReceiveState.RESERVED and self.now > since + deadline_s + SLACK_S
             if is_late and not self._was_held_up(core.settings.id, since):
@@ -323,10 +324,10 @@ class WatchedCore(EngineCore):
         return super().receive(sender, message, payload, now)
 
     def finish_step(self, result: StepResult, now: float) -> list[Effect]:
-        assert self._step is not None, "a step finished that was not started"
+        assert self._iterations.step is not None, "a step finished that was not started"
         chunks = [
             chunk if chunk.token is None else ChunkResult(_draw(share.sequence), chunk.logprobs)
-            for share, chunk in zip(self._step.shares, result.chunks, strict=True)
+            for share, chunk in zip(self._iterations.step.shares, result.chunks, strict=True)
         ]
         return super().finish_step(StepResult(chunks, result.elapsed_s), now)
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from engines.batch import Batch, StepResult
-from engines.core import Effect, EngineCore
+from engines.core import EngineCore
+from engines.effects import Effect
 from engines.settings import EngineSettings
 from engines.status import Service
 from engines.step_cost import is_decode

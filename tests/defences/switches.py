@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from engines.admission import Admission
 from engines.core import EngineCore
 from engines.handover import Handovers
 from kvtransfer.memory import PeerMemory
@@ -172,26 +173,16 @@ def dropping_requests_of_dead_gateways(patch: Patch) -> None:
 
 
 def bound_of_waiting(patch: Patch) -> None:
-    refusal = EngineCore._refusal
+    refusal = Admission.refusal
 
-    def refuse_less(self: EngineCore, message: Any, now: float) -> Any:
-        settings, self._settings = self._settings, _Unbounded(self._settings)
+    def refuse_less(self: Admission, message: Any, step: Any, now: float) -> Any:
+        bound, self._max_waiting = self._max_waiting, 10**9
         try:
-            return refusal(self, message, now)
+            return refusal(self, message, step, now)
         finally:
-            self._settings = settings
+            self._max_waiting = bound
 
-    patch.setattr(EngineCore, "_refusal", refuse_less)
-
-
-class _Unbounded:
-    max_waiting = 10**9
-
-    def __init__(self, settings: Any) -> None:
-        self._settings = settings
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._settings, name)
+    patch.setattr(Admission, "refusal", refuse_less)
 
 
 # --- transfers --------------------------------------------------------------------------------------------------------
@@ -235,7 +226,7 @@ def knowing_reserves(patch: Patch) -> None:
 
     def receive_anew(self: Handovers, sender: str, message: Any, payload: Any, now: float) -> Any:
         if isinstance(message, Reserve):
-            return self._open(sender, message, now)
+            return self.arrivals.open(sender, message, now)
         return receive(self, sender, message, payload, now)
 
     patch.setattr(Handovers, "receive", receive_anew)

@@ -388,7 +388,7 @@ def test_an_engine_says_what_it_does_not_have(make_spec: MakeSpec) -> None:
     mesh.submit("prefill", make_spec("r", 40, max_tokens=40), decode="decode", attempt=3)
     assert not_held(mesh, "prefill", ("r", 3), ("r", 2), ("nobody", 3)) == [("r", 2), ("nobody", 3)]
     assert not_held(mesh, "decode", ("r", 3)) == [("r", 3)], "nothing is reserved yet"
-    while not mesh.engines["decode"].core._handovers.num_incoming:
+    while not mesh.engines["decode"].core._handovers.arrivals.machines():
         mesh.step()
     assert not_held(mesh, "decode", ("r", 3), ("r", 4)) == [("r", 4)], "it is expected"
     while mesh.engines["prefill"].core._requests:

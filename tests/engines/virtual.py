@@ -13,7 +13,8 @@ from typing import Any
 
 from engines.batch import Batch, ChunkResult, StepResult
 from engines.blocks import BlockPool
-from engines.core import Effect, EngineCore
+from engines.core import EngineCore
+from engines.effects import Effect
 from engines.learning import LearntCost
 from engines.scheduler import Limits, ServiceQueue
 from engines.settings import EngineSettings

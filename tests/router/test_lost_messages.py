@@ -60,7 +60,8 @@ class TimedMesh(MigratingMesh):
         core = engine.core
         transfer_limits = TransferLimits(reply_s=TIMING.reply_s, window=2, message_bytes=256)
         settings = replace(core._settings, transfer_deadline_s=TRANSFER.deadline_s, transfer_limits=transfer_limits)
-        core._settings = core._handovers._settings = settings
+        handovers = core._handovers
+        core._settings = handovers.arrivals._settings = handovers.departures._settings = settings
         return engine
 
     def route(self, spec) -> None:

@@ -83,7 +83,7 @@ class MigratingMesh(RoutedMesh):
             self.deliver("cli", source, Migrate(request, to, "test"))
 
     def tally(self, key: str) -> int:
-        return sum(getattr(engine.core._handovers.tally, key) for engine in self.engines.values())
+        return sum(getattr(engine.core._handovers.departures.tally, key) for engine in self.engines.values())
 
     def num_interruptions(self) -> int:
         stories = [self.dispatcher.decisions.of(request) for request in self.answers_of]

@@ -33,7 +33,7 @@ def test_a_run_that_is_well_passes():
     sim = watched(Bounds(end_s=10.0, gone_s=1.0, dispatches_per_s=1.0))
     sim.kernel.at(0.5, lambda: sim.mortals.engines["a"].order(Migrate(min(sim.engines["a"].core._requests), "b", "")))
     assert {record.outcome for record in play(sim)} == {Outcome.FINISHED}
-    assert sum(core._handovers.tally.num_completed for core in sim._invariants.cores) == 1
+    assert sum(core._handovers.departures.tally.num_completed for core in sim._invariants.cores) == 1
 
 
 def break_at(sim, action, match, at_s=0.6):

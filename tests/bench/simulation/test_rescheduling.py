@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-import engines.handover
+import engines.arrivals
 import engines.rescheduling
 from bench.llumnix_figure_watch import Seen, Watch
 from bench.simulation.arrivals import Arrivals, synthesize
@@ -52,7 +52,7 @@ def test_moves_are_few(policy: str, seed: int) -> None:
 @pytest.mark.parametrize("seed", range(2))
 def test_resting_alone_bounds_the_moves_of_a_request(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Even if there were always somebody to give, and a taker minded nothing. Without rest, requests move 45 times."""
-    for module in (engines.rescheduling, engines.handover):
+    for module in (engines.rescheduling, engines.arrivals):
         monkeypatch.setattr(module, "with_one_more", lambda *_: inf)
     eager = replace(RULES, give_below=400.0, take_above=1.0)
     seen, records = serve(rescheduled("round_robin", eager), steady(seed), seed)

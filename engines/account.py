@@ -1,0 +1,105 @@
+"""What an engine says of itself, as a whole: its status, and how free it is."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from engines.backlog import Backlog, Step
+from engines.freeness import IDEAL_SLOWDOWN, free_tokens, freeness, headroom_tokens
+from engines.handover import Handovers
+from engines.pace import Pace
+from engines.scheduler import LocalScheduler
+from engines.sequence import Sequence as Request
+from engines.settings import EngineSettings
+from engines.status import Service, min_or_none
+from mesh.messages import EngineStatus, ProcessState, Role
+
+
+@dataclass(slots=True)
+class Standing:
+    """What an engine is and what it has done so far: the part of its status that is not worked out."""
+
+    role: Role
+    state: ProcessState = ProcessState.READY
+    seq: int = 0  # of the last status
+    num_cancelled: int = 0
+    num_preempted: int = 0
+    num_role_changes: int = 0
+
+
+class Account:
+    """Reads, changes nothing but the number of the status."""
+
+    def __init__(
+        self,
+        settings: EngineSettings,
+        standing: Standing,
+        services: Mapping[str, Service],
+        schedulers: Mapping[str, LocalScheduler],
+        backlog: Backlog,
+        handovers: Handovers,
+        pace: Pace,
+    ) -> None:
+        self._settings = settings
+        self._standing = standing
+        self._services = services
+        self._schedulers = schedulers
+        self._backlog = backlog
+        self._handovers = handovers
+        self._pace = pace
+
+    def status(self, requests: Collection[Request], step: Step | None, now: float) -> EngineStatus:
+        """A fresh one, numbered. ``requests``: all that the engine owns."""
+        standing = self._standing
+        standing.seq += 1
+        services = self._services.values()
+        decoding = [(service, service.decoding()) for service in services]
+        step_s = sum([service.decode_step_s(sequences) for service, sequences in decoding])
+        prefills = self._backlog.account(step, now)
+        departures, arrivals = self._handovers.departures, self._handovers.arrivals
+        return EngineStatus(
+            seq=standing.seq,
+            state=standing.state,
+            role=standing.role,
+            host=self._settings.host,
+            pid=self._settings.pid,
+            services=[service.status(self.freeness(service, now)) for service in services],
+            num_running=sum(len(service.queue.running) for service in services),
+            num_waiting=prefills.num_waiting,
+            num_tokens=sum([len(request.tokens) for request in requests]),
+            prefill_remaining_s=prefills.remaining_s,
+            prefill_waiting_s=prefills.waiting_s,
+            decode_step_s=step_s,
+            min_slack_s=min_or_none([service.min_slack_s(now, step_s, sequences) for service, sequences in decoding]),
+            min_tpot_slo_s=min([one.spec.slo_tpot_s for _, sequences in decoding for one in sequences], default=None),
+            prefills=prefills.pending,
+            pace_s=self._pace.seconds,
+            num_role_changes=standing.num_role_changes,
+            num_devices=self._settings.num_devices,
+            num_reserved=len(arrivals),
+            cancelled_total=standing.num_cancelled,
+            preemptions_total=standing.num_preempted,
+            num_migrating_out=len(departures.migrating()),
+            num_migrating_in=arrivals.num_migrating,
+            migrations_total=departures.tally.num_completed,
+            migrations_aborted_total=departures.tally.num_aborted,
+            last_aborted_migration=departures.tally.last_abort,
+        )
+
+    def freeness(self, service: Service, now: float) -> float:
+        """Of one service here: tokens of head room for each running request."""
+        running, capacity = service.queue.running, service.pool.num_blocks * service.pool.block_size
+        cost, most_running = service.step_cost().decode, self._settings.limits.max_running
+        headroom = headroom_tokens(cost, capacity, running, most_running, IDEAL_SLOWDOWN)
+        return self.bare_freeness(service, now) - headroom / max(1, len(running))
+
+    def bare_freeness(self, service: Service, now: float) -> float:
+        """Without head room for high priority."""
+        queue, pool = service.queue, service.pool
+        head = self._schedulers[service.name].most_urgent(queue.waiting, now) if queue.waiting else None
+        free = free_tokens(
+            pool.num_blocks * pool.block_size,
+            pool.num_held * pool.block_size,
+            0 if head is None else len(head.tokens),
+            is_emptied=self._standing.state is not ProcessState.READY,
+        )
+        return freeness(free, len(queue.running))

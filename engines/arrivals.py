@@ -1,0 +1,214 @@
+"""An engine's incoming transfers: blocks that are held for requests which other engines hand over or migrate here."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+
+from engines.effects import Effect
+from engines.freeness import with_one_more
+from engines.sequence import Sequence as Request
+from engines.settings import EngineSettings
+from engines.status import Service
+from kvtransfer.protocol import (
+    Adopt,
+    Buffer,
+    Cancelled,
+    Grown,
+    GrowReserved,
+    Imported,
+    NotGrown,
+    PeerLost,
+    ReceiveEffect,
+    ReleaseReserved,
+    Send,
+)
+from kvtransfer.receive import ReceiveTransfer
+from kvtransfer.transports import TransportError, choose
+from mesh.messages import Abort, Blocks, Commit, Declined, Epoch, Extend, MemoryRef, RefusalCode, Reserve
+
+
+class Comes(Protocol):
+    """The core: what it does with a request that arrives, and what it knows of room."""
+
+    def adopt(self, service: Service, request: Request, now: float) -> None: ...
+
+    def freeness(self, service: Service, now: float) -> float: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    machine: ReceiveTransfer
+    reserve: Reserve
+    service: Service
+
+
+class Arrivals:
+    """``can_open`` tells whether a peer's pool (process, reference) can be mapped here."""
+
+    def __init__(
+        self,
+        settings: EngineSettings,
+        services: Mapping[str, Service],
+        can_open: Callable[[str, MemoryRef], bool],
+        owner: Comes,
+    ) -> None:
+        self._settings = settings
+        self._services = services
+        self._can_open = can_open
+        self._owner = owner
+        self._incoming: dict[str, Incoming] = {}
+
+    def __len__(self) -> int:
+        return len(self._incoming)
+
+    @property
+    def num_migrating(self) -> int:
+        return sum(incoming.reserve.is_migration for incoming in self._incoming.values())
+
+    def machines(self) -> list[ReceiveTransfer]:
+        return [incoming.machine for incoming in self._incoming.values()]
+
+    def expects(self, request: str, attempt: int) -> bool:
+        """Whether blocks are kept here for a request that another engine hands over."""
+        reserves = (incoming.reserve for incoming in self._incoming.values())
+        return any(reserve.spec.id == request and reserve.epoch.attempt == attempt for reserve in reserves)
+
+    def owns(self, transfer: str, peer: str) -> bool:
+        incoming = self._incoming.get(transfer)
+        return incoming is not None and incoming.machine.peer == peer
+
+    def told(
+        self, message: Reserve | Extend | Blocks | Commit | Abort, payload: Sequence[Buffer], now: float
+    ) -> list[Effect]:
+        """The peer of one of these transfers said something."""
+        incoming = self._incoming[message.transfer]
+        return self._after_receive(incoming, incoming.machine.handle(message, now, payload), now)
+
+    def open(self, sender: str, reserve: Reserve, now: float) -> list[Effect]:
+        """Hold blocks for a request that ``sender`` wants to give, or decline."""
+        service = self._services.get(reserve.spec.service)
+        if service is None:
+            return self.decline(sender, reserve, RefusalCode.UNKNOWN_SERVICE, f"{reserve.spec.service!r} is not here")
+        if service.shape != reserve.shape:
+            return self.decline(sender, reserve, RefusalCode.UNKNOWN_SERVICE, "KV blocks have another shape here")
+        coming = sum(incoming.service is service for incoming in self._incoming.values())
+        if len(service.queue.running) + coming >= self._settings.limits.max_running:
+            return self.decline(sender, reserve, RefusalCode.FULL, f"{self._settings.limits.max_running} requests run")
+        if reserve.min_freeness is not None:
+            free = with_one_more(
+                self._owner.freeness(service, now), len(service.queue.running) + coming, reserve.num_tokens
+            )
+            if free < reserve.min_freeness:
+                return self.decline(sender, reserve, RefusalCode.FULL, f"freeness would be {free:.0f} there")
+        try:
+            transport = choose(
+                self._settings.transport, reserve.memory, self._settings.host, lambda ref: self._can_open(sender, ref)
+            )
+        except TransportError as error:
+            return self.decline(sender, reserve, RefusalCode.TRANSFER_FAILED, str(error))
+        return self._hold(sender, reserve, service, transport, now)
+
+    def _hold(self, sender: str, reserve: Reserve, service: Service, transport: str, now: float) -> list[Effect]:
+        pool, spec = service.pool, reserve.spec
+        blocks = pool.match([*spec.prompt, *spec.generated], reserve.num_tokens)
+        num_matched = len(blocks) * pool.block_size
+        missing = pool.blocks_for(reserve.num_tokens) - len(blocks)
+        if not pool.can_allocate(missing + len(service.queue.running)):
+            pool.release(blocks)
+            return self.decline(sender, reserve, RefusalCode.NO_MEMORY, f"{pool.num_free} blocks are free")
+        blocks += pool.allocate(missing)
+        machine = ReceiveTransfer(
+            sender,
+            reserve,
+            blocks=blocks,
+            num_matched_tokens=num_matched,
+            transport=transport,
+            limits=self._settings.transfer_limits,
+            now=now,
+        )
+        incoming = self._incoming[reserve.transfer] = Incoming(machine, reserve, service)
+        return self._after_receive(incoming, machine.start(), now)
+
+    @staticmethod
+    def decline(sender: str, reserve: Reserve, code: RefusalCode, reason: str) -> list[Effect]:
+        return [Send(sender, Declined(reserve.transfer, code, reason))]
+
+    def imported(self, transfer: str, event: Imported, now: float) -> list[Effect]:
+        incoming = self._incoming.get(transfer)
+        return [] if incoming is None else self._after_receive(incoming, incoming.machine.handle(event, now), now)
+
+    def cancel(self, request: str, epoch: Epoch, now: float) -> list[Effect]:
+        """Forget what is reserved for a request under that epoch or an earlier one."""
+        effects: list[Effect] = []
+        for incoming in list(self._incoming.values()):
+            if incoming.reserve.spec.id == request and incoming.reserve.epoch <= epoch:
+                effects += self._after_receive(incoming, incoming.machine.handle(Cancelled("cancelled"), now), now)
+        return effects
+
+    def reclaim(self, service: Service, now: float) -> list[Effect]:
+        """What runs here needs the memory that is reserved for migrations: they may as well stay where they are."""
+        effects: list[Effect] = []
+        for incoming in list(self._incoming.values()):
+            if incoming.service is service and incoming.reserve.is_migration:
+                event = Cancelled("memory is needed for what runs there")
+                effects += self._after_receive(incoming, incoming.machine.handle(event, now), now)
+        return effects
+
+    def _after_receive(self, incoming: Incoming, effects: Sequence[ReceiveEffect], now: float) -> list[Effect]:
+        passed: list[Effect] = []
+        for effect in effects:
+            match effect:
+                case Adopt():
+                    self._owner.adopt(incoming.service, _adopted(incoming.service, effect, now), now)
+                case GrowReserved(_, num_blocks):
+                    passed += self._grow(incoming, num_blocks, now)
+                case ReleaseReserved():
+                    incoming.service.pool.release(effect.blocks)
+                case _:
+                    passed.append(effect)
+        if incoming.machine.is_over:
+            self._incoming.pop(incoming.machine.id, None)
+        return passed
+
+    def _grow(self, incoming: Incoming, num_blocks: int, now: float) -> list[Effect]:
+        pool, num_running = incoming.service.pool, len(incoming.service.queue.running)
+        event: Grown | NotGrown = NotGrown(f"{num_blocks} more blocks were wanted, {pool.num_free} are free")
+        if pool.can_allocate(num_blocks + num_running):
+            event = Grown(pool.allocate(num_blocks))
+        return self._after_receive(incoming, incoming.machine.handle(event, now), now)
+
+    def lose_peer(self, process: str, now: float) -> list[Effect]:
+        """An engine died, or a gateway whose requests were on their way here."""
+        effects: list[Effect] = []
+        for incoming in list(self._incoming.values()):
+            if incoming.machine.peer == process:
+                effects += self._after_receive(incoming, incoming.machine.handle(PeerLost(), now), now)
+            elif incoming.reserve.spec.gateway == process:
+                effects += self._after_receive(incoming, incoming.machine.handle(Cancelled("gateway lost"), now), now)
+        return effects
+
+    def expire(self, now: float) -> list[Effect]:
+        effects: list[Effect] = []
+        for incoming in list(self._incoming.values()):
+            effects += self._after_receive(incoming, incoming.machine.expire(now), now)
+        return effects
+
+
+def _adopted(service: Service, effect: Adopt, now: float) -> Request:
+    """The request as it goes on here. Its first delta repeats what the sender may not have delivered.
+
+    With log-probabilities nothing is repeated, because those of earlier tokens are not known here; should the sender's
+    delta be lost, the gateway sees the gap and dispatches anew.
+    """
+    spec = effect.spec
+    known = len(spec.generated) if spec.sampling.logprobs is None else len(effect.generated)
+    spec = msgspec.structs.replace(
+        spec, generated=effect.generated, age_s=effect.age_s, first_token_age_s=effect.first_token_age_s
+    )
+    request = Request.of(spec, effect.epoch, now, service.eos_token_ids, service.context_limit)
+    request.num_delivered = known
+    request.blocks = list(effect.blocks)
+    request.num_computed = min(effect.num_kept_tokens, len(request.tokens) - 1)
+    return request

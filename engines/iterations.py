@@ -1,0 +1,188 @@
+"""What an engine computes: which batch comes next, and what its result means for the requests in it."""
+
+from collections import defaultdict, deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from engines.account import Standing
+from engines.backlog import Step
+from engines.batch import Batch, StepResult
+from engines.effects import Effect
+from engines.handover import Handovers
+from engines.pace import Pace
+from engines.scheduler import LocalScheduler, Plan, Share
+from engines.sequence import Sequence as Request
+from engines.status import Service
+from engines.steady import num_steady_steps, pass_steps
+from engines.step_cost import Load
+from kvtransfer.protocol import Send
+from mesh.messages import Delta, Failed, FinishReason, StepTokens
+
+
+class Owner(Protocol):
+    """The core: what becomes of requests is its business."""
+
+    def end(self, request: Request, now: float) -> list[Effect]: ...
+
+    def release(self, request: Request) -> None: ...
+
+
+class Iterations:
+    """One step runs at a time. ``deliver_every``: see `engines.settings.EngineSettings`."""
+
+    def __init__(
+        self,
+        services: Mapping[str, Service],
+        schedulers: Mapping[str, LocalScheduler],
+        handovers: Handovers,
+        standing: Standing,
+        pace: Pace,
+        deliver_every: int,
+        owner: Owner,
+    ) -> None:
+        self.step: Step | None = None
+        self._services = services
+        self._schedulers = schedulers
+        self._handovers = handovers
+        self._standing = standing
+        self._pace = pace
+        self._deliver_every = deliver_every
+        self._owner = owner
+        self._rotation = list(services)  # the service whose turn is next comes first
+        self._failed_parts: deque[tuple[Service, Sequence[Share]]] = deque()  # of batches, to be computed by themselves
+
+    def computes(self, request: Request) -> bool:
+        """Whether the running step touches it."""
+        return self.step is not None and any(share.sequence is request for share in self.step.shares)
+
+    # --- choosing -----------------------------------------------------------------------------------------------------
+
+    def next_batch(self, now: float) -> tuple[Batch | None, list[Effect]]:
+        """What to compute next; None if there is nothing."""
+        effects: list[Effect] = []
+        for service, shares in self._choices(effects, now):
+            if shares:
+                self._rotation.remove(service.name)
+                self._rotation.append(service.name)
+                prompts = [share for share in shares if not share.sequence.is_decoding]
+                self.step = Step(service, shares, prompts, now)
+                return Batch(service.name, [share.sequence.chunk(share.num_tokens) for share in shares]), effects
+        if not any(service.queue.running for service in self._services.values()):
+            self._pace.pause()
+        return None, effects
+
+    def _choices(self, effects: list[Effect], now: float) -> Iterator[tuple[Service, Sequence[Share]]]:
+        """What could be computed next: parts of a batch that failed, then what the services plan, in turns."""
+        while self._failed_parts:
+            service, shares = self._failed_parts.popleft()
+            yield service, [share for share in shares if not share.sequence.is_over]
+        for name in list(self._rotation):
+            yield self._services[name], self._plan(self._services[name], effects, now)
+
+    def _plan(self, service: Service, effects: list[Effect], now: float) -> Sequence[Share]:
+        plan = self._plan_once(service, effects, now)
+        if plan.starved and not plan.shares and self._handovers.arrivals.num_migrating:
+            effects += self._handovers.arrivals.reclaim(service, now)
+            plan = self._plan_once(service, effects, now)
+        return plan.shares
+
+    def _plan_once(self, service: Service, effects: list[Effect], now: float) -> Plan:
+        plan = self._schedulers[service.name].plan(service.queue, self._standing.role, now)
+        self._standing.num_preempted += len(plan.preempted)
+        for request in plan.preempted:
+            if request.transfer is not None:
+                effects += self._handovers.departures.cancel(request.transfer, "preempted", now)
+                request.transfer = None
+        for request in plan.outgrown:
+            effects.append(Send(request.spec.gateway, StepTokens([request.take_delta(FinishReason.LENGTH)])))
+            effects += self._owner.end(request, now)
+        return plan
+
+    # --- booking ------------------------------------------------------------------------------------------------------
+
+    def finish(self, result: StepResult, now: float) -> list[Effect]:
+        """The batch that `next_batch` gave is computed."""
+        step, self.step = self.step, None
+        if step is None:
+            raise RuntimeError("a step finished that was not started")
+        _learn(step, result.elapsed_s)
+        if len(step.prompts) < len(step.shares):
+            self._pace.stepped(now)
+        effects: list[Effect] = []
+        deltas: dict[str, list[Delta]] = defaultdict(list)
+        departures = self._handovers.departures
+        for share, chunk in zip(step.shares, result.chunks, strict=True):
+            request = share.sequence
+            if request.is_over:
+                self._owner.release(request)
+                continue
+            request.num_computed += share.num_tokens
+            if chunk.prompt_logprobs:
+                request.prompt_logprobs += chunk.prompt_logprobs
+            request.publish_full_blocks(step.service.pool)
+            if chunk.token is None:
+                effects += departures.blocks_ready(request, now)
+                continue
+            finish = request.append(chunk.token, chunk.logprobs, now)
+            if finish is not None or not request.has_delivered or request.num_held >= self._deliver_every:
+                deltas[request.spec.gateway].append(request.take_delta(finish))
+            if finish is not None:
+                effects += self._owner.end(request, now)
+            elif request.transfer is not None:
+                effects += departures.blocks_ready(request, now)
+                if departures.may_commit(request):
+                    if request.num_held:
+                        deltas[request.spec.gateway].append(request.take_delta(None))
+                    step.service.queue.remove(request)
+                    effects += departures.commit(request, now)
+        return effects + [Send(gateway, StepTokens(of_gateway)) for gateway, of_gateway in deltas.items()]
+
+    def fail(self, reason: str, now: float) -> list[Effect]:
+        """The batch could not be computed. Its halves are tried by themselves until the request is found that fails."""
+        step, self.step = self.step, None
+        if step is None:
+            return []
+        for share in step.shares:
+            self._owner.release(share.sequence)
+        alive = [share for share in step.shares if not share.sequence.is_over]
+        if len(step.shares) > 1:
+            middle = -(-len(alive) // 2)
+            self._failed_parts.extendleft([(step.service, alive[middle:]), (step.service, alive[:middle])])
+            return []
+        effects: list[Effect] = []
+        for request in [share.sequence for share in alive]:
+            effects.append(Send(request.spec.gateway, Failed(request.id, request.epoch, reason)))
+            effects += self._owner.end(request, now)
+        return effects
+
+    # --- for whoever models steps -------------------------------------------------------------------------------------
+
+    def num_steady_steps(self) -> int:
+        """How many steps like the running one may be passed by `pass_steps`, as things are now."""
+        step = self.step
+        others = (service.queue for service in self._services.values() if step is None or service is not step.service)
+        is_busy = any(queue.waiting or queue.unreserved or queue.running for queue in others)
+        if step is None or is_busy or self._failed_parts:
+            return 0
+        return num_steady_steps(step.service.queue, step.shares, self._deliver_every)
+
+    def pass_steps(self, num_steps: int, token: int, now: float) -> None:
+        """``num_steps`` decode steps have ended, the last one ``now``; all drew ``token``; the next one is running.
+
+        At most `num_steady_steps`. Nothing is learnt of their durations.
+        """
+        step = self.step
+        if step is None:
+            raise RuntimeError("steps were passed but none runs")
+        pass_steps(step.service.pool, step.shares, num_steps, token)
+        self._pace.stepped(now, num_steps)
+        self.step = replace(step, started_at=now)
+
+
+def _learn(step: Step, elapsed_s: float) -> None:
+    """Keep the cost model true."""
+    chunks = [(share.num_tokens, share.sequence.num_computed) for share in step.prompts]
+    decodes = step.shares if not step.prompts else [share for share in step.shares if share not in step.prompts]
+    context = sum([len(share.sequence.tokens) for share in decodes])
+    step.service.learn(Load(chunks, len(decodes), context), elapsed_s)

@@ -86,6 +86,10 @@ class ClusterView:
         """The same engines, of which only loads have changed (`has_same_place`)."""
         return ClusterView(engines, self._roles)
 
+    def serves(self, service: str) -> bool:
+        """Whether any engine takes requests of a service."""
+        return bool(self._roles_for(service).serving)
+
     def serving(self, service: str) -> Engines:
         """The engines that take requests of a service: ready ones that have it."""
         return self._those(self._roles_for(service).serving)

@@ -10,13 +10,12 @@ from router.view import EngineView, RequestView
 
 def find_candidates(request: RequestView, view: ClusterView) -> Candidates | Wait | Reject:
     """`Wait` if no engine serves the request now, `Reject` if none of those that do has a large enough KV pool."""
-    serving = view.serving(request.service)
-    if not serving:
+    if not view.serves(request.service):
         return Wait(f"no engine is ready to serve {request.service}")
     # One token more: the KV of the last token drawn is written when the next one is computed.
     found = view.candidates(request.service, request.num_tokens + 1)
     if found is None:
-        largest = max(engine.services[request.service].num_slots for engine in serving)
+        largest = max(engine.services[request.service].num_slots for engine in view.serving(request.service))
         return Reject(f"the request has {request.num_tokens} tokens; the largest KV pool holds {largest}")
     return found
 

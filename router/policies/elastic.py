@@ -17,8 +17,9 @@ Of the requests that wait it serves as many as can make it: see `router.policies
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from heapq import heapify, heappop, heappush
 from math import inf
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from typing import Annotated
 
 import msgspec
@@ -27,7 +28,7 @@ from mesh.messages import PrefillMode, PrefillOrder
 from router.cluster import Candidates, ClusterView
 from router.policies.candidates import find_candidates, route
 from router.policies.feasible import split_feasible
-from router.policies.outlook import look_ahead, own_work_s, prefill_speed, work_ahead_s
+from router.policies.outlook import alone_s, look_ahead, own_work_s, prefill_speed, work_ahead_s
 from router.policies.policy import Decision, GiveUp, Policy, RoleChange, Wait
 from router.policies.roles import RoleBalancer
 from router.view import EngineView, RequestView
@@ -120,21 +121,28 @@ class Elastic(Policy):
         """Where the first token comes first of the engines that take it now; and in how long, at the earliest, of all.
 
         If no decode engine has room, prefill engines may keep what they prefill: roles are a habit, not a wall. Engines
-        are looked at in the order of what is ahead there, and closely only if their pace may make them the first.
+        come in the order of when they would be done at full speed, so that few are looked at closely: the first that
+        needs longer than the best one found is the end. What is ahead on an engine is looked at in its turn only.
         """
         best: _Option | None = None
-        soonest_s = inf
-        decoder = self._decoder(request, found, now)
-        within_s = inf if self.grace_s or not _could_have_made_it(request, found) else request.deadline - now
-        service, first = request.service, found.entrances[0]
-        pace_s = first.services[service].pace_s
-        relative = own_work_s(first, request, cached=0) / pace_s if pace_s else 0.0
-        for ahead_s, engine in self._by_work_ahead(request, found, now):
-            is_warm = engine.id in request.cached
-            own_s = own_work_s(engine, request) if is_warm else relative * engine.services[service].pace_s
-            about_s = ahead_s + own_s
+        soonest_s, within_s = inf, _within_s(request, found, self.grace_s, now)
+        decoder, place = self._decoder(request, found, now), (-request.priority, request.deadline)
+        entrances, own_s = found.entrances, _own_work_s(request, found)
+        # seconds at full speed, the engine's number, whether what is ahead there is still to be added
+        heap = [(own_s[number], number, bool(engine.prefills)) for number, engine in enumerate(entrances)]
+        heapify(heap)
+        while heap:
+            about_s, number, is_rough = heappop(heap)
+            if best is not None and about_s >= best.finish_s:
+                break
+            engine = entrances[number]
+            if is_rough:
+                heappush(heap, (about_s + work_ahead_s(engine, place, now), number, False))
+                continue
             soonest_s = min(soonest_s, about_s)
-            if about_s > within_s or (best is not None and about_s >= best.finish_s):
+            if about_s > within_s:
+                break
+            if best is not None and not engine.prefills and alone_s(engine, own_s[number], now) >= best.finish_s:
                 continue
             option = self._option(request, engine, None if found.keeps(engine) else decoder(), now)
             if option is not None and (best is None or option.finish_s < best.finish_s):
@@ -144,13 +152,15 @@ class Elastic(Policy):
     def _soonest_idle(self, request: RequestView, found: Candidates, now: float) -> _Option | None:
         """Of the engines that prefill nothing else: where those that are late may go."""
         decoder = self._decoder(request, found, now)
-        options = [
-            self._option(request, engine, None if found.keeps(engine) else decoder(), now)
-            for engine in found.entrances
-            if not engine.num_prefills
-        ]
-        ending = [option for option in options if option is not None and option.finish_s < inf]
-        return min(ending, key=attrgetter("finish_s"), default=None)
+        idle = [engine for engine in found.entrances if not engine.num_prefills]
+        finishes = [(alone_s(engine, own_work_s(engine, request), now), number) for number, engine in enumerate(idle)]
+        for finish_s, number in sorted(finishes):
+            if finish_s == inf:
+                return None
+            option = self._option(request, idle[number], None if found.keeps(idle[number]) else decoder(), now)
+            if option is not None:
+                return option
+        return None
 
     def _option(
         self, request: RequestView, engine: EngineView, decoder: EngineView | None, now: float
@@ -163,19 +173,14 @@ class Elastic(Policy):
             return None
         return _Option(outlook.finish_s, engine, decoder or engine)
 
-    @staticmethod
-    def _by_work_ahead(request: RequestView, found: Candidates, now: float) -> list[tuple[float, EngineView]]:
-        """The one with the least work before the request's own first; among equals, those that hand over."""
-        place = (-request.priority, request.deadline)
-        ahead = [(work_ahead_s(e, place, now) if e.prefills else 0.0, e) for e in found.entrances]
-        ahead.sort(key=itemgetter(0))
-        return ahead
-
     def _decoder(self, request: RequestView, found: Candidates, now: float) -> Callable[[], EngineView | None]:
         """Where steps are shortest, of those that the request may join: looked for once, if anybody asks."""
 
         @cache
         def find() -> EngineView | None:
+            first = min(found.decode, key=_by_step)
+            if self._can_join(request, first, now):
+                return first
             by_step = sorted(found.decode, key=_by_step)
             return next((engine for engine in by_step if self._can_join(request, engine, now)), None)
 
@@ -211,6 +216,26 @@ class Elastic(Policy):
             predicted_ttft_s=option.finish_s,
             numbers=numbers,
         )
+
+
+def _within_s(request: RequestView, found: Candidates, grace_s: float, now: float) -> float:
+    """In how long its first token must come to be in time; infinite if it may be late."""
+    return inf if grace_s or not _could_have_made_it(request, found) else request.deadline - now
+
+
+def _own_work_s(request: RequestView, found: Candidates) -> list[float]:
+    """Of its prefill on each entrance, at full speed: by their paces where nothing is cached."""
+    service, first = request.service, found.entrances[0]
+    pace_s = first.services[service].pace_s
+    first_s = own_work_s(first, request, cached=0)
+    paces_s = [engine.services[service].pace_s for engine in found.entrances]
+    relative = first_s / pace_s if pace_s else 0.0
+    work_s = [first_s if one_s == pace_s else relative * one_s for one_s in paces_s]
+    if request.cached:
+        for number, engine in enumerate(found.entrances):
+            if engine.id in request.cached:
+                work_s[number] = own_work_s(engine, request)
+    return work_s
 
 
 _by_step = attrgetter("decode_step_s", "num_tokens", "id")

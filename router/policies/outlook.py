@@ -42,12 +42,20 @@ def _done_s(engine: EngineView, now: float) -> float:
     return min(now, engine.prefills_end_at) - engine.received_at
 
 
+def alone_s(engine: EngineView, work_s: float, now: float) -> float:
+    """F(W) where no other prefill is: when so many seconds of one would be done."""
+    slack_s = max(0.0, engine.slack_s(now))
+    if work_s <= slack_s:
+        return work_s
+    speed = prefill_speed(engine)
+    return slack_s + ((work_s - slack_s) / speed if speed > 0 else inf)
+
+
 def look_ahead(engine: EngineView, request: RequestView, now: float) -> Outlook:
     """The engine computes prefills by deadline, whichever has begun. Those late by now will be given a later one."""
-    course = _Course(engine, request, now)
     if not engine.prefills:
-        course.compute(own_work_s(engine, request))
-        return Outlook(course.elapsed_s, 0, makes_late=False)
+        return Outlook(alone_s(engine, own_work_s(engine, request), now), 0, makes_late=False)
+    course = _Course(engine, request, now)
     place = (-request.priority, request.deadline)
     num_ahead = 0
     done_s = _done_s(engine, now)

@@ -1,13 +1,13 @@
 """What an engine says of itself, as a whole: its status, and how free it is."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from engines.backlog import Backlog, Step
 from engines.freeness import IDEAL_SLOWDOWN, free_tokens, freeness, headroom_tokens
 from engines.handover import Handovers
 from engines.pace import Pace
-from engines.scheduler import LocalScheduler
+from engines.residency import Residency
 from engines.sequence import Sequence as Request
 from engines.settings import EngineSettings
 from engines.status import Service, min_or_none
@@ -33,16 +33,14 @@ class Account:
         self,
         settings: EngineSettings,
         standing: Standing,
-        services: Mapping[str, Service],
-        schedulers: Mapping[str, LocalScheduler],
+        residency: Residency,
         backlog: Backlog,
         handovers: Handovers,
         pace: Pace,
     ) -> None:
         self._settings = settings
         self._standing = standing
-        self._services = services
-        self._schedulers = schedulers
+        self._residency = residency
         self._backlog = backlog
         self._handovers = handovers
         self._pace = pace
@@ -51,7 +49,7 @@ class Account:
         """A fresh one, numbered. ``requests``: all that the engine owns."""
         standing = self._standing
         standing.seq += 1
-        services = self._services.values()
+        services = self._residency.services.values()
         decoding = [(service, service.decoding()) for service in services]
         step_s = sum([service.decode_step_s(sequences) for service, sequences in decoding])
         prefills = self._backlog.account(step, now)
@@ -83,6 +81,8 @@ class Account:
             migrations_total=departures.tally.num_completed,
             migrations_aborted_total=departures.tally.num_aborted,
             last_aborted_migration=departures.tally.last_abort,
+            loading=list(self._residency.loading),
+            last_load_error=self._residency.last_error,
         )
 
     def freeness(self, service: Service, now: float) -> float:
@@ -95,11 +95,11 @@ class Account:
     def bare_freeness(self, service: Service, now: float) -> float:
         """Without head room for high priority."""
         queue, pool = service.queue, service.pool
-        head = self._schedulers[service.name].most_urgent(queue.waiting, now) if queue.waiting else None
+        head = self._residency.schedulers[service.name].most_urgent(queue.waiting, now) if queue.waiting else None
         free = free_tokens(
             pool.num_blocks * pool.block_size,
             pool.num_held * pool.block_size,
             0 if head is None else len(head.tokens),
-            is_emptied=self._standing.state is not ProcessState.READY,
+            is_emptied=service.is_leaving or self._standing.state is not ProcessState.READY,
         )
         return freeness(free, len(queue.running))

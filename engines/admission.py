@@ -22,6 +22,8 @@ class Admission:
         service = self._services.get(spec.service)
         if service is None:
             return RefusalCode.UNKNOWN_SERVICE, f"service {spec.service!r} is not here"
+        if service.is_leaving:
+            return RefusalCode.DRAINING, f"service {spec.service!r} is being unloaded"
         if service.pool.blocks_for(spec.num_tokens + 1) > service.pool.num_blocks:
             capacity = service.pool.num_blocks * service.pool.block_size
             return RefusalCode.NO_MEMORY, f"{spec.num_tokens} tokens do not fit the KV pool of {capacity}"

@@ -75,6 +75,9 @@ class Arrivals:
         reserves = (incoming.reserve for incoming in self._incoming.values())
         return any(reserve.spec.id == request and reserve.epoch.attempt == attempt for reserve in reserves)
 
+    def concern(self, service: str) -> bool:
+        return any(incoming.service.name == service for incoming in self._incoming.values())
+
     def owns(self, transfer: str, peer: str) -> bool:
         incoming = self._incoming.get(transfer)
         return incoming is not None and incoming.machine.peer == peer
@@ -91,17 +94,9 @@ class Arrivals:
         service = self._services.get(reserve.spec.service)
         if service is None:
             return self.decline(sender, reserve, RefusalCode.UNKNOWN_SERVICE, f"{reserve.spec.service!r} is not here")
-        if service.shape != reserve.shape:
-            return self.decline(sender, reserve, RefusalCode.UNKNOWN_SERVICE, "KV blocks have another shape here")
-        coming = sum(incoming.service is service for incoming in self._incoming.values())
-        if len(service.queue.running) + coming >= self._settings.limits.max_running:
-            return self.decline(sender, reserve, RefusalCode.FULL, f"{self._settings.limits.max_running} requests run")
-        if reserve.min_freeness is not None:
-            free = with_one_more(
-                self._owner.freeness(service, now), len(service.queue.running) + coming, reserve.num_tokens
-            )
-            if free < reserve.min_freeness:
-                return self.decline(sender, reserve, RefusalCode.FULL, f"freeness would be {free:.0f} there")
+        refusal = self._refusal(service, reserve, now)
+        if refusal is not None:
+            return self.decline(sender, reserve, *refusal)
         try:
             transport = choose(
                 self._settings.transport, reserve.memory, self._settings.host, lambda ref: self._can_open(sender, ref)
@@ -109,6 +104,22 @@ class Arrivals:
         except TransportError as error:
             return self.decline(sender, reserve, RefusalCode.TRANSFER_FAILED, str(error))
         return self._hold(sender, reserve, service, transport, now)
+
+    def _refusal(self, service: Service, reserve: Reserve, now: float) -> tuple[RefusalCode, str] | None:
+        """Why a request cannot come, but for memory; None if it can."""
+        if service.is_leaving:
+            return RefusalCode.DRAINING, f"{service.name!r} is being unloaded"
+        if service.shape != reserve.shape:
+            return RefusalCode.UNKNOWN_SERVICE, "KV blocks have another shape here"
+        coming = sum(incoming.service is service for incoming in self._incoming.values())
+        num_running = len(service.queue.running) + coming
+        if num_running >= self._settings.limits.max_running:
+            return RefusalCode.FULL, f"{self._settings.limits.max_running} requests run"
+        if reserve.min_freeness is not None:
+            free = with_one_more(self._owner.freeness(service, now), num_running, reserve.num_tokens)
+            if free < reserve.min_freeness:
+                return RefusalCode.FULL, f"freeness would be {free:.0f} there"
+        return None
 
     def _hold(self, sender: str, reserve: Reserve, service: Service, transport: str, now: float) -> list[Effect]:
         pool, spec = service.pool, reserve.spec

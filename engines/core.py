@@ -18,13 +18,12 @@ from engines.admission import Admission, Refusal
 from engines.backlog import Backlog
 from engines.batch import Batch, StepResult
 from engines.effects import Effect
-from engines.forecast import EngineForecast
 from engines.handover import Handovers
 from engines.iterations import Iterations
 from engines.pace import Pace
 from engines.peers import Peers
 from engines.rescheduling import Here, Rescheduler
-from engines.scheduler import LocalScheduler
+from engines.residency import Residency
 from engines.sequence import Sequence as Request
 from engines.settings import EngineSettings
 from engines.status import Service, min_or_none
@@ -36,6 +35,7 @@ from mesh.messages import (
     EngineMessage,
     EngineStatus,
     Epoch,
+    Load,
     MemoryRef,
     Migrate,
     Moved,
@@ -48,6 +48,7 @@ from mesh.messages import (
     Role,
     SetRole,
     Submit,
+    Unload,
 )
 
 MOST_ENDED = 1024  # requests that are remembered after their end
@@ -70,19 +71,19 @@ class EngineCore:
     ) -> None:
         self._settings = settings
         self._expect = expect
-        self._services = services
         self._standing = Standing(settings.role)
         self._requests: dict[str, Request] = {}  # owned here, by id
         self._ended: dict[str, Epoch] = {}  # of the last ones that were, lest a word said twice brings them back
         self._effects: list[Effect] = []
         self._is_stopping = False
         pace = Pace()
-        schedulers = {name: LocalScheduler(settings.limits, EngineForecast(name, services)) for name in services}
-        self._schedulers = schedulers
+        self._residency = Residency(services, settings.limits, settings.loadable)
+        services, schedulers = self._residency.services, self._residency.schedulers
+        self._services = services
         self._handovers = Handovers(settings, services, can_open, self)
         self._backlog = Backlog(services, schedulers, self._handovers.departures)
         self._admission = Admission(services, self._backlog, settings.max_waiting)
-        self._account = Account(settings, self._standing, services, schedulers, self._backlog, self._handovers, pace)
+        self._account = Account(settings, self._standing, self._residency, self._backlog, self._handovers, pace)
         self._iterations = Iterations(
             services, schedulers, self._handovers, self._standing, pace, settings.deliver_every, self
         )
@@ -132,6 +133,10 @@ class EngineCore:
                 self._migrate(message, now)
             case Drain():
                 self._drain_or_undo(message)
+            case Load():
+                self._effects += self._residency.load(message.service)
+            case Unload():
+                self._residency.unload(message.service)
             case Reserve() if self.state is not ProcessState.READY:
                 self._effects += self._handovers.arrivals.decline(sender, message, RefusalCode.DRAINING, "draining")
             case _:
@@ -146,6 +151,16 @@ class EngineCore:
 
     def imported(self, transfer: str, event: Imported, now: float) -> list[Effect]:
         self._effects += self._handovers.arrivals.imported(transfer, event, now)
+        return self._finish_event(now)
+
+    def loaded(self, service: Service, now: float) -> list[Effect]:
+        """What the effect `LoadService` asked for is here."""
+        self._residency.loaded(service)
+        return self._finish_event(now)
+
+    def not_loaded(self, service: str, reason: str, now: float) -> list[Effect]:
+        """It cannot be had."""
+        self._residency.not_loaded(service, reason)
         return self._finish_event(now)
 
     def lose_peer(self, process: str, now: float) -> list[Effect]:
@@ -164,7 +179,7 @@ class EngineCore:
         return self._finish_event(now)
 
     def next_deadline(self) -> float | None:
-        is_emptying = self._rescheduler.is_emptying and any(map(self._movable, self._services.values()))
+        is_emptying = self._rescheduler.must_leave() and any(map(self._movable, self._services.values()))
         retry = self._peers.next_retry() if is_emptying else None
         return min_or_none([self._handovers.next_deadline(), retry])
 
@@ -200,9 +215,10 @@ class EngineCore:
     def _finish_event(self, now: float) -> list[Effect]:
         for service in self._services.values():
             self._reserve_ahead(service, now)
-        if self._rescheduler.is_emptying:
+        if self._rescheduler.must_leave():
             self._send_back(now)
         self._give_away(now)
+        self._effects += self._residency.drop(self._is_empty)
         effects, self._effects = self._effects, []
         return effects
 
@@ -239,7 +255,7 @@ class EngineCore:
         """Ask decode engines for blocks early enough that prefills need not wait for them, and not much earlier."""
         queue, departures = service.queue, self._handovers.departures
         while queue.unreserved and departures.may_reserve(service.name):
-            request = self._schedulers[service.name].most_urgent(queue.unreserved, now)
+            request = self._residency.schedulers[service.name].most_urgent(queue.unreserved, now)
             queue.unreserved.remove(request)
             ahead_s = self._backlog.ahead_s(service, request, self._iterations.step, now)
             self._effects += departures.reserve(service, request, ahead_s, now)
@@ -362,13 +378,22 @@ class EngineCore:
         return [request for request in service.queue.running if self._is_movable(request)]
 
     def _send_back(self, now: float) -> None:
-        """What has not begun here is for the gateways to send elsewhere."""
-        for service in self._services.values():
+        """What is to leave and has not begun here is for the gateways to send elsewhere."""
+        is_emptying = self._rescheduler.is_emptying
+        reason = "the engine is drained" if is_emptying else "the service is unloaded"
+        for service in list(self._services.values()) if is_emptying else self._residency.leaving():
             waiting = self._backlog.not_started(service) if self._peers.any_for(service.name) else ()
             for request in waiting:
-                reason = "the engine is drained"
                 self._send(request.spec.gateway, Refused(request.id, request.epoch, RefusalCode.DRAINING, reason))
                 self._end(request, now)
+
+    def _is_empty(self, service: Service) -> bool:
+        """Nobody holds or wants anything of it here."""
+        queue, step = service.queue, self._iterations.step
+        is_used = queue.waiting or queue.unreserved or queue.running or queue.pinned or service.pool.num_held
+        return (
+            not is_used and not self._handovers.concern(service.name) and (step is None or step.service is not service)
+        )
 
     def _give_away(self, now: float) -> None:
         """Migrate what the rules want elsewhere now."""

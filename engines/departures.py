@@ -242,6 +242,9 @@ class Departures:
             request.transfer = None
             self._owner.not_migrated(request, to, now)
 
+    def concern(self, service: str) -> bool:
+        return any(out.service.name == service for out in self._outgoing.values())
+
     def owns(self, transfer: str, peer: str) -> bool:
         out = self._outgoing.get(transfer)
         return out is not None and out.machine.peer == peer

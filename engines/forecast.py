@@ -9,20 +9,20 @@ from engines.step_cost import Load
 
 
 class EngineForecast:
-    """Implements `engines.scheduler.Forecast` for the service ``name``."""
+    """Implements `engines.scheduler.Forecast` for one service; ``services``: all, as they come and go."""
 
-    def __init__(self, name: str, services: Mapping[str, Service]) -> None:
-        self._service = services[name]
-        self._services = tuple(services.values())
+    def __init__(self, service: Service, services: Mapping[str, Service]) -> None:
+        self._service = service
+        self._services = services
 
     def prefill_s(self, sequence: Sequence) -> float:
         return self._service.prefill_s(sequence)
 
     def decodes(self) -> list[Sequence]:
-        return [sequence for service in self._services for sequence in service.decoding()]
+        return [sequence for service in self._services.values() for sequence in service.decoding()]
 
     def decode_round_s(self) -> float:
-        return sum(service.decode_step_s() for service in self._services)
+        return sum(service.decode_step_s() for service in self._services.values())
 
     def iteration_s(self) -> IterationTime:
         cost, decoding = self._service.step_cost(), self._service.decoding()

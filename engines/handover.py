@@ -40,6 +40,10 @@ class Handovers:
     def is_idle(self) -> bool:
         return not self._machines()
 
+    def concern(self, service: str) -> bool:
+        """Whether any transfer of that service is under way, in or out."""
+        return self.departures.concern(service) or self.arrivals.concern(service)
+
     def receive(self, sender: str, message: TransferMessage, payload: Sequence[Buffer], now: float) -> list[Effect]:
         """Route a message to its machine; answer what belongs to none, so that the peer need not wait."""
         if not isinstance(message, FromSource) and self.departures.owns(message.transfer, sender):

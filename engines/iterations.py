@@ -49,7 +49,7 @@ class Iterations:
         self._pace = pace
         self._deliver_every = deliver_every
         self._owner = owner
-        self._rotation = list(services)  # the service whose turn is next comes first
+        self._rotation: list[str] = []  # the service whose turn is next comes first
         self._failed_parts: deque[tuple[Service, Sequence[Share]]] = deque()  # of batches, to be computed by themselves
 
     def computes(self, request: Request) -> bool:
@@ -77,6 +77,8 @@ class Iterations:
         while self._failed_parts:
             service, shares = self._failed_parts.popleft()
             yield service, [share for share in shares if not share.sequence.is_over]
+        self._rotation = [name for name in self._rotation if name in self._services]
+        self._rotation += [name for name in self._services if name not in self._rotation]
         for name in list(self._rotation):
             yield self._services[name], self._plan(self._services[name], effects, now)
 

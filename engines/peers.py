@@ -94,7 +94,7 @@ def _find(status: EngineStatus, service: str) -> ServiceStatus | None:
     """None: it does not take any."""
     if status.state is not ProcessState.READY:
         return None
-    return next((one for one in status.services if one.name == service), None)
+    return next((one for one in status.services if one.name == service and not one.is_leaving), None)
 
 
 def _peer(engine: str, status: EngineStatus, service: ServiceStatus, promised: int) -> Peer:

@@ -46,6 +46,7 @@ def settings_of(topology: Topology, engine: EngineSpec) -> EngineSettings:
         max_waiting=engine.max_waiting,
         transport=topology.transfer.transport,
         transfer_deadline_s=topology.transfer.deadline_s,
+        loadable=frozenset(service.name for service in topology.services),
         transfer_limits=TransferLimits(reply_s=topology.timing.reply_s),
         rescheduling=topology.rescheduling,
         num_devices=num_devices_of(engine),

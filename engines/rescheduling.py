@@ -3,7 +3,7 @@
 Theory of operation. Every engine hears the statuses of all others and decides for itself, so there is nobody central to
 lose. Four things make it give a request away:
 
-- It is to be emptied: everything goes, four at a time, to whoever has most room.
+- It is to be emptied, or a service is to be unloaded: everything goes, four at a time, to whoever has most room.
 - Its role is to prefill only: what decodes here goes to an engine that decodes.
 - Load: its freeness (`engines.freeness`) is low. Engines with little freeness and engines with much are paired by rank,
   the least free with the freest. As all see nearly the same, all find nearly the same pairs; where two choose the same
@@ -71,13 +71,19 @@ class Rescheduler:
     def observe(self, engine: str, status: EngineStatus, now: float) -> bool:
         """Another engine's status. Whether to look for moves now."""
         self._peers.observe(engine, status)
-        return self.is_emptying or (self._rules is not None and now >= self._looks_at)
+        return self.must_leave() or (self._rules is not None and now >= self._looks_at)
+
+    def must_leave(self) -> bool:
+        """Whether there is something here that is to go, whatever the rules say."""
+        return self.is_emptying or any(service.is_leaving for service in self._here.services.values())
 
     def next_move(self, role: Role, now: float) -> Move | None:
         """Ask again after each: what is on its way changes what is next."""
         self._peers.forgive(now)
         if self.is_emptying:
             return next(self._emptying(), None)
+        if move := next(self._unloaded(), None):
+            return move
         rules = self._rules
         if rules is None:
             return None
@@ -109,13 +115,18 @@ class Rescheduler:
         """To the engine with most free blocks, of those that have enough; to prefill engines only if no other has."""
         return self._leaving("the engine is emptied", lambda peer: True)
 
+    def _unloaded(self) -> Iterator[Move]:
+        return self._leaving("the service is unloaded", lambda peer: True, lambda service: service.is_leaving)
+
     def _misplaced(self) -> Iterator[Move]:
         return self._leaving("the engine only prefills", lambda peer: peer.decodes)
 
-    def _leaving(self, reason: str, may_take: Callable[[Peer], bool]) -> Iterator[Move]:
+    def _leaving(
+        self, reason: str, may_take: Callable[[Peer], bool], concerns: Callable[[Service], bool] = lambda _: True
+    ) -> Iterator[Move]:
         if len(self._here.leaving()) >= MOST_AT_A_TIME:
             return
-        for service in self._here.services.values():
+        for service in filter(concerns, self._here.services.values()):
             movable = list(self._here.movable(service))
             peers = [peer for peer in self._for(service) if may_take(peer)] if movable else []
             for request in movable:

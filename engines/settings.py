@@ -27,3 +27,4 @@ class EngineSettings:
     num_devices: int = 1
     deliver_every: int = 1
     rescheduling: Rescheduling | None = None
+    loadable: frozenset[str] = frozenset()  # services that it may be told to load

@@ -22,6 +22,7 @@ class Service:
     eos_token_ids: frozenset[int]
     context_limit: int
     cost: LearntCost
+    is_leaving: bool = False  # it takes nothing new, and goes once it is empty
 
     @property
     def name(self) -> str:
@@ -85,6 +86,7 @@ class Service:
             self.cost.decode_error,
             len(self.queue.running),
             freeness,
+            self.is_leaving,
         )
 
 

@@ -228,6 +228,18 @@ class Drain(msgspec.Struct, frozen=True, tag=True):
     undo: bool = False
 
 
+class Load(msgspec.Struct, frozen=True, tag=True):
+    """Serve this service of the topology, too, once its weights are here. What came of it is in the statuses."""
+
+    service: str
+
+
+class Unload(msgspec.Struct, frozen=True, tag=True):
+    """Serve this service no more: let its requests move to other engines or end, then drop it."""
+
+    service: str
+
+
 # --- engine to gateway ------------------------------------------------------------------------------------------------
 
 
@@ -475,6 +487,7 @@ class ServiceStatus(msgspec.Struct, frozen=True):
     decode_error: float | None = None
     num_running: int = 0  # requests that hold blocks
     freeness: float = 0.0  # tokens of head room for each running request (engines/freeness.py); -inf: being emptied
+    is_leaving: bool = False  # it is being unloaded and takes nothing new
 
 
 class PendingPrefill(NamedTuple):
@@ -514,6 +527,8 @@ class EngineStatus(msgspec.Struct, frozen=True, tag=True):
     migrations_total: int = 0  # of requests that left
     migrations_aborted_total: int = 0  # they went on here, or had ended
     last_aborted_migration: str | None = None  # which request, where to, and why not
+    loading: list[str] = []  # services whose weights are on their way
+    last_load_error: str | None = None  # which service, and why not
     error: str | None = None
 
 
@@ -551,7 +566,7 @@ class SupervisorStatus(msgspec.Struct, frozen=True, tag=True):
 
 
 TransferMessage = Reserve | Reserved | Extend | Extended | Declined | Blocks | Taken | Commit | Committed | Abort
-EngineMessage = Submit | Cancel | Probe | SetRole | Migrate | Drain | TransferMessage
+EngineMessage = Submit | Cancel | Probe | SetRole | Migrate | Drain | Load | Unload | TransferMessage
 EngineAnswer = Accepted | Refused | Moved | NotHeld | StepTokens | Failed
 GatewayMessage = EngineAnswer | SetPolicy
 SupervisorMessage = Stop

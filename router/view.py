@@ -154,7 +154,11 @@ def engine_view(
         id=id_,
         role=status.role,
         state=status.state,
-        services={service.name: _service_view(service, status, reservations) for service in status.services},
+        services={
+            service.name: _service_view(service, status, reservations)
+            for service in status.services
+            if not service.is_leaving
+        },
         received_at=received_at,
         num_running=status.num_running,
         num_requests=status.num_running + status.num_waiting + len(reservations),

@@ -14,7 +14,7 @@ from typing import Any
 from engines.batch import Batch, ChunkResult, StepResult
 from engines.blocks import BlockPool
 from engines.core import EngineCore
-from engines.effects import Effect
+from engines.effects import DropService, Effect, LoadService
 from engines.learning import LearntCost
 from engines.scheduler import Limits, ServiceQueue
 from engines.settings import EngineSettings
@@ -39,7 +39,7 @@ from mesh.messages import (
 )
 from mesh.topology.schema import Rescheduling
 
-SERVICE = "tiny"
+SERVICE, OTHER = "tiny", "other"
 BLOCK_SIZE = 4
 STEP_S = 0.01
 GATEWAY = "gateway"
@@ -66,30 +66,45 @@ def continuation(prompt: list[int], num_tokens: int) -> list[int]:
 
 
 class HashingExecutor:
-    """``memory`` maps (block, offset) to the hash at that position."""
+    """``memory`` maps (service, block, offset) to the hash at that position."""
 
     def __init__(self) -> None:
-        self.memory: dict[tuple[int, int], bytes] = {}
+        self.memory: dict[tuple[str, int, int], bytes] = {}
 
     def execute(self, batch: Batch) -> StepResult:
         results = []
         for chunk in batch.chunks:
-            state = self._at(chunk.blocks, chunk.start - 1) if chunk.start else b""
+            state = self._at(batch.service, chunk.blocks, chunk.start - 1) if chunk.start else b""
             for position, token in enumerate(chunk.tokens, chunk.start):
                 state = absorb(state, token)
-                self.memory[chunk.blocks[position // BLOCK_SIZE], position % BLOCK_SIZE] = state
+                self.memory[batch.service, chunk.blocks[position // BLOCK_SIZE], position % BLOCK_SIZE] = state
             results.append(ChunkResult(token_after(state) if chunk.draw is not None else None))
         return StepResult(results, STEP_S)
 
-    def _at(self, blocks: object, position: int) -> bytes:
-        return self.memory[blocks[position // BLOCK_SIZE], position % BLOCK_SIZE]  # type: ignore[index]
+    def _at(self, service: str, blocks: object, position: int) -> bytes:
+        return self.memory[service, blocks[position // BLOCK_SIZE], position % BLOCK_SIZE]  # type: ignore[index]
+
+
+def make_service(service: str, engine: str, num_blocks: int, generations: dict[tuple[str, int], int]) -> Service:
+    def reuse(block: int) -> None:
+        generations[service, block] += 1
+
+    return Service(
+        ServiceQueue(service, BlockPool(num_blocks, BLOCK_SIZE, reuse)),
+        SHAPE,
+        MemoryRef("here", engine, 1, engine),
+        frozenset({0}),
+        4096,
+        LearntCost(StepCost(PrefillCost(0.0, 0.001), DecodeCost(0.005, 0.001))),
+    )
 
 
 @dataclass
 class VirtualEngine:
     core: EngineCore
     executor: HashingExecutor
-    generations: dict[int, int]
+    generations: dict[tuple[str, int], int]
+    dropped: list[str] = field(default_factory=list)
     batch: Batch | None = None
     dead: bool = False
 
@@ -119,21 +134,10 @@ class VirtualMesh:
         role: Role = Role.MULTIPLEX,
         num_blocks: int = 32,
         rescheduling: Rescheduling | None = None,
+        services: tuple[str, ...] = (SERVICE,),
         **limits: int,
     ) -> VirtualEngine:
-        generations: dict[int, int] = defaultdict(int)
-
-        def reuse(block: int) -> None:
-            generations[block] += 1
-
-        service = Service(
-            ServiceQueue(SERVICE, BlockPool(num_blocks, BLOCK_SIZE, reuse)),
-            SHAPE,
-            MemoryRef("here", name, 1, name),
-            frozenset({0}),
-            4096,
-            LearntCost(StepCost(PrefillCost(0.0, 0.001), DecodeCost(0.005, 0.001))),
-        )
+        generations: dict[tuple[str, int], int] = defaultdict(int)
         settings = EngineSettings(
             name,
             "here",
@@ -146,10 +150,11 @@ class VirtualMesh:
             TransferLimits(reply_s=0.5, grace_s=0.2, window=2, message_bytes=256),
             deliver_every=limits.get("deliver_every", 1),
             rescheduling=rescheduling,
+            loadable=frozenset({SERVICE, OTHER}),
         )
         core = EngineCore(
             settings,
-            {SERVICE: service},
+            {service: make_service(service, name, num_blocks, generations) for service in services},
             lambda peer, ref: True,
             lambda gateway, now: self.expected.add((name, gateway)),
         )
@@ -173,6 +178,10 @@ class VirtualMesh:
                     self._copies.append(self._exporting(name, effect))
                 case ImportBlocks():
                     self._copies.append(self._importing(name, effect))
+                case LoadService(service):
+                    self._copies.append(self._loading(name, service))
+                case DropService(service):
+                    self.engines[name].dropped.append(service)
         self.engines[name].core.check_invariants()
 
     def _sending(self, name: str, to: str, message: Message) -> Callable[[], None]:
@@ -181,7 +190,7 @@ class VirtualMesh:
     def _exporting(self, name: str, job: ExportBlocks) -> Callable[[], None]:
         def run() -> None:
             engine = self.engines[name]
-            generations = [engine.generations[block] for block in job.blocks]
+            generations = [engine.generations[job.service, block] for block in job.blocks]
             event = Exported(job.seq, generations, [], ())
             self.perform(name, engine.core.exported(job.transfer, event, self.now))
 
@@ -191,14 +200,20 @@ class VirtualMesh:
         def run() -> None:
             engine, source = self.engines[name], self.engines[job.peer]
             pairs = list(zip(job.message.source_blocks, job.destinations, strict=True))
-            fresh = [source.generations[block] for block, _ in pairs] == job.message.generations
+            fresh = [source.generations[job.service, block] for block, _ in pairs] == job.message.generations
             for block, destination in pairs:
                 for offset in range(BLOCK_SIZE):
-                    if (block, offset) in source.executor.memory:
-                        engine.executor.memory[destination, offset] = source.executor.memory[block, offset]
+                    if (job.service, block, offset) in source.executor.memory:
+                        content = source.executor.memory[job.service, block, offset]
+                        engine.executor.memory[job.service, destination, offset] = content
             self.perform(name, engine.core.imported(job.transfer, Imported(job.message.seq, fresh), self.now))
 
         return run
+
+    def _loading(self, name: str, service: str) -> Callable[[], None]:
+        engine = self.engines[name]
+        loaded = make_service(service, name, 32, engine.generations)
+        return lambda: self.perform(name, engine.core.loaded(loaded, self.now))
 
     def _hear(self, message: Message) -> None:
         if not isinstance(message, StepTokens):

@@ -71,14 +71,21 @@ def _engine_row(row: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **row,
         "engine": row["id"],
-        "services": [service["name"] for service in row["services"]],
-        "run": row["running"],
+        "services": "\n".join(service["name"] for service in row["services"]),
+        "run": _of_each(row["services"], "{running}"),
         "wait": row["waiting"],
-        "free": None if row["free_blocks"] is None else f"{row['free_blocks']}/{row['num_blocks']}",
+        "free": _of_each(row["services"], "{free_blocks}/{num_blocks}"),
         "slack": None if row["slack_s"] is None else f"{row['slack_s'] * 1000:.0f} ms",
         "migrations": _migrations(row),
         "breaker": [f"{state} in {gateway}" for gateway, state in row["breakers"].items()] or None,
     }
+
+
+def _of_each(services: Sequence[Mapping[str, Any]], cell: str) -> str | None:
+    """A line for each service; None while the engine has not told of them."""
+    if any("num_blocks" not in service for service in services):
+        return None
+    return "\n".join(cell.format_map(service) for service in services)
 
 
 def _migrations(row: Mapping[str, Any]) -> str | None:

@@ -50,7 +50,9 @@ def welcome(topology: Topology, host: str, file: Path) -> str:
     body = {"model": topology.services[0].name, "messages": [{"role": "user", "content": "What is a mesh?"}]}
     request = f"curl {url}/v1/chat/completions -H 'content-type: application/json' -d '{json.dumps(body)}'"
     talk = "mesh chat" if url == "http://127.0.0.1:8000" else f"mesh chat --url {url}"
-    return f"ready: {url}\n\n  {request}\n  {talk}\n  mesh status {file}\n"
+    names = ", ".join(service.name for service in topology.services)
+    choice = f"  models: {names}\n" if len(topology.services) > 1 else ""
+    return f"ready: {url}\n{choice}\n  {request}\n  {talk}\n  mesh status {file}\n"
 
 
 class LineView:

@@ -97,6 +97,16 @@ def test_an_engine_tells_of_each_service_by_itself(topology):
     json.dumps(row, allow_nan=False)
 
 
+def test_the_table_has_a_line_for_each_service(topology, capsys):
+    costs = PrefillCost(1e-3, 2e-4), DecodeCost(5e-3, 1e-4)
+    services = [ServiceStatus("a", 10, 4, 16, *costs, num_running=2), ServiceStatus("b", 20, 19, 16, *costs)]
+    engine = EngineStatus(1, ProcessState.READY, Role.DECODE, "local", 9, services, 2, 5, 0, 0.0, 0.0, 0.0, None)
+    _print_table(topology, report(topology, {"e": engine}))
+    first, second = [line.split() for line in capsys.readouterr().out.splitlines() if "/10" in line or "/20" in line]
+    assert first[:9] == ["e", "decode", "ready", "9", "-", "a", "4/10", "2", "5"]
+    assert second == ["b", "19/20", "0"]
+
+
 def test_the_table_shows_migrations_breakers_and_what_is_wrong(topology, capsys):
     engine = EngineStatus(
         seq=1,

@@ -30,6 +30,12 @@ def test_the_welcome_can_be_pasted(topology):
     assert welcome(topology, "elsewhere", FILE) == "ready"
 
 
+def test_the_welcome_names_the_models_if_there_is_a_choice(topology):
+    assert "models" not in welcome(topology, "local", FILE)
+    topology.path.write_text(topology.path.read_text() + '[services.small]\nmodel = "n"\n')
+    assert "\n  models: tiny, small\n" in welcome(load(topology.path), "local", FILE)
+
+
 def test_each_change_is_one_line(topology, capsys):
     ready = []
     with LineView(topology, "local", FILE, lambda: ready.append(True)) as view:

@@ -82,6 +82,7 @@ class Account:
             migrations_aborted_total=departures.tally.num_aborted,
             last_aborted_migration=departures.tally.last_abort,
             loading=list(self._residency.loading),
+            load_errors_total=self._residency.num_errors,
             last_load_error=self._residency.last_error,
         )
 

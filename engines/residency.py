@@ -23,6 +23,7 @@ class Residency:
         self.services: dict[str, Service] = {}
         self.schedulers: dict[str, LocalScheduler] = {}
         self.loading: list[str] = []
+        self.num_errors = 0
         self.last_error: str | None = None
         self._unwanted: set[str] = set()  # on their way all the same
         self._limits = limits
@@ -81,4 +82,5 @@ class Residency:
 
     def _failed(self, name: str, reason: str) -> None:
         log.error("did not load a service", service=name, reason=reason)
+        self.num_errors += 1
         self.last_error = f"{name}: {reason}"

@@ -528,6 +528,7 @@ class EngineStatus(msgspec.Struct, frozen=True, tag=True):
     migrations_aborted_total: int = 0  # they went on here, or had ended
     last_aborted_migration: str | None = None  # which request, where to, and why not
     loading: list[str] = []  # services whose weights are on their way
+    load_errors_total: int = 0
     last_load_error: str | None = None  # which service, and why not
     error: str | None = None
 

@@ -8,7 +8,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
 
 from mesh import __version__
-from mesh.cli import chat, check, down, drain, keys, logs, migrate, role, status, tap, up
+from mesh.cli import chat, check, down, drain, keys, logs, migrate, role, services, status, tap, up
 from mesh.errors import EXIT_CONFIGURATION, EXIT_FAILURE, EXIT_INTERRUPTED, UserError
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ COMMANDS = {
     "migrate": migrate,
     "drain": drain,
     "role": role,
+    "load": services,
+    "unload": services,
 }
 
 
@@ -56,7 +58,7 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"mesh {__version__}")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in COMMANDS.values():
+    for module in dict.fromkeys(COMMANDS.values()):
         module.register(subparsers)
     if not arguments or arguments[0] not in COMMANDS:
         _register_others(subparsers, entry_points(group=ENTRY_POINTS))

@@ -267,6 +267,7 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
             "migrations_aborted_total": 0,
             "last_aborted_migration": None,
             "loading": [],
+            "load_errors_total": 0,
             "last_load_error": None,
             "error": None,
         },

@@ -1,0 +1,153 @@
+"""``mesh load`` and ``mesh unload``: which services a running engine serves."""
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from mesh.cli.arguments import print_line
+from mesh.errors import EXIT_FAILURE, UserError
+
+if TYPE_CHECKING:
+    from mesh.cli.arguments import Subparsers
+    from mesh.messages import EngineStatus, ServiceStatus
+    from mesh.topology.schema import Topology
+
+LOAD, UNLOAD = "mesh load [FILE] ENGINE SERVICE [--timeout SECONDS]", "mesh unload [FILE] ENGINE SERVICE [--last]"
+WORDS = "FILE ENGINE SERVICE"
+HELP = "the deployment; which engine; which of the deployment's services"
+LOAD_S, UNLOAD_S = 600.0, 60.0
+
+Work = Callable[["Topology", str, str, argparse.Namespace], Coroutine[Any, Any, str | None]]
+
+
+def register(subparsers: "Subparsers") -> None:
+    _register(subparsers, "load", LOAD, "let a running engine serve one more service", LOAD_S, _load)
+    parser = _register(
+        subparsers, "unload", UNLOAD, "take a service from a running engine: its requests move", UNLOAD_S, _unload
+    )
+    parser.add_argument("--last", action="store_true", help="even if no other engine serves it")
+
+
+def _register(
+    subparsers: "Subparsers", name: str, usage: str, text: str, timeout_s: float, work: Work
+) -> argparse.ArgumentParser:
+    parser = subparsers.add_parser(name, usage=usage, help=text)
+    parser.add_argument("words", nargs="+", metavar=WORDS, help=HELP)
+    parser.add_argument("--timeout", type=float, default=timeout_s, metavar="SECONDS", help=f"(default: {timeout_s:g})")
+    parser.set_defaults(run=_run, work=work, usage=usage)
+    return parser
+
+
+def _run(options: argparse.Namespace) -> int:
+    from mesh.cli.arguments import split_topology
+    from mesh.cli.cluster import may_run
+    from mesh.cli.engine_status import check_engine
+    from mesh.topology.parse import load
+
+    file, words = split_topology(options.words)
+    if len(words) != 2:
+        raise UserError(f"an engine and a service are needed; usage: {options.usage}")
+    topology, (engine, service) = load(file), words
+    check_engine(topology, engine)
+    names = [spec.name for spec in topology.services]
+    if service not in names:
+        raise UserError(f"{file}: no service {service!r}; there are {', '.join(names)}")
+    if not may_run(topology):
+        sys.stderr.write(f"mesh {topology.name!r} is not running; start it with `mesh up {file}`\n")
+        return EXIT_FAILURE
+    problem = asyncio.run(options.work(topology, engine, service, options))
+    if problem is not None:
+        sys.stderr.write(f"{problem}\n")
+        return EXIT_FAILURE
+    return 0
+
+
+async def _load(topology: "Topology", engine: str, service: str, options: argparse.Namespace) -> str | None:
+    """None once the engine serves it, else why not."""
+    from mesh.cli.cluster import visitor
+    from mesh.cli.engine_status import listen, silent
+    from mesh.messages import Load
+
+    async with visitor(topology) as sockets:
+        before = await listen(sockets, engine, lambda _: True, topology.timing.lease_s)
+        if before is None:
+            return silent(engine, topology.timing.lease_s)
+        if _serves(before, service):
+            print_line(f"{engine} serves {service} already")
+            return None
+        sockets.send(engine, Load(service))
+        print_line(f"{engine}: loading {service}")
+        num_errors = before.load_errors_total
+        after = await listen(
+            sockets, engine, lambda now: _serves(now, service) or now.load_errors_total > num_errors, options.timeout
+        )
+    if after is None:
+        return silent(engine, options.timeout)
+    if _serves(after, service):
+        print_line(f"{engine} serves {service} now; a restart gives it the topology's services again")
+        return None
+    if after.load_errors_total > num_errors:
+        return f"{engine} did not load {after.last_load_error}"
+    return (
+        f"{engine} has not loaded {service} after {options.timeout:g} s; it goes on loading: see `mesh logs {engine}`"
+    )
+
+
+async def _unload(topology: "Topology", engine: str, service: str, options: argparse.Namespace) -> str | None:
+    """None once nothing of it is left there, else why not."""
+    from mesh.cli.cluster import collect, visitor
+    from mesh.cli.engine_status import listen, silent
+    from mesh.messages import EngineStatus, Unload
+
+    async with visitor(topology) as sockets:
+        statuses = {
+            name: status
+            for name, status in (await collect(topology, sockets)).items()
+            if isinstance(status, EngineStatus)
+        }
+        if engine not in statuses:
+            return silent(engine, topology.timing.lease_s)
+        if _of(statuses[engine], service) is None:
+            print_line(f"{engine} does not serve {service}")
+            return None
+        others = [name for name, status in statuses.items() if name != engine and _serves(status, service)]
+        if not others and not options.last:
+            return f"{engine} is the only engine that serves {service}: --last takes it away all the same"
+        sockets.send(engine, Unload(service))
+        progress = _Progress(engine, service)
+        last = await listen(sockets, engine, progress.is_over, options.timeout)
+    if last is not None and _of(last, service) is None:
+        print_line(f"{engine} does not serve {service} any more")
+        return None
+    left = _of(last, service) if last is not None else None
+    num_left = "its state is not known" if left is None else f"{left.num_running} requests run"
+    return f"{engine} has not let go of {service} after {options.timeout:g} s: {num_left}; it will when they have ended"
+
+
+class _Progress:
+    """One line for each change of what is left."""
+
+    def __init__(self, engine: str, service: str) -> None:
+        self._engine = engine
+        self._service = service
+        self._num_left: int | None = None
+
+    def is_over(self, status: "EngineStatus") -> bool:
+        left = _of(status, self._service)
+        if left is None:
+            return True
+        if left.is_leaving and left.num_running != self._num_left:
+            self._num_left = left.num_running
+            print_line(f"{self._engine}: {left.num_running} requests of {self._service} run, they move or end")
+        return False
+
+
+def _of(status: "EngineStatus", service: str) -> "ServiceStatus | None":
+    return next((one for one in status.services if one.name == service), None)
+
+
+def _serves(status: "EngineStatus", service: str) -> bool:
+    found = _of(status, service)
+    return found is not None and not found.is_leaving

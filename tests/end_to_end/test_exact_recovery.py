@@ -8,7 +8,6 @@ real model rounds differently in other batches. What samplers make of a continua
 import os
 import signal
 import time
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import httpx
@@ -16,30 +15,11 @@ import pytest
 
 from bench.tiny_model import write_tiny_model
 from tests.end_to_end.conftest import Mesh, StartMesh
+from tests.end_to_end.tiny import DEADLINE_S, simulated_mesh, until
 
 pytestmark = pytest.mark.timeout(300)
 
-DEADLINE_S = 60.0
 NUM_TOKENS = 240
-TOPOLOGY = """
-[services.tiny]
-model = "{model}"
-ttft_ms = 30000
-tpot_ms = 1000
-[engines.prefill]
-role = "prefill"
-backend = "simulated"
-profile = "h100-llama2-70b-tp4"
-[engines.decode]
-count = 2
-role = "multiplex"
-backend = "simulated"
-profile = "h100-llama2-70b-tp4"
-[gateways.gateway]
-port = {port}
-[policy]
-name = "least_loaded"
-"""
 WISHES: dict[str, dict[str, object]] = {
     "seeded": {"seed": 5},
     "penalised": {"seed": 6, "presence_penalty": 1.0, "frequency_penalty": 0.5},
@@ -51,7 +31,8 @@ WISHES: dict[str, dict[str, object]] = {
 
 @pytest.fixture(scope="module")
 def mesh(start_mesh: StartMesh, tmp_path_factory: pytest.TempPathFactory) -> Mesh:
-    return start_mesh(TOPOLOGY.replace("{model}", str(write_tiny_model(tmp_path_factory.mktemp("model")))))
+    topology = simulated_mesh() + '[policy]\nname = "least_loaded"\n'
+    return start_mesh(topology.replace("{model}", str(write_tiny_model(tmp_path_factory.mktemp("model")))))
 
 
 def complete(mesh: Mesh, wishes: dict[str, object]) -> list[dict[str, object]]:
@@ -60,13 +41,6 @@ def complete(mesh: Mesh, wishes: dict[str, object]) -> list[dict[str, object]]:
     assert response.status_code == 200, response.text
     choices: list[dict[str, object]] = response.json()["choices"]
     return sorted(choices, key=lambda choice: int(str(choice["index"])))
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, "did not come true in time"
-        time.sleep(0.02)
 
 
 def stories(mesh: Mesh) -> list[dict[str, object]]:

@@ -1,100 +1,22 @@
 """`mesh migrate`, `mesh drain` and `mesh role` on a live mesh: clients see no gap, and the same tokens as ever."""
 
-import json
-import threading
-import time
-from collections.abc import Callable, Iterator
-
-import httpx
 import pytest
 
 from bench.tiny_model import write_tiny_model
 from tests.end_to_end.conftest import Mesh, StartMesh
+from tests.end_to_end.tiny import DEADLINE_S, engine, expected, simulated_mesh, start, until
 
 pytestmark = pytest.mark.timeout(300)
-
-DEADLINE_S = 60.0
-NUM_TOKENS = 400  # some 7 s of them
-TOPOLOGY = """
-[services.tiny]
-model = "{model}"
-ttft_ms = 30000
-tpot_ms = 1000
-[engines.prefill]
-role = "prefill"
-backend = "simulated"
-profile = "h100-llama2-70b-tp4"
-[engines.decode]
-count = 2
-role = "multiplex"
-backend = "simulated"
-profile = "h100-llama2-70b-tp4"
-[gateways.gateway]
-port = {port}
-"""
 
 
 @pytest.fixture(scope="module")
 def mesh(start_mesh: StartMesh, tmp_path_factory: pytest.TempPathFactory) -> Mesh:
     model = write_tiny_model(tmp_path_factory.mktemp("model"))
-    return start_mesh(TOPOLOGY.replace("{model}", str(model)))
-
-
-def body(prompt: str, num_tokens: int = NUM_TOKENS, **more: object) -> dict[str, object]:
-    return {"model": "tiny", "prompt": prompt, "max_tokens": num_tokens, "seed": 3, "ignore_eos": True, **more}
-
-
-class Client(threading.Thread):
-    """Streams one answer."""
-
-    def __init__(self, mesh: Mesh, prompt: str) -> None:
-        super().__init__()
-        self.started = threading.Event()
-        self.text, self.id, self.decode, self.problems = "", "", "", []
-        self._url, self._body = f"{mesh.url}/v1/completions", body(prompt, stream=True)
-
-    def run(self) -> None:
-        with httpx.stream("POST", self._url, json=self._body, timeout=DEADLINE_S) as response:
-            self.decode = response.headers["x-meshserve-decode"]
-            for chunk in self._chunks(response):
-                self.problems += [chunk["error"]] if "error" in chunk else []
-                self.id = chunk.get("id", self.id)
-                self.text += "".join(choice["text"] for choice in chunk.get("choices", []))
-                self.started.set()
-
-    @staticmethod
-    def _chunks(response: httpx.Response) -> Iterator[dict[str, object]]:
-        for line in response.iter_lines():
-            if line.startswith("data: {"):
-                yield json.loads(line.removeprefix("data: "))
-
-
-def start(mesh: Mesh, prompt: str) -> Client:
-    client = Client(mesh, prompt)
-    client.start()
-    assert client.started.wait(DEADLINE_S)
-    time.sleep(0.2)  # until the decode engine has it
-    return client
-
-
-def expected(mesh: Mesh, prompt: str) -> str:
-    answer = httpx.post(f"{mesh.url}/v1/completions", json=body(prompt), timeout=DEADLINE_S)
-    return str(answer.json()["choices"][0]["text"])
-
-
-def engine(mesh: Mesh, name: str) -> dict[str, object]:
-    return next(row for row in mesh.status()["engines"] if row["id"] == name)
+    return start_mesh(simulated_mesh().replace("{model}", str(model)))
 
 
 def other(name: str) -> str:
     return {"decode-0": "decode-1", "decode-1": "decode-0"}[name]
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, "did not come true in time"
-        time.sleep(0.1)
 
 
 def test_a_stream_that_moves_is_the_stream_that_stays(mesh: Mesh) -> None:

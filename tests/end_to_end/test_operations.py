@@ -3,8 +3,7 @@
 import json
 import os
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import httpx
@@ -12,25 +11,11 @@ import pytest
 
 from bench.tiny_model import write_tiny_model
 from tests.end_to_end.conftest import Mesh, StartMesh, free_port
+from tests.end_to_end.tiny import DEADLINE_S, simulated_mesh, until
 
 pytestmark = pytest.mark.timeout(300)
 
-DEADLINE_S = 60.0
-TOPOLOGY = """
-[services.tiny]
-model = "{model}"
-ttft_ms = 30000
-tpot_ms = 1000
-[engines.prefill]
-role = "prefill"
-backend = "simulated"
-profile = "h100-llama2-70b-tp4"
-[engines.decode]
-role = "multiplex"
-backend = "simulated"
-profile = "h100-llama2-70b-tp4"
-[gateways.first]
-port = {port}
+SECOND = """
 [gateways.second]
 port = {other_port}
 """
@@ -39,14 +24,9 @@ port = {other_port}
 @pytest.fixture(scope="module")
 def mesh(start_mesh: StartMesh, tmp_path_factory: pytest.TempPathFactory) -> Mesh:
     model = write_tiny_model(tmp_path_factory.mktemp("model"))
-    return start_mesh(TOPOLOGY.replace("{model}", str(model)).replace("{other_port}", str(free_port())))
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, "did not come true in time"
-        time.sleep(0.1)
+    return start_mesh(
+        (simulated_mesh() + SECOND).replace("{model}", str(model)).replace("{other_port}", str(free_port()))
+    )
 
 
 def policies(mesh: Mesh) -> dict[str, str]:
@@ -89,10 +69,10 @@ def test_a_switch_reaches_every_gateway_and_running_streams_go_on(mesh: Mesh) ->
     assert switched.stdout.endswith("all gateways run colocated reject_late=false\n")
     assert not any("error" in line for line in rest)
     assert json.loads(rest[-1].removeprefix("data: "))["choices"][0]["finish_reason"] == "length"
-    assert policies(mesh) == {"first": "colocated", "second": "colocated"}
+    assert policies(mesh) == {"gateway": "colocated", "second": "colocated"}
     complete(mesh.url)
     newest = json.loads(mesh.run("explain", str(mesh.topology), "--json", "-n", "1").stdout)
-    first = next(answer for answer in newest if answer["gateway"] == "first")
+    first = next(answer for answer in newest if answer["gateway"] == "gateway")
     assert first["requests"][0]["events"][0]["policy"] == "colocated"
 
 
@@ -117,7 +97,7 @@ def test_a_gateway_that_does_not_answer_is_named_and_catches_up_later(mesh: Mesh
             "second did not answer (it runs, but is silent); it takes the policy of the others when it is back\n"
         )
         assert "all gateways" not in switched.stdout
-        assert policies(mesh)["first"] == "round_robin"
+        assert policies(mesh)["gateway"] == "round_robin"
     until(lambda: policies(mesh)["second"] == "round_robin")
 
 
@@ -146,7 +126,7 @@ def test_explain_without_an_id_lists_and_an_unknown_id_is_one_line(mesh: Mesh) -
     assert token in mesh.run("explain", str(mesh.topology)).stdout
     unknown = mesh.run("explain", str(mesh.topology), "chatcmpl-nobody")
     assert (unknown.returncode, unknown.stdout, unknown.stderr.count("\n")) == (1, "", 1)
-    assert "first knows no request 'chatcmpl-nobody': it remembers every request since it started" in unknown.stderr
+    assert "gateway knows no request 'chatcmpl-nobody': it remembers every request since it started" in unknown.stderr
 
 
 def test_a_mesh_that_does_not_run_says_so(mesh: Mesh) -> None:

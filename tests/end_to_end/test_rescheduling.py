@@ -4,27 +4,11 @@ import pytest
 
 from bench.tiny_model import write_tiny_model
 from tests.end_to_end.conftest import Mesh, StartMesh
-from tests.end_to_end.test_migration import Client, engine, expected, start
+from tests.end_to_end.tiny import DEADLINE_S, Client, engine, expected, simulated_mesh, start
 
 pytestmark = pytest.mark.timeout(300)
 
-DEADLINE_S = 60.0
-TOPOLOGY = """
-[services.tiny]
-model = "{model}"
-ttft_ms = 30000
-tpot_ms = 1000
-[engines.prefill]
-role = "prefill"
-backend = "simulated"
-profile = "h100-llama2-70b-tp4"
-[engines.decode]
-count = 2
-role = "decode"
-backend = "simulated"
-profile = "h100-llama2-70b-tp4"
-[gateways.gateway]
-port = {port}
+RULES = """
 [policy]
 name = "disaggregated"
 [rescheduling]
@@ -35,7 +19,7 @@ triggers = ["role"]
 @pytest.fixture(scope="module")
 def mesh(start_mesh: StartMesh, tmp_path_factory: pytest.TempPathFactory) -> Mesh:
     model = write_tiny_model(tmp_path_factory.mktemp("model"))
-    return start_mesh(TOPOLOGY.replace("{model}", str(model)))
+    return start_mesh(simulated_mesh("decode").replace("{model}", str(model)) + RULES)
 
 
 def stream_some(mesh: Mesh) -> list[Client]:

@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,10 +13,10 @@ import pytest
 
 from bench.tiny_model import write_tiny_model
 from tests.end_to_end.conftest import Mesh, StartMesh
+from tests.end_to_end.tiny import DEADLINE_S, until
 
 pytestmark = pytest.mark.timeout(300)
 
-DEADLINE_S = 60.0
 TOPOLOGY = """
 [services.tiny]
 model = "{model}"
@@ -41,13 +40,6 @@ checksum = true
 def mesh(start_mesh: StartMesh, tmp_path_factory: pytest.TempPathFactory) -> Mesh:
     model = write_tiny_model(tmp_path_factory.mktemp("model"))
     return start_mesh(TOPOLOGY.replace("{model}", str(model)))
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, "did not come true in time"
-        time.sleep(0.1)
 
 
 def body(prompt: str, num_tokens: int, **more: object) -> dict[str, object]:

@@ -16,7 +16,11 @@ from mesh.messages import EngineStatus, ProcessState, Role
 
 @dataclass(slots=True)
 class Standing:
-    """What an engine is and what it has done so far: the part of its status that is not worked out."""
+    """What an engine is and what it has done so far: the part of its status that is not worked out.
+
+    ``has_news``: since the last status, something happened that others could not foresee from it. Requests were taken,
+    began or ended, a prompt was computed, the role, the state or the services are others. That steps end is no news.
+    """
 
     role: Role
     state: ProcessState = ProcessState.READY
@@ -24,10 +28,11 @@ class Standing:
     num_cancelled: int = 0
     num_preempted: int = 0
     num_role_changes: int = 0
+    has_news: bool = True
 
 
 class Account:
-    """Reads, changes nothing but the number of the status."""
+    """Reads, changes nothing but the number of the status and what is news."""
 
     def __init__(
         self,
@@ -49,6 +54,7 @@ class Account:
         """A fresh one, numbered. ``requests``: all that the engine owns."""
         standing = self._standing
         standing.seq += 1
+        standing.has_news = False
         services = self._residency.services.values()
         decoding = [(service, service.decoding()) for service in services]
         step_s = sum([service.decode_step_s(sequences) for service, sequences in decoding])

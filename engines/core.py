@@ -112,6 +112,11 @@ class EngineCore:
         return self._standing.state
 
     @property
+    def has_news(self) -> bool:
+        """Whether others should get a `status` now: see `Standing`."""
+        return self._standing.has_news
+
+    @property
     def is_idle(self) -> bool:
         """Nothing is owned, promised or being moved."""
         return not self._requests and self._iterations.step is None and self._handovers.is_idle
@@ -135,8 +140,10 @@ class EngineCore:
                 self._drain_or_undo(message)
             case Load():
                 self._effects += self._residency.load(message.service)
+                self._standing.has_news = True
             case Unload():
                 self._residency.unload(message.service)
+                self._standing.has_news = True
             case Reserve() if self.state is not ProcessState.READY:
                 self._effects += self._handovers.arrivals.decline(sender, message, RefusalCode.DRAINING, "draining")
             case _:
@@ -156,11 +163,13 @@ class EngineCore:
     def loaded(self, service: Service, now: float) -> list[Effect]:
         """What the effect `LoadService` asked for is here."""
         self._residency.loaded(service)
+        self._standing.has_news = True
         return self._finish_event(now)
 
     def not_loaded(self, service: str, reason: str, now: float) -> list[Effect]:
         """It cannot be had."""
         self._residency.not_loaded(service, reason)
+        self._standing.has_news = True
         return self._finish_event(now)
 
     def lose_peer(self, process: str, now: float) -> list[Effect]:
@@ -193,7 +202,7 @@ class EngineCore:
 
     def drain(self, now: float) -> list[Effect]:
         """Take nothing new; what is here moves to other engines if there are any, else it ends here."""
-        self._standing.state = ProcessState.DRAINING
+        self._standing.state, self._standing.has_news = ProcessState.DRAINING, True
         self._is_stopping = self._rescheduler.is_emptying = True
         return self._finish_event(now)
 
@@ -202,6 +211,7 @@ class EngineCore:
             return
         self._rescheduler.is_emptying = not message.undo
         self._standing.state = ProcessState.READY if message.undo else ProcessState.DRAINING
+        self._standing.has_news = True
         log.info("serves again" if message.undo else "drains: its requests move away", engine=self._settings.id)
 
     def _set_role(self, message: SetRole) -> None:
@@ -211,6 +221,7 @@ class EngineCore:
             log.info("role changed", engine=self._settings.id, was=standing.role, role=message.role)
             standing.role = message.role
             standing.num_role_changes += 1
+            standing.has_news = True
 
     def _finish_event(self, now: float) -> list[Effect]:
         for service in self._services.values():
@@ -218,7 +229,9 @@ class EngineCore:
         if self._rescheduler.must_leave():
             self._send_back(now)
         self._give_away(now)
-        self._effects += self._residency.drop(self._is_empty)
+        if dropped := self._residency.drop(self._is_empty):
+            self._effects += dropped
+            self._standing.has_news = True
         effects, self._effects = self._effects, []
         return effects
 
@@ -239,6 +252,7 @@ class EngineCore:
         request = Request.of(spec, epoch, now, service.eos_token_ids, service.context_limit)
         request.prefill_mode, request.prefill_order = message.prefill, message.order
         self._requests[spec.id] = request
+        self._standing.has_news = True
         self._send(gateway, Accepted(spec.id, epoch, self._standing.seq + 1))
         if message.decode_engine is None or message.decode_engine == self._settings.id:
             service.queue.waiting.append(request)
@@ -269,6 +283,7 @@ class EngineCore:
         if known is not None:
             self._end(known, now)  # an earlier owner's: only one may go on
         self._requests[request.id] = request
+        self._standing.has_news = True
         missing = max(0, service.pool.blocks_for(len(request.tokens)) - len(request.blocks))
         if request.is_decoding or service.pool.can_allocate(missing):
             request.blocks += service.pool.allocate(0 if request.is_decoding else missing)
@@ -303,7 +318,7 @@ class EngineCore:
         """The request is over here, for whatever reason."""
         if request.is_over:
             return []
-        request.is_over = True
+        request.is_over = self._standing.has_news = True
         self._ended[request.id] = request.epoch
         if len(self._ended) > MOST_ENDED:
             del self._ended[next(iter(self._ended))]
@@ -340,6 +355,7 @@ class EngineCore:
 
     def not_migrated(self, request: Request, to: str, now: float) -> None:
         """It goes on here as if nothing had happened."""
+        self._standing.has_news = True
         self._peers.avoid(to, now)
         queue = self._services[request.spec.service].queue
         if not request.is_over and request not in queue.running:
@@ -354,6 +370,7 @@ class EngineCore:
         obstacle = self._obstacle(message, request)
         if request is None or obstacle is not None:
             self._handovers.departures.tally.aborted(message.request, message.to, obstacle or "it is not here")
+            self._standing.has_news = True
             return
         log.info("migrates a request", request=request.id, to=message.to, reason=message.reason)
         service = self._services[request.spec.service]

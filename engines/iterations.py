@@ -90,7 +90,10 @@ class Iterations:
         return plan.shares
 
     def _plan_once(self, service: Service, effects: list[Effect], now: float) -> Plan:
+        num_running = len(service.queue.running)
         plan = self._schedulers[service.name].plan(service.queue, self._standing.role, now)
+        if plan.preempted or len(service.queue.running) != num_running:
+            self._standing.has_news = True
         self._standing.num_preempted += len(plan.preempted)
         for request in plan.preempted:
             if request.transfer is not None:
@@ -138,6 +141,8 @@ class Iterations:
                         deltas[request.spec.gateway].append(request.take_delta(None))
                     step.service.queue.remove(request)
                     effects += departures.commit(request, now)
+        if any(share.sequence.is_decoding for share in step.prompts):
+            self._standing.has_news = True
         return effects + [Send(gateway, StepTokens(of_gateway)) for gateway, of_gateway in deltas.items()]
 
     def fail(self, reason: str, now: float) -> list[Effect]:

@@ -279,9 +279,10 @@ class EngineProcess:
                     self._copies.create_task(self._export(effect))
                 case ImportBlocks():
                     self._copies.create_task(self._import(effect))
-        self._heartbeat.poke()
         for event in (self._may_compute, self._may_rearm, self._may_be_idle):
             event.set()
+        if self._core.has_news:  # told once the next batch is chosen: others hear of it, too
+            self._heartbeat.poke()
 
     async def _export(self, job: ExportBlocks) -> None:
         transport = self._loaded.transports[job.service][job.transport]

@@ -2,8 +2,9 @@
 
 A status is old the moment it arrives, so a view keeps moments instead of durations: when the reported prefills will
 have ended, when the slack of the decodes will be gone. Then a view needs no refreshing as time passes, and is made anew
-only when a status or a dispatch changes it. What this gateway has sent and the engine has not yet counted is added, so
-that a burst does not herd onto the engine that looked idle.
+only when a status or a dispatch changes it. Engines do not tell at once what can be foreseen: that decodes go on. What
+this gateway has sent and the engine has not yet counted is added, so that a burst does not herd onto the engine that
+looked idle.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,6 +18,7 @@ from engines.costs import decode_step_s, prefill_s
 from mesh.messages import DecodeCost, EngineStatus, PrefillCost, ProcessState, Role, ServiceStatus
 
 PACE_TOKENS = 1024
+FORESEEN_S = 0.25  # after a status: as long, decodes are taken to go on as it says
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +109,17 @@ class EngineView(msgspec.Struct, frozen=True):
         return max(0.0, self.prefills_end_at - now) + self.reserved_s
 
     def slack_s(self, now: float) -> float:
-        """The smallest slack of its running decodes, before the backlog takes from it. Infinite if nothing decodes."""
-        return self.slack_ends_at - now
+        """The smallest slack of its running decodes, before the backlog takes from it. Infinite if nothing decodes.
+
+        Of the steps that will have ended since the status, each added what it was promised. Prefills hold them up.
+        """
+        return self.slack_ends_at - now + self._gained_s(now)
+
+    def _gained_s(self, now: float) -> float:
+        decoding_s = min(now, self.received_at + FORESEEN_S) - max(self.received_at, self.prefills_end_at)
+        if decoding_s <= 0 or self.decode_step_s <= 0 or self.tpot_slo_s == inf:
+            return 0.0
+        return decoding_s // self.decode_step_s * self.tpot_slo_s
 
     def prefill_s(self, service: str, num_tokens: int, num_cached: int = 0) -> float:
         """p(L): predicted seconds of a prefill of that length, of which the first ``num_cached`` are there.

@@ -140,11 +140,12 @@ class SimulatedEngine:
     def _end_moment(self) -> None:
         """Say what has changed, once for all that happened at this time, and compute if there is something to."""
         self._has_changed = False
-        self._publish()
         if self._coast is not None:
             self._land_if_unsteady(self._coast)
         elif not self._is_computing:
             self._compute()
+        if self.core.has_news:
+            self._publish()
 
     # --- steps --------------------------------------------------------------------------------------------------------
 

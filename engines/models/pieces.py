@@ -50,7 +50,7 @@ def drops_first_space(decoder: Mapping[str, Any]) -> bool:
 
 
 def byte_level_spelling() -> Spelling:
-    byte_of = {ord(character): bytes([byte]) for byte, character in _byte_alphabet()}
+    byte_of = {ord(character): bytes([byte]) for byte, character in byte_alphabet()}
 
     def spell(token: str) -> bytes:
         try:
@@ -66,7 +66,7 @@ def sentencepiece_spelling(token: str) -> bytes:
     return bytes([int(match[1], 16)]) if match else token.replace(_SPACE, " ").encode()
 
 
-def _byte_alphabet() -> Iterator[tuple[int, str]]:
+def byte_alphabet() -> Iterator[tuple[int, str]]:
     """GPT-2's alphabet: printable Latin-1 bytes stand for themselves, the others for U+0100 and on, in order."""
     next_free = 256
     for byte in range(256):

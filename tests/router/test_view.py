@@ -1,7 +1,7 @@
 import pytest
 
 from mesh.messages import ProcessState
-from router.view import Reservation
+from router.view import FORESEEN_S, Reservation
 from tests.router.cluster import D0, M0, P0, SERVICE, make_engine, make_view
 
 
@@ -10,6 +10,20 @@ def test_age_brings_the_end_of_prefills_nearer_and_melts_slack():
     assert engine.backlog_s(0.0) == pytest.approx(0.3)
     assert engine.slack_s(0.0) == pytest.approx(0.7)
     assert engine.num_prefills == 2
+
+
+def test_decodes_that_go_on_add_to_their_slack_what_each_step_is_promised():
+    decoding = {"decode_step_s": 0.03, "min_slack_s": 1.0, "min_tpot_slo_s": 0.1}
+    assert make_engine(M0, age_s=0.07, **decoding).slack_s(0.0) == pytest.approx(1.0 - 0.07 + 2 * 0.1)
+    held_up = make_engine(M0, age_s=0.07, prefill_remaining_s=0.03, **decoding)
+    assert held_up.slack_s(0.0) == pytest.approx(1.0 - 0.07 + 0.1)
+    assert make_engine(M0, age_s=0.07, prefill_remaining_s=0.2, **decoding).slack_s(0.0) == pytest.approx(0.93)
+
+
+def test_nobody_counts_on_the_steps_of_an_engine_that_is_silent_for_long():
+    decoding = {"decode_step_s": 0.05, "min_slack_s": 1.0, "min_tpot_slo_s": 0.1}
+    slack_s = [make_engine(M0, age_s=age_s, **decoding).slack_s(0.0) for age_s in (FORESEEN_S, FORESEEN_S + 0.6)]
+    assert slack_s[1] == pytest.approx(slack_s[0] - 0.6)
 
 
 def test_an_old_status_has_no_negative_backlog():

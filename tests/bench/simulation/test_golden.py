@@ -3,13 +3,14 @@
 A digest changes when a rule or a model does: see that this is what you meant, and write down the new one.
 """
 
+from collections.abc import Sequence
 from hashlib import sha256
 
 import pytest
 
 from bench.simulation.trace_request import TraceRequest
 from mesh.messages import Role
-from router.records import encode_line
+from router.records import Record, encode_line
 from tests.bench.simulation.small import run, topology
 
 ROLES = {"prefill-0": Role.PREFILL, "prefill-1": Role.PREFILL, "mux-0": Role.MULTIPLEX, "mux-1": Role.MULTIPLEX}
@@ -19,13 +20,23 @@ TRACE = [
 ]
 DIGESTS = {
     "round_robin": "32daf9699a9b27a3",
-    "tropical": "5d7c4a54b308ecc7",
-    "disaggregated": "b59f032e852c33aa",
-    "chunked": "78d2d54983602550",
+    "tropical": "231f6dd33b2942ac",
+    "disaggregated": "99a04aeaa5689c8d",
+    "chunked": "273e23bca492a3e1",
+    "elastic": "d8f43bcf27fa1c71",
 }
+COASTING = {"tropical": "9355f488943d9cba", "elastic": "e851d34f4cb61e71"}
 
 
 @pytest.mark.parametrize("policy", sorted(DIGESTS))
 def test_records_are_the_same_to_the_last_bit(policy: str) -> None:
-    records = run(topology(ROLES, policy), TRACE, seed=1)
-    assert sha256(b"".join(map(encode_line, records))).hexdigest()[:16] == DIGESTS[policy]
+    assert digest(run(topology(ROLES, policy), TRACE, seed=1)) == DIGESTS[policy]
+
+
+@pytest.mark.parametrize("policy", sorted(COASTING))
+def test_those_of_coasting_engines_are_too(policy: str) -> None:
+    assert digest(run(topology(ROLES, policy), TRACE, seed=1, coasts=True)) == COASTING[policy]
+
+
+def digest(records: Sequence[Record]) -> str:
+    return sha256(b"".join(map(encode_line, records))).hexdigest()[:16]

@@ -4,14 +4,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import inf
 
+from engines.costs import decode_step_s
 from mesh.messages import ProcessState, Role, SetRole
 from router.cluster import ClusterView
 from router.policies.policy import RoleChange
 from router.view import EngineView
 
 SHORTAGE_S = 1.0  # that a shortage must last before a role changes
-DWELL_S = 10.0  # between two changes, for the first to show its effect
-BUSY_SHARE = 0.9  # of its promise that a decode step takes, or of its pool that is in use, on an engine that is full
+DWELL_S = 5.0  # from a change to the next, for the first to show its effect
+STEP_SHARE = 0.9  # of its promise that a decode step takes on an engine that is full
+FULL = 0.9  # from here on decode engines need help
+SPARE = 0.75  # up to here they can do with one engine less: well below, or the next change would undo this one
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,31 +36,38 @@ class RoleBalancer:
 
     def __init__(self) -> None:
         self._shortage: _Shortage | None = None
-        self._num_changes = -1
+        self._roles: dict[str, Role] = {}
         self._changed_at = -inf
+        self._changed_to: Role | None = None
 
     def __repr__(self) -> str:
         return f"<RoleBalancer {self._shortage}, last change at {self._changed_at}>"
 
     def rebalance(self, view: ClusterView, num_waiting: int, now: float) -> tuple[RoleChange, ...]:
-        """At most one change, none while the last one is young or a shortage is."""
+        """At most one change, none while a shortage is young or the last change has yet to show."""
         engines = [engine for engine in view.engines.values() if engine.state is ProcessState.READY]
         self._notice_changes(engines, now)
         prefill = [engine for engine in engines if engine.role is Role.PREFILL]
         decode = [engine for engine in engines if engine.role is not Role.PREFILL]
         change = _more_prefill(prefill, decode, num_waiting) or _more_decode(prefill, decode)
-        if not self._has_lasted(change, now) or change is None or now < self._changed_at + DWELL_S:
+        if not self._has_lasted(change, now) or change is None or not self._has_shown(change[1], now):
             return ()
         engine, role = change
-        self._changed_at, self._shortage = now, None
+        self._changed_at, self._changed_to, self._shortage = now, role, None
         return (RoleChange(engine.id, SetRole(role, engine.num_role_changes)),)
 
     def _notice_changes(self, engines: Iterable[EngineView], now: float) -> None:
         """Others' changes count as one's own."""
-        num_changes = sum(engine.num_role_changes for engine in engines)
-        if self._num_changes not in (-1, num_changes):
-            self._changed_at = max(self._changed_at, now)
-        self._num_changes = num_changes
+        roles = {engine.id: engine.role for engine in engines}
+        for id_, role in roles.items():
+            if self._roles.get(id_, role) is not role:
+                self._changed_at, self._changed_to = now, role
+        self._roles = roles
+
+    def _has_shown(self, role: Role, now: float) -> bool:
+        """What the last change brought. Where all were full, an empty engine shows at once; queues take their time."""
+        is_more_decode = role is self._changed_to is Role.MULTIPLEX
+        return is_more_decode or now >= self._changed_at + DWELL_S
 
     def _has_lasted(self, change: tuple[EngineView, Role] | None, now: float) -> bool:
         if change is None:
@@ -74,25 +84,39 @@ class RoleBalancer:
 def _more_prefill(
     prefill: list[EngineView], decode: list[EngineView], num_waiting: int
 ) -> tuple[EngineView, Role] | None:
-    """The decode engine with the least to decode, if all others together are far from full."""
-    if not num_waiting or len(decode) < 2 or any(engine.num_prefills < 2 for engine in prefill):
+    """The decode engine with the least to decode, if requests wait for prefill engines and the others can do without.
+
+    They will have its decodes besides their own, and more of them: if prefills are what holds requests up, one engine
+    more lets as many more requests through.
+    """
+    if not num_waiting or len(decode) < 2 or any(engine.num_prefills == 0 for engine in prefill):
         return None
-    chosen = min(decode, key=lambda engine: (engine.num_running, engine.num_tokens, engine.id))
-    others = [engine for engine in decode if engine is not chosen]
-    if any(fullness(engine) > BUSY_SHARE / 2 for engine in others):
+    more = (len(prefill) + 1) / max(1, len(prefill))
+    if sum(map(fullness, decode)) * more / (len(decode) - 1) > SPARE:
         return None
-    return chosen, Role.PREFILL
+    return min(decode, key=lambda engine: (engine.num_running, engine.num_tokens, engine.id)), Role.PREFILL
 
 
 def _more_decode(prefill: list[EngineView], decode: list[EngineView]) -> tuple[EngineView, Role] | None:
     """The idle prefill engine with the last id, if all decode engines are full."""
     idle = [engine for engine in prefill if engine.num_prefills == 0]
-    if not idle or len(prefill) < 2 or any(fullness(engine) < BUSY_SHARE for engine in decode):
+    if not idle or len(prefill) < 2 or any(fullness(engine) < FULL for engine in decode):
         return None
     return max(idle, key=lambda engine: engine.id), Role.MULTIPLEX
 
 
 def fullness(engine: EngineView) -> float:
-    """Of its promise or its memory, whichever is closer to its end: 1 is full."""
-    step = 0.0 if engine.tpot_slo_s == inf else engine.decode_step_s / engine.tpot_slo_s
-    return max([step, *(pool.watermark for pool in engine.services.values())])
+    """Of the decodes that its promise allows, or of its memory, whichever is closer to its end: 1 is full.
+
+    A step has a fixed cost, however few decode: what counts is how much of the rest is used.
+    """
+    return max([_step_fullness(engine), *(pool.watermark for pool in engine.services.values())])
+
+
+def _step_fullness(engine: EngineView) -> float:
+    if engine.tpot_slo_s == inf:
+        return 0.0
+    alone_s = min(decode_step_s(pool.decode_cost, 1, 1) for pool in engine.services.values())
+    room_s = STEP_SHARE * engine.tpot_slo_s - alone_s
+    used_s = engine.decode_step_s - alone_s
+    return used_s / room_s if room_s > 0 else 1.0

@@ -19,10 +19,14 @@ class Found:
     rate: float
     trials: tuple[Trial, ...]  # by rate
 
+    def is_beyond(self, promise: float) -> bool:
+        """Whether the promise was kept at every rate that was tried: ``rate`` is the highest of them."""
+        return all(trial.attainment >= promise for trial in self.trials)
+
     def words(self, promise: float) -> str:
         """Beyond the rates that were tried nothing is known."""
-        if all(trial.attainment >= promise for trial in self.trials):
-            return f">{self.trials[-1].rate:.2f}"
+        if self.is_beyond(promise):
+            return f">{self.rate:.2f}"
         return f"{self.rate:.2f}" if self.rate else f"<{self.trials[0].rate:.2f}"
 
 

@@ -1,6 +1,6 @@
 """Trains the byte-level Llama that the repository ships, and writes it as a model folder with its card.
 
-    python -m bench.train_byte_llama --out DIR [--steps 1600] [--threads 2] [--seed 0]
+    python -m bench.train_byte_llama --out DIR [--steps 1000] [--threads 2] [--seed 0]
 
 It learns from text that comes with Python (`bench.byte_llama.text`). The same seed, Python, torch and number of threads
 give the same weights. Sequences are short at first, which is cheaper, and as long as the context in the end.
@@ -165,7 +165,7 @@ def figures_of(network: ByteLlama, shape: Shape, corpus: Corpus) -> Figures:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.train_byte_llama", description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True, help="folder of the model")
-    parser.add_argument("--steps", type=int, default=1600)
+    parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()

@@ -1,4 +1,4 @@
-"""The error that a user, not a maintainer, can mend."""
+"""The errors that end a command with one line, not with a stack trace."""
 
 
 class UserError(Exception):
@@ -6,6 +6,10 @@ class UserError(Exception):
 
     Commands and processes print it as it is, without a stack trace, and exit with `EXIT_CONFIGURATION`.
     """
+
+
+class CommandError(Exception):
+    """What was asked for rightly could not be done now. Its text says why; commands exit with `EXIT_FAILURE`."""
 
 
 EXIT_FAILURE = 1

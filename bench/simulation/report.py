@@ -9,7 +9,8 @@ from rich import box
 from rich.console import RenderableType
 from rich.table import Table
 
-from bench.simulation.summary import Distribution, Summary, capacity
+from bench.capacity import Found, Trial, crossing
+from bench.simulation.summary import Distribution, Summary
 
 PERCENTILES = (50, 90, 99)
 WIDE = 100  # columns of a terminal from which on there is room for all percentiles
@@ -118,11 +119,23 @@ def capacity_table(summaries: Sequence[Summary], attainment: float) -> Table:
     table.add_column("policy", overflow="fold")
     table.add_column("req/s", justify="right")
     table.add_column("beside the best other", justify="right")
-    rates = {policy: capacity(runs, attainment) for policy, runs in by_policy(summaries).items()}
-    for policy, rate in rates.items():
-        best = max((other for name, other in rates.items() if name != policy), default=0.0)
-        table.add_row(policy, f"{rate:.2f}", f"{rate / best:.2f}x" if best else "-")
+    founds = {
+        policy: crossing([Trial(run.rate, run.attainment) for run in runs], attainment)
+        for policy, runs in by_policy(summaries).items()
+    }
+    for policy, found in founds.items():
+        others = [other for name, other in founds.items() if name != policy]
+        best = max(others, key=lambda other: other.rate, default=None)
+        table.add_row(policy, found.words(attainment), "-" if best is None else _beside(found, best, attainment))
     return table
+
+
+def _beside(found: Found, best: Found, attainment: float) -> str:
+    """Where one of them is not known but to a bound, so is what they are to each other."""
+    mine, other = found.is_beyond(attainment), best.is_beyond(attainment)
+    if not found.rate or not best.rate or (mine and other):
+        return "-"
+    return f"{'>' * mine}{'<' * other}{found.rate / best.rate:.2f}x"
 
 
 def by_policy(summaries: Sequence[Summary]) -> dict[str, list[Summary]]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 
 from bench.simulation.over_time import Moment, over_time
 from router.records import Outcome, Record
@@ -103,18 +102,3 @@ def _summarize(policy: str, records: Sequence[Record], wanted_rate: float | None
 
 def _ratio(value_s: float | None, slo_s: float) -> float | None:
     return None if value_s is None else value_s / slo_s
-
-
-def capacity(summaries: Sequence[Summary], attainment: float) -> float:
-    """The rate up to which one policy keeps its promise, between measured rates by interpolation; 0: at none of them.
-
-    If it does so at all of them, the highest is the answer.
-    """
-    ordered = sorted(summaries, key=lambda summary: summary.rate)
-    if not ordered or ordered[0].attainment < attainment:
-        return 0.0
-    for kept, broken in pairwise(ordered):
-        if broken.attainment < attainment:
-            share = (kept.attainment - attainment) / (kept.attainment - broken.attainment)
-            return kept.rate + share * (broken.rate - kept.rate)
-    return ordered[-1].rate

@@ -4,9 +4,11 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 
 from mesh.addresses import directory, runtime_dir, supervisor_id
 from mesh.curve import CurveKey
+from mesh.errors import CommandError
 from mesh.messages import BroadcastMessage, Sender, SupervisorMessage, SupervisorStatus
 from mesh.sockets import Sockets
 from mesh.supervisor.lock import holder
@@ -27,6 +29,16 @@ def is_running_here(topology: Topology) -> bool:
 def may_run(topology: Topology) -> bool:
     """False if the mesh cannot be running: it has one host, and does not run here."""
     return len(topology.hosts) > 1 or is_running_here(topology)
+
+
+def require_running(topology: Topology, file: Path) -> None:
+    """Raise `CommandError` if the mesh of that file cannot be running: it has one host, and does not run here."""
+    if not may_run(topology):
+        raise not_running(topology, file)
+
+
+def not_running(topology: Topology, file: Path) -> CommandError:
+    return CommandError(f"mesh {topology.name!r} is not running; start it with `mesh up {file}`")
 
 
 @asynccontextmanager

@@ -2,15 +2,14 @@
 
 import argparse
 import asyncio
-import sys
 from typing import TYPE_CHECKING
 
 from mesh.cli.arguments import print_line
-from mesh.errors import EXIT_FAILURE, UserError
+from mesh.errors import CommandError
 
 if TYPE_CHECKING:
     from mesh.cli.arguments import Subparsers
-    from mesh.messages import EngineStatus, SupervisorMessage
+    from mesh.messages import Drain, EngineStatus, ProcessState, SupervisorMessage
     from mesh.sockets import Sockets
     from mesh.topology.schema import Topology
 
@@ -27,70 +26,54 @@ def register(subparsers: "Subparsers") -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from mesh.cli.arguments import split_topology
-    from mesh.cli.cluster import may_run
-    from mesh.cli.engine_status import check_engine
-    from mesh.topology.parse import load
+    from mesh.cli.engine_status import open_mesh, split_words
 
-    file, words = split_topology(options.words)
-    if len(words) != 1:
-        raise UserError(f"one engine is needed; usage: {USAGE}")
-    topology, engine = load(file), words[0]
-    check_engine(topology, engine)
-    if not may_run(topology):
-        sys.stderr.write(f"mesh {topology.name!r} is not running; start it with `mesh up {file}`\n")
-        return EXIT_FAILURE
-    problem = asyncio.run(_undo(topology, engine) if options.undo else _drain(topology, engine, options.timeout))
-    if problem is not None:
-        sys.stderr.write(f"{problem}\n")
-        return EXIT_FAILURE
+    file, (engine,) = split_words(options.words, "one engine is", 1, USAGE)
+    topology = open_mesh(file, engine)
+    asyncio.run(_undo(topology, engine) if options.undo else _drain(topology, engine, options.timeout))
     print_line(
         f"{engine} serves again" if options.undo else f"{engine} is empty and takes nothing new (--undo: it does)"
     )
     return 0
 
 
-async def _undo(topology: "Topology", engine: str) -> str | None:
+async def _undo(topology: "Topology", engine: str) -> None:
     from mesh.cli.cluster import visitor
     from mesh.messages import Drain, ProcessState
 
     async with visitor(topology) as sockets:
         status = await _tell(topology, sockets, engine, Drain(undo=True), ProcessState.READY)
-    if isinstance(status, str):
-        return status
-    return None if status.state is ProcessState.READY else f"{engine} is {status.state}: it is about to stop"
+    if status.state is not ProcessState.READY:
+        raise CommandError(f"{engine} is {status.state}: it is about to stop")
 
 
-async def _drain(topology: "Topology", engine: str, timeout_s: float) -> str | None:
+async def _drain(topology: "Topology", engine: str, timeout_s: float) -> None:
     from mesh.cli.cluster import visitor
     from mesh.cli.engine_status import listen
     from mesh.messages import Drain, ProcessState
 
     async with visitor(topology) as sockets:
-        status = await _tell(topology, sockets, engine, Drain(), ProcessState.DRAINING)
-        if isinstance(status, str):
-            return status
-        progress = Progress(engine)
-        last = await listen(sockets, engine, progress.is_over, timeout_s)
-    if last is not None and is_empty(last):
-        return None
-    left = "its state is not known" if last is None else _what_is_left(last)
-    return f"{engine} was not empty after {timeout_s:g} s: {left}; it goes on draining"
+        await _tell(topology, sockets, engine, Drain(), ProcessState.DRAINING)
+        last = await listen(sockets, engine, Progress(engine).is_over, timeout_s)
+    if last is None or not is_empty(last):
+        left = "its state is not known" if last is None else _what_is_left(last)
+        raise CommandError(f"{engine} was not empty after {timeout_s:g} s: {left}; it goes on draining")
 
 
 async def _tell(
-    topology: "Topology", sockets: "Sockets[SupervisorMessage]", engine: str, message: object, state: object
-) -> "EngineStatus | str":
-    """Send it, and wait for a status that shows it; else why there is none."""
-    from mesh.cli.engine_status import listen, silent
+    topology: "Topology",
+    sockets: "Sockets[SupervisorMessage]",
+    engine: str,
+    message: "Drain",
+    state: "ProcessState",
+) -> "EngineStatus":
+    """Send it, and wait for a status that shows it."""
+    from mesh.cli.engine_status import hear, hear_anything
 
-    timing = topology.timing
-    if await listen(sockets, engine, lambda _: True, timing.lease_s) is None:
-        return silent(engine, timing.lease_s)
-    sockets.send(engine, message)  # type: ignore[arg-type]
-    timeout_s = timing.lease_s + timing.reply_s
-    status = await listen(sockets, engine, lambda status: status.state is state, timeout_s)
-    return silent(engine, timeout_s) if status is None else status
+    await hear_anything(topology, sockets, engine)
+    sockets.send(engine, message)
+    timeout_s = topology.timing.lease_s + topology.timing.reply_s
+    return await hear(sockets, engine, lambda status: status.state is state, timeout_s)
 
 
 class Progress:

@@ -1,11 +1,12 @@
-"""What commands about one engine share: its name, and its statuses as they come."""
+"""What commands about one engine share: the mesh that they work on, and the engine's statuses as they come."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mesh.errors import UserError
+from mesh.errors import CommandError, UserError
 
 if TYPE_CHECKING:
     from mesh.messages import EngineStatus, SupervisorMessage
@@ -13,11 +14,27 @@ if TYPE_CHECKING:
     from mesh.topology.schema import Topology
 
 
-def check_engine(topology: "Topology", engine: str) -> None:
-    """Raise `UserError` if the deployment has no such engine."""
+def open_mesh(file: Path, engine: str) -> "Topology":
+    """The deployment, which has the engine and may be running."""
+    from mesh.cli.cluster import require_running
+    from mesh.topology.parse import load
+
+    topology = load(file)
     names = [spec.id for spec in topology.engines]
     if engine not in names:
         raise UserError(f"{topology.path}: no engine {engine!r}; there are {', '.join(names)}")
+    require_running(topology, file)
+    return topology
+
+
+def split_words(words: Sequence[str], wanted: str, count: int, usage: str) -> tuple[Path, list[str]]:
+    """The file, and ``count`` other words: ``wanted``, in words."""
+    from mesh.cli.arguments import split_topology
+
+    file, rest = split_topology(words)
+    if len(rest) != count:
+        raise UserError(f"{wanted} needed; usage: {usage}")
+    return file, rest
 
 
 async def listen(
@@ -40,5 +57,19 @@ async def listen(
     return last
 
 
-def silent(engine: str, timeout_s: float) -> str:
-    return f"{engine} said nothing for {timeout_s:g} s; `mesh status` shows whether it runs"
+async def hear(
+    sockets: "Sockets[SupervisorMessage]",
+    engine: str,
+    is_enough: "Callable[[EngineStatus], bool]",
+    timeout_s: float,
+) -> "EngineStatus":
+    """As `listen`, of an engine that should not be silent."""
+    status = await listen(sockets, engine, is_enough, timeout_s)
+    if status is None:
+        raise CommandError(f"{engine} said nothing for {timeout_s:g} s; `mesh status` shows whether it runs")
+    return status
+
+
+async def hear_anything(topology: "Topology", sockets: "Sockets[SupervisorMessage]", engine: str) -> "EngineStatus":
+    """Its next status."""
+    return await hear(sockets, engine, lambda _: True, topology.timing.lease_s)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from mesh import __version__
 from mesh.cli import chat, check, down, drain, keys, logs, migrate, role, services, status, tap, up
-from mesh.errors import EXIT_CONFIGURATION, EXIT_FAILURE, EXIT_INTERRUPTED, UserError
+from mesh.errors import EXIT_CONFIGURATION, EXIT_FAILURE, EXIT_INTERRUPTED, CommandError, UserError
 
 if TYPE_CHECKING:
     from mesh.cli.arguments import Subparsers
@@ -42,6 +42,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UserError as error:
         sys.stderr.write(f"{error}\n")
         return EXIT_CONFIGURATION
+    except CommandError as error:
+        sys.stderr.write(f"{error}\n")
+        return EXIT_FAILURE
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:

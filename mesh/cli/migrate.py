@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from mesh.errors import EXIT_FAILURE, UserError
+from mesh.errors import CommandError
 
 if TYPE_CHECKING:
     from mesh.cli.arguments import Subparsers
@@ -40,51 +40,30 @@ def register(subparsers: "Subparsers") -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from mesh.cli.arguments import split_topology
-    from mesh.cli.cluster import may_run
-    from mesh.cli.engine_status import check_engine
-    from mesh.topology.parse import load
+    from mesh.cli.engine_status import open_mesh, split_words
 
-    file, words = split_topology(options.words)
-    if len(words) != 2:
-        raise UserError(f"a request and an engine are needed; usage: {USAGE}")
-    topology, engine = load(file), words[1]
-    check_engine(topology, engine)
-    if not may_run(topology):
-        sys.stderr.write(f"mesh {topology.name!r} is not running; start it with `mesh up {file}`\n")
-        return EXIT_FAILURE
-    place = find(topology, words[0])
-    problem = place if isinstance(place, str) else _migrate(topology, place, engine, options.timeout)
-    if problem is None and isinstance(place, Place):
-        was = "it was there already" if place.engine == engine else f"from {place.engine}"
-        sys.stdout.write(f"{place.request} decodes on {engine} ({was})\n")
-        return 0
-    sys.stderr.write(f"{problem}\n")
-    return EXIT_FAILURE
-
-
-def _migrate(topology: "Topology", place: Place, engine: str, timeout_s: float) -> str | None:
+    file, (request, engine) = split_words(options.words, "a request and an engine are", 2, USAGE)
+    topology = open_mesh(file, engine)
+    place = find(topology, request)
     if place.engine is None:
-        return f"{place.request} waits at its gateway: no engine has it"
-    if place.engine == engine:
-        return None
-    return asyncio.run(_ask(topology, place, engine, timeout_s))
+        raise CommandError(f"{place.request} waits at its gateway: no engine has it")
+    if place.engine != engine:
+        asyncio.run(_move(topology, place.request, place.engine, engine, options.timeout))
+    was = "it was there already" if place.engine == engine else f"from {place.engine}"
+    sys.stdout.write(f"{place.request} decodes on {engine} ({was})\n")
+    return 0
 
 
-async def _ask(topology: "Topology", place: Place, to: str, timeout_s: float) -> str | None:
-    """None once the request is there; else why it is not."""
+async def _move(topology: "Topology", request: str, source: str, to: str, timeout_s: float) -> None:
+    """Return once the request is there."""
     from mesh.cli.cluster import visitor
-    from mesh.cli.engine_status import listen, silent
+    from mesh.cli.engine_status import hear_anything, listen
     from mesh.messages import Migrate
 
-    source = place.engine
-    assert source is not None, "only what an engine has can move"
     async with visitor(topology) as sockets:
-        before = await listen(sockets, source, lambda _: True, topology.timing.lease_s)
-        if before is None:
-            return silent(source, topology.timing.lease_s)
-        sockets.send(source, Migrate(place.request, to, "by hand"))
-        prefix = f"{place.request} to {to}: "
+        before = await hear_anything(topology, sockets, source)
+        sockets.send(source, Migrate(request, to, "by hand"))
+        prefix = f"{request} to {to}: "
 
         def is_over(status: "EngineStatus") -> bool:
             return _reason(before, status, prefix) is not None or status.migrations_total > before.migrations_total
@@ -92,11 +71,11 @@ async def _ask(topology: "Topology", place: Place, to: str, timeout_s: float) ->
         after = await listen(sockets, source, is_over, timeout_s)
     reason = None if after is None else _reason(before, after, prefix)
     if reason is not None:
-        return f"{place.request} stays on {source}: {reason}"
-    now = find(topology, place.request)
-    if isinstance(now, Place) and now.engine == to:
-        return None
-    return now if isinstance(now, str) else f"{place.request} was not on {to} after {timeout_s:g} s; it is on {source}"
+        raise CommandError(f"{request} stays on {source}: {reason}")
+    now = find(topology, request)
+    if now.engine != to:
+        where = f"is on {now.engine}" if now.engine else "waits at its gateway"
+        raise CommandError(f"{request} was not on {to} after {timeout_s:g} s; it {where}")
 
 
 def _reason(before: "EngineStatus", status: "EngineStatus", prefix: str) -> str | None:
@@ -105,8 +84,8 @@ def _reason(before: "EngineStatus", status: "EngineStatus", prefix: str) -> str 
     return said.removeprefix(prefix) if is_new and said.startswith(prefix) else None
 
 
-def find(topology: "Topology", request: str) -> Place | str:
-    """Where a request is, by what the gateways know; or why that cannot be said."""
+def find(topology: "Topology", request: str) -> Place:
+    """Where a request is, by what the gateways know."""
     import httpx
 
     problems = []
@@ -116,7 +95,7 @@ def find(topology: "Topology", request: str) -> Place | str:
             if not isinstance(answer, str):
                 return _place(answer)
             problems.append(answer)
-    return "; ".join(problems)
+    raise CommandError("; ".join(problems))
 
 
 def _story(client: Any, topology: "Topology", gateway: "GatewaySpec", request: str) -> list[dict[str, Any]] | str:
@@ -136,9 +115,10 @@ def _story(client: Any, topology: "Topology", gateway: "GatewaySpec", request: s
         return f"what answers at {url} is not the gateway {gateway.id}"
 
 
-def _place(stories: list[dict[str, Any]]) -> Place | str:
+def _place(stories: list[dict[str, Any]]) -> Place:
     if len(stories) > 1:
-        return f"that is {len(stories)} requests; name one: {', '.join(sorted(str(one['id']) for one in stories))}"
+        ids = ", ".join(sorted(str(one["id"]) for one in stories))
+        raise CommandError(f"that is {len(stories)} requests; name one: {ids}")
     story = stories[0]
     engine: str | None = None
     for event in story["events"]:
@@ -148,5 +128,5 @@ def _place(stories: list[dict[str, Any]]) -> Place | str:
             case "interrupted" | "refused":
                 engine = None
             case "ended":
-                return f"{story['id']} has ended ({event['reason']})"
+                raise CommandError(f"{story['id']} has ended ({event['reason']})")
     return Place(str(story["id"]), engine)

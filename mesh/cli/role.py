@@ -5,7 +5,7 @@ import asyncio
 import sys
 from typing import TYPE_CHECKING
 
-from mesh.errors import EXIT_FAILURE, UserError
+from mesh.errors import CommandError, UserError
 
 if TYPE_CHECKING:
     from mesh.cli.arguments import Subparsers
@@ -22,26 +22,13 @@ def register(subparsers: "Subparsers") -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from mesh.cli.arguments import split_topology
-    from mesh.cli.cluster import may_run
-    from mesh.cli.engine_status import check_engine
-    from mesh.topology.parse import load
+    from mesh.cli.engine_status import open_mesh, split_words
 
-    file, words = split_topology(options.words)
-    if len(words) != 2:
-        raise UserError(f"an engine and a role are needed; usage: {USAGE}")
-    engine, role = words[0], _role(words[1])
-    topology = load(file)
-    check_engine(topology, engine)
-    if not may_run(topology):
-        sys.stderr.write(f"mesh {topology.name!r} is not running; start it with `mesh up {file}`\n")
-        return EXIT_FAILURE
-    problem = asyncio.run(_change(topology, engine, role))
-    if problem is None:
-        sys.stdout.write(f"{engine} is a {role} engine now; a restart gives it the topology's role again\n")
-        return 0
-    sys.stderr.write(f"{problem}\n")
-    return EXIT_FAILURE
+    file, (engine, word) = split_words(options.words, "an engine and a role are", 2, USAGE)
+    role = _role(word)
+    asyncio.run(_change(open_mesh(file, engine), engine, role))
+    sys.stdout.write(f"{engine} is a {role} engine now; a restart gives it the topology's role again\n")
+    return 0
 
 
 def _role(word: str) -> "Role":
@@ -52,28 +39,21 @@ def _role(word: str) -> "Role":
     return Role(word)
 
 
-async def _change(topology: "Topology", engine: str, role: "Role") -> str | None:
-    """None once the engine says that it has the role, else why not."""
+async def _change(topology: "Topology", engine: str, role: "Role") -> None:
+    """Return once the engine says that it has the role."""
     from mesh.cli.cluster import visitor
-    from mesh.cli.engine_status import listen, silent
+    from mesh.cli.engine_status import hear, hear_anything
     from mesh.messages import SetRole
 
-    timing = topology.timing
     async with visitor(topology) as sockets:
-        before = await listen(sockets, engine, lambda _: True, timing.lease_s)
-        if before is None:
-            return silent(engine, timing.lease_s)
+        before = await hear_anything(topology, sockets, engine)
         if before.role is role:
-            return None
+            return
         sockets.send(engine, SetRole(role, before.num_role_changes))
-        timeout_s = timing.lease_s + timing.reply_s
-        after = await listen(
-            sockets, engine, lambda status: status.num_role_changes > before.num_role_changes, timeout_s
-        )
-    if after is None:
-        return silent(engine, timeout_s)
+        timeout_s = topology.timing.lease_s + topology.timing.reply_s
+        after = await hear(sockets, engine, lambda status: status.num_role_changes > before.num_role_changes, timeout_s)
     if after.role is role:
-        return None
+        return
     if after.num_role_changes > before.num_role_changes:
-        return f"{engine} was given another role by somebody else at the same time: {after.role}"
-    return f"{engine} did not take the role within {timeout_s:g} s; it is {after.role}"
+        raise CommandError(f"{engine} was given another role by somebody else at the same time: {after.role}")
+    raise CommandError(f"{engine} did not take the role within {timeout_s:g} s; it is {after.role}")

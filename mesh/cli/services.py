@@ -2,12 +2,11 @@
 
 import argparse
 import asyncio
-import sys
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from mesh.cli.arguments import print_line
-from mesh.errors import EXIT_FAILURE, UserError
+from mesh.errors import CommandError, UserError
 
 if TYPE_CHECKING:
     from mesh.cli.arguments import Subparsers
@@ -19,7 +18,7 @@ WORDS = "FILE ENGINE SERVICE"
 HELP = "the deployment; which engine; which of the deployment's services"
 LOAD_S, UNLOAD_S = 600.0, 60.0
 
-Work = Callable[["Topology", str, str, argparse.Namespace], Coroutine[Any, Any, str | None]]
+Work = Callable[["Topology", str, str, argparse.Namespace], Coroutine[Any, Any, None]]
 
 
 def register(subparsers: "Subparsers") -> None:
@@ -41,89 +40,64 @@ def _register(
 
 
 def _run(options: argparse.Namespace) -> int:
-    from mesh.cli.arguments import split_topology
-    from mesh.cli.cluster import may_run
-    from mesh.cli.engine_status import check_engine
-    from mesh.topology.parse import load
+    from mesh.cli.engine_status import open_mesh, split_words
 
-    file, words = split_topology(options.words)
-    if len(words) != 2:
-        raise UserError(f"an engine and a service are needed; usage: {options.usage}")
-    topology, (engine, service) = load(file), words
-    check_engine(topology, engine)
+    file, (engine, service) = split_words(options.words, "an engine and a service are", 2, options.usage)
+    topology = open_mesh(file, engine)
     names = [spec.name for spec in topology.services]
     if service not in names:
         raise UserError(f"{file}: no service {service!r}; there are {', '.join(names)}")
-    if not may_run(topology):
-        sys.stderr.write(f"mesh {topology.name!r} is not running; start it with `mesh up {file}`\n")
-        return EXIT_FAILURE
-    problem = asyncio.run(options.work(topology, engine, service, options))
-    if problem is not None:
-        sys.stderr.write(f"{problem}\n")
-        return EXIT_FAILURE
+    asyncio.run(options.work(topology, engine, service, options))
     return 0
 
 
-async def _load(topology: "Topology", engine: str, service: str, options: argparse.Namespace) -> str | None:
-    """None once the engine serves it, else why not."""
+async def _load(topology: "Topology", engine: str, service: str, options: argparse.Namespace) -> None:
+    """Return once the engine serves it."""
     from mesh.cli.cluster import visitor
-    from mesh.cli.engine_status import listen, silent
+    from mesh.cli.engine_status import hear, hear_anything
     from mesh.messages import Load
 
     async with visitor(topology) as sockets:
-        before = await listen(sockets, engine, lambda _: True, topology.timing.lease_s)
-        if before is None:
-            return silent(engine, topology.timing.lease_s)
+        before = await hear_anything(topology, sockets, engine)
         if _serves(before, service):
             print_line(f"{engine} serves {service} already")
-            return None
+            return
         sockets.send(engine, Load(service))
         print_line(f"{engine}: loading {service}")
         num_errors = before.load_errors_total
-        after = await listen(
+        after = await hear(
             sockets, engine, lambda now: _serves(now, service) or now.load_errors_total > num_errors, options.timeout
         )
-    if after is None:
-        return silent(engine, options.timeout)
-    if _serves(after, service):
-        print_line(f"{engine} serves {service} now; a restart gives it the topology's services again")
-        return None
     if after.load_errors_total > num_errors:
-        return f"{engine} did not load {after.last_load_error}"
-    return (
-        f"{engine} has not loaded {service} after {options.timeout:g} s; it goes on loading: see `mesh logs {engine}`"
-    )
+        raise CommandError(f"{engine} did not load {after.last_load_error}")
+    if not _serves(after, service):
+        log = f"`mesh logs {engine}` tells how far it is"
+        raise CommandError(f"{engine} has not loaded {service} after {options.timeout:g} s and goes on: {log}")
+    print_line(f"{engine} serves {service} now; a restart gives it the topology's services again")
 
 
-async def _unload(topology: "Topology", engine: str, service: str, options: argparse.Namespace) -> str | None:
-    """None once nothing of it is left there, else why not."""
+async def _unload(topology: "Topology", engine: str, service: str, options: argparse.Namespace) -> None:
+    """Return once nothing of it is left there."""
     from mesh.cli.cluster import collect, visitor
-    from mesh.cli.engine_status import listen, silent
+    from mesh.cli.engine_status import hear, hear_anything
     from mesh.messages import EngineStatus, Unload
 
     async with visitor(topology) as sockets:
-        statuses = {
-            name: status
-            for name, status in (await collect(topology, sockets)).items()
-            if isinstance(status, EngineStatus)
-        }
-        if engine not in statuses:
-            return silent(engine, topology.timing.lease_s)
-        if _of(statuses[engine], service) is None:
+        if _of(await hear_anything(topology, sockets, engine), service) is None:
             print_line(f"{engine} does not serve {service}")
-            return None
-        others = [name for name, status in statuses.items() if name != engine and _serves(status, service)]
-        if not others and not options.last:
-            return f"{engine} is the only engine that serves {service}: --last takes it away all the same"
+            return
+        statuses = (await collect(topology, sockets)).items()
+        others = [name for name, status in statuses if isinstance(status, EngineStatus) and _serves(status, service)]
+        if not set(others) - {engine} and not options.last:
+            raise CommandError(f"{engine} is the only engine that serves {service}: --last takes it away all the same")
         sockets.send(engine, Unload(service))
-        progress = _Progress(engine, service)
-        last = await listen(sockets, engine, progress.is_over, options.timeout)
-    if last is not None and _of(last, service) is None:
-        print_line(f"{engine} does not serve {service} any more")
-        return None
-    left = _of(last, service) if last is not None else None
-    num_left = "its state is not known" if left is None else f"{left.num_running} requests run"
-    return f"{engine} has not let go of {service} after {options.timeout:g} s: {num_left}; it will when they have ended"
+        left = _of(await hear(sockets, engine, _Progress(engine, service).is_over, options.timeout), service)
+    if left is not None:
+        raise CommandError(
+            f"{engine} has not let go of {service} after {options.timeout:g} s: {left.num_running} requests run; "
+            "it will when they have ended"
+        )
+    print_line(f"{engine} does not serve {service} any more")
 
 
 class _Progress:

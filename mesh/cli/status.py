@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mesh.cli.arguments import add_topology
-from mesh.errors import EXIT_FAILURE
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -28,15 +27,15 @@ def register(subparsers: "Subparsers") -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from mesh.cli.cluster import may_run
+    from mesh.cli.cluster import not_running, require_running
     from mesh.cli.report import report
     from mesh.topology.parse import load
 
     topology = load(options.file)
-    statuses = asyncio.run(_collect(topology)) if may_run(topology) else {}
+    require_running(topology, options.file)
+    statuses = asyncio.run(_collect(topology))
     if not statuses:
-        sys.stderr.write(f"mesh {topology.name!r} is not running; start it with `mesh up {options.file}`\n")
-        return EXIT_FAILURE
+        raise not_running(topology, options.file)
     summary = report(topology, statuses)
     if options.json:
         sys.stdout.write(json.dumps(summary, indent=2) + "\n")

@@ -33,7 +33,7 @@ def register(subparsers: "Subparsers") -> None:
 
 def run(options: argparse.Namespace) -> int:
     from mesh.cli.arguments import split_topology
-    from mesh.cli.cluster import may_run
+    from mesh.cli.cluster import require_running
     from mesh.topology.parse import load
     from router.cli.policy_tables import print_catalogue
 
@@ -43,9 +43,7 @@ def run(options: argparse.Namespace) -> int:
     file, words = split_topology(options.words)
     wanted = _wanted(words) if words else None
     topology = load(file)
-    if not may_run(topology):
-        sys.stderr.write(f"mesh {topology.name!r} is not running; start it with `mesh up {file}`\n")
-        return EXIT_FAILURE
+    require_running(topology, file)
     poll = asyncio.run(_show(topology) if wanted is None else _switch(topology, wanted))
     return _report(topology, poll, wanted, as_json=options.json)
 

@@ -1,6 +1,6 @@
 import pytest
 
-from bench.simulation.summary import Distribution, capacity, summarize
+from bench.simulation.summary import Distribution, summarize
 from bench.simulation.traces import load_trace
 from router.records import Outcome, Record, write_records
 
@@ -29,17 +29,6 @@ def test_distribution():
     distribution = Distribution.of([float(value) for value in range(101)] + [None])
     assert (distribution.mean, distribution.percentile(50), distribution.percentile(99)) == (50.0, 50.0, 99.0)
     assert Distribution.of([None]) is None
-
-
-def test_capacity_is_interpolated():
-    def at(rate, num_good):
-        records = [record(number, ttft_s=0.5 if number < num_good else 9.0) for number in range(10)]
-        return summarize("p", records, rate)
-
-    assert capacity([at(1.0, 10), at(2.0, 8)], 0.9) == pytest.approx(1.5)
-    assert capacity([at(2.0, 8), at(1.0, 10), at(3.0, 10)], 0.9) == pytest.approx(1.5)
-    assert capacity([at(1.0, 10), at(2.0, 9)], 0.9) == 2.0
-    assert capacity([at(1.0, 5)], 0.9) == 0.0
 
 
 def test_records_can_be_played_again(tmp_path):

@@ -60,6 +60,12 @@ def test_a_child_that_crashes(mesh):
 def test_not_running(mesh):
     one_line(mesh("status", "t.toml"), 1, r"^mesh 't' is not running; start it with `mesh up t\.toml`$")
     one_line(mesh("status", "t.toml", "--json"), 1, "not running")
+    for words in (
+        ["drain", "t.toml", "decode"],
+        ["migrate", "t.toml", "r", "decode"],
+        ["role", "t.toml", "prefill", "decode"],
+    ):
+        one_line(mesh(*words), 1, r"^mesh 't' is not running; start it with `mesh up t\.toml`$")
     one_line(mesh("down", "t.toml"), 1, "^mesh 't' is not running$")
     one_line(mesh("logs", "--topology", "t.toml"), 1, "^no logs of this mesh")
 

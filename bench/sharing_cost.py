@@ -1,0 +1,179 @@
+"""What sharing an engine costs each of two services: iterations in turns, beside iterations of each by itself.
+
+    python -m bench.sharing_cost [--models A B] [--requests 4] [--steps 64] [--rounds 9] [--threads 1] [--json FILE]
+
+One engine holds both models. In a round, requests of A decode, then requests of B, then as many of both, when the
+engine computes an iteration of the one and of the other in turns. An iteration counts from the end of the one before
+it, so scheduling is in it. Ratios compare medians of one round; what is printed are their medians over the rounds.
+
+A model that is smaller than the processor's caches finds its weights there as long as nothing else runs. What that is
+worth is measured, too: "swept" is alone, but as much memory as the other model's weights is read before each iteration.
+What is left between swept and shared is the engine's own cost of having two services.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+
+from bench.engine_speed import layer_parameters
+from bench.engine_under_test import DEFAULT_MODEL
+from engines.core import EngineCore
+from engines.loading import load
+from engines.models.config import ModelConfig
+from engines.models.store import prepared_dir
+from engines.process import settings_of
+from kvtransfer.memory import PeerMemories
+from mesh.messages import Epoch, RequestSpec, Role, Sampling, Submit
+from mesh.topology.schema import EngineSpec, ServiceSpec, Slo, Topology
+
+BYTE_LLAMA = str(Path(__file__).parents[1] / "deploy/models/byte-llama")
+GATEWAY = "gateway"
+PROMPT = 64  # tokens
+SLO = Slo(ttft_s=60.0, tpot_s=10.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Median milliseconds of a service's decode iterations."""
+
+    alone_ms: float
+    swept_ms: float
+    shared_ms: float
+
+    @classmethod
+    def of(cls, *seconds: Sequence[float]) -> "Round":
+        return cls(*(1e3 * statistics.median(kind) for kind in seconds))
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Of one service, or of an iteration of each of both. Medians over rounds."""
+
+    what: str
+    alone_ms: float
+    swept_ms: float
+    shared_ms: float
+    over_alone: float
+    over_swept: float
+
+    @classmethod
+    def of(cls, what: str, rounds: Sequence[Round]) -> "Cost":
+        return cls(
+            what,
+            statistics.median(one.alone_ms for one in rounds),
+            statistics.median(one.swept_ms for one in rounds),
+            statistics.median(one.shared_ms for one in rounds),
+            statistics.median(one.shared_ms / one.alone_ms for one in rounds),
+            statistics.median(one.shared_ms / one.swept_ms for one in rounds),
+        )
+
+    def __str__(self) -> str:
+        times = f"{self.alone_ms:9.2f}{self.swept_ms:9.2f}{self.shared_ms:9.2f}"
+        return f"{self.what:18}{times}{self.over_alone:14.3f}{self.over_swept:14.3f}"
+
+
+class SharedEngine:
+    """The engine's mind and the torch executor, joined as the engine process joins them."""
+
+    def __init__(self, models: Mapping[str, str], threads: int) -> None:
+        services = tuple(ServiceSpec(name, model, SLO) for name, model in models.items())
+        engine = EngineSpec("engine", Role.MULTIPLEX, tuple(models), threads=threads)
+        topology = Topology("bench", Path(), services, (engine,), ())
+        peers = PeerMemories()
+        loaded = load(topology, engine, peers)
+        self._executor = loaded.executor
+        self._core = EngineCore(settings_of(topology, engine), loaded.services, peers.can_open)
+        self._num_requests = 0
+
+    def decode(
+        self, services: Sequence[str], num_requests: int, num_steps: int, between: Callable[[], object] | None = None
+    ) -> dict[str, list[float]]:
+        """Decode requests of these services to their end. Seconds of iterations, once all services decode in turns.
+
+        ``between`` is called before each iteration and not counted.
+        """
+        for service in services:
+            for number in range(num_requests):
+                self._submit(service, number, num_steps)
+        found: dict[str, list[float]] = defaultdict(list)
+        recent: list[str | None] = [None] * len(services)  # whose decodes the last iterations were; None: prompts
+        ended_at = time.perf_counter()
+        while not self._core.is_idle:
+            if between is not None:
+                between()
+                ended_at = time.perf_counter()
+            batch, _ = self._core.next_batch(time.monotonic())
+            if batch is None:
+                raise RuntimeError(f"nothing to compute though requests are here: {self._core!r}")
+            self._core.finish_step(self._executor.execute(batch), time.monotonic())
+            before, ended_at = ended_at, time.perf_counter()
+            is_decode = all(len(chunk.tokens) == 1 for chunk in batch.chunks)
+            recent = [*recent[1:], batch.service if is_decode else None]
+            if set(recent) == set(services):
+                found[batch.service].append(ended_at - before)
+        return found
+
+    def _submit(self, service: str, number: int, num_steps: int) -> None:
+        """Prompts are the same each time: after the first round their KV is there, and decodes begin together."""
+        self._num_requests += 1
+        prompt = [40 + (7 * number + 3 * position) % 80 for position in range(PROMPT)]
+        sampling = Sampling(max_tokens=num_steps, seed=0, temperature=0.0, ignore_eos=True)
+        spec = RequestSpec(str(self._num_requests), GATEWAY, service, prompt, sampling, SLO.ttft_s, SLO.tpot_s)
+        self._core.receive(GATEWAY, Submit(spec, Epoch(0)), [], time.monotonic())
+
+
+def measure(
+    engine: SharedEngine, models: Mapping[str, str], num_requests: int, num_steps: int, num_rounds: int
+) -> list[Cost]:
+    sweepers = {name: _reader(model) for name, model in models.items()}
+    rounds: dict[str, list[Round]] = {name: [] for name in models}
+    for number in range(num_rounds + 1):
+        shared = engine.decode(list(models), num_requests, num_steps)
+        for name in models:
+            [other] = set(models) - {name}
+            alone = engine.decode([name], num_requests, num_steps)[name]
+            swept = engine.decode([name], num_requests, num_steps, sweepers[other])[name]
+            if number:  # the first one warms up
+                rounds[name].append(Round.of(alone, swept, shared[name]))
+    both = [_sum(parts) for parts in zip(*rounds.values(), strict=True)]
+    return [Cost.of("both", both), *(Cost.of(name, rounds[name]) for name in models)]
+
+
+def _reader(model: str) -> Callable[[], object]:
+    """Reads as much as the model's float32 weights."""
+    config = ModelConfig.load(prepared_dir(model))
+    return torch.ones(layer_parameters(config) + config.vocab_size * config.hidden_size).sum
+
+
+def _sum(parts: Sequence[Round]) -> Round:
+    return Round(*(sum(values) for values in zip(*(asdict(part).values() for part in parts), strict=True)))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.sharing_cost", description=__doc__.splitlines()[0])
+    parser.add_argument("--models", nargs=2, default=[DEFAULT_MODEL, BYTE_LLAMA], metavar=("A", "B"))
+    parser.add_argument("--requests", type=int, default=4, help="of each service, decoding together")
+    parser.add_argument("--steps", type=int, default=64)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--json", type=Path, help="write the figures here")
+    arguments = parser.parse_args()
+    models = {f"{letter} {Path(model).stem[:15]}": model for letter, model in zip("AB", arguments.models, strict=True)}
+    engine = SharedEngine(models, arguments.threads)
+    costs = measure(engine, models, arguments.requests, arguments.steps, arguments.rounds)
+    print(f"{'ms an iteration':18}{'alone':>9}{'swept':>9}{'shared':>9}{'shared/alone':>14}{'shared/swept':>14}")
+    for cost in costs:
+        print(cost)
+    if arguments.json:
+        arguments.json.write_text(json.dumps([asdict(cost) for cost in costs], indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -210,16 +210,17 @@ class Arrivals:
 def _adopted(service: Service, effect: Adopt, now: float) -> Request:
     """The request as it goes on here. Its first delta repeats what the sender may not have delivered.
 
-    With log-probabilities nothing is repeated, because those of earlier tokens are not known here; should the sender's
-    delta be lost, the gateway sees the gap and dispatches anew.
+    Not if the prompt's log-probabilities are wanted: they went with the first token, and should that be lost, the
+    gateway has to dispatch anew.
     """
     spec = effect.spec
-    known = len(spec.generated) if spec.sampling.logprobs is None else len(effect.generated)
+    known = len(spec.generated) if spec.sampling.prompt_logprobs is None else len(effect.generated)
     spec = msgspec.structs.replace(
         spec, generated=effect.generated, age_s=effect.age_s, first_token_age_s=effect.first_token_age_s
     )
     request = Request.of(spec, effect.epoch, now, service.eos_token_ids, service.context_limit)
     request.num_delivered = known
+    request.logprobs = list(effect.logprobs or ())
     request.blocks = list(effect.blocks)
     request.num_computed = min(effect.num_kept_tokens, len(request.tokens) - 1)
     return request

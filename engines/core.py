@@ -20,6 +20,7 @@ from engines.batch import Batch, StepResult
 from engines.effects import Effect
 from engines.handover import Handovers
 from engines.iterations import Iterations
+from engines.last_words import LastWords
 from engines.pace import Pace
 from engines.peers import Peers
 from engines.rescheduling import Here, Rescheduler
@@ -31,6 +32,7 @@ from kvtransfer.protocol import Buffer, Exported, Imported, Send
 from mesh.messages import (
     Accepted,
     Cancel,
+    Delta,
     Drain,
     EngineMessage,
     EngineStatus,
@@ -47,6 +49,7 @@ from mesh.messages import (
     Reserve,
     Role,
     SetRole,
+    StepTokens,
     Submit,
     Unload,
 )
@@ -73,6 +76,7 @@ class EngineCore:
         self._expect = expect
         self._standing = Standing(settings.role)
         self._requests: dict[str, Request] = {}  # owned here, by id
+        self._last_words = LastWords()
         self._ended: dict[str, Epoch] = {}  # of the last ones that were, lest a word said twice brings them back
         self._effects: list[Effect] = []
         self._is_stopping = False
@@ -302,14 +306,21 @@ class EngineCore:
         self._effects += self._handovers.arrivals.cancel(message.request, message.epoch, now)
 
     def _answer(self, gateway: str, probe: Probe) -> None:
-        missing = [(request, attempt) for request, attempt in probe.requests if not self._has(request, attempt)]
+        deltas: list[Delta] = []
+        missing: list[tuple[str, int]] = []
+        for question in probe.requests:
+            owned = self._requests.get(question.request)
+            if owned is not None and owned.epoch.attempt != question.attempt:
+                owned = None
+            said = self._last_words.answer(question) if owned is None else owned.say_again(question.next_offset)
+            if said is not None:
+                deltas.append(said)
+            elif owned is None and not self._handovers.arrivals.expects(question.request, question.attempt):
+                missing.append((question.request, question.attempt))
+        if deltas:
+            self._send(gateway, StepTokens(deltas))
         if missing:
             self._send(gateway, NotHeld(missing))
-
-    def _has(self, request: str, attempt: int) -> bool:
-        owned = self._requests.get(request)
-        is_owned = owned is not None and owned.epoch.attempt == attempt
-        return is_owned or self._handovers.arrivals.expects(request, attempt)
 
     def _end(self, request: Request, now: float) -> None:
         self._effects += self.end(request, now)
@@ -322,6 +333,8 @@ class EngineCore:
         self._ended[request.id] = request.epoch
         if len(self._ended) > MOST_ENDED:
             del self._ended[next(iter(self._ended))]
+        if request.finish is not None:
+            self._last_words.remember(request)
         self._services[request.spec.service].queue.remove(request)
         if self._requests.get(request.id) is request:
             del self._requests[request.id]
@@ -455,7 +468,7 @@ class EngineCore:
         """Of one service here: tokens of head room for each running request."""
         return self._account.freeness(service, now)
 
-    def _send(self, to: str, message: Accepted | Refused | Moved | NotHeld) -> None:
+    def _send(self, to: str, message: Accepted | Refused | Moved | NotHeld | StepTokens) -> None:
         self._effects.append(Send(to, message))
 
     def check_invariants(self) -> None:

@@ -194,6 +194,7 @@ class Departures:
             tuple(request.blocks),
             now - request.arrived_at,
             None if first is None else now - first,
+            request.logprobs or None,
         )
         return self._after_send(out, out.machine.handle(event, now), now)
 

@@ -47,7 +47,11 @@ def settings_of(topology: Topology, engine: EngineSpec) -> EngineSettings:
         transport=topology.transfer.transport,
         transfer_deadline_s=topology.transfer.deadline_s,
         loadable=frozenset(service.name for service in topology.services),
-        transfer_limits=TransferLimits(reply_s=topology.timing.reply_s),
+        transfer_limits=TransferLimits(
+            reply_s=topology.timing.reply_s,
+            migration_share=topology.transfer.migration_share,
+            migration_s=topology.transfer.migration_deadline_s,
+        ),
         rescheduling=topology.rescheduling,
         num_devices=num_devices_of(engine),
     )

@@ -5,7 +5,6 @@ else is prefilling. Preemption, prefix hits, transfers that arrive in part and c
 computed.
 """
 
-from collections.abc import Sequence as Tokens
 from dataclasses import dataclass, field
 
 from engines.batch import Chunk, Draw
@@ -34,9 +33,10 @@ class Sequence:
     transfer: str | None = None  # id of the transfer that hands it over
     has_delivered: bool = False  # a token from here
     came_at: float = 0.0  # to this engine
+    finish: FinishReason | None = None  # that its gateway was told
     is_over: bool = False  # ended here; its blocks go as soon as nothing touches them
     published: Run | None = None  # the full blocks that others can find
-    logprobs: list[TokenLogprobs] = field(default_factory=list)  # not yet delivered
+    logprobs: list[TokenLogprobs] = field(default_factory=list)  # of the last tokens, if they are wanted
     prompt_logprobs: list[TokenLogprobs | None] = field(default_factory=list)
 
     @classmethod
@@ -154,18 +154,37 @@ class Sequence:
 
     def take_delta(self, finish: FinishReason | None) -> Delta:
         """What the gateway has not been sent yet."""
-        new: Tokens[int] = self.tokens[self.num_prompt + self.num_delivered :]
-        delta = Delta(
-            self.id,
-            self.epoch,
-            self.num_delivered,
-            list(new),
-            finish,
-            self.num_cached,
-            self.logprobs or None,
-            self.prompt_logprobs or None,
-        )
+        self.finish = finish
+        delta = self._delta(self.num_delivered, self.num_generated, self.prompt_logprobs or None)
         self.num_delivered = self.num_generated
         self.has_delivered = True
-        self.logprobs, self.prompt_logprobs = [], []
+        self.prompt_logprobs = []
         return delta
+
+    def say_again(self, offset: int) -> Delta | None:
+        """What the gateway was sent from that offset on; None if that is nothing, or not all of it is known here."""
+        if not self.first_known_offset <= offset < self.num_delivered:
+            return None
+        return self._delta(offset, self.num_delivered, None)
+
+    @property
+    def first_known_offset(self) -> int:
+        """From where on everything can be said again: tokens with what was wanted of them."""
+        sampling = self.spec.sampling
+        if sampling.prompt_logprobs is not None:
+            return len(self.spec.generated) + 1  # those of the prompt were said with the first token, and forgotten
+        return 0 if sampling.logprobs is None else self.num_generated - len(self.logprobs)
+
+    def _delta(
+        self,
+        start: int,
+        end: int,
+        prompt_logprobs: list[TokenLogprobs | None] | None,
+    ) -> Delta:
+        """Of the generated tokens from ``start`` to before ``end``."""
+        tokens = self.tokens[self.num_prompt + start : self.num_prompt + end]
+        first = self.num_generated - len(self.logprobs)
+        logprobs = self.logprobs[start - first : end - first] if self.logprobs and start >= first else []
+        return Delta(
+            self.id, self.epoch, start, tokens, self.finish, self.num_cached, logprobs or None, prompt_logprobs
+        )

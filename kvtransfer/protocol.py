@@ -37,14 +37,19 @@ reason: only the gateway knows which owner counts.
 
 Loss. KV is an optimisation: a Blocks message that is lost, corrupt, malformed or too late only lowers the number of
 tokens that are kept, and the receiver computes the rest. After the first Taken(ok=False) the sender sends no more
-blocks, only Commit.
+blocks, only Commit. Reserve, Extend and Commit must be answered, so each is said again every ``Limits.repeat_s`` until
+it is; the receiver answers again.
+
+Pace. What a migration copies while its request goes on would slow the decodes of both engines. So the receiver copies
+one message at a time then, and says Taken only when it has rested from it: copies take ``Limits.migration_share`` of
+the time. When Commit comes, rest is over.
 
 Deadlines. The sender waits `Limits.reply_s` for Reserved, and `Reserve.deadline_s` for the next sign of a peer that
 owes it one. The receiver keeps a reservation for `Reserve.deadline_s` after the sender's last message, so this must
 cover the sender's longest silence: the wait for its turn and one chunk of prefill. A machine whose deadline has
 passed fails before it looks at the event, however late it is called. A migration's request stands still from
-CommitRequested on, so from then on the peer has ``reply_s + grace_s``. Nobody computes a request between Commit and
-Committed, so Commit is repeated every ``reply_s``.
+CommitRequested on, so from then on the peer has ``reply_s + grace_s``; until then all of it may take
+``Limits.migration_s``.
 
 Blocks in transit. With ``shm`` the receiver sees by generation numbers that a block was reused under it. With ``tcp``
 the sender's own network thread reads the blocks some time after they were handed to it, so a transfer that fails
@@ -76,6 +81,7 @@ from mesh.messages import (
     Reserve,
     Reserved,
     Taken,
+    TokenLogprobs,
 )
 
 SHM = "shm"
@@ -97,6 +103,13 @@ class Limits:
     message_bytes: int = 8 * 2**20  # of KV in one Blocks message, but one block at least
     headroom_blocks: int = 4  # a migration keeps up to so many reserved beyond its tokens
     last_stage_blocks: int = 2  # of a migration, that may be left when its request stops
+    migration_share: float = 1.0  # of the time that copies may take, while the request that they move goes on
+    migration_s: float = 60.0  # for a migration, until its request stops
+
+    @property
+    def repeat_s(self) -> float:
+        """What must be answered is said again after so long."""
+        return self.reply_s / 4
 
 
 # --- events besides messages ------------------------------------------------------------------------------------------
@@ -129,6 +142,7 @@ class CommitRequested:
     block_table: Sequence[int]
     age_s: float
     first_token_age_s: float | None
+    logprobs: list[TokenLogprobs] | None = None  # of the last ones of ``generated``
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +151,7 @@ class Imported:
 
     seq: int
     ok: bool
+    elapsed_s: float = 0.0  # of copying
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,6 +295,7 @@ class Adopt:
     num_kept_tokens: int
     age_s: float
     first_token_age_s: float | None
+    logprobs: list[TokenLogprobs] | None = None
 
 
 SendEffect = Send | ExportBlocks | ReleaseSource | Completed | Failed

@@ -53,6 +53,13 @@ class Arrival(NamedTuple):
     payload: Sequence[Buffer]
 
 
+class Rest(NamedTuple):
+    """From a copy while the migrating request goes on: what its sender is told in the end."""
+
+    until: float
+    taken: Taken
+
+
 class ReceiveTransfer(Machine[ReceiveState, ReceiveEvent, ReceiveEffect]):
     """Receives one request from the engine ``peer`` into ``blocks``, the physical blocks of all ``reserve.num_tokens``.
 
@@ -91,6 +98,7 @@ class ReceiveTransfer(Machine[ReceiveState, ReceiveEvent, ReceiveEffect]):
         self._num_intact: dict[int, int] = {}  # tokens by logical block
         self._commit: Commit | None = None
         self._is_waiting = True  # for announced blocks that have not come
+        self._resting: Rest | None = None
         self._num_endings = 0
 
     def __repr__(self) -> str:
@@ -123,7 +131,8 @@ class ReceiveTransfer(Machine[ReceiveState, ReceiveEvent, ReceiveEffect]):
         """When `expire` must be called."""
         match self.state:
             case ReceiveState.RESERVED:
-                return self._heard_at + self._reserve.deadline_s
+                ends_at = self._heard_at + self._reserve.deadline_s
+                return ends_at if self._resting is None else min(ends_at, self._resting.until)
             case ReceiveState.SETTLING if self._is_waiting:
                 return self._heard_at + self._limits.grace_s
         return None
@@ -133,6 +142,12 @@ class ReceiveTransfer(Machine[ReceiveState, ReceiveEvent, ReceiveEffect]):
         self._expire(now)
         self._step(Arrival(event, payload) if isinstance(event, Blocks) else event, now)
         return self._take_effects()
+
+    def _expire(self, now: float) -> None:
+        if self.state is ReceiveState.RESERVED and self._resting is not None and now >= self._resting.until:
+            self._end_rest()
+            self._settle(now)
+        super()._expire(now)
 
     # --- actions ------------------------------------------------------------------------------------------------------
 
@@ -192,7 +207,23 @@ class ReceiveTransfer(Machine[ReceiveState, ReceiveEvent, ReceiveEffect]):
         message, self._running = self._running.message, None
         if event.ok:
             self._num_intact |= self._tokens_by_block(message)
-        self._emit(Send(self.peer, Taken(self.id, message.seq, event.ok)))
+        taken = Taken(self.id, message.seq, event.ok)
+        rest_s = self._rest_s(event.elapsed_s)
+        if rest_s > 0 and event.ok:
+            self._resting = Rest(now + rest_s, taken)
+        else:
+            self._emit(Send(self.peer, taken))
+
+    def _rest_s(self, copied_s: float) -> float:
+        """After a copy, lest the decodes of both engines be slowed; never so long that the reservation may end."""
+        if self.state is not ReceiveState.RESERVED or not self._reserve.is_migration:
+            return 0.0
+        return min(copied_s * (1 / self._limits.migration_share - 1), self._reserve.deadline_s / 4)
+
+    def _end_rest(self) -> None:
+        if self._resting is not None:
+            self._emit(Send(self.peer, self._resting.taken))
+            self._resting = None
 
     def _tokens_by_block(self, message: Blocks) -> dict[int, int]:
         size, left = self._reserve.shape.block_size, message.num_tokens
@@ -203,6 +234,7 @@ class ReceiveTransfer(Machine[ReceiveState, ReceiveEvent, ReceiveEffect]):
     def _on_commit(self, message: Commit, now: float) -> None:
         self._heard_at = now
         self._commit = message
+        self._end_rest()
 
     def _on_commit_again(self, message: Commit, now: float) -> None:
         self._emit(Send(self.peer, Committed(self.id, self.num_kept_tokens)))
@@ -248,7 +280,7 @@ class ReceiveTransfer(Machine[ReceiveState, ReceiveEvent, ReceiveEffect]):
             self._adopt(now)
 
     def _import_next(self) -> None:
-        if self._running is not None or not self._queue:
+        if self._running is not None or self._resting is not None or not self._queue:
             return
         self._running = self._queue.popleft()
         message = self._running.message
@@ -289,6 +321,7 @@ class ReceiveTransfer(Machine[ReceiveState, ReceiveEvent, ReceiveEffect]):
                 kept,
                 commit.age_s + waited,
                 None if first is None else first + waited,
+                commit.logprobs,
             )
         )
         self._emit(Send(self.peer, Committed(self.id, kept)))
@@ -297,7 +330,7 @@ class ReceiveTransfer(Machine[ReceiveState, ReceiveEvent, ReceiveEffect]):
         """Raise AssertionError unless the state is consistent."""
         assert self._num_endings == self.is_over, f"blocks are adopted or released once, at the end: {self!r}"
         assert not self.is_over or self._running is None, f"a copy outlived the transfer: {self!r}"
-        assert not self._queue or self._running is not None, f"blocks wait but none is copied: {self!r}"
+        assert not self._queue or self._running is not None or self._resting, f"blocks wait, none is copied: {self!r}"
         assert len(self._queue) < self._limits.window, f"window exceeded: {self!r}"
         assert all(block >= self._num_matched_blocks for block in self._num_intact), f"wrote a shared block: {self!r}"
 

@@ -76,9 +76,10 @@ class SendTransfer(Machine[SendState, SendEvent, SendEffect]):
         self._commit_requested_at = 0.0
         self._num_reserved = reserve.num_tokens
         self._extending_since: float | None = None
+        self._said_at = now  # what the peer has to answer
+        self._ends_at = now + limits.migration_s if reserve.is_migration else None  # unless it is nearly done
         self._released = False
         self.has_sent_commit = False  # the peer may own the request
-        self._commit_sent_at = 0.0
 
     def __repr__(self) -> str:
         return (
@@ -105,31 +106,32 @@ class SendTransfer(Machine[SendState, SendEvent, SendEffect]):
 
     def next_deadline(self) -> float | None:
         """When `expire` must be called. None: the peer owes nothing."""
+        return _earliest(self._repeats_at, self._fails_at)
+
+    @property
+    def _repeats_at(self) -> float | None:
+        """When to say again what the peer has not answered: it may be lost like any word."""
+        is_asking = self.state in (SendState.RESERVING, SendState.COMMITTING)
+        if is_asking or (self.state is SendState.OPEN and self._extending_since is not None):
+            return self._said_at + self._limits.repeat_s
+        return None
+
+    @property
+    def _fails_at(self) -> float | None:
         match self.state:
             case SendState.RESERVING:
                 return self._waiting_since + self._limits.reply_s
             case SendState.COMMITTING:
-                return min(self._repeats_commit_at, self._gives_up_at)
+                return self._gives_up_at
             case SendState.LINGERING:
                 return self._waiting_since + self._reserve.deadline_s
             case SendState.FLUSHING if self._in_transit:
                 return self._gives_up_at
             case SendState.OPEN:
-                return self._open_deadline
+                stalled_at = self._waiting_since + self._reserve.deadline_s if self._in_transit else None
+                since = self._extending_since
+                return _earliest(stalled_at, None if since is None else since + self._limits.reply_s, self._ends_at)
         return None
-
-    @property
-    def _repeats_commit_at(self) -> float:
-        """A Commit may be lost like any word; nobody computes the request until the peer has it."""
-        return self._commit_sent_at + self._limits.reply_s
-
-    @property
-    def _open_deadline(self) -> float | None:
-        stalled_at = self._waiting_since + self._reserve.deadline_s if self._in_transit else None
-        if self._extending_since is None:
-            return stalled_at
-        extended_at = self._extending_since + self._limits.reply_s
-        return extended_at if stalled_at is None else min(extended_at, stalled_at)
 
     @property
     def _gives_up_at(self) -> float:
@@ -142,10 +144,15 @@ class SendTransfer(Machine[SendState, SendEvent, SendEffect]):
         return self._unacknowledged.keys() - self._exporting.keys()
 
     def _expire(self, now: float) -> None:
-        if self.state is SendState.COMMITTING and self._repeats_commit_at <= now < self._gives_up_at:
-            self._send_commit(now)
-        else:
+        repeats_at, fails_at = self._repeats_at, self._fails_at
+        if repeats_at is None or now < repeats_at or (fails_at is not None and now >= fails_at):
             super()._expire(now)
+        elif self.state is SendState.RESERVING:
+            self._ask(self._reserve, now)
+        elif self.state is SendState.OPEN:
+            self._ask(self._extension, now)
+        else:
+            self._send_commit(now)
 
     # --- actions ------------------------------------------------------------------------------------------------------
 
@@ -209,6 +216,8 @@ class SendTransfer(Machine[SendState, SendEvent, SendEffect]):
 
     def _on_stalled(self, event: DeadlinePassed, now: float) -> None:
         reason = f"{self.peer} made no progress in time"
+        if self._commit is None and self._ends_at is not None and now >= self._ends_at:
+            reason = f"it took longer than {self._limits.migration_s:g} s"
         self._send_abort(reason)
         self._fail(RefusalCode.TRANSFER_FAILED, reason, now)
 
@@ -288,11 +297,25 @@ class SendTransfer(Machine[SendState, SendEvent, SendEffect]):
         headroom = self._limits.headroom_blocks * self._reserve.shape.block_size
         if self._extending_since is None and self._num_reserved - self._num_tokens < headroom // 2:
             self._extending_since = now
-            self._emit(Send(self.peer, Extend(self.id, self._num_tokens + headroom)))
+            self._ask(self._extension, now)
+
+    @property
+    def _extension(self) -> Extend:
+        return Extend(self.id, self._num_tokens + self._limits.headroom_blocks * self._reserve.shape.block_size)
+
+    def _ask(self, message: Reserve | Extend | Commit, now: float) -> None:
+        """Say what the peer must answer."""
+        self._said_at = now
+        self._emit(Send(self.peer, message))
+
+    @property
+    def _window(self) -> int:
+        """Of a migration one message at a time, while its request goes on."""
+        return 1 if self._reserve.is_migration and self.state is SendState.OPEN else self._limits.window
 
     def _export(self) -> None:
         size, end = self._reserve.shape.block_size, self._num_sendable_blocks
-        while self._next_block < end and len(self._unacknowledged) < self._limits.window:
+        while self._next_block < end and len(self._unacknowledged) < self._window:
             first, last = self._next_block, min(end, self._next_block + self._message_blocks)
             num_tokens = min(self._num_sendable_tokens, last * size) - first * size
             blocks = list(self._table[first:last])
@@ -308,15 +331,18 @@ class SendTransfer(Machine[SendState, SendEvent, SendEffect]):
         waited = now - self._commit_requested_at
         first = commit.first_token_age_s
         ages = commit.age_s + waited, None if first is None else first + waited
-        self._commit_sent_at = now
         self.has_sent_commit = True
-        self._emit(Send(self.peer, Commit(self.id, commit.generated, self._next_seq, *ages)))
+        self._ask(Commit(self.id, commit.generated, self._next_seq, *ages, commit.logprobs), now)
 
     def check_invariants(self) -> None:
         """Raise AssertionError unless the state is consistent."""
         assert len(self._unacknowledged) <= self._limits.window, f"window exceeded: {self!r}"
         assert self._released == self.is_over, f"blocks are released exactly at the end: {self!r}"
         assert self.state is not SendState.COMMITTING or not self._exporting, f"Commit overtook blocks: {self!r}"
+
+
+def _earliest(*moments: float | None) -> float | None:
+    return min((moment for moment in moments if moment is not None), default=None)
 
 
 def _failures(lost: Callable[..., None], deadline: Callable[..., None]) -> dict[type, Rule[SendState]]:

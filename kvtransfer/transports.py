@@ -6,6 +6,7 @@ the payload frames of the message, views of the sender's pool that are not copie
 
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from time import perf_counter
 from typing import Protocol
 
 import numpy as np
@@ -51,11 +52,12 @@ class SharedMemoryTransport:
         return Exported(job.seq, generations, _checksums(self._memory, job.blocks, self._checksum), ())
 
     def import_blocks(self, job: ImportBlocks) -> Imported:
+        started = perf_counter()
         try:
             fault = self._copy(job)
         except MemoryUnreachableError as error:
             fault = str(error)
-        return _imported(job, fault)
+        return _imported(job, fault, started)
 
     def _copy(self, job: ImportBlocks) -> str | None:
         message = job.message
@@ -92,7 +94,8 @@ class TcpTransport:
         return Exported(job.seq, generations, _checksums(self._memory, job.blocks, self._checksum), payload)
 
     def import_blocks(self, job: ImportBlocks) -> Imported:
-        return _imported(job, self._copy(job))
+        started = perf_counter()
+        return _imported(job, self._copy(job), started)
 
     def _copy(self, job: ImportBlocks) -> str | None:
         frames, size = [memoryview(frame).cast("B") for frame in job.payload], self._memory.layout.block_bytes
@@ -139,7 +142,7 @@ def _checksum_fault(blocks: Bytes2D, job: ImportBlocks) -> str | None:
     return None
 
 
-def _imported(job: ImportBlocks, fault: str | None) -> Imported:
+def _imported(job: ImportBlocks, fault: str | None, started: float) -> Imported:
     if fault is not None:
         log.warning("dropped KV blocks", transfer=job.transfer, sender=job.peer, transport=job.transport, reason=fault)
-    return Imported(job.message.seq, fault is None)
+    return Imported(job.message.seq, fault is None, perf_counter() - started)

@@ -189,13 +189,22 @@ class Cancel(msgspec.Struct, frozen=True, tag=True):
     epoch: Epoch
 
 
-class Probe(msgspec.Struct, frozen=True, tag=True):
-    """Which of these requests, by id and attempt, do you not have? Asked of an engine that has not spoken of them.
+class Question(NamedTuple):
+    """About one request: ``next_offset`` is that of the first token which has not arrived."""
 
-    The answer takes the way of tokens, refusals and moves, and so comes after all that was said of them before it.
+    request: str
+    attempt: int
+    next_offset: int
+
+
+class Probe(msgspec.Struct, frozen=True, tag=True):
+    """Which of these requests do you not have? Of the others, say again what you said from the next offset on.
+
+    Asked of an engine that has not spoken of them, or of whose words some were lost. The answer takes the way of
+    tokens, refusals and moves, and so comes after all that was said of them before it.
     """
 
-    requests: list[tuple[str, int]]
+    requests: list[Question]
 
 
 class SetRole(msgspec.Struct, frozen=True, tag=True):
@@ -281,7 +290,7 @@ class Moved(msgspec.Struct, frozen=True, tag=True):
 
 
 class NotHeld(msgspec.Struct, frozen=True, tag=True):
-    """The answer to `Probe`: these are neither here nor expected. Not said if there are none."""
+    """An answer to `Probe`: these are neither here nor expected. Not said if there are none."""
 
     requests: list[tuple[str, int]]
 
@@ -386,7 +395,10 @@ class Blocks(msgspec.Struct, frozen=True, tag=True):
 
 
 class Taken(msgspec.Struct, frozen=True, tag=True):
-    """Receiver: the blocks of message ``seq`` are copied; ``ok`` is False if they were corrupt or came too late."""
+    """Receiver: the blocks of message ``seq`` are copied; ``ok`` is False if they were corrupt or came too late.
+
+    While a migrating request goes on, this is said as late as its copies are to be slow.
+    """
 
     transfer: str
     seq: int
@@ -394,13 +406,17 @@ class Taken(msgspec.Struct, frozen=True, tag=True):
 
 
 class Commit(msgspec.Struct, frozen=True, tag=True):
-    """Sender: the request is yours. ``generated`` is all tokens so far; KV beyond what arrived is yours to compute."""
+    """Sender: the request is yours. ``generated`` is all tokens so far; KV beyond what arrived is yours to compute.
+
+    ``logprobs``, where they are wanted, are those of its last tokens: of all that were drawn in this attempt.
+    """
 
     transfer: str
     generated: list[int]
     num_blocks_messages: int
     age_s: float
     first_token_age_s: float | None
+    logprobs: list[TokenLogprobs] | None = None
 
 
 class Committed(msgspec.Struct, frozen=True, tag=True):

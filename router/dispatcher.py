@@ -1,10 +1,10 @@
 """The life of requests in one gateway: waiting, dispatch, acceptance, tokens, recovery, end.
 
 Theory of operation. A request waits, is sent to the engine that the policy chose (`router.placing`), and runs there
-once the engine accepted it. Refused, it waits again and avoids for a moment who refused. If an engine that holds it
-dies, is silent, or leaves a gap in its tokens, it waits again with all tokens so far and continues elsewhere under the
-next attempt, whose epoch shuts out the old owner (`router.recovery`). Events in (methods), effects out; time is passed
-in; no sockets, no clock.
+once the engine accepted it. Refused, it waits again and avoids for a moment who refused. An engine that is silent, or
+leaves a gap in its tokens, is asked (`router.probing`). If it dies, has not got the request, or does not answer, the
+request waits again with all tokens so far and continues elsewhere under the next attempt, whose epoch shuts out the old
+owner (`router.recovery`). Events in (methods), effects out; time is passed in; no sockets, no clock.
 """
 
 from collections.abc import Iterable
@@ -185,9 +185,10 @@ class Dispatcher:
             flight.is_proven = True
             self.breakers.succeeded(flight.id, sender, now)
         flight.progress_at = now
-        if stream.gap_since is not None:
-            self._flights.arm(flight, now)
-        return self._deliver(flight, sender, taken, now)
+        if stream.gap_since is None:
+            return self._deliver(flight, sender, taken, now)
+        self._flights.arm(flight, now)
+        return [*self._recovery.probing.fill(flight, now), *self._deliver(flight, sender, taken, now)]
 
     def _deliver(self, flight: Flight, sender: str, batches: list[TokenBatch], now: float) -> list[Effect]:
         if batches and flight.first_token_at is None:

@@ -104,11 +104,17 @@ class SimulatedEngine:
 
     def _imported(self, job: ImportBlocks) -> None:
         self._catch_up()
-        self._perform(self.core.imported(job.transfer, Imported(job.message.seq, ok=True), self._kernel.now))
+        event = Imported(job.message.seq, ok=True, elapsed_s=self._copy_s(job))
+        self._perform(self.core.imported(job.transfer, event, self._kernel.now))
 
     def _expire(self, when: float) -> None:
-        if when == self._armed_at:
-            self._armed_at = inf
+        if when != self._armed_at:
+            return
+        self._armed_at = inf
+        deadline = self.core.next_deadline()
+        if deadline is None or deadline > self._kernel.now:
+            self._rearm()  # what was to be answered was
+        else:
             self._catch_up()
             self._perform(self.core.expire(self._kernel.now))
 
@@ -129,7 +135,10 @@ class SimulatedEngine:
             self._kernel.after(0.0, self._end_moment)
 
     def _import(self, job: ImportBlocks) -> None:
-        self._copier.copy(self._copies[job.service].elapsed_s(len(job.destinations)), self._imported, job)
+        self._copier.copy(self._copy_s(job), self._imported, job)
+
+    def _copy_s(self, job: ImportBlocks) -> float:
+        return self._copies[job.service].elapsed_s(len(job.destinations))
 
     def _rearm(self) -> None:
         deadline = self.core.next_deadline()

@@ -130,7 +130,12 @@ def _settings(topology: Topology, spec: EngineSpec, num_devices: int, deliver_ev
         max_waiting=spec.max_waiting,
         transport=topology.transfer.transport,
         transfer_deadline_s=topology.transfer.deadline_s,
-        transfer_limits=TransferLimits(reply_s=topology.timing.reply_s, message_bytes=ONE_MESSAGE),
+        transfer_limits=TransferLimits(
+            reply_s=topology.timing.reply_s,
+            message_bytes=ONE_MESSAGE,
+            migration_share=topology.transfer.migration_share,
+            migration_s=topology.transfer.migration_deadline_s,
+        ),
         num_devices=num_devices,
         deliver_every=deliver_every,
         rescheduling=topology.rescheduling,

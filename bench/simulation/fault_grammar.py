@@ -20,12 +20,13 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from math import inf
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
 import msgspec
 
 from bench.simulation.faults import LATE_S, Delay, Duplicate, Fault, Hang, Kill, Loss, Partition, Reorder, Slow
 from mesh.errors import UserError
+from mesh.messages import EngineAnswer, EngineMessage
 from mesh.topology.schema import Topology
 
 Moment = Annotated[float, msgspec.Meta(ge=0)]
@@ -33,6 +34,7 @@ Duration = Annotated[float, msgspec.Meta(gt=0)]
 Probability = Annotated[float, msgspec.Meta(gt=0, le=1)]
 Pair = Annotated[list[str], msgspec.Meta(min_length=2, max_length=2)]
 EVERYBODY = ["*", "*"]
+MESSAGES = tuple(kind.__name__ for kind in get_args(EngineMessage | EngineAnswer))
 
 
 class KillTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -63,10 +65,13 @@ class SlowTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LossTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``messages`` are the names of those that may be lost, as in `mesh.messages`; none: all."""
+
     probability: Probability
     between: Pair = msgspec.field(default_factory=EVERYBODY.copy)
     at_s: Moment | None = None
     for_s: Duration | None = None
+    messages: list[str] = []
 
 
 class DuplicateTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -311,7 +316,9 @@ def _faults(table: Table, names: Names) -> list[Fault]:
 def _of_messages(table: MessageTable, some: tuple[str, ...], others: tuple[str, ...]) -> Fault:
     match table:
         case LossTable(probability):
-            return Loss(probability, some, others, *_when(table))
+            if unknown := [name for name in table.messages if name not in MESSAGES]:
+                raise UserError(f"faults: no message {unknown[0]!r}; there are {', '.join(MESSAGES)}")
+            return Loss(probability, some, others, *_when(table), tuple(table.messages))
         case DuplicateTable(probability):
             return Duplicate(probability, some, others, *_when(table), table.late_s)
         case ReorderTable(probability):

@@ -70,13 +70,14 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Each message between ``some`` and ``others`` (processes) is lost with a probability."""
+    """Each message between ``some`` and ``others`` (processes) is lost with a probability: of these kinds, if given."""
 
     probability: float
     some: tuple[str, ...]
     others: tuple[str, ...]
     at_s: float = 0.0
     for_s: float = inf
+    kinds: tuple[str, ...] = ()  # names of messages; none: any
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +150,8 @@ class Fates:
             if not self._is_on(fault, sender, to):
                 continue
             match fault:
+                case Loss() if fault.kinds and type(message).__name__ not in fault.kinds:
+                    continue
                 case Delay():
                     late_s += self._random.uniform(0, fault.up_to_s)
                 case _ if self._random.random() >= fault.probability:

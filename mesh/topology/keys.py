@@ -95,6 +95,8 @@ TRANSFER: Keys = {
     "transport": Key("transport", choice(("auto", "shm", "tcp"), "a transport")),
     "checksum": Key("checksum", boolean),
     "deadline_ms": Key("deadline_s", milliseconds),
+    "migration_share": Key("migration_share", fraction),
+    "migration_deadline_ms": Key("migration_deadline_s", milliseconds),
 }
 
 RESCHEDULING: Keys = {

@@ -39,6 +39,14 @@ def lossy(scenario: Scenario) -> Scenario:
     return replace(roomy(scenario), faults=(*scenario.faults, Loss(0.2, engines, engines, 0.0, 4.0)))
 
 
+def speechless(scenario: Scenario) -> Scenario:
+    """Every twentieth word that tells of tokens is lost, until the answers have ended."""
+    engines = tuple(engine.id for engine in scenario.topology.engines)
+    gateways = tuple(gateway.id for gateway in scenario.topology.gateways)
+    loss = Loss(0.05, engines, gateways, kinds=("StepTokens",))
+    return replace(long_answers(scenario), faults=(loss,))
+
+
 def doubled(scenario: Scenario) -> Scenario:
     """Every second message comes again, up to three seconds later."""
     everybody = tuple(process.id for process in scenario.topology.processes)

@@ -8,6 +8,7 @@ import pytest
 from engines.admission import Admission
 from engines.core import EngineCore
 from engines.handover import Handovers
+from engines.sequence import Sequence
 from kvtransfer.memory import PeerMemory
 from kvtransfer.protocol import Imported
 from kvtransfer.receive import ReceiveState, ReceiveTransfer
@@ -69,11 +70,22 @@ def offsets(patch: Patch) -> None:
 # --- a gateway's requests ---------------------------------------------------------------------------------------------
 
 
-def deadline_of_submit(patch: Patch) -> None:
-    due = Flight.due
+def noticing_unanswered_submits(patch: Patch) -> None:
+    """Neither is the engine asked, nor has it a deadline."""
+    due, is_silent = Flight.due, Probing._is_silent
     patch.setattr(
         Flight, "due", lambda self, limits, now: NEVER if self.phase is Phase.SENT else due(self, limits, now)
     )
+    patch.setattr(
+        Probing,
+        "_is_silent",
+        lambda self, flight, now: flight.phase is not Phase.SENT and is_silent(self, flight, now),
+    )
+
+
+def asking_for_lost_tokens(patch: Patch) -> None:
+    """Whoever is asked says only what it does not have."""
+    patch.setattr(Sequence, "say_again", lambda self, offset: None)
 
 
 def probing(patch: Patch) -> None:

@@ -25,7 +25,7 @@ from kvtransfer.protocol import SHM, ExportBlocks, ImportBlocks
 from kvtransfer.transports import SharedMemoryTransport
 from mesh.messages import Blocks, KVShape
 from tests.defences import switches
-from tests.defences.attacks import Runs, busy, doubled, long_answers, lossy, orphaned, roomy
+from tests.defences.attacks import Runs, busy, doubled, long_answers, lossy, orphaned, roomy, speechless
 from tests.kvtransfer.test_protocol import Link, test_blocks_read_after_the_sender_gave_up_are_still_what_was_promised
 
 SHAPE = KVShape(1, 1, 4, 4, "float32")
@@ -84,10 +84,11 @@ DEFENCES = [
     Defence(switches.offsets, Runs(seeds=(0, 1))),
     Defence(switches.holding_behind_gaps, Runs(seeds=(2, 3))),
     Defence(switches.end_of_gaps, Runs(("loss",), change=long_answers, gap_s=3.0, seeds=(3, 10))),
-    Defence(switches.deadline_of_submit, Runs(("loss",), seeds=(11, 25))),
+    Defence(switches.asking_for_lost_tokens, Runs((), change=speechless, gap_s=1.3, seeds=(0, 1))),
+    Defence(switches.noticing_unanswered_submits, Runs(("loss",), seeds=(11, 25))),
     Defence(switches.probing, Runs(("loss",), seeds=(11, 43))),
     Defence(switches.backing_off, Runs(("partition", "slow"), seeds=(1, 6))),
-    Defence(switches.stopping_strangers, Runs(("loss", "leave"), change=long_answers, gone_s=1.5, seeds=(12, 77))),
+    Defence(switches.stopping_strangers, Runs(("loss", "leave"), change=long_answers, gone_s=1.5, seeds=(163,))),
     Defence(switches.cancelling, Runs(("leave",), gone_s=0.3, seeds=(41,))),
     Defence(switches.bound_of_requests, Runs(seeds=(2, 17))),
     Defence(switches.noticing_restarts, Runs(("kill",), change=roomy, gap_s=1.3, seeds=(8, 51))),
@@ -99,7 +100,7 @@ DEFENCES = [
     ),
     Defence(switches.knowing_submits, Runs(("move", "delay", "kill"), change=doubled)),
     Defence(switches.remembering_what_ended, Runs(("move",), change=doubled, seeds=(40, 55))),
-    Defence(switches.ending_earlier_owners, Runs(("duplicate", "hang", "delay", "move"), seeds=(88,))),
+    Defence(switches.ending_earlier_owners, Runs(("duplicate", "hang", "delay", "move"), seeds=(111,))),
     Defence(switches.bound_of_waiting, Runs((), change=busy, seeds=(0, 1))),
     Defence(switches.deadline_of_reservations, Runs(("move",), change=lossy, seeds=(1, 4))),
     Defence(switches.deadlines_of_senders, Runs(("loss",), seeds=(25, 64))),

@@ -13,16 +13,20 @@ from mesh.messages import (
     Cancel,
     Commit,
     Committed,
+    Delta,
     Epoch,
     Failed,
+    FinishReason,
     Message,
     NotHeld,
     Probe,
+    Question,
     RefusalCode,
     Refused,
     Reserved,
     Role,
     Sampling,
+    StepTokens,
     Taken,
 )
 from tests.engines.conftest import MakeSpec
@@ -378,7 +382,8 @@ def test_what_ends_while_its_step_is_tried_again_is_not_computed(make_spec: Make
 
 
 def not_held(mesh: VirtualMesh, engine: str, *requests: tuple[str, int]) -> list[tuple[str, int]]:
-    effects = mesh.engines[engine].core.receive(GATEWAY, Probe(list(requests)), (), mesh.now)
+    probe = Probe([Question(request, attempt, 1000) for request, attempt in requests])
+    effects = mesh.engines[engine].core.receive(GATEWAY, probe, (), mesh.now)
     said = [effect.message for effect in effects if isinstance(effect, Send)]
     return [request for message in said if isinstance(message, NotHeld) for request in message.requests]
 
@@ -399,6 +404,39 @@ def test_an_engine_says_what_it_does_not_have(make_spec: MakeSpec) -> None:
     assert not_held(mesh, "decode", ("r", 3)) == []
     mesh.settle()
     assert not_held(mesh, "decode", ("r", 3)) == [("r", 3)], "it has ended"
+
+
+def said_again(mesh: VirtualMesh, engine: str, offset: int, attempt: int = 1) -> list[Delta]:
+    effects = mesh.engines[engine].core.receive(GATEWAY, Probe([Question("r", attempt, offset)]), (), mesh.now)
+    said = [effect.message for effect in effects if isinstance(effect, Send)]
+    return [delta for message in said if isinstance(message, StepTokens) for delta in message.deltas]
+
+
+def test_an_engine_says_again_what_it_has_said(make_spec: MakeSpec) -> None:
+    mesh = VirtualMesh()
+    mesh.add("e")
+    mesh.submit("e", make_spec("r", 6, max_tokens=12))
+    while len(mesh.streams["r"]) < 5:
+        mesh.step()
+    answer = continuation(list(range(1, 7)), 12)
+    num_said = mesh.engines["e"].core._requests["r"].num_delivered
+    assert [(delta.offset, delta.tokens) for delta in said_again(mesh, "e", 2)] == [(2, answer[2:num_said])]
+    assert said_again(mesh, "e", num_said) == [], "nothing is missing"
+    assert said_again(mesh, "e", 2, attempt=2) == [], "another attempt's"
+    mesh.settle()
+    [last] = said_again(mesh, "e", 7)
+    assert (last.offset, last.tokens, last.finish) == (0, answer, FinishReason.LENGTH)
+    assert said_again(mesh, "e", 7, attempt=2) == said_again(mesh, "e", 13) == []
+
+
+def test_a_new_owner_says_again_what_others_have_said(make_spec: MakeSpec) -> None:
+    mesh, spec = two_engines(), make_spec("r", 40, max_tokens=40)
+    mesh.submit("prefill", spec, decode="decode")
+    while len(mesh.streams["r"]) < 9:
+        mesh.step()
+    [delta] = said_again(mesh, "decode", 0)
+    assert (delta.offset, delta.tokens, delta.epoch) == (0, continuation(spec.prompt, len(delta.tokens)), Epoch(1, 1))
+    assert len(delta.tokens) >= 9
 
 
 def test_the_last_token_ends_a_request_on_the_prefill_engine(make_spec: MakeSpec) -> None:

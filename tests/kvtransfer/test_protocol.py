@@ -37,7 +37,8 @@ from mesh.messages import Abort, Blocks, Commit, Epoch, KVShape, RequestSpec, Re
 SIZE = 4
 DEADLINE_S = 10.0
 MAX_DELAY_S = DEADLINE_S / 2  # of the link; what is older is lost
-LIMITS = Limits(reply_s=2.0, grace_s=1.0, window=2, message_bytes=2 * 32)
+LIMITS = Limits(reply_s=2.0, grace_s=1.0, window=2, message_bytes=2 * 32, migration_share=0.5)
+COPY_S = 0.15
 RUBBISH = (-1, 0)
 
 
@@ -285,7 +286,7 @@ class Link(RuleBasedStateMachine):
         ok = not corrupt and (self.transport == TCP or current == job.message.generations)
         for block, found in zip(job.destinations, content, strict=True):
             self.target.content[block] = RUBBISH if corrupt else found
-        self.carry_out(self.receiver.handle(Imported(job.message.seq, ok), self.now))
+        self.carry_out(self.receiver.handle(Imported(job.message.seq, ok, COPY_S), self.now))
 
     @precondition(lambda self: self.may_end_early)
     @rule(at_sender=st.booleans())
@@ -409,9 +410,11 @@ def test_a_migration_grows_as_long_as_there_is_room(transport, num_spare_blocks)
     turns = ["receiver", "sender", "export", "import"] * 4
     for _ in range(4):
         link.go_on(turns)
+        link.pass_time(0.2, call_in_time=True)
     while link.num_computed < 30 and link.is_sending:
         link.tell_sender(BlocksReady(link.num_computed + 1, link.compute(link.num_computed + 1)))
         link.go_on(turns)
+        link.pass_time(0.2, call_in_time=True)
     if num_spare_blocks < 10:
         assert [type(outcome) for outcome in link.outcomes] == [Failed]
         assert link.num_targets_freed == 1

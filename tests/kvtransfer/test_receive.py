@@ -1,3 +1,6 @@
+from dataclasses import replace
+
+import msgspec
 import pytest
 
 from kvtransfer.protocol import (
@@ -71,6 +74,57 @@ def test_commit_waits_for_copies(make):
     adopt = adopted(transfer.handle(Imported(0, True), 0.3))
     assert adopt.num_kept_tokens == 8
     assert adopt.age_s == pytest.approx(0.6)
+
+
+@pytest.fixture
+def migration(make_reserve):
+    """Copies may take a tenth of the time."""
+    reserve = msgspec.structs.replace(make_reserve(), is_migration=True)
+    limits = replace(LIMITS, migration_share=0.1)
+    transfer = ReceiveTransfer(
+        "decode-1", reserve, blocks=TABLE, num_matched_tokens=0, transport="shm", limits=limits, now=0.0
+    )
+    yield transfer
+    transfer.check_invariants()
+
+
+def test_a_migration_rests_between_its_copies(migration):
+    migration.handle(blocks(0, 0, 8), 0.1)
+    assert migration.handle(Imported(0, True, elapsed_s=0.02), 0.12) == []
+    assert migration.next_deadline() == pytest.approx(0.12 + 0.18), "nine times as long as the copy took"
+    assert migration.handle(blocks(1, 2, 4), 0.2) == [], "nothing is copied meanwhile"
+    taken, job = migration.expire(0.31)
+    assert taken.message == Taken("t", 0, True)
+    assert job.message.seq == 1
+
+
+def test_the_end_of_a_migration_does_not_wait(migration):
+    migration.handle(blocks(0, 0, 8), 0.1)
+    migration.handle(Imported(0, True, elapsed_s=0.02), 0.12)
+    migration.handle(blocks(1, 2, 4), 0.13)
+    taken, job = migration.handle(Commit("t", [7], 2, 0.5, 0.25), 0.14)
+    assert (taken.message.seq, job.message.seq) == (0, 1)
+    taken, adopt, _ = migration.handle(Imported(1, True, elapsed_s=0.02), 0.15)
+    assert (taken.message.seq, adopt.num_kept_tokens) == (1, 12)
+
+
+def test_a_rest_ends_well_before_the_reservation(migration):
+    migration.handle(blocks(0, 0, 8), 0.0)
+    migration.handle(Imported(0, True, elapsed_s=4.0), 4.0)
+    assert migration.next_deadline() == 4.0 + 10.0 / 4
+    assert messages(migration.expire(6.5)) == [Taken("t", 0, True)]
+    assert [type(message) for message in messages(migration.expire(10.0))] == [Abort]
+
+
+def test_blocks_that_are_not_what_was_sent_are_told_at_once(migration):
+    migration.handle(blocks(0, 0, 8), 0.1)
+    assert messages(migration.handle(Imported(0, False, elapsed_s=0.02), 0.12)) == [Taken("t", 0, False)]
+
+
+def test_a_hand_over_does_not_rest(make):
+    transfer = make()
+    transfer.handle(blocks(0, 0, 8), 0.1)
+    assert messages(transfer.handle(Imported(0, True, elapsed_s=0.02), 0.12)) == [Taken("t", 0, True)]
 
 
 def test_copies_of_one_transfer_run_one_at_a_time(make):

@@ -1,3 +1,6 @@
+from dataclasses import replace
+
+import msgspec
 import pytest
 
 from kvtransfer.machine import ProtocolError
@@ -15,7 +18,18 @@ from kvtransfer.protocol import (
     Send,
 )
 from kvtransfer.send import SendState, SendTransfer
-from mesh.messages import Abort, Blocks, Commit, Committed, Declined, RefusalCode, Reserved, Taken
+from mesh.messages import (
+    Abort,
+    Blocks,
+    Commit,
+    Committed,
+    Declined,
+    Extend,
+    Extended,
+    RefusalCode,
+    Reserved,
+    Taken,
+)
 
 TABLE = [10, 11, 12, 13, 14]
 LIMITS = Limits(reply_s=1.0, window=2, message_bytes=2 * 512)
@@ -47,7 +61,7 @@ def export(transfer, effects, now=0.2):
 
 def test_start_reserves(transfer, make_reserve):
     assert transfer.start() == [Send("decode-0", make_reserve())]
-    assert transfer.next_deadline() == 1.0
+    assert transfer.next_deadline() == LIMITS.repeat_s
 
 
 def test_full_blocks_leave_as_they_are_computed(transfer):
@@ -84,8 +98,8 @@ def test_commit_sends_the_partial_block_then_itself(transfer):
 def test_computing_may_overtake_the_reservation(transfer):
     transfer.handle(BlocksReady(4, TABLE[:1]), 0.1)
     assert transfer.handle(CommitRequested([7], 5, TABLE[:2], 0.0, None), 0.2) == []
-    assert transfer.next_deadline() == 1.0
-    sent = export(transfer, transfer.handle(Reserved("t", 0, "tcp"), 0.3))
+    assert transfer.next_deadline() == LIMITS.repeat_s
+    sent = export(transfer, transfer.handle(Reserved("t", 0, "tcp"), 0.24))
     assert [type(message) for message in sent] == [Blocks, Commit]
 
 
@@ -107,13 +121,69 @@ def test_commit_does_not_overtake_an_export(transfer):
     assert [type(message) for message in export(transfer, effects)] == [Blocks, Commit]
 
 
-def test_silence_after_reserve(transfer):
+def test_silence_after_reserve(transfer, make_reserve):
+    for now in (0.25, 0.5, 0.75):
+        assert transfer.next_deadline() == now
+        assert transfer.expire(now) == [Send("decode-0", make_reserve())], "said again, as it may have been lost"
     assert transfer.expire(0.99) == []
     abort, failed, release = transfer.expire(1.0)
     assert isinstance(abort.message, Abort)
     assert failed == Failed("t", RefusalCode.PEER_SILENT, "decode-0 did not answer within 1 s")
     assert release == ReleaseSource("t")
     assert transfer.handle(BlocksReady(8, TABLE[:2]), 1.1) == []
+
+
+def test_a_commit_is_said_again_until_it_is_answered(transfer):
+    opened(transfer)
+    export(transfer, transfer.handle(CommitRequested([7], 4, TABLE[:1], 0.5, None), 0.25))
+    assert transfer.next_deadline() == 0.45, "a quarter of a second after the blocks were exported"
+    assert transfer.expire(0.5) == [Send("decode-0", Commit("t", [7], 1, 0.75, None))]
+    assert [type(effect) for effect in transfer.handle(Committed("t", 4), 0.6)] == [ReleaseSource, Completed]
+
+
+@pytest.fixture
+def migration(make_reserve):
+    reserve = msgspec.structs.replace(make_reserve(num_tokens=32), is_migration=True)
+    sender = SendTransfer("decode-0", reserve, replace(LIMITS, migration_s=30.0), now=0.0)
+    yield opened(sender)
+    sender.check_invariants()
+
+
+def test_a_migration_sends_one_message_at_a_time_until_its_request_stops(migration):
+    sent = export(migration, migration.handle(BlocksReady(16, TABLE), 0.2))
+    assert [message.first_block for message in sent] == [0]
+    sent = export(migration, migration.handle(Taken("t", 0, True), 0.3))
+    assert [message.first_block for message in sent] == [2]
+    sent = export(migration, migration.handle(CommitRequested([7], 18, TABLE, 0.0, None), 0.4))
+    assert [type(message) for message in sent] == [Blocks, Commit], "with the last message still to be taken"
+
+
+def test_room_is_asked_for_again_until_there_is_an_answer(migration):
+    extend = Extend("t", 31 + 16)
+    assert extend in export(migration, migration.handle(BlocksReady(31, [*TABLE, 15, 16, 17]), 0.25), 0.25)
+    assert migration.expire(0.5) == [Send("decode-0", extend)]
+    migration.handle(Extended("t", 47), 0.6)
+    assert migration.next_deadline() == 0.25 + 10.0, "blocks that are not taken are all that is owed"
+
+
+def test_all_of_a_migration_has_a_deadline(migration):
+    """Each message is taken in time, but they do not come to an end."""
+    now = 0.2
+    export(migration, migration.handle(BlocksReady(16, TABLE), now), now)
+    for seq in range(3):
+        now += 9.0
+        export(migration, migration.handle(Taken("t", seq, True), now), now)
+        export(migration, migration.handle(BlocksReady(16, TABLE), now), now)
+    assert migration.next_deadline() == 30.0
+    abort, failed, release = migration.expire(30.0)
+    assert isinstance(abort.message, Abort)
+    assert failed == Failed("t", RefusalCode.TRANSFER_FAILED, "it took longer than 30 s")
+    assert release == ReleaseSource("t")
+
+
+def test_a_request_that_stopped_in_time_is_not_late(migration):
+    export(migration, migration.handle(CommitRequested([7], 4, TABLE, 0.0, None), 29.9), 29.9)
+    assert [type(effect) for effect in migration.handle(Committed("t", 4), 30.1)] == [ReleaseSource, Completed]
 
 
 def test_declined(transfer):

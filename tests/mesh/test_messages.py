@@ -39,6 +39,7 @@ from mesh.messages import (
     PrefillCost,
     Probe,
     ProcessState,
+    Question,
     RefusalCode,
     Refused,
     RequestSpec,
@@ -112,7 +113,7 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
     (Drain(), {"type": "Drain", "undo": False}),
     (Load("chat"), {"type": "Load", "service": "chat"}),
     (Unload("chat"), {"type": "Unload", "service": "chat"}),
-    (Probe([("r1", 2)]), {"type": "Probe", "requests": [["r1", 2]]}),
+    (Probe([Question("r1", 2, 7)]), {"type": "Probe", "requests": [["r1", 2, 7]]}),
     (NotHeld([("r1", 2)]), {"type": "NotHeld", "requests": [["r1", 2]]}),
     (Moved("r1", Epoch(1, 2), "decode-1"), {"type": "Moved", "request": "r1", "epoch": [1, 2], "to": "decode-1"}),
     (Extend("t1", 33), {"type": "Extend", "transfer": "t1", "num_tokens": 33}),
@@ -178,7 +179,7 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
     ),
     (Taken("t1", 3, True), {"type": "Taken", "transfer": "t1", "seq": 3, "ok": True}),
     (
-        Commit("t1", [5], 2, 0.75, None),
+        Commit("t1", [5], 2, 0.75, None, [TokenLogprobs(5, -0.5, [])]),
         {
             "type": "Commit",
             "transfer": "t1",
@@ -186,6 +187,7 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
             "num_blocks_messages": 2,
             "age_s": 0.75,
             "first_token_age_s": None,
+            "logprobs": [[5, -0.5, []]],
         },
     ),
     (Committed("t1", 17), {"type": "Committed", "transfer": "t1", "num_kept_tokens": 17}),

@@ -17,6 +17,7 @@ from mesh.messages import (
     PendingPrefill,
     Probe,
     ProcessState,
+    Question,
     RefusalCode,
     Refused,
     StepTokens,
@@ -388,7 +389,7 @@ def test_a_gap_that_does_not_fill_is_recovered_from_the_tokens_at_hand():
     world.submit()
     world.accept()
     world.tokens(P0, 0, 10)
-    assert world.tokens(M0, 2, 12, epoch=(0, 1)) == []
+    assert without_probes(world.tokens(M0, 2, 12, epoch=(0, 1))) == []
     _, submit = only_submit(world.wait(1.0))
     assert (submit.spec.generated, submit.decode_engine) == ([10], M1)
 
@@ -444,7 +445,7 @@ def test_an_engine_that_is_silent_about_a_request_is_asked_whether_it_has_it():
     world.submit("r")
     world.accept(P0)
     assert probes(world.wait(0.9)) == []
-    assert probes(world.wait(0.6)) == [(P0, [("r", 0)]), (M0, [("r", 0)])]
+    assert probes(world.wait(0.6)) == [(P0, [("r", 0, 0)]), (M0, [("r", 0, 0)])]
     assert world.receive(P0, NotHeld([("r", 0)])) == [], "it may have handed it over"
     effects = world.receive(M0, NotHeld([("r", 0)]))
     assert only_submit(effects)[1].epoch == Epoch(1)
@@ -454,13 +455,43 @@ def test_an_engine_that_is_silent_about_a_request_is_asked_whether_it_has_it():
 def test_a_request_that_is_heard_of_is_not_asked_about():
     world, at = running_on(M0)
     for offset in range(2, 12):
-        assert probes(world.wait(0.5)) == []
+        assert probes(world.wait(0.4)) == []
         world.tokens(at, offset, 10 + offset)
+    assert probes(world.wait(0.8)) == [(at, [("r", 0, 12)])], "once its answer has begun, after half as long"
+
+
+def test_an_engine_that_does_not_answer_a_submit_is_asked_whether_it_came():
+    world = World(M0, M1)
+    to, _ = only_submit(world.submit("r"))
+    assert probes(world.wait(0.25)) == [(to, [("r", 0, 0)])]
+    again, submit = only_submit(world.receive(to, NotHeld([("r", 0)])))
+    assert (again, submit.epoch) == (to, Epoch(1)), "it is not the engine's fault"
+    assert world.dispatcher.breakers.all_closed
+
+
+def test_the_owner_of_a_stream_with_a_gap_is_asked_for_what_is_missing():
+    world, at = running_on(M0, M1)
+    assert world.tokens(at, 3, 13) == [Send(at, Probe([Question("r", 0, 2)]))]
+    world.wait(0.1)
+    assert world.tokens(at, 4, 14) == [], "once for a gap, unless the answer is long in coming"
+    assert probes(world.wait(0.2)) == [(at, [("r", 0, 2)])]
+    [delivered] = world.tokens(at, 2, 12, 13, 14)
+    assert delivered.batch.tokens == (12, 13, 14)
+    assert submits(world.wait(5.0)) == []
+
+
+def test_it_is_asked_again_while_nothing_comes():
+    world, at = running_on(M0, M1)
+    world.tokens(at, 3, 13, finish=FinishReason.STOP)
+    asked = probes(world.wait(0.8))
+    assert asked == 3 * [(at, [("r", 0, 2)])]
+    assert [effect.batch.tokens for effect in world.tokens(at, 2, 12)] == [(12,), (13,)]
+    assert not world.dispatcher.num_requests
 
 
 def test_what_an_engine_has_not_any_more_goes_on_with_all_tokens():
     world, at = running_on(M0)
-    world.wait(1.6)
+    assert probes(world.wait(0.5)) == [(at, [("r", 0, 2)])]
     to, submit = only_submit(world.receive(at, NotHeld([("r", 0)])))
     assert (to, submit.epoch, submit.spec.generated) == (at, Epoch(1), [10, 11])
 

@@ -8,7 +8,7 @@ import pytest
 from mesh.messages import RequestSpec, Reserve, Role, Sampling
 from mesh.topology.schema import Rescheduling, Trigger
 from tests.engines.virtual import BLOCK_SIZE, GATEWAY, SERVICE
-from tests.router.test_migrations import ENGINES, MigratingMesh, assert_whole, losing, make_mesh, spec, specs
+from tests.router.test_migrations import ENGINES, MigratingMesh, assert_whole, losing, make_mesh, spec
 
 SEEDS = range(20)
 MOST_MOVES = 8  # log2 of a life of a few seconds over the rest of 0.05 s
@@ -90,10 +90,11 @@ def test_what_a_prefill_engine_decodes_goes_to_one_that_decodes(seed):
     mesh = make_mesh(
         seed, rescheduling=Rescheduling(triggers=(Trigger.ROLE,)), roles=(Role.PREFILL, Role.DECODE, Role.DECODE)
     )
-    submit_all_to(mesh, "a", specs())
+    requests = [spec(f"r{index}", 3 + 5 * index, 30 + 9 * index, index + 1) for index in range(6)]
+    submit_all_to(mesh, "a", requests)
     mesh.run_until_answered()
-    assert_whole(mesh, specs())
-    assert mesh.tally("num_completed") == len(specs())
+    assert_whole(mesh, requests)
+    assert mesh.tally("num_completed") == len(requests)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -154,6 +154,15 @@ def test_faults_of_a_file_are_one_line(tmp_path, text, words):
     assert "\n" not in str(caught.value)
 
 
+def test_a_loss_may_be_of_some_messages_only(tmp_path):
+    path = tmp_path / "faults.toml"
+    path.write_text('[[loss]]\nprobability = 0.5\nmessages = ["StepTokens", "Commit"]\n')
+    assert faults(*read_faults(path)) == [Loss(0.5, EVERYBODY, EVERYBODY, kinds=("StepTokens", "Commit"))]
+    path.write_text('[[loss]]\nprobability = 0.5\nmessages = ["Tokens"]\n')
+    with pytest.raises(UserError, match=r"faults: no message 'Tokens'; there are Submit, Cancel, "):
+        faults(*read_faults(path))
+
+
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(UserError, match=r"nowhere.toml cannot be read: No such file"):
         read_faults(tmp_path / "nowhere.toml")

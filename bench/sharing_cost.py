@@ -1,6 +1,6 @@
 """What sharing an engine costs each of two services: iterations in turns, beside iterations of each by itself.
 
-    python -m bench.sharing_cost [--models A B] [--requests 4] [--steps 64] [--rounds 9] [--threads 1] [--json FILE]
+    python -m bench.sharing_cost [--models A B] [--requests 4] [--steps 64] [--rounds 9] [--threads 1] [--cpu-time]
 
 One engine holds both models. In a round, requests of A decode, then requests of B, then as many of both, when the
 engine computes an iteration of the one and of the other in turns. An iteration counts from the end of the one before
@@ -8,7 +8,8 @@ it, so scheduling is in it. Ratios compare medians of one round; what is printed
 
 A model that is smaller than the processor's caches finds its weights there as long as nothing else runs. What that is
 worth is measured, too: "swept" is alone, but as much memory as the other model's weights is read before each iteration.
-What is left between swept and shared is the engine's own cost of having two services.
+What is left between swept and shared is the engine's own cost of having two services. With --cpu-time, iterations count
+by the CPU time of the process, which what else the machine does disturbs less.
 """
 
 import argparse
@@ -82,7 +83,7 @@ class Cost:
 class SharedEngine:
     """The engine's mind and the torch executor, joined as the engine process joins them."""
 
-    def __init__(self, models: Mapping[str, str], threads: int) -> None:
+    def __init__(self, models: Mapping[str, str], threads: int, clock: Callable[[], float] = time.perf_counter) -> None:
         services = tuple(ServiceSpec(name, model, SLO) for name, model in models.items())
         engine = EngineSpec("engine", Role.MULTIPLEX, tuple(models), threads=threads)
         topology = Topology("bench", Path(), services, (engine,), ())
@@ -90,6 +91,7 @@ class SharedEngine:
         loaded = load(topology, engine, peers)
         self._executor = loaded.executor
         self._core = EngineCore(settings_of(topology, engine), loaded.services, peers.can_open)
+        self._clock = clock
         self._num_requests = 0
 
     def decode(
@@ -104,16 +106,16 @@ class SharedEngine:
                 self._submit(service, number, num_steps)
         found: dict[str, list[float]] = defaultdict(list)
         recent: list[str | None] = [None] * len(services)  # whose decodes the last iterations were; None: prompts
-        ended_at = time.perf_counter()
+        ended_at = self._clock()
         while not self._core.is_idle:
             if between is not None:
                 between()
-                ended_at = time.perf_counter()
+                ended_at = self._clock()
             batch, _ = self._core.next_batch(time.monotonic())
             if batch is None:
                 raise RuntimeError(f"nothing to compute though requests are here: {self._core!r}")
             self._core.finish_step(self._executor.execute(batch), time.monotonic())
-            before, ended_at = ended_at, time.perf_counter()
+            before, ended_at = ended_at, self._clock()
             is_decode = all(len(chunk.tokens) == 1 for chunk in batch.chunks)
             recent = [*recent[1:], batch.service if is_decode else None]
             if set(recent) == set(services):
@@ -163,10 +165,12 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--cpu-time", action="store_true", help="count the CPU time of the process")
     parser.add_argument("--json", type=Path, help="write the figures here")
     arguments = parser.parse_args()
     models = {f"{letter} {Path(model).stem[:15]}": model for letter, model in zip("AB", arguments.models, strict=True)}
-    engine = SharedEngine(models, arguments.threads)
+    clock = time.process_time if arguments.cpu_time else time.perf_counter
+    engine = SharedEngine(models, arguments.threads, clock)
     costs = measure(engine, models, arguments.requests, arguments.steps, arguments.rounds)
     print(f"{'ms an iteration':18}{'alone':>9}{'swept':>9}{'shared':>9}{'shared/alone':>14}{'shared/swept':>14}")
     for cost in costs:

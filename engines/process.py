@@ -129,7 +129,7 @@ class EngineProcess:
         self._membership = Membership(topology.timing.lease_s)
         self._core = EngineCore(settings_of(topology, engine), loaded.services, peers.can_open, self._membership.expect)
         self._heartbeat = Heartbeat(sockets, self._status, topology.timing.heartbeat_s)
-        self._watch = StepWatch(longest_gap_s=2.5 * topology.timing.heartbeat_s)
+        self._watch = StepWatch(longest_gap_s=1.25 * topology.timing.heartbeat_s)
         self._is_stuck = False
         self._copies = asyncio.TaskGroup()
         # All are set after every event: who waits looks for itself whether there is something to do.
@@ -257,7 +257,7 @@ class EngineProcess:
             loop = asyncio.get_running_loop()
             return await loop.run_in_executor(self._compute, self._loaded.executor.execute, batch)
         finally:
-            self._watch.end()
+            self._watch.end(self._clock.now())
 
     async def _drained(self) -> None:
         """Wait until asked to drain, then until all that is here has ended or the time for it is over."""

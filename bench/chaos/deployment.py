@@ -23,6 +23,7 @@ TINY_KV_BYTES = 512  # of a token of the tiny model: 2 layers, K and V of 2 head
 MESH_NAME = "chaos"
 ENGINES = {"prefill": "prefill", "decode-0": "multiplex", "decode-1": "multiplex"}  # roles by id
 GATEWAYS = ("first", "second")
+REPOSITORY = Path(__file__).parents[2]
 FRONT = "front"  # the host of the gateways, where engines have their own
 KEY, PROFILE = "mesh.key", "profile.toml"
 PORTS_OF_HOST = 6  # two of each process: a supervisor, and two gateways or an engine
@@ -45,6 +46,7 @@ class Deployment:
     engines: tuple[str, ...]
     gateways: tuple[str, ...]
     folders: dict[str, Path]
+    hangs: Path  # where a file with the name of an engine makes its next step hang
     hosts: tuple[str, ...] = (LOCAL_HOST,)
 
     def folder(self, process: str) -> Path:
@@ -101,13 +103,15 @@ def _write(folder: Path, model: Path, backend: Backend, shape: _Shape) -> Deploy
     ports = _free_ports(len(shape.gateways))
     folders = {engine: folder / engine for engine in shape.roles} if shape.is_relayed else {}
     (folder / PROFILE).write_text(_profile(shape.is_fast).text())
-    interpreters = {engine: _interpreter(folder, engine, its_folder) for engine, its_folder in folders.items()}
+    hangs = folder / "hangs"
+    hangs.mkdir()
+    interpreters = {engine: _interpreter(folder, engine, folders.get(engine), hangs) for engine in shape.roles}
     text = [
         f'[mesh]\nname = "{MESH_NAME}"',
         *([f'curve_key = "{KEY}"'] if shape.has_hosts else []),
         f'[services.{MODEL}]\nmodel = "{model}"\nttft_ms = 30000\ntpot_ms = 100\nmax_context = {MAX_CONTEXT}'
         f'\naliases = ["{WORDY_MODEL}"]',
-        *(_engine(engine, shape, backend, interpreters.get(engine)) for engine in shape.roles),
+        *(_engine(engine, shape, backend, interpreters[engine]) for engine in shape.roles),
         *(_gateway(name, shape, port) for name, port in zip(shape.gateways, ports, strict=True)),
         *([] if shape.is_relayed or shape.is_fast else ["[rescheduling]"]),
         f'[transfer]\nchecksum = true\ntransport = "{"tcp" if shape.is_relayed else "auto"}"',
@@ -116,17 +120,16 @@ def _write(folder: Path, model: Path, backend: Backend, shape: _Shape) -> Deploy
     path = folder / "topology.toml"
     path.write_text("\n".join(text) + "\n")
     return Deployment(
-        path, folder / "run", tuple(ports), tuple(shape.roles), shape.gateways, folders, tuple(shape.hosts)
+        path, folder / "run", tuple(ports), tuple(shape.roles), shape.gateways, folders, hangs, tuple(shape.hosts)
     )
 
 
-def _engine(name: str, shape: _Shape, backend: Backend, interpreter: Path | None) -> str:
+def _engine(name: str, shape: _Shape, backend: Backend, interpreter: Path) -> str:
     lines = [f"[engines.{name}]", f'role = "{shape.roles[name]}"', f'kv_memory = "{KV_TOKENS * TINY_KV_BYTES}B"']
     lines.append(f'host = "{shape.host_of(name)}"')
     if backend is Backend.SIMULATED:
         lines += ['backend = "simulated"', f'profile = "{PROFILE}"']
-    if interpreter is not None:
-        lines.append(f'python = "{interpreter}"')
+    lines.append(f'python = "{interpreter}"')
     return "\n".join(lines)
 
 
@@ -155,9 +158,14 @@ def _profile(is_fast: bool) -> ProfileFile:
     )
 
 
-def _interpreter(folder: Path, engine: str, its_folder: Path) -> Path:
+def _interpreter(folder: Path, engine: str, its_folder: Path | None, hangs: Path) -> Path:
+    """Runs the engine as ever, but in `bench.chaos.hanging`, and in a runtime folder of its own if it has one."""
     script = folder / f"python-{engine}"
-    script.write_text(f'#!/bin/sh\nMESHSERVE_RUNTIME_DIR="{its_folder}" exec "{sys.executable}" "$@"\n')
+    runtime = "" if its_folder is None else f'MESHSERVE_RUNTIME_DIR="{its_folder}" '
+    script.write_text(
+        f'#!/bin/sh\n{runtime}PYTHONPATH="{REPOSITORY}:$PYTHONPATH" '
+        f'exec "{sys.executable}" -m bench.chaos.hanging "{hangs / engine}" "$@"\n'
+    )
     script.chmod(0o755)
     return script
 

@@ -103,6 +103,10 @@ class Observer:
         status = self.status(process)
         return isinstance(status, EngineStatus | GatewayStatus) and status.state is ProcessState.READY
 
+    def is_stuck(self, engine: str) -> bool:
+        status = self.engine(engine)
+        return status is not None and status.state is ProcessState.STUCK
+
     def not_at_rest(self) -> list[str]:
         """Why the mesh is not as it began: all ready, nothing in flight, every block free. Empty: it is."""
         return [

@@ -146,6 +146,20 @@ async def _stop(trial: Trial, process: str, for_s: float) -> None:
     trial.expect(trial.mesh.observer.pid(process) == pid, f"{process} went on instead of starting anew")
 
 
+@scenario("hang-decode", "a step of a decode engine never ends: its supervisor kills it, others go on")
+async def hang_decode(trial: Trial) -> None:
+    await trial.background()
+    victim = trial.busiest(trial.decoders())
+    pid = trial.mesh.pid(victim)
+    trial.fault()
+    (trial.mesh.deployment.hangs / victim).touch()
+    await until(lambda: trial.mesh.observer.is_stuck(victim), f"{victim} says that its step does not end")
+    trial.notes["noticed_s"] = round(time.monotonic() - (trial.fault_at or 0.0), 2)
+    await trial.all_over()
+    trial.expect(trial.mesh.observer.pid(victim) == pid, f"answers ended before {victim} was killed")
+    await until(lambda: trial.mesh.observer.pid(victim) not in (pid, None), f"{victim} was killed, and lives again")
+
+
 @scenario("no-prefill", f"all prefill engines gone for {DOWN_S:g} s: decode engines take over")
 async def no_prefill(trial: Trial) -> None:
     await trial.background()

@@ -1,5 +1,6 @@
 """The topologies that the harness writes are ones that `mesh up` takes."""
 
+import os
 import subprocess
 
 import pytest
@@ -43,8 +44,12 @@ def test_engines_have_hosts_of_their_own(tmp_path, model):
 def test_a_relayed_engine_has_a_runtime_folder_of_its_own(tmp_path, model):
     plan = deployment.relayed(tmp_path, model, Backend.SIMULATED)
     engine = load(plan.path).engine("decode-0")
-    command = [engine.python, "-c", "import os; print(os.environ['MESHSERVE_RUNTIME_DIR'])"]
-    said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.strip()
+    (tmp_path / "tell.py").write_text("import os, sys; print(os.environ['MESHSERVE_RUNTIME_DIR'], *sys.argv[1:])")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    command = [engine.python, "-m", "tell", "--id", "decode-0"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60, env=environment)
+    said, *arguments = done.stdout.split()
+    assert arguments == ["--id", "decode-0"]
     assert str(plan.folder("decode-0")) == f"{said}/{deployment.MESH_NAME}"
     assert plan.folder("first") == plan.runtime / deployment.MESH_NAME
     assert load(plan.path).transfer.transport == "tcp"

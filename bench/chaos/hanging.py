@@ -1,0 +1,54 @@
+"""An engine whose computing can be made to hang for good.
+
+    python -m bench.chaos.hanging FILE -m engines ARGUMENTS
+
+As ``python -m engines ARGUMENTS``, but the step that finds ``FILE`` removes it and never ends. The process does all
+else that it does: it hears, says that it lives, and copies blocks.
+"""
+
+import runpy
+import sys
+import threading
+from dataclasses import dataclass, replace
+from pathlib import Path
+from unittest.mock import patch
+
+from engines import process
+from engines.batch import Batch, StepExecutor, StepResult
+from engines.loading import Loaded, load
+from kvtransfer.memory import PeerMemories
+from mesh.messages import KVShape
+from mesh.topology.schema import EngineSpec, Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Hanging:
+    """A `StepExecutor` around another one."""
+
+    inner: StepExecutor
+    file: Path
+
+    def shape(self, service: str) -> KVShape:
+        return self.inner.shape(service)
+
+    def execute(self, batch: Batch) -> StepResult:
+        if self.file.exists():
+            self.file.unlink()
+            threading.Event().wait()
+        return self.inner.execute(batch)
+
+
+def main() -> None:
+    file, _, program, *arguments = sys.argv[1:]
+
+    def load_hanging(topology: Topology, engine: EngineSpec, peers: PeerMemories) -> Loaded:
+        loaded = load(topology, engine, peers)
+        return replace(loaded, executor=Hanging(loaded.executor, Path(file)))
+
+    sys.argv = [program, *arguments]
+    with patch.object(process, "load", load_hanging):
+        runpy.run_module(program, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()

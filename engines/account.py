@@ -58,7 +58,9 @@ class Account:
         services = self._residency.services.values()
         decoding = [(service, service.decoding()) for service in services]
         step_s = sum([service.decode_step_s(sequences) for service, sequences in decoding])
-        prefills = self._backlog.account(step, now)
+        num_running = sum([len(service.queue.running) for service in services])
+        has_started = num_running > sum([len(sequences) for _, sequences in decoding])
+        prefills = self._backlog.account(step, now, has_started=has_started)
         departures, arrivals = self._handovers.departures, self._handovers.arrivals
         return EngineStatus(
             seq=standing.seq,
@@ -67,14 +69,14 @@ class Account:
             host=self._settings.host,
             pid=self._settings.pid,
             services=[service.status(self.freeness(service, now)) for service in services],
-            num_running=sum(len(service.queue.running) for service in services),
+            num_running=num_running,
             num_waiting=prefills.num_waiting,
             num_tokens=sum([len(request.tokens) for request in requests]),
             prefill_remaining_s=prefills.remaining_s,
             prefill_waiting_s=prefills.waiting_s,
             decode_step_s=step_s,
             min_slack_s=min_or_none([service.min_slack_s(now, step_s, sequences) for service, sequences in decoding]),
-            min_tpot_slo_s=min([one.spec.slo_tpot_s for _, sequences in decoding for one in sequences], default=None),
+            min_tpot_slo_s=min_or_none([service.min_tpot_slo_s(sequences) for service, sequences in decoding]),
             prefills=prefills.pending,
             pace_s=self._pace.seconds,
             num_role_changes=standing.num_role_changes,

@@ -60,9 +60,11 @@ class Backlog:
         """Until the prefill of a newcomer would be done."""
         return self.remaining_s(step, now) + self.waiting_s(service) + service.prefill_s(request)
 
-    def account(self, step: Step | None, now: float) -> "Account":
-        """All that a status tells of it."""
-        waiting, started = list(self._waiting()), list(self._started())
+    def account(self, step: Step | None, now: float, *, has_started: bool) -> "Account":
+        """All that a status tells of it. ``has_started``: whether any has."""
+        waiting, started = list(self._waiting()), list(self._started()) if has_started else []
+        if not waiting and not started:
+            return NOTHING
         return Account(
             len(waiting),
             sum([prefill.left_s for prefill in waiting]),
@@ -105,6 +107,9 @@ class Account:
     waiting_s: float
     remaining_s: float
     pending: list[PendingPrefill]
+
+
+NOTHING = Account(0, 0.0, 0.0, [])
 
 
 def _remaining_s(started: "list[Prefill] | Iterator[Prefill]", step: Step | None, now: float) -> float:

@@ -194,7 +194,8 @@ class EngineCore:
     def next_deadline(self) -> float | None:
         is_emptying = self._rescheduler.must_leave() and any(map(self._movable, self._services.values()))
         retry = self._peers.next_retry() if is_emptying else None
-        return min_or_none([self._handovers.next_deadline(), retry])
+        deadline = self._handovers.next_deadline()
+        return deadline if retry is None else min_or_none([deadline, retry])
 
     def observe(self, process: str, status: EngineStatus, now: float) -> bool:
         """Another engine's status. Whether to call `look` now."""
@@ -454,9 +455,13 @@ class EngineCore:
         """See `Iterations.num_steady_steps`."""
         return self._iterations.num_steady_steps()
 
-    def pass_steps(self, num_steps: int, token: int, now: float) -> None:
+    def num_steps_to_delivery(self) -> int:
+        """See `Iterations.num_steps_to_delivery`."""
+        return self._iterations.num_steps_to_delivery()
+
+    def pass_steps(self, num_steps: int, token: int, now: float) -> list[Send]:
         """See `Iterations.pass_steps`."""
-        self._iterations.pass_steps(num_steps, token, now)
+        return self._iterations.pass_steps(num_steps, token, now)
 
     # --- what others may know -----------------------------------------------------------------------------------------
 

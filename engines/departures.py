@@ -172,6 +172,14 @@ class Departures:
         out = self._outgoing.get(request.transfer or "")
         return out is not None and (not out.is_migration or out.machine.is_nearly_done)
 
+    def token_drawn(self, request: Request, now: float) -> list[Effect]:
+        """What it was computed from is ready to leave; of a hand-over, the last blocks leave with its commit."""
+        return [] if self.hands_over(request) else self.blocks_ready(request, now)
+
+    def hands_over(self, request: Request) -> bool:
+        out = self._outgoing.get(request.transfer or "")
+        return out is not None and not out.is_migration
+
     def blocks_ready(self, request: Request, now: float) -> list[Effect]:
         """More of a request's tokens are computed."""
         out = self._outgoing.get(request.transfer or "")

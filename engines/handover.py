@@ -38,7 +38,7 @@ class Handovers:
 
     @property
     def is_idle(self) -> bool:
-        return not self._machines()
+        return self.departures.is_idle and not len(self.arrivals)
 
     def concern(self, service: str) -> bool:
         """Whether any transfer of that service is under way, in or out."""
@@ -62,7 +62,7 @@ class Handovers:
         return self.departures.expire(now) + self.arrivals.expire(now)
 
     def next_deadline(self) -> float | None:
-        return min_or_none(machine.next_deadline() for machine in self._machines())
+        return None if self.is_idle else min_or_none([machine.next_deadline() for machine in self._machines()])
 
     def check_invariants(self) -> None:
         for machine in self._machines():

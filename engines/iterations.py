@@ -2,7 +2,6 @@
 
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Protocol
 
 from engines.account import Standing
@@ -14,7 +13,7 @@ from engines.pace import Pace
 from engines.scheduler import LocalScheduler, Plan, Share
 from engines.sequence import Sequence as Request
 from engines.status import Service
-from engines.steady import num_steady_steps, pass_steps
+from engines.steady import num_steady_steps, num_steps_to_delivery, pass_steps
 from engines.step_cost import Load
 from kvtransfer.protocol import Send
 from mesh.messages import Delta, Failed, FinishReason, StepTokens
@@ -50,6 +49,7 @@ class Iterations:
         self._deliver_every = deliver_every
         self._owner = owner
         self._rotation: list[str] = []  # the service whose turn is next comes first
+        self._due_in: int | None = None  # steps until tokens are to be delivered; None: not known
         self._failed_parts: deque[tuple[Service, Sequence[Share]]] = deque()  # of batches, to be computed by themselves
 
     def computes(self, request: Request) -> bool:
@@ -66,7 +66,7 @@ class Iterations:
                 self._rotation.remove(service.name)
                 self._rotation.append(service.name)
                 prompts = [share for share in shares if not share.sequence.is_decoding]
-                self.step = Step(service, shares, prompts, now)
+                self.step, self._due_in = Step(service, shares, prompts, now), None
                 return Batch(service.name, [share.sequence.chunk(share.num_tokens) for share in shares]), effects
         if not any(service.queue.running for service in self._services.values()):
             self._pace.pause()
@@ -117,15 +117,15 @@ class Iterations:
         effects: list[Effect] = []
         deltas: dict[str, list[Delta]] = defaultdict(list)
         departures = self._handovers.departures
+        pool = step.service.pool
         for share, chunk in zip(step.shares, result.chunks, strict=True):
             request = share.sequence
             if request.is_over:
                 self._owner.release(request)
                 continue
-            request.num_computed += share.num_tokens
+            request.advance(share.num_tokens, pool)
             if chunk.prompt_logprobs:
                 request.prompt_logprobs += chunk.prompt_logprobs
-            request.publish_full_blocks(step.service.pool)
             if chunk.token is None:
                 effects += departures.blocks_ready(request, now)
                 continue
@@ -135,7 +135,7 @@ class Iterations:
             if finish is not None:
                 effects += self._owner.end(request, now)
             elif request.transfer is not None:
-                effects += departures.blocks_ready(request, now)
+                effects += departures.token_drawn(request, now)
                 if departures.may_commit(request):
                     if request.num_held:
                         deltas[request.spec.gateway].append(request.take_delta(None))
@@ -143,7 +143,7 @@ class Iterations:
                     effects += departures.commit(request, now)
         if any(share.sequence.is_decoding for share in step.prompts):
             self._standing.has_news = True
-        return effects + [Send(gateway, StepTokens(of_gateway)) for gateway, of_gateway in deltas.items()]
+        return [*effects, *_tokens(deltas)]
 
     def fail(self, reason: str, now: float) -> list[Effect]:
         """The batch could not be computed. Its halves are tried by themselves until the request is found that fails."""
@@ -172,19 +172,43 @@ class Iterations:
         is_busy = any(queue.waiting or queue.unreserved or queue.running for queue in others)
         if step is None or is_busy or self._failed_parts:
             return 0
-        return num_steady_steps(step.service.queue, step.shares, self._deliver_every)
+        return num_steady_steps(step.service.queue, step.shares)
 
-    def pass_steps(self, num_steps: int, token: int, now: float) -> None:
+    def num_steps_to_delivery(self) -> int:
+        """After how many steps like the running one there are tokens to deliver."""
+        if self.step is None:
+            return 0
+        if self._due_in is None:
+            self._due_in = num_steps_to_delivery(self.step.shares, self._deliver_every)
+        return self._due_in
+
+    def pass_steps(self, num_steps: int, token: int, now: float) -> list[Send]:
         """``num_steps`` decode steps have ended, the last one ``now``; all drew ``token``; the next one is running.
 
-        At most `num_steady_steps`. Nothing is learnt of their durations.
+        At most `num_steady_steps`, and no delivery is passed by. Nothing is learnt of their durations.
         """
         step = self.step
         if step is None:
             raise RuntimeError("steps were passed but none runs")
+        due_in = self.num_steps_to_delivery()
         pass_steps(step.service.pool, step.shares, num_steps, token)
         self._pace.stepped(now, num_steps)
-        self.step = replace(step, started_at=now)
+        self.step = Step(step.service, step.shares, step.prompts, now)
+        self._due_in = due_in - num_steps
+        return [] if self._due_in > 0 else self._deliver_held(step)
+
+    def _deliver_held(self, step: Step) -> list[Send]:
+        self._due_in = None
+        deltas: dict[str, list[Delta]] = defaultdict(list)
+        for request in [share.sequence for share in step.shares]:
+            if not request.has_delivered or request.num_held >= self._deliver_every:
+                deltas[request.spec.gateway].append(request.take_delta(None))
+        return _tokens(deltas)
+
+
+def _tokens(deltas: Mapping[str, list[Delta]]) -> list[Send]:
+    """``deltas`` by gateway."""
+    return [Send(gateway, StepTokens(of_gateway)) for gateway, of_gateway in deltas.items()]
 
 
 def _learn(step: Step, elapsed_s: float) -> None:

@@ -63,7 +63,8 @@ class Peers:
 
     def forgive(self, now: float) -> None:
         """Who was avoided for long enough may be tried again."""
-        self._avoided = {engine: until for engine, until in self._avoided.items() if until > now}
+        if self._avoided:
+            self._avoided = {engine: until for engine, until in self._avoided.items() if until > now}
 
     def next_retry(self) -> float | None:
         """When an engine that is avoided may be tried again."""

@@ -112,10 +112,9 @@ class Sequence:
     def chunk(self, num_tokens: int) -> Chunk:
         """The next ``num_tokens`` tokens to compute; draws one if they are the last."""
         start, end = self.num_computed, self.num_computed + num_tokens
-        draw = None
-        if end == len(self.tokens):
-            draw = Draw(self.spec.sampling, self.tokens, len(self.spec.prompt), end)
-        wanted = self.spec.sampling.prompt_logprobs if start < self.num_prompt else None
+        sampling, num_prompt = self.spec.sampling, len(self.spec.prompt)
+        draw = Draw(sampling, self.tokens, num_prompt, end) if end == len(self.tokens) else None
+        wanted = sampling.prompt_logprobs if start < num_prompt else None
         return Chunk(self.id, self.tokens[start:end], start, self.blocks, draw, wanted)
 
     def append(self, token: int, logprobs: TokenLogprobs | None, now: float) -> FinishReason | None:
@@ -125,10 +124,7 @@ class Sequence:
             self.first_token_at = now
         if logprobs is not None:
             self.logprobs.append(logprobs)
-        return self._finish(token)
-
-    def _finish(self, token: int) -> FinishReason | None:
-        sampling, num_generated = self.spec.sampling, self.num_generated
+        sampling, num_generated = self.spec.sampling, len(self.tokens) - len(self.spec.prompt)
         if num_generated >= sampling.min_tokens:
             ends = token in self.eos_token_ids and not sampling.ignore_eos
             if ends or token in sampling.stop_token_ids:
@@ -136,6 +132,13 @@ class Sequence:
         if num_generated >= sampling.max_tokens or len(self.tokens) >= self.context_limit:
             return FinishReason.LENGTH
         return None
+
+    def advance(self, num_tokens: int, pool: BlockPool) -> None:
+        """So many more are computed; others may find the blocks that they fill."""
+        num_before, size = self.num_computed, pool.block_size
+        self.num_computed = num_before + num_tokens
+        if self.published is None or self.num_computed // size > num_before // size:
+            self.publish_full_blocks(pool)
 
     def publish_full_blocks(self, pool: BlockPool) -> None:
         """Let others find the blocks that computing has filled since the last call."""

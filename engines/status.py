@@ -69,6 +69,11 @@ class Service:
         ]
         return min(ends) - now - step_s
 
+    @staticmethod
+    def min_tpot_slo_s(decoding: list[Sequence]) -> float | None:
+        """The tightest promise of all running decodes; None if nothing decodes."""
+        return min([sequence.spec.slo_tpot_s for sequence in decoding], default=None)
+
     def learn(self, load: Load, measured_s: float) -> None:
         """Correct later predictions by what a step took."""
         self.cost.observe(load, measured_s)
@@ -91,4 +96,4 @@ class Service:
 
 
 def min_or_none(values: Iterable[float | None]) -> float | None:
-    return min((value for value in values if value is not None), default=None)
+    return min([value for value in values if value is not None], default=None)

@@ -7,15 +7,15 @@ from engines.scheduler import ServiceQueue, Share
 from engines.sequence import Sequence
 
 
-def num_steady_steps(queue: ServiceQueue, shares: Shares[Share], deliver_every: int) -> int:
-    """How many steps like the running one can end, one after the other, without anything to decide or to say.
+def num_steady_steps(queue: ServiceQueue, shares: Shares[Share]) -> int:
+    """How many steps like the running one can end, one after the other, without anything to decide.
 
-    That is: all that runs is decoding, nobody waits, nobody would end or have tokens to deliver, and the pool has
-    blocks for all. The step after those must be finished and planned anew.
+    That is: all that runs is decoding, nobody waits, nobody would end, and the pool has blocks for all. The step after
+    those must be finished and planned anew.
     """
     if queue.waiting or queue.unreserved or len(queue.running) != len(shares):
         return 0
-    num_steps = min([_num_steady(share.sequence, deliver_every) for share in shares], default=0)
+    num_steps = min([_num_before_end(share.sequence) for share in shares], default=0)
     if num_steps < 1:
         return 0
     pool = queue.pool
@@ -25,28 +25,34 @@ def num_steady_steps(queue: ServiceQueue, shares: Shares[Share], deliver_every: 
     return num_steps if pool.can_allocate(missing) else 0
 
 
+def num_steps_to_delivery(shares: Shares[Share], deliver_every: int) -> int:
+    """After how many steps tokens of the first of them are to be delivered; 1 at least."""
+    return max(1, min([_num_to_hold(share.sequence, deliver_every) for share in shares]))
+
+
 def pass_steps(pool: BlockPool, shares: Shares[Share], num_steps: int, token: int) -> None:
     """``num_steps`` (at most `num_steady_steps`) have drawn ``token`` for each sequence, and the next step runs."""
     drawn, size = [token] * num_steps, pool.block_size
     for share in shares:
         sequence = share.sequence
-        missing = _num_missing_blocks(sequence, num_steps, pool)
-        if missing:
-            sequence.blocks += pool.allocate(missing)
         sequence.tokens += drawn
-        num_before = sequence.num_computed
-        sequence.num_computed = num_before + num_steps
-        if (num_before + num_steps) // size > num_before // size:
-            sequence.publish_full_blocks(pool)
+        missing = -(-len(sequence.tokens) // size) - len(sequence.blocks)
+        if missing > 0:
+            sequence.blocks += pool.allocate(missing)
+        sequence.advance(num_steps, pool)
 
 
-def _num_steady(sequence: Sequence, deliver_every: int) -> int:
-    """How many tokens it can draw before one ends it or is to be delivered."""
+def _num_to_hold(sequence: Sequence, deliver_every: int) -> int:
+    return deliver_every - sequence.num_held if sequence.has_delivered else 1
+
+
+def _num_before_end(sequence: Sequence) -> int:
+    """How many tokens it can draw before one ends it."""
     sampling, num_tokens = sequence.spec.sampling, len(sequence.tokens)
     num_generated = num_tokens - len(sequence.spec.prompt)
     if (
         num_tokens - sequence.num_computed != 1
-        or not sequence.has_delivered
+        or sequence.first_token_at is None
         or sequence.is_over
         or sequence.transfer is not None
         or not sampling.ignore_eos
@@ -54,8 +60,7 @@ def _num_steady(sequence: Sequence, deliver_every: int) -> int:
         or sampling.logprobs is not None
     ):
         return 0
-    num_left = min(sampling.max_tokens - num_generated, sequence.context_limit - num_tokens)
-    return min(num_left, deliver_every - num_generated + sequence.num_delivered) - 1
+    return min(sampling.max_tokens - num_generated, sequence.context_limit - num_tokens) - 1
 
 
 def _num_missing_blocks(sequence: Sequence, num_steps: int, pool: BlockPool) -> int:

@@ -93,9 +93,15 @@ class StepCost:
 
 
 def load_of(batch: Batch) -> Load:
-    decodes = [chunk.start + 1 for chunk in batch.chunks if is_decode(chunk)]
-    chunks = [(len(chunk.tokens), chunk.start) for chunk in batch.chunks if not is_decode(chunk)]
-    return Load(chunks, len(decodes), sum(decodes))
+    chunks: list[tuple[int, int]] = []
+    num_decodes = context_tokens = 0
+    for chunk in batch.chunks:
+        if is_decode(chunk):
+            num_decodes += 1
+            context_tokens += chunk.start + 1
+        else:
+            chunks.append((len(chunk.tokens), chunk.start))
+    return Load(chunks, num_decodes, context_tokens)
 
 
 def is_decode(chunk: Chunk) -> bool:

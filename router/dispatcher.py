@@ -234,12 +234,11 @@ class Dispatcher:
 
     def next_deadline(self) -> float | None:
         """When `expire` has something to do; None: never, as things are."""
-        deadlines = (
-            self._monitor.next_deadline(),
-            self._flights.next_alarm(),
-            self._recovery.probing.next_deadline(),
-        )
-        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+        earliest = self._monitor.next_deadline()
+        for deadline in (self._flights.next_alarm(), self._recovery.probing.next_deadline()):
+            if deadline is not None and (earliest is None or deadline < earliest):
+                earliest = deadline
+        return earliest
 
     def expire(self, now: float) -> list[Effect]:
         """Time has passed: leases, answers, gaps and promises may have ended."""

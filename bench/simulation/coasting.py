@@ -44,6 +44,10 @@ class Coast:
         """Steps that are still to be passed by."""
         return self._num_steps - self._num_passed
 
+    def end_of_next(self, num_steps: int) -> float:
+        """When so many more steps will have ended."""
+        return self._end(self._num_passed + num_steps - 1)
+
     def pass_until(self, now: float) -> tuple[int, float]:
         """How many steps have ended since the last call, and when the last of them did."""
         num_ended = min(max(self._estimate(now), self._num_passed), self._num_steps)

@@ -13,11 +13,12 @@ from engines.batch import Batch, ChunkResult, StepResult
 from engines.core import EngineCore
 from engines.effects import Effect
 from kvtransfer.protocol import ExportBlocks, Exported, ImportBlocks, Imported, Send
-from mesh.messages import EngineMessage, EngineStatus, Probe, Sender
+from mesh.messages import Blocks, EngineMessage, EngineStatus, Probe, Sender, Taken
 
 TOKEN_ID = 0
 TOKEN = ChunkResult(TOKEN_ID)
 NO_TOKEN = ChunkResult()
+UNTOUCHING = Blocks | Probe | Taken  # messages that neither change what runs nor ask how far it is
 
 
 class SimulatedEngine:
@@ -74,7 +75,8 @@ class SimulatedEngine:
     # --- what happens -------------------------------------------------------------------------------------------------
 
     def receive(self, sender: str, message: EngineMessage) -> None:
-        self._catch_up()
+        if not isinstance(message, UNTOUCHING):
+            self._catch_up()
         effects = self.core.receive(sender, message, (), self._kernel.now)
         if effects or not isinstance(message, Probe):  # as in engines.process
             self._perform(effects)
@@ -130,7 +132,9 @@ class SimulatedEngine:
                 case ImportBlocks():
                     self._import(effect)
         self._rearm()
-        if not self._has_changed:
+        if self._coast is not None:
+            self._land_if_unsteady(self._coast)
+        if not self._has_changed and (self.core.has_news or not self._is_computing):
             self._has_changed = True
             self._kernel.after(0.0, self._end_moment)
 
@@ -149,9 +153,7 @@ class SimulatedEngine:
     def _end_moment(self) -> None:
         """Say what has changed, once for all that happened at this time, and compute if there is something to."""
         self._has_changed = False
-        if self._coast is not None:
-            self._land_if_unsteady(self._coast)
-        elif not self._is_computing:
+        if not self._is_computing:
             self._compute()
         if self.core.has_news:
             self._publish()
@@ -170,6 +172,7 @@ class SimulatedEngine:
         if num_steps:
             self._coast = Coast(batch, model, now, num_steps)
             self._end_coast(self._coast)
+            self._deliver_in_time(self._coast)
         elif self._host is not None:
             self._num_started += 1
             alone_s, finish = model.between_s + model.elapsed_s(batch), self._finish_shared_step
@@ -199,12 +202,24 @@ class SimulatedEngine:
     def _finish_shared_step(self, number: int, batch: Batch, started_at: float) -> None:
         self._finish_step(number, batch, self._kernel.now - started_at)
 
+    def _deliver_in_time(self, coast: Coast) -> None:
+        """See to it that the step is noticed whose tokens are to be delivered, if it is one to be passed by."""
+        num_steps = self.core.num_steps_to_delivery()
+        if num_steps <= coast.num_left:
+            self._kernel.at(coast.end_of_next(num_steps), self._deliver, coast)
+
+    def _deliver(self, coast: Coast) -> None:
+        if self._coast is coast:
+            self._catch_up()
+            self._deliver_in_time(coast)
+
     def _catch_up(self) -> None:
         """Let the steps have ended that have by now."""
         if self._coast is not None:
             num_steps, ended_at = self._coast.pass_until(self._kernel.now)
             if num_steps:
-                self.core.pass_steps(num_steps, TOKEN_ID, ended_at)
+                for effect in self.core.pass_steps(num_steps, TOKEN_ID, ended_at):
+                    self._network.send(self._sender.process, effect.to, effect.message)
 
     def _land_if_unsteady(self, coast: Coast) -> None:
         if coast.num_left and self.core.num_steady_steps() < coast.num_left:

@@ -36,7 +36,8 @@ class Kernel:
     def at(self, when: float, action: Action, *arguments: Any) -> None:
         """Call ``action(*arguments)`` at ``when``; at once, after what is due already, if that has passed."""
         self._num_scheduled += 1
-        heapq.heappush(self._events, (max(when, self.now), self._num_scheduled, action, arguments))
+        now = self.now
+        heapq.heappush(self._events, (when if when > now else now, self._num_scheduled, action, arguments))
 
     def after(self, delay_s: float, action: Action, *arguments: Any) -> None:
         self.at(self.now + delay_s, action, *arguments)

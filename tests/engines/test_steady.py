@@ -1,10 +1,13 @@
 """Passing by decode steps that repeat leaves an engine as if it had taken them one by one."""
 
+from collections.abc import Iterable
+
 import msgspec
 import pytest
 
 from engines.batch import Batch, ChunkResult, StepResult
 from engines.core import EngineCore
+from engines.effects import Effect
 from kvtransfer.protocol import Send
 from mesh.messages import EngineStatus, Epoch, StepTokens, Submit
 from tests.engines.conftest import MakeSpec
@@ -33,7 +36,10 @@ def start(core: EngineCore, now: float) -> Batch:
 def finish(core: EngineCore, batch: Batch, now: float) -> list[tuple[int, int]]:
     """Offset and number of the tokens that are delivered."""
     results = [ChunkResult(None if chunk.draw is None else TOKEN) for chunk in batch.chunks]
-    effects = core.finish_step(StepResult(results, 0.0), now)
+    return delivered(core.finish_step(StepResult(results, 0.0), now))
+
+
+def delivered(effects: Iterable[Effect]) -> list[tuple[int, int]]:
     messages = [effect.message for effect in effects if isinstance(effect, Send)]
     return [
         (delta.offset, len(delta.tokens))
@@ -113,19 +119,22 @@ def test_tokens_are_not_held_back_for_long(make_spec: MakeSpec) -> None:
     submit(core, make_spec, max_tokens=1000)
     assert finish(core, start(core, 0.0), 0.0) == [(0, 1)]
     batch = start(core, 0.0)
-    assert core.num_steady_steps() == HELD - 1
-    core.pass_steps(HELD - 1, TOKEN, 1.0)
-    assert core.num_steady_steps() == 0
-    assert finish(core, batch, 1.1) == [(1, HELD)]
+    assert core.num_steps_to_delivery() == HELD
+    assert delivered(core.pass_steps(HELD - 1, TOKEN, 1.0)) == []
+    assert core.num_steps_to_delivery() == 1
+    assert delivered(core.pass_steps(1, TOKEN, 1.0)) == [(1, HELD)]
+    assert core.num_steps_to_delivery() == HELD
+    assert finish(core, batch, 1.1) == []
 
 
-def test_an_engine_that_holds_no_tokens_back_can_pass_no_steps(make_spec: MakeSpec) -> None:
+def test_an_engine_that_holds_no_tokens_back_delivers_each(make_spec: MakeSpec) -> None:
     core = new_core(deliver_every=1)
     submit(core, make_spec, max_tokens=40)
-    for _ in range(5):
-        assert [count for _, count in finish(core, start(core, 0.0), 0.0)] == [1]
+    assert finish(core, start(core, 0.0), 0.0) == [(0, 1)]
     start(core, 0.0)
-    assert core.num_steady_steps() == 0
+    for number in range(1, 6):
+        assert core.num_steps_to_delivery() == 1
+        assert delivered(core.pass_steps(1, TOKEN, 1.0)) == [(number, 1)]
 
 
 def test_there_must_be_a_step_to_pass() -> None:

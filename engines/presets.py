@@ -136,6 +136,7 @@ def _profile(
         kv_memory_bytes=memory_bytes - parallel.model.weight_bytes,
         source=source,
         num_devices=parallel.num_devices,
+        weight_bytes=parallel.model.weight_bytes,
     )
 
 

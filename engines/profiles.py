@@ -38,6 +38,7 @@ class EngineProfile:
     mixed: MixedCost | None = None
     kv_bytes_per_request: int = 0
     num_devices: int = 1
+    weight_bytes: int = 0  # of the model, on all devices together; 0: not known
 
     @property
     def cost(self) -> StepCost:

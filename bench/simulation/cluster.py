@@ -13,6 +13,7 @@ from bench.simulation.kernel import Kernel
 from bench.simulation.mortals import Mortals
 from bench.simulation.network import Network
 from bench.simulation.physics import Physics
+from bench.simulation.shared_profiles import Profile, profile_of
 from bench.simulation.timeline import Timeline
 from bench.simulation.trace_request import TraceRequest
 from bench.simulation.workload import SloRule, blocks_of, make_spec
@@ -40,7 +41,7 @@ class Simulation:
     def __init__(
         self,
         topology: Topology,
-        profiles: Mapping[str, EngineProfile],
+        profiles: Mapping[str, Profile],
         *,
         seed: int,
         physics: Physics,
@@ -160,7 +161,8 @@ class Simulation:
 
     def _reference_profile(self, service: ServiceSpec) -> EngineProfile:
         """Of the first engine that serves it: whose unloaded prefill time counts."""
-        return next(self._profiles[spec.id] for spec in self._topology.engines if service.name in spec.services)
+        first = next(spec.id for spec in self._topology.engines if service.name in spec.services)
+        return profile_of(self._profiles[first], service.name)
 
     def _ended(self, record: Record, spec: RequestSpec) -> None:
         assert record.outcome is not Outcome.FINISHED or record.output_tokens <= spec.sampling.max_tokens, record

@@ -155,7 +155,7 @@ class SimulatedEngine:
         self._has_changed = False
         if not self._is_computing:
             self._compute()
-        if self.core.has_news:
+        if self.core.has_news and self._network.is_heard:
             self._publish()
 
     # --- steps --------------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from bench.simulation.kernel import Kernel
 from bench.simulation.network import Network
 from bench.simulation.observer import Observer
 from bench.simulation.physics import Physics
+from bench.simulation.shared_profiles import Profile, profile_of
 from bench.simulation.steps import StepModel
 from engines.blocks import BlockPool
 from engines.core import EngineCore
@@ -46,7 +47,7 @@ class Factory:
     def __init__(
         self,
         topology: Topology,
-        profiles: Mapping[str, EngineProfile],
+        profiles: Mapping[str, Profile],
         physics: Physics,
         network: Network,
         kernel: Kernel,
@@ -79,7 +80,7 @@ class Factory:
         profile = self._profiles[spec.id]
         services = {name: self._service(spec, name, profile) for name in spec.services}
         random = kernel.random(f"steps of {spec.id}@{me.incarnation}")
-        steps = {name: StepModel(profile.cost, self._physics, random) for name in services}
+        steps = {name: StepModel(profile_of(profile, name).cost, self._physics, random) for name in services}
         copies = {name: self._copies(service.shape) for name, service in services.items()}
         core = self._core(spec, services, expect)
         heartbeat_s = self._topology.timing.heartbeat_s
@@ -105,8 +106,9 @@ class Factory:
             round_trip_s=2 * self._physics.latency_s,
         )
 
-    def _service(self, spec: EngineSpec, name: str, profile: EngineProfile) -> Service:
-        shape = _shape(profile, spec.block_size)
+    def _service(self, spec: EngineSpec, name: str, profile: Profile) -> Service:
+        own = profile_of(profile, name)
+        shape = _shape(own, spec.block_size)
         num_blocks = profile.kv_memory_bytes // len(spec.services) // block_bytes(shape)
         if num_blocks < 1:
             raise UserError(f"engines.{spec.id}: its KV memory holds no block of {spec.block_size} tokens")
@@ -116,7 +118,7 @@ class Factory:
             MemoryRef(spec.host, spec.id, profile.kv_memory_bytes, spec.id),
             frozenset(),
             self._topology.service(name).max_context or MAX_CONTEXT,
-            LearntCost(profile.cost.in_chunks(spec.chunk_tokens)),
+            LearntCost(own.cost.in_chunks(spec.chunk_tokens)),
         )
 
 

@@ -28,6 +28,11 @@ class Network:
         """``process`` hears all statuses."""
         self._listeners[process] = observe
 
+    @property
+    def is_heard(self) -> bool:
+        """Whether anybody hears statuses."""
+        return bool(self._listeners or self._overhearing)
+
     def overhear(self, observe: Observe) -> None:
         """An engine that hears all statuses, its own among them, when all other engines do."""
         self._overhearing.append(observe)

@@ -1,0 +1,65 @@
+"""What the benches of placement have in common: A100s, Llama 2 of three sizes, and services of three kinds.
+
+SeaLLM's services are K-means clusters of ShareGPT and LongBench on Llama 2 7B, 13B and 70B; here the lengths of a kind
+are lognormal, and rates fall off as a power of the service's number.
+"""
+
+from random import Random
+
+from engines.presets import load_preset, preset_names
+from mesh.topology.schema import Slo
+from router.placement.catalogue import Catalogue, Cluster, Footprint
+from router.placement.traffic import Moments, ServiceTraffic, Traffic
+
+MODELS = ("llama2-7b", "llama2-13b", "llama2-7b", "llama2-7b", "llama2-13b", "llama2-7b", "llama2-70b")
+KINDS = (  # moments of prompts and answers, in tokens
+    (Moments(250, 300), Moments(250, 200)),  # conversations
+    (Moments(2500, 1000), Moments(150, 80)),  # summaries
+    (Moments(180, 100), Moments(70, 40)),  # code
+)
+SKEW = 0.8
+LONGEST = 4096  # tokens of a request
+DEVICE_GIB = 80
+MEMORY_FRACTION = 0.9
+DEVICES_PER_HOST = 8
+SLO_FACTOR = 5.0  # times its execution time alone: SeaLLM's
+SLO = Slo(5.0, 0.2)
+SIZES = (1, 2, 4, 8)
+
+
+def catalogue(models: dict[str, str]) -> Catalogue:
+    """By service."""
+    known = set(preset_names())
+    footprints = {
+        name: {size: _footprint(preset) for size in SIZES if (preset := f"a100-{model}-tp{size}") in known}
+        for name, model in models.items()
+    }
+    return Catalogue(footprints, int(MEMORY_FRACTION * DEVICE_GIB * 2**30))
+
+
+def _footprint(preset: str) -> Footprint:
+    profile = load_preset(preset)
+    return Footprint(preset, profile.weight_bytes, profile.kv_bytes(LONGEST))
+
+
+def cluster(num_devices: int) -> Cluster:
+    """Hosts of eight; fewer devices are one host."""
+    per_host = min(DEVICES_PER_HOST, num_devices)
+    return Cluster({f"node-{number}": per_host for number in range(num_devices // per_host)})
+
+
+def services(num_services: int, models: tuple[str, ...] = MODELS) -> dict[str, str]:
+    """Their models, by name."""
+    return {f"s{number:02}": models[number % len(models)] for number in range(num_services)}
+
+
+def traffic(names: list[str], rate: float, span_s: float, random: Random) -> Traffic:
+    """``rate`` of all together. What each service is asked for is drawn once: searches all see the same."""
+    order = random.sample(range(len(names)), len(names))
+    weights = {name: (1 + place) ** -SKEW for name, place in zip(names, order, strict=True)}
+    total, drawn = sum(weights.values()), {}
+    for name in names:
+        kind = random.choice(KINDS)
+        asked = ServiceTraffic(rate * weights[name] / total, *kind)
+        drawn[name] = asked.arrivals(span_s, random)
+    return Traffic.recorded(drawn, span_s)

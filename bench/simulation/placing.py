@@ -1,0 +1,246 @@
+"""What the project's simulator says of placement plans: the evaluator of `router.placement`."""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from itertools import repeat
+from pathlib import Path
+from random import Random
+
+from bench.simulation.cluster import Simulation
+from bench.simulation.experiment import rare_collections
+from bench.simulation.lone import LoneEngine
+from bench.simulation.physics import Physics
+from bench.simulation.quiet import quiet_engines
+from bench.simulation.shared_profiles import Profile, SharedProfile
+from bench.simulation.trace_request import TraceRequest
+from bench.simulation.workload import SloRule
+from engines.costs import serving_s
+from engines.profiles import EngineProfile, load_profile
+from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, ServiceSpec, Slo, Timing, Topology
+from router.placement.catalogue import Catalogue
+from router.placement.cells import Cell, cells, whole
+from router.placement.plan import Plan
+from router.placement.score import Score, ServiceScore
+from router.placement.traffic import Traffic
+from router.records import Outcome, Record
+
+MANY = 10**6  # requests that may wait: plans are judged by latency, not by what they refuse
+TIMING = Timing(heartbeat_s=5.0, lease_s=60.0, reply_s=60.0)  # nobody dies here, and statuses follow changes anyway
+FEWEST_REQUESTS = PolicySpec("join_shortest_queue")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A service's requests: ``alone_s`` is the execution time of each on an idle engine, ``mean_s`` their mean."""
+
+    requests: tuple[TraceRequest, ...]
+    alone_s: tuple[float, ...]
+    slo: Slo
+    promise: float
+
+    @property
+    def mean_s(self) -> float:
+        return sum(self.alone_s) / len(self.alone_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a worker process needs. ``slo_factor``: a request's SLO is so many times its execution time (SeaLLM: 5).
+
+    Without it, it is the TTFT and the TPOT that its service promises.
+    """
+
+    catalogue: Catalogue
+    asked: Mapping[str, Asked]
+    slo_factor: float | None
+    max_running: int
+    chunk_tokens: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    """Of the requests of one service that came to a cell."""
+
+    num_requests: int
+    num_late: int
+    normalized_latency: float
+
+
+Verdicts = Mapping[str, _Verdict]
+NOTHING = _Verdict(0, 0, 0.0)
+
+
+class Simulated:
+    """Scores of plans for a traffic. Cells are simulated once each, by ``pool`` if there is one.
+
+    A plan is scored as the sum of its `cells`, each by itself, so what a plan shares with those before it costs
+    nothing. `exact` simulates all engines of a plan together, dispatching to the one with the fewest requests.
+    """
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        traffic: Traffic,
+        slos: Mapping[str, Slo],
+        *,
+        slo_factor: float | None = None,
+        pool: Executor | None = None,
+        num_workers: int = 1,
+        seed: int = 0,
+        max_running: int = 128,
+        chunk_tokens: int = 2048,
+    ) -> None:
+        asked = {name: _asked(name, catalogue, traffic, slos[name], seed) for name in catalogue.services}
+        self._setting = Setting(catalogue, asked, slo_factor, max_running, chunk_tokens, seed)
+        self._pool = pool
+        self._num_workers = num_workers
+        self._known: dict[Cell, Verdicts] = {}
+
+    def __repr__(self) -> str:
+        return f"<Simulated {len(self._known)} cells>"
+
+    @property
+    def num_simulated(self) -> int:
+        """Cells."""
+        return len(self._known)
+
+    def __call__(self, plans: Sequence[Plan]) -> list[Score]:
+        return self._score([cells(plan) for plan in plans])
+
+    def exact(self, plans: Sequence[Plan]) -> list[Score]:
+        return self._score([{whole(plan): 1} if plan.services else {} for plan in plans])
+
+    def _score(self, parts: Sequence[Mapping[Cell, int]]) -> list[Score]:
+        self._simulate(list(dict.fromkeys(cell for part in parts for cell in part)))
+        return [self._sum(part) for part in parts]
+
+    def _simulate(self, wanted: Sequence[Cell]) -> None:
+        new = [cell for cell in wanted if cell not in self._known]
+        if not new:
+            return
+        if self._pool is None or len(new) == 1:
+            found = [simulate(self._setting, cell) for cell in new]
+        else:
+            size = max(1, len(new) // (4 * self._num_workers))
+            found = list(self._pool.map(simulate, repeat(self._setting), new, chunksize=size))
+        self._known.update(zip(new, found, strict=True))
+
+    def _sum(self, part: Mapping[Cell, int]) -> Score:
+        """Cells that get every n-th request stand for their part of all: what they saw counts in proportion."""
+        seen: dict[str, list[tuple[_Verdict, int]]] = {name: [] for name in self._setting.asked}
+        for cell, num in part.items():
+            for service, verdict in self._known[cell].items():
+                seen[service].append((verdict, num))
+        return Score({name: _service_score(self._setting.asked[name], those) for name, those in seen.items()})
+
+
+def _service_score(asked: Asked, seen: Sequence[tuple[_Verdict, int]]) -> ServiceScore:
+    num_requests, num_seen = len(asked.requests), sum(num * verdict.num_requests for verdict, num in seen)
+    if not num_seen:
+        return ServiceScore(num_requests, 0 if seen else num_requests, 0.0, asked.promise)
+    late = sum(num * verdict.num_late for verdict, num in seen) / num_seen
+    latency = sum(num * verdict.normalized_latency for verdict, num in seen) / num_seen
+    return ServiceScore(num_requests, late * num_requests, latency * num_requests, asked.promise)
+
+
+# --- one cell ---------------------------------------------------------------------------------------------------------
+
+
+def simulate(setting: Setting, cell: Cell) -> Verdicts:
+    """What becomes of the requests that come to a cell: of a share of 1/n, every n-th."""
+    trace, alone_s = _trace(setting, cell)
+    if not trace:
+        return {service: NOTHING for service, _ in cell.shares}
+    with rare_collections(), quiet_engines():
+        records = _run(setting, cell, trace)
+    return _verdicts(setting, cell, records, alone_s)
+
+
+def _run(setting: Setting, cell: Cell, trace: Sequence[TraceRequest]) -> list[Record]:
+    topology, profiles = _topology(setting, cell)
+    if len(topology.engines) == 1:
+        [profile] = profiles.values()
+        return LoneEngine(topology, profile, seed=setting.seed, physics=Physics()).run(trace)
+    simulation = Simulation(topology, profiles, seed=setting.seed, physics=Physics(), slo=SloRule(), coasts=True)
+    records: list[Record] = []
+    simulation.run(topology.services[0].name, trace, records.append)
+    return records
+
+
+def _trace(setting: Setting, cell: Cell) -> tuple[list[TraceRequest], list[float]]:
+    """In order of arrival, each with its execution time."""
+    chosen: list[tuple[float, str, TraceRequest, float]] = []
+    for service, share in cell.shares:
+        asked = setting.asked[service]
+        for index, request in enumerate(asked.requests):
+            if index * share.numerator % share.denominator < share.numerator:
+                chosen.append((request.at_s, service, request, asked.alone_s[index]))
+    chosen.sort(key=lambda one: one[:2])
+    return [request for _, _, request, _ in chosen], [alone_s for *_, alone_s in chosen]
+
+
+def _topology(setting: Setting, cell: Cell) -> tuple[Topology, dict[str, Profile]]:
+    engines, profiles = [], dict[str, Profile]()
+    for number, (num_devices, services, role) in enumerate(cell.engines):
+        spec = EngineSpec(
+            f"engine-{number:03}",
+            role,
+            services,
+            max_running=setting.max_running,
+            max_waiting=MANY,
+            chunk_tokens=setting.chunk_tokens,
+        )
+        engines.append(spec)
+        profiles[spec.id] = SharedProfile.of(
+            {name: _profile(setting.catalogue, name, num_devices) for name in services}
+        )
+    gateway = GatewaySpec("gateway", max_requests=MANY, max_waiting=MANY)
+    named = tuple(ServiceSpec(name, "model", setting.asked[name].slo) for name, _ in cell.shares)
+    return (
+        Topology("plan", Path("plan"), named, tuple(engines), (gateway,), policy=FEWEST_REQUESTS, timing=TIMING),
+        profiles,
+    )
+
+
+def _profile(catalogue: Catalogue, service: str, num_devices: int) -> EngineProfile:
+    return load_profile(catalogue.profile(service, num_devices))
+
+
+def _verdicts(setting: Setting, cell: Cell, records: Sequence[Record], alone_s: Sequence[float]) -> Verdicts:
+    num, late, latency = Counter[str](), Counter[str](), defaultdict[str, float](float)
+    for record in records:
+        own_s, service = alone_s[int(record.id[1:])], record.service
+        num[service] += 1
+        late[service] += not _is_in_time(record, own_s, setting.slo_factor)
+        if record.outcome is Outcome.FINISHED and record.e2e_s is not None:
+            latency[service] += record.e2e_s / setting.asked[service].mean_s
+    return {service: _Verdict(num[service], late[service], latency[service]) for service, _ in cell.shares}
+
+
+def _is_in_time(record: Record, alone_s: float, slo_factor: float | None) -> bool:
+    if slo_factor is None:
+        return record.meets_slo
+    return record.outcome is Outcome.FINISHED and record.e2e_s is not None and record.e2e_s <= slo_factor * alone_s
+
+
+# --- what is asked ----------------------------------------------------------------------------------------------------
+
+
+def _asked(service: str, catalogue: Catalogue, traffic: Traffic, slo: Slo, seed: int) -> Asked:
+    """Execution times are those on the smallest group that can hold the service."""
+    least = catalogue.least_devices(service, MANY)
+    found = traffic.services.get(service)
+    if found is None or least is None:
+        return Asked((), (), slo, slo.attainment)
+    cost = _profile(catalogue, service, least)
+    arrivals = found.arrivals(traffic.span_s, Random(f"{seed}/{service}"))
+    requests = tuple(
+        TraceRequest(at_s, num_input, num_output, service=service) for at_s, num_input, num_output in arrivals
+    )
+    alone_s = tuple(
+        serving_s(cost.prefill, cost.decode, 1, request.num_input, request.num_output - 1) for request in requests
+    )
+    return Asked(requests, alone_s, slo, slo.attainment)

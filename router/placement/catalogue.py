@@ -1,0 +1,106 @@
+"""What a service needs of a group of devices, and whether it has it: the memory check of placement."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from mesh.errors import UserError
+
+GIB = 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """A service on groups of one size: whose costs count there, and what it must have there to be served at all."""
+
+    profile: str
+    weight_bytes: int
+    kv_bytes: int  # of its longest request
+
+    @property
+    def num_bytes(self) -> int:
+        return self.weight_bytes + self.kv_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Devices by host. All are alike."""
+
+    hosts: Mapping[str, int]
+
+    @property
+    def num_devices(self) -> int:
+        return sum(self.hosts.values())
+
+    @property
+    def largest_host(self) -> int:
+        return max(self.hosts.values(), default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    """``footprints`` by service and number of devices; ``device_bytes`` of one device are for weights and KV.
+
+    ``max_sharing``: services on one group. SeaLLM shares two at most (section 6.1).
+    """
+
+    footprints: Mapping[str, Mapping[int, Footprint]]
+    device_bytes: int
+    max_sharing: int = 2
+
+    @property
+    def services(self) -> tuple[str, ...]:
+        return tuple(sorted(self.footprints))
+
+    def profile(self, service: str, num_devices: int) -> str:
+        return self.footprints[service][num_devices].profile
+
+    def sizes(self) -> list[int]:
+        """Numbers of devices that some service has a profile for."""
+        return sorted({size for by_size in self.footprints.values() for size in by_size})
+
+    def fits(self, services: Collection[str], num_devices: int) -> bool:
+        """Whether a group of that size can hold all of them."""
+        return (
+            len(services) <= self.max_sharing
+            and all(num_devices in self.footprints[name] for name in services)
+            and self.missing_bytes(services, num_devices) <= 0
+        )
+
+    def missing_bytes(self, services: Iterable[str], num_devices: int) -> int:
+        """By how much they are too large for a group of that size; negative: what they leave."""
+        needed = sum(self.footprints[name][num_devices].num_bytes for name in services)
+        return needed - num_devices * self.device_bytes
+
+    def least_devices(self, service: str, most: int) -> int | None:
+        """The smallest group, of ``most`` devices at most, that can hold the service alone; None: there is none."""
+        sizes = [size for size in sorted(self.footprints[service]) if size <= most]
+        return next((size for size in sizes if self.fits([service], size)), None)
+
+    def why_not(self, service: str, cluster: Cluster) -> str | None:
+        """Why no group of the cluster could ever hold the service, and by how much it is too large; None: one could."""
+        most, by_size = cluster.largest_host, self.footprints[service]
+        if self.least_devices(service, most) is not None:
+            return None
+        sizes = [size for size in by_size if size <= most]
+        if not sizes:
+            wanted = ", ".join(map(str, sorted(by_size)))
+            return f"{service}: has profiles for {wanted} devices; the largest host has {most}"
+        size = max(sizes)
+        missing = self.missing_bytes([service], size)
+        needed = by_size[size].num_bytes
+        return (
+            f"{service}: weights and its longest request take {needed / GIB:.1f} GiB; the largest group that it has a "
+            f"profile for, {size} devices, holds {size * self.device_bytes / GIB:.1f} GiB: "
+            f"{missing / GIB:.1f} GiB too little"
+        )
+
+
+class PlacementError(UserError):
+    """Services that fit nowhere, one line each."""
+
+
+def check_fits(catalogue: Catalogue, cluster: Cluster) -> None:
+    """Raise `PlacementError` naming each service that no group of the cluster can hold, and by how much."""
+    faults = [why for name in catalogue.services if (why := catalogue.why_not(name, cluster)) is not None]
+    if faults:
+        raise PlacementError("\n".join(faults))

@@ -1,0 +1,63 @@
+"""The whole search: algorithm 1 for each way to cut the cluster, then local search from its best plan on."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Protocol
+
+from router.placement.catalogue import Catalogue, Cluster, check_fits
+from router.placement.greedy import Scored, best_first, greedy
+from router.placement.improve import improve
+from router.placement.partition import partitions
+from router.placement.plan import Plan
+from router.placement.room import homeless
+from router.placement.score import Score
+from router.placement.traffic import Traffic
+
+
+class Evaluator(Protocol):
+    """Scores plans for one traffic: quickly in parts (`router.placement.cells`), or whole."""
+
+    def __call__(self, plans: Sequence[Plan]) -> Sequence[Score]: ...
+
+    def exact(self, plans: Sequence[Plan]) -> Sequence[Score]:
+        """All engines of a plan together, as they would serve."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Scores are exact. ``homeless`` says of each service without a place why there is none."""
+
+    best: Scored
+    greedy: Scored  # what algorithm 1 alone answers
+    homeless: Mapping[str, str]
+
+
+def search(
+    cluster: Cluster,
+    catalogue: Catalogue,
+    traffic: Traffic,
+    evaluator: Evaluator,
+    random: Random,
+    is_over: Callable[[int], bool],
+    present: Plan | None = None,
+) -> Found:
+    """Raise `PlacementError` for services that fit on no group of the cluster. ``is_over``: see `improve`.
+
+    Local search begins where the scores in parts are best: at a greedy plan, or at the ``present`` one.
+    """
+    check_fits(catalogue, cluster)
+    made = greedy(partitions(cluster, catalogue), catalogue, traffic, evaluator)
+    by_algorithm_1 = best_first(_exact([one.plan for one in made], evaluator))[0]
+    starts = [one for one in made if one.plan == by_algorithm_1.plan]
+    if present is not None:
+        starts += [Scored(present, *evaluator([present]))]
+    improved = improve(best_first(starts)[0], catalogue, evaluator, random, is_over)
+    others = {one.plan for one in (*starts, improved)} - {by_algorithm_1.plan}
+    best = best_first([by_algorithm_1, *_exact(sorted(others, key=repr), evaluator)])[0]
+    number = 1 if present is None else present.number + 1
+    return Found(replace(best, plan=replace(best.plan, number=number)), by_algorithm_1, homeless(best.plan, catalogue))
+
+
+def _exact(plans: Sequence[Plan], evaluator: Evaluator) -> list[Scored]:
+    return [Scored(*pair) for pair in zip(plans, evaluator.exact(plans), strict=True)]

@@ -1,0 +1,128 @@
+"""Plans scored by the simulator: in parts and whole, on Llama 2 and A100s."""
+
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+from random import Random
+
+import pytest
+
+from bench import placement_setting
+from bench.simulation.lone import LoneEngine
+from bench.simulation.physics import Physics
+from bench.simulation.placing import Simulated
+from bench.simulation.shared_profiles import SharedProfile
+from bench.simulation.trace_request import TraceRequest
+from engines.presets import load_preset
+from mesh.messages import Role
+from router.placement.greedy import greedy
+from router.placement.partition import partitions
+from router.placement.plan import Group, Plan
+from router.placement.search import search
+from router.placement.traffic import Arrival, Traffic
+from tests.bench.simulation.small import SERVICE, Profile, run, topology
+
+CATALOGUE = placement_setting.catalogue({"chat": "llama2-7b", "code": "llama2-13b"})
+SLOS = dict.fromkeys(CATALOGUE.services, placement_setting.SLO)
+
+
+def traffic(rate=4.0, seed=0):
+    return placement_setting.traffic(list(CATALOGUE.services), rate, 15.0, Random(seed))
+
+
+def evaluator(asked, **options):
+    return Simulated(CATALOGUE, asked, SLOS, slo_factor=placement_setting.SLO_FACTOR, **options)
+
+
+def plan(*held, size=1, role=Role.MULTIPLEX):
+    groups = [Group(f"g{number}", "n", 0, size, tuple(services), role) for number, services in enumerate(held)]
+    return Plan(tuple(groups))
+
+
+def test_models_of_one_engine_share_what_their_weights_leave():
+    profiles = {name: load_preset(CATALOGUE.profile(name, 1)) for name in CATALOGUE.services}
+    shared = SharedProfile.of(profiles)
+    used = shared.kv_memory_bytes + sum(profile.weight_bytes for profile in profiles.values())
+    assert used == pytest.approx(CATALOGUE.device_bytes, rel=1e-6)
+    assert SharedProfile.of({"chat": profiles["chat"]}).kv_memory_bytes == profiles["chat"].kv_memory_bytes
+
+
+def test_a_lone_engine_serves_as_it_does_in_a_mesh():
+    random = Random(2)
+    trace = [
+        TraceRequest(0.4 * n, random.randint(50, 3000), random.randint(1, 150), service=SERVICE) for n in range(60)
+    ]
+    what = topology({"engine": Role.MULTIPLEX}, "join_shortest_queue")
+    alone = {record.id: record for record in LoneEngine(what, Profile(), seed=0, physics=Physics()).run(trace)}
+    in_mesh = {record.id: record for record in run(what, trace, coasts=True)}
+    assert alone.keys() == in_mesh.keys()
+    for request, record in in_mesh.items():
+        assert alone[request].ttft_s == pytest.approx(record.ttft_s, abs=2e-3)
+        assert alone[request].e2e_s == pytest.approx(record.e2e_s, abs=2e-3)
+
+
+def test_parts_and_whole_agree_where_nothing_is_dispatched():
+    evaluate = evaluator(traffic())
+    for what in (plan(["chat"], ["code"]), plan(["chat", "code"]), plan(["chat"])):
+        [parts], [exact] = evaluate([what]), evaluate.exact([what])
+        assert parts.attainment == pytest.approx(exact.attainment, abs=0.02)
+        assert parts.normalized_latency == pytest.approx(exact.normalized_latency, rel=0.02)
+
+
+def test_requests_without_an_engine_are_late_and_without_requests_nothing_is():
+    evaluate = evaluator(traffic())
+    [nothing, half] = evaluate([plan(), plan(["chat"])])
+    assert nothing.attainment == 0.0
+    assert half.services["code"].attainment == 0.0 < half.services["chat"].attainment
+    [idle] = evaluator(Traffic(10.0, {}))([plan(["chat"])])
+    assert (idle.attainment, idle.num_requests) == (1.0, 0)
+    assert evaluate.exact([plan()])[0].attainment == 0.0
+
+
+def test_what_cannot_be_held_is_late():
+    """A prompt that the pool can never hold is refused, and counts."""
+    asked = Traffic.recorded({"chat": [Arrival(0.0, 10**6, 10)], "code": [Arrival(0.0, 10, 10)]}, 1.0)
+    [score] = evaluator(asked)([plan(["chat", "code"])])
+    assert score.services["chat"].num_late == 1
+    assert score.services["code"].num_late == 0
+
+
+def test_equal_engines_are_simulated_once():
+    evaluate = evaluator(traffic())
+    evaluate([plan(["chat"], ["chat"], ["code"], ["chat"], ["code"])])
+    assert evaluate.num_simulated == 2
+    evaluate([plan(["chat"], ["code"], ["chat"], ["chat"], ["code"])])
+    assert evaluate.num_simulated == 2
+
+
+def test_more_engines_serve_better():
+    evaluate = evaluator(traffic(rate=30.0))
+    few, more, many = evaluate([plan(["chat", "code"]), plan(["chat"], ["code"]), plan(*[["chat"], ["code"]] * 4)])
+    assert few.attainment < more.attainment < many.attainment
+
+
+def test_engines_of_one_phase_are_simulated_together():
+    evaluate, asked = evaluator(traffic()), traffic()
+    groups = [Group("p", "n", 0, 1, ("chat",), Role.PREFILL), Group("d", "n", 1, 1, ("chat",), Role.DECODE)]
+    [score] = evaluate([Plan(tuple(groups))])
+    assert evaluate.num_simulated == 1
+    assert score.services["chat"].num_requests == len(asked.services["chat"].requests)
+    assert score.services["chat"].attainment > 0.9
+
+
+def test_workers_find_the_same():
+    asked, what = traffic(), [plan(["chat"], ["code"]), plan(["chat", "code"]), plan(["chat"], ["chat", "code"])]
+    with ThreadPoolExecutor(1) as pool:
+        assert evaluator(asked, pool=pool)(what) == evaluator(asked)(what)
+    setting = evaluator(asked)._setting
+    assert pickle.loads(pickle.dumps(setting)) == setting
+
+
+def test_a_search_on_the_simulator():
+    hosts, asked = placement_setting.cluster(2), traffic(rate=10.0)
+    evaluate = evaluator(asked)
+    found = search(hosts, CATALOGUE, asked, evaluate, Random(0), lambda done: done >= 2)
+    assert found.best.score == evaluator(asked).exact([found.best.plan])[0]
+    assert found.best.score.rank >= found.greedy.score.rank
+    assert not found.homeless
+    for one in greedy(partitions(hosts, CATALOGUE), CATALOGUE, asked, evaluate):
+        assert found.greedy.score.rank >= evaluate.exact([one.plan])[0].rank

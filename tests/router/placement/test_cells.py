@@ -1,0 +1,53 @@
+from collections import Counter
+from fractions import Fraction
+from random import Random
+
+import pytest
+
+from mesh.messages import Role
+from router.placement.cells import cells, whole
+from router.placement.plan import Group, Plan
+
+M, P, D = Role.MULTIPLEX, Role.PREFILL, Role.DECODE
+
+
+def plan(*engines):
+    """Each as (devices, services, role)."""
+    groups = [
+        Group(f"g{number}", "n", 0, devices, tuple(sorted(services)), role)
+        for number, (devices, services, role) in enumerate(engines)
+    ]
+    return Plan(tuple(groups))
+
+
+def test_engines_for_both_phases_stand_alone_and_equal_ones_count_once():
+    found = cells(plan((1, "a", M), (1, "a", M), (2, "ab", M), (1, "", M)))
+    assert {cell.engines: (dict(cell.shares), num) for cell, num in found.items()} == {
+        ((1, ("a",), M),): ({"a": Fraction(1, 4)}, 2),
+        ((2, ("a", "b"), M),): ({"a": Fraction(1, 2), "b": Fraction(1)}, 1),
+    }
+
+
+def test_engines_for_one_phase_of_a_service_belong_together():
+    found = cells(plan((1, "a", P), (1, "b", P), (1, "ab", D), (1, "a", D), (1, "a", M), (1, "c", P), (1, "c", D)))
+    assert sorted(len(cell.engines) for cell in found) == [1, 2, 4]
+    [four] = [cell for cell in found if len(cell.engines) == 4]
+    assert dict(four.shares) == {"a": Fraction(3, 4), "b": Fraction(1)}
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_all_requests_of_a_service_go_somewhere(seed):
+    random = Random(seed)
+    engines = [
+        (random.choice((1, 2, 4)), random.sample("abcd", random.randint(0, 3)), random.choice(list(Role)))
+        for _ in range(random.randint(1, 8))
+    ]
+    what = plan(*engines)
+    shares, num_engines = Counter(), 0
+    for cell, num in cells(what).items():
+        num_engines += num * len(cell.engines)
+        for service, share in cell.shares:
+            shares[service] += num * share
+    assert shares == dict.fromkeys(what.services, 1)
+    assert num_engines == sum(bool(services) for _, services, _ in engines) == len(whole(what).engines)
+    assert dict(whole(what).shares) == dict.fromkeys(what.services, 1)

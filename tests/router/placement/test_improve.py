@@ -1,0 +1,79 @@
+"""Local search, scored by arithmetic."""
+
+from random import Random
+
+import pytest
+
+from mesh.messages import Role
+from router.placement.greedy import Scored, best_first, greedy
+from router.placement.improve import improve
+from router.placement.partition import partitions
+from router.placement.plan import Group, Plan, has_all_phases
+from router.placement.search import search
+from tests.router.placement.worlds import Fluid, catalogue, cluster, random_world, traffic
+
+SEEDS = range(25)
+
+
+def started(seed, **options):
+    hosts, services, asked = random_world(seed)
+    evaluator = Fluid(asked, **options)
+    return services, evaluator, best_first(greedy(partitions(hosts, services), services, asked, evaluator))[0]
+
+
+def improved(seed, num_batches=30, **options):
+    services, evaluator, start = started(seed, **options)
+    return services, start, improve(start, services, evaluator, Random(seed), lambda done: done >= num_batches)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_it_never_gets_worse_and_what_it_finds_is_a_plan(seed):
+    services, start, found = improved(seed, phase_gain=1.5)
+    assert found.score.rank >= start.score.rank
+    assert found.plan.services >= start.plan.services
+    assert found.plan.num_devices == start.plan.num_devices
+    assert has_all_phases(found.plan, found.plan.services)
+    devices = [(g.host, g.first + index) for g in found.plan.groups for index in range(g.num_devices)]
+    assert len(set(devices)) == len(devices)
+    for group in found.plan.groups:
+        assert services.fits(group.services, group.num_devices)
+        assert group.services == tuple(sorted(group.services))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_same_seed_finds_the_same_plan(seed):
+    assert improved(seed) == improved(seed)
+
+
+def test_it_mends_what_the_greedy_order_got_wrong():
+    services, asked = catalogue({"a": 60.0, "b": 60.0}), traffic({"a": 14.0, "b": 4.0})
+    wrong = Plan(tuple(Group.of_devices("n", i, 1).plus(name) for i, name in enumerate("abbb")))
+    evaluator = Fluid(asked)
+    start = Scored(wrong, *evaluator([wrong]))
+    found = improve(start, services, evaluator, Random(0), lambda done: done >= 40)
+    assert start.score.attainment < 0.6
+    assert found.score.attainment == 1.0
+
+
+def test_it_gives_engines_to_one_phase_where_that_pays():
+    services, asked = catalogue({"a": 60.0}), traffic({"a": 30.0})
+    evaluator = Fluid(asked, phase_gain=2.0)
+    [start] = greedy(partitions(cluster(4), services)[:1], services, asked, evaluator)
+    found = improve(start, services, evaluator, Random(0), lambda done: done >= 40)
+    assert {group.role for group in found.plan.groups} == {Role.PREFILL, Role.DECODE}
+    assert found.score.attainment == 1.0 > start.score.attainment
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_whole_search_answers_the_best_that_it_saw(seed):
+    hosts, services, asked = random_world(seed)
+    if any(services.least_devices(name, hosts.largest_host) is None for name in services.services):
+        pytest.skip("a service fits nowhere")
+    evaluator = Fluid(asked, phase_gain=1.5)
+    found = search(hosts, services, asked, evaluator, Random(seed), lambda done: done >= 10)
+    assert found.best.score.rank >= found.greedy.score.rank
+    assert found.best.plan.number == 1
+    assert set(found.homeless) == set(services.services) - found.best.plan.services
+    again = search(hosts, services, asked, evaluator, Random(seed), lambda done: done >= 10, present=found.best.plan)
+    assert again.best.score.rank >= found.best.score.rank
+    assert again.best.plan.number == 2

@@ -1,0 +1,79 @@
+"""Small clusters and services whose plans are scored by arithmetic, in no time."""
+
+from collections.abc import Sequence
+from random import Random
+
+from mesh.messages import Role
+from router.placement.catalogue import GIB, Catalogue, Cluster, Footprint
+from router.placement.plan import Plan
+from router.placement.score import Score, ServiceScore
+from router.placement.traffic import Moments, ServiceTraffic, Traffic
+
+DEVICE_BYTES = 72 * GIB
+SPAN_S = 100.0
+
+
+def catalogue(weights_gib: dict[str, float], sizes: Sequence[int] = (1, 2, 4, 8), max_sharing: int = 2) -> Catalogue:
+    footprints = {
+        name: {size: Footprint(f"{name}-{size}", int(gib * GIB), GIB) for size in sizes}
+        for name, gib in weights_gib.items()
+    }
+    return Catalogue(footprints, DEVICE_BYTES, max_sharing)
+
+
+def traffic(rates: dict[str, float]) -> Traffic:
+    lengths = Moments(100.0, 50.0)
+    return Traffic(SPAN_S, {name: ServiceTraffic(rate, lengths, lengths) for name, rate in rates.items()})
+
+
+def cluster(*devices: int) -> Cluster:
+    return Cluster({f"node-{number}": size for number, size in enumerate(devices)})
+
+
+def random_world(seed: int, most_devices: int = 8) -> tuple[Cluster, Catalogue, Traffic]:
+    random = Random(seed)
+    names = [f"s{number}" for number in range(random.randint(1, 5))]
+    weights = {name: random.choice((1.0, 13.0, 26.0, 60.0, 100.0, 130.0)) for name in names}
+    hosts = cluster(*(random.choice((2, 4, most_devices)) for _ in range(random.randint(1, 2))))
+    rates = {name: random.uniform(0.1, 20.0) for name in names}
+    return hosts, catalogue(weights, max_sharing=random.choice((1, 2, 3))), traffic(rates)
+
+
+class Fluid:
+    """A device serves ``capacity`` requests a second, whatever they are; what is more is late.
+
+    Engines for one phase serve ``phase_gain`` times as many. Evaluations in parts and exact ones are the same.
+    """
+
+    def __init__(self, asked: Traffic, capacity: float = 5.0, phase_gain: float = 1.0, promise: float = 0.0) -> None:
+        self.num_plans = 0
+        self._asked = asked
+        self._capacity = capacity
+        self._phase_gain = phase_gain
+        self._promise = promise
+
+    def __call__(self, plans: Sequence[Plan]) -> list[Score]:
+        self.num_plans += len(plans)
+        return [self._score(plan) for plan in plans]
+
+    exact = __call__
+
+    def _score(self, plan: Plan) -> Score:
+        load = {group.id: 0.0 for group in plan.groups}
+        for name, service in self._asked.services.items():
+            groups = plan.groups_of(name)
+            for group in groups:
+                share = group.num_devices / sum(other.num_devices for other in groups)
+                gain = 1.0 if group.role is Role.MULTIPLEX else self._phase_gain
+                load[group.id] += share * service.rate / (self._capacity * group.num_devices * gain)
+        return Score({name: self._service(name, plan, load) for name in self._asked.services})
+
+    def _service(self, name: str, plan: Plan, load: dict[str, float]) -> ServiceScore:
+        groups, num = plan.groups_of(name), self._asked.services[name].rate * SPAN_S
+        if not groups:
+            return ServiceScore(num, num, 0.0, self._promise)
+        devices = sum(group.num_devices for group in groups)
+        shares = [(group.num_devices / devices, load[group.id]) for group in groups]
+        served = sum(share / max(1.0, busy) for share, busy in shares)
+        latency = sum(share * (1 + busy) for share, busy in shares)
+        return ServiceScore(num, num * (1 - served), num * latency, self._promise)

@@ -11,7 +11,7 @@ from engines.residency import Residency
 from engines.sequence import Sequence as Request
 from engines.settings import EngineSettings
 from engines.status import Service, min_or_none
-from mesh.messages import EngineStatus, ProcessState, Role
+from mesh.messages import EngineStatus, Place, ProcessState, Role
 
 
 @dataclass(slots=True)
@@ -28,6 +28,7 @@ class Standing:
     num_cancelled: int = 0
     num_preempted: int = 0
     num_role_changes: int = 0
+    place: Place | None = None  # in the newest plan that was announced
     has_news: bool = True
 
 
@@ -89,6 +90,7 @@ class Account:
             migrations_total=departures.tally.num_completed,
             migrations_aborted_total=departures.tally.num_aborted,
             last_aborted_migration=departures.tally.last_abort,
+            place=standing.place,
             loading=list(self._residency.loading),
             load_errors_total=self._residency.num_errors,
             last_load_error=self._residency.last_error,

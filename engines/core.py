@@ -31,6 +31,7 @@ from engines.status import Service, min_or_none
 from kvtransfer.protocol import Buffer, Exported, Imported, Send
 from mesh.messages import (
     Accepted,
+    Announce,
     Cancel,
     Delta,
     Drain,
@@ -145,6 +146,8 @@ class EngineCore:
             case Load():
                 self._effects += self._residency.load(message.service)
                 self._standing.has_news = True
+            case Announce():
+                self._hear_plan(message)
             case Unload():
                 self._residency.unload(message.service)
                 self._standing.has_news = True
@@ -227,6 +230,11 @@ class EngineCore:
             standing.role = message.role
             standing.num_role_changes += 1
             standing.has_news = True
+
+    def _hear_plan(self, message: Announce) -> None:
+        known = self._standing.place
+        if known is None or known.number < message.place.number:
+            self._standing.place = message.place
 
     def _finish_event(self, now: float) -> list[Effect]:
         for service in self._services.values():

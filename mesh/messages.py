@@ -249,6 +249,21 @@ class Unload(msgspec.Struct, frozen=True, tag=True):
     service: str
 
 
+class Place(msgspec.Struct, frozen=True):
+    """What the placement plan ``number``, of ``num_engines`` engines, wants of one of them."""
+
+    number: int
+    num_engines: int
+    services: tuple[str, ...]
+    role: Role
+
+
+class Announce(msgspec.Struct, frozen=True, tag=True):
+    """Repeat this in all statuses, unless a plan with a higher number is known. Nothing else is to be done."""
+
+    place: Place
+
+
 # --- engine to gateway ------------------------------------------------------------------------------------------------
 
 
@@ -543,6 +558,7 @@ class EngineStatus(msgspec.Struct, frozen=True, tag=True):
     migrations_total: int = 0  # of requests that left
     migrations_aborted_total: int = 0  # they went on here, or had ended
     last_aborted_migration: str | None = None  # which request, where to, and why not
+    place: Place | None = None  # in the newest placement plan that it heard of
     loading: list[str] = []  # services whose weights are on their way
     load_errors_total: int = 0
     last_load_error: str | None = None  # which service, and why not
@@ -583,7 +599,7 @@ class SupervisorStatus(msgspec.Struct, frozen=True, tag=True):
 
 
 TransferMessage = Reserve | Reserved | Extend | Extended | Declined | Blocks | Taken | Commit | Committed | Abort
-EngineMessage = Submit | Cancel | Probe | SetRole | Migrate | Drain | Load | Unload | TransferMessage
+EngineMessage = Submit | Cancel | Probe | SetRole | Migrate | Drain | Load | Unload | Announce | TransferMessage
 EngineAnswer = Accepted | Refused | Moved | NotHeld | StepTokens | Failed
 GatewayMessage = EngineAnswer | SetPolicy
 SupervisorMessage = Stop

@@ -99,6 +99,7 @@ class EngineCore:
             self._handovers.departures.leaving,
             self.freeness,
             self._account.bare_freeness,
+            self._account.head,
             lambda: pace.seconds,
         )
         self._rescheduler = Rescheduler(here, self._peers, settings.rescheduling)

@@ -29,13 +29,13 @@ from bench.llumnix_figure_setting import CONTENDERS, DISPATCH, INFAAS, LLUMNIX, 
 from bench.llumnix_figure_tables import gains_tables, instances_table, priorities_table
 
 RATES = {  # requests a second: from where the P99 of TTFT begins to grow
-    "sharegpt": (11.0, 11.5),
-    "burstgpt": (12.0, 12.5),
-    "S-S": (90.0, 100.0),
-    "M-M": (12.5, 13.5),
-    "L-L": (3.2, 3.5),
-    "S-L": (5.0, 5.5),
-    "L-S": (32.0, 36.0),
+    "sharegpt": (10.5, 11.0, 11.5),
+    "burstgpt": (12.0, 12.5, 13.0),
+    "S-S": (80.0, 90.0, 100.0),
+    "M-M": (11.5, 12.5, 13.5),
+    "L-L": (2.9, 3.2, 3.5),
+    "S-L": (4.5, 5.0, 5.5),
+    "L-S": (32.0, 36.0, 40.0),
 }
 DATA_SETS = ("sharegpt", "burstgpt")  # the paper has round robin for these only
 BURSTS = (2.0, 4.0, 6.0, 8.0)  # coefficients of variation

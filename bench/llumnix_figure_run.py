@@ -67,7 +67,7 @@ def run_case(case: Case) -> Result:
     is_high = [request.priority == HIGH for request in requests]
     if not case.heeds_priorities:
         requests = [replace(request, priority=0) for request in requests]
-    topology = make_topology(case.contender, case.load.lengths, case.num_engines)
+    topology = make_topology(case.contender, case.num_engines)
     watch, records = Watch(Simulation.origin_s), list[Record]()
     simulation = Simulation(
         topology,

@@ -35,12 +35,9 @@ INFAAS = Contender("infaas", "infaas")
 DISPATCH = Contender("llumnix, dispatch only", "llumnix")
 LLUMNIX = Contender("llumnix", "llumnix", reschedules=True)
 CONTENDERS = (ROUND_ROBIN, INFAAS, DISPATCH, LLUMNIX)
-THRESHOLDS = {"M-M": (64.0, 128.0), "S-L": (64.0, 128.0)}  # giving and taking; higher there, as in the artifact
-OTHER_THRESHOLDS = (24.0, 48.0)
 
 
-def make_topology(contender: Contender, lengths: str, num_engines: int) -> Topology:
-    give_below, take_above = THRESHOLDS.get(lengths, OTHER_THRESHOLDS)
+def make_topology(contender: Contender, num_engines: int) -> Topology:
     engines = [
         EngineSpec(
             f"engine-{index:02}",
@@ -61,7 +58,7 @@ def make_topology(contender: Contender, lengths: str, num_engines: int) -> Topol
         tuple(engines),
         (GatewaySpec("gateway", max_requests=1_000_000, max_waiting=1_000_000),),
         policy=PolicySpec(contender.policy),
-        rescheduling=Rescheduling(give_below=give_below, take_above=take_above) if contender.reschedules else None,
+        rescheduling=Rescheduling() if contender.reschedules else None,
     )
 
 

@@ -14,7 +14,7 @@ from bench.rounds import Round
 from mesh.messages import RequestSpec, Sampling
 from mesh.process import make_runtime_dir
 from mesh.topology.parse import load
-from mesh.topology.schema import Topology
+from mesh.topology.schema import Topology, TransferSpec
 
 ENDLESS = Sampling(max_tokens=10_000, seed=0, temperature=0.0, ignore_eos=True)
 TOPOLOGY = """
@@ -34,6 +34,7 @@ kv_memory = "{kv_memory}"
 [gateways.gateway]
 [transfer]
 transport = "{transport}"
+migration_share = {share}
 """
 
 
@@ -41,6 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_argument(parser)
     parser.add_argument("--kv-memory", default="384MiB", help="of each engine")
     parser.add_argument("--transport", choices=("auto", "shm", "tcp"), default="auto")
+    share = TransferSpec().migration_share
+    parser.add_argument("--share", type=float, default=share, help=f"migration_share (default: {share:g})")
 
 
 @contextmanager
@@ -49,8 +52,8 @@ def two_engines(arguments: argparse.Namespace) -> Iterator[Topology]:
     with tempfile.TemporaryDirectory() as folder:
         os.environ["MESHSERVE_RUNTIME_DIR"] = folder
         file = Path(folder) / "topology.toml"
-        model, transport = json.dumps(arguments.model), arguments.transport
-        file.write_text(TOPOLOGY.format(model=model, kv_memory=arguments.kv_memory, transport=transport))
+        model, transport, share = json.dumps(arguments.model), arguments.transport, arguments.share
+        file.write_text(TOPOLOGY.format(model=model, kv_memory=arguments.kv_memory, transport=transport, share=share))
         topology = load(file)
         make_runtime_dir(topology)
         with engine_processes(topology):

@@ -4,7 +4,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from engines.backlog import Backlog, Step
-from engines.freeness import IDEAL_SLOWDOWN, free_tokens, freeness, headroom_tokens
+from engines.freeness import IDEAL_SLOWDOWN, free_tokens, freeness, headroom_tokens, in_all
 from engines.handover import Handovers
 from engines.pace import Pace
 from engines.residency import Residency
@@ -101,12 +101,13 @@ class Account:
         running, capacity = service.queue.running, service.pool.num_blocks * service.pool.block_size
         cost, most_running = service.step_cost().decode, self._settings.limits.max_running
         headroom = headroom_tokens(cost, capacity, running, most_running, IDEAL_SLOWDOWN)
-        return self.bare_freeness(service, now) - headroom / max(1, len(running))
+        free = in_all(self.bare_freeness(service, now), len(running))
+        return freeness(free - headroom, len(running))
 
     def bare_freeness(self, service: Service, now: float) -> float:
         """Without head room for high priority."""
         queue, pool = service.queue, service.pool
-        head = self._residency.schedulers[service.name].most_urgent(queue.waiting, now) if queue.waiting else None
+        head = self.head(service, now)
         free = free_tokens(
             pool.num_blocks * pool.block_size,
             pool.num_held * pool.block_size,
@@ -114,3 +115,8 @@ class Account:
             is_emptied=service.is_leaving or self._standing.state is not ProcessState.READY,
         )
         return freeness(free, len(queue.running))
+
+    def head(self, service: Service, now: float) -> Request | None:
+        """Who waits first for memory."""
+        waiting = service.queue.waiting
+        return self._residency.schedulers[service.name].most_urgent(waiting, now) if waiting else None

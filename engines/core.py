@@ -17,6 +17,7 @@ from engines.account import Account, Standing
 from engines.admission import Admission, Refusal
 from engines.backlog import Backlog
 from engines.batch import Batch, StepResult
+from engines.disciplines.registry import make_discipline
 from engines.effects import Effect
 from engines.handover import Handovers
 from engines.iterations import Iterations
@@ -85,12 +86,26 @@ class EngineCore:
         self._residency = Residency(services, settings.limits, settings.loadable)
         services, schedulers = self._residency.services, self._residency.schedulers
         self._services = services
+        self._discipline = make_discipline(
+            settings.scheduling,
+            services,
+            settings.limits.max_running,
+            starvation_s=settings.starvation_s,
+            strict_phases=settings.strict_phases,
+        )
         self._handovers = Handovers(settings, services, can_open, self)
         self._backlog = Backlog(services, schedulers, self._handovers.departures)
         self._admission = Admission(services, self._backlog, settings.max_waiting)
         self._account = Account(settings, self._standing, self._residency, self._backlog, self._handovers, pace)
         self._iterations = Iterations(
-            services, schedulers, self._handovers, self._standing, pace, settings.deliver_every, self
+            services,
+            schedulers,
+            self._discipline,
+            self._handovers,
+            self._standing,
+            pace,
+            settings.deliver_every,
+            self,
         )
         self._peers = Peers(settings.transfer_limits.headroom_blocks)
         here = Here(
@@ -100,6 +115,7 @@ class EngineCore:
             self._handovers.departures.leaving,
             self.freeness,
             self._account.bare_freeness,
+            self._account.head,
             lambda: pace.seconds,
         )
         self._rescheduler = Rescheduler(here, self._peers, settings.rescheduling)
@@ -268,7 +284,7 @@ class EngineCore:
         self._standing.has_news = True
         self._send(gateway, Accepted(spec.id, epoch, self._standing.seq + 1))
         if message.decode_engine is None or message.decode_engine == self._settings.id:
-            service.queue.waiting.append(request)
+            self.may_begin(service, request)
         else:
             request.decode_engine = message.decode_engine
             service.queue.unreserved.append(request)
@@ -282,10 +298,16 @@ class EngineCore:
         """Ask decode engines for blocks early enough that prefills need not wait for them, and not much earlier."""
         queue, departures = service.queue, self._handovers.departures
         while queue.unreserved and departures.may_reserve(service.name):
-            request = self._residency.schedulers[service.name].most_urgent(queue.unreserved, now)
+            most_urgent = self._residency.schedulers[service.name].most_urgent
+            request = most_urgent(queue.unreserved, now, self._discipline.rank(now))
             queue.unreserved.remove(request)
             ahead_s = self._backlog.ahead_s(service, request, self._iterations.step, now)
             self._effects += departures.reserve(service, request, ahead_s, now)
+
+    def may_begin(self, service: Service, request: Request) -> None:
+        """Its prefill may: its blocks are kept wherever it is to decode."""
+        service.queue.waiting.append(request)
+        self._discipline.came(request)
 
     def adopt(self, service: Service, request: Request, now: float) -> None:
         """Another engine handed a request over, with blocks."""
@@ -304,6 +326,7 @@ class EngineCore:
         else:
             request.release_blocks(service.pool)
             service.queue.waiting.append(request)
+        self._discipline.came(request)
 
     # --- requests go --------------------------------------------------------------------------------------------------
 
@@ -339,6 +362,7 @@ class EngineCore:
         if request.is_over:
             return []
         request.is_over = self._standing.has_news = True
+        self._discipline.ended(request)
         self._ended[request.id] = request.epoch
         if len(self._ended) > MOST_ENDED:
             del self._ended[next(iter(self._ended))]
@@ -382,6 +406,7 @@ class EngineCore:
         queue = self._services[request.spec.service].queue
         if not request.is_over and request not in queue.running:
             queue.running.append(request)
+            self._discipline.came(request)
 
     def unpinned(self, request: Request) -> None:
         """No transfer reads its blocks any more."""
@@ -494,6 +519,8 @@ class EngineCore:
                 "an unowned request runs"
             )
             assert all(not request.blocks for request in (*queue.waiting, *queue.unreserved)), "a waiting request holds"
+        queues = [service.queue for service in self._services.values()]
+        self._discipline.check_invariants([request for queue in queues for request in (*queue.waiting, *queue.running)])
         if self.is_idle:
             leaked = {name: service.pool for name, service in self._services.items() if service.pool.num_held}
             assert not leaked, f"blocks are held though nothing is here: {leaked}"

@@ -33,6 +33,8 @@ log = structlog.get_logger()
 class Left(Protocol):
     """The core: what it does when outgoing transfers end."""
 
+    def may_begin(self, service: Service, request: Request) -> None: ...
+
     def handed_over(self, request: Request, now: float) -> None: ...
 
     def not_handed_over(self, request: Request, code: RefusalCode, reason: str, now: float) -> None: ...
@@ -265,7 +267,7 @@ class Departures:
         effects = self._after_send(out, out.machine.handle(message, now), now)
         is_admitted = was_reserving and out.machine.state is SendState.OPEN
         if is_admitted and not out.is_migration and not out.request.is_over:
-            out.service.queue.waiting.append(out.request)
+            self._owner.may_begin(out.service, out.request)
         return effects
 
     def lose_peer(self, process: str, now: float) -> list[Effect]:

@@ -13,22 +13,40 @@ from engines.costs import decode_step_s
 from engines.sequence import Sequence
 from mesh.messages import DecodeCost
 
-IDEAL_SLOWDOWN = 1.25  # of a decode step beside others, up to which it counts as near ideal
+IDEAL_SLOWDOWN = 1.5  # of a decode step beside others, up to which high priority bears it
 
 
 def freeness(num_free_tokens: float, num_running: int) -> float:
-    """Tokens for each running request; ``num_free_tokens`` is the capacity without all virtual usage."""
-    return num_free_tokens / max(1, num_running)
+    """Tokens for each running request; ``num_free_tokens`` is the capacity without all virtual usage.
+
+    What is lacking is not shared out: of two engines that lack as much, the crowded one would look freer.
+    """
+    return num_free_tokens / max(1, num_running) if num_free_tokens > 0 else num_free_tokens
+
+
+def in_all(free: float, num_running: int) -> float:
+    """Free tokens of an engine of that freeness."""
+    return free * max(1, num_running) if free > 0 else free
+
+
+def growth_tokens(running: Collection[Sequence]) -> float:
+    """How many tokens running requests may be expected to draw, all together, until one of them ends.
+
+    Who looks at a random moment finds requests in the middle of their answers: on average, as much is still to come as
+    there is (renewal theory: age and residual life are distributed alike). Of n requests with m tokens left on average,
+    one ends about every m / n steps, in which all draw n * m / n.
+    """
+    return sum([sequence.num_generated for sequence in running]) / max(1, len(running))
 
 
 def with_one_less(free: float, num_running: int, num_tokens: int) -> float:
     """Freeness of an engine once a running request of ``num_tokens`` has left it."""
-    return freeness(free * max(1, num_running) + num_tokens, num_running - 1)
+    return freeness(in_all(free, num_running) + num_tokens, num_running - 1)
 
 
 def with_one_more(free: float, num_running: int, num_tokens: int) -> float:
     """Freeness of an engine with a request of ``num_tokens`` beyond its ``num_running``."""
-    return freeness(free * max(1, num_running) - num_tokens, num_running + 1)
+    return freeness(in_all(free, num_running) - num_tokens, num_running + 1)
 
 
 def headroom_tokens(

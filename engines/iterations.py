@@ -7,6 +7,7 @@ from typing import Protocol
 from engines.account import Standing
 from engines.backlog import Step
 from engines.batch import Batch, StepResult
+from engines.disciplines.discipline import Discipline, Turn
 from engines.effects import Effect
 from engines.handover import Handovers
 from engines.pace import Pace
@@ -34,6 +35,7 @@ class Iterations:
         self,
         services: Mapping[str, Service],
         schedulers: Mapping[str, LocalScheduler],
+        discipline: Discipline,
         handovers: Handovers,
         standing: Standing,
         pace: Pace,
@@ -43,12 +45,12 @@ class Iterations:
         self.step: Step | None = None
         self._services = services
         self._schedulers = schedulers
+        self._discipline = discipline
         self._handovers = handovers
         self._standing = standing
         self._pace = pace
         self._deliver_every = deliver_every
         self._owner = owner
-        self._rotation: list[str] = []  # the service whose turn is next comes first
         self._due_in: int | None = None  # steps until tokens are to be delivered; None: not known
         self._failed_parts: deque[tuple[Service, Sequence[Share]]] = deque()  # of batches, to be computed by themselves
 
@@ -63,8 +65,6 @@ class Iterations:
         effects: list[Effect] = []
         for service, shares in self._choices(effects, now):
             if shares:
-                self._rotation.remove(service.name)
-                self._rotation.append(service.name)
                 prompts = [share for share in shares if not share.sequence.is_decoding]
                 self.step, self._due_in = Step(service, shares, prompts, now), None
                 return Batch(service.name, [share.sequence.chunk(share.num_tokens) for share in shares]), effects
@@ -73,29 +73,29 @@ class Iterations:
         return None, effects
 
     def _choices(self, effects: list[Effect], now: float) -> Iterator[tuple[Service, Sequence[Share]]]:
-        """What could be computed next: parts of a batch that failed, then what the services plan, in turns."""
+        """What could be computed next: parts of a batch that failed, then what is planned for each turn."""
         while self._failed_parts:
             service, shares = self._failed_parts.popleft()
             yield service, [share for share in shares if not share.sequence.is_over]
-        self._rotation = [name for name in self._rotation if name in self._services]
-        self._rotation += [name for name in self._services if name not in self._rotation]
-        for name in list(self._rotation):
-            yield self._services[name], self._plan(self._services[name], effects, now)
+        for turn in self._discipline.turns(now):
+            yield self._services[turn.service], self._plan(turn, effects, now)
 
-    def _plan(self, service: Service, effects: list[Effect], now: float) -> Sequence[Share]:
-        plan = self._plan_once(service, effects, now)
+    def _plan(self, turn: Turn, effects: list[Effect], now: float) -> Sequence[Share]:
+        service, plan = self._services[turn.service], self._plan_once(turn, effects, now)
         if plan.starved and not plan.shares and self._handovers.arrivals.num_migrating:
             effects += self._handovers.arrivals.reclaim(service, now)
-            plan = self._plan_once(service, effects, now)
+            plan = self._plan_once(turn, effects, now)
         return plan.shares
 
-    def _plan_once(self, service: Service, effects: list[Effect], now: float) -> Plan:
+    def _plan_once(self, turn: Turn, effects: list[Effect], now: float) -> Plan:
+        service, rank = self._services[turn.service], self._discipline.rank(now)
         num_running = len(service.queue.running)
-        plan = self._schedulers[service.name].plan(service.queue, self._standing.role, now)
+        plan = self._schedulers[service.name].plan(service.queue, self._standing.role, now, turn.phase, rank)
         if plan.preempted or len(service.queue.running) != num_running:
             self._standing.has_news = True
         self._standing.num_preempted += len(plan.preempted)
         for request in plan.preempted:
+            self._discipline.preempted(request)
             if request.transfer is not None:
                 effects += self._handovers.departures.cancel(request.transfer, "preempted", now)
                 request.transfer = None
@@ -140,10 +140,16 @@ class Iterations:
                     if request.num_held:
                         deltas[request.spec.gateway].append(request.take_delta(None))
                     step.service.queue.remove(request)
+                    self._discipline.ended(request)
                     effects += departures.commit(request, now)
+        self._charge(step, now)
         if any(share.sequence.is_decoding for share in step.prompts):
             self._standing.has_news = True
         return [*effects, *_tokens(deltas)]
+
+    def _charge(self, step: Step, now: float) -> None:
+        """Let its requests pay for it. Who has ended has paid."""
+        self._discipline.ran(step.service.name, [share.sequence for share in step.shares], now - step.started_at)
 
     def fail(self, reason: str, now: float) -> list[Effect]:
         """The batch could not be computed. Its halves are tried by themselves until the request is found that fails."""
@@ -192,6 +198,7 @@ class Iterations:
             raise RuntimeError("steps were passed but none runs")
         due_in = self.num_steps_to_delivery()
         pass_steps(step.service.pool, step.shares, num_steps, token)
+        self._charge(step, now)
         self._pace.stepped(now, num_steps)
         self.step = Step(step.service, step.shares, step.prompts, now)
         self._due_in = due_in - num_steps

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import inf
 
 from engines.costs import decode_step_s
+from engines.freeness import freeness, in_all
 from engines.sequence import Sequence
 from engines.status import Service
 from mesh.messages import EngineStatus, ProcessState, Role, ServiceStatus
@@ -101,5 +102,5 @@ def _find(status: EngineStatus, service: str) -> ServiceStatus | None:
 def _peer(engine: str, status: EngineStatus, service: ServiceStatus, promised: int) -> Peer:
     """Its running requests may take a block each for their next tokens."""
     num_free = service.num_free_blocks - service.num_running - promised
-    freeness = service.freeness - promised * service.block_size / max(1, service.num_running)
-    return Peer(engine, status, service, num_free, freeness)
+    free_tokens = in_all(service.freeness, service.num_running) - promised * service.block_size
+    return Peer(engine, status, service, num_free, freeness(free_tokens, service.num_running))

@@ -53,6 +53,9 @@ def settings_of(topology: Topology, engine: EngineSpec) -> EngineSettings:
             migration_s=topology.transfer.migration_deadline_s,
         ),
         rescheduling=topology.rescheduling,
+        scheduling=engine.scheduling,
+        starvation_s=engine.starvation_s,
+        strict_phases=engine.strict_phases,
         num_devices=num_devices_of(engine),
     )
 

@@ -13,7 +13,12 @@ lose. Four things make it give a request away:
   head room of high priority.
 - Slack: a decode would soon miss its TPOT promise at the pace of this engine, and keep it at that of another one.
 
-Damping. No taker is brought to where it would begin to give itself: it stays above ``give_below``, and freer than the
+What is little and what is much depends on how much requests grow (`Marks`). Room that is made for a request that waits
+is to last: as much leaves as it takes to admit it and not to preempt anybody soon. If it was preempted itself, the
+taker must keep as much, too, or another one would be preempted in its turn. For one that has not begun, a taker may be
+filled up to ``give_below``: its client has seen nothing yet.
+
+Damping. No taker is brought to where it would begin to give itself: it stays above its mark, and freer than the
 giver, unless requests are stuck in the giver's queue. A request that came here rests, twice as long after each move, so
 that in a life of T seconds it moves at most about log2(T / rest_s) times.
 """
@@ -22,7 +27,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
 
-from engines.freeness import with_one_less, with_one_more
+from engines.freeness import growth_tokens, in_all, with_one_less, with_one_more
 from engines.peers import Peer, Peers
 from engines.sequence import Sequence
 from engines.status import Service
@@ -55,7 +60,26 @@ class Here:
     leaving: Callable[[], list[tuple[str, Sequence]]]  # migrations that have not ended, and where to
     freeness: Callable[[Service, float], float]
     physical_freeness: Callable[[Service, float], float]  # the same without head room for high priority
+    head: Callable[[Service, float], Sequence | None]  # the request that waits first
     pace_s: Callable[[], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """Below what freeness engines give, and above what they take: the topology's, or more if requests grow by more.
+
+    Until one of them ends, an engine's requests are expected to draw ``growth_tokens`` together. Who has that much room
+    need preempt nobody; who has twice as much can spare some.
+    """
+
+    rules: Rescheduling
+    growth_tokens: float
+
+    def give_below(self, num_running: int) -> float:
+        return max(self.rules.give_below, self.growth_tokens / max(1, num_running))
+
+    def take_above(self, num_running: int) -> float:
+        return max(self.rules.take_above, 2 * self.growth_tokens / max(1, num_running))
 
 
 class Rescheduler:
@@ -146,31 +170,34 @@ class Rescheduler:
         self, rules: Rescheduling, service: Service, rested: list[Sequence], peers: list[Peer], now: float
     ) -> Iterator[Move]:
         """Llumnix, section 4.4.3, decided by each giver for itself."""
+        num_running, marks = len(service.queue.running), Marks(rules, growth_tokens(service.queue.running))
         free = self._here.freeness(service, now)
-        taker = self._partner(rules, free, peers)
+        mark = marks.give_below(num_running)
+        if free >= mark:
+            return
+        taker = self._partner(marks, free, peers)
         if taker is None:
             return
-        num_running, there = len(service.queue.running), taker.service
-        physical = self._here.physical_freeness(service, now)
-        if physical >= rules.give_below:
+        physical, there = self._here.physical_freeness(service, now), taker.service
+        if physical >= mark:
             rested = [one for one in rested if one.spec.priority <= 0]  # the head room is for the others
-        lacking = max(0.0, -physical) * max(1, num_running)  # for a request that waits
+        stuck = self._here.head(service, now) if physical < 0 else None
+        lacking = 0.0 if stuck is None else mark * max(1, num_running) - in_all(physical, num_running)
         for num_tokens, request in _in_order(rested, service.pool.block_size, lacking):
             left_here = with_one_less(free, num_running, num_tokens)
             left_there = with_one_more(taker.freeness, there.num_running, num_tokens)
-            enough = rules.give_below if lacking else max(rules.give_below, left_here)
+            enough = _enough(marks, there.num_running + 1, left_here, stuck)
             if left_there >= enough and taker.num_free_blocks >= self._peers.num_blocks(service, request):
                 reason = f"freeness is {free:.0f} here, {taker.freeness:.0f} there"
                 yield Move(service, request, taker.id, reason, enough)
 
-    def _partner(self, rules: Rescheduling, free: float, peers: list[Peer]) -> Peer | None:
+    def _partner(self, marks: Marks, free: float, peers: list[Peer]) -> Peer | None:
         """The taker of this engine's rank among the givers, the least free one first."""
-        if free >= rules.give_below:
-            return None
-        takers = [peer for peer in peers if peer.freeness > rules.take_above]
+        givers = [peer for peer in peers if peer.freeness < marks.give_below(peer.service.num_running)]
+        takers = [peer for peer in peers if peer.freeness > marks.take_above(peer.service.num_running)]
         takers.sort(key=lambda peer: (-peer.freeness, peer.id))
         mine = (free, self._here.id)
-        rank = sum((peer.freeness, peer.id) < mine for peer in peers if peer.freeness < rules.give_below)
+        rank = sum((peer.freeness, peer.id) < mine for peer in givers)
         return takers[rank] if rank < len(takers) else None
 
     # --- slack --------------------------------------------------------------------------------------------------------
@@ -195,6 +222,13 @@ class Rescheduler:
                     f"{pace_s * 1e3:.0f} ms a token here, {there_s * 1e3:.0f} there, {promised_s * 1e3:.0f} promised"
                 )
                 yield Move(service, request, to, reason)
+
+
+def _enough(marks: Marks, num_there: int, left_here: float, stuck: Sequence | None) -> float:
+    """Freeness that must be left to a taker that runs ``num_there`` then."""
+    if stuck is None:
+        return max(marks.give_below(num_there), left_here)
+    return marks.give_below(num_there) if stuck.num_generated else marks.rules.give_below
 
 
 def _in_order(rested: list[Sequence], block_size: int, lacking: float) -> list[tuple[int, Sequence]]:

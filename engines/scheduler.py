@@ -8,8 +8,12 @@ share iterations with decodes is up to each (`PrefillMode`).
 
 A prefill engine computes one prompt at a time: its time then depends on its length alone and can be predicted
 (Tropical). What it happens to decode goes on beside prompts, even beside those that would make decodes wait.
+
+Where a discipline names the phase of an iteration (`engines.disciplines`), requests of that phase enter it in the
+discipline's order, and none of these rules holds but that of prefill engines.
 """
 
+import heapq
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -17,6 +21,7 @@ from typing import Protocol
 import msgspec
 
 from engines.blocks import BlockPool
+from engines.disciplines.discipline import Phase, Rank
 from engines.sequence import Sequence
 from engines.slack import IterationTime, SlackBudget, tightest
 from mesh.messages import PrefillMode, PrefillOrder, Role
@@ -96,14 +101,25 @@ class LocalScheduler:
         self._limits = limits
         self._forecast = forecast
 
-    def plan(self, queue: ServiceQueue, role: Role, now: float) -> Plan:
-        """Decide the next iteration and hold the blocks that it needs."""
+    def plan(
+        self, queue: ServiceQueue, role: Role, now: float, phase: Phase | None = None, rank: Rank | None = None
+    ) -> Plan:
+        """Decide the next iteration and hold the blocks that it needs. ``phase`` and ``rank``: of its discipline."""
         plan = Plan([])
+        if phase is not None and rank is not None:
+            self._add_phase(queue, role, phase, rank, plan)
+            return plan
         decodes_wait = role is not Role.PREFILL and self._decodes_wait(queue, now, plan)
         if not decodes_wait:
             self._add_decodes(queue, plan)
         self._add_prefills(queue, role, now, plan, decodes_wait)
         return plan
+
+    def _add_phase(self, queue: ServiceQueue, role: Role, phase: Phase, rank: Rank, plan: Plan) -> None:
+        if phase is Phase.DECODE:
+            self._add_decodes(queue, plan, rank)
+        else:
+            self._add_prompts(queue, role, plan, rank)
 
     def _decodes_wait(self, queue: ServiceQueue, now: float, plan: Plan) -> bool:
         """Whether the prompt whose turn it is goes before the decodes; if it waited, it is admitted.
@@ -120,21 +136,24 @@ class LocalScheduler:
             return False
         return not waiting.is_decoding
 
-    def _add_decodes(self, queue: ServiceQueue, plan: Plan) -> None:
+    def _add_decodes(self, queue: ServiceQueue, plan: Plan, rank: Rank | None = None) -> None:
         preempted = plan.preempted
-        for sequence in [sequence for sequence in queue.running if sequence.is_decoding]:
-            if (not preempted or sequence in queue.running) and self._make_room(queue, sequence, plan):
+        decoding = [sequence for sequence in queue.running if sequence.is_decoding]
+        if rank is not None:
+            decoding.sort(key=rank)
+        for sequence in decoding:
+            if (not preempted or sequence in queue.running) and self._make_room(queue, sequence, plan, rank):
                 plan.shares.append(Share(sequence, 1))
         if preempted:
             plan.shares[:] = [share for share in plan.shares if share.sequence not in preempted]
 
-    def _make_room(self, queue: ServiceQueue, sequence: Sequence, plan: Plan) -> bool:
+    def _make_room(self, queue: ServiceQueue, sequence: Sequence, plan: Plan, rank: Rank | None) -> bool:
         """Hold a block for the next token, preempting others if need be; False if the sequence cannot go on now."""
         pool = queue.pool
         if len(sequence.blocks) * pool.block_size > sequence.num_computed:
             return True
         while not pool.can_allocate(1):
-            victim = self._victim(queue)
+            victim = self._victim(queue, rank)
             if victim is None or (victim is sequence and len(queue.running) == 1):
                 fills_pool = pool.blocks_for(sequence.num_computed + 1) > pool.num_blocks
                 (plan.outgrown if fills_pool else plan.starved).append(sequence)
@@ -146,9 +165,11 @@ class LocalScheduler:
         return True
 
     @staticmethod
-    def _victim(queue: ServiceQueue) -> Sequence | None:
-        """The least urgent, latest arrived one."""
+    def _victim(queue: ServiceQueue, rank: Rank | None) -> Sequence | None:
+        """The one that ranks last, or the least urgent, latest arrived one."""
         candidates = [sequence for sequence in queue.running if sequence not in queue.pinned]
+        if rank is not None:
+            return max(candidates, key=rank, default=None)
         return min(candidates, key=lambda sequence: (sequence.spec.priority, -sequence.arrived_at), default=None)
 
     @staticmethod
@@ -169,6 +190,25 @@ class LocalScheduler:
             share = self._share(queue, sequence, left, slack, now)
             if share is None:
                 return
+            plan.shares.append(share)
+            left -= share.num_tokens
+            if role is Role.PREFILL:
+                return
+
+    def _add_prompts(self, queue: ServiceQueue, role: Role, plan: Plan, rank: Rank) -> None:
+        """By rank, whether they have begun or wait; nobody who waits passes one that waits for memory."""
+        left, is_open = self._limits.chunk_tokens, True
+        prompts = [sequence for sequence in queue.running if not sequence.is_decoding] + queue.waiting
+        ranked = [(rank(sequence), index, sequence) for index, sequence in enumerate(prompts)]
+        num_begun = len(prompts) - len(queue.waiting)
+        heapq.heapify(ranked)
+        while ranked and left > 0:
+            _, index, sequence = heapq.heappop(ranked)
+            if index >= num_begun:
+                is_open = is_open and len(queue.running) < self._limits.max_running and self._admit(queue, sequence)
+                if not is_open:
+                    continue
+            share = Share(sequence, min(left, sequence.num_uncomputed))
             plan.shares.append(share)
             left -= share.num_tokens
             if role is Role.PREFILL:
@@ -236,8 +276,10 @@ class LocalScheduler:
         """Blocks left for running sequences to grow into, lest the newcomer is preempted at once."""
         return len(queue.running)
 
-    def most_urgent(self, sequences: list[Sequence], now: float) -> Sequence:
-        """The one whose prefill should start first; there is at least one."""
+    def most_urgent(self, sequences: list[Sequence], now: float, rank: Rank | None = None) -> Sequence:
+        """The one whose prefill should start first, by its rank if there is one; there is at least one sequence."""
+        if rank is not None:
+            return min(sequences, key=rank)
         return min(sequences, key=lambda sequence: self._urgency(sequence, now))
 
     def due_at(self, sequence: Sequence, now: float) -> float:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from engines.scheduler import Limits
 from kvtransfer.protocol import Limits as TransferLimits
 from mesh.messages import Role
-from mesh.topology.schema import Rescheduling
+from mesh.topology.schema import Rescheduling, Scheduling
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,4 +27,7 @@ class EngineSettings:
     num_devices: int = 1
     deliver_every: int = 1
     rescheduling: Rescheduling | None = None
+    scheduling: Scheduling = Scheduling.SLO
+    starvation_s: float | None = None
+    strict_phases: bool = False
     loadable: frozenset[str] = frozenset()  # services that it may be told to load

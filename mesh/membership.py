@@ -84,10 +84,15 @@ class Membership:
         return Renewed(sender)
 
     def expect(self, process: str, now: float) -> None:
-        """Something here depends on a process that others know: unless it is heard, its lease ends, too."""
-        if process not in self._leases and self._newest.get(process, UNHEARD) > self._buried.get(process, -1):
-            self._newest.setdefault(process, UNHEARD)
-            self._leases[process] = now + self._lease_s
+        """Something here depends on a process that others know: unless it is heard, its lease ends, too.
+
+        Be the life that was known here buried: whoever told of the process may know its next one.
+        """
+        if process in self._leases:
+            return
+        if self._newest.get(process, UNHEARD) <= self._buried.get(process, UNHEARD):
+            self._newest[process] = UNHEARD
+        self._leases[process] = now + self._lease_s
 
     def expire(self, now: float) -> list[Lost]:
         """Declare dead whoever's lease has ended."""
@@ -100,8 +105,8 @@ class Membership:
         """A life has ended, and so have all before it. What was alive until now is answered; a newer life goes on."""
         process, incarnation = ended
         self._buried[process] = max(incarnation, self._buried.get(process, 0))
-        if not self.is_alive(process) or self._newest[process] > incarnation:
-            return None
+        if not self.is_alive(process) or not UNHEARD < self._newest[process] <= incarnation:
+            return None  # what was not heard may be a newer life; its lease tells
         del self._leases[process]
         return Lost(Sender(process, self._newest[process]))
 
@@ -123,7 +128,8 @@ class Membership:
     def check_invariants(self) -> None:
         assert self._leases.keys() <= self._newest.keys(), f"a lease without an incarnation: {self!r}"
         assert list(self._leases.values()) == sorted(self._leases.values()), f"leases are out of order: {self!r}"
-        buried = [process for process in self._leases if self._newest[process] <= self._buried.get(process, -1)]
+        heard = [process for process in self._leases if self._newest[process] > UNHEARD]
+        buried = [process for process in heard if self._newest[process] <= self._buried.get(process, UNHEARD)]
         assert not buried, f"the dead live: {self!r}"
 
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from engines.costs import decode_step_s, prefill_s
+from engines.freeness import freeness, in_all
 from mesh.messages import DecodeCost, EngineStatus, PrefillCost, ProcessState, Role, ServiceStatus
 
 PACE_TOKENS = 1024
@@ -220,7 +221,7 @@ def _freeness(
     held_tokens = (status.num_blocks - status.num_free_blocks) * status.block_size
     queued_tokens = max(0, engine.num_tokens - held_tokens) if num_waiting else 0
     behind_tokens = queued_tokens * (num_waiting - 1) / num_waiting if num_waiting else 0.0
-    told_tokens = status.freeness * max(1, num_running) - behind_tokens - reserved_tokens
+    told_tokens = in_all(status.freeness, num_running) - behind_tokens - reserved_tokens
     bare_tokens = status.num_free_blocks * status.block_size - queued_tokens - reserved_tokens
     sharers = max(1, num_running + num_waiting + num_reserved)
-    return told_tokens / sharers, bare_tokens / sharers
+    return freeness(told_tokens, sharers), freeness(bare_tokens, sharers)

@@ -141,6 +141,9 @@ def _settings(topology: Topology, spec: EngineSpec, num_devices: int, deliver_ev
         num_devices=num_devices,
         deliver_every=deliver_every,
         rescheduling=topology.rescheduling,
+        scheduling=spec.scheduling,
+        starvation_s=spec.starvation_s,
+        strict_phases=spec.strict_phases,
     )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from mesh.messages import Role
-from mesh.topology.schema import Trigger
+from mesh.topology.schema import Scheduling, Trigger
 from mesh.topology.values import (
     Reader,
     boolean,
@@ -70,6 +70,9 @@ ENGINE: Keys = {
     "max_running": Key("max_running", integer(1)),
     "max_waiting": Key("max_waiting", integer(1)),
     "chunk_tokens": Key("chunk_tokens", integer(1)),
+    "scheduling": Key("scheduling", choice([rule.value for rule in Scheduling], "a scheduling discipline", Scheduling)),
+    "starvation_ms": Key("starvation_s", milliseconds),
+    "strict_phases": Key("strict_phases", boolean),
     "num_devices": Key("num_devices", integer(1, 1024)),
     "profile": Key("profile", text),
     "python": Key("python", text),

@@ -18,6 +18,17 @@ class Trigger(StrEnum):
     ROLE = "role"  # it decodes on an engine that only prefills
 
 
+class Scheduling(StrEnum):
+    """Whose turn it is on an engine (docs/sharing.md)."""
+
+    SLO = "slo"  # services in turns, decodes and chunks of prompts in one iteration, by their promises
+    DB = "db"  # doubling budget: the request with the least left budget times its service's mean execution time
+    FCFS = "fcfs"  # first come, first served
+    SJF = "sjf"  # the service with the shortest mean execution time
+    ROUND_ROBIN = "round_robin"  # services and phases in turns
+    MLFQ = "mlfq"  # skip-join multi-level feedback queue
+
+
 @dataclass(frozen=True, slots=True)
 class Slo:
     """A latency promise. ``attainment`` is the fraction of requests that must meet both."""
@@ -59,6 +70,9 @@ class EngineSpec:
     max_running: int = 32  # requests in a decode batch
     max_waiting: int = 64  # prefills accepted and not started
     chunk_tokens: int = 256  # prompt tokens computed in one step
+    scheduling: Scheduling = Scheduling.SLO
+    starvation_s: float | None = None  # of waiting, after which a request goes first; None: by its service's profile
+    strict_phases: bool = False  # the request that ranks first names the phase; else those that wait join its batch
     num_devices: int | None = None  # that it computes on; None: what its profile says, 1 without
     profile: str | None = None  # what it costs when modelled: a preset, or the path of a file that ends in .toml
     python: str | None = None  # interpreter; None: the supervisor's own

@@ -4,7 +4,15 @@ from math import inf
 
 import pytest
 
-from engines.freeness import free_tokens, freeness, headroom_tokens, with_one_less, with_one_more
+from engines.freeness import (
+    free_tokens,
+    freeness,
+    growth_tokens,
+    headroom_tokens,
+    in_all,
+    with_one_less,
+    with_one_more,
+)
 from engines.sequence import Sequence
 from mesh.messages import DecodeCost, Epoch, RequestSpec, Role, Sampling
 from tests.engines.virtual import BLOCK_SIZE, GATEWAY, SERVICE, VirtualMesh
@@ -24,7 +32,25 @@ def sequence(num_tokens: int, priority: int = 0) -> Sequence:
 def test_freeness_is_room_for_each_running_request():
     assert freeness(1000, 4) == 250
     assert freeness(1000, 0) == 1000
-    assert freeness(-200, 4) == -50
+
+
+def test_what_is_lacking_is_lacking_whoever_shares_it():
+    assert freeness(-200, 4) == freeness(-200, 1) == -200
+    assert with_one_less(-200, 4, 500) == 100
+    assert with_one_more(50, 2, 300) == -200
+
+
+@pytest.mark.parametrize("free_tokens", [-inf, -300.0, 0.0, 300.0])
+@pytest.mark.parametrize("num_running", [0, 1, 5])
+def test_freeness_tells_how_many_tokens_are_free(free_tokens, num_running):
+    assert in_all(freeness(free_tokens, num_running), num_running) == free_tokens
+
+
+def test_requests_are_expected_to_grow_by_what_they_have_grown():
+    assert growth_tokens([]) == 0.0
+    grown = [sequence(100), sequence(100)]
+    grown[0].tokens += [1] * 30
+    assert growth_tokens(grown) == 15.0
 
 
 @pytest.mark.parametrize("num_running", range(1, 6))

@@ -28,10 +28,12 @@ NOW = 100.0
 TPOT_S = 0.1
 
 
-def decode(name: str, num_tokens: int, *, priority: int = 0, tpot_s: float = TPOT_S, hop: int = 0) -> Sequence:
+def decode(
+    name: str, num_tokens: int, *, priority: int = 0, tpot_s: float = TPOT_S, hop: int = 0, generated: int = 1
+) -> Sequence:
     """A decode that has been here for ten seconds, is on time, and has 100 tokens to go."""
-    sampling = Sampling(max_tokens=101, seed=1)
-    spec = RequestSpec(name, GATEWAY, SERVICE, [1] * (num_tokens - 1), sampling, 1.0, tpot_s, priority, [2])
+    sampling, prompt = Sampling(max_tokens=100 + generated, seed=1), [1] * (num_tokens - generated)
+    spec = RequestSpec(name, GATEWAY, SERVICE, prompt, sampling, 1.0, tpot_s, priority, [2] * generated)
     request = Sequence.of(spec, Epoch(0, hop), NOW, frozenset(), 10_000)
     request.num_computed = num_tokens - 1
     request.first_token_at = NOW
@@ -39,9 +41,17 @@ def decode(name: str, num_tokens: int, *, priority: int = 0, tpot_s: float = TPO
     return request
 
 
-def peer(free: float, *, blocks: int = 1000, role: Role = Role.MULTIPLEX, pace_s: float = 0.0, **more) -> EngineStatus:
-    """``pace_s`` of one running request; 0: none runs."""
-    num_running = int(pace_s > 0)
+def peer(
+    free: float,
+    *,
+    blocks: int = 1000,
+    role: Role = Role.MULTIPLEX,
+    pace_s: float = 0.0,
+    num_running: int | None = None,
+    **more,
+) -> EngineStatus:
+    """``pace_s`` of one running request, unless there are others; 0: none runs."""
+    num_running = int(pace_s > 0) if num_running is None else num_running
     cost = DecodeCost(0.01, 0.0)
     service = ServiceStatus(
         SERVICE, blocks, blocks, BLOCK_SIZE, PrefillCost(0, 0.001), cost, None, None, num_running, free
@@ -55,7 +65,7 @@ def peer(free: float, *, blocks: int = 1000, role: Role = Role.MULTIPLEX, pace_s
 
 @dataclass
 class Engine:
-    """``free`` is its freeness; moves are taken as begun."""
+    """``free`` is its freeness; moves are taken as begun. If it lacks memory, ``head`` waits for it."""
 
     running: list[Sequence]
     peers: dict[str, EngineStatus]
@@ -65,6 +75,7 @@ class Engine:
     rules: Rescheduling | None = RULES
     role: Role = Role.MULTIPLEX
     name: str = "me"
+    head: Sequence = field(default_factory=lambda: decode("head", 500, generated=0))
     leaving: list[tuple[str, Sequence]] = field(default_factory=list)
     now: float = NOW
 
@@ -81,6 +92,7 @@ class Engine:
             lambda: self.leaving,
             lambda *_: self.free,
             lambda *_: self.free if self.physical is None else self.physical,
+            lambda *_: self.head if self.free < 0 else None,
             lambda: self.pace_s,
         )
         self.rescheduler = Rescheduler(here, known, self.rules)
@@ -112,8 +124,9 @@ def test_low_priority_and_short_ones_leave_first():
 
 @pytest.mark.parametrize(("lacking", "first"), [(40, "short"), (120, "middle"), (250, "long"), (900, "long")])
 def test_for_a_request_that_waits_the_smallest_that_frees_enough_leaves_first(lacking, first):
+    """Enough is what is lacking and 20 tokens for each of those who run."""
     requests = [decode("long", 300), decode("short", 100), decode("middle", 200)]
-    engine = Engine(requests, {"b": peer(5000)}, free=-lacking / len(requests))
+    engine = Engine(requests, {"b": peer(5000)}, free=-lacking)
     assert engine.moves()[0].request.id == first
 
 
@@ -135,6 +148,26 @@ def test_a_stuck_queue_does_with_less():
     """The same with a queue: its giver would be freer than its taker, but requests wait there."""
     assert len(Engine([decode("r", 260)], {"b": peer(300)}, free=-1).moves()) == 1
     assert Engine([decode("r", 260)], {"b": peer(275)}, free=-1).moves() == [], "its taker would have to give"
+
+
+@pytest.mark.parametrize(("generated", "room"), [(0, 425), (300, 435)])
+def test_nobody_is_brought_near_preemption_for_a_request_that_was_preempted(generated, room):
+    """The running ones have drawn 180 tokens on average: what the taker of 252 must keep. Else 20 are enough."""
+    running = [decode("r", 250, generated=240), decode("other", 400, generated=120)]
+    head = decode("head", 900, generated=generated)
+    assert list(Engine(running, {"b": peer(room)}, free=-1, head=head).who_goes_where()) == ["r"]
+    if generated:
+        assert Engine(running, {"b": peer(425)}, free=-1, head=head).moves() == []
+
+
+def test_where_requests_grow_much_engines_give_earlier_and_take_later():
+    """Four that have drawn 150 tokens on average: one ends about 38 steps from now."""
+    grown, young = ([decode(name, 200, generated=count) for name in "rstu"] for count in (150, 1))
+    assert Engine(grown, {"b": peer(300, num_running=4)}, free=38).moves() == []
+    assert Engine(grown, {"b": peer(300, num_running=4)}, free=37).moves() != []
+    assert Engine(young, {"b": peer(300, num_running=4)}, free=37).moves() == []
+    assert Engine(young, {"b": peer(75, num_running=4)}, free=-500).moves() != []
+    assert Engine(grown, {"b": peer(75, num_running=4)}, free=-500).moves() == []
 
 
 def test_high_priority_does_not_leave_its_own_head_room():

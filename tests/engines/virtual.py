@@ -37,7 +37,7 @@ from mesh.messages import (
     StepTokens,
     Submit,
 )
-from mesh.topology.schema import Rescheduling
+from mesh.topology.schema import Rescheduling, Scheduling
 
 SERVICE, OTHER = "tiny", "other"
 BLOCK_SIZE = 4
@@ -135,6 +135,7 @@ class VirtualMesh:
         num_blocks: int = 32,
         rescheduling: Rescheduling | None = None,
         services: tuple[str, ...] = (SERVICE,),
+        scheduling: Scheduling = Scheduling.SLO,
         **limits: int,
     ) -> VirtualEngine:
         generations: dict[tuple[str, int], int] = defaultdict(int)
@@ -150,6 +151,7 @@ class VirtualMesh:
             TransferLimits(reply_s=0.5, grace_s=0.2, window=2, message_bytes=256),
             deliver_every=limits.get("deliver_every", 1),
             rescheduling=rescheduling,
+            scheduling=scheduling,
             loadable=frozenset({SERVICE, OTHER}),
         )
         core = EngineCore(

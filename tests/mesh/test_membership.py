@@ -167,3 +167,25 @@ def test_who_is_expected_joins_when_it_is_heard_and_then_has_one_lease():
     membership.expect("gateway", 5.9)
     assert membership.next_deadline() == 6.5
     membership.check_invariants()
+
+
+def test_a_buried_process_is_expected_like_one_that_was_never_heard():
+    """A request of it comes from an engine that knows its next life, or does not know of its end."""
+    membership = Membership(1.0)
+    membership.observe(Sender("gateway", 7), 4.0)
+    membership.bury(Sender("gateway", 7))
+    membership.expect("gateway", 5.0)
+    membership.check_invariants()
+    assert membership.bury(Sender("gateway", 7)) is None, "supervisors say so again and again"
+    assert isinstance(membership.observe(Sender("gateway", 7), 5.5), Stale), "it stays buried"
+    assert [lost.sender.process for lost in membership.expire(6.0)] == ["gateway"]
+
+
+def test_the_next_life_of_a_buried_process_joins_when_it_is_heard():
+    membership = Membership(1.0)
+    membership.bury(Sender("gateway", 7))
+    membership.expect("gateway", 5.0)
+    assert isinstance(membership.observe(Sender("gateway", 8), 5.5), Joined), "what it sent here is not dropped"
+    assert membership.next_deadline() == 6.5
+    assert membership.bury(Sender("gateway", 8)) == Lost(Sender("gateway", 8))
+    membership.check_invariants()

@@ -15,9 +15,9 @@ from router.records import Record
 from tests.bench.simulation.small import SERVICE, Profile, assert_all_ended_once, simulation, topology
 
 PHASE_S = 40.0
-SOON_S = 20.0  # within a phase
+SOON_S = 25.0  # within a phase
 PROFILE = Profile(PrefillCost(0.015, 1.6e-4), DecodeCost(0.02, 0.002))  # full with 11 decodes within 50 ms
-READ = Phase("read", (Stream(8.7, (1500, 2500), (20, 40)),))  # three prefill engines compute 9 a second
+READ = Phase("read", (Stream(9.5, (1500, 2500), (20, 40)),))  # two prefill engines compute 6 a second
 WRITE = Phase("write", (Stream(7.0, (50, 150), (50, 150)),))  # three decode engines serve 8 a second
 BOTH = Phase("both", (Stream(4.0, (1500, 2500), (20, 40)), Stream(3.0, (50, 150), (50, 150))))
 SHIFTING = (READ, WRITE, READ)

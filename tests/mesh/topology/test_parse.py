@@ -6,7 +6,7 @@ import pytest
 from mesh.messages import Role
 from mesh.topology.parse import load
 from mesh.topology.report import TopologyError
-from mesh.topology.schema import EngineSpec, GatewaySpec, HostSpec, Slo
+from mesh.topology.schema import EngineSpec, GatewaySpec, HostSpec, Scheduling, Slo
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 SMALL = """\
@@ -93,6 +93,9 @@ block_size = 32
 max_running = 8
 max_waiting = 9
 chunk_tokens = 128
+scheduling = "db"
+starvation_ms = 30000
+strict_phases = true
 profile = "profiles/big.toml"
 python = "venv/bin/python"
 [engines.prefill]
@@ -137,6 +140,9 @@ deadline_ms = 2500
         max_running=8,
         max_waiting=9,
         chunk_tokens=128,
+        scheduling=Scheduling.DB,
+        starvation_s=30.0,
+        strict_phases=True,
         profile=str(tmp_path / "profiles/big.toml"),
         python=str(tmp_path / "venv/bin/python"),
     )

@@ -1,0 +1,41 @@
+"""By promises: services in turns, each with decodes and chunks of prompts in one iteration.
+
+How many tokens of whose prompts join the decodes is up to the rules of `engines.scheduler`: TTFT deadlines, slack.
+"""
+
+from collections.abc import Collection, Iterator
+from collections.abc import Sequence as Requests
+
+from engines.disciplines.discipline import Turn
+from engines.sequence import Sequence
+
+
+class InTurns:
+    """Implements `Discipline`. ``services``: those that are here now."""
+
+    def __init__(self, services: Collection[str]) -> None:
+        self._services = services
+        self._rotation: list[str] = []  # the service whose turn is next comes first
+
+    def came(self, sequence: Sequence) -> None:
+        """Its service's turn comes all the same."""
+
+    def preempted(self, sequence: Sequence) -> None:
+        """Likewise."""
+
+    def ended(self, sequence: Sequence) -> None:
+        """Nothing was kept of it."""
+
+    def ran(self, service: str, sequences: Requests[Sequence], elapsed_s: float) -> None:
+        self._rotation = [name for name in self._rotation if name != service] + [service]
+
+    def turns(self, now: float) -> Iterator[Turn]:
+        self._rotation = [name for name in self._rotation if name in self._services]
+        self._rotation += [name for name in self._services if name not in self._rotation]
+        return iter([Turn(service) for service in self._rotation])
+
+    def rank(self, now: float) -> None:
+        return None
+
+    def check_invariants(self, here: Collection[Sequence]) -> None:
+        """It knows of none."""

@@ -1,0 +1,68 @@
+"""Who has waited too long: a starvation threshold for each service (SeaLLM, section 4.2).
+
+A request's waiting is its time here less the steps that it took part in. Once that is above the threshold of its
+service it goes first until it ends, who has waited longest before the others. So requests that are preferred to it
+delay it by its threshold at most, however many of them come.
+"""
+
+import heapq
+from collections import defaultdict
+from collections.abc import Callable
+from typing import NamedTuple
+
+from engines.disciplines.entrant import Entrant
+
+FEW = 32
+
+
+class _Entry(NamedTuple):
+    """As of when it was pushed: since then the request may have run, and so have waited less."""
+
+    before: int  # what is more urgent is negative
+    waits_since: float
+    number: int
+    entrant: Entrant
+
+
+class Waits:
+    """``threshold_s`` of a service; infinite: its requests never starve."""
+
+    def __init__(self, threshold_s: Callable[[str], float]) -> None:
+        self._threshold_s = threshold_s
+        self._entries: dict[str, list[_Entry]] = defaultdict(list)
+        self._num_here: dict[str, int] = defaultdict(int)
+
+    def came(self, entrant: Entrant) -> None:
+        entries = self._entries[entrant.service]
+        self._num_here[entrant.service] += 1
+        heapq.heappush(entries, _entry(entrant))
+        if len(entries) > 2 * self._num_here[entrant.service] + FEW:
+            entries[:] = [entry for entry in entries if entry.entrant.is_here]
+            heapq.heapify(entries)
+
+    def ended(self, entrant: Entrant) -> None:
+        self._num_here[entrant.service] -= 1
+
+    def is_starved(self, entrant: Entrant, now: float) -> bool:
+        return now - entrant.waits_since > self._threshold_s(entrant.service)
+
+    def starved(self, now: float) -> list[Entrant]:
+        """Of each service the one that has waited longest, if that is too long. O(log n), amortised over steps."""
+        longest = [self._longest(entries) for entries in self._entries.values()]
+        return [entrant for entrant in longest if entrant is not None and self.is_starved(entrant, now)]
+
+    @staticmethod
+    def _longest(entries: list[_Entry]) -> Entrant | None:
+        while entries:
+            head, entrant = entries[0], entries[0].entrant
+            if not entrant.is_here:
+                heapq.heappop(entries)
+            elif head.waits_since < entrant.waits_since:
+                heapq.heapreplace(entries, _entry(entrant))
+            else:
+                return entrant
+        return None
+
+
+def _entry(entrant: Entrant) -> _Entry:
+    return _Entry(-entrant.priority, entrant.waits_since, entrant.number, entrant)

@@ -1,0 +1,109 @@
+"""Lines against a list that is sorted anew, and how many comparisons they take."""
+
+import random
+from math import log2
+
+import pytest
+
+from engines.disciplines.entrant import Entrant
+from engines.disciplines.lines import Lines
+from engines.disciplines.waits import Waits
+from tests.engines.disciplines.serving import request
+
+
+class Counted(float):
+    """A place that counts how often places are compared."""
+
+    num = 0
+
+    def __eq__(self, other: object) -> bool:
+        Counted.num += 1
+        return float(self) == other
+
+    def __lt__(self, other: float) -> bool:
+        Counted.num += 1
+        return float(self) < float(other)
+
+    __hash__ = float.__hash__
+
+
+def entrants(num: int) -> list[Entrant]:
+    return [Entrant(request(f"{index}", "s", float(index)), index) for index in range(num)]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_the_heads_are_the_first_of_each_line_whatever_happens(seed: int) -> None:
+    draw = random.Random(seed)
+    lines, everybody, here = Lines(), entrants(40), set[Entrant]()
+    for _ in range(400):
+        one = draw.choice(everybody)
+        if one in here and draw.random() < 0.3:
+            lines.remove(one)
+            here.discard(one)
+        else:
+            one.level, one.place = draw.randrange(3), float(draw.randrange(10))
+            one.sequence.num_computed = draw.choice((0, 2))  # prefills, or decodes
+            lines.put(one)
+            here.add(one)
+        keys = {(other.sequence.is_decoding, other.level) for other in here}
+        wanted = {
+            min(
+                (other for other in here if (other.sequence.is_decoding, other.level) == key),
+                key=lambda other: (other.place, other.number),
+            )
+            for key in keys
+        }
+        assert set(lines.heads()) == wanted
+        assert len(lines) == lines.num_of("s") == len(here)
+        lines.check_invariants()
+
+
+@pytest.mark.parametrize("num", [100, 1000, 10_000])
+def test_comparisons_grow_with_the_logarithm_of_the_number_of_requests(num: int) -> None:
+    draw = random.Random(num)
+    lines, everybody = Lines(), entrants(num)
+    for one in everybody:
+        one.place = Counted(draw.random())
+        lines.put(one)
+    Counted.num = 0
+    num_events = 5 * num
+    for _ in range(num_events):
+        one = draw.choice(everybody)
+        one.place = Counted(draw.random())
+        lines.put(one)
+        lines.heads()
+    assert Counted.num / num_events < 6 * log2(num)
+
+
+def test_a_head_that_runs_step_by_step_leaves_nothing_behind() -> None:
+    """Places get smaller with every step, so that no stale entry ever comes to the head."""
+    lines, everybody = Lines(), entrants(50)
+    for step in range(2000):
+        for one in everybody:
+            one.place = -float(step)
+            lines.put(one)
+    lines.check_invariants()
+    assert len(lines) == 50
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_who_has_waited_longest_is_found_though_waiting_stops_while_requests_run(seed: int) -> None:
+    draw = random.Random(seed)
+    waits, here, now = Waits(lambda service: 20.0), list[Entrant](), 0.0
+    for number in range(300):
+        now += draw.random()
+        one = Entrant(request(f"{number}", draw.choice("ab"), now), number)
+        waits.came(one)
+        here.append(one)
+        for other in draw.sample(here, min(3, len(here))):
+            other.used_s += draw.random()
+        if draw.random() < 0.7:
+            gone = here.pop(draw.randrange(len(here)))
+            gone.is_here = False
+            waits.ended(gone)
+        starved = [other for other in here if now - other.sequence.came_at - other.used_s > 20.0]
+        longest = {
+            min((other for other in starved if other.service == service), key=lambda other: other.waits_since)
+            for service in {other.service for other in starved}
+        }
+        assert set(waits.starved(now)) == longest

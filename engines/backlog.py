@@ -1,8 +1,9 @@
 """The prefills of an engine that are not done: how many, how long they will take, and when each is due."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from engines.departures import Departures
 from engines.scheduler import LocalScheduler, Share
@@ -11,8 +12,7 @@ from engines.status import Service
 from mesh.messages import MOST_PREFILLS, PendingPrefill
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(msgspec.Struct, frozen=True):
     """The iteration that is being computed."""
 
     service: Service
@@ -101,8 +101,7 @@ class Backlog:
         return sorted(pending)[:MOST_PREFILLS]
 
 
-@dataclass(frozen=True, slots=True)
-class Account:
+class Account(msgspec.Struct, frozen=True):
     num_waiting: int
     waiting_s: float
     remaining_s: float

@@ -461,7 +461,7 @@ class EngineCore:
 
     def _give_away(self, now: float) -> None:
         """Migrate what the rules want elsewhere now."""
-        while (move := self._rescheduler.next_move(self.role, now)) is not None:
+        while self._rescheduler.may_move() and (move := self._rescheduler.next_move(self.role, now)) is not None:
             log.info("migrates a request", request=move.request.id, to=move.to, reason=move.reason)
             departures = self._handovers.departures
             self._effects += departures.migrate(move.service, move.request, move.to, now, move.min_freeness)

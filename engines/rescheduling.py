@@ -101,6 +101,10 @@ class Rescheduler:
         """Whether there is something here that is to go, whatever the rules say."""
         return self.is_emptying or any(service.is_leaving for service in self._here.services.values())
 
+    def may_move(self) -> bool:
+        """Whether anything could make a request leave: without, `next_move` need not be asked."""
+        return self._rules is not None or self.must_leave()
+
     def next_move(self, role: Role, now: float) -> Move | None:
         """Ask again after each: what is on its way changes what is next."""
         self._peers.forgive(now)

@@ -65,17 +65,16 @@ class Share(msgspec.Struct, frozen=True):
     num_tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True):
     """One iteration. ``preempted`` lost their blocks and wait again; ``outgrown`` fill the pool alone and must end.
 
     ``starved`` need a block that transfers hold.
     """
 
     shares: list[Share]
-    preempted: list[Sequence] = field(default_factory=list)
-    outgrown: list[Sequence] = field(default_factory=list)
-    starved: list[Sequence] = field(default_factory=list)
+    preempted: list[Sequence] = msgspec.field(default_factory=list)
+    outgrown: list[Sequence] = msgspec.field(default_factory=list)
+    starved: list[Sequence] = msgspec.field(default_factory=list)
 
 
 class Forecast(Protocol):

@@ -65,6 +65,8 @@ still comes.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from mesh.messages import (
     Abort,
     Blocks,
@@ -115,16 +117,14 @@ class Limits:
 # --- events besides messages ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class BlocksReady:
+class BlocksReady(msgspec.Struct, frozen=True):
     """Sender: KV of the first ``num_tokens`` tokens is computed; it lies in ``block_table`` (physical block ids)."""
 
     num_tokens: int
     block_table: Sequence[int]
 
 
-@dataclass(frozen=True, slots=True)
-class Exported:
+class Exported(msgspec.Struct, frozen=True):
     """Sender: `ExportBlocks` number ``seq`` is done."""
 
     seq: int
@@ -133,8 +133,7 @@ class Exported:
     payload: Sequence[Buffer]
 
 
-@dataclass(frozen=True, slots=True)
-class CommitRequested:
+class CommitRequested(msgspec.Struct, frozen=True):
     """Sender: hand over. The request will not be computed here any more; ages are as of now."""
 
     generated: list[int]
@@ -145,8 +144,7 @@ class CommitRequested:
     logprobs: list[TokenLogprobs] | None = None  # of the last ones of ``generated``
 
 
-@dataclass(frozen=True, slots=True)
-class Imported:
+class Imported(msgspec.Struct, frozen=True):
     """Receiver: `ImportBlocks` number ``seq`` is done; ``ok`` is False if what was copied is not what was sent."""
 
     seq: int
@@ -206,8 +204,7 @@ ReceiveEvent = (
 # --- effects ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(msgspec.Struct, frozen=True):
     """Send a message, with payload frames if any, to the process ``to``."""
 
     to: str
@@ -215,8 +212,7 @@ class Send:
     payload: Sequence[Buffer] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ExportBlocks:
+class ExportBlocks(msgspec.Struct, frozen=True):
     """Let the transport prepare these physical blocks for sending; answer with `Exported`."""
 
     transfer: str
@@ -226,8 +222,7 @@ class ExportBlocks:
     blocks: list[int]
 
 
-@dataclass(frozen=True, slots=True)
-class ImportBlocks:
+class ImportBlocks(msgspec.Struct, frozen=True):
     """Let the transport copy the blocks of a message to the physical blocks ``destinations``; answer with `Imported`.
 
     One at a time for each transfer. A worker thread may do it, nothing else touches ``destinations`` meanwhile.
@@ -243,15 +238,13 @@ class ImportBlocks:
     destinations: list[int]
 
 
-@dataclass(frozen=True, slots=True)
-class ReleaseSource:
+class ReleaseSource(msgspec.Struct, frozen=True):
     """Sender: the transfer does not read the request's blocks any more."""
 
     transfer: str
 
 
-@dataclass(frozen=True, slots=True)
-class Completed:
+class Completed(msgspec.Struct, frozen=True):
     """Sender: the peer owns the request, and ``num_kept_tokens`` of its KV."""
 
     transfer: str
@@ -283,8 +276,7 @@ class ReleaseReserved:
     blocks: list[int]
 
 
-@dataclass(frozen=True, slots=True)
-class Adopt:
+class Adopt(msgspec.Struct, frozen=True):
     """Receiver: the request is ours under ``epoch``. ``blocks`` hold KV of its first ``num_kept_tokens`` tokens."""
 
     transfer: str

@@ -9,44 +9,40 @@ afterwards brings it back.
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from mesh.messages import Sender, SupervisorStatus
 
 UNHEARD = 0  # the incarnation of a process that was never heard
 
 
-@dataclass(frozen=True, slots=True)
-class Joined:
+class Joined(msgspec.Struct, frozen=True):
     """A process that was unknown or lost is alive."""
 
     sender: Sender
 
 
-@dataclass(frozen=True, slots=True)
-class Restarted:
+class Restarted(msgspec.Struct, frozen=True):
     """A process lives anew: whatever ``previous`` held is gone."""
 
     sender: Sender
     previous: Sender
 
 
-@dataclass(frozen=True, slots=True)
-class Renewed:
+class Renewed(msgspec.Struct, frozen=True):
     """A known life was heard again."""
 
     sender: Sender
 
 
-@dataclass(frozen=True, slots=True)
-class Stale:
+class Stale(msgspec.Struct, frozen=True):
     """A beacon of an old life: ignore it and what it says."""
 
     sender: Sender
 
 
-@dataclass(frozen=True, slots=True)
-class Lost:
+class Lost(msgspec.Struct, frozen=True):
     """A process was silent for longer than its lease, or is known to have ended."""
 
     sender: Sender

@@ -1,44 +1,39 @@
 """What the dispatcher asks its shell to do."""
 
-from dataclasses import dataclass
+import msgspec
 
 from mesh.messages import Cancel, Probe, SetRole, Submit
 from router.generation import Placement, RouterError, TokenBatch
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(msgspec.Struct, frozen=True):
     """A message to an engine's inbox."""
 
     to: str
     message: Submit | Cancel | Probe | SetRole
 
 
-@dataclass(frozen=True, slots=True)
-class Forget:
+class Forget(msgspec.Struct, frozen=True):
     """Drop what is queued for an engine whose life ended."""
 
     engine: str
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """The request was dispatched (anew)."""
 
     request: str
     placement: Placement
 
 
-@dataclass(frozen=True, slots=True)
-class Deliver:
+class Deliver(msgspec.Struct, frozen=True):
     """New tokens for the request's consumer. With ``finish`` set, the request is over."""
 
     request: str
     batch: TokenBatch
 
 
-@dataclass(frozen=True, slots=True)
-class Fail:
+class Fail(msgspec.Struct, frozen=True):
     """The request is over, without having been answered in full."""
 
     request: str

@@ -5,15 +5,15 @@ refused or died underneath; it ends with the one batch whose ``finish`` is set, 
 """
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
+
+import msgspec
 
 from mesh.messages import FinishReason, ProcessState, RequestSpec, TokenLogprobs
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
+class Placement(msgspec.Struct, frozen=True):
     """Where a request runs and why. ``rule`` names the policy's rule; ``queued_s`` is the wait in the gateway."""
 
     prefill_engine: str
@@ -24,8 +24,7 @@ class Placement:
     attempt: int  # 0: the first dispatch
 
 
-@dataclass(frozen=True, slots=True)
-class TokenBatch:
+class TokenBatch(msgspec.Struct, frozen=True):
     """New tokens of one request, at least one unless ``finish`` is set."""
 
     tokens: tuple[int, ...]

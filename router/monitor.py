@@ -1,7 +1,8 @@
 """Folds engine statuses, membership and this gateway's own dispatches into `ClusterView`s."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from mesh.membership import Joined, Lost, Membership, Observation, Restarted, Stale
 from mesh.messages import EngineStatus, Sender
@@ -10,8 +11,7 @@ from router.reservations import Reservations
 from router.view import EngineView, Reservation, engine_view
 
 
-@dataclass(frozen=True, slots=True)
-class Heard:
+class Heard(msgspec.Struct, frozen=True):
     """An engine's last status and when it arrived."""
 
     status: EngineStatus

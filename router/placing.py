@@ -2,7 +2,8 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from dataclasses import replace
+
+import msgspec
 
 from mesh.messages import Role
 from router.breakers import Breakers
@@ -107,7 +108,9 @@ class Placing:
         view = view.without(avoided | broken)
         request = flight.request
         if flight.prefix:
-            request = replace(request, cached=self._prefixes[request.service].cached_tokens(flight.prefix))
+            request = msgspec.structs.replace(
+                request, cached=self._prefixes[request.service].cached_tokens(flight.prefix)
+            )
         decision = policy.decide(request, view, now)
         if isinstance(decision, Reject | GiveUp) and (avoided or broken or flight.is_recovering):
             why = "it would be late" if isinstance(decision, GiveUp) else decision.reason

@@ -8,7 +8,6 @@ looked idle.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
 
@@ -22,8 +21,7 @@ PACE_TOKENS = 1024
 FORESEEN_S = 0.25  # after a status: as long, decodes are taken to go on as it says
 
 
-@dataclass(frozen=True, slots=True)
-class Reservation:
+class Reservation(msgspec.Struct, frozen=True):
     """Work that this gateway sent to an engine and the engine's last status does not count yet."""
 
     request: str
@@ -139,8 +137,7 @@ class EngineView(msgspec.Struct, frozen=True):
         return self.decode_step_s + cost.per_request_s + cost.per_context_token_s * num_tokens
 
 
-@dataclass(frozen=True, slots=True)
-class RequestView:
+class RequestView(msgspec.Struct, frozen=True):
     """What a policy may know of a request. Times are on the gateway's clock."""
 
     id: str
@@ -150,7 +147,9 @@ class RequestView:
     deadline: float  # d: when its first token (after a recovery: its next one) is due
     tpot_slo_s: float
     priority: int = 0
-    cached: Mapping[str, int] = field(default_factory=dict)  # of its first tokens, likely in an engine's prefix cache
+    cached: Mapping[str, int] = msgspec.field(
+        default_factory=dict
+    )  # of its first tokens, likely in an engine's prefix cache
 
 
 def engine_view(

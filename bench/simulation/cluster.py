@@ -167,7 +167,8 @@ class Simulation:
     def _ended(self, record: Record, spec: RequestSpec) -> None:
         assert record.outcome is not Outcome.FINISHED or record.output_tokens <= spec.sampling.max_tokens, record
         del self.open[spec.id]
-        self._on_record(replace(record, hash_ids=blocks_of(spec.prompt)))
+        blocks = blocks_of(spec.prompt)
+        self._on_record(replace(record, hash_ids=blocks) if blocks else record)
         self._stop_at_rest()
 
     # --- the end ------------------------------------------------------------------------------------------------------

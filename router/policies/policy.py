@@ -1,7 +1,7 @@
 """What every dispatch policy takes and answers."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
@@ -11,8 +11,7 @@ from router.cluster import ClusterView
 from router.view import RequestView
 
 
-@dataclass(frozen=True, slots=True)
-class Dispatch:
+class Dispatch(msgspec.Struct, frozen=True):
     """Send it now. Equal engines mean that the request stays where it was prefilled. ``numbers`` explain the rule."""
 
     prefill_engine: str
@@ -23,7 +22,7 @@ class Dispatch:
     multiplex: bool = False  # counts on the slack of running decodes: the engine checks it again
     prefill: PrefillMode = PrefillMode.CHUNKED
     order: PrefillOrder = PrefillOrder.URGENCY
-    numbers: Mapping[str, float] = field(default_factory=dict)
+    numbers: Mapping[str, float] = msgspec.field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,242 @@
+"""``mesh plan``: which services the engines of a running mesh hold, and another placement for all of them at once."""
+
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mesh.cli.arguments import print_line
+from mesh.errors import CommandError, UserError
+
+if TYPE_CHECKING:
+    from mesh.cli.arguments import Subparsers
+    from mesh.messages import EngineStatus, Place, SupervisorMessage
+    from mesh.sockets import Sockets
+    from mesh.topology.schema import Topology
+    from router.placement.changeover import Changeover, Order
+
+USAGE = "mesh plan [FILE] [--apply NEW.toml | --resume] [--json]"
+TIMEOUT_S = 1800.0
+LOOK_S = 0.1
+
+
+def register(subparsers: "Subparsers") -> None:
+    parser = subparsers.add_parser(
+        "plan",
+        usage=USAGE,
+        help="show or change which engines hold which services",
+        description="Show which engines hold which services, or bring them to what another topology says, without "
+        "dropping a request: services are loaded where they are wanted, then roles change, then services leave.",
+    )
+    parser.add_argument("words", nargs="*", metavar="FILE", help="the deployment")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--apply", type=Path, metavar="NEW.toml", help="a topology with the same engines")
+    what.add_argument("--resume", action="store_true", help="finish a plan whose command ended before it was done")
+    parser.add_argument("--timeout", type=float, default=TIMEOUT_S, metavar="SECONDS", help=f"(default: {TIMEOUT_S:g})")
+    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    from mesh.cli.cluster import require_running
+    from mesh.cli.engine_status import split_words
+    from mesh.topology.parse import load
+
+    file, _ = split_words(options.words, "at most a topology is", 0, USAGE)
+    topology = load(file)
+    wanted = None if options.apply is None else _wanted(topology, load(options.apply))
+    require_running(topology, file)
+    if options.resume or wanted is not None:
+        asyncio.run(_carry_out(topology, wanted, options.timeout))
+        return 0
+    statuses = asyncio.run(_statuses(topology))
+    if options.json:
+        sys.stdout.write(f"{json.dumps(_summary(topology, statuses), indent=2)}\n")
+    else:
+        _print(topology, statuses)
+    return 0
+
+
+def _wanted(topology: "Topology", other: "Topology") -> dict[str, "Place"]:
+    """What the other topology wants of each engine; their number is to be chosen. Raise `UserError` if it cannot be."""
+    from mesh.messages import Place
+
+    ours, theirs = ({spec.id for spec in one.engines} for one in (topology, other))
+    if ours != theirs:
+        strange = ", ".join(sorted(ours ^ theirs))
+        raise UserError(
+            f"{other.path}: its engines are not those of {topology.path}: {strange}; a plan changes no engines"
+        )
+    known = {service.name for service in topology.services}
+    if unknown := sorted({service.name for service in other.services} - known):
+        raise UserError(f"{other.path}: services.{unknown[0]}: {topology.path} has no such service; add it and restart")
+    return {spec.id: Place(0, len(theirs), tuple(sorted(spec.services)), spec.role) for spec in other.engines}
+
+
+# --- showing ----------------------------------------------------------------------------------------------------------
+
+
+async def _statuses(topology: "Topology") -> Mapping[str, "EngineStatus"]:
+    from mesh.cli.cluster import collect, visitor
+
+    async with visitor(topology) as sockets:
+        return _engines(await collect(topology, sockets))
+
+
+def _engines(statuses: Mapping[str, object]) -> dict[str, "EngineStatus"]:
+    from mesh.messages import EngineStatus
+
+    return {name: status for name, status in statuses.items() if isinstance(status, EngineStatus)}
+
+
+def _summary(topology: "Topology", statuses: Mapping[str, "EngineStatus"]) -> dict[str, Any]:
+    import msgspec
+
+    engines = []
+    for spec in topology.engines:
+        status = statuses.get(spec.id)
+        row: dict[str, Any] = {
+            "id": spec.id,
+            "role": None,
+            "services": [],
+            "loading": [],
+            "leaving": [],
+            "planned": None,
+        }
+        if status is not None:
+            row["role"] = str(status.role)
+            row["services"] = [one.name for one in status.services if not one.is_leaving]
+            row["leaving"] = [one.name for one in status.services if one.is_leaving]
+            row["loading"] = list(status.loading)
+            row["planned"] = msgspec.to_builtins(status.place)
+        engines.append(row)
+    return {"mesh": topology.name, "plan": _number(statuses), "engines": engines}
+
+
+def _number(statuses: Mapping[str, "EngineStatus"]) -> int:
+    """Of the newest plan that was announced; 0: none was."""
+    return max((status.place.number for status in statuses.values() if status.place is not None), default=0)
+
+
+def _print(topology: "Topology", statuses: Mapping[str, "EngineStatus"]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    summary = _summary(topology, statuses)
+    table = Table("engine", "role", "services", "on their way", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for row in summary["engines"]:
+        moving = [f"+{name}" for name in row["loading"]] + [f"-{name}" for name in row["leaving"]]
+        silent = row["role"] is None
+        services = "it says nothing" if silent else ", ".join(row["services"]) or "none"
+        table.add_row(row["id"], row["role"] or "-", services, ", ".join(moving) or "-")
+    Console(width=None if sys.stdout.isatty() else 120).print(table)
+    print_line(_in_words(statuses))
+
+
+def _in_words(statuses: Mapping[str, "EngineStatus"]) -> str:
+    from router.placement.changeover import announced
+
+    number, known = _number(statuses), announced(statuses)
+    if not number:
+        return "no plan was made since the engines started"
+    if not known:
+        return f"plan {number} was not made known to all engines: nothing of it was done"
+    missing = [engine for engine, place in known.items() if not _is_done(statuses[engine], place)]
+    if missing:
+        return f"plan {number} is not carried out on {', '.join(missing)}; `mesh plan --resume` finishes it"
+    return f"plan {number} is carried out"
+
+
+def _is_done(status: "EngineStatus", place: "Place") -> bool:
+    return status.role is place.role and {one.name for one in status.services} == set(place.services)
+
+
+# --- carrying out -----------------------------------------------------------------------------------------------------
+
+
+async def _carry_out(topology: "Topology", wanted: Mapping[str, "Place"] | None, timeout_s: float) -> None:
+    """``wanted`` None: the plan that the engines know of."""
+    import msgspec
+
+    from mesh.cli.cluster import collect, visitor
+    from router.placement.changeover import Changeover, Patience, announced
+
+    timing, clock = topology.timing, asyncio.get_running_loop().time
+    async with visitor(topology) as sockets:
+        statuses = _engines(await collect(topology, sockets))
+        number = _number(statuses)
+        if wanted is None:
+            places = announced(statuses)
+            if not places:
+                raise CommandError("there is no plan that all engines know of: nothing to resume")
+        else:
+            number += 1
+            places = {engine: msgspec.structs.replace(place, number=number) for engine, place in wanted.items()}
+        patience = Patience(timing.reply_s, timing.lease_s + timing.reply_s, timeout_s)
+        change = Changeover(number, places, patience, clock())
+        print_line(f"plan {number}: {change.stage}")
+        await _until_over(sockets, change, Alive(statuses, timing.lease_s, clock()))
+    if change.reason:
+        raise CommandError(f"plan {number} was given up: {change.reason}; what was loaded stays")
+    print_line(f"plan {number} is carried out")
+
+
+class Alive:
+    """The last statuses of engines that were heard within their lease."""
+
+    def __init__(self, statuses: Mapping[str, "EngineStatus"], lease_s: float, now: float) -> None:
+        self._heard = {engine: (status, now) for engine, status in statuses.items()}
+        self._lease_s = lease_s
+
+    def hear(self, engine: str, status: "EngineStatus", now: float) -> None:
+        self._heard[engine] = status, now
+
+    def statuses(self, now: float) -> dict[str, "EngineStatus"]:
+        return {engine: status for engine, (status, at) in self._heard.items() if now <= at + self._lease_s}
+
+
+async def _until_over(sockets: "Sockets[SupervisorMessage]", change: "Changeover", alive: Alive) -> None:
+    clock, said = asyncio.get_running_loop().time, set[str]()
+    hearing = asyncio.create_task(_hear(sockets, alive))
+    try:
+        while not change.is_over:
+            stage = change.stage
+            orders = change.orders(alive.statuses(clock()), clock())
+            lines = [] if change.stage is stage or change.is_over else [f"plan {change.number}: {change.stage}"]
+            for engine, order in orders:
+                sockets.send(engine, order)
+                lines += _line(engine, order)
+            for line in lines:
+                if line not in said:  # orders are repeated until they are seen to be heard
+                    print_line(line)
+            said.update(lines)
+            await asyncio.sleep(LOOK_S)
+    finally:
+        hearing.cancel()
+        with suppress(asyncio.CancelledError):
+            await hearing
+
+
+async def _hear(sockets: "Sockets[SupervisorMessage]", alive: Alive) -> None:
+    from mesh.messages import EngineStatus
+
+    async for sender, status in sockets.broadcasts():
+        if isinstance(status, EngineStatus):
+            alive.hear(sender.process, status, asyncio.get_running_loop().time())
+
+
+def _line(engine: str, order: "Order") -> Iterator[str]:
+    from mesh.messages import Load, SetRole, Unload
+
+    match order:
+        case Load(service):
+            yield f"{engine}: loading {service}"
+        case SetRole(role):
+            yield f"{engine}: is to be a {role} engine"
+        case Unload(service):
+            yield f"{engine}: unloading {service}"

@@ -172,13 +172,13 @@ def test_each_service_answers_as_it_does_alone(mesh: Mesh, alone: Mapping[str, A
 def test_a_killed_shared_engine_costs_neither_service_a_token(mesh: Mesh, alone: Mapping[str, Alone]) -> None:
     until(lambda: is_at_rest(mesh))
     begun: Queue[Answer] = Queue()
-    num_tokens = 400
+    num_tokens = 500
+    pids = {str(row["id"]): int(str(row["pid"])) for row in mesh.status()["engines"]}
     prompts = [(service, f"Number {number} is") for service in ("tiny", "byte-llama") for number in range(4)]
     with ThreadPoolExecutor(len(prompts)) as clients:
         streams = [clients.submit(stream, mesh, *one, num_tokens, begun) for one in prompts]
         places = [begun.get(timeout=DEADLINE_S) for _ in prompts]
-        victim = shared_by_both(places)
-        os.kill(pid_of(mesh, victim), signal.SIGKILL)
+        os.kill(pids[shared_by_both(places)], signal.SIGKILL)
         assert not all(map(Future.done, streams)), "the answers ended before the engine did"
         answers = [one.result() for one in streams]
     for (service, prompt), answer in zip(prompts, answers, strict=True):
@@ -191,7 +191,3 @@ def shared_by_both(answers: list[Answer]) -> str:
         engine: {one.service for one in answers if one.headers["x-meshserve-decode"] == engine} for engine in DECODES
     }
     return next(engine for engine, services in held.items() if len(services) == 2)
-
-
-def pid_of(mesh: Mesh, engine: str) -> int:
-    return next(int(str(row["pid"])) for row in mesh.status()["engines"] if row["id"] == engine)

@@ -78,7 +78,7 @@ def _parse() -> argparse.Namespace:
     )
     parser.add_argument("--requests", type=int, default=4000, metavar="N", help="of each run (default: 4000)")
     parser.add_argument("--seeds", type=int, default=2, metavar="N", help="runs of each case (default: 2)")
-    parser.add_argument("--coast", action="store_true", help="faster, not quite the same: see docs/simulation.md")
+    parser.add_argument("--coast", action="store_true", help="faster; moves come at other times")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="runs at a time")
     parser.add_argument("--out", type=Path, default=Path("llumnix_figure"), metavar="DIR")
     return parser.parse_args()

@@ -99,7 +99,7 @@ class Rescheduler:
 
     def must_leave(self) -> bool:
         """Whether there is something here that is to go, whatever the rules say."""
-        return self.is_emptying or any(service.is_leaving for service in self._here.services.values())
+        return self.is_emptying or True in [service.is_leaving for service in self._here.services.values()]
 
     def may_move(self) -> bool:
         """Whether anything could make a request leave: without, `next_move` need not be asked."""

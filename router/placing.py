@@ -58,6 +58,8 @@ class Placing:
     def shed(self, service: str, now: float) -> list[Effect]:
         """Refuse those that wait for their deadlines in vain. What had begun, or may be late, is not among them."""
         waiting = [flight for flight in self._flights.waiting if flight.spec.service == service]
+        if not waiting:
+            return []
         new = [flight.request for flight in waiting if not flight.is_recovering and not flight.grace_s]
         hopeless = {request.id for request in self._shedding.hopeless(new, now)} if new else ()
         reason = f"{len(waiting)} requests wait, and not all can be served in time"
@@ -92,6 +94,8 @@ class Placing:
             else:
                 effects += self._carry_out(flight, decision, now)
                 view = None
+        if not self.policy.changes_roles:
+            return effects
         changes = self.policy.rebalance(view or self._monitor.view(), num_in_vain.total(), now)
         return [*effects, *(Send(change.engine, change.message) for change in changes)]
 

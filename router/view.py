@@ -46,6 +46,7 @@ class ServiceView(msgspec.Struct, frozen=True):
     decode_error: float | None = None
     freeness: float = inf  # tokens of head room for each running request (Llumnix)
     bare_freeness: float = inf  # the same without what engines keep free beside requests of high priority
+    num_sharers: int = 0  # requests that freeness is shared by: those that run, wait or are reserved for
 
     @property
     def watermark(self) -> float:
@@ -210,8 +211,8 @@ def _service_view(status: ServiceStatus, engine: EngineStatus, held: Iterable[Re
 
 def _freeness(
     status: ServiceStatus, engine: EngineStatus, num_reserved: int, reserved_tokens: int
-) -> tuple[float, float]:
-    """Llumnix's (M - V) / B as told, and bare: with all who wait and what is reserved in V and B, too.
+) -> tuple[float, float, int]:
+    """Llumnix's (M - V) / B as told, and bare, and B: with all who wait and what is reserved in V and B, too.
 
     An engine tells the context of all that it holds: what is in no block waits. It has counted the head of its queue
     itself, which is taken to be as long as the others.
@@ -222,5 +223,5 @@ def _freeness(
     behind_tokens = queued_tokens * (num_waiting - 1) / num_waiting if num_waiting else 0.0
     told_tokens = in_all(status.freeness, num_running) - behind_tokens - reserved_tokens
     bare_tokens = status.num_free_blocks * status.block_size - queued_tokens - reserved_tokens
-    sharers = max(1, num_running + num_waiting + num_reserved)
-    return freeness(told_tokens, sharers), freeness(bare_tokens, sharers)
+    num_sharers = num_running + num_waiting + num_reserved
+    return freeness(told_tokens, num_sharers), freeness(bare_tokens, num_sharers), num_sharers

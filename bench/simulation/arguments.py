@@ -135,7 +135,7 @@ def _add_physics(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--coast",
         action="store_true",
-        help="faster, for large runs: engines report decode steps at heartbeats, not one by one",
+        help="faster, for large runs: decode steps that change nothing are passed by many at a time",
     )
 
 

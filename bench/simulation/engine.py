@@ -24,8 +24,8 @@ UNTOUCHING = Blocks | Probe | Taken  # messages that neither change what runs no
 class SimulatedEngine:
     """One life of an engine. ``steps`` and ``copies`` are models by service. Engines of one ``host`` slow each other.
 
-    With ``coasts``, decode steps that change nothing but the number of tokens are passed by in one event: the engine
-    says nothing of them before its next heartbeat, and delivers their tokens later. Times stay the same.
+    With ``coasts``, decode steps that change nothing but the number of tokens are passed by in one event, and most of
+    their tokens are delivered later. Times, statuses and decisions stay the same.
     """
 
     def __init__(

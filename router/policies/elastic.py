@@ -67,6 +67,7 @@ class Elastic(Policy):
     def __init__(self, parameters: ElasticParameters) -> None:
         self._parameters = parameters
         self._roles = RoleBalancer() if parameters.flips else None
+        self.changes_roles = parameters.flips
         self.grace_s = parameters.grace_s
 
     @property

@@ -1,10 +1,12 @@
 """Llumnix: at once to the engine with the highest freeness, the head room in tokens of each of its running requests.
 
 Engines compute it (`ServiceStatus.freeness`): KV capacity less the virtual usages of their requests, over the batch
-size (Llumnix, section 4.4). What this gateway has sent and no status counts yet is taken off. Engines queue first come,
-first served; with ``[rescheduling]`` in the topology they move requests afterwards by themselves.
+size (Llumnix, section 4.4). What this gateway has sent and no status counts yet is taken off, and so is the request
+itself: an engine where few run is the freest, but a long prompt may not fit there. Engines queue first come, first
+served; with ``[rescheduling]`` in the topology they move requests afterwards by themselves.
 """
 
+from engines.freeness import with_one_more
 from mesh.messages import PrefillOrder
 from router.cluster import Candidates, ClusterView
 from router.policies.candidates import find_candidates, route
@@ -30,6 +32,7 @@ class Llumnix(Policy):
 
 
 def _freeness(engine: EngineView, request: RequestView) -> float:
-    """What is kept free beside requests of high priority is there for the next one of them."""
+    """With the request. What is kept free beside requests of high priority is there for the next one of them."""
     service = engine.services[request.service]
-    return service.bare_freeness if request.priority > 0 else service.freeness
+    free = service.bare_freeness if request.priority > 0 else service.freeness
+    return with_one_more(free, service.num_sharers, request.num_tokens)

@@ -71,6 +71,7 @@ class Policy(Protocol):
 
     grace_s: float = 0.0  # how long after its deadline a request may still wait
     uses_prefixes: bool = False  # looks at what engines have likely cached of a request
+    changes_roles: bool = False  # `rebalance` may answer something
 
     @property
     def name(self) -> str:

@@ -43,6 +43,7 @@ class Tropical(Policy):
     def __init__(self, parameters: TropicalParameters) -> None:
         self._watermark = parameters.watermark
         self._roles = RoleBalancer() if parameters.flips else None
+        self.changes_roles = parameters.flips
 
     def decide(self, request: RequestView, view: ClusterView, now: float) -> Decision:
         found = find_candidates(request, view)

@@ -47,9 +47,16 @@ def test_what_is_emptied_takes_nothing_while_another_can():
 
 
 def test_a_burst_does_not_herd_onto_an_idle_engine():
-    """1600 tokens of room; 400 were sent there, in 2 requests: 600 for each."""
-    assert route(engine(M0, 1600.0, reservations=sent(240, 160)), engine(M1, 650.0, num_running=1)) == (M1, M1)
-    assert route(engine(M0, 1600.0, reservations=sent(240, 160)), engine(M1, 550.0, num_running=1)) == (M0, M0)
+    """1600 tokens of room; 400 were sent there, in 2 requests: with 100 more, 367 for each. There, 375 or 350."""
+    assert route(engine(M0, 1600.0, reservations=sent(240, 160)), engine(M1, 850.0, num_running=1)) == (M1, M1)
+    assert route(engine(M0, 1600.0, reservations=sent(240, 160)), engine(M1, 800.0, num_running=1)) == (M0, M0)
+
+
+def test_a_long_prompt_goes_where_it_fits():
+    """600 tokens are free beside two, 1000 beside ten."""
+    few, many = engine(M0, 300.0, num_running=2), engine(M1, 100.0, num_running=10)
+    assert decide(few, many).prefill_engine == M0
+    assert decide(few, many, num_tokens=800).prefill_engine == M1
 
 
 def test_what_was_sent_shares_the_room_of_what_runs():
@@ -89,4 +96,4 @@ def test_equals_go_by_tokens_in_flight_and_then_by_id():
 def test_nobody_waits_in_the_gateway_and_the_numbers_are_told():
     decision = decide(engine(M0, -7.0, num_running=1), deadline=0.1)
     assert (decision.prefill_engine, decision.order) == (M0, PrefillOrder.ARRIVAL)
-    assert decision.numbers["decode_freeness"] == -7.0
+    assert decision.numbers["decode_freeness"] == -107.0

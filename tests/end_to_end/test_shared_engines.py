@@ -1,0 +1,193 @@
+"""Two services on the same engines: the tokens of each are those it has alone, whoever dies."""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from queue import Queue
+
+import httpx
+import pytest
+
+from bench.engine_under_test import BLOCK_SIZE
+from bench.tiny_model import write_tiny_model
+from engines.batch import Batch, Chunk, Draw
+from engines.models.config import ModelConfig
+from engines.models.tokenizer import Tokenizer
+from engines.torch_engine.executor import TorchExecutor, TorchService
+from engines.torch_engine.shape import kv_shape
+from kvtransfer.layout import block_bytes
+from mesh.messages import Sampling
+from tests.end_to_end.conftest import Mesh, StartMesh
+
+pytestmark = pytest.mark.timeout(300)
+
+BYTE_LLAMA = Path(__file__).parents[2] / "deploy/models/byte-llama"
+DEADLINE_S = 60.0
+DECODES = ("decode-0", "decode-1")
+TOPOLOGY = """
+[services.tiny]
+model = "{tiny}"
+ttft_ms = 30000
+tpot_ms = 1000
+[services.byte-llama]
+model = "{byte-llama}"
+ttft_ms = 30000
+tpot_ms = 1000
+[engines.prefill]
+role = "prefill"
+kv_memory = "16MiB"
+[engines.decode]
+count = 2
+role = "multiplex"
+kv_memory = "16MiB"
+[gateways.gateway]
+port = {port}
+[transfer]
+checksum = true
+"""
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return {"tiny": write_tiny_model(tmp_path_factory.mktemp("model")), "byte-llama": BYTE_LLAMA}
+
+
+@pytest.fixture(scope="module")
+def mesh(start_mesh: StartMesh, folders: Mapping[str, Path]) -> Mesh:
+    text = TOPOLOGY
+    for name, folder in folders.items():
+        text = text.replace(f"{{{name}}}", str(folder))
+    return start_mesh(text)
+
+
+class Alone:
+    """One model by itself in this process, one request at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        config = ModelConfig.load(folder)
+        self._blocks = list(range(-(-config.max_context // BLOCK_SIZE)))
+        memory = bytearray(len(self._blocks) * block_bytes(kv_shape(config, "float32", BLOCK_SIZE)))
+        self._executor = TorchExecutor([TorchService("alone", folder, config, "float32", BLOCK_SIZE, memory)])
+        self._tokenizer = Tokenizer.load(folder)
+
+    def complete(self, prompt: str, num_tokens: int) -> str:
+        """Greedy, past any end token."""
+        tokens = self._tokenizer.encode(prompt)
+        num_prompt, num_computed = len(tokens), 0
+        sampling = Sampling(max_tokens=num_tokens, seed=0, temperature=0.0, ignore_eos=True)
+        while len(tokens) < num_prompt + num_tokens:
+            draw = Draw(sampling, tokens, num_prompt, len(tokens))
+            chunk = Chunk("alone", tokens[num_computed:], num_computed, self._blocks, draw)
+            num_computed = len(tokens)
+            [result] = self._executor.execute(Batch("alone", [chunk])).chunks
+            assert result.token is not None
+            tokens.append(result.token)
+        return self._tokenizer.decode(tokens[num_prompt:])
+
+
+@pytest.fixture(scope="module")
+def alone(folders: Mapping[str, Path]) -> dict[str, Alone]:
+    return {name: Alone(folder) for name, folder in folders.items()}
+
+
+@dataclass(frozen=True)
+class Answer:
+    service: str
+    text: str
+    headers: Mapping[str, str]
+
+
+def body(service: str, prompt: str, num_tokens: int, **more: object) -> dict[str, object]:
+    wishes = {"max_tokens": num_tokens, "temperature": 0, "ignore_eos": True}
+    return {"model": service, "prompt": prompt, **wishes, **more}
+
+
+def complete(mesh: Mesh, service: str, prompt: str, num_tokens: int) -> Answer:
+    response = httpx.post(f"{mesh.url}/v1/completions", json=body(service, prompt, num_tokens), timeout=DEADLINE_S)
+    assert response.status_code == 200, response.text
+    assert response.json()["model"] == service
+    return Answer(service, response.json()["choices"][0]["text"], response.headers)
+
+
+def stream(mesh: Mesh, service: str, prompt: str, num_tokens: int, begun: "Queue[Answer]") -> Answer:
+    payload, text = body(service, prompt, num_tokens, stream=True), ""
+    with httpx.stream("POST", f"{mesh.url}/v1/completions", json=payload, timeout=DEADLINE_S) as response:
+        assert response.status_code == 200
+        for line in response.iter_lines():
+            if line.startswith("data: {"):
+                chunk = json.loads(line.removeprefix("data: "))
+                assert "error" not in chunk, chunk
+                if not text:
+                    begun.put(Answer(service, "", response.headers))
+                text += "".join(choice["text"] for choice in chunk["choices"])
+        return Answer(service, text, response.headers)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, "did not come true in time"
+        time.sleep(0.1)
+
+
+def is_at_rest(mesh: Mesh) -> bool:
+    engines = mesh.status()["engines"]
+    return len(engines) == 3 and all(
+        engine["state"] == "ready"
+        and engine["running"] == engine["waiting"] == 0
+        and engine["free_blocks"] == engine["num_blocks"]
+        for engine in engines
+    )
+
+
+def test_every_engine_holds_both_models(mesh: Mesh) -> None:
+    listed = httpx.get(f"{mesh.url}/v1/models", timeout=DEADLINE_S).json()["data"]
+    assert [model["id"] for model in listed] == ["tiny", "byte-llama"]
+    for engine in mesh.status()["engines"]:
+        services = {str(service["name"]): service for service in engine["services"]}  # type: ignore[attr-defined]
+        assert set(services) == {"tiny", "byte-llama"}
+        assert all(service["free_blocks"] > 0 for service in services.values())
+
+
+def test_each_service_answers_as_it_does_alone(mesh: Mesh, alone: Mapping[str, Alone]) -> None:
+    asked = [
+        (service, f"Return {'the sum of ' * (number * 5)}all items", 24 + 8 * number)
+        for number in range(6)
+        for service in alone
+    ]
+    with ThreadPoolExecutor(len(asked)) as clients:
+        answers = list(clients.map(lambda one: complete(mesh, *one), asked))
+    assert [answer.text for answer in answers] == [alone[service].complete(*rest) for service, *rest in asked]
+    engines = {
+        service: {one.headers["x-meshserve-decode"] for one in answers if one.service == service} for service in alone
+    }
+    assert engines["tiny"] & engines["byte-llama"], "no engine computed both at a time"
+
+
+def test_a_killed_shared_engine_costs_neither_service_a_token(mesh: Mesh, alone: Mapping[str, Alone]) -> None:
+    until(lambda: is_at_rest(mesh))
+    begun: Queue[Answer] = Queue()
+    num_tokens = 500
+    pids = {str(row["id"]): int(str(row["pid"])) for row in mesh.status()["engines"]}
+    prompts = [(service, f"Number {number} is") for service in ("tiny", "byte-llama") for number in range(4)]
+    with ThreadPoolExecutor(len(prompts)) as clients:
+        streams = [clients.submit(stream, mesh, *one, num_tokens, begun) for one in prompts]
+        places = [begun.get(timeout=DEADLINE_S) for _ in prompts]
+        os.kill(pids[shared_by_both(places)], signal.SIGKILL)
+        assert not all(map(Future.done, streams)), "the answers ended before the engine did"
+        answers = [one.result() for one in streams]
+    for (service, prompt), answer in zip(prompts, answers, strict=True):
+        assert answer.text == alone[service].complete(prompt, num_tokens), f"{service}: {prompt}"
+    until(lambda: is_at_rest(mesh))
+
+
+def shared_by_both(answers: list[Answer]) -> str:
+    held = {
+        engine: {one.service for one in answers if one.headers["x-meshserve-decode"] == engine} for engine in DECODES
+    }
+    return next(engine for engine, services in held.items() if len(services) == 2)

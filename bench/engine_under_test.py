@@ -22,8 +22,9 @@ class EngineUnderTest:
     def __init__(self, folder: Path, dtype: str, max_tokens: int, threads: int = 1) -> None:
         config = ModelConfig.load(folder)
         num_blocks = -(-max_tokens // BLOCK_SIZE)
-        memory = bytearray(num_blocks * block_bytes(kv_shape(config, dtype, BLOCK_SIZE)))
-        service = TorchService("model", folder, config, dtype, BLOCK_SIZE, memory)
+        page_bytes = block_bytes(kv_shape(config, dtype, BLOCK_SIZE))
+        memory = bytearray(num_blocks * page_bytes)
+        service = TorchService("model", folder, config, dtype, BLOCK_SIZE, memory, page_bytes)
         self._executor = TorchExecutor([service], threads=threads)
 
     @staticmethod

@@ -21,7 +21,7 @@ import zmq
 from rich.console import Console
 from rich.table import Table
 
-from kvtransfer.layout import KVLayout
+from kvtransfer.layout import block_bytes
 from kvtransfer.memory import KVMemory, PeerMemories
 from kvtransfer.protocol import SHM, TCP, ExportBlocks, Exported, ImportBlocks
 from kvtransfer.transports import transports_of
@@ -32,9 +32,9 @@ POOL_BYTES = 32 * 2**20
 REPEATS = 5
 
 
-def layout_of(block_kib: int) -> KVLayout:
+def make_memory(block_kib: int) -> KVMemory:
     shape = KVShape(num_layers=1, num_kv_heads=1, head_dim=block_kib * 128, block_size=1, dtype="float32")
-    return KVLayout.fitting(shape, POOL_BYTES)
+    return KVMemory.alone(shape, POOL_BYTES // block_bytes(shape))
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +53,10 @@ class Peer:
 
 def run_sender(pipe: Connection, block_kib: int, checksum: bool, zmq_address: str, port: int) -> None:
     """The sending process, until it is told None."""
-    memory = KVMemory(layout_of(block_kib))
-    memory.blocks[:] = np.random.default_rng(0).integers(0, 256, memory.blocks.shape, np.uint8)
+    memory = make_memory(block_kib)
+    memory.array[:] = np.random.default_rng(0).integers(0, 256, memory.array.shape, np.uint8)
     transports = transports_of(memory, PeerMemories(), checksum)
-    jobs = {name: ExportBlocks("t", "s", name, 0, list(range(memory.layout.num_blocks))) for name in (SHM, TCP)}
+    jobs = {name: ExportBlocks("t", "s", name, 0, list(range(len(memory)))) for name in (SHM, TCP)}
     context = zmq.Context()
     frames = context.socket(zmq.PUSH)
     frames.connect(zmq_address)
@@ -68,7 +68,7 @@ def run_sender(pipe: Connection, block_kib: int, checksum: bool, zmq_address: st
             pipe.send(exported.checksums)
             frames.send_multipart(exported.payload, copy=False)
         else:
-            for block in memory.blocks:
+            for block in memory.array:
                 stream.sendall(memoryview(block))
     context.destroy(linger=0)
     stream.close()
@@ -94,12 +94,12 @@ def sender(block_kib: int, checksum: bool) -> Iterator[Peer]:
 class Receiver:
     """Moves the peer's whole pool into its own, by one way or another."""
 
-    def __init__(self, peer: Peer, layout: KVLayout) -> None:
+    def __init__(self, peer: Peer, memory: KVMemory) -> None:
         self.peer = peer
-        self.memory = KVMemory(layout)
+        self.memory = memory
         self.transports = transports_of(self.memory, PeerMemories(), checksum=False)
-        self.blocks = list(range(layout.num_blocks))
-        self._source = np.ones_like(self.memory.blocks)
+        self.blocks = list(range(len(memory)))
+        self._source = np.ones_like(memory.array)
 
     def _take(self, name: str, checksums: list[int], payload: list[memoryview]) -> None:
         generations = self.peer.exported.generations
@@ -109,7 +109,7 @@ class Receiver:
             raise SystemExit(f"{name}: blocks did not arrive intact")
 
     def memcpy(self) -> None:
-        np.copyto(self.memory.blocks, self._source)
+        np.copyto(self.memory.array, self._source)
 
     def shm(self) -> None:
         self._take(SHM, self.peer.exported.checksums, [])
@@ -121,8 +121,8 @@ class Receiver:
 
     def bare_socket(self) -> None:
         self.peer.ask("bare socket")
-        for block in self.memory.blocks:
-            view = memoryview(block)
+        for block in self.memory.array:
+            view = memoryview(block).cast("B")
             while view:
                 view = view[self.peer.stream.recv_into(view) :]
 
@@ -140,14 +140,14 @@ def gb_per_s(move: Callable[[], None], num_bytes: int) -> float:
 
 def measure(block_kib: int) -> list[float]:
     """GB/s of memcpy, shm, shm with checksums, bare socket, tcp, tcp with checksums."""
-    layout = layout_of(block_kib)
-    num_bytes = layout.num_blocks * layout.block_bytes
+    memory = make_memory(block_kib)
+    num_bytes = memory.array.nbytes
     with sender(block_kib, checksum=False) as peer:
-        plain = Receiver(peer, layout)
+        plain = Receiver(peer, memory)
         ways = (plain.memcpy, plain.shm, plain.bare_socket, plain.tcp)
         memcpy, shm, bare_socket, tcp = (gb_per_s(move, num_bytes) for move in ways)
     with sender(block_kib, checksum=True) as peer:
-        checked = Receiver(peer, layout)
+        checked = Receiver(peer, memory)
         shm_checked, tcp_checked = (gb_per_s(move, num_bytes) for move in (checked.shm, checked.tcp))
     return [memcpy, shm, shm_checked, bare_socket, tcp, tcp_checked]
 

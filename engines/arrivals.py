@@ -126,7 +126,7 @@ class Arrivals:
         blocks = pool.match([*spec.prompt, *spec.generated], reserve.num_tokens)
         num_matched = len(blocks) * pool.block_size
         missing = pool.blocks_for(reserve.num_tokens) - len(blocks)
-        if not pool.can_allocate(missing + len(service.queue.running)):
+        if not pool.can_allocate(missing + self._headroom(service)):
             pool.release(blocks)
             return self.decline(sender, reserve, RefusalCode.NO_MEMORY, f"{pool.num_free} blocks are free")
         blocks += pool.allocate(missing)
@@ -158,11 +158,11 @@ class Arrivals:
                 effects += self._after_receive(incoming, incoming.machine.handle(Cancelled("cancelled"), now), now)
         return effects
 
-    def reclaim(self, service: Service, now: float) -> list[Effect]:
+    def reclaim(self, now: float) -> list[Effect]:
         """What runs here needs the memory that is reserved for migrations: they may as well stay where they are."""
         effects: list[Effect] = []
         for incoming in list(self._incoming.values()):
-            if incoming.service is service and incoming.reserve.is_migration:
+            if incoming.reserve.is_migration:
                 event = Cancelled("memory is needed for what runs there")
                 effects += self._after_receive(incoming, incoming.machine.handle(event, now), now)
         return effects
@@ -184,11 +184,15 @@ class Arrivals:
         return passed
 
     def _grow(self, incoming: Incoming, num_blocks: int, now: float) -> list[Effect]:
-        pool, num_running = incoming.service.pool, len(incoming.service.queue.running)
+        pool, headroom = incoming.service.pool, self._headroom(incoming.service)
         event: Grown | NotGrown = NotGrown(f"{num_blocks} more blocks were wanted, {pool.num_free} are free")
-        if pool.can_allocate(num_blocks + num_running):
+        if pool.can_allocate(num_blocks + headroom):
             event = Grown(pool.allocate(num_blocks))
         return self._after_receive(incoming, incoming.machine.handle(event, now), now)
+
+    def _headroom(self, service: Service) -> int:
+        """Blocks left for what runs here to grow into."""
+        return len(service.queue.running) + service.growth_elsewhere(self._services.values())
 
     def lose_peer(self, process: str, now: float) -> list[Effect]:
         """An engine died, or a gateway whose requests were on their way here."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from engines.batch import StepExecutor
 from engines.step_cost import StepCost
-from kvtransfer.memory import KVMemory
+from kvtransfer.memory import KVMemory, PagedMemory
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,8 @@ class LoadedModel:
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """``models`` by the name of their service."""
+    """``models`` by the name of their service. Their blocks lie in ``memory``."""
 
     executor: StepExecutor
+    memory: PagedMemory
     models: Mapping[str, LoadedModel]

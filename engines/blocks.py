@@ -3,12 +3,19 @@
 A block is free, held (by one or several requests: a shared prefix), or cached: nobody holds it, but it is full and its
 content is known by the hash of all tokens up to its end, so that a later request with the same beginning can take it.
 Cached blocks are given up oldest first when free ones run out.
+
+The pools of an engine's services share its pages (`engines.pages`). A pool whose blocks fill a page each is here; for
+smaller blocks there is `engines.packed`.
 """
 
 from array import array
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
+from math import inf
+from typing import Protocol
+
+from engines.pages import Claimant, PagePool, Precedence
 
 Digest = bytes
 ROOT: Digest = b""
@@ -16,6 +23,16 @@ ROOT: Digest = b""
 
 class OutOfBlocksError(RuntimeError):
     """More blocks were asked for than can be had; ask `BlockPool.can_allocate` first."""
+
+
+class Content(Protocol):
+    """What is told before pages and blocks get new content."""
+
+    def take_page(self, page: int) -> None:
+        """All of the page will."""
+
+    def reuse(self, block: int) -> None:
+        """The block will, the rest of its page not."""
 
 
 def chain(parent: Digest, tokens: Sequence[int]) -> Digest:
@@ -41,21 +58,22 @@ class Run:
 
 
 class BlockPool:
-    """Hands out blocks ``0 .. num_blocks - 1`` of ``block_size`` tokens.
+    """Hands out blocks ``0 .. num_blocks - 1`` of ``block_size`` tokens; block and page have the same number."""
 
-    ``on_reuse`` is told of a block before it gets new content.
-    """
+    slots = 1  # blocks in a page
 
-    def __init__(self, num_blocks: int, block_size: int, on_reuse: Callable[[int], None] | None = None) -> None:
-        self.num_blocks = num_blocks
+    def __init__(self, pages: PagePool, block_size: int, content: Content | None = None) -> None:
+        self.num_blocks = pages.num_pages * self.slots
         self.block_size = block_size
-        self._on_reuse = on_reuse
-        self._free = list(range(num_blocks - 1, -1, -1))
-        self._cached: OrderedDict[int, None] = OrderedDict()  # oldest first
-        self._holders = [0] * num_blocks
-        self._names: list[Digest | Run | None] = [None] * num_blocks  # of published blocks; a run: not computed yet
+        self._pages = pages
+        self._content = content
+        self._free = pages.free
+        self._cached: OrderedDict[int, int] = OrderedDict()  # oldest first: since when
+        self._holders = [0] * self.num_blocks
+        self._names: list[Digest | Run | None] = [None] * self.num_blocks  # published; a run: not computed yet
         self._by_digest: dict[Digest, int] = {}
         self._alone: dict[Digest, Run] = {}  # by the digest of their first block
+        pages.add(self)
 
     def __repr__(self) -> str:
         return (
@@ -64,38 +82,62 @@ class BlockPool:
 
     @property
     def num_free(self) -> int:
-        """Blocks that can be allocated now: free ones and cached ones."""
-        return len(self._free) + len(self._cached)
+        """Blocks that can be allocated now: free ones, cached ones, and those of pages that others would give up."""
+        num_here = len(self._free) + len(self._cached)
+        return num_here + self._pages.num_idle_beside(self) if self._pages.is_shared else num_here
 
     @property
     def num_held(self) -> int:
+        """Blocks that cannot be had now: they are held here, or their pages elsewhere."""
         return self.num_blocks - self.num_free
+
+    @property
+    def is_used(self) -> bool:
+        """Whether a block is held here. Slow: it looks at all."""
+        return any(self._holders)
 
     def blocks_for(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size)
 
     def can_allocate(self, count: int) -> bool:
-        return count <= self.num_free
+        return count <= len(self._free) or count <= self.num_free  # the first is enough mostly
+
+    def can_admit(self, count: int, claimant: Claimant, precedence: Precedence) -> bool:
+        """As `can_allocate`, for a request that begins: it leaves room for more urgent ones of other services that
+        wait for memory. If it has to wait for memory itself, it claims as much.
+        """
+        pages = self._pages
+        if not pages.is_shared:
+            return self.can_allocate(count)
+        if self.can_allocate(count + pages.claimed_beside(self, precedence) * self.slots):
+            pages.settle(self)
+            return True
+        pages.claim(self, claimant, precedence, -(-count // self.slots))
+        return False
 
     def allocate(self, count: int) -> list[int]:
         """Hold ``count`` blocks with undefined content. Raise `OutOfBlocksError` (and hold none) if there are fewer."""
-        if not self.can_allocate(count):
-            raise OutOfBlocksError(f"{count} blocks wanted, {self.num_free} of {self.num_blocks} can be had")
-        free, holders = self._free, self._holders
+        free, holders, content = self._free, self._holders, self._content
+        if count > len(free):
+            self._check_room(count)
         blocks = free[: -count - 1 : -1]
         del free[-len(blocks) or len(free) :]
         while len(blocks) < count:
             if free:  # to give up one cached block can free others
                 blocks.append(free.pop())
-                continue
-            block, _ = self._cached.popitem(last=False)
-            self._forget(block)
-            blocks.append(block)
+            elif not self._pages.reclaim(self):
+                block, _ = self._cached.popitem(last=False)
+                self._forget(block)
+                blocks.append(block)
         for block in blocks:
             holders[block] = 1
-            if self._on_reuse is not None:
-                self._on_reuse(block)
+            if content is not None:
+                content.take_page(block)
         return blocks
+
+    def _check_room(self, count: int) -> None:
+        if count > self.num_free:
+            raise OutOfBlocksError(f"{count} blocks wanted, {self.num_free} of {self.num_blocks} can be had")
 
     def _forget(self, block: int) -> None:
         name = self._names[block]
@@ -109,6 +151,7 @@ class BlockPool:
     def release(self, blocks: Sequence[int]) -> None:
         """Give up one hold on each block of a table; once cached, its tail is given up before its head."""
         free, cached, holders, names = self._free, self._cached, self._holders, self._names
+        self._pages.clock = now = self._pages.clock + 1
         for block in reversed(blocks):
             num_holders = holders[block] - 1
             if num_holders < 0:
@@ -118,7 +161,7 @@ class BlockPool:
                 if names[block] is None:
                     free.append(block)
                 else:
-                    cached[block] = None
+                    cached[block] = now
 
     def match(self, tokens: Sequence[int], num_tokens: int) -> list[int]:
         """Hold and return the blocks of the longest cached prefix of the first ``num_tokens``, whole blocks only."""
@@ -131,10 +174,14 @@ class BlockPool:
                 break
             self._join(digest)
             found.append(block)
-        for block in found:
+        self._hold(found)
+        return found
+
+    def _hold(self, blocks: Iterable[int]) -> None:
+        """Published ones, held or cached."""
+        for block in blocks:
             self._holders[block] += 1
             self._cached.pop(block, None)
-        return found
 
     def publish(self, run: Run, blocks: Sequence[int], num_full: int) -> None:
         """The first ``num_full`` of a sequence's held blocks are full: let others find those that its run lacks."""
@@ -184,18 +231,52 @@ class BlockPool:
                 names[block] = None
                 if block in cached:
                     del cached[block]
-                    self._free.append(block)
+                    self._put_free(block)
         run.num_named = max(run.num_named, num_blocks)
+
+    def _put_free(self, block: int) -> None:
+        """One that is neither held nor cached."""
+        self._free.append(block)
+
+    # --- what the pools of other services ask (`engines.pages.Owner`) -------------------------------------------------
+
+    @property
+    def num_idle_pages(self) -> int:
+        return len(self._cached)
+
+    @property
+    def idle_since(self) -> float:
+        return self.cached_since
+
+    @property
+    def cached_since(self) -> float:
+        return next(iter(self._cached.values()), inf)
+
+    def give_up_page(self) -> None:
+        block, _ = self._cached.popitem(last=False)
+        self._forget(block)
+        self._put_free(block)
+
+    def owned_pages(self) -> Iterable[int]:
+        return [*self._held(), *self._cached]
+
+    def close(self) -> None:
+        """Its service goes: so do its prefixes. Raise ValueError if a block is held."""
+        if self.is_used:
+            raise ValueError(f"{self!r} is closed while blocks are held")
+        while self.num_idle_pages:
+            self.give_up_page()
+        self._pages.remove(self)
+
+    def _held(self) -> set[int]:
+        return {block for block, holders in enumerate(self._holders) if holders > 0}
 
     def check_invariants(self) -> None:
         """Raise AssertionError unless every block is in exactly one state and the prefix index is consistent."""
-        held = {block for block, holders in enumerate(self._holders) if holders > 0}
-        free, cached = set(self._free), set(self._cached)
+        held, cached, free = self._held(), set(self._cached), self._free_blocks()
         names = self._names
-        assert len(free) == len(self._free), "a block is free twice"
         assert not (held | free) & cached, "a cached block is held or free"
         assert not held & free, "a held block is free"
-        assert len(held) + len(free) + len(cached) == self.num_blocks, "a block is lost"
         assert None not in {names[block] for block in cached}, "a cached block is not published"
         assert {names[block] for block in free} <= {None}, "a free block is published"
         assert all(names[block] == digest for digest, block in self._by_digest.items()), "the prefix index is stale"
@@ -204,3 +285,7 @@ class BlockPool:
         assert all(run.is_alone and digest in self._by_digest for digest, run in self._alone.items()), "a run is lost"
         pending = Counter(name for name in names if type(name) is Run) if kinds[Run] else {}
         assert all(run.is_alone and run.num_pending == count for run, count in pending.items()), "a run is miscounted"
+        self._pages.check_invariants()
+
+    def _free_blocks(self) -> set[int]:
+        return set(self._free)

@@ -454,7 +454,7 @@ class EngineCore:
     def _is_empty(self, service: Service) -> bool:
         """Nobody holds or wants anything of it here."""
         queue, step = service.queue, self._iterations.step
-        is_used = queue.waiting or queue.unreserved or queue.running or queue.pinned
+        is_used = queue.waiting or queue.unreserved or queue.running or queue.pinned or service.pool.is_used
         return (
             not is_used and not self._handovers.concern(service.name) and (step is None or step.service is not service)
         )

@@ -28,3 +28,6 @@ class EngineForecast:
         cost, decoding = self._service.step_cost(), self._service.decoding()
         num_decodes, context_tokens = len(decoding), sum([len(sequence.tokens) for sequence in decoding])
         return lambda chunks: sum(cost.parts(Load(chunks, num_decodes, context_tokens)))
+
+    def growth_elsewhere(self) -> int:
+        return self._service.growth_elsewhere(self._services.values())

@@ -11,7 +11,7 @@ from engines.disciplines.discipline import Discipline, Turn
 from engines.effects import Effect
 from engines.handover import Handovers
 from engines.pace import Pace
-from engines.scheduler import LocalScheduler, Plan, Share
+from engines.scheduler import LocalScheduler, Plan, Share, precedence
 from engines.sequence import Sequence as Request
 from engines.status import Service
 from engines.steady import num_steady_steps, num_steps_to_delivery, pass_steps
@@ -83,26 +83,53 @@ class Iterations:
     def _plan(self, turn: Turn, effects: list[Effect], now: float) -> Sequence[Share]:
         service, plan = self._services[turn.service], self._plan_once(turn, effects, now)
         if plan.starved and not plan.shares and self._handovers.arrivals.num_migrating:
-            effects += self._handovers.arrivals.reclaim(service, now)
+            effects += self._handovers.arrivals.reclaim(now)
+            plan = self._plan_once(turn, effects, now)
+        while plan.starved and not plan.shares and self._preempt_elsewhere(service, plan.starved, effects, now):
             plan = self._plan_once(turn, effects, now)
         return plan.shares
+
+    def _preempt_elsewhere(
+        self, service: Service, starved: Sequence[Request], effects: list[Effect], now: float
+    ) -> bool:
+        """Where one of a service cannot go on for want of memory: the least urgent one of the others loses its blocks,
+        if it is the less urgent of the two. So of services that want each other's memory one goes on.
+        """
+        rank = self._discipline.rank(now)
+        others = [other.queue for other in self._services.values() if other is not service]
+        running = [(queue, request) for queue in others for request in queue.running if request not in queue.pinned]
+        if not running:
+            return False
+        queue, victim = max(running, key=lambda one: precedence(one[1], rank))
+        if precedence(victim, rank) < min(precedence(request, rank) for request in starved):
+            return False
+        queue.preempt(victim)
+        effects += self._book_preempted([victim], now)
+        return True
 
     def _plan_once(self, turn: Turn, effects: list[Effect], now: float) -> Plan:
         service, rank = self._services[turn.service], self._discipline.rank(now)
         num_running = len(service.queue.running)
         plan = self._schedulers[service.name].plan(service.queue, self._standing.role, now, turn.phase, rank)
-        if plan.preempted or len(service.queue.running) != num_running:
+        if len(service.queue.running) != num_running:
             self._standing.has_news = True
-        self._standing.num_preempted += len(plan.preempted)
-        for request in plan.preempted:
-            self._discipline.preempted(request)
-            if request.transfer is not None:
-                effects += self._handovers.departures.cancel(request.transfer, "preempted", now)
-                request.transfer = None
+        effects += self._book_preempted(plan.preempted, now)
         for request in plan.outgrown:
             effects.append(Send(request.spec.gateway, StepTokens([request.take_delta(FinishReason.LENGTH)])))
             effects += self._owner.end(request, now)
         return plan
+
+    def _book_preempted(self, requests: Sequence[Request], now: float) -> list[Effect]:
+        effects: list[Effect] = []
+        if requests:
+            self._standing.has_news = True
+        self._standing.num_preempted += len(requests)
+        for request in requests:
+            self._discipline.preempted(request)
+            if request.transfer is not None:
+                effects += self._handovers.departures.cancel(request.transfer, "preempted", now)
+                request.transfer = None
+        return effects
 
     # --- booking ------------------------------------------------------------------------------------------------------
 

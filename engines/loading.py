@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 from engines.backend import Backend, LoadedModel
 from engines.batch import StepExecutor
-from engines.blocks import BlockPool
 from engines.learning import LearntCost
+from engines.packed import block_pool
+from engines.pages import PagePool
 from engines.scheduler import ServiceQueue
 from engines.status import Service
 from kvtransfer.memory import PeerMemories
@@ -15,7 +16,8 @@ from mesh.errors import UserError
 from mesh.topology.report import suggestion
 from mesh.topology.schema import EngineSpec, ServiceSpec, Topology
 
-MakeBackend = Callable[[EngineSpec, Sequence[ServiceSpec]], Backend]
+Services = Sequence[ServiceSpec]
+MakeBackend = Callable[[EngineSpec, Services, Services], Backend]  # the latter may be loaded later
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,18 +36,25 @@ def load(topology: Topology, engine: EngineSpec, peers: PeerMemories) -> Loaded:
         raise UserError(
             f"engines.{engine.id}: backend {engine.backend!r} is unknown; {suggestion(engine.backend, BACKENDS)}"
         )
-    backend = make(engine, [topology.service(name) for name in engine.services])
-    checksum = topology.transfer.checksum
+    backend = make(engine, [topology.service(name) for name in engine.services], _later(topology, engine))
+    checksum, pages = topology.transfer.checksum, PagePool(backend.memory.layout.num_pages)
     return Loaded(
         backend.executor,
-        {name: _service(name, model, engine) for name, model in backend.models.items()},
+        {name: _service(name, model, engine, pages) for name, model in backend.models.items()},
         {name: transports_of(model.memory, peers, checksum) for name, model in backend.models.items()},
     )
 
 
-def _service(name: str, model: LoadedModel, engine: EngineSpec) -> Service:
+def _later(topology: Topology, engine: EngineSpec) -> list[ServiceSpec]:
+    """The services that engines like this one have, and this one does not: it may be given them."""
+    alike = (other for other in topology.engines if other.backend == engine.backend)
+    names = dict.fromkeys(name for other in alike for name in other.services if name not in engine.services)
+    return [topology.service(name) for name in names]
+
+
+def _service(name: str, model: LoadedModel, engine: EngineSpec, pages: PagePool) -> Service:
     layout = model.memory.layout
-    pool = BlockPool(layout.num_blocks, engine.block_size, model.memory.bump)
+    pool = block_pool(pages, engine.block_size, layout.slots, model.memory)
     return Service(
         ServiceQueue(name, pool),
         layout.shape,
@@ -59,13 +68,13 @@ def _service(name: str, model: LoadedModel, engine: EngineSpec) -> Service:
 # Imported when chosen: only the torch engine needs torch.
 
 
-def _torch(engine: EngineSpec, services: Sequence[ServiceSpec]) -> Backend:
+def _torch(engine: EngineSpec, services: Services, later: Services) -> Backend:
     from engines.torch_engine.backend import torch_backend
 
-    return torch_backend(engine, services)
+    return torch_backend(engine, services, later)
 
 
-def _simulated(engine: EngineSpec, services: Sequence[ServiceSpec]) -> Backend:
+def _simulated(engine: EngineSpec, services: Services, _later: Services) -> Backend:
     from engines.simulated import simulated_backend
 
     return simulated_backend(engine, services)

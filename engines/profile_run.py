@@ -17,7 +17,7 @@ from engines.profile_store import ProfileStore, profile_of
 from engines.profiles import ProfileFile
 from engines.profiling import Accuracy, Bounds, Kind, accuracy, points_to_fit, points_to_judge
 from engines.step_cost import StepCost
-from engines.torch_engine.backend import TorchModel, key_of, load_executor, open_model
+from engines.torch_engine.backend import TorchModel, key_of, load_executor, open_memory, open_model
 from mesh.errors import UserError
 from mesh.topology.schema import EngineSpec, ServiceSpec, Topology
 
@@ -44,7 +44,7 @@ def profile_engines(topology: Topology, repeats: int) -> None:
     """Raise `UserError` if there is nothing to measure, or an engine cannot be."""
     store = ProfileStore.of(Cache.of_user())
     for key, (engine, spec) in _distinct(topology).items():
-        model = open_model(engine, spec)
+        model = open_model(engine, spec, open_memory(engine, [spec]))
         measured = _measure(engine, model, repeats)
         profile = _profile(engine, model, measured, f"mesh profile, fastest of {repeats} rounds")
         _show(profile, measured)
@@ -92,7 +92,7 @@ def _profile(engine: EngineSpec, model: TorchModel, measured: Measured, source: 
     error: dict[str, float] = {}
     for name, judged in measured.accuracies().items():
         error |= {f"{KEYS[name]}_p50": judged.p50, f"{KEYS[name]}_p90": judged.p90}
-    return profile_of(engine, model.spec, model.memory.layout, measured.cost, source, error)
+    return profile_of(engine, model.spec, model.memory.layout.shape, measured.cost, source, error)
 
 
 def _show(profile: ProfileFile, measured: Measured) -> None:

@@ -11,7 +11,8 @@ from pathlib import Path
 from engines.models.cache import Cache
 from engines.profiles import ProfileError, ProfileFile, read_profile_file
 from engines.step_cost import StepCost
-from kvtransfer.layout import KVLayout
+from kvtransfer.layout import block_bytes
+from mesh.messages import KVShape
 from mesh.topology.schema import EngineSpec, ServiceSpec
 
 
@@ -48,18 +49,18 @@ class ProfileStore:
 def profile_of(
     engine: EngineSpec,
     spec: ServiceSpec,
-    layout: KVLayout,
+    shape: KVShape,
     cost: StepCost,
     source: str,
     error: Mapping[str, float] | None = None,
 ) -> ProfileFile:
     """A profile for keeping. ``source`` says how it was measured; the machine is added."""
-    bytes_per_token = layout.block_bytes // layout.shape.block_size
+    bytes_per_token = block_bytes(shape) // shape.block_size
     return ProfileFile(
         name=f"{spec.name} as {spec.dtype} on {engine.device}, {engine.threads} threads",
         source=f"{source}: {cpu_model()}, {os.cpu_count()} cores",
         kv_bytes_per_token=bytes_per_token,
-        kv_bytes_per_request=bytes_per_token * (layout.shape.block_size - 1) // 2,
+        kv_bytes_per_request=bytes_per_token * (shape.block_size - 1) // 2,
         kv_memory_bytes=engine.kv_memory_bytes,
         prefill=cost.prefill,
         decode=cost.decode,

@@ -73,6 +73,7 @@ class Residency:
         gone = [service.name for service in self.leaving() if is_empty(service)]
         for name in gone:
             log.info("unloaded a service", service=name)
+            self.services[name].pool.close()
             del self.services[name], self.schedulers[name]
         return [DropService(name) for name in gone]
 

@@ -22,6 +22,7 @@ import msgspec
 
 from engines.blocks import BlockPool
 from engines.disciplines.discipline import Phase, Rank
+from engines.pages import Precedence
 from engines.sequence import Sequence
 from engines.slack import IterationTime, SlackBudget, tightest
 from mesh.messages import PrefillMode, PrefillOrder, Role
@@ -57,6 +58,12 @@ class ServiceQueue:
             if sequence in place:
                 place.remove(sequence)
 
+    def preempt(self, sequence: Sequence) -> None:
+        """One that runs loses its blocks and waits again."""
+        self.running.remove(sequence)
+        sequence.release_blocks(self.pool)
+        self.waiting.append(sequence)
+
 
 class Share(msgspec.Struct, frozen=True):
     """``num_tokens`` of a sequence, to be computed in the coming iteration."""
@@ -68,7 +75,7 @@ class Share(msgspec.Struct, frozen=True):
 class Plan(msgspec.Struct, frozen=True):
     """One iteration. ``preempted`` lost their blocks and wait again; ``outgrown`` fill the pool alone and must end.
 
-    ``starved`` need a block that transfers hold.
+    ``starved`` need a block that transfers or other services hold.
     """
 
     shares: list[Share]
@@ -91,6 +98,9 @@ class Forecast(Protocol):
 
     def iteration_s(self) -> IterationTime:
         """For iterations of this service's present decodes and some chunks of prompts."""
+
+    def growth_elsewhere(self) -> int:
+        """Blocks of this service that the next tokens of the engine's other services may take."""
 
 
 class LocalScheduler:
@@ -173,9 +183,7 @@ class LocalScheduler:
 
     @staticmethod
     def _preempt(queue: ServiceQueue, victim: Sequence, plan: Plan) -> None:
-        queue.running.remove(victim)
-        victim.release_blocks(queue.pool)
-        queue.waiting.append(victim)
+        queue.preempt(victim)
         plan.preempted.append(victim)
 
     def _add_prefills(self, queue: ServiceQueue, role: Role, now: float, plan: Plan, decodes_wait: bool) -> None:
@@ -204,7 +212,8 @@ class LocalScheduler:
         while ranked and left > 0:
             _, index, sequence = heapq.heappop(ranked)
             if index >= num_begun:
-                is_open = is_open and len(queue.running) < self._limits.max_running and self._admit(queue, sequence)
+                is_open = is_open and len(queue.running) < self._limits.max_running
+                is_open = is_open and self._admit(queue, sequence, rank)
                 if not is_open:
                     continue
             share = Share(sequence, min(left, sequence.num_uncomputed))
@@ -257,12 +266,12 @@ class LocalScheduler:
             return None
         return self.most_urgent(queue.waiting, now)
 
-    def _admit(self, queue: ServiceQueue, sequence: Sequence) -> bool:
+    def _admit(self, queue: ServiceQueue, sequence: Sequence, rank: Rank | None = None) -> bool:
         """Move a waiting sequence to the running ones, with blocks for all its tokens; False if it does not fit."""
         pool = queue.pool
         sequence.take_prefix(pool)
         missing = pool.blocks_for(len(sequence.tokens)) - len(sequence.blocks)
-        if not pool.can_allocate(missing + self._headroom(queue)):
+        if not pool.can_admit(missing + self._headroom(queue), sequence, precedence(sequence, rank)):
             sequence.release_blocks(pool)
             return False
         sequence.blocks += pool.allocate(missing)
@@ -270,10 +279,9 @@ class LocalScheduler:
         queue.running.append(sequence)
         return True
 
-    @staticmethod
-    def _headroom(queue: ServiceQueue) -> int:
+    def _headroom(self, queue: ServiceQueue) -> int:
         """Blocks left for running sequences to grow into, lest the newcomer is preempted at once."""
-        return len(queue.running)
+        return len(queue.running) + self._forecast.growth_elsewhere()
 
     def most_urgent(self, sequences: list[Sequence], now: float, rank: Rank | None = None) -> Sequence:
         """The one whose prefill should start first, by its rank if there is one; there is at least one sequence."""
@@ -302,6 +310,11 @@ class LocalScheduler:
         by_arrival = starves or order is PrefillOrder.ARRIVAL
         size = arrived_at if by_arrival else self._forecast.prefill_s(sequence)
         return (-sequence.spec.priority, not by_arrival, size, arrived_at)
+
+
+def precedence(sequence: Sequence, rank: Rank | None) -> Precedence:
+    """Among all of an engine that want memory."""
+    return () if rank is None else rank(sequence), -sequence.spec.priority, sequence.arrived_at, sequence.id
 
 
 def _comes_first(sequence: Sequence) -> bool:

@@ -18,8 +18,8 @@ from engines.models.config import ModelConfig
 from engines.models.store import prepared_dir
 from engines.profiles import EngineProfile, load_profile
 from engines.step_cost import StepCost
-from kvtransfer.layout import KVLayout
-from kvtransfer.memory import KVMemory
+from kvtransfer.layout import PageLayout
+from kvtransfer.memory import KVMemory, PagedMemory
 from mesh.errors import UserError
 from mesh.messages import KVShape, TokenLogprobs
 from mesh.topology.schema import EngineSpec, ServiceSpec
@@ -66,8 +66,8 @@ Slots = NDArray[np.uint64]  # [num_blocks, block_size, SLOT_WORDS]
 
 
 def _slots(memory: KVMemory) -> Slots:
-    layout = memory.layout
-    return memory.blocks.view(np.uint64).reshape(layout.num_blocks, layout.shape.block_size, SLOT_WORDS)
+    """A block is a page here."""
+    return memory.array.view(np.uint64).reshape(len(memory), memory.layout.shape.block_size, SLOT_WORDS)
 
 
 def _compute(chunk: Chunk, slots: Slots, vocabulary: Sequence[int]) -> ChunkResult:
@@ -118,17 +118,17 @@ def _mix(x: int) -> int:
 
 
 def simulated_backend(engine: EngineSpec, services: Sequence[ServiceSpec]) -> Backend:
-    """Raise `UserError` if the engine names no profile, or one without room for a block of each service."""
+    """Raise `UserError` if the engine names no profile, or one without room for a block."""
     if engine.profile is None:
         raise UserError(
             f'engines.{engine.id}: backend = "simulated" needs a profile, such as profile = "h100-llama2-70b-tp4"'
         )
     profile = load_profile(engine.profile)
     configs = {spec.name: ModelConfig.load(prepared_dir(spec.model)) for spec in services}
-    memories = {spec.name: KVMemory(_layout(engine, profile)) for spec in services}
+    memory = PagedMemory(PageLayout.of([_shape(engine)], _num_blocks(engine, profile)))
     models = {
         spec.name: LoadedModel(
-            memory=memories[spec.name],
+            memory=KVMemory(memory, _shape(engine)),
             eos_token_ids=frozenset(configs[spec.name].eos_token_ids),
             max_context=spec.max_context or configs[spec.name].max_context,
             cost=profile.cost,
@@ -136,9 +136,9 @@ def simulated_backend(engine: EngineSpec, services: Sequence[ServiceSpec]) -> Ba
         for spec in services
     }
     simulated = [
-        SimulatedService(name, profile.cost, memory, _vocabulary(configs[name])) for name, memory in memories.items()
+        SimulatedService(name, profile.cost, model.memory, _vocabulary(configs[name])) for name, model in models.items()
     ]
-    return Backend(SimulatedExecutor(simulated), models)
+    return Backend(SimulatedExecutor(simulated), memory, models)
 
 
 def _vocabulary(config: ModelConfig) -> list[int]:
@@ -146,13 +146,17 @@ def _vocabulary(config: ModelConfig) -> list[int]:
     return [token for token in range(config.vocab_size) if token not in config.eos_token_ids]
 
 
-def _layout(engine: EngineSpec, profile: EngineProfile) -> KVLayout:
-    """As many tokens as the real hardware holds, each of few bytes."""
-    block_bytes = profile.kv_bytes_per_token * engine.block_size
-    num_blocks = profile.kv_memory_bytes // len(engine.services) // block_bytes
+def _shape(engine: EngineSpec) -> KVShape:
+    """Few bytes a token, the same for all services."""
+    return KVShape(1, 1, HEAD_DIM, engine.block_size, "float16")
+
+
+def _num_blocks(engine: EngineSpec, profile: EngineProfile) -> int:
+    """As many as the real hardware holds."""
+    num_blocks = profile.kv_memory_bytes // (profile.kv_bytes_per_token * engine.block_size)
     if num_blocks < 1:
         raise UserError(
             f"engines.{engine.id}: {profile.kv_memory_bytes} bytes of KV in profile {profile.name} hold no block of "
-            f"{engine.block_size} tokens a service; use a smaller block_size, fewer services or another profile"
+            f"{engine.block_size} tokens; use a smaller block_size or another profile"
         )
-    return KVLayout(KVShape(1, 1, HEAD_DIM, engine.block_size, "float16"), num_blocks)
+    return num_blocks

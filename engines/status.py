@@ -74,6 +74,11 @@ class Service:
         """The tightest promise of all running decodes; None if nothing decodes."""
         return min([sequence.spec.slo_tpot_s for sequence in decoding], default=None)
 
+    def growth_elsewhere(self, services: Iterable["Service"]) -> int:
+        """Blocks of this one that the next tokens of the engine's other ``services`` may take: it goes by pages."""
+        others = [service.queue for service in services if service is not self]
+        return self.pool.slots * sum([-(-len(queue.running) // queue.pool.slots) for queue in others])
+
     def learn(self, load: Load, measured_s: float) -> None:
         """Correct later predictions by what a step took."""
         self.cost.observe(load, measured_s)

@@ -1,10 +1,19 @@
-"""How the KV blocks of one service lie in memory: block after block, each opaque bytes to everything but its engine."""
+"""How KV blocks lie in an engine's memory: equal pages, in each of which are blocks of one service.
 
+Merged blocks (SeaLLM): a page holds the largest block of all services, and as many blocks of a service as go into it.
+So a block's id means two indices, its page and its slot there, and whoever shares the memory shares it by the page. In
+the paper a page is the largest block; here it may be up to two, lest services with a little smaller blocks waste half.
+To everything but the engine that computes it a block is opaque bytes.
+"""
+
+from collections.abc import Iterable
 from dataclasses import dataclass
+from math import lcm
 
 from mesh.messages import KVShape
 
-ALIGNMENT = 64  # bytes; every block starts on a cache line
+ALIGNMENT = 64  # bytes; every page starts on a cache line
+NEARLY = 0.05  # of a page: less is not worth a larger one
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
@@ -12,42 +21,78 @@ def align(num_bytes: int) -> int:
     return -(-num_bytes // ALIGNMENT) * ALIGNMENT
 
 
-def block_bytes(shape: KVShape) -> int:
-    """Bytes of one block: K and V of ``block_size`` tokens in all layers. Raise ValueError on an unknown dtype."""
+def row_bytes(shape: KVShape) -> int:
+    """Bytes of K (or V) of one head in one layer of a block. Raise ValueError on an unknown dtype."""
     itemsize = DTYPE_BYTES.get(shape.dtype)
     if itemsize is None:
         raise ValueError(f"KV dtype {shape.dtype!r} is unknown: want one of {', '.join(DTYPE_BYTES)}")
-    return shape.num_layers * 2 * shape.block_size * shape.num_kv_heads * shape.head_dim * itemsize
+    return shape.block_size * shape.head_dim * itemsize
+
+
+def block_bytes(shape: KVShape) -> int:
+    """Bytes of one block: K and V of ``block_size`` tokens in all layers. Raise ValueError on an unknown dtype."""
+    return shape.num_layers * 2 * shape.num_kv_heads * row_bytes(shape)
+
+
+def page_bytes(block_sizes: Iterable[int], unit: int = 1) -> int:
+    """The smallest page, of one largest block to two, in which the worst off of all services can use nearly as much of
+    a page as in any. A multiple of ``unit``.
+    """
+    sizes = set(block_sizes)
+    largest = max(sizes)
+    numbers = ((size, number) for size in sizes for number in range(-(-largest // size), 2 * largest // size + 1))
+    pages = sorted({-(-size * number // unit) * unit for size, number in numbers})
+    used = {page: min(page // size * size / page for size in sizes) for page in pages}
+    return next(page for page in pages if used[page] >= max(used.values()) - NEARLY)
+
+
+@dataclass(frozen=True, slots=True)
+class PageLayout:
+    """``num_pages`` pages of ``page_bytes``; at most ``most_slots`` blocks lie in one."""
+
+    num_pages: int
+    page_bytes: int
+    most_slots: int
+
+    @classmethod
+    def of(cls, shapes: Iterable[KVShape], num_pages: int) -> "PageLayout":
+        """For blocks of these shapes: rows of all of them tile the memory."""
+        shapes = list(shapes)
+        sizes, unit = [block_bytes(shape) for shape in shapes], lcm(ALIGNMENT, *map(row_bytes, shapes))
+        size = page_bytes(sizes, unit)
+        return cls(num_pages, size, size // min(sizes))
+
+    @classmethod
+    def fitting(cls, shapes: Iterable[KVShape], memory_bytes: int) -> "PageLayout":
+        """As many pages as fit. Raise ValueError if not even one does."""
+        one = cls.of(shapes, 1)
+        if memory_bytes < one.page_bytes:
+            raise ValueError(f"{memory_bytes} bytes of KV memory hold no block of {one.page_bytes} bytes: give more")
+        return cls(memory_bytes // one.page_bytes, one.page_bytes, one.most_slots)
 
 
 @dataclass(frozen=True, slots=True)
 class KVLayout:
-    """A pool of ``num_blocks`` blocks of one shape."""
+    """The blocks of one service in an engine's pages: block ``b`` is slot ``b % slots`` of page ``b // slots``."""
 
     shape: KVShape
-    num_blocks: int
-
-    @classmethod
-    def fitting(cls, shape: KVShape, memory_bytes: int) -> "KVLayout":
-        """As many blocks as fit. Raise ValueError if not even one does."""
-        stride = align(block_bytes(shape))
-        if memory_bytes < stride:
-            raise ValueError(f"{memory_bytes} bytes of KV memory hold no block of {stride} bytes: give more memory")
-        return cls(shape, memory_bytes // stride)
+    pages: PageLayout
 
     @property
     def block_bytes(self) -> int:
         return block_bytes(self.shape)
 
     @property
-    def stride_bytes(self) -> int:
-        """Distance between the starts of neighbouring blocks."""
-        return align(self.block_bytes)
+    def slots(self) -> int:
+        """Blocks in a page; 0 if the pages were not made for such blocks."""
+        slots = self.pages.page_bytes // self.block_bytes
+        return slots if slots <= self.pages.most_slots else 0
+
+    @property
+    def num_blocks(self) -> int:
+        """What a service that has the memory for itself can hold."""
+        return self.pages.num_pages * self.slots
 
     @property
     def num_tokens(self) -> int:
-        """What the whole pool holds."""
         return self.num_blocks * self.shape.block_size
-
-    def num_blocks_for(self, num_tokens: int) -> int:
-        return -(-num_tokens // self.shape.block_size)

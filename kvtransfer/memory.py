@@ -1,13 +1,13 @@
-"""KV pools in memory that the other processes of a host can map.
+"""KV memory that the other processes of a host can map, and the blocks of services in it.
 
-A pool is a header, a generation counter (uint64) for each block, and the blocks. On Linux it is an anonymous memory
-file that peers reach through /proc, so that nothing is left behind however its owner dies; elsewhere a temporary
-file. The header holds a random token that also travels in `MemoryRef`: reading it proves that both processes mean the
-same memory, not two containers with the same process ids.
+A memory is a header, generation counters (uint64, one for each slot of each page), and the pages. On Linux it is an
+anonymous memory file that peers reach through /proc, so that nothing is left behind however its owner dies; elsewhere
+a temporary file. The header holds a random token that also travels in `MemoryRef`: reading it proves that both
+processes mean the same memory, not two containers with the same process ids.
 
-Reuse. The owner raises a block's generation before the block gets new content. A reader that finds the same
-generation before and after its copy has copied what it was promised (a sequence lock with any number of readers and
-no waiting).
+Reuse. The owner raises a block's generation before the block gets new content, and those of a whole page before the
+page changes hands. A reader that finds the same generation before and after its copy has copied what it was promised (a
+sequence lock with any number of readers and no waiting).
 """
 
 import fcntl
@@ -26,79 +26,108 @@ from threading import Lock
 import numpy as np
 from numpy.typing import NDArray
 
-from kvtransfer.layout import KVLayout, align
-from mesh.messages import MemoryRef
+from kvtransfer.layout import KVLayout, PageLayout, align
+from mesh.messages import KVShape, MemoryRef
 
-MAGIC = b"MSKVPL01"
+MAGIC = b"MSKVPL02"
 TOKEN_BYTES = 16
-HEADER = struct.Struct(f"<8s{TOKEN_BYTES}sQQ")  # magic, token, number of blocks, bytes of a block
+HEADER = struct.Struct(f"<8s{TOKEN_BYTES}sQQQ")  # magic, token, number of pages, bytes of a page, counters of a page
 MAX_PEERS = 64
 # Take the pages now, where the system can: the first write to one costs ten copies, and a hand-over waits for it.
 POPULATE = getattr(mmap, "MAP_POPULATE", 0)
 
-Bytes2D = NDArray[np.uint8]  # [num_blocks, block_bytes]
-Counters = NDArray[np.uint64]  # [num_blocks]
+Bytes = NDArray[np.uint8]
+Counters = NDArray[np.uint64]  # [num_pages, most_slots]
 
 
 class MemoryUnreachableError(RuntimeError):
-    """A peer's pool cannot be mapped here, or is not the one that was meant. The message says why."""
+    """A peer's memory cannot be mapped here, or is not the one that was meant. The message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """Where the parts of a pool lie, in bytes from its start."""
+    """Where the parts of a memory lie, in bytes from its start."""
 
-    num_blocks: int
-    block_bytes: int
+    layout: PageLayout
 
     @property
     def generations_offset(self) -> int:
         return align(HEADER.size)
 
     @property
-    def blocks_offset(self) -> int:
-        return align(self.generations_offset + 8 * self.num_blocks)
-
-    @property
-    def stride(self) -> int:
-        return align(self.block_bytes)
+    def pages_offset(self) -> int:
+        return align(self.generations_offset + 8 * self.layout.num_pages * self.layout.most_slots)
 
     @property
     def size_bytes(self) -> int:
-        return self.blocks_offset + self.num_blocks * self.stride
+        return self.pages_offset + self.layout.num_pages * self.layout.page_bytes
 
     def generations(self, buffer: mmap.mmap) -> Counters:
-        return np.frombuffer(buffer, "<u8", self.num_blocks, self.generations_offset)
+        shape = self.layout.num_pages, self.layout.most_slots
+        return np.frombuffer(buffer, "<u8", shape[0] * shape[1], self.generations_offset).reshape(shape)
 
-    def blocks(self, buffer: mmap.mmap) -> Bytes2D:
-        flat = np.frombuffer(buffer, np.uint8, self.num_blocks * self.stride, self.blocks_offset)
-        return flat.reshape(self.num_blocks, self.stride)[:, : self.block_bytes]
+    def pages(self, buffer: mmap.mmap) -> Bytes:
+        shape = self.layout.num_pages, self.layout.page_bytes
+        return np.frombuffer(buffer, np.uint8, shape[0] * shape[1], self.pages_offset).reshape(shape)
 
 
-class KVMemory:
-    """The pool of one service, zeroed, in memory that peers can map. Owned by one engine process until `close`."""
+class KVBlocks:
+    """The blocks of one service, in pages here or of a peer: block ``b`` is ``array[divmod(b, slots)]``.
 
-    def __init__(self, layout: KVLayout) -> None:
+    Raise ValueError if the pages were not made for such blocks.
+    """
+
+    def __init__(self, layout: KVLayout, pages: Bytes, generations: Counters) -> None:
+        slots, size = layout.slots, layout.block_bytes
+        if not slots:
+            raise ValueError(f"pages of {layout.pages.page_bytes} bytes are not made for blocks of {size} bytes")
         self.layout = layout
-        geometry = Geometry(layout.num_blocks, layout.block_bytes)
+        self.array: Bytes = pages[:, : slots * size].reshape(-1, slots, size)
+        self._slots = slots
+        self._generations = generations
+
+    def __len__(self) -> int:
+        return self.layout.num_blocks
+
+    def __getitem__(self, block: int) -> Bytes:
+        content: Bytes = self.array[divmod(block, self._slots)]
+        return content
+
+    def __setitem__(self, block: int, content: Bytes) -> None:
+        self.array[divmod(block, self._slots)] = content
+
+    def generations(self, blocks: Sequence[int]) -> list[int]:
+        pages, slots = np.divmod(np.asarray(blocks, np.intp), self._slots)
+        generations: list[int] = self._generations[pages, slots].tolist()
+        return generations
+
+    def is_unchanged(self, blocks: Sequence[int], generations: Sequence[int]) -> bool:
+        """Whether none of ``blocks`` was reused since it had its generation."""
+        return self.generations(blocks) == list(generations)
+
+
+class PagedMemory:
+    """An engine's KV memory, zeroed, that peers can map. Owned by one process until `close`."""
+
+    def __init__(self, layout: PageLayout) -> None:
+        self.layout = layout
+        geometry = Geometry(layout)
         self._size_bytes = geometry.size_bytes
         self._token = secrets.token_bytes(TOKEN_BYTES)
         self._fd, self._path, self._is_file = _create(self._size_bytes)
         buffer = mmap.mmap(self._fd, self._size_bytes, flags=mmap.MAP_SHARED | POPULATE)
-        buffer[: HEADER.size] = HEADER.pack(MAGIC, self._token, layout.num_blocks, layout.block_bytes)
+        numbers = layout.num_pages, layout.page_bytes, layout.most_slots
+        buffer[: HEADER.size] = HEADER.pack(MAGIC, self._token, *numbers)
         self.generations: Counters = geometry.generations(buffer)
-        self.blocks: Bytes2D = geometry.blocks(buffer)  # writable; rows start at multiples of 64 bytes
+        self.pages: Bytes = geometry.pages(buffer)  # [num_pages, page_bytes], writable, in one piece
+        self.dtypes: list[str | None] = [None] * layout.num_pages  # of what each page holds; None: zeros
 
     def __repr__(self) -> str:
-        return f"<KVMemory {self._path} {self.layout.num_blocks} blocks of {self.layout.block_bytes} bytes>"
+        return f"<PagedMemory {self._path} {self.layout.num_pages} pages of {self.layout.page_bytes} bytes>"
 
     def ref(self, host: str) -> MemoryRef:
-        """How peers on ``host``, which must be this one, find the pool."""
+        """How peers on ``host``, which must be this one, find the memory."""
         return MemoryRef(host, self._path, self._size_bytes, self._token.hex())
-
-    def bump(self, block: int) -> None:
-        """Tell readers that ``block`` is about to get new content."""
-        self.generations[block] += np.uint64(1)
 
     def close(self) -> None:
         """Let no new peer in. The memory itself goes with the last array over it, and the last peer's mapping."""
@@ -107,6 +136,45 @@ class KVMemory:
             self._fd = -1
             if self._is_file:
                 os.unlink(self._path)
+
+
+class KVMemory(KVBlocks):
+    """One service's blocks in the memory of its engine. Raise ValueError if the pages were not made for them."""
+
+    def __init__(self, memory: PagedMemory, shape: KVShape) -> None:
+        super().__init__(KVLayout(shape, memory.layout), memory.pages, memory.generations)
+        self._memory = memory
+
+    @classmethod
+    def alone(cls, shape: KVShape, num_pages: int) -> "KVMemory":
+        """In a memory that is made for this service only."""
+        return cls(PagedMemory(PageLayout.of([shape], num_pages)), shape)
+
+    def __repr__(self) -> str:
+        return f"<KVMemory {self.layout.num_blocks} blocks of {self.layout.block_bytes} bytes in {self._memory!r}>"
+
+    def ref(self, host: str) -> MemoryRef:
+        return self._memory.ref(host)
+
+    def close(self) -> None:
+        self._memory.close()
+
+    def take_page(self, page: int) -> None:
+        """Tell readers that all of a page is about to get new content.
+
+        What lies there is zeroed if it has another dtype: its bytes could be infinite in this one, and what is masked
+        in attention must at least be finite.
+        """
+        memory, dtype = self._memory, self.layout.shape.dtype
+        memory.generations[page] += np.uint64(1)
+        if memory.dtypes[page] != dtype:
+            if memory.dtypes[page] is not None:
+                memory.pages[page] = 0
+            memory.dtypes[page] = dtype
+
+    def reuse(self, block: int) -> None:
+        """Tell readers that ``block`` is about to get new content."""
+        self._memory.generations[divmod(block, self._slots)] += np.uint64(1)
 
 
 def _create(size_bytes: int) -> tuple[int, str, bool]:
@@ -123,25 +191,27 @@ def _create(size_bytes: int) -> tuple[int, str, bool]:
 
 
 class PeerMemory:
-    """A peer's pool, mapped read-only. Unmapped when the last reference to it and its arrays is gone."""
+    """A peer's memory, mapped read-only. Unmapped when the last reference to it and its arrays is gone."""
 
     def __init__(self, ref: MemoryRef) -> None:
         """Raise `MemoryUnreachableError` unless this is the memory that ``ref`` means."""
         buffer = _map(ref)
-        magic, token, num_blocks, block_bytes = HEADER.unpack(buffer[: HEADER.size])
-        geometry = Geometry(num_blocks, block_bytes)
+        magic, token, *numbers = HEADER.unpack(buffer[: HEADER.size])
+        self.layout = PageLayout(*numbers)
+        geometry = Geometry(self.layout)
         if magic != MAGIC or token.hex() != ref.token or geometry.size_bytes != ref.size_bytes:
             raise MemoryUnreachableError(
                 f"{ref.path} is another memory than the peer means (host {ref.host!r} here too?)"
             )
-        self.block_bytes: int = block_bytes
-        self.num_blocks: int = num_blocks
         self.generations: Counters = geometry.generations(buffer)
-        self.blocks: Bytes2D = geometry.blocks(buffer)
+        self.pages: Bytes = geometry.pages(buffer)
 
-    def is_unchanged(self, blocks: Sequence[int], generations: Sequence[int]) -> bool:
-        """Whether none of ``blocks`` was reused since it had its generation."""
-        return bool(self.generations[list(blocks)].tolist() == list(generations))
+    def blocks(self, shape: KVShape) -> KVBlocks:
+        """Those of a service. Raise `MemoryUnreachableError` if the pages were not made for them."""
+        try:
+            return KVBlocks(KVLayout(shape, self.layout), self.pages, self.generations)
+        except ValueError as error:
+            raise MemoryUnreachableError(str(error)) from None
 
 
 def _map(ref: MemoryRef) -> mmap.mmap:

@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 import structlog
 
-from kvtransfer.memory import Bytes2D, KVMemory, MemoryUnreachableError, PeerMemories
+from kvtransfer.memory import KVBlocks, KVMemory, MemoryUnreachableError, PeerMemories
 from kvtransfer.protocol import SHM, TCP, ExportBlocks, Exported, ImportBlocks, Imported
 from mesh.messages import MemoryRef
 
@@ -48,7 +48,7 @@ class SharedMemoryTransport:
         self._checksum = checksum
 
     def export_blocks(self, job: ExportBlocks) -> Exported:
-        generations = self._memory.generations[job.blocks].tolist()
+        generations = self._memory.generations(job.blocks)
         return Exported(job.seq, generations, _checksums(self._memory, job.blocks, self._checksum), ())
 
     def import_blocks(self, job: ImportBlocks) -> Imported:
@@ -63,20 +63,18 @@ class SharedMemoryTransport:
         message = job.message
         if job.source is None:
             return "the sender named no memory"
-        pool = self._peers.open(job.peer, job.source)
-        if pool.block_bytes != self._memory.layout.block_bytes:
-            return f"blocks of {pool.block_bytes} bytes, want {self._memory.layout.block_bytes}"
+        pool = self._peers.open(job.peer, job.source).blocks(self._memory.layout.shape)
         if len(message.generations) != len(message.source_blocks) or not all(
-            0 <= block < pool.num_blocks for block in message.source_blocks
+            0 <= block < len(pool) for block in message.source_blocks
         ):
             return "block ids or generations make no sense"
         if not pool.is_unchanged(message.source_blocks, message.generations):
             return "blocks were reused before the copy"
         for source, destination in zip(message.source_blocks, job.destinations, strict=True):
-            self._memory.blocks[destination] = pool.blocks[source]
+            self._memory[destination] = pool[source]
         if not pool.is_unchanged(message.source_blocks, message.generations):
             return "blocks were reused during the copy"
-        return _checksum_fault(self._memory.blocks, job)
+        return _checksum_fault(self._memory, job)
 
 
 class TcpTransport:
@@ -89,8 +87,8 @@ class TcpTransport:
         self._checksum = checksum
 
     def export_blocks(self, job: ExportBlocks) -> Exported:
-        payload = [memoryview(self._memory.blocks[block]) for block in job.blocks]
-        generations = self._memory.generations[job.blocks].tolist()
+        payload = [self._memory[block].data for block in job.blocks]
+        generations = self._memory.generations(job.blocks)
         return Exported(job.seq, generations, _checksums(self._memory, job.blocks, self._checksum), payload)
 
     def import_blocks(self, job: ImportBlocks) -> Imported:
@@ -104,8 +102,8 @@ class TcpTransport:
         for frame, destination in zip(frames, job.destinations, strict=True):
             if len(frame) != size:
                 return f"a payload frame of {len(frame)} bytes, want {size}"
-            self._memory.blocks[destination] = np.frombuffer(frame, np.uint8)
-        return _checksum_fault(self._memory.blocks, job)
+            self._memory[destination] = np.frombuffer(frame, np.uint8)
+        return _checksum_fault(self._memory, job)
 
 
 def transports_of(memory: KVMemory, peers: PeerMemories, checksum: bool) -> Mapping[str, Transport]:
@@ -131,13 +129,13 @@ def choose(setting: str, memory: MemoryRef | None, host: str, can_open: Callable
 
 
 def _checksums(memory: KVMemory, blocks: Sequence[int], wanted: bool) -> list[int]:
-    return [zlib.crc32(memory.blocks[block]) for block in blocks] if wanted else []
+    return [zlib.crc32(memory[block].data) for block in blocks] if wanted else []
 
 
-def _checksum_fault(blocks: Bytes2D, job: ImportBlocks) -> str | None:
+def _checksum_fault(blocks: KVBlocks, job: ImportBlocks) -> str | None:
     """Checked at the destination, so that the copy is covered too."""
     expected = job.message.checksums
-    if expected and expected != [zlib.crc32(blocks[block]) for block in job.destinations]:
+    if expected and expected != [zlib.crc32(blocks[block].data) for block in job.destinations]:
         return "checksums differ"
     return None
 

@@ -16,11 +16,13 @@ from bench.simulation.steps import StepModel
 from engines.blocks import BlockPool
 from engines.core import EngineCore
 from engines.learning import LearntCost
+from engines.packed import block_pool
+from engines.pages import PagePool
 from engines.profiles import EngineProfile
 from engines.scheduler import Limits, ServiceQueue
 from engines.settings import EngineSettings
 from engines.status import Service
-from kvtransfer.layout import block_bytes
+from kvtransfer.layout import block_bytes, page_bytes
 from kvtransfer.protocol import Limits as TransferLimits
 from mesh.errors import UserError
 from mesh.messages import KVShape, MemoryRef, Sender
@@ -78,7 +80,7 @@ class Factory:
     ) -> SimulatedEngine:
         """A new life of an engine, with empty hands. ``expect``: see `EngineCore`."""
         profile = self._profiles[spec.id]
-        services = {name: self._service(spec, name, profile) for name in spec.services}
+        services = self._services(spec, profile)
         random = kernel.random(f"steps of {spec.id}@{me.incarnation}")
         steps = {name: StepModel(profile_of(profile, name).cost, self._physics, random) for name in services}
         copies = {name: self._copies(service.shape) for name, service in services.items()}
@@ -106,15 +108,22 @@ class Factory:
             round_trip_s=2 * self._physics.latency_s,
         )
 
-    def _service(self, spec: EngineSpec, name: str, profile: Profile) -> Service:
-        own = profile_of(profile, name)
-        shape = _shape(own, spec.block_size)
-        num_blocks = profile.kv_memory_bytes // len(spec.services) // block_bytes(shape)
-        if num_blocks < 1:
+    def _services(self, spec: EngineSpec, profile: Profile) -> dict[str, Service]:
+        """They share the engine's memory by the page, as those of real ones do."""
+        sizes = {name: block_bytes(_shape(profile_of(profile, name), spec.block_size)) for name in spec.services}
+        size = page_bytes(sizes.values())
+        num_pages = profile.kv_memory_bytes // size
+        if num_pages < 1:
             raise UserError(f"engines.{spec.id}: its KV memory holds no block of {spec.block_size} tokens")
+        pages = PagePool(num_pages)
+        pools = {name: block_pool(pages, spec.block_size, size // one) for name, one in sizes.items()}
+        return {name: self._service(spec, name, profile, pool) for name, pool in pools.items()}
+
+    def _service(self, spec: EngineSpec, name: str, profile: Profile, pool: BlockPool) -> Service:
+        own = profile_of(profile, name)
         return Service(
-            ServiceQueue(name, BlockPool(num_blocks, spec.block_size)),
-            shape,
+            ServiceQueue(name, pool),
+            _shape(own, spec.block_size),
             MemoryRef(spec.host, spec.id, profile.kv_memory_bytes, spec.id),
             frozenset(),
             self._topology.service(name).max_context or MAX_CONTEXT,

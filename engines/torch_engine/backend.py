@@ -11,14 +11,16 @@ from engines.calibration import calibrate
 from engines.measuring import Scratch
 from engines.models.cache import Cache
 from engines.models.config import ModelConfig
+from engines.models.errors import ModelError
 from engines.models.store import prepared_dir
 from engines.profile_store import ProfileStore, profile_key, profile_of
 from engines.profiles import ProfileFile
 from engines.torch_engine.executor import TorchExecutor, TorchService
 from engines.torch_engine.shape import kv_shape
-from kvtransfer.layout import KVLayout
-from kvtransfer.memory import KVMemory
+from kvtransfer.layout import PageLayout, block_bytes
+from kvtransfer.memory import KVMemory, PagedMemory
 from mesh.errors import UserError
+from mesh.messages import KVShape
 from mesh.topology.schema import EngineSpec, ServiceSpec
 
 log = structlog.get_logger()
@@ -26,7 +28,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class TorchModel:
-    """A service whose model is on disk and whose KV pool is allocated."""
+    """A service whose model is on disk and whose KV memory is allocated."""
 
     spec: ServiceSpec
     config: ModelConfig
@@ -34,28 +36,58 @@ class TorchModel:
     torch_service: TorchService
 
 
-def torch_backend(engine: EngineSpec, services: Sequence[ServiceSpec]) -> Backend:
-    """Raise `UserError` if a model is missing or the KV memory too small."""
-    models = [open_model(engine, spec) for spec in services]
+def torch_backend(engine: EngineSpec, services: Sequence[ServiceSpec], later: Sequence[ServiceSpec]) -> Backend:
+    """Raise `UserError` if a model is missing or the KV memory too small. For ``later`` see `open_memory`."""
+    memory = open_memory(engine, services, later)
+    models = [open_model(engine, spec, memory) for spec in services]
     executor = load_executor(engine, models)
     profiles = {model.spec.name: _profile(engine, model, executor) for model in models}
-    return Backend(executor, {model.spec.name: _loaded(model, profiles[model.spec.name]) for model in models})
+    return Backend(executor, memory, {model.spec.name: _loaded(model, profiles[model.spec.name]) for model in models})
 
 
-def open_model(engine: EngineSpec, spec: ServiceSpec) -> TorchModel:
-    """Raise `UserError` if the model is missing or the KV memory too small."""
+def open_memory(engine: EngineSpec, services: Sequence[ServiceSpec], later: Sequence[ServiceSpec] = ()) -> PagedMemory:
+    """KV memory for ``services``, in pages that suit those that may come ``later``, too, if their models are here.
+
+    Raise `UserError` if a model of ``services`` is missing or the KV memory too small.
+    """
+    shapes = [_shape(engine, spec) for spec in services]
+    shapes += [shape for spec in later if (shape := _shape_if_here(engine, spec)) is not None]
+    try:
+        return PagedMemory(PageLayout.fitting(shapes, engine.kv_memory_bytes))
+    except ValueError as error:
+        raise UserError(f"engines.{engine.id}: kv_memory: {error}") from None
+
+
+def _shape(engine: EngineSpec, spec: ServiceSpec) -> KVShape:
+    return kv_shape(ModelConfig.load(prepared_dir(spec.model)), spec.dtype, engine.block_size)
+
+
+def _shape_if_here(engine: EngineSpec, spec: ServiceSpec) -> KVShape | None:
+    """None, too, if the engine could not hold a single block of it."""
+    try:
+        shape = _shape(engine, spec)
+    except ModelError as error:
+        log.info(
+            "the KV memory is not made for a service whose model is not here", service=spec.name, reason=str(error)
+        )
+        return None
+    return shape if block_bytes(shape) <= engine.kv_memory_bytes else None
+
+
+def open_model(engine: EngineSpec, spec: ServiceSpec, memory: PagedMemory) -> TorchModel:
+    """``memory`` is of `open_memory` for that service. Raise `UserError` if the model is missing."""
     folder = prepared_dir(spec.model)
     config = ModelConfig.load(folder)
-    shape = kv_shape(config, spec.dtype, engine.block_size)
-    try:
-        layout = KVLayout.fitting(shape, engine.kv_memory_bytes // len(engine.services))
-    except ValueError as error:
-        raise UserError(f"{engine.id}: kv_memory, service {spec.name}: {error}") from None
-    memory = KVMemory(layout)
     torch_service = TorchService(
-        spec.name, folder, config, spec.dtype, engine.block_size, memory.blocks.reshape(-1).data
+        spec.name,
+        folder,
+        config,
+        spec.dtype,
+        engine.block_size,
+        memory.pages.reshape(-1).data,
+        memory.layout.page_bytes,
     )
-    return TorchModel(spec, config, memory, torch_service)
+    return TorchModel(spec, config, KVMemory(memory, kv_shape(config, spec.dtype, engine.block_size)), torch_service)
 
 
 def load_executor(engine: EngineSpec, models: Sequence[TorchModel]) -> TorchExecutor:
@@ -94,8 +126,10 @@ def _profile(engine: EngineSpec, model: TorchModel, executor: TorchExecutor) -> 
     if known is not None:
         return known
     log.info("measuring what prefills and decode steps cost", service=spec.name)
+    for page in range(layout.pages.num_pages):
+        model.memory.take_page(page)
     scratch = Scratch(spec.name, layout.num_blocks, engine.block_size)
     costs = calibrate(executor, scratch, engine.chunk_tokens)
-    profile = profile_of(engine, spec, layout, costs, "measured when an engine started")
+    profile = profile_of(engine, spec, layout.shape, costs, "measured when an engine started")
     store.save(key, profile)
     return profile

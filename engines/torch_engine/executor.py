@@ -20,7 +20,10 @@ from mesh.messages import KVShape, TokenLogprobs
 
 @dataclass(frozen=True, slots=True)
 class TorchService:
-    """A model to serve. ``memory`` is writable bytes of whole KV blocks, or a uint8 tensor of them on the device."""
+    """A model to serve. ``memory`` is writable bytes of whole KV pages, or a uint8 tensor of them on the device.
+
+    Several services may have the same memory: each uses the blocks that it is given.
+    """
 
     name: str
     folder: Path
@@ -28,6 +31,7 @@ class TorchService:
     dtype: str
     block_size: int
     memory: memoryview | bytearray | Tensor
+    page_bytes: int
 
 
 class TorchExecutor:
@@ -59,7 +63,7 @@ class _Model:
             raise ValueError(
                 f"KV memory of service {service.name} lies on {tensor.device}: {device} memory would be right"
             )
-        self.pool = KVPool(kv_shape(service.config, service.dtype, service.block_size), tensor)
+        self.pool = KVPool(kv_shape(service.config, service.dtype, service.block_size), tensor, service.page_bytes)
         self._llama = Llama(service.folder, service.config, service.dtype, self.pool)
         self._sampler = Sampler(service.config.eos_token_ids)
         self._prompts = PromptLogprobs(self._llama.logits)

@@ -2,6 +2,9 @@
 
 With the head outside the token, a head's K of one block is one row, so that a single gather per layer yields K and V as
 attention wants them: ``[2, requests, kv_heads, tokens, head_dim]``.
+
+Blocks lie in pages that hold one or several of them, and rows tile pages: where a block begins is a matter of its page
+and of its slot there.
 """
 
 from collections.abc import Sequence
@@ -9,23 +12,28 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from kvtransfer.layout import block_bytes
+from kvtransfer.layout import block_bytes, row_bytes
 from mesh.messages import KVShape
 
 
 class KVPool:
-    """Reads and writes the blocks that lie in ``memory``, a flat uint8 tensor of whole blocks."""
+    """Reads and writes the blocks that lie in ``memory``, a flat uint8 tensor of whole pages of ``page_bytes``."""
 
-    def __init__(self, shape: KVShape, memory: Tensor) -> None:
-        size = block_bytes(shape)
-        if memory.numel() == 0 or memory.numel() % size:
-            raise ValueError(f"a KV pool of {memory.numel()} bytes is not a whole number of blocks of {size} bytes")
+    def __init__(self, shape: KVShape, memory: Tensor, page_bytes: int) -> None:
+        if memory.numel() == 0 or memory.numel() % page_bytes:
+            raise ValueError(
+                f"KV memory of {memory.numel()} bytes is not a whole number of pages of {page_bytes} bytes"
+            )
+        if page_bytes < block_bytes(shape) or page_bytes % row_bytes(shape):
+            raise ValueError(f"pages of {page_bytes} bytes are not made for blocks of {block_bytes(shape)} bytes")
         self.shape = shape
-        self.num_blocks = memory.numel() // size
         self.device = memory.device
         flat = memory.view(getattr(torch, shape.dtype))
         heads, size, dim = shape.num_kv_heads, shape.block_size, shape.head_dim
         self._block_rows = shape.num_layers * 2 * heads  # rows of [block_size, head_dim]
+        self._slots = page_bytes // block_bytes(shape)
+        page_rows = page_bytes // row_bytes(shape)
+        self._gap_rows = page_rows - self._slots * self._block_rows  # after the last block of a page
         head_rows, token_rows = flat.view(-1, size * dim), flat.view(-1, dim)
         layers = range(shape.num_layers)
         self._heads = [head_rows[layer * 2 * heads :] for layer in layers]
@@ -35,8 +43,13 @@ class KVPool:
     def write_index(self, blocks: Tensor, offsets: Tensor) -> Tensor:
         """Where the tokens at ``offsets`` [n] of ``blocks`` [n] go, for `write`: [n * 2 * kv_heads]."""
         size = self.shape.block_size
-        token = blocks * (self._block_rows * size) + offsets
+        token = self._first_rows(blocks) * size + offsets
         return (token[:, None] + self._head_steps * size).view(-1)
+
+    def _first_rows(self, blocks: Tensor) -> Tensor:
+        """Where blocks begin."""
+        rows = blocks * self._block_rows
+        return rows + blocks // self._slots * self._gap_rows if self._gap_rows else rows
 
     def write(self, layer: int, index: Tensor, kv: Tensor) -> None:
         """Store ``kv`` [n * 2 * kv_heads, head_dim]."""
@@ -44,7 +57,7 @@ class KVPool:
 
     def read_index(self, tables: Sequence[Sequence[int]]) -> Tensor:
         """For `read` of requests whose block tables have one length: [2 * requests * kv_heads * blocks]."""
-        blocks = torch.tensor(tables, device=self.device) * self._block_rows
+        blocks = self._first_rows(torch.tensor(tables, device=self.device))
         steps = self._head_steps.view(2, 1, -1, 1)
         return (blocks[None, :, None, :] + steps).reshape(-1)
 

@@ -11,6 +11,7 @@ from bench.llumnix_figure_setting import HIGH, INFAAS, KV_TOKENS, ROUND_ROBIN, C
 from bench.llumnix_figure_watch import fragmented
 from engines.blocks import BlockPool
 from engines.costs import decode_step_s, prefill_s
+from engines.pages import PagePool
 from engines.profiles import load_profile
 from engines.scheduler import ServiceQueue
 from engines.sequence import Sequence
@@ -20,7 +21,7 @@ from tests.router.cluster import make_spec
 
 def queue(num_blocks: int, held: int, *waiting: int, running: int = 0) -> ServiceQueue:
     """Of an engine whose requests wait with so many blocks' worth of tokens, the first one first."""
-    made = ServiceQueue("chat", BlockPool(num_blocks, 16))
+    made = ServiceQueue("chat", BlockPool(PagePool(num_blocks), 16))
     made.pool.allocate(held)
     made.waiting = [request(number, 16 * blocks, float(number)) for number, blocks in enumerate(waiting)]
     made.running = [request(100 + number, 16, 0.0) for number in range(running)]

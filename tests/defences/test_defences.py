@@ -18,7 +18,6 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from kvtransfer.layout import KVLayout
 from kvtransfer.machine import ProtocolError
 from kvtransfer.memory import KVMemory, PeerMemories
 from kvtransfer.protocol import SHM, ExportBlocks, ImportBlocks
@@ -33,19 +32,19 @@ SHAPE = KVShape(1, 1, 4, 4, "float32")
 
 def a_reused_block() -> None:
     """Its owner gives a block new content between the export and the copy."""
-    source, target = KVMemory(KVLayout(SHAPE, 2)), KVMemory(KVLayout(SHAPE, 2))
-    source.blocks[:] = 1
+    source, target = KVMemory.alone(SHAPE, 2), KVMemory.alone(SHAPE, 2)
+    source.array[:] = 1
     exported = SharedMemoryTransport(source, PeerMemories(), checksum=False).export_blocks(
         ExportBlocks("t", "s", SHM, 0, [0])
     )
-    source.bump(0)
-    source.blocks[0] = 2
+    source.reuse(0)
+    source[0] = 2
     message = Blocks("t", 0, 0, 4, [0], exported.generations, [])
     job = ImportBlocks("t", "s", SHM, "peer", source.ref("here"), message, (), [1])
     imported = SharedMemoryTransport(target, PeerMemories(), checksum=False).import_blocks(job)
     source.close()
     target.close()
-    assert not imported.ok or np.all(target.blocks[1] == 1), "took what was never sent"
+    assert not imported.ok or np.all(target[1] == 1), "took what was never sent"
 
 
 def a_corrupt_copy() -> None:

@@ -6,8 +6,23 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from engines.blocks import ROOT, BlockPool, OutOfBlocksError, Run, chain
+from engines.pages import PagePool
 
 SIZE = 4
+
+
+class Told:
+    """Keeps what it is told of."""
+
+    def __init__(self) -> None:
+        self.pages: list[int] = []
+        self.blocks: list[int] = []
+
+    def take_page(self, page: int) -> None:
+        self.pages.append(page)
+
+    def reuse(self, block: int) -> None:
+        self.blocks.append(block)
 
 
 def fill(pool: BlockPool, tokens: list[int]) -> list[int]:
@@ -18,7 +33,7 @@ def fill(pool: BlockPool, tokens: list[int]) -> list[int]:
 
 
 def test_released_full_blocks_are_found_again_by_their_prefix() -> None:
-    pool = BlockPool(8, SIZE)
+    pool = BlockPool(PagePool(8), SIZE)
     blocks = fill(pool, list(range(10)))
     pool.release(blocks)
     assert pool.num_free == 8
@@ -27,13 +42,13 @@ def test_released_full_blocks_are_found_again_by_their_prefix() -> None:
 
 
 def test_a_different_beginning_does_not_match_the_same_later_tokens() -> None:
-    pool = BlockPool(8, SIZE)
+    pool = BlockPool(PagePool(8), SIZE)
     pool.release(fill(pool, [1, 2, 3, 4, 5, 6, 7, 8]))
     assert pool.match([9, 2, 3, 4, 5, 6, 7, 8], 8) == []
 
 
 def test_the_tail_of_a_cached_prefix_is_given_up_before_its_head() -> None:
-    pool = BlockPool(4, SIZE)
+    pool = BlockPool(PagePool(4), SIZE)
     blocks = fill(pool, list(range(16)))
     pool.release(blocks)
     pool.allocate(2)
@@ -42,7 +57,7 @@ def test_the_tail_of_a_cached_prefix_is_given_up_before_its_head() -> None:
 
 def test_a_cached_block_whose_content_turns_out_to_be_known_elsewhere_is_free() -> None:
     """Of two that computed the same at a time, the tail of one outlives the head of the other."""
-    pool, tokens = BlockPool(12, SIZE), [7] * 12
+    pool, tokens = BlockPool(PagePool(12), SIZE), [7] * 12
     first, second = fill(pool, tokens[:8]), fill(pool, tokens)
     pool.release(first)
     pool.release(second)
@@ -58,24 +73,24 @@ def test_a_cached_block_whose_content_turns_out_to_be_known_elsewhere_is_free() 
 
 
 def test_reuse_is_announced_before_a_block_gets_new_content() -> None:
-    reused: list[int] = []
-    pool = BlockPool(2, SIZE, reused.append)
+    told = Told()
+    pool = BlockPool(PagePool(2), SIZE, told)
     first = pool.allocate(2)
     pool.release(first)
     pool.allocate(1)
-    assert reused == [*first, reused[-1]]
-    assert len(reused) == 3
+    assert told.pages == [*first, told.pages[-1]]
+    assert len(told.pages) == 3
 
 
 def test_asking_for_too_many_holds_none() -> None:
-    pool = BlockPool(3, SIZE)
+    pool = BlockPool(PagePool(3), SIZE)
     with pytest.raises(OutOfBlocksError, match="4 blocks wanted, 3 of 3"):
         pool.allocate(4)
     assert pool.num_free == 3
 
 
 def test_releasing_a_free_block_is_an_error() -> None:
-    pool = BlockPool(1, SIZE)
+    pool = BlockPool(PagePool(1), SIZE)
     with pytest.raises(ValueError, match="nobody holds it"):
         pool.release([0])
 
@@ -92,7 +107,7 @@ class PoolMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.pool, self.eager = BlockPool(12, SIZE), BlockPool(12, SIZE)
+        self.pool, self.eager = BlockPool(PagePool(12), SIZE), BlockPool(PagePool(12), SIZE)
         self.tables: list[list[int]] = []
 
     @rule(tokens=st.lists(st.integers(0, 1), min_size=1, max_size=20))

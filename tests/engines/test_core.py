@@ -30,7 +30,7 @@ from mesh.messages import (
     Taken,
 )
 from tests.engines.conftest import MakeSpec
-from tests.engines.virtual import GATEWAY, SERVICE, HashingExecutor, VirtualMesh, continuation
+from tests.engines.virtual import GATEWAY, SERVICE, HashingExecutor, VirtualMemory, VirtualMesh, continuation
 
 SEEDS = range(25)
 
@@ -320,8 +320,8 @@ class PoisonedError(Exception):
 class PoisonedExecutor(HashingExecutor):
     """Fails every batch with one of these requests in it."""
 
-    def __init__(self, *poison: str) -> None:
-        super().__init__()
+    def __init__(self, memory: VirtualMemory, *poison: str) -> None:
+        super().__init__(memory)
         self.poison = poison
         self.num_failures = 0
 
@@ -346,7 +346,7 @@ def settle_poisoned(mesh: VirtualMesh) -> None:
 def test_a_step_that_fails_fails_the_guilty_request_only(make_spec: MakeSpec, poison: tuple[str, ...]) -> None:
     mesh = VirtualMesh()
     engine = mesh.add("e", num_blocks=64, chunk_tokens=64)
-    engine.executor = executor = PoisonedExecutor()
+    engine.executor = executor = PoisonedExecutor(engine.memory)
     requests = [make_spec(f"r{index}", 5 + index, max_tokens=12) for index in range(7)]
     for spec in requests:
         mesh.submit("e", spec)
@@ -365,7 +365,7 @@ def test_a_step_that_fails_fails_the_guilty_request_only(make_spec: MakeSpec, po
 def test_what_ends_while_its_step_is_tried_again_is_not_computed(make_spec: MakeSpec) -> None:
     mesh = VirtualMesh()
     engine = mesh.add("e", num_blocks=64, chunk_tokens=64)
-    engine.executor = executor = PoisonedExecutor()
+    engine.executor = executor = PoisonedExecutor(engine.memory)
     for index in range(4):
         mesh.submit("e", make_spec(f"r{index}", 5, max_tokens=12))
     while len(mesh.streams) < 4:

@@ -12,6 +12,7 @@ from engines.batch import Batch, ChunkResult, StepResult
 from engines.blocks import BlockPool
 from engines.core import EngineCore
 from engines.learning import LearntCost
+from engines.pages import PagePool
 from engines.scheduler import Limits, ServiceQueue
 from engines.settings import EngineSettings
 from engines.status import Service
@@ -150,8 +151,10 @@ def test_chunks_with_decodes_stall_decodes_less_than_prompts_that_go_first() -> 
 def core_of(*services: str) -> EngineCore:
     """An engine with several services of equal costs."""
     cost = LearntCost(COST)
+    pages = PagePool(500)
     held = {
-        name: Service(ServiceQueue(name, BlockPool(500, 4)), SHAPE, None, frozenset(), 4096, cost) for name in services
+        name: Service(ServiceQueue(name, BlockPool(pages, 4)), SHAPE, None, frozenset(), 4096, cost)
+        for name in services
     }
     settings = EngineSettings(
         "e",

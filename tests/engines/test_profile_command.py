@@ -58,7 +58,7 @@ def test_a_profile_is_shown_drawn_and_found_by_the_next_engine(
     assert path.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
     profile = load_profile(str(path))
     assert profile.kv_memory_bytes == 2 * 2**20
-    model = torch_backend(engine, topology.services).models["tiny"]
+    model = torch_backend(engine, topology.services, ()).models["tiny"]
     assert model.cost == profile.cost
 
 

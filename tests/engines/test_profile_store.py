@@ -2,18 +2,17 @@ from pathlib import Path
 
 from engines.profile_store import ProfileStore, profile_key, profile_of
 from engines.step_cost import StepCost
-from kvtransfer.layout import KVLayout
 from mesh.messages import DecodeCost, KVShape, PrefillCost, Role
 from mesh.topology.schema import EngineSpec, ServiceSpec, Slo
 
 ENGINE = EngineSpec("main", Role.MULTIPLEX, ("tiny",), threads=2)
 SERVICE = ServiceSpec("tiny", "/model", Slo(1.0, 0.1))
-LAYOUT = KVLayout(KVShape(2, 2, 16, 8, "float32"), 10)
+SHAPE = KVShape(2, 2, 16, 8, "float32")
 COSTS = StepCost(PrefillCost(0.1, 0.01), DecodeCost(0.2, 0.02))
 
 
 def test_what_was_saved_is_found_under_its_key(tmp_path: Path) -> None:
-    store, profile = ProfileStore(tmp_path / "profiles"), profile_of(ENGINE, SERVICE, LAYOUT, COSTS, "measured", {})
+    store, profile = ProfileStore(tmp_path / "profiles"), profile_of(ENGINE, SERVICE, SHAPE, COSTS, "measured", {})
     store.save("key", profile)
     assert store.load("key") == profile
     assert profile.kv_bytes_per_token == 2 * 2 * 2 * 16 * 4

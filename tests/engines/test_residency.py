@@ -10,7 +10,7 @@ from engines.scheduler import Limits
 from mesh.messages import Accepted, Load, RefusalCode, Refused, ServiceStatus, Unload
 from router.view import engine_view
 from tests.engines.conftest import MakeSpec
-from tests.engines.virtual import OTHER, SERVICE, VirtualMesh, continuation, make_service
+from tests.engines.virtual import OTHER, SERVICE, VirtualMemory, VirtualMesh, continuation, make_service
 
 CLI = "mesh-cli"
 
@@ -175,11 +175,11 @@ def test_the_last_word_counts_while_a_service_is_on_its_way() -> None:
     residency.unload(OTHER)
     residency.load(OTHER)
     residency.unload(OTHER)
-    residency.loaded(make_service(OTHER, "a", 8, {}))
+    residency.loaded(make_service(OTHER, "a", VirtualMemory(8)))
     assert residency.drop(lambda service: True) == [DropService(OTHER)]
     residency.load(OTHER)
     residency.unload(OTHER)
     residency.load(OTHER)
-    residency.loaded(make_service(OTHER, "a", 8, {}))
+    residency.loaded(make_service(OTHER, "a", VirtualMemory(8)))
     assert residency.drop(lambda service: True) == []
     assert set(residency.services) == {OTHER}

@@ -3,6 +3,7 @@
 import pytest
 
 from engines.blocks import BlockPool
+from engines.pages import PagePool
 from engines.scheduler import Limits, LocalScheduler, Plan, ServiceQueue
 from engines.sequence import Sequence
 from engines.slack import IterationTime
@@ -25,13 +26,16 @@ class OneSecondAToken:
     def iteration_s(self) -> IterationTime:
         return lambda chunks: float(sum(num_tokens for num_tokens, _ in chunks))
 
+    def growth_elsewhere(self) -> int:
+        return 0
+
 
 def scheduler(max_running: int = 8, chunk_tokens: int = 16) -> LocalScheduler:
     return LocalScheduler(Limits(max_running, chunk_tokens), OneSecondAToken())
 
 
 def queue(num_blocks: int = 16, *waiting: Sequence) -> ServiceQueue:
-    return ServiceQueue("tiny", BlockPool(num_blocks, 4), waiting=list(waiting))
+    return ServiceQueue("tiny", BlockPool(PagePool(num_blocks), 4), waiting=list(waiting))
 
 
 def compute(plan: Plan, queue: ServiceQueue, token: int = 7, now: float = 0.0) -> None:

@@ -7,7 +7,6 @@ import pytest
 from engines.batch import Batch, Chunk, ChunkResult, Draw
 from engines.simulated import HEAD_DIM, SimulatedExecutor, SimulatedService
 from engines.step_cost import StepCost
-from kvtransfer.layout import KVLayout
 from kvtransfer.memory import KVMemory
 from mesh.messages import DecodeCost, KVShape, PrefillCost, Sampling
 
@@ -21,7 +20,7 @@ class Engine:
     """An executor over a pool of its own that runs one request."""
 
     def __init__(self) -> None:
-        self.memory = KVMemory(KVLayout(KVShape(1, 1, HEAD_DIM, BLOCK_SIZE, "float16"), 8))
+        self.memory = KVMemory.alone(KVShape(1, 1, HEAD_DIM, BLOCK_SIZE, "float16"), 8)
         self.slept: list[float] = []
         self.executor = SimulatedExecutor(
             [SimulatedService("s", COST, self.memory, VOCABULARY)], sleep=self.slept.append
@@ -79,9 +78,9 @@ def test_moved_blocks_continue_and_wrong_bytes_show(sampling: Sampling) -> None:
     source, target = Engine(), Engine()
     first = source.run(PROMPT, 0, sampling)
     expected = source.run([*PROMPT, first], len(PROMPT), sampling)
-    target.memory.blocks[4:7] = source.memory.blocks[0:3]
+    target.memory.array[4:7] = source.memory.array[0:3]
     assert target.run([*PROMPT, first], len(PROMPT), sampling, [4, 5, 6]) == expected
-    target.memory.blocks[6, :3] ^= 1
+    target.memory[6][:3] ^= 1
     assert target.run([*PROMPT, first], len(PROMPT), sampling, [4, 5, 6]) != expected
 
 

@@ -2,6 +2,7 @@ import pytest
 
 from engines.blocks import BlockPool
 from engines.learning import LearntCost
+from engines.pages import PagePool
 from engines.scheduler import ServiceQueue
 from engines.status import Service
 from engines.step_cost import Load, StepCost
@@ -12,7 +13,7 @@ def test_what_others_hear_is_corrected_by_what_steps_take() -> None:
     prefill = PrefillCost(0.01, 1e-3, 1e-6, 1e-5, chunk_tokens=64)
     decode = DecodeCost(0.02, 2e-3, 3e-6, ((1, 0.01), (4, 0.04)))
     service = Service(
-        ServiceQueue("tiny", BlockPool(8, 4)),
+        ServiceQueue("tiny", BlockPool(PagePool(8), 4)),
         KVShape(1, 1, 4, 4, "float32"),
         None,
         frozenset(),

@@ -1,12 +1,13 @@
 """Engine cores on a virtual network: seeded order of events, lost messages, an executor whose tokens depend on the KV.
 
 The executor stores at each position a hash of everything up to it, and draws tokens from the hash at the last position.
-A block that was lost, mixed up, reused too early or copied wrongly therefore changes the tokens that come out.
+A block that was lost, mixed up, reused too early or copied wrongly therefore changes the tokens that come out. The
+services of an engine share its memory by the page, and their blocks are of different sizes.
 """
 
 import random
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
@@ -16,6 +17,8 @@ from engines.blocks import BlockPool
 from engines.core import EngineCore
 from engines.effects import DropService, Effect, LoadService
 from engines.learning import LearntCost
+from engines.packed import block_pool
+from engines.pages import PagePool
 from engines.scheduler import Limits, ServiceQueue
 from engines.settings import EngineSettings
 from engines.status import Service
@@ -40,6 +43,7 @@ from mesh.messages import (
 from mesh.topology.schema import Rescheduling, Scheduling
 
 SERVICE, OTHER = "tiny", "other"
+SLOTS = {SERVICE: 1, OTHER: 3}  # blocks in a page
 BLOCK_SIZE = 4
 STEP_S = 0.01
 GATEWAY = "gateway"
@@ -65,11 +69,55 @@ def continuation(prompt: list[int], num_tokens: int) -> list[int]:
     return generated
 
 
-class HashingExecutor:
-    """``memory`` maps (service, block, offset) to the hash at that position."""
+class VirtualMemory:
+    """What is in each block, and its generation. A service that writes to a page overwrites what others had there."""
 
-    def __init__(self) -> None:
-        self.memory: dict[tuple[str, int, int], bytes] = {}
+    def __init__(self, num_pages: int, slots: Mapping[str, int] = SLOTS) -> None:
+        self.pages = PagePool(num_pages)
+        self.slots = slots
+        self.generations: dict[tuple[str, int], int] = defaultdict(int)
+        self._content: dict[tuple[str, int], dict[int, bytes]] = defaultdict(dict)
+        self._writers: dict[int, str] = {}  # of pages
+
+    def write(self, service: str, block: int, offset: int, state: bytes) -> None:
+        page = block // self.slots[service]
+        if self._writers.get(page, service) != service:
+            for gone in self.blocks_in(page, self._writers[page]):
+                self._content.pop(gone, None)
+        self._writers[page] = service
+        self._content[service, block][offset] = state
+
+    def read(self, service: str, block: int) -> dict[int, bytes]:
+        """By offset."""
+        return self._content[service, block]
+
+    def blocks_in(self, page: int, service: str) -> list[tuple[str, int]]:
+        slots = self.slots[service]
+        return [(service, block) for block in range(page * slots, (page + 1) * slots)]
+
+    def pool(self, service: str) -> BlockPool:
+        return block_pool(self.pages, BLOCK_SIZE, self.slots[service], VirtualContent(service, self))
+
+
+@dataclass
+class VirtualContent:
+    """Implements `engines.blocks.Content` for one service."""
+
+    service: str
+    memory: VirtualMemory
+
+    def take_page(self, page: int) -> None:
+        for service in self.memory.slots:
+            for block in self.memory.blocks_in(page, service):
+                self.memory.generations[block] += 1
+
+    def reuse(self, block: int) -> None:
+        self.memory.generations[self.service, block] += 1
+
+
+class HashingExecutor:
+    def __init__(self, memory: VirtualMemory) -> None:
+        self._memory = memory
 
     def execute(self, batch: Batch) -> StepResult:
         results = []
@@ -77,20 +125,19 @@ class HashingExecutor:
             state = self._at(batch.service, chunk.blocks, chunk.start - 1) if chunk.start else b""
             for position, token in enumerate(chunk.tokens, chunk.start):
                 state = absorb(state, token)
-                self.memory[batch.service, chunk.blocks[position // BLOCK_SIZE], position % BLOCK_SIZE] = state
+                index, offset = divmod(position, BLOCK_SIZE)
+                self._memory.write(batch.service, chunk.blocks[index], offset, state)
             results.append(ChunkResult(token_after(state) if chunk.draw is not None else None))
         return StepResult(results, STEP_S)
 
-    def _at(self, service: str, blocks: object, position: int) -> bytes:
-        return self.memory[service, blocks[position // BLOCK_SIZE], position % BLOCK_SIZE]  # type: ignore[index]
+    def _at(self, service: str, blocks: Sequence[int], position: int) -> bytes:
+        index, offset = divmod(position, BLOCK_SIZE)
+        return self._memory.read(service, blocks[index])[offset]
 
 
-def make_service(service: str, engine: str, num_blocks: int, generations: dict[tuple[str, int], int]) -> Service:
-    def reuse(block: int) -> None:
-        generations[service, block] += 1
-
+def make_service(service: str, engine: str, memory: VirtualMemory) -> Service:
     return Service(
-        ServiceQueue(service, BlockPool(num_blocks, BLOCK_SIZE, reuse)),
+        ServiceQueue(service, memory.pool(service)),
         SHAPE,
         MemoryRef("here", engine, 1, engine),
         frozenset({0}),
@@ -103,7 +150,7 @@ def make_service(service: str, engine: str, num_blocks: int, generations: dict[t
 class VirtualEngine:
     core: EngineCore
     executor: HashingExecutor
-    generations: dict[tuple[str, int], int]
+    memory: VirtualMemory
     dropped: list[str] = field(default_factory=list)
     batch: Batch | None = None
     dead: bool = False
@@ -138,7 +185,7 @@ class VirtualMesh:
         scheduling: Scheduling = Scheduling.SLO,
         **limits: int,
     ) -> VirtualEngine:
-        generations: dict[tuple[str, int], int] = defaultdict(int)
+        memory = VirtualMemory(num_blocks)
         settings = EngineSettings(
             name,
             "here",
@@ -156,11 +203,11 @@ class VirtualMesh:
         )
         core = EngineCore(
             settings,
-            {service: make_service(service, name, num_blocks, generations) for service in services},
+            {service: make_service(service, name, memory) for service in services},
             lambda peer, ref: True,
             lambda gateway, now: self.expected.add((name, gateway)),
         )
-        self.engines[name] = VirtualEngine(core, HashingExecutor(), generations)
+        self.engines[name] = VirtualEngine(core, HashingExecutor(memory), memory)
         return self.engines[name]
 
     def submit(self, engine: str, spec: RequestSpec, decode: str | None = None, attempt: int = 1, **flags: Any) -> None:
@@ -192,7 +239,7 @@ class VirtualMesh:
     def _exporting(self, name: str, job: ExportBlocks) -> Callable[[], None]:
         def run() -> None:
             engine = self.engines[name]
-            generations = [engine.generations[job.service, block] for block in job.blocks]
+            generations = [engine.memory.generations[job.service, block] for block in job.blocks]
             event = Exported(job.seq, generations, [], ())
             self.perform(name, engine.core.exported(job.transfer, event, self.now))
 
@@ -202,20 +249,17 @@ class VirtualMesh:
         def run() -> None:
             engine, source = self.engines[name], self.engines[job.peer]
             pairs = list(zip(job.message.source_blocks, job.destinations, strict=True))
-            fresh = [source.generations[job.service, block] for block, _ in pairs] == job.message.generations
+            fresh = [source.memory.generations[job.service, block] for block, _ in pairs] == job.message.generations
             for block, destination in pairs:
-                for offset in range(BLOCK_SIZE):
-                    if (job.service, block, offset) in source.executor.memory:
-                        content = source.executor.memory[job.service, block, offset]
-                        engine.executor.memory[job.service, destination, offset] = content
+                for offset, state in source.memory.read(job.service, block).items():
+                    engine.memory.write(job.service, destination, offset, state)
             self.perform(name, engine.core.imported(job.transfer, Imported(job.message.seq, fresh), self.now))
 
         return run
 
     def _loading(self, name: str, service: str) -> Callable[[], None]:
         engine = self.engines[name]
-        loaded = make_service(service, name, 32, engine.generations)
-        return lambda: self.perform(name, engine.core.loaded(loaded, self.now))
+        return lambda: self.perform(name, engine.core.loaded(make_service(service, name, engine.memory), self.now))
 
     def _hear(self, message: Message) -> None:
         if not isinstance(message, StepTokens):

@@ -7,18 +7,16 @@ import msgspec
 import numpy as np
 import pytest
 
-from kvtransfer.layout import KVLayout
 from kvtransfer.memory import KVMemory, MemoryUnreachableError, PeerMemories, PeerMemory
 from mesh.messages import MemoryRef
 
 HOLDER = """
 import sys, msgspec
-from kvtransfer.layout import KVLayout
 from kvtransfer.memory import KVMemory
 from mesh.messages import KVShape
-memory = KVMemory(KVLayout(msgspec.json.decode(sys.argv[1], type=KVShape), 4))
-memory.blocks[2] = 42
-memory.bump(2)
+memory = KVMemory.alone(msgspec.json.decode(sys.argv[1], type=KVShape), 4)
+memory[2] = 42
+memory.reuse(2)
 print(msgspec.json.encode(memory.ref("local")).decode(), flush=True)
 sys.stdin.read()
 """
@@ -26,7 +24,7 @@ sys.stdin.read()
 
 @pytest.fixture
 def memory(shape):
-    memory = KVMemory(KVLayout(shape, 4))
+    memory = KVMemory.alone(shape, 4)
     yield memory
     memory.close()
 
@@ -41,35 +39,35 @@ def holder(shape):
 
 
 def test_blocks_are_writable_aligned_and_zeroed(memory):
-    assert memory.blocks.shape == (4, memory.layout.block_bytes)
-    assert not memory.blocks.any()
-    assert all(memory.blocks[block].ctypes.data % 64 == 0 for block in range(4))
-    memory.blocks[3] = 7
-    assert memory.blocks[3].all()
-    assert not memory.blocks[2].any()
+    assert memory.array.shape == (4, 1, memory.layout.block_bytes)
+    assert not memory.array.any()
+    assert all(memory[block].ctypes.data % 64 == 0 for block in range(4))
+    memory[3] = 7
+    assert memory[3].all()
+    assert not memory[2].any()
 
 
-def test_another_process_reads_what_its_owner_wrote(holder):
+def test_another_process_reads_what_its_owner_wrote(holder, shape):
     _, ref = holder
-    pool = PeerMemory(ref)
-    assert (pool.blocks[2] == 42).all()
-    assert pool.generations.tolist() == [0, 0, 1, 0]
+    pool = PeerMemory(ref).blocks(shape)
+    assert (pool[2] == 42).all()
+    assert pool.generations(range(4)) == [0, 0, 1, 0]
     assert pool.is_unchanged([1, 2], [0, 1])
     assert not pool.is_unchanged([1, 2], [0, 0])
 
 
-def test_a_peer_cannot_write(holder):
+def test_a_peer_cannot_write(holder, shape):
     _, ref = holder
     with pytest.raises(ValueError, match="read-only"):
-        PeerMemory(ref).blocks[0] = 1
+        PeerMemory(ref).blocks(shape)[0] = 1
 
 
-def test_a_pool_outlives_its_killed_owner_while_mapped_and_then_is_gone(holder):
+def test_a_pool_outlives_its_killed_owner_while_mapped_and_then_is_gone(holder, shape):
     process, ref = holder
-    pool = PeerMemory(ref)
+    pool = PeerMemory(ref).blocks(shape)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    assert (pool.blocks[2] == 42).all()
+    assert (pool[2] == 42).all()
     with pytest.raises(MemoryUnreachableError, match="cannot open"):
         PeerMemory(ref)
 
@@ -103,21 +101,21 @@ def test_a_closed_pool_lets_nobody_in_and_keeps_its_arrays(memory):
     memory.close()
     with pytest.raises(MemoryUnreachableError):
         PeerMemory(ref)
-    assert not memory.blocks.any()
+    assert not memory.array.any()
 
 
 def test_without_memory_files_a_temporary_file_serves(shape, monkeypatch):
     monkeypatch.delattr(os, "memfd_create")
-    memory = KVMemory(KVLayout(shape, 4))
+    memory = KVMemory.alone(shape, 4)
     ref = memory.ref("local")
-    memory.blocks[1] = 9
-    assert (PeerMemory(ref).blocks[1] == 9).all()
+    memory[1] = 9
+    assert (PeerMemory(ref).blocks(shape)[1] == 9).all()
     memory.close()
     assert not os.path.exists(ref.path)
 
 
 def test_peers_are_mapped_once_and_bounded(shape):
-    memories = [KVMemory(KVLayout(shape, 1)) for _ in range(3)]
+    memories = [KVMemory.alone(shape, 1) for _ in range(3)]
     refs = [memory.ref("local") for memory in memories]
     peers = PeerMemories(max_peers=2)
     first = peers.open("a", refs[0])
@@ -135,9 +133,9 @@ def test_peers_are_mapped_once_and_bounded(shape):
 
 
 def test_a_forgotten_pool_stays_mapped_until_its_reader_is_done(shape):
-    memory, peers = KVMemory(KVLayout(shape, 1)), PeerMemories()
-    memory.blocks[0] = 5
-    blocks = peers.open("a", memory.ref("local")).blocks
+    memory, peers = KVMemory.alone(shape, 1), PeerMemories()
+    memory[0] = 5
+    blocks = peers.open("a", memory.ref("local")).blocks(shape)
     peers.forget("a")
     memory.close()
-    assert np.all(blocks == 5)
+    assert np.all(blocks[0] == 5)

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 import zmq
 
-from kvtransfer.layout import KVLayout
-from kvtransfer.memory import KVMemory, PeerMemories
+from kvtransfer.memory import KVBlocks, KVMemory, PeerMemories
 from kvtransfer.protocol import SHM, TCP, ExportBlocks, ImportBlocks
 from kvtransfer.transports import TransportError, choose, transports_of
 from mesh.messages import Blocks, KVShape, MemoryRef
@@ -19,15 +18,14 @@ NUM_BLOCKS = 8
 
 SENDER = """
 import sys, msgspec, numpy as np, zmq
-from kvtransfer.layout import KVLayout
 from kvtransfer.memory import KVMemory, PeerMemories
 from kvtransfer.protocol import ExportBlocks
 from kvtransfer.transports import transports_of
 from mesh.messages import Blocks, KVShape
 
 address, transport, checksum, shape = sys.argv[1:]
-memory = KVMemory(KVLayout(msgspec.json.decode(shape, type=KVShape), 8))
-memory.blocks[:] = np.random.default_rng(0).integers(0, 256, memory.blocks.shape, np.uint8)
+memory = KVMemory.alone(msgspec.json.decode(shape, type=KVShape), 8)
+memory.array[:] = np.random.default_rng(0).integers(0, 256, memory.array.shape, np.uint8)
 socket = zmq.Context().socket(zmq.PAIR)
 socket.connect(address)
 socket.send(msgspec.json.encode(memory.ref("local")))
@@ -35,8 +33,8 @@ while True:
     command, *blocks = msgspec.json.decode(socket.recv())
     if command == "reuse":
         for block in blocks:
-            memory.bump(block)
-            memory.blocks[block] = 0
+            memory.reuse(block)
+            memory[block] = 0
         socket.send(b"")
     else:
         done = transports_of(memory, PeerMemories(), checksum == "1")[transport].export_blocks(
@@ -47,7 +45,7 @@ while True:
 
 
 def content(memory):
-    return np.random.default_rng(0).integers(0, 256, memory.blocks.shape, np.uint8)
+    return np.random.default_rng(0).integers(0, 256, memory.array.shape, np.uint8)
 
 
 class Peer:
@@ -85,7 +83,7 @@ class Peer:
 
 class Receiver:
     def __init__(self, transport: str, shape: KVShape) -> None:
-        self.memory = KVMemory(KVLayout(shape, NUM_BLOCKS))
+        self.memory = KVMemory.alone(shape, NUM_BLOCKS)
         self.peers = PeerMemories()
         self.transport = transports_of(self.memory, self.peers, checksum=False)[transport]
 
@@ -124,9 +122,9 @@ def test_blocks_arrive_where_they_belong_and_nowhere_else(peer, receiver, blocks
     peer_blocks, destinations = blocks, [(block + 3) % NUM_BLOCKS for block in blocks]
     message, payload = peer.export(peer_blocks)
     assert receiver.take(peer, message, payload, destinations)
-    expected = np.zeros_like(receiver.memory.blocks)
+    expected = np.zeros_like(receiver.memory.array)
     expected[destinations] = content(receiver.memory)[peer_blocks]
-    np.testing.assert_array_equal(receiver.memory.blocks, expected)
+    np.testing.assert_array_equal(receiver.memory.array, expected)
 
 
 def test_a_wrong_checksum_is_noticed(peer, receiver):
@@ -152,7 +150,7 @@ def test_the_checksum_is_optional_and_killed_senders_are_survived(transport, sha
     assert receiver.take(peer, message, payload, [0])
     peer.kill()
     assert receiver.take(peer, message, payload, [1])
-    np.testing.assert_array_equal(receiver.memory.blocks[1], content(receiver.memory)[4])
+    np.testing.assert_array_equal(receiver.memory[1], content(receiver.memory)[4, 0])
     assert unmapped.take(peer, message, payload, [1]) == (transport == TCP)
     peer.close()
 
@@ -180,9 +178,8 @@ class TestSharedMemory:
 
     def test_a_block_that_is_reused_during_the_copy_is_noticed(self, peer, receiver, monkeypatch):
         message, _ = peer.export([1])
-        pool = receiver.peers.open("peer", peer.ref)
         answers = iter([True, False])
-        monkeypatch.setattr(type(pool), "is_unchanged", lambda *_: next(answers))
+        monkeypatch.setattr(KVBlocks, "is_unchanged", lambda *_: next(answers))
         assert not receiver.take(peer, message, [], [0])
 
     def test_ids_that_make_no_sense_are_refused(self, peer, receiver):
@@ -229,10 +226,10 @@ class TestTcp:
         assert not receiver.take(NoMemory, message, damage(frames), [0, 1])
 
     def test_payload_is_a_view_of_the_pool(self, receiver):
-        receiver.memory.blocks[3] = 9
+        receiver.memory[3] = 9
         (frame,) = receiver.transport.export_blocks(ExportBlocks("t", "s", TCP, 0, [3])).payload
         assert frame.contiguous
-        assert np.shares_memory(np.frombuffer(frame, np.uint8), receiver.memory.blocks[3])
+        assert np.shares_memory(np.frombuffer(frame, np.uint8), receiver.memory[3])
 
 
 REF = MemoryRef("local", "/proc/1/fd/1", 1, "")

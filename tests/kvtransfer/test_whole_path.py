@@ -5,7 +5,6 @@ import asyncio
 import numpy as np
 import pytest
 
-from kvtransfer.layout import KVLayout
 from kvtransfer.memory import KVMemory, PeerMemories
 from kvtransfer.protocol import (
     SHM,
@@ -36,7 +35,7 @@ class Engine:
 
     def __init__(self, name, endpoints, shape):
         self.sockets = Sockets(Sender(name, 1), endpoints, EngineMessage)
-        self.memory, self.peers = KVMemory(KVLayout(shape, NUM_BLOCKS)), PeerMemories()
+        self.memory, self.peers = KVMemory.alone(shape, NUM_BLOCKS), PeerMemories()
         self.transports = transports_of(self.memory, self.peers, checksum=True)
         self.machine = None
         self.ended = asyncio.Event()
@@ -96,7 +95,7 @@ async def engines(tmp_path, shape):
 async def test_kv_moves_while_the_prefill_goes_on(engines, make_reserve, setting, transport):
     a, b = engines
     random = np.random.default_rng(0)
-    a.memory.blocks[:] = random.integers(1, 256, a.memory.blocks.shape, np.uint8)
+    a.memory.array[:] = random.integers(1, 256, a.memory.array.shape, np.uint8)
     source, target = [3, 1, 4, 5, 9], [2, 7, 1, 8, 0]
     tasks = [asyncio.create_task(a.send_from()), asyncio.create_task(b.receive_into(target, setting))]
     a.machine = SendTransfer("b", make_reserve(19, memory=a.memory.ref("local")), Limits(message_bytes=1024), 0.0)
@@ -114,4 +113,4 @@ async def test_kv_moves_while_the_prefill_goes_on(engines, make_reserve, setting
     (adopt,) = b.endings
     assert (adopt.num_kept_tokens, adopt.blocks) == (19, target)
     assert f" {transport} " in repr(b.machine)
-    np.testing.assert_array_equal(b.memory.blocks[target], a.memory.blocks[source])
+    np.testing.assert_array_equal(b.memory.array[target], a.memory.array[source])

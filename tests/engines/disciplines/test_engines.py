@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 import pytest
 
 from engines.batch import Batch
-from engines.blocks import BlockPool
 from engines.core import EngineCore
 from engines.learning import LearntCost
 from engines.scheduler import Limits, ServiceQueue
@@ -30,19 +29,29 @@ from mesh.messages import (
 )
 from mesh.topology.schema import Rescheduling, Scheduling
 from tests.engines.conftest import MakeSpec
-from tests.engines.virtual import BLOCK_SIZE, GATEWAY, SHAPE, HashingExecutor, VirtualMesh, continuation
+from tests.engines.virtual import (
+    GATEWAY,
+    SHAPE,
+    HashingExecutor,
+    VirtualContent,
+    VirtualMemory,
+    VirtualMesh,
+    continuation,
+)
 
 SEEDS = range(6)
 COSTS = {"small": 1.0, "large": 4.0}
+SLOTS = {"small": 3, "large": 1}  # blocks in a page
 RANKING = (Scheduling.DB, Scheduling.FCFS, Scheduling.SJF, Scheduling.MLFQ)
 PURE = (*RANKING, Scheduling.ROUND_ROBIN)  # one phase a step
 ALL = [(scheduling, False) for scheduling in Scheduling] + [(scheduling, True) for scheduling in RANKING]
 
 
-def engine(scheduling: Scheduling, role: Role, *, is_strict: bool, num_blocks: int = 30) -> EngineCore:
+def engine(scheduling: Scheduling, role: Role, *, is_strict: bool, num_pages: int = 30) -> EngineCore:
+    memory = VirtualMemory(num_pages, SLOTS)
     services = {
         name: Service(
-            ServiceQueue(name, BlockPool(num_blocks, BLOCK_SIZE)),
+            ServiceQueue(name, memory.pool(name)),
             SHAPE,
             None,
             frozenset(),
@@ -70,7 +79,7 @@ def engine(scheduling: Scheduling, role: Role, *, is_strict: bool, num_blocks: i
 
 @dataclass
 class Run:
-    """Requests come at random, some are cancelled; each service has an executor whose tokens depend on its KV."""
+    """Requests come at random, some are cancelled; the executor's tokens depend on the KV."""
 
     core: EngineCore
     seed: int
@@ -83,7 +92,9 @@ class Run:
 
     def __post_init__(self) -> None:
         self._random = random.Random(self.seed)
-        self._executors = {name: HashingExecutor() for name in COSTS}
+        content = self.core._services["small"].pool._content
+        assert isinstance(content, VirtualContent)
+        self._executor = HashingExecutor(content.memory)
         self.specs = list(self._specs())
         self._serve()
 
@@ -113,7 +124,7 @@ class Run:
             assert effects or self.core.is_idle, f"it has something to do, and does nothing: {self.core}"
             return
         self.batches.append(batch)
-        result = self._executors[batch.service].execute(batch)
+        result = self._executor.execute(batch)
         self.now += result.elapsed_s
         self._hear(self.core.finish_step(result, self.now))
 
@@ -152,7 +163,7 @@ def test_these_loads_fill_the_pool(scheduling: Scheduling) -> None:
 @pytest.mark.parametrize("scheduling", PURE)
 def test_a_step_is_of_one_phase(scheduling: Scheduling, seed: int) -> None:
     """A decode is one token, drawn earlier; blocks for all, so that none is cached and computed anew."""
-    run = Run(engine(scheduling, Role.MULTIPLEX, is_strict=False, num_blocks=1000), seed)
+    run = Run(engine(scheduling, Role.MULTIPLEX, is_strict=False, num_pages=1000), seed)
     for batch in run.batches:
         decodes = [chunk.draw is not None and chunk.draw.num_generated > 0 for chunk in batch.chunks]
         assert all(decodes) or not any(decodes)

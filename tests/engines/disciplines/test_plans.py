@@ -2,6 +2,7 @@
 
 from engines.blocks import BlockPool
 from engines.disciplines.discipline import Phase
+from engines.pages import PagePool
 from engines.scheduler import Limits, LocalScheduler, Plan, ServiceQueue
 from engines.sequence import Sequence
 from engines.slack import IterationTime
@@ -18,6 +19,9 @@ class NothingForeseen:
 
     def decode_round_s(self) -> float:
         raise AssertionError("no slack is asked for")
+
+    def growth_elsewhere(self) -> int:
+        return 0
 
     def iteration_s(self) -> IterationTime:
         raise AssertionError("no slack is asked for")
@@ -45,7 +49,7 @@ def decoding(queue: ServiceQueue, sequence: Sequence) -> Sequence:
 
 
 def queue_of(num_blocks: int, *waiting: Sequence) -> ServiceQueue:
-    return ServiceQueue("tiny", BlockPool(num_blocks, 4), waiting=list(waiting))
+    return ServiceQueue("tiny", BlockPool(PagePool(num_blocks), 4), waiting=list(waiting))
 
 
 def test_prompts_enter_by_rank_up_to_the_tokens_of_a_step(make_sequence: MakeSequence) -> None:

@@ -67,8 +67,9 @@ def _write_model(folder: Path, variant: str) -> Any:
 
 def _executor_for(folder: Path, dtype: str = "float32", block_size: int = 4, num_blocks: int = 256) -> TorchExecutor:
     config = ModelConfig.load(folder)
-    memory = bytearray(num_blocks * block_bytes(kv_shape(config, dtype, block_size)))
-    return TorchExecutor([TorchService("model", folder, config, dtype, block_size, memory)])
+    page_bytes = block_bytes(kv_shape(config, dtype, block_size))
+    memory = bytearray(num_blocks * page_bytes)
+    return TorchExecutor([TorchService("model", folder, config, dtype, block_size, memory, page_bytes)])
 
 
 class Runner:

@@ -9,6 +9,7 @@ from engines.blocks import BlockPool
 from engines.core import EngineCore
 from engines.learning import LearntCost
 from engines.models.prepare import prepare
+from engines.pages import PagePool
 from engines.scheduler import Limits, ServiceQueue
 from engines.settings import EngineSettings
 from engines.status import Service
@@ -111,7 +112,7 @@ def test_through_the_engine_core_with_preemption_and_prefix_hits(runner, prompts
 
 
 def engine_core(executor, num_blocks):
-    queue = ServiceQueue("model", BlockPool(num_blocks, 16))
+    queue = ServiceQueue("model", BlockPool(PagePool(num_blocks), 16))
     service = Service(
         queue, executor.shape("model"), None, frozenset(), 2048,
         LearntCost(StepCost(PrefillCost(0.0, 0.001), DecodeCost(0.0, 0.001))),

@@ -101,8 +101,9 @@ def test_services_have_models_and_pools_of_their_own(variant, tiny, greedy):
     services = []
     for name, folder, dtype in (("one", tiny, "float32"), ("two", other, "bfloat16")):
         config = ModelConfig.load(folder)
-        memory = torch.zeros(8 * block_bytes(kv_shape(config, dtype, 8)), dtype=torch.uint8)
-        services.append(TorchService(name, folder, config, dtype, 8, memory))
+        page_bytes = block_bytes(kv_shape(config, dtype, 8))
+        memory = torch.zeros(8 * page_bytes, dtype=torch.uint8)
+        services.append(TorchService(name, folder, config, dtype, 8, memory, page_bytes))
     executor = TorchExecutor(services)
     assert executor.shape("one").dtype == "float32"
     assert executor.shape("two").dtype == "bfloat16"
@@ -115,7 +116,9 @@ def test_kv_lies_in_the_memory_that_was_given(tiny, greedy):
     config = ModelConfig.load(tiny)
     size = block_bytes(kv_shape(config, "float32", 4))
     memories = [bytearray(4 * size) for _ in range(2)]
-    first, second = (TorchExecutor([TorchService("model", tiny, config, "float32", 4, memory)]) for memory in memories)
+    first, second = (
+        TorchExecutor([TorchService("model", tiny, config, "float32", 4, memory, size)]) for memory in memories
+    )
     prompt = [5, 6, 7, 8, 9, 10]
     draw = Draw(greedy(), prompt, len(prompt), len(prompt))
     [expected] = first.execute(Batch("model", [Chunk("a", prompt, 0, [2, 0], draw)])).chunks
@@ -124,10 +127,17 @@ def test_kv_lies_in_the_memory_that_was_given(tiny, greedy):
     assert moved.token == expected.token
 
 
-def test_memory_that_is_no_whole_number_of_blocks_is_refused(tiny):
+@pytest.mark.parametrize(
+    ("num_bytes", "page_blocks", "fault"),
+    [(1000, 1, "whole number of pages"), (0, 1, "whole number of pages"), (3, 0.5, "not made for blocks")],
+)
+def test_memory_that_holds_no_whole_pages_is_refused(tiny, num_bytes, page_blocks, fault):
     config = ModelConfig.load(tiny)
-    with pytest.raises(ValueError, match="whole number of blocks"):
-        TorchExecutor([TorchService("model", tiny, config, "float32", 4, bytearray(1000))])
+    size = block_bytes(kv_shape(config, "float32", 4))
+    page_bytes = int(page_blocks * size)
+    memory = bytearray(num_bytes * page_bytes if page_blocks < 1 else num_bytes)
+    with pytest.raises(ValueError, match=fault):
+        TorchExecutor([TorchService("model", tiny, config, "float32", 4, memory, page_bytes)])
 
 
 def test_an_unknown_dtype_is_refused_with_the_known_ones(tiny):

@@ -1,0 +1,120 @@
+"""Pages: the memory that the block pools of an engine share. Accounting only.
+
+A page is free, or it is one pool's: some of its blocks are held, or hold prefixes that are worth keeping. A page of
+which nobody holds a block is idle. Its pool keeps its prefixes until memory is short; then the page that has been idle
+for longest is given up, whosever it is.
+
+A request that waits for more memory than there is claims it: what less urgent requests of other services are admitted
+with must leave that much, or a stream of small ones would keep a large one waiting for ever.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import inf
+from typing import Protocol
+
+Precedence = tuple[tuple[float, ...], int, float, str]  # of a request that wants memory: the smaller, the more urgent
+
+
+class Claimant(Protocol):
+    """A request that waits, unless it ``is_over``."""
+
+    is_over: bool
+
+
+class Owner(Protocol):
+    """A block pool, as the others see it. Moments are counts of `PagePool.clock`."""
+
+    @property
+    def num_idle_pages(self) -> int: ...
+
+    @property
+    def idle_since(self) -> float:
+        """Since when its longest idle page is; infinite if it has none."""
+
+    @property
+    def cached_since(self) -> float:
+        """Since when nobody holds the block that it would give up next; infinite if it has none."""
+
+    def give_up_page(self) -> None:
+        """Free the page that has been idle for longest."""
+
+    def owned_pages(self) -> Iterable[int]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    owner: Owner
+    claimant: Claimant
+    precedence: Precedence
+    num_pages: int
+
+
+class PagePool:
+    """Pages ``0 .. num_pages - 1``. ``free``: the next one last. ``clock``: counts releases, to tell old from new."""
+
+    def __init__(self, num_pages: int) -> None:
+        self.num_pages = num_pages
+        self.free = list(range(num_pages - 1, -1, -1))
+        self.clock = 0
+        self.is_shared = False
+        self._owners: list[Owner] = []
+        self._claim: Claim | None = None
+
+    def __repr__(self) -> str:
+        return f"<PagePool {len(self.free)} free of {self.num_pages}, {len(self._owners)} owners, {self._claim}>"
+
+    def add(self, owner: Owner) -> None:
+        self._owners.append(owner)
+        self.is_shared = len(self._owners) > 1
+
+    def remove(self, owner: Owner) -> None:
+        """One that owns no page any more."""
+        self._owners.remove(owner)
+        self.is_shared = len(self._owners) > 1
+        self.settle(owner)
+
+    def num_idle_beside(self, owner: Owner) -> int:
+        """Idle pages of the other pools."""
+        return sum([other.num_idle_pages for other in self._owners if other is not owner])
+
+    def reclaim(self, wanting: Owner) -> bool:
+        """Free a page of another pool, unless ``wanting`` has what is older, or the others have none to give."""
+        if not self.is_shared:
+            return False
+        others = [other for other in self._owners if other is not wanting]
+        oldest = min(others, key=lambda other: other.idle_since)
+        if oldest.idle_since == inf or oldest.idle_since > wanting.cached_since:
+            return False
+        oldest.give_up_page()
+        return True
+
+    # --- who may be admitted ------------------------------------------------------------------------------------------
+
+    def claimed_beside(self, owner: Owner, precedence: Precedence) -> int:
+        """Pages that a request of that precedence must leave to a more urgent one of another pool."""
+        claim = self._claim
+        if claim is None or claim.owner is owner:
+            return 0
+        if claim.claimant.is_over:
+            self._claim = None
+            return 0
+        return claim.num_pages if claim.precedence < precedence else 0
+
+    def settle(self, owner: Owner) -> None:
+        """A request of that pool is admitted, or it has none any more."""
+        if self._claim is not None and self._claim.owner is owner:
+            self._claim = None
+
+    def claim(self, owner: Owner, claimant: Claimant, precedence: Precedence, num_pages: int) -> None:
+        """Pages that the most urgent request of that pool waits for; the most urgent one of all has the claim."""
+        claim = self._claim
+        if claim is None or claim.owner is owner or claim.claimant.is_over or precedence < claim.precedence:
+            self._claim = Claim(owner, claimant, precedence, num_pages)
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError unless every page is free or in exactly one pool."""
+        owned = [page for owner in self._owners for page in owner.owned_pages()]
+        pages = [*self.free, *owned]
+        assert len(pages) == self.num_pages, "a page is lost or has two owners"
+        assert len(set(pages)) == self.num_pages, "a page is free and owned, or has two owners"

@@ -1,11 +1,12 @@
 """What a backend makes of an engine's services: an executor, and for each service what the engine must know of it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from engines.batch import StepExecutor
 from engines.step_cost import StepCost
 from kvtransfer.memory import KVMemory, PagedMemory
+from mesh.topology.schema import ServiceSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +21,14 @@ class LoadedModel:
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """``models`` by the name of their service. Their blocks lie in ``memory``."""
+    """``models`` by the name of their service. Their blocks lie in ``memory``.
+
+    ``add`` loads one more while the executor computes others; any thread may call it. Raise `UserError` if it cannot be
+    had. ``remove`` forgets one that is not computed any more.
+    """
 
     executor: StepExecutor
     memory: PagedMemory
     models: Mapping[str, LoadedModel]
+    add: Callable[[ServiceSpec], LoadedModel]
+    remove: Callable[[str], None]

@@ -1,11 +1,10 @@
 """Makes what an engine runs on: a backend, KV pools, transports. Runs in the compute thread, before ready."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from engines.backend import Backend, LoadedModel
-from engines.batch import StepExecutor
 from engines.learning import LearntCost
+from engines.models.beside import prepare_beside
 from engines.packed import block_pool
 from engines.pages import PagePool
 from engines.scheduler import ServiceQueue
@@ -20,13 +19,46 @@ Services = Sequence[ServiceSpec]
 MakeBackend = Callable[[EngineSpec, Services, Services], Backend]  # the latter may be loaded later
 
 
-@dataclass(frozen=True, slots=True)
 class Loaded:
-    """An engine's collaborators, by service name where there is one for each."""
+    """An engine's collaborators, by service name where there is one for each. They come and go while it runs."""
 
-    executor: StepExecutor
-    services: Mapping[str, Service]
-    transports: Mapping[str, Mapping[str, Transport]]
+    def __init__(self, topology: Topology, engine: EngineSpec, peers: PeerMemories, backend: Backend) -> None:
+        self.executor = backend.executor
+        self.services: dict[str, Service] = {}
+        self.transports: dict[str, Mapping[str, Transport]] = {}
+        self._topology = topology
+        self._engine = engine
+        self._peers = peers
+        self._backend = backend
+        self._pages = PagePool(backend.memory.layout.num_pages)
+        for name, model in backend.models.items():
+            self.open(name, model)
+
+    def fetch(self, name: str) -> LoadedModel:
+        """One more model, from wherever it is. Takes long, and any thread. Raise `UserError` if it cannot be had."""
+        spec = self._topology.service(name)
+        prepare_beside(spec.model)
+        return self._backend.add(spec)
+
+    def open(self, name: str, model: LoadedModel) -> Service:
+        """Let the engine use it. In the thread of the engine's mind, as all that follows."""
+        engine, layout = self._engine, model.memory.layout
+        pool = block_pool(self._pages, engine.block_size, layout.slots, model.memory)
+        service = self.services[name] = Service(
+            ServiceQueue(name, pool),
+            layout.shape,
+            model.memory.ref(engine.host),
+            model.eos_token_ids,
+            model.max_context,
+            LearntCost(model.cost.in_chunks(engine.chunk_tokens)),
+        )
+        self.transports[name] = transports_of(model.memory, self._peers, self._topology.transfer.checksum)
+        return service
+
+    def drop(self, name: str) -> None:
+        """Its memory goes when nobody copies from it any more."""
+        del self.services[name], self.transports[name]
+        self._backend.remove(name)
 
 
 def load(topology: Topology, engine: EngineSpec, peers: PeerMemories) -> Loaded:
@@ -37,12 +69,7 @@ def load(topology: Topology, engine: EngineSpec, peers: PeerMemories) -> Loaded:
             f"engines.{engine.id}: backend {engine.backend!r} is unknown; {suggestion(engine.backend, BACKENDS)}"
         )
     backend = make(engine, [topology.service(name) for name in engine.services], _later(topology, engine))
-    checksum, pages = topology.transfer.checksum, PagePool(backend.memory.layout.num_pages)
-    return Loaded(
-        backend.executor,
-        {name: _service(name, model, engine, pages) for name, model in backend.models.items()},
-        {name: transports_of(model.memory, peers, checksum) for name, model in backend.models.items()},
-    )
+    return Loaded(topology, engine, peers, backend)
 
 
 def _later(topology: Topology, engine: EngineSpec) -> list[ServiceSpec]:
@@ -50,19 +77,6 @@ def _later(topology: Topology, engine: EngineSpec) -> list[ServiceSpec]:
     alike = (other for other in topology.engines if other.backend == engine.backend)
     names = dict.fromkeys(name for other in alike for name in other.services if name not in engine.services)
     return [topology.service(name) for name in names]
-
-
-def _service(name: str, model: LoadedModel, engine: EngineSpec, pages: PagePool) -> Service:
-    layout = model.memory.layout
-    pool = block_pool(pages, engine.block_size, layout.slots, model.memory)
-    return Service(
-        ServiceQueue(name, pool),
-        layout.shape,
-        model.memory.ref(engine.host),
-        model.eos_token_ids,
-        model.max_context,
-        LearntCost(model.cost.in_chunks(engine.chunk_tokens)),
-    )
 
 
 # Imported when chosen: only the torch engine needs torch.

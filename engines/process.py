@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -11,7 +11,7 @@ import structlog
 
 from engines.batch import Batch, StepResult
 from engines.core import EngineCore
-from engines.effects import Effect
+from engines.effects import DropService, Effect, LoadService
 from engines.loading import Loaded, load
 from engines.profiles import num_devices_of
 from engines.scheduler import Limits
@@ -20,7 +20,9 @@ from engines.watch import StepWatch
 from kvtransfer.memory import PeerMemories
 from kvtransfer.protocol import ExportBlocks, ImportBlocks, Send
 from kvtransfer.protocol import Limits as TransferLimits
+from kvtransfer.transports import Transport
 from mesh.addresses import supervisors
+from mesh.errors import UserError
 from mesh.heartbeat import Heartbeat
 from mesh.membership import Membership, Restarted, Stale, ended_lives
 from mesh.messages import EngineMessage, EngineStatus, Probe, ProcessState, Sender, SupervisorStatus
@@ -126,6 +128,7 @@ class EngineProcess:
         self._peers = peers
         self._compute = compute
         self._copy = ThreadPoolExecutor(1, "copy")
+        self._loader = ThreadPoolExecutor(1, "load")
         self._neighbours = [spec.id for spec in topology.processes if spec.id != engine.id]
         self._gateways = {spec.id for spec in topology.gateways}
         self._supervisor_of = supervisors(topology)
@@ -155,7 +158,8 @@ class EngineProcess:
                 for task in background:
                     task.cancel()
         finally:
-            self._copy.shutdown(wait=False, cancel_futures=True)
+            for threads in (self._copy, self._loader):
+                threads.shutdown(wait=False, cancel_futures=True)
 
     def _status(self) -> EngineStatus:
         now = self._clock.now()
@@ -283,23 +287,37 @@ class EngineProcess:
                 case Send():
                     self._sockets.send(effect.to, effect.message, effect.payload)
                 case ExportBlocks():
-                    self._copies.create_task(self._export(effect))
+                    self._copies.create_task(self._export(effect, self._loaded.transports[effect.service]))
                 case ImportBlocks():
-                    self._copies.create_task(self._import(effect))
+                    self._copies.create_task(self._import(effect, self._loaded.transports[effect.service]))
+                case LoadService():
+                    self._copies.create_task(self._load(effect.service))
+                case DropService():
+                    self._loaded.drop(effect.service)
         for event in (self._may_compute, self._may_rearm, self._may_be_idle):
             event.set()
         if self._core.has_news:  # told once the next batch is chosen: others hear of it, too
             self._heartbeat.poke()
 
-    async def _export(self, job: ExportBlocks) -> None:
-        transport = self._loaded.transports[job.service][job.transport]
-        exported = await self._in_copy_thread(transport.export_blocks, job)
+    async def _export(self, job: ExportBlocks, transports: Mapping[str, Transport]) -> None:
+        exported = await self._in_copy_thread(transports[job.transport].export_blocks, job)
         self._perform(self._core.exported(job.transfer, exported, self._clock.now()))
 
-    async def _import(self, job: ImportBlocks) -> None:
-        transport = self._loaded.transports[job.service][job.transport]
-        imported = await self._in_copy_thread(transport.import_blocks, job)
+    async def _import(self, job: ImportBlocks, transports: Mapping[str, Transport]) -> None:
+        imported = await self._in_copy_thread(transports[job.transport].import_blocks, job)
         self._perform(self._core.imported(job.transfer, imported, self._clock.now()))
+
+    async def _load(self, name: str) -> None:
+        """Beside what is computed; whatever goes wrong, serving goes on."""
+        try:
+            model = await asyncio.get_running_loop().run_in_executor(self._loader, self._loaded.fetch, name)
+        except UserError as error:
+            self._perform(self._core.not_loaded(name, str(error), self._clock.now()))
+        except Exception as error:
+            log.exception("a service could not be loaded", service=name)
+            self._perform(self._core.not_loaded(name, f"{type(error).__name__}: {error}", self._clock.now()))
+        else:
+            self._perform(self._core.loaded(self._loaded.open(name, model), self._clock.now()))
 
     async def _in_copy_thread(self, work: Callable[[J], T], job: J) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._copy, work, job)

@@ -6,7 +6,7 @@ request gets the same tokens wherever it runs, and others if a transfer brings w
 """
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,6 +31,9 @@ _MASK = 2**64 - 1
 _GOLDEN = 0x9E3779B97F4A7C15
 
 
+Slots = NDArray[np.uint64]  # [num_blocks, block_size, SLOT_WORDS]
+
+
 @dataclass(frozen=True, slots=True)
 class SimulatedService:
     """``vocabulary`` are the token ids that may be drawn."""
@@ -44,10 +47,17 @@ class SimulatedService:
 class SimulatedExecutor:
     """A `StepExecutor` that takes modelled time. ``sleep`` waits that many seconds in the calling thread."""
 
-    def __init__(self, services: Iterable[SimulatedService], sleep: Callable[[float], None] = time.sleep) -> None:
-        self._services = {service.name: service for service in services}
-        self._slots = {service.name: _slots(service.memory) for service in self._services.values()}
+    def __init__(self, sleep: Callable[[float], None] = time.sleep) -> None:
+        self._services: dict[str, SimulatedService] = {}
+        self._slots: dict[str, Slots] = {}
         self._sleep = sleep
+
+    def add(self, service: SimulatedService) -> None:
+        self._slots[service.name] = _slots(service.memory)
+        self._services[service.name] = service
+
+    def remove(self, service: str) -> None:
+        del self._services[service], self._slots[service]
 
     def shape(self, service: str) -> KVShape:
         return self._services[service].memory.layout.shape
@@ -60,9 +70,6 @@ class SimulatedExecutor:
         results = [_compute(chunk, slots, service.vocabulary) for chunk in batch.chunks]
         self._sleep(max(0.0, started + elapsed_s - time.perf_counter()))
         return StepResult(results, elapsed_s)
-
-
-Slots = NDArray[np.uint64]  # [num_blocks, block_size, SLOT_WORDS]
 
 
 def _slots(memory: KVMemory) -> Slots:
@@ -124,21 +131,20 @@ def simulated_backend(engine: EngineSpec, services: Sequence[ServiceSpec]) -> Ba
             f'engines.{engine.id}: backend = "simulated" needs a profile, such as profile = "h100-llama2-70b-tp4"'
         )
     profile = load_profile(engine.profile)
-    configs = {spec.name: ModelConfig.load(prepared_dir(spec.model)) for spec in services}
     memory = PagedMemory(PageLayout.of([_shape(engine)], _num_blocks(engine, profile)))
-    models = {
-        spec.name: LoadedModel(
-            memory=KVMemory(memory, _shape(engine)),
-            eos_token_ids=frozenset(configs[spec.name].eos_token_ids),
-            max_context=spec.max_context or configs[spec.name].max_context,
+    executor = SimulatedExecutor()
+
+    def add(spec: ServiceSpec) -> LoadedModel:
+        config, blocks = ModelConfig.load(prepared_dir(spec.model)), KVMemory(memory, _shape(engine))
+        executor.add(SimulatedService(spec.name, profile.cost, blocks, _vocabulary(config)))
+        return LoadedModel(
+            memory=blocks,
+            eos_token_ids=frozenset(config.eos_token_ids),
+            max_context=spec.max_context or config.max_context,
             cost=profile.cost,
         )
-        for spec in services
-    }
-    simulated = [
-        SimulatedService(name, profile.cost, model.memory, _vocabulary(configs[name])) for name, model in models.items()
-    ]
-    return Backend(SimulatedExecutor(simulated), memory, models)
+
+    return Backend(executor, memory, {spec.name: add(spec) for spec in services}, add, executor.remove)
 
 
 def _vocabulary(config: ModelConfig) -> list[int]:

@@ -9,7 +9,7 @@ else that it does: it hears, says that it lives, and copies blocks.
 import runpy
 import sys
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from unittest.mock import patch
 
@@ -43,7 +43,8 @@ def main() -> None:
 
     def load_hanging(topology: Topology, engine: EngineSpec, peers: PeerMemories) -> Loaded:
         loaded = load(topology, engine, peers)
-        return replace(loaded, executor=Hanging(loaded.executor, Path(file)))
+        loaded.executor = Hanging(loaded.executor, Path(file))
+        return loaded
 
     sys.argv = [program, *arguments]
     with patch.object(process, "load", load_hanging):

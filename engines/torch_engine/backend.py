@@ -23,6 +23,8 @@ from mesh.errors import UserError
 from mesh.messages import KVShape
 from mesh.topology.schema import EngineSpec, ServiceSpec
 
+SCRATCH_BLOCKS = 272  # for the largest batch that `calibrate` measures, if blocks have 16 tokens
+
 log = structlog.get_logger()
 
 
@@ -39,10 +41,21 @@ class TorchModel:
 def torch_backend(engine: EngineSpec, services: Sequence[ServiceSpec], later: Sequence[ServiceSpec]) -> Backend:
     """Raise `UserError` if a model is missing or the KV memory too small. For ``later`` see `open_memory`."""
     memory = open_memory(engine, services, later)
-    models = [open_model(engine, spec, memory) for spec in services]
-    executor = load_executor(engine, models)
-    profiles = {model.spec.name: _profile(engine, model, executor) for model in models}
-    return Backend(executor, memory, {model.spec.name: _loaded(model, profiles[model.spec.name]) for model in models})
+    executor = load_executor(engine, ())
+    measured_when = "measured when an engine started"
+
+    def add(spec: ServiceSpec) -> LoadedModel:
+        model = open_model(engine, spec, memory)
+        known = ProfileStore.of(Cache.of_user()).load(key_of(engine, spec))
+        if known is None:
+            known = _measure(engine, model, executor, measured_when)
+        else:
+            executor.add(model.torch_service)
+        return _loaded(model, known)
+
+    models = {spec.name: add(spec) for spec in services}
+    measured_when = "measured when a service was loaded"
+    return Backend(executor, memory, models, add, executor.remove)
 
 
 def open_memory(engine: EngineSpec, services: Sequence[ServiceSpec], later: Sequence[ServiceSpec] = ()) -> PagedMemory:
@@ -87,7 +100,11 @@ def open_model(engine: EngineSpec, spec: ServiceSpec, memory: PagedMemory) -> To
         memory.pages.reshape(-1).data,
         memory.layout.page_bytes,
     )
-    return TorchModel(spec, config, KVMemory(memory, kv_shape(config, spec.dtype, engine.block_size)), torch_service)
+    try:
+        blocks = KVMemory(memory, kv_shape(config, spec.dtype, engine.block_size))
+    except ValueError as error:
+        raise UserError(f"{error}; start the engine again with it among its services") from None
+    return TorchModel(spec, config, blocks, torch_service)
 
 
 def load_executor(engine: EngineSpec, models: Sequence[TorchModel]) -> TorchExecutor:
@@ -118,18 +135,16 @@ def _loaded(model: TorchModel, profile: ProfileFile) -> LoadedModel:
     )
 
 
-def _profile(engine: EngineSpec, model: TorchModel, executor: TorchExecutor) -> ProfileFile:
-    """Measured now, unless this machine remembers one."""
+def _measure(engine: EngineSpec, model: TorchModel, executor: TorchExecutor, when: str) -> ProfileFile:
+    """Load it, with scratch memory at first, and remember what it costs."""
     spec, layout = model.spec, model.memory.layout
-    store, key = ProfileStore.of(Cache.of_user()), key_of(engine, spec)
-    known = store.load(key)
-    if known is not None:
-        return known
     log.info("measuring what prefills and decode steps cost", service=spec.name)
-    for page in range(layout.pages.num_pages):
-        model.memory.take_page(page)
-    scratch = Scratch(spec.name, layout.num_blocks, engine.block_size)
+    memory = PagedMemory(PageLayout.of([layout.shape], min(SCRATCH_BLOCKS, layout.num_blocks)))
+    executor.add(open_model(engine, spec, memory).torch_service)
+    scratch = Scratch(spec.name, memory.layout.num_pages, engine.block_size)
     costs = calibrate(executor, scratch, engine.chunk_tokens)
-    profile = profile_of(engine, spec, layout.shape, costs, "measured when an engine started")
-    store.save(key, profile)
+    executor.move(model.torch_service)
+    memory.close()
+    profile = profile_of(engine, spec, layout.shape, costs, when)
+    ProfileStore.of(Cache.of_user()).save(key_of(engine, spec), profile)
     return profile

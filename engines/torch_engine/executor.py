@@ -35,13 +35,27 @@ class TorchService:
 
 
 class TorchExecutor:
-    """Loads the models when made. To be made and called in one thread: torch's number of threads belongs to it."""
+    """A model is computed in one thread at a time; others may come and go meanwhile."""
 
     def __init__(self, services: Iterable[TorchService], device: str = "cpu", threads: int = 1) -> None:
-        torch.set_num_threads(threads)
         self._device = torch.device(device)
+        self._threads = threads
+        self._models: dict[str, _Model] = {}
+        for service in services:
+            self.add(service)
+
+    def add(self, service: TorchService) -> None:
+        """Load a model."""
+        torch.set_num_threads(self._threads)  # of the calling thread
         with torch.inference_mode():
-            self._models = {service.name: _Model(service, self._device) for service in services}
+            self._models[service.name] = _Model(service, self._device)
+
+    def move(self, service: TorchService) -> None:
+        """Let a loaded model keep its KV in the memory that is named now; what it kept is lost."""
+        self._models[service.name].use(service)
+
+    def remove(self, service: str) -> None:
+        del self._models[service]
 
     def shape(self, service: str) -> KVShape:
         return self._models[service].pool.shape
@@ -57,17 +71,15 @@ class _Model:
     """A loaded service."""
 
     def __init__(self, service: TorchService, device: torch.device) -> None:
-        memory = service.memory
-        tensor = memory if isinstance(memory, Tensor) else torch.frombuffer(memory, dtype=torch.uint8)
-        if tensor.device.type != device.type:
-            raise ValueError(
-                f"KV memory of service {service.name} lies on {tensor.device}: {device} memory would be right"
-            )
-        self.pool = KVPool(kv_shape(service.config, service.dtype, service.block_size), tensor, service.page_bytes)
+        self.pool = _pool(service, device)
         self._llama = Llama(service.folder, service.config, service.dtype, self.pool)
         self._sampler = Sampler(service.config.eos_token_ids)
         self._prompts = PromptLogprobs(self._llama.logits)
         self._device = device
+
+    def use(self, service: TorchService) -> None:
+        self.pool = _pool(service, self._device)
+        self._llama.use(self.pool)
 
     def step(self, chunks: Sequence[Chunk]) -> list[ChunkResult]:
         if not chunks:
@@ -99,6 +111,17 @@ class _Model:
         tokens = self._sampler.draw(logits.clone(), draws)
         each = of_tokens(logits, tokens, [count or 0 for count in counts])
         return ((own.token, None if count is None else own) for own, count in zip(each, counts, strict=True))
+
+
+def _pool(service: TorchService, device: torch.device) -> KVPool:
+    memory = service.memory
+    if isinstance(memory, Tensor):
+        tensor = memory
+    else:
+        tensor = torch.frombuffer(memory, dtype=torch.uint8) if len(memory) else torch.empty(0, dtype=torch.uint8)
+    if tensor.device.type != device.type:
+        raise ValueError(f"KV memory of service {service.name} lies on {tensor.device}: {device} memory would be right")
+    return KVPool(kv_shape(service.config, service.dtype, service.block_size), tensor, service.page_bytes)
 
 
 def _needed_rows(chunks: Sequence[Chunk]) -> tuple[list[int], list[slice]]:

@@ -98,10 +98,14 @@ class Llama:
         if self._device.type != "cpu":
             self._embeddings = self._embeddings.to(self._device, self._dtype)
         self._rotary = Rotary(config, self._device)
+        self.use(pool)
+        self._workspace = torch.empty(0, dtype=self._dtype, device=self._device)
+
+    def use(self, pool: KVPool) -> None:
+        """Keep KV there from now on."""
         self._pool = pool
         group_bytes = CPU_GROUP_BYTES if self._device.type == "cpu" else DEVICE_GROUP_BYTES
         self._planner = Planner(pool, self._dtype, group_bytes)
-        self._workspace = torch.empty(0, dtype=self._dtype, device=self._device)
 
     def plan(self, chunks: Sequence[Chunk]) -> Layout:
         return self._planner.plan(chunks)

@@ -44,10 +44,11 @@ def _gateway(spec: GatewaySpec, status: BroadcastMessage | None, child: ChildSta
 def _engine(spec: EngineSpec, status: BroadcastMessage | None, child: ChildStatus | None) -> dict[str, Any]:
     heard = status if isinstance(status, EngineStatus) else None
     services = heard.services if heard else []
+    named = [_service(service) for service in services] if heard else [{"name": name} for name in spec.services]
     return {
         **_process(spec, heard, child),
         "role": str(heard.role if heard else spec.role),
-        "services": [_service(service) for service in services] or [{"name": name} for name in spec.services],
+        "services": named,
         "num_blocks": sum(service.num_blocks for service in services) if heard else None,
         "free_blocks": sum(service.num_free_blocks for service in services) if heard else None,
         "block_size": spec.block_size,

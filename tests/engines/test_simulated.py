@@ -22,9 +22,8 @@ class Engine:
     def __init__(self) -> None:
         self.memory = KVMemory.alone(KVShape(1, 1, HEAD_DIM, BLOCK_SIZE, "float16"), 8)
         self.slept: list[float] = []
-        self.executor = SimulatedExecutor(
-            [SimulatedService("s", COST, self.memory, VOCABULARY)], sleep=self.slept.append
-        )
+        self.executor = SimulatedExecutor(sleep=self.slept.append)
+        self.executor.add(SimulatedService("s", COST, self.memory, VOCABULARY))
 
     def run(self, tokens: Sequence[int], start: int, sampling: Sampling, blocks: Sequence[int] = range(7)) -> int:
         """Compute ``tokens[start:]`` and draw."""

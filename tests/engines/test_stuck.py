@@ -3,7 +3,6 @@
 import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -60,9 +59,9 @@ async def test_a_step_that_does_not_end_is_told(tmp_path: Path, monkeypatch: pyt
     shell, peers = ProcessShell(topology, Sender("engine", 1)), PeerMemories()
     sockets: Sockets[EngineMessage] = shell.sockets(EngineMessage)
     loaded = load_engine(topology, topology.engines[0], peers)
-    gate = Gate(loaded.executor)
+    gate = loaded.executor = Gate(loaded.executor)
     with ThreadPoolExecutor(1) as compute:
-        process = EngineProcess(shell, topology.engines[0], sockets, replace(loaded, executor=gate), peers, compute)
+        process = EngineProcess(shell, topology.engines[0], sockets, loaded, peers, compute)
         running = asyncio.create_task(process.run())
         async with EngineClient(topology).running() as gateway:
             await gateway.all_ready()

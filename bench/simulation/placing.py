@@ -2,9 +2,10 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import repeat
+from multiprocessing import get_context
 from pathlib import Path
 from random import Random
 
@@ -135,6 +136,37 @@ class Simulated:
             for service, verdict in self._known[cell].items():
                 seen[service].append((verdict, num))
         return Score({name: _service_score(self._setting.asked[name], those) for name, those in seen.items()})
+
+
+class Simulators:
+    """Makes evaluators that share worker processes, until `close`: the entry point of `meshserve.evaluators`."""
+
+    def __init__(self, num_workers: int) -> None:
+        self._num_workers = num_workers
+        self._pool = ProcessPoolExecutor(num_workers, mp_context=get_context("spawn"))
+
+    def __enter__(self) -> "Simulators":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def evaluator(
+        self,
+        catalogue: Catalogue,
+        traffic: Traffic,
+        slos: Mapping[str, Slo],
+        *,
+        slo_factor: float | None = None,
+        seed: int = 0,
+    ) -> Simulated:
+        """``slo_factor``: see `Setting`."""
+        return Simulated(
+            catalogue, traffic, slos, slo_factor=slo_factor, pool=self._pool, num_workers=self._num_workers, seed=seed
+        )
+
+    def close(self) -> None:
+        self._pool.shutdown(cancel_futures=True)
 
 
 def _service_score(asked: Asked, seen: Sequence[tuple[_Verdict, int]]) -> ServiceScore:

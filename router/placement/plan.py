@@ -69,13 +69,3 @@ def has_all_phases(plan: Plan, services: Iterable[str]) -> bool:
         if Role.MULTIPLEX not in roles and roles != {Role.PREFILL, Role.DECODE}:
             return False
     return True
-
-
-def num_loads(present: Plan, wanted: Plan) -> int:
-    """Copies of weights that have to be loaded to get from one plan to the other."""
-    held = {(group.id, group.num_devices): group.services for group in present.groups}
-    return sum(
-        service not in held.get((group.id, group.num_devices), ())
-        for group in wanted.groups
-        for service in group.services
-    )

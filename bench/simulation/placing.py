@@ -19,7 +19,7 @@ from bench.simulation.trace_request import TraceRequest
 from bench.simulation.workload import SloRule
 from engines.costs import serving_s
 from engines.profiles import EngineProfile, load_profile
-from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, ServiceSpec, Slo, Timing, Topology
+from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, Scheduling, ServiceSpec, Slo, Timing, Topology
 from router.placement.catalogue import Catalogue
 from router.placement.cells import Cell, cells, whole
 from router.placement.plan import Plan
@@ -58,6 +58,7 @@ class Setting:
     slo_factor: float | None
     max_running: int
     chunk_tokens: int
+    scheduling: Scheduling
     seed: int
 
 
@@ -93,9 +94,10 @@ class Simulated:
         seed: int = 0,
         max_running: int = 128,
         chunk_tokens: int = 2048,
+        scheduling: Scheduling = Scheduling.DB,
     ) -> None:
         asked = {name: _asked(name, catalogue, traffic, slos[name], seed) for name in catalogue.services}
-        self._setting = Setting(catalogue, asked, slo_factor, max_running, chunk_tokens, seed)
+        self._setting = Setting(catalogue, asked, slo_factor, max_running, chunk_tokens, scheduling, seed)
         self._pool = pool
         self._num_workers = num_workers
         self._known: dict[Cell, Verdicts] = {}
@@ -224,6 +226,7 @@ def _topology(setting: Setting, cell: Cell) -> tuple[Topology, dict[str, Profile
             max_running=setting.max_running,
             max_waiting=MANY,
             chunk_tokens=setting.chunk_tokens,
+            scheduling=setting.scheduling,
         )
         engines.append(spec)
         profiles[spec.id] = SharedProfile.of(

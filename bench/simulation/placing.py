@@ -18,7 +18,6 @@ from bench.simulation.shared_profiles import Profile, SharedProfile
 from bench.simulation.trace_request import TraceRequest
 from bench.simulation.workload import SloRule
 from engines.costs import serving_s
-from engines.profiles import EngineProfile, load_profile
 from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, Scheduling, ServiceSpec, Slo, Timing, Topology
 from router.placement.catalogue import Catalogue
 from router.placement.cells import Cell, cells, whole
@@ -229,19 +228,13 @@ def _topology(setting: Setting, cell: Cell) -> tuple[Topology, dict[str, Profile
             scheduling=setting.scheduling,
         )
         engines.append(spec)
-        profiles[spec.id] = SharedProfile.of(
-            {name: _profile(setting.catalogue, name, num_devices) for name in services}
-        )
+        profiles[spec.id] = SharedProfile.of({name: setting.catalogue.profile(name, num_devices) for name in services})
     gateway = GatewaySpec("gateway", max_requests=MANY, max_waiting=MANY)
     named = tuple(ServiceSpec(name, "model", setting.asked[name].slo) for name, _ in cell.shares)
     return (
         Topology("plan", Path("plan"), named, tuple(engines), (gateway,), policy=FEWEST_REQUESTS, timing=TIMING),
         profiles,
     )
-
-
-def _profile(catalogue: Catalogue, service: str, num_devices: int) -> EngineProfile:
-    return load_profile(catalogue.profile(service, num_devices))
 
 
 def _verdicts(setting: Setting, cell: Cell, records: Sequence[Record], alone_s: Sequence[float]) -> Verdicts:
@@ -270,7 +263,7 @@ def _asked(service: str, catalogue: Catalogue, traffic: Traffic, slo: Slo, seed:
     found = traffic.services.get(service)
     if found is None or least is None:
         return Asked((), (), slo, slo.attainment)
-    cost = _profile(catalogue, service, least)
+    cost = catalogue.profile(service, least)
     arrivals = found.arrivals(traffic.span_s, Random(f"{seed}/{service}"))
     requests = tuple(
         TraceRequest(at_s, num_input, num_output, service=service) for at_s, num_input, num_output in arrivals

@@ -10,7 +10,7 @@ from mesh.messages import Role
 class Group:
     """Devices of one host, from ``first`` on, that work as one engine and hold the weights of ``services`` (sorted).
 
-    ``num_devices`` is the parallelism; with a service's name it also says which profile counts: `Catalogue.profile`.
+    ``num_devices`` is the parallelism; with a service's name it also says what that costs: `Catalogue.profile`.
     """
 
     id: str

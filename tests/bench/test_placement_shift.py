@@ -43,11 +43,11 @@ def test_a_shift_is_felt_and_answered():
 def test_a_shift_on_the_simulator():
     models = setting.services(2, ("llama2-7b",))
     known, slos = setting.catalogue(models), dict.fromkeys(models, setting.SLO)
-    traffics = shifting(list(models), 12.0, 8.0, 4, 2, seed=1)
+    traffics = shifting(list(models), 6.0, 8.0, 3, 2, seed=1)
 
     def evaluator_for(traffic):
         return Simulated(known, traffic, slos, slo_factor=setting.SLO_FACTOR)
 
     steps = list(play(traffics, setting.cluster(2), known, evaluator_for, lambda done: done >= 1, 1))
-    assert len(steps) == 4
+    assert len(steps) == 3
     assert all(step.achieved <= step.within_reach + 0.05 for step in steps)

@@ -39,7 +39,7 @@ def catalogue(models: dict[str, str]) -> Catalogue:
 
 def _footprint(preset: str) -> Footprint:
     profile = load_preset(preset)
-    return Footprint(preset, profile.weight_bytes, profile.kv_bytes(LONGEST))
+    return Footprint(profile, profile.kv_bytes(LONGEST))
 
 
 def cluster(num_devices: int) -> Cluster:

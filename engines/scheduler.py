@@ -148,8 +148,8 @@ class LocalScheduler:
     def _add_decodes(self, queue: ServiceQueue, plan: Plan, rank: Rank | None = None) -> None:
         preempted = plan.preempted
         decoding = [sequence for sequence in queue.running if sequence.is_decoding]
-        if rank is not None:
-            decoding.sort(key=rank)
+        if rank is not None and not queue.pool.can_allocate(len(decoding)):
+            decoding.sort(key=rank)  # not all of them may find room
         for sequence in decoding:
             if (not preempted or sequence in queue.running) and self._make_room(queue, sequence, plan, rank):
                 plan.shares.append(Share(sequence, 1))

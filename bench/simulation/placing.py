@@ -2,9 +2,10 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import repeat
+from multiprocessing import get_context
 from pathlib import Path
 from random import Random
 
@@ -17,8 +18,7 @@ from bench.simulation.shared_profiles import Profile, SharedProfile
 from bench.simulation.trace_request import TraceRequest
 from bench.simulation.workload import SloRule
 from engines.costs import serving_s
-from engines.profiles import EngineProfile, load_profile
-from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, ServiceSpec, Slo, Timing, Topology
+from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, Scheduling, ServiceSpec, Slo, Timing, Topology
 from router.placement.catalogue import Catalogue
 from router.placement.cells import Cell, cells, whole
 from router.placement.plan import Plan
@@ -57,6 +57,7 @@ class Setting:
     slo_factor: float | None
     max_running: int
     chunk_tokens: int
+    scheduling: Scheduling
     seed: int
 
 
@@ -92,9 +93,10 @@ class Simulated:
         seed: int = 0,
         max_running: int = 128,
         chunk_tokens: int = 2048,
+        scheduling: Scheduling = Scheduling.DB,
     ) -> None:
         asked = {name: _asked(name, catalogue, traffic, slos[name], seed) for name in catalogue.services}
-        self._setting = Setting(catalogue, asked, slo_factor, max_running, chunk_tokens, seed)
+        self._setting = Setting(catalogue, asked, slo_factor, max_running, chunk_tokens, scheduling, seed)
         self._pool = pool
         self._num_workers = num_workers
         self._known: dict[Cell, Verdicts] = {}
@@ -135,6 +137,37 @@ class Simulated:
             for service, verdict in self._known[cell].items():
                 seen[service].append((verdict, num))
         return Score({name: _service_score(self._setting.asked[name], those) for name, those in seen.items()})
+
+
+class Simulators:
+    """Makes evaluators that share worker processes, until `close`: the entry point of `meshserve.evaluators`."""
+
+    def __init__(self, num_workers: int) -> None:
+        self._num_workers = num_workers
+        self._pool = ProcessPoolExecutor(num_workers, mp_context=get_context("spawn"))
+
+    def __enter__(self) -> "Simulators":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def evaluator(
+        self,
+        catalogue: Catalogue,
+        traffic: Traffic,
+        slos: Mapping[str, Slo],
+        *,
+        slo_factor: float | None = None,
+        seed: int = 0,
+    ) -> Simulated:
+        """``slo_factor``: see `Setting`."""
+        return Simulated(
+            catalogue, traffic, slos, slo_factor=slo_factor, pool=self._pool, num_workers=self._num_workers, seed=seed
+        )
+
+    def close(self) -> None:
+        self._pool.shutdown(cancel_futures=True)
 
 
 def _service_score(asked: Asked, seen: Sequence[tuple[_Verdict, int]]) -> ServiceScore:
@@ -192,21 +225,16 @@ def _topology(setting: Setting, cell: Cell) -> tuple[Topology, dict[str, Profile
             max_running=setting.max_running,
             max_waiting=MANY,
             chunk_tokens=setting.chunk_tokens,
+            scheduling=setting.scheduling,
         )
         engines.append(spec)
-        profiles[spec.id] = SharedProfile.of(
-            {name: _profile(setting.catalogue, name, num_devices) for name in services}
-        )
+        profiles[spec.id] = SharedProfile.of({name: setting.catalogue.profile(name, num_devices) for name in services})
     gateway = GatewaySpec("gateway", max_requests=MANY, max_waiting=MANY)
     named = tuple(ServiceSpec(name, "model", setting.asked[name].slo) for name, _ in cell.shares)
     return (
         Topology("plan", Path("plan"), named, tuple(engines), (gateway,), policy=FEWEST_REQUESTS, timing=TIMING),
         profiles,
     )
-
-
-def _profile(catalogue: Catalogue, service: str, num_devices: int) -> EngineProfile:
-    return load_profile(catalogue.profile(service, num_devices))
 
 
 def _verdicts(setting: Setting, cell: Cell, records: Sequence[Record], alone_s: Sequence[float]) -> Verdicts:
@@ -235,7 +263,7 @@ def _asked(service: str, catalogue: Catalogue, traffic: Traffic, slo: Slo, seed:
     found = traffic.services.get(service)
     if found is None or least is None:
         return Asked((), (), slo, slo.attainment)
-    cost = _profile(catalogue, service, least)
+    cost = catalogue.profile(service, least)
     arrivals = found.arrivals(traffic.span_s, Random(f"{seed}/{service}"))
     requests = tuple(
         TraceRequest(at_s, num_input, num_output, service=service) for at_s, num_input, num_output in arrivals

@@ -30,8 +30,10 @@ class DoublingBudget:
         """With the whole of its first budget."""
 
     def ran(self, entrant: Entrant) -> None:
-        entrant.place = -entrant.used_s
-        while self._left_s(entrant) <= 0:
+        used_s = entrant.used_s
+        entrant.place = -used_s
+        budget_s = self._profiles[entrant.service].budget_s
+        while used_s >= _num_budgets(entrant.level) * budget_s:
             entrant.level += 1
 
     def value(self, entrant: Entrant, batch: int) -> tuple[float, ...]:
@@ -39,5 +41,9 @@ class DoublingBudget:
 
     def _left_s(self, entrant: Entrant) -> float:
         """Of the budget of its level."""
-        budgets = (2 << entrant.level) - 1  # all up to this one, in units of the first
-        return budgets * self._profiles[entrant.service].budget_s - entrant.used_s
+        return _num_budgets(entrant.level) * self._profiles[entrant.service].budget_s - entrant.used_s
+
+
+def _num_budgets(level: int) -> int:
+    """All up to that of the level, in units of the first."""
+    return (2 << level) - 1

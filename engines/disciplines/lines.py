@@ -1,45 +1,41 @@
 """Requests in lines, one a service, phase and level, each in order of a place that changes only when they run."""
 
 import heapq
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Iterable
 from typing import NamedTuple
 
-from engines.disciplines.discipline import Phase
 from engines.disciplines.entrant import Entrant
 
 FEW = 32
+MOST_MOVES = 4  # a line is put in order anew if every fourth request of it or more has a new place
 
-
-class Line(NamedTuple):
-    service: str
-    phase: Phase
-    level: int
+Line = tuple[str, bool, int]  # service, whether its requests decode, level
 
 
 class _Entry(NamedTuple):
     before: int  # what is more urgent is more negative
     place: float
-    came: int
     number: int
     entrant: Entrant
 
 
 class Lines:
-    """Heaps with lazy deletion: an entry counts while its number is its request's last.
+    """Heaps with lazy deletion: an entry counts while it is its request's last.
 
     To put a request, to take it out and to look at the head of a line costs O(log n) comparisons, amortised: an entry
-    is pushed once and thrown away once, when it comes to the head or when most entries of its heap are stale.
+    is pushed once and thrown away once, when it comes to the head or when most entries of its heap are stale. When a
+    batch has run, a line that most of it stood in is put in order as a whole, which costs less: O(1) a request.
     """
 
     def __init__(self) -> None:
         self._heaps: dict[Line, list[_Entry]] = {}
-        self._last: dict[Entrant, tuple[Line, int]] = {}
-        self._num_in_line: Counter[Line] = Counter()
+        self._members: dict[Line, dict[Entrant, _Entry]] = {}  # with the entry that counts
+        self._line_of: dict[Entrant, Line] = {}
         self._num_of: Counter[str] = Counter()
-        self._num_put = 0
 
     def __len__(self) -> int:
-        return len(self._last)
+        return len(self._line_of)
 
     def num_of(self, service: str) -> int:
         """Requests of a service."""
@@ -48,51 +44,77 @@ class Lines:
     def put(self, entrant: Entrant) -> None:
         """Into the line of its phase and level, and out of the one where it was."""
         self.remove(entrant)
-        line = Line(entrant.service, Phase.of(entrant.sequence), entrant.level)
-        self._num_put += 1
-        self._last[entrant] = line, self._num_put
-        self._num_in_line[line] += 1
-        self._num_of[line.service] += 1
-        heap = self._heaps.setdefault(line, [])
-        heapq.heappush(heap, _Entry(-entrant.priority, entrant.place, entrant.number, self._num_put, entrant))
+        line = self._line_of[entrant] = _line(entrant)
+        self._num_of[line[0]] += 1
+        entry = self._members.setdefault(line, {})[entrant] = _entry(entrant)
+        heapq.heappush(self._heaps.setdefault(line, []), entry)
         self._tidy(line)
+
+    def moved(self, entrants: Iterable[Entrant]) -> None:
+        """As `put` for each of those that are here."""
+        stay: dict[Line, list[Entrant]] = defaultdict(list)
+        for entrant in entrants:
+            line = self._line_of[entrant]
+            if line != _line(entrant):
+                self.put(entrant)
+            elif self._members[line][entrant].place != entrant.place:
+                stay[line].append(entrant)
+        for line, of_line in stay.items():
+            if MOST_MOVES * len(of_line) >= len(self._members[line]):
+                self._order(line)
+            else:
+                for entrant in of_line:
+                    self.put(entrant)
 
     def remove(self, entrant: Entrant) -> None:
         """If it is here."""
-        line, _ = self._last.pop(entrant, (None, 0))
+        line = self._line_of.pop(entrant, None)
         if line is None:
             return
-        self._num_of[line.service] -= 1
-        self._num_in_line[line] -= 1
-        if self._num_in_line[line]:
+        self._num_of[line[0]] -= 1
+        members = self._members[line]
+        del members[entrant]
+        if members:
             self._tidy(line)
         else:
-            del self._num_in_line[line], self._heaps[line]
-
-    def _tidy(self, line: Line) -> None:
-        heap = self._heaps[line]
-        if len(heap) > 2 * self._num_in_line[line] + FEW:
-            heap[:] = filter(self._counts, heap)
-            heapq.heapify(heap)
+            del self._members[line], self._heaps[line]
 
     def heads(self) -> list[Entrant]:
-        """The first of each line that is not empty."""
-        return [self._head(heap) for heap in self._heaps.values()]
+        """The first of each line."""
+        return [self._head(line, heap) for line, heap in self._heaps.items()]
 
-    def _head(self, heap: list[_Entry]) -> Entrant:
-        while not self._counts(heap[0]):
+    def _head(self, line: Line, heap: list[_Entry]) -> Entrant:
+        members = self._members[line]
+        while members.get(heap[0].entrant) is not heap[0]:
             heapq.heappop(heap)
         return heap[0].entrant
 
-    def _counts(self, entry: _Entry) -> bool:
-        last = self._last.get(entry.entrant)
-        return last is not None and last[1] == entry.number
+    def _tidy(self, line: Line) -> None:
+        if len(self._heaps[line]) > 2 * len(self._members[line]) + FEW:
+            self._order(line)
+
+    def _order(self, line: Line) -> None:
+        """As places are now."""
+        members = self._members[line] = {entrant: _entry(entrant) for entrant in self._members[line]}
+        heap = self._heaps[line] = list(members.values())
+        heapq.heapify(heap)
 
     def check_invariants(self) -> None:
         """Raise AssertionError unless every request is in one line, and stale entries are few."""
-        live = {line: list(filter(self._counts, heap)) for line, heap in self._heaps.items()}
-        assert {line: len(entries) for line, entries in live.items()} == dict(self._num_in_line), "miscounted"
-        assert sum(map(len, live.values())) == len(self._last), "a request stands in no line or in two"
-        assert +self._num_of == Counter(entrant.service for entrant in self._last), "a service is miscounted"
-        for line, heap in self._heaps.items():
-            assert len(heap) <= 2 * self._num_in_line[line] + FEW, "stale entries pile up"
+        standing = {entrant: line for line, members in self._members.items() for entrant in members}
+        assert standing == self._line_of, "a request stands in no line or in two"
+        assert +self._num_of == Counter(entrant.service for entrant in standing), "a service is miscounted"
+        assert self._heaps.keys() == self._members.keys(), "a line is empty"
+        for line, members in self._members.items():
+            assert len(self._heaps[line]) <= 2 * len(members) + FEW, "stale entries pile up"
+            entries = {id(entry) for entry in self._heaps[line]}
+            assert all(id(entry) in entries for entry in members.values()), "an entry that counts is lost"
+
+
+def _line(entrant: Entrant) -> Line:
+    sequence = entrant.sequence
+    return (sequence.spec.service, sequence.is_decoding, entrant.level)
+
+
+def _entry(entrant: Entrant) -> _Entry:
+    return _Entry(-entrant.sequence.spec.priority, entrant.place, entrant.number, entrant)

@@ -54,16 +54,11 @@ class ExecutionTimes:
     """
 
     def __init__(self, prior_s: float) -> None:
-        self.mean_s = prior_s
-        self._variance = prior_s * prior_s
+        self.mean_s = self.std_s = prior_s
         self._num_ended = 0
 
     def __repr__(self) -> str:
         return f"<ExecutionTimes {self.mean_s:.3f} s +- {self.std_s:.3f} s of {self._num_ended} requests>"
-
-    @property
-    def std_s(self) -> float:
-        return sqrt(self._variance)
 
     @property
     def budget_s(self) -> float:
@@ -76,7 +71,7 @@ class ExecutionTimes:
         weight = 1 / min(PRIOR_WEIGHT + self._num_ended, WINDOW)
         change = seconds - self.mean_s
         self.mean_s += weight * change
-        self._variance = (1 - weight) * (self._variance + weight * change * change)
+        self.std_s = sqrt((1 - weight) * (self.std_s * self.std_s + weight * change * change))
 
 
 class _Coming(NamedTuple):

@@ -74,12 +74,11 @@ class Ranked:
             self._lines.remove(entrant)
 
     def ran(self, service: str, sequences: Requests[Sequence], elapsed_s: float) -> None:
-        for sequence in sequences:
-            entrant = self._entrants.get(sequence)
-            if entrant is not None:
-                entrant.used_s += elapsed_s
-                self._order.ran(entrant)
-                self._lines.put(entrant)
+        entrants = [entrant for sequence in sequences if (entrant := self._entrants.get(sequence)) is not None]
+        for entrant in entrants:
+            entrant.used_s += elapsed_s
+            self._order.ran(entrant)
+        self._lines.moved(entrants)
 
     def turns(self, now: float) -> Iterator[Turn]:
         """O(log n) comparisons for each service, phase and level."""

@@ -48,12 +48,15 @@ class Waits:
 
     def starved(self, now: float) -> list[Entrant]:
         """Of each service the one that has waited longest, if that is too long. O(log n), amortised over steps."""
-        longest = [self._longest(entries) for entries in self._entries.values()]
-        return [entrant for entrant in longest if entrant is not None and self.is_starved(entrant, now)]
+        longest = [
+            self._longest(entries, now - self._threshold_s(service)) for service, entries in self._entries.items()
+        ]
+        return [entrant for entrant in longest if entrant is not None]
 
     @staticmethod
-    def _longest(entries: list[_Entry]) -> Entrant | None:
-        while entries:
+    def _longest(entries: list[_Entry], since: float) -> Entrant | None:
+        """Of those that would have begun to wait before ``since``."""
+        while entries and entries[0].waits_since < since:
             head, entrant = entries[0], entries[0].entrant
             if not entrant.is_here:
                 heapq.heappop(entries)

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
+from engines.profiles import EngineProfile
 from mesh.errors import UserError
 
 GIB = 2**30
@@ -10,15 +11,14 @@ GIB = 2**30
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """A service on groups of one size: whose costs count there, and what it must have there to be served at all."""
+    """A service on groups of one size: what it costs there, and the KV that it must have there to be served at all."""
 
-    profile: str
-    weight_bytes: int
+    profile: EngineProfile
     kv_bytes: int  # of its longest request
 
     @property
     def num_bytes(self) -> int:
-        return self.weight_bytes + self.kv_bytes
+        return self.profile.weight_bytes + self.kv_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Catalogue:
     def services(self) -> tuple[str, ...]:
         return tuple(sorted(self.footprints))
 
-    def profile(self, service: str, num_devices: int) -> str:
+    def profile(self, service: str, num_devices: int) -> EngineProfile:
         return self.footprints[service][num_devices].profile
 
     def sizes(self) -> list[int]:

@@ -10,7 +10,7 @@ from mesh.messages import Role
 class Group:
     """Devices of one host, from ``first`` on, that work as one engine and hold the weights of ``services`` (sorted).
 
-    ``num_devices`` is the parallelism; with a service's name it also says which profile counts: `Catalogue.profile`.
+    ``num_devices`` is the parallelism; with a service's name it also says what that costs: `Catalogue.profile`.
     """
 
     id: str
@@ -69,13 +69,3 @@ def has_all_phases(plan: Plan, services: Iterable[str]) -> bool:
         if Role.MULTIPLEX not in roles and roles != {Role.PREFILL, Role.DECODE}:
             return False
     return True
-
-
-def num_loads(present: Plan, wanted: Plan) -> int:
-    """Copies of weights that have to be loaded to get from one plan to the other."""
-    held = {(group.id, group.num_devices): group.services for group in present.groups}
-    return sum(
-        service not in held.get((group.id, group.num_devices), ())
-        for group in wanted.groups
-        for service in group.services
-    )

@@ -14,6 +14,8 @@ from router.placement.room import homeless
 from router.placement.score import Score
 from router.placement.traffic import Traffic
 
+SHORTLIST = 2  # greedy plans, best first by their parts, that are evaluated whole
+
 
 class Evaluator(Protocol):
     """Scores plans for one traffic: quickly in parts (`router.placement.cells`), or whole."""
@@ -44,17 +46,16 @@ def search(
 ) -> Found:
     """Raise `PlacementError` for services that fit on no group of the cluster. ``is_over``: see `improve`.
 
-    Local search begins where the scores in parts are best: at a greedy plan, or at the ``present`` one.
+    Local search begins at all greedy plans, and at the ``present`` one.
     """
     check_fits(catalogue, cluster)
     made = greedy(partitions(cluster, catalogue), catalogue, traffic, evaluator)
-    by_algorithm_1 = best_first(_exact([one.plan for one in made], evaluator))[0]
-    starts = [one for one in made if one.plan == by_algorithm_1.plan]
-    if present is not None:
-        starts += [Scored(present, *evaluator([present]))]
-    improved = improve(best_first(starts)[0], catalogue, evaluator, random, is_over)
-    others = {one.plan for one in (*starts, improved)} - {by_algorithm_1.plan}
-    best = best_first([by_algorithm_1, *_exact(sorted(others, key=repr), evaluator)])[0]
+    by_algorithm_1 = best_first(_exact([one.plan for one in made[:SHORTLIST]], evaluator))[0]
+    held = [] if present is None else [present]
+    starts = [*made, *(Scored(*pair) for pair in zip(held, evaluator(held), strict=True))]
+    improved = improve(starts, catalogue, evaluator, random, is_over)
+    others = dict.fromkeys(plan for plan in (improved.plan, *held) if plan != by_algorithm_1.plan)
+    best = best_first([by_algorithm_1, *_exact(list(others), evaluator)])[0]
     number = 1 if present is None else present.number + 1
     return Found(replace(best, plan=replace(best.plan, number=number)), by_algorithm_1, homeless(best.plan, catalogue))
 

@@ -33,6 +33,13 @@ def busy(scenario: Scenario) -> Scenario:
     return replace(scenario, topology=replace(scenario.topology, engines=engines, policy=policy), trace=trace)
 
 
+def crowded(scenario: Scenario) -> Scenario:
+    """Most requests wait for a place on their engine for a while."""
+    engines = tuple(replace(engine, max_running=2, max_waiting=64) for engine in scenario.topology.engines)
+    topology = replace(scenario.topology, engines=engines, policy=PolicySpec("round_robin"))
+    return replace(long_answers(scenario), topology=topology)
+
+
 def lossy(scenario: Scenario) -> Scenario:
     """Every fifth word between engines is lost, for four seconds."""
     engines = tuple(engine.id for engine in scenario.topology.engines)
@@ -41,10 +48,18 @@ def lossy(scenario: Scenario) -> Scenario:
 
 def speechless(scenario: Scenario) -> Scenario:
     """Every twentieth word that tells of tokens is lost, until the answers have ended."""
+    return _losing(long_answers(scenario), 0.05, "StepTokens")
+
+
+def deaf(scenario: Scenario) -> Scenario:
+    """Every second word that a request is not wanted any more is lost."""
+    return _losing(long_answers(scenario), 0.5, "Cancel")
+
+
+def _losing(scenario: Scenario, probability: float, message: str) -> Scenario:
     engines = tuple(engine.id for engine in scenario.topology.engines)
     gateways = tuple(gateway.id for gateway in scenario.topology.gateways)
-    loss = Loss(0.05, engines, gateways, kinds=("StepTokens",))
-    return replace(long_answers(scenario), faults=(loss,))
+    return replace(scenario, faults=(Loss(probability, engines, gateways, kinds=(message,)),))
 
 
 def doubled(scenario: Scenario) -> Scenario:

@@ -45,6 +45,8 @@ def holding_behind_gaps(patch: Patch) -> None:
 
 
 def end_of_gaps(patch: Patch) -> None:
+    """Nobody can fill them, and they do not end."""
+    asking_for_lost_tokens(patch)
     due = Flight.due
 
     def due_without(self: Flight, limits: Any, now: float) -> float:
@@ -113,6 +115,8 @@ def bound_of_requests(patch: Patch) -> None:
 
 
 def noticing_restarts(patch: Patch) -> None:
+    """Nor is a new life asked what it has."""
+    probing(patch)
     observe = Membership.observe
 
     def observe_without(self: Membership, sender: Any, now: float) -> Any:

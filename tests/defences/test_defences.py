@@ -24,7 +24,7 @@ from kvtransfer.protocol import SHM, ExportBlocks, ImportBlocks
 from kvtransfer.transports import SharedMemoryTransport
 from mesh.messages import Blocks, KVShape
 from tests.defences import switches
-from tests.defences.attacks import Runs, busy, doubled, long_answers, lossy, orphaned, roomy, speechless
+from tests.defences.attacks import Runs, busy, crowded, deaf, doubled, long_answers, lossy, orphaned, roomy, speechless
 from tests.kvtransfer.test_protocol import Link, test_blocks_read_after_the_sender_gave_up_are_still_what_was_promised
 
 SHAPE = KVShape(1, 1, 4, 4, "float32")
@@ -79,18 +79,18 @@ class Defence:
 
 
 DEFENCES = [
-    Defence(switches.epoch_fence, Runs(seeds=(1, 2))),
+    Defence(switches.epoch_fence, Runs(seeds=(9, 11))),
     Defence(switches.offsets, Runs(seeds=(0, 1))),
     Defence(switches.holding_behind_gaps, Runs(seeds=(2, 3))),
-    Defence(switches.end_of_gaps, Runs(("loss",), change=long_answers, gap_s=3.0, seeds=(3, 10))),
+    Defence(switches.end_of_gaps, Runs(("loss",), change=long_answers, gap_s=3.0, seeds=(11, 16))),
     Defence(switches.asking_for_lost_tokens, Runs((), change=speechless, gap_s=1.3, seeds=(0, 1))),
-    Defence(switches.noticing_unanswered_submits, Runs(("loss",), seeds=(11, 25))),
+    Defence(switches.noticing_unanswered_submits, Runs(("loss",), seeds=(25,))),
     Defence(switches.probing, Runs(("loss",), seeds=(11, 43))),
     Defence(switches.backing_off, Runs(("partition", "slow"), seeds=(1, 6))),
-    Defence(switches.stopping_strangers, Runs(("loss", "leave"), change=long_answers, gone_s=1.5, seeds=(163,))),
-    Defence(switches.cancelling, Runs(("leave",), gone_s=0.3, seeds=(41,))),
+    Defence(switches.stopping_strangers, Runs(("leave",), change=deaf, gone_s=1.5, seeds=(0, 1))),
+    Defence(switches.cancelling, Runs(("leave",), change=crowded, gone_s=1.0, seeds=(2, 3))),
     Defence(switches.bound_of_requests, Runs(seeds=(2, 17))),
-    Defence(switches.noticing_restarts, Runs(("kill",), change=roomy, gap_s=1.3, seeds=(8, 51))),
+    Defence(switches.noticing_restarts, Runs(("kill",), change=roomy, gap_s=4.0, seeds=(8, 22))),
     Defence(switches.ignoring_old_lives, Runs(("kill", "delay", "reorder"), change=doubled, gap_s=3.0, seeds=(22, 31))),
     Defence(switches.leases, Runs(("death",), change=roomy, gap_s=4.0, seeds=(4, 14))),
     Defence(switches.hearing_gateways, Runs((), change=orphaned, gone_s=2.0, seeds=(1, 3))),
@@ -98,13 +98,13 @@ DEFENCES = [
         switches.dropping_requests_of_dead_gateways, Runs(("gateway",), change=long_answers, gone_s=2.0, seeds=(13, 21))
     ),
     Defence(switches.knowing_submits, Runs(("move", "delay", "kill"), change=doubled)),
-    Defence(switches.remembering_what_ended, Runs(("move",), change=doubled, seeds=(40, 55))),
+    Defence(switches.remembering_what_ended, Runs(("move",), change=doubled, seeds=(13,))),
     Defence(switches.ending_earlier_owners, Runs(("duplicate", "hang", "delay", "move"), seeds=(111,))),
     Defence(switches.bound_of_waiting, Runs((), change=busy, seeds=(0, 1))),
     Defence(switches.deadline_of_reservations, Runs(("move",), change=lossy, seeds=(1, 4))),
     Defence(switches.deadlines_of_senders, Runs(("loss",), seeds=(25, 64))),
-    Defence(switches.giving_up_unanswered_reserves, Runs(("loss",), seeds=(25, 64))),
-    Defence(switches.giving_up_unanswered_commits, Runs(("move",), change=lossy, seeds=(0, 2))),
+    Defence(switches.giving_up_unanswered_reserves, Runs(("loss",), seeds=(43,))),
+    Defence(switches.giving_up_unanswered_commits, Runs(("move",), change=lossy, seeds=(1, 4))),
     Defence(switches.unknown_owners, Runs(("move", "hang", "partition"), change=roomy, seeds=(17, 85))),
     Defence(switches.knowing_reserves, Runs(("duplicate", "move"), seeds=(10, 24))),
     Defence(switches.waiting_for_running_copies, a_cancel_during_a_copy),

@@ -12,7 +12,6 @@ from bench.simulation.physics import Physics
 from bench.simulation.placing import Simulated
 from bench.simulation.shared_profiles import SharedProfile
 from bench.simulation.trace_request import TraceRequest
-from engines.presets import load_preset
 from mesh.messages import Role
 from router.placement.greedy import greedy
 from router.placement.partition import partitions
@@ -26,7 +25,7 @@ SLOS = dict.fromkeys(CATALOGUE.services, placement_setting.SLO)
 
 
 def traffic(rate=4.0, seed=0):
-    return placement_setting.traffic(list(CATALOGUE.services), rate, 15.0, Random(seed))
+    return placement_setting.traffic(list(CATALOGUE.services), rate, 10.0, Random(seed))
 
 
 def evaluator(asked, **options):
@@ -39,7 +38,7 @@ def plan(*held, size=1, role=Role.MULTIPLEX):
 
 
 def test_models_of_one_engine_share_what_their_weights_leave():
-    profiles = {name: load_preset(CATALOGUE.profile(name, 1)) for name in CATALOGUE.services}
+    profiles = {name: CATALOGUE.profile(name, 1) for name in CATALOGUE.services}
     shared = SharedProfile.of(profiles)
     used = shared.kv_memory_bytes + sum(profile.weight_bytes for profile in profiles.values())
     assert used == pytest.approx(CATALOGUE.device_bytes, rel=1e-6)
@@ -95,9 +94,9 @@ def test_equal_engines_are_simulated_once():
 
 
 def test_more_engines_serve_better():
-    evaluate = evaluator(traffic(rate=30.0))
-    few, more, many = evaluate([plan(["chat", "code"]), plan(["chat"], ["code"]), plan(*[["chat"], ["code"]] * 4)])
-    assert few.attainment < more.attainment < many.attainment
+    few, more = evaluator(traffic(rate=12.0))([plan(["chat", "code"]), plan(*[["chat"], ["code"]] * 3)])
+    assert few.attainment < 0.8 < more.attainment
+    assert few.normalized_latency > more.normalized_latency
 
 
 def test_engines_of_one_phase_are_simulated_together():

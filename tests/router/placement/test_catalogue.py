@@ -1,9 +1,9 @@
 import pytest
 
-from router.placement.catalogue import GIB, Catalogue, Footprint, PlacementError, check_fits
+from router.placement.catalogue import GIB, Catalogue, PlacementError, check_fits
 from router.placement.plan import Group, Plan
 from router.placement.room import homeless
-from tests.router.placement.worlds import catalogue, cluster
+from tests.router.placement.worlds import catalogue, cluster, footprint
 
 
 def test_weights_and_a_longest_request_of_each_must_fit_together():
@@ -20,7 +20,7 @@ def test_no_more_services_share_a_group_than_may():
 
 
 def test_a_service_fits_only_groups_that_it_has_a_profile_for():
-    only_four = Catalogue({"a": {4: Footprint("a-4", GIB, GIB)}}, 72 * GIB)
+    only_four = Catalogue({"a": {4: footprint("a", 1.0, 4)}}, 72 * GIB)
     assert not only_four.fits(["a"], 8)
     assert only_four.least_devices("a", 8) == 4
     assert only_four.least_devices("a", 2) is None
@@ -39,7 +39,7 @@ def test_what_fits_nowhere_is_named_with_what_it_lacks():
 
 
 def test_what_has_no_profile_small_enough_is_named_with_those_that_it_has():
-    only_four = Catalogue({"a": {4: Footprint("a-4", GIB, GIB)}}, 72 * GIB)
+    only_four = Catalogue({"a": {4: footprint("a", 1.0, 4)}}, 72 * GIB)
     with pytest.raises(PlacementError, match="a: has profiles for 4 devices; the largest host has 2"):
         check_fits(only_four, cluster(2))
 

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from random import Random
 
-from mesh.messages import Role
+from engines.profiles import EngineProfile
+from mesh.messages import DecodeCost, PrefillCost, Role
 from router.placement.catalogue import GIB, Catalogue, Cluster, Footprint
 from router.placement.plan import Plan
 from router.placement.score import Score, ServiceScore
@@ -14,11 +15,16 @@ SPAN_S = 100.0
 
 
 def catalogue(weights_gib: dict[str, float], sizes: Sequence[int] = (1, 2, 4, 8), max_sharing: int = 2) -> Catalogue:
-    footprints = {
-        name: {size: Footprint(f"{name}-{size}", int(gib * GIB), GIB) for size in sizes}
-        for name, gib in weights_gib.items()
-    }
+    footprints = {name: {size: footprint(name, gib, size) for size in sizes} for name, gib in weights_gib.items()}
     return Catalogue(footprints, DEVICE_BYTES, max_sharing)
+
+
+def footprint(name: str, weights_gib: float, size: int) -> Footprint:
+    """A longest request takes 1 GiB; costs do not matter here."""
+    costs = (PrefillCost(0.0, 1e-4), DecodeCost(1e-2, 0.0, 0.0))
+    weight_bytes = int(weights_gib * GIB)
+    profile = EngineProfile(f"{name}-{size}", *costs, 1, 1, "made up", num_devices=size, weight_bytes=weight_bytes)
+    return Footprint(profile, GIB)
 
 
 def traffic(rates: dict[str, float]) -> Traffic:

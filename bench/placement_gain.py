@@ -1,0 +1,176 @@
+"""What local search gains over algorithm 1, and what it leaves to the best plan that there is.
+
+    python -m bench.placement_gain [--devices 4] [--services 2] [--rates 4,8] [--seeds 3] [--roles] [--out FILE]
+        [--batches 40] [--requests-per-service 40] [--jobs 2] [--no-exhaustive]
+
+Small clusters, so that every plan can be scored: each way to cut the cluster, each set of services on each group and,
+with ``--roles``, each role. All plans are scored in parts; those of the table are scored whole. Attainment is at an
+SLO of 5 times each request's execution time alone, latency is normalised by it.
+"""
+
+import argparse
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import combinations, combinations_with_replacement, groupby, islice, product
+from pathlib import Path
+from random import Random
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from bench import placement_setting as setting
+from bench.simulation.placing import Simulated, Simulators
+from mesh.messages import Role
+from router.placement.catalogue import Catalogue, Cluster
+from router.placement.greedy import Scored, best_first, greedy
+from router.placement.improve import improve
+from router.placement.partition import partitions
+from router.placement.plan import Group, Plan, has_all_phases
+
+AT_A_TIME = 200  # plans
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One traffic on one cluster. Attainments and normalised latencies of plans scored whole."""
+
+    num_devices: int
+    num_services: int
+    rate: float
+    seed: int
+    greedy: tuple[float, float]
+    improved: tuple[float, float]
+    best: tuple[float, float] | None
+    num_plans: int
+    improved_plan: str
+    best_plan: str
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.placement_gain", description=__doc__.splitlines()[0])
+    parser.add_argument("--devices", type=int, default=4, metavar="N", help="of one host")
+    parser.add_argument("--services", type=int, default=2, metavar="N")
+    parser.add_argument("--rates", type=_rates, default=(4.0, 8.0), metavar="R,...", help="requests a second, of all")
+    parser.add_argument("--seeds", type=int, default=3, metavar="N")
+    parser.add_argument("--roles", action="store_true", help="engines for one phase are among the plans")
+    parser.add_argument("--batches", type=int, default=40, metavar="N", help="of neighbours, eight each")
+    parser.add_argument("--requests-per-service", type=float, default=40.0, metavar="N", help="on average")
+    parser.add_argument("--no-exhaustive", action="store_true", help="for larger clusters")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="worker processes")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write the lines as JSON there")
+    options = parser.parse_args()
+    with Simulators(options.jobs) as simulators:
+        lines = [measure(simulators, options, rate, seed) for rate in options.rates for seed in range(options.seeds)]
+    Console(width=140).print(_table(lines))
+    if options.out is not None:
+        options.out.write_bytes(msgspec.json.format(msgspec.json.encode([asdict(line) for line in lines])))
+
+
+def _rates(text: str) -> tuple[float, ...]:
+    return tuple(float(part) for part in text.split(","))
+
+
+def measure(simulators: Simulators, options: argparse.Namespace, rate: float, seed: int) -> Line:
+    models = setting.services(options.services)
+    catalogue, cluster = setting.catalogue(models), setting.cluster(options.devices)
+    span_s = options.requests_per_service * options.services / rate
+    asked = setting.traffic(list(models), rate, span_s, Random(f"{seed}/traffic"))
+    slos = dict.fromkeys(models, setting.SLO)
+    evaluator = simulators.evaluator(catalogue, asked, slos, slo_factor=setting.SLO_FACTOR, seed=seed)
+    made = greedy(partitions(cluster, catalogue), catalogue, asked, evaluator)
+    improved = improve(made, catalogue, evaluator, Random(seed), lambda done: done >= options.batches)
+    plans = [] if options.no_exhaustive else list(every_plan(cluster, catalogue, has_roles=options.roles))
+    best = _best(plans, evaluator)
+    chosen = [made[0].plan, improved.plan, *([best.plan] if best is not None else [])]
+    scores = [(score.attainment, score.normalized_latency) for score in evaluator.exact(chosen)]
+    return Line(
+        options.devices,
+        options.services,
+        rate,
+        seed,
+        scores[0],
+        scores[1],
+        scores[2] if best is not None else None,
+        len(plans),
+        in_words(improved.plan),
+        in_words(best.plan) if best is not None else "",
+    )
+
+
+def _best(plans: Sequence[Plan], evaluator: Simulated) -> Scored | None:
+    best: Scored | None = None
+    remaining = iter(plans)
+    while some := list(islice(remaining, AT_A_TIME)):
+        scored = [Scored(*pair) for pair in zip(some, evaluator(some), strict=True)]
+        best = best_first([*scored, *([best] if best is not None else [])])[0]
+    return best
+
+
+def every_plan(cluster: Cluster, catalogue: Catalogue, *, has_roles: bool) -> Iterator[Plan]:
+    """That places all services. Of plans that differ by the order of equal groups of a host there is one."""
+    roles = tuple(Role) if has_roles else (Role.MULTIPLEX,)
+    for groups in partitions(cluster, catalogue, pruned=False):
+        alike = [list(those) for _, those in groupby(groups, key=lambda group: (group.host, group.num_devices))]
+        contents = [
+            combinations_with_replacement(list(_contents(catalogue, those[0].num_devices, roles)), len(those))
+            for those in alike
+        ]
+        for chosen in product(*contents):
+            plan = Plan(
+                tuple(
+                    Group(group.id, group.host, group.first, group.num_devices, services, role)
+                    for those, held in zip(alike, chosen, strict=True)
+                    for group, (services, role) in zip(those, held, strict=True)
+                )
+            )
+            if plan.services == set(catalogue.services) and has_all_phases(plan, catalogue.services):
+                yield plan
+
+
+def _contents(catalogue: Catalogue, num_devices: int, roles: Sequence[Role]) -> Iterator[tuple[tuple[str, ...], Role]]:
+    """What a group of that size can hold, and be; one that holds nothing can be improved upon."""
+    for num_services in range(1, catalogue.max_sharing + 1):
+        for services in combinations(catalogue.services, num_services):
+            if catalogue.fits(services, num_devices):
+                for role in roles:
+                    yield services, role
+
+
+def in_words(plan: Plan) -> str:
+    """Each group as devices, role and services: ``2m:s00+s01``."""
+    return " ".join(
+        f"{group.num_devices}{group.role[0]}:{'+'.join(group.services) or '-'}"
+        for group in sorted(plan.groups, key=lambda group: (-group.num_devices, group.services, group.role))
+    )
+
+
+def _table(lines: Sequence[Line]) -> Table:
+    table = Table(title="attainment and normalised latency", title_justify="left")
+    for heading in ("rate", "seed", "greedy", "improved", "best of all", "plans", "improved plan"):
+        table.add_column(heading, justify="left" if heading == "improved plan" else "right")
+    for line in lines:
+        scores = [
+            "" if score is None else f"{score[0]:.3f} {score[1]:.2f}"
+            for score in (line.greedy, line.improved, line.best)
+        ]
+        table.add_row(f"{line.rate:g}", str(line.seed), *scores, str(line.num_plans), line.improved_plan)
+    for name, column in (("mean", [line.rate for line in lines]),):
+        table.add_row(name, "", *_means(lines), "", f"{len(column)} cases")
+    return table
+
+
+def _means(lines: Sequence[Line]) -> list[str]:
+    columns = [[line.greedy for line in lines], [line.improved for line in lines]]
+    if all(line.best is not None for line in lines):
+        columns.append([line.best for line in lines if line.best is not None])
+    means = [
+        f"{sum(score[0] for score in column) / len(column):.3f} {sum(score[1] for score in column) / len(column):.2f}"
+        for column in columns
+    ]
+    return [*means, *[""] * (3 - len(means))]
+
+
+if __name__ == "__main__":
+    main()

@@ -77,4 +77,5 @@ def test_a_plan_for_other_engines_is_refused_in_one_line(mesh: Mesh, plan: Path)
     plan.write_text(plan.read_text().replace("engines.three", "engines.four"))
     refused = mesh.run("plan", str(mesh.topology), "--apply", str(plan))
     assert refused.returncode == 2
-    assert refused.stderr == f"{plan}: its engines are not those of {mesh.topology}: four, three; a plan changes no engines\n"
+    why = f"its engines are not those of {mesh.topology}: four, three; a plan changes no engines"
+    assert refused.stderr == f"{plan}: {why}\n"

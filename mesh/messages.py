@@ -565,6 +565,25 @@ class EngineStatus(msgspec.Struct, frozen=True, tag=True):
     error: str | None = None
 
 
+class ServiceTally(msgspec.Struct, frozen=True):
+    """What a gateway has seen of a service since it began: sums, so that two of them tell what was between them.
+
+    Lengths are tokens: prompts of all that arrived, answers of all that were answered. ``late`` ended without having
+    met both SLOs, whatever became of them, unless their client went away.
+    """
+
+    name: str
+    arrived: int = 0
+    input_tokens: int = 0
+    input_squares: int = 0
+    ended: int = 0  # but for those whose client went away
+    late: int = 0
+    answered: int = 0
+    output_tokens: int = 0
+    output_squares: int = 0
+    latency_s: float = 0.0  # of all that were answered, from arrival to end
+
+
 class GatewayStatus(msgspec.Struct, frozen=True, tag=True):
     seq: int
     state: ProcessState
@@ -576,6 +595,7 @@ class GatewayStatus(msgspec.Struct, frozen=True, tag=True):
     policy: PolicyChoice | None = None  # that it runs
     policy_age_s: float = 0.0  # since it took it
     breakers: dict[str, str] = {}  # engines to which it sends nothing for now (open), or one request (half-open)
+    services: list[ServiceTally] = []  # those that anybody has asked for
 
 
 class ChildStatus(msgspec.Struct, frozen=True):

@@ -15,7 +15,7 @@ from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
 from engines.models.store import prepared_dir
-from mesh.messages import GatewayMessage
+from mesh.messages import GatewayMessage, RequestSpec
 from mesh.process import ProcessShell, run_process
 from mesh.sockets import Sockets
 from mesh.topology.schema import GatewaySpec, Topology
@@ -27,8 +27,9 @@ from router.api.server import HttpServer, listen, url_of
 from router.ledger import Ledger
 from router.policies.in_force import PolicyInForce
 from router.recorder import Recorder, RecordingFile
-from router.records import RECORDING_FORMAT, Header
+from router.records import RECORDING_FORMAT, Header, Record
 from router.router import Router
+from router.tallies import Tallies
 
 STOP_S = 5.0  # for answers that are still being sent when all requests have ended
 
@@ -43,8 +44,9 @@ async def serve(shell: ProcessShell) -> None:
     models = Models(ServedModel.load(service, prepared_dir(service.model)) for service in shell.topology.services)
     sockets: Sockets[GatewayMessage] = shell.sockets(GatewayMessage)
     registry = CollectorRegistry()
-    with _ledger(shell, spec, registry) as ledger:
-        router = Router(shell.topology, spec.id, sockets, shell.clock, policy, ledger)
+    tallies = Tallies()
+    with _ledger(shell, spec, registry, tallies) as ledger:
+        router = Router(shell.topology, spec.id, sockets, shell.clock, policy, ledger, tallies)
         registry.register(EngineHealth(router.statuses, router.breakers, shell.clock))
         server = HttpServer(_app(shell, spec, router, models, registry), listener, STOP_S)
         gc.collect()
@@ -56,18 +58,23 @@ async def serve(shell: ProcessShell) -> None:
 
 
 @contextmanager
-def _ledger(shell: ProcessShell, spec: GatewaySpec, registry: CollectorRegistry) -> Iterator[Ledger]:
-    """Kept in the gateway's recording, if it is to have one."""
+def _ledger(shell: ProcessShell, spec: GatewaySpec, registry: CollectorRegistry, tallies: Tallies) -> Iterator[Ledger]:
+    """Told to the tallies, and kept in the gateway's recording, if it is to have one."""
     if spec.recording is None:
-        yield Ledger(lambda record, request: None)
+        yield Ledger(lambda record, _: tallies.ended(record), on_arrival=tallies.arrived)
         return
     header = Header(RECORDING_FORMAT, shell.topology.name, spec.id, datetime.now(UTC))
     origin_s = shell.clock.now()
     recorder = Recorder(RecordingFile(spec.recording, header), secrets.token_bytes(16))
     registry.register(RecordingCounter(lambda: recorder.num_dropped))
     log.info("recording", path=str(spec.recording))
+
+    def tell(record: Record, request: RequestSpec) -> None:
+        tallies.ended(record)
+        recorder.take(record, request)
+
     with closing(recorder):
-        yield Ledger(recorder.take, origin_s)
+        yield Ledger(tell, origin_s, tallies.arrived)
 
 
 def _app(

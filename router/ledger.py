@@ -8,6 +8,7 @@ from router.generation import Placement, RequestFailed, RouterError, TokenBatch
 from router.records import Outcome, Record
 
 OnEnd = Callable[[Record, RequestSpec], None]
+OnArrival = Callable[[RequestSpec], None]
 
 
 @dataclass(slots=True)
@@ -28,10 +29,11 @@ class Ledger:
     Arrivals count from ``origin_s`` of the clock that all times are of.
     """
 
-    def __init__(self, on_end: OnEnd, origin_s: float = 0.0) -> None:
+    def __init__(self, on_end: OnEnd, origin_s: float = 0.0, on_arrival: OnArrival | None = None) -> None:
         self._open: dict[str, _Open] = {}
         self._on_end = on_end
         self._origin_s = origin_s
+        self._on_arrival = on_arrival
 
     def __len__(self) -> int:
         """Requests that have not ended."""
@@ -44,6 +46,8 @@ class Ledger:
         if spec.id in self._open:
             raise KeyError(f"request {spec.id} arrived twice")
         self._open[spec.id] = _Open(spec, now - spec.age_s)
+        if self._on_arrival is not None:
+            self._on_arrival(spec)
 
     def placed(self, request: str, placement: Placement) -> None:
         entry = self._open[request]

@@ -36,6 +36,7 @@ from router.live_generation import LiveGeneration
 from router.monitor import Monitor
 from router.policies.in_force import PolicyInForce
 from router.records import Outcome
+from router.tallies import Tallies
 
 MAX_PENDING_TOKENS = 4096  # that a consumer may leave untaken before it is cut off
 MESSAGES_PER_TURN = 16  # a full inbox never waits, so consumers get their turn in between
@@ -45,7 +46,10 @@ log = structlog.get_logger()
 
 
 class Router:
-    """One gateway's `Frontdoor`. Submit only while `run` runs. ``ledger`` hears what becomes of each request."""
+    """One gateway's `Frontdoor`. Submit only while `run` runs. ``ledger`` hears what becomes of each request.
+
+    ``tallies``: what the ledger tells of them.
+    """
 
     def __init__(
         self,
@@ -55,6 +59,7 @@ class Router:
         clock: Clock,
         policy: PolicyInForce,
         ledger: Ledger,
+        tallies: Tallies,
     ) -> None:
         spec, timing = topology.gateway(gateway_id), topology.timing
         self._topology = topology
@@ -62,6 +67,7 @@ class Router:
         self._sockets = sockets
         self._clock = clock
         self._ledger = ledger
+        self._tallies = tallies
         self._policy = policy
         self._unknown_choice: PolicyChoice | None = None  # the last one that this gateway could not take
         self._supervisor_of = supervisors(topology)
@@ -133,6 +139,7 @@ class Router:
             policy=self._policy.choice,
             policy_age_s=self._policy.age_s(now),
             breakers={engine: str(state) for engine, state in self._dispatcher.breakers.states(now).items()},
+            services=self._tallies.read(),
         )
 
     # --- life ---------------------------------------------------------------------------------------------------------

@@ -51,6 +51,7 @@ from mesh.messages import (
     Sampling,
     Sender,
     ServiceStatus,
+    ServiceTally,
     SetPolicy,
     SetRole,
     StepTokens,
@@ -283,7 +284,15 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
     ),
     (
         GatewayStatus(
-            3, ProcessState.DRAINING, "local", 43, "http://127.0.0.1:8000", 4, 1, breakers={"decode-0": "open"}
+            3,
+            ProcessState.DRAINING,
+            "local",
+            43,
+            "http://127.0.0.1:8000",
+            4,
+            1,
+            breakers={"decode-0": "open"},
+            services=[ServiceTally("chat", 2, 30, 500, 1, 0, 1, 8, 64, 1.5)],
         ),
         {
             "type": "GatewayStatus",
@@ -297,6 +306,20 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
             "policy": None,
             "policy_age_s": 0.0,
             "breakers": {"decode-0": "open"},
+            "services": [
+                {
+                    "name": "chat",
+                    "arrived": 2,
+                    "input_tokens": 30,
+                    "input_squares": 500,
+                    "ended": 1,
+                    "late": 0,
+                    "answered": 1,
+                    "output_tokens": 8,
+                    "output_squares": 64,
+                    "latency_s": 1.5,
+                }
+            ],
         },
     ),
     (

@@ -27,6 +27,7 @@ from router.ledger import Ledger
 from router.policies.in_force import PolicyInForce
 from router.records import Record
 from router.router import Router
+from router.tallies import Tallies
 from tests.router.cluster import ROLES, SERVICE, make_spec, make_status
 
 DEADLINE_S = 20.0
@@ -119,7 +120,7 @@ class Mesh:
         sockets: Sockets[GatewayMessage] = Sockets(Sender("gateway", 1), self.endpoints, GatewayMessage)
         sockets.bind()
         policy = PolicyInForce(PolicySpec(), Random(0), 0.0)
-        self.router = Router(self.topology, "gateway", sockets, SystemClock(), policy, self.ledger)
+        self.router = Router(self.topology, "gateway", sockets, SystemClock(), policy, self.ledger, Tallies())
         self._alive["gateway"] = asyncio.create_task(self.router.run())
         for engine in self.topology.engines:
             self.start(engine.id)

@@ -1,0 +1,115 @@
+"""The service monitor: what gateways say of their services, added up over an interval (SeaLLM, section 3)."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import sqrt
+from typing import NamedTuple
+
+import msgspec
+
+from mesh.messages import GatewayStatus, Sender, ServiceTally
+from router.placement.score import Score, ServiceScore
+from router.placement.traffic import Moments, ServiceTraffic, Traffic
+
+SUMS = tuple(field for field in ServiceTally.__struct_fields__ if field != "name")
+
+Tallies = Mapping[str, ServiceTally]
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """All gateways together, over ``span_s``."""
+
+    span_s: float
+    services: Tallies
+
+    def traffic(self) -> Traffic:
+        """Rates and moments: requests are to be drawn. Lengths of answers are those of what was answered."""
+        return Traffic(self.span_s, {name: self._traffic(tally) for name, tally in self.services.items()})
+
+    def _traffic(self, tally: ServiceTally) -> ServiceTraffic:
+        inputs = _moments(tally.arrived, tally.input_tokens, tally.input_squares)
+        outputs = _moments(tally.answered, tally.output_tokens, tally.output_squares)
+        return ServiceTraffic(tally.arrived / self.span_s, inputs, outputs)
+
+    def score(self, alone_s: Mapping[str, float], promises: Mapping[str, float]) -> Score:
+        """What was achieved. ``alone_s``: mean execution time of each service alone, that latency is normalised by."""
+        return Score(
+            {
+                name: ServiceScore(tally.ended, tally.late, tally.latency_s / alone_s[name], promises[name])
+                for name, tally in self.services.items()
+            }
+        )
+
+
+class _Life(NamedTuple):
+    """Of a gateway, as far as it was heard."""
+
+    incarnation: int
+    start: Tallies  # of the interval
+    last: Tallies
+
+
+class ServiceMonitor:
+    """Sums are gateways' own, so statuses that are lost, late or repeated do no harm."""
+
+    def __init__(self, now: float) -> None:
+        self._began_at = now
+        self._lives: dict[str, _Life] = {}
+        self._over: list[Tallies] = []  # what lives brought to this interval that have ended in it
+
+    def __repr__(self) -> str:
+        return f"<ServiceMonitor of {sorted(self._lives)}>"
+
+    def observe(self, sender: Sender, status: GatewayStatus) -> None:
+        said = {tally.name: tally for tally in status.services}
+        life = self._lives.get(sender.process)
+        if life is None:
+            # What it counted before anybody listened belongs to no interval.
+            self._lives[sender.process] = _Life(sender.incarnation, said, said)
+        elif sender.incarnation > life.incarnation:
+            self._over.append(_difference(life))
+            self._lives[sender.process] = _Life(sender.incarnation, {}, said)
+        elif sender.incarnation == life.incarnation and _is_later(said, life.last):
+            self._lives[sender.process] = life._replace(last=said)
+
+    def observed(self, now: float) -> Observed:
+        """Since the interval began."""
+        parts = [*self._over, *map(_difference, self._lives.values())]
+        return Observed(max(now - self._began_at, 1e-9), _added_up(parts))
+
+    def begin(self, now: float) -> None:
+        """Another interval."""
+        self._began_at, self._over = now, []
+        self._lives = {process: life._replace(start=life.last) for process, life in self._lives.items()}
+
+
+def _difference(life: _Life) -> Tallies:
+    return {
+        name: _combined(name, tally, life.start.get(name, ServiceTally(name)), -1) for name, tally in life.last.items()
+    }
+
+
+def _added_up(parts: Iterable[Tallies]) -> Tallies:
+    total: dict[str, ServiceTally] = {}
+    for part in parts:
+        for name, tally in part.items():
+            total[name] = _combined(name, total.get(name, ServiceTally(name)), tally, 1)
+    return total
+
+
+def _combined(name: str, tally: ServiceTally, other: ServiceTally, sign: int) -> ServiceTally:
+    sums = {field: getattr(tally, field) + sign * getattr(other, field) for field in SUMS}
+    return msgspec.convert({"name": name, **sums}, ServiceTally)
+
+
+def _is_later(said: Tallies, last: Tallies) -> bool:
+    """Sums only grow."""
+    return all(name in said and said[name].arrived >= tally.arrived for name, tally in last.items())
+
+
+def _moments(number: int, total: float, squares: float) -> Moments:
+    if not number:
+        return Moments(0.0, 0.0)
+    mean = total / number
+    return Moments(mean, sqrt(max(0.0, squares / number - mean * mean)))

@@ -214,12 +214,12 @@ def _take(pool: BlockPool, num_blocks: int) -> Callable[[], None] | None:
     return lambda: pool.release(blocks)
 
 
-def num_held(memory: Merged | Split | Parts, share: float) -> float:
+def num_held(memory: Merged | Split | Parts, share: float, num_events: int = NUM_EVENTS) -> float:
     """Requests held on average: they come one after the other, and one at random ends when the next does not fit."""
     comes, goes = Random(1), Random(2)
     held: list[Callable[[], None]] = []
     counts: list[int] = []
-    for _ in range(NUM_EVENTS):
+    for _ in range(num_events):
         service = int(comes.random() >= share)
         num_tokens = min(MOST_TOKENS, comes.lognormvariate(0, 0.8) * USUAL_TOKENS)
         num_blocks = -(-round(num_tokens) // BLOCK_SIZE)
@@ -227,7 +227,7 @@ def num_held(memory: Merged | Split | Parts, share: float) -> float:
             held.pop(goes.randrange(len(held)))()
         held.append(give_back)
         counts.append(len(held))
-    return statistics.mean(counts[NUM_EVENTS // 2 :])
+    return statistics.mean(counts[num_events // 2 :])
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------

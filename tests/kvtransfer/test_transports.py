@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import zmq
 
-from kvtransfer.memory import KVBlocks, KVMemory, PeerMemories
+from kvtransfer.layout import PageLayout
+from kvtransfer.memory import KVBlocks, KVMemory, PagedMemory, PeerMemories
 from kvtransfer.protocol import SHM, TCP, ExportBlocks, ImportBlocks
 from kvtransfer.transports import TransportError, choose, transports_of
 from mesh.messages import Blocks, KVShape, MemoryRef
@@ -254,3 +255,58 @@ def test_the_fastest_transport_that_works_is_chosen(setting, memory, host, can_o
 def test_demanding_the_impossible_is_refused(memory):
     with pytest.raises(TransportError, match="cannot be mapped here; use auto or tcp"):
         choose("shm", memory, "elsewhere", lambda _: True)
+
+
+@pytest.mark.parametrize("name", [SHM, TCP])
+@pytest.mark.parametrize("seed", range(5))
+def test_engines_with_other_pages_exchange_blocks(shape, name, seed):
+    """Each shares its memory with services that the other does not have; blocks travel by their own bytes."""
+    dice = np.random.default_rng(seed)
+    large = msgspec.structs.replace(shape, num_layers=11, num_kv_heads=3)
+    huge = msgspec.structs.replace(shape, num_layers=7, num_kv_heads=5, head_dim=24)
+    source, target = (PagedMemory(PageLayout.of(shapes, 6)) for shapes in ([shape, large], [huge, shape]))
+    assert len({source.layout.page_bytes, target.layout.page_bytes}) == 2
+    sent, received = KVMemory(source, shape), KVMemory(target, shape)
+    assert 1 < sent.layout.slots < received.layout.slots or 1 < received.layout.slots < sent.layout.slots
+    source.pages[:], target.pages[:] = 1, 2
+    blocks = dice.choice(len(sent), 5, replace=False).tolist()
+    destinations = dice.choice(len(received), 5, replace=False).tolist()
+    for block in blocks:
+        sent[block] = dice.integers(3, 256, sent.layout.block_bytes, np.uint8)
+    exported = transports_of(sent, PeerMemories(), checksum=True)[name].export_blocks(
+        ExportBlocks("t", "s", name, 0, blocks)
+    )
+    message = Blocks("t", 0, 0, 5 * shape.block_size, blocks, exported.generations, exported.checksums)
+    job = ImportBlocks("t", "s", name, "peer", sent.ref("here"), message, exported.payload, destinations)
+    transport = transports_of(received, PeerMemories(), checksum=True)[name]
+    assert transport.import_blocks(job).ok
+    assert [received[block].tobytes() for block in destinations] == [sent[block].tobytes() for block in blocks]
+    assert np.count_nonzero(target.pages != 2) == 5 * sent.layout.block_bytes, "something else was written to"
+    for memory in (source, target):
+        memory.close()
+
+
+def test_a_page_that_changed_hands_is_noticed_whichever_block_is_copied(shape):
+    """Another service's one block lies over all that this one had there."""
+    large = msgspec.structs.replace(shape, num_layers=11, num_kv_heads=3)
+    memory = PagedMemory(PageLayout.of([shape, large], 2))
+    small, other, peer = KVMemory(memory, shape), KVMemory(memory, large), KVMemory.alone(shape, 1)
+    transport, receiver = (transports_of(each, PeerMemories(), checksum=False)[SHM] for each in (small, peer))
+    for block in range(len(small)):
+        exported = transport.export_blocks(ExportBlocks("t", "s", SHM, 0, [block]))
+        message = Blocks("t", 0, 0, shape.block_size, [block], exported.generations, [])
+        job = ImportBlocks("t", "s", SHM, "peer", small.ref("here"), message, (), [0])
+        assert receiver.import_blocks(job).ok
+        other.take_page(block // small.layout.slots)
+        assert not receiver.import_blocks(job).ok
+    memory.close()
+    peer.close()
+
+
+def test_pages_that_were_not_made_for_a_service_are_refused(shape):
+    large = msgspec.structs.replace(shape, num_layers=11, num_kv_heads=3)
+    peer, here = KVMemory.alone(shape, 2), KVMemory.alone(large, 2)
+    job = ImportBlocks("t", "s", SHM, "peer", peer.ref("here"), Blocks("t", 0, 0, 4, [0], [0], []), (), [0])
+    assert not transports_of(here, PeerMemories(), checksum=False)[SHM].import_blocks(job).ok
+    for memory in (peer, here):
+        memory.close()

@@ -14,6 +14,7 @@ from engines.blocks import BlockPool
 from engines.core import EngineCore
 from engines.effects import Effect
 from engines.learning import LearntCost
+from engines.pages import PagePool
 from engines.scheduler import Limits, ServiceQueue
 from engines.settings import EngineSettings
 from engines.status import Service
@@ -123,6 +124,6 @@ class OneEngine:
 
 
 def _service(name: str, model: Model, chunk_tokens: int) -> Service:
-    queue = ServiceQueue(name, BlockPool(model.kv_tokens // BLOCK_SIZE, BLOCK_SIZE))
+    queue = ServiceQueue(name, BlockPool(PagePool(model.kv_tokens // BLOCK_SIZE), BLOCK_SIZE))
     shape, cost = KVShape(1, 1, 1, BLOCK_SIZE, "float16"), LearntCost(model.cost.in_chunks(chunk_tokens))
     return Service(queue, shape, None, frozenset(), MAX_CONTEXT, cost)

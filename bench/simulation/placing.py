@@ -17,7 +17,7 @@ from bench.simulation.quiet import quiet_engines
 from bench.simulation.shared_profiles import Profile, SharedProfile
 from bench.simulation.trace_request import TraceRequest
 from bench.simulation.workload import SloRule
-from engines.costs import serving_s
+from engines.costs import prefill_s, requests_s, serving_s
 from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, Scheduling, ServiceSpec, Slo, Timing, Topology
 from router.placement.catalogue import Catalogue
 from router.placement.cells import Cell, cells, whole
@@ -28,6 +28,7 @@ from router.records import Outcome, Record
 
 MANY = 10**6  # requests that may wait: plans are judged by latency, not by what they refuse
 TIMING = Timing(heartbeat_s=5.0, lease_s=60.0, reply_s=60.0)  # nobody dies here, and statuses follow changes anyway
+TYPICAL_BATCH = 16  # decodes that share an iteration, where the work of a request is estimated
 FEWEST_REQUESTS = PolicySpec("join_shortest_queue")
 
 
@@ -97,6 +98,7 @@ class Simulated:
     ) -> None:
         asked = {name: _asked(name, catalogue, traffic, slos[name], seed) for name in catalogue.services}
         self._setting = Setting(catalogue, asked, slo_factor, max_running, chunk_tokens, scheduling, seed)
+        self._demand = {name: _demand(name, asked[name], catalogue, traffic.span_s) for name in asked}
         self._pool = pool
         self._num_workers = num_workers
         self._known: dict[Cell, Verdicts] = {}
@@ -110,7 +112,7 @@ class Simulated:
         return len(self._known)
 
     def __call__(self, plans: Sequence[Plan]) -> list[Score]:
-        return self._score([cells(plan) for plan in plans])
+        return self._score([cells(plan, self._demand) for plan in plans])
 
     def exact(self, plans: Sequence[Plan]) -> list[Score]:
         return self._score([{whole(plan): 1} if plan.services else {} for plan in plans])
@@ -272,3 +274,14 @@ def _asked(service: str, catalogue: Catalogue, traffic: Traffic, slo: Slo, seed:
         serving_s(cost.prefill, cost.decode, 1, request.num_input, request.num_output - 1) for request in requests
     )
     return Asked(requests, alone_s, slo, slo.attainment)
+
+
+def _demand(service: str, asked: Asked, catalogue: Catalogue, span_s: float) -> float:
+    """How many devices the service keeps busy, roughly: decodes in batches, prompts one by one."""
+    least = catalogue.least_devices(service, MANY)
+    if not asked.requests or least is None:
+        return 0.0
+    cost = catalogue.profile(service, least)
+    decode_s = requests_s(cost.decode, TYPICAL_BATCH) / TYPICAL_BATCH
+    busy_s = sum(prefill_s(cost.prefill, one.num_input) + decode_s * (one.num_output - 1) for one in asked.requests)
+    return least * busy_s / span_s

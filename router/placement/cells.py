@@ -1,12 +1,17 @@
 """A plan in parts that can be evaluated by themselves, because requests of one part never meet those of another."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 from mesh.messages import Role
 from router.placement.plan import Group, Plan
+
+ROUNDS = 6
+MOST_PARTS = 12
+LEAST_SHARE = 1e-3
+LEAST_DEMAND = 1e-6
 
 Engine = tuple[int, tuple[str, ...], Role]  # devices, services, role
 ALL = Fraction(1)
@@ -29,26 +34,63 @@ def whole(plan: Plan) -> Cell:
     return Cell(engines, tuple((service, ALL) for service in sorted(plan.services)))
 
 
-def cells(plan: Plan) -> Mapping[Cell, int]:
-    """How many there are of each.
+def cells(plan: Plan, demand: Mapping[str, float]) -> Mapping[Cell, int]:
+    """How many there are of each. ``demand``: how many devices each service keeps busy.
 
     An engine for both phases is one; engines for one phase that serve the same service belong together. A service's
-    requests are taken to come to its cells in proportion to their devices.
+    requests are taken to come to its cells such that all are as busy, as far as its choices allow.
     """
-    devices = Counter[str]()
-    for group in plan.groups:
-        for service in group.services:
-            devices[service] += group.num_devices
-    return Counter(_cell(groups, devices) for groups in _connected(plan))
+    connected = _connected(plan)
+    shares = _balanced(connected, demand)
+    return Counter(
+        Cell(tuple(sorted(map(_engine, groups))), tuple((name, _rounded(own[name])) for name in sorted(own)))
+        for groups, own in zip(connected, shares, strict=True)
+    )
 
 
-def _cell(groups: Iterable[Group], devices: Mapping[str, int]) -> Cell:
-    here = Counter[str]()
-    for group in groups:
-        for service in group.services:
-            here[service] += group.num_devices
-    shares = tuple((service, Fraction(here[service], devices[service])) for service in sorted(here))
-    return Cell(tuple(sorted(map(_engine, groups))), shares)
+def _balanced(connected: Sequence[Sequence[Group]], demand: Mapping[str, float]) -> list[dict[str, float]]:
+    """Of each service, the share of its requests that comes to each part.
+
+    The shares make the sum of squared loads, each over its devices, least: one service after the other fills up what
+    the others leave, until nothing moves much.
+    """
+    devices = [sum(group.num_devices for group in groups) for groups in connected]
+    shares = [{name: 0.0 for group in groups for name in group.services} for groups in connected]
+    places: dict[str, list[int]] = {}
+    for index, own in enumerate(shares):
+        for name in own:
+            places.setdefault(name, []).append(index)
+    load = [0.0] * len(connected)
+    for _ in range(ROUNDS):
+        for name, where in places.items():
+            asked = demand.get(name, 0.0) or LEAST_DEMAND
+            for index in where:
+                load[index] -= asked * shares[index][name]
+            poured = _poured(asked, [load[index] for index in where], [devices[index] for index in where])
+            for index, amount in zip(where, poured, strict=True):
+                shares[index][name] = amount / asked
+                load[index] += amount
+    return shares
+
+
+def _poured(amount: float, loads: Sequence[float], devices: Sequence[int]) -> list[float]:
+    """What comes to each place: those that get anything are as busy as each other, and no busier than the rest."""
+    order = sorted(range(len(loads)), key=lambda index: loads[index] / devices[index])
+    level, filled_load, filled_devices = 0.0, 0.0, 0
+    for index in order:
+        if filled_devices and loads[index] / devices[index] >= level:
+            break
+        filled_load += loads[index]
+        filled_devices += devices[index]
+        level = (amount + filled_load) / filled_devices
+    return [max(0.0, level * own - load) for load, own in zip(loads, devices, strict=True)]
+
+
+def _rounded(share: float) -> Fraction:
+    """So that parts that are nearly the same are the same."""
+    if share * MOST_PARTS < 1:
+        return Fraction(1, round(1 / share)) if share > LEAST_SHARE else Fraction(0)
+    return Fraction(share).limit_denominator(MOST_PARTS)
 
 
 def _engine(group: Group) -> Engine:

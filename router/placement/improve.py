@@ -29,8 +29,10 @@ def improve(
     random: Random,
     is_over: Callable[[int], bool],
     batch: int = BATCH,
-) -> Scored:
-    """The best plan found from ``starts`` on; ``is_over`` is asked before each batch, with the number of those before.
+) -> list[Scored]:
+    """The best plans found from ``starts`` on, one for each way to cut the cluster, best first.
+
+    ``is_over`` is asked before each batch, with the number of those before.
 
     Every other batch is of neighbours of the best plan, the others are of those of the other cuts in turn.
     """
@@ -43,7 +45,7 @@ def improve(
         plans = _neighbours(beam[index], catalogue, random, seen, batch)
         if plans:
             beam = _beam([*beam, *(Scored(*pair) for pair in zip(plans, evaluate(plans), strict=True))])
-    return beam[0]
+    return beam
 
 
 def _beam(scored: Sequence[Scored]) -> list[Scored]:

@@ -14,7 +14,7 @@ from router.placement.room import homeless
 from router.placement.score import Score
 from router.placement.traffic import Traffic
 
-SHORTLIST = 2  # greedy plans, best first by their parts, that are evaluated whole
+SHORTLIST = 3  # plans, best first by their parts, that are evaluated whole: of the greedy ones and of the improved ones
 
 
 class Evaluator(Protocol):
@@ -54,7 +54,8 @@ def search(
     held = [] if present is None else [present]
     starts = [*made, *(Scored(*pair) for pair in zip(held, evaluator(held), strict=True))]
     improved = improve(starts, catalogue, evaluator, random, is_over)
-    others = dict.fromkeys(plan for plan in (improved.plan, *held) if plan != by_algorithm_1.plan)
+    shortlist = [*(one.plan for one in improved[:SHORTLIST]), *held]
+    others = dict.fromkeys(plan for plan in shortlist if plan != by_algorithm_1.plan)
     best = best_first([by_algorithm_1, *_exact(list(others), evaluator)])[0]
     number = 1 if present is None else present.number + 1
     return Found(replace(best, plan=replace(best.plan, number=number)), by_algorithm_1, homeless(best.plan, catalogue))

@@ -163,7 +163,7 @@ class Simulators:
         slo_factor: float | None = None,
         seed: int = 0,
     ) -> Simulated:
-        """``slo_factor``: see `Setting`."""
+        """``slo_factor``: see `Setting`. Engines schedule by doubling budget."""
         return Simulated(
             catalogue, traffic, slos, slo_factor=slo_factor, pool=self._pool, num_workers=self._num_workers, seed=seed
         )

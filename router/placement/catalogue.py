@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from engines.profiles import EngineProfile
 from mesh.errors import UserError
+from router.placement.plan import Group
 
 GIB = 2**30
 
@@ -23,17 +24,16 @@ class Footprint:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Devices by host. All are alike."""
+    """Devices by host, to be cut into groups; or ``engines`` that are there, and stay as they are. All are alike."""
 
     hosts: Mapping[str, int]
+    engines: tuple[Group, ...] = ()
 
     @property
-    def num_devices(self) -> int:
-        return sum(self.hosts.values())
-
-    @property
-    def largest_host(self) -> int:
-        return max(self.hosts.values(), default=0)
+    def largest_group(self) -> int:
+        """Devices that one group can have."""
+        sizes = [group.num_devices for group in self.engines] or self.hosts.values()
+        return max(sizes, default=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +78,13 @@ class Catalogue:
 
     def why_not(self, service: str, cluster: Cluster) -> str | None:
         """Why no group of the cluster could ever hold the service, and by how much it is too large; None: one could."""
-        most, by_size = cluster.largest_host, self.footprints[service]
+        most, by_size = cluster.largest_group, self.footprints[service]
         if self.least_devices(service, most) is not None:
             return None
         sizes = [size for size in by_size if size <= most]
         if not sizes:
             wanted = ", ".join(map(str, sorted(by_size)))
-            return f"{service}: has profiles for {wanted} devices; the largest host has {most}"
+            return f"{service}: has profiles for {wanted} devices; the largest group has {most}"
         size = max(sizes)
         missing = self.missing_bytes([service], size)
         needed = by_size[size].num_bytes

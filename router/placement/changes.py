@@ -25,11 +25,12 @@ class Changes:
     score: Score
     catalogue: Catalogue
     random: Random
+    may_cut: bool  # groups may be joined and split
 
     def draw(self) -> Plan | None:
         """A random change; None if it does not fit."""
         one_service = (self._add, self._drop, self._move, self._replace, self._swap)
-        change = self.random.choice((*one_service, self._turn, self._join, self._split))
+        change = self.random.choice((*one_service, self._turn, *((self._join, self._split) if self.may_cut else ())))
         changed = next(change(), None)
         return changed if changed is not None and self._is_valid(changed) else None
 

@@ -28,11 +28,14 @@ def improve(
     evaluate: Evaluate,
     random: Random,
     is_over: Callable[[int], bool],
+    *,
+    may_cut: bool = True,
     batch: int = BATCH,
 ) -> list[Scored]:
     """The best plans found from ``starts`` on, one for each way to cut the cluster, best first.
 
     ``is_over`` is asked before each batch, with the number of those before.
+    With ``may_cut``, groups are joined and split.
 
     Every other batch is of neighbours of the best plan, the others are of those of the other cuts in turn.
     """
@@ -42,7 +45,8 @@ def improve(
     while not is_over(num_batches):
         index = 0 if num_batches % 2 == 0 else num_batches // 2 % len(beam)
         num_batches += 1
-        plans = _neighbours(beam[index], catalogue, random, seen, batch)
+        one = beam[index]
+        plans = _neighbours(Changes(one.plan, one.score, catalogue, random, may_cut), seen, batch)
         if plans:
             beam = _beam([*beam, *(Scored(*pair) for pair in zip(plans, evaluate(plans), strict=True))])
     return beam
@@ -61,9 +65,8 @@ def _shape(plan: Plan) -> Shape:
     return tuple(sorted((group.host, group.num_devices, group.services, group.role) for group in plan.groups))
 
 
-def _neighbours(one: Scored, catalogue: Catalogue, random: Random, seen: set[Shape], most: int) -> list[Plan]:
+def _neighbours(changes: Changes, seen: set[Shape], most: int) -> list[Plan]:
     found: list[Plan] = []
-    changes = Changes(one.plan, one.score, catalogue, random)
     for _ in range(MOST_TRIES):
         if len(found) == most:
             break

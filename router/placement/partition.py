@@ -12,7 +12,10 @@ def partitions(cluster: Cluster, catalogue: Catalogue, *, pruned: bool = True) -
 
     Pruned by the paper's heuristics: sizes are powers of two that fit a host, and all groups are equal but for those
     that had to be merged for services that need more. Else all ways with sizes that some service has a profile for.
+    There is one way for engines that stay as they are.
     """
+    if cluster.engines:
+        return [tuple(engine.holding(()) for engine in cluster.engines)]
     if not pruned:
         return list(_all_partitions(cluster, catalogue.sizes()))
     found = [tuple(_equal(cluster, size, catalogue)) for size in _powers(cluster, catalogue)]
@@ -20,7 +23,7 @@ def partitions(cluster: Cluster, catalogue: Catalogue, *, pruned: bool = True) -
 
 
 def _powers(cluster: Cluster, catalogue: Catalogue) -> list[int]:
-    return [size for size in catalogue.sizes() if size & (size - 1) == 0 and size <= cluster.largest_host]
+    return [size for size in catalogue.sizes() if size & (size - 1) == 0 and size <= cluster.largest_group]
 
 
 def _equal(cluster: Cluster, size: int, catalogue: Catalogue) -> list[Group]:
@@ -41,7 +44,7 @@ def _cut(num_devices: int, sizes: Sequence[int]) -> Iterator[int]:
 
 def _merged(groups: list[Group], cluster: Cluster, catalogue: Catalogue) -> list[Group]:
     """Two neighbours at a time become one, until there is a place for each service that can have one."""
-    needs = {name: catalogue.least_devices(name, cluster.largest_host) for name in catalogue.services}
+    needs = {name: catalogue.least_devices(name, cluster.largest_group) for name in catalogue.services}
     while True:
         unplaced = first_fit(groups, catalogue, catalogue.services)
         sizes = {need for name in unplaced if (need := needs[name]) is not None}

@@ -53,7 +53,7 @@ def search(
     by_algorithm_1 = best_first(_exact([one.plan for one in made[:SHORTLIST]], evaluator))[0]
     held = [] if present is None else [present]
     starts = [*made, *(Scored(*pair) for pair in zip(held, evaluator(held), strict=True))]
-    improved = improve(starts, catalogue, evaluator, random, is_over)
+    improved = improve(starts, catalogue, evaluator, random, is_over, may_cut=not cluster.engines)
     shortlist = [*(one.plan for one in improved[:SHORTLIST]), *held]
     others = dict.fromkeys(plan for plan in shortlist if plan != by_algorithm_1.plan)
     best = best_first([by_algorithm_1, *_exact(list(others), evaluator)])[0]

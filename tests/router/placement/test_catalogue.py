@@ -40,7 +40,7 @@ def test_what_fits_nowhere_is_named_with_what_it_lacks():
 
 def test_what_has_no_profile_small_enough_is_named_with_those_that_it_has():
     only_four = Catalogue({"a": {4: footprint("a", 1.0, 4)}}, 72 * GIB)
-    with pytest.raises(PlacementError, match="a: has profiles for 4 devices; the largest host has 2"):
+    with pytest.raises(PlacementError, match="a: has profiles for 4 devices; the largest group has 2"):
         check_fits(only_four, cluster(2))
 
 

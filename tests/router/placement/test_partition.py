@@ -48,7 +48,7 @@ def test_merging_makes_room_for_each_service_unless_devices_run_out(seed):
     hosts, services, _ = random_world(seed)
     for groups in partitions(hosts, services):
         for name in first_fit(groups, services, services.services):
-            need = services.least_devices(name, hosts.largest_host)
+            need = services.least_devices(name, hosts.largest_group)
             assert need is None or not [pair for pair in neighbours(groups) if 2 * pair[0].num_devices <= need]
 
 

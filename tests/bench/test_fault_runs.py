@@ -111,3 +111,8 @@ def test_the_command_runs_on_several_cores():
     )
     assert "Runs with faults" in done.stdout
     assert "finished" in done.stdout
+
+
+def test_a_run_comes_to_its_end_though_nothing_happens_for_longer_than_a_heartbeat():
+    """Its last request has ended, and the one engine that still computes something takes long for it."""
+    assert play(draw(6172)).failure is None

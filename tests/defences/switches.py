@@ -9,7 +9,7 @@ from engines.admission import Admission
 from engines.core import EngineCore
 from engines.handover import Handovers
 from engines.sequence import Sequence
-from kvtransfer.memory import PeerMemory
+from kvtransfer.memory import KVBlocks
 from kvtransfer.protocol import Imported
 from kvtransfer.receive import ReceiveState, ReceiveTransfer
 from kvtransfer.send import SendState, SendTransfer
@@ -277,4 +277,4 @@ def keeping_only_what_was_copied(patch: Patch) -> None:
 
 
 def generations(patch: Patch) -> None:
-    patch.setattr(PeerMemory, "is_unchanged", lambda self, blocks, generations: True)
+    patch.setattr(KVBlocks, "is_unchanged", lambda self, blocks, generations: True)

@@ -1,6 +1,6 @@
 """Disciplines of an engine that several services share, beside each other (SeaLLM's ablation, section 6.3).
 
-    python -m bench.disciplines --arxiv FILE [--seeds 3] [--seconds 90] [--only WORDS] [--jobs N] [--out DIR]
+    python -m bench.disciplines --arxiv FILE [--seeds 2] [--seconds 45] [--only WORDS] [--jobs N] [--out DIR]
 
 One simulated engine on A100s. Two services: chats with Llama-2-7B and summaries with 13B on one device. Three: short
 requests with 7B, chats with 13B and summaries with 70B on four devices (tensor parallelism 4). Chats have ShareGPT's
@@ -221,8 +221,8 @@ def _parse() -> argparse.Namespace:
     parser.add_argument(
         "--arxiv", type=Path, required=True, metavar="FILE", help="CSV with input_tokens, output_tokens"
     )
-    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="runs of each case (default: 3)")
-    parser.add_argument("--seconds", type=float, default=90.0, metavar="S", help="of arrivals (default: 90)")
+    parser.add_argument("--seeds", type=int, default=2, metavar="N", help="runs of each case (default: 2)")
+    parser.add_argument("--seconds", type=float, default=45.0, metavar="S", help="of arrivals (default: 45)")
     parser.add_argument(
         "--only",
         default="",

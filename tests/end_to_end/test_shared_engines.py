@@ -71,8 +71,9 @@ class Alone:
     def __init__(self, folder: Path) -> None:
         config = ModelConfig.load(folder)
         self._blocks = list(range(-(-config.max_context // BLOCK_SIZE)))
-        memory = bytearray(len(self._blocks) * block_bytes(kv_shape(config, "float32", BLOCK_SIZE)))
-        self._executor = TorchExecutor([TorchService("alone", folder, config, "float32", BLOCK_SIZE, memory)])
+        size = block_bytes(kv_shape(config, "float32", BLOCK_SIZE))
+        memory = bytearray(len(self._blocks) * size)
+        self._executor = TorchExecutor([TorchService("alone", folder, config, "float32", BLOCK_SIZE, memory, size)])
         self._tokenizer = Tokenizer.load(folder)
 
     def complete(self, prompt: str, num_tokens: int) -> str:

@@ -130,3 +130,17 @@ def test_short_memory_is_met_in_the_random_runs(make_spec: MakeSpec) -> None:
     mesh.settle()
     assert tokens(mesh, specs) == continuations(specs)
     assert num_preempted(mesh) > 0
+
+
+def test_who_begins_leaves_room_for_the_next_tokens_of_all_services(make_spec: MakeSpec) -> None:
+    """Else it would be preempted for them at once."""
+    mesh = VirtualMesh()
+    core = mesh.add("a", num_blocks=32, services=BOTH).core
+    services = core._services
+    for number in range(7):
+        mesh.submit("a", make_spec(f"r{number}", 4, 40, first=100 * number, service=BOTH[number % 2]))
+    while any(not service.queue.running or service.queue.waiting for service in services.values()):
+        assert mesh.step()
+    assert [len(service.queue.running) for service in services.values()] == [4, 3]
+    assert services[SERVICE].growth_elsewhere(services.values()) == 1, "three blocks are one page"
+    assert services[OTHER].growth_elsewhere(services.values()) == 4 * SLOTS[OTHER]

@@ -111,12 +111,12 @@ class Arrivals:
             return RefusalCode.DRAINING, f"{service.name!r} is being unloaded"
         if service.shape != reserve.shape:
             return RefusalCode.UNKNOWN_SERVICE, "KV blocks have another shape here"
-        coming = sum(incoming.service is service for incoming in self._incoming.values())
-        num_running = len(service.queue.running) + coming
-        if num_running >= self._settings.limits.max_running:
+        num_coming = sum(incoming.service is service for incoming in self._incoming.values())
+        num_running = len(service.queue.running)
+        if num_running + num_coming >= self._settings.limits.max_running:
             return RefusalCode.FULL, f"{self._settings.limits.max_running} requests run"
         if reserve.min_freeness is not None:
-            free = with_one_more(self._owner.freeness(service, now), num_running, reserve.num_tokens)
+            free = with_one_more(self._owner.freeness(service, now), num_running, reserve.num_tokens, num_coming)
             if free < reserve.min_freeness:
                 return RefusalCode.FULL, f"freeness would be {free:.0f} there"
         return None

@@ -44,9 +44,12 @@ def with_one_less(free: float, num_running: int, num_tokens: int) -> float:
     return freeness(in_all(free, num_running) + num_tokens, num_running - 1)
 
 
-def with_one_more(free: float, num_running: int, num_tokens: int) -> float:
-    """Freeness of an engine with a request of ``num_tokens`` beyond its ``num_running``."""
-    return freeness(in_all(free, num_running) - num_tokens, num_running + 1)
+def with_one_more(free: float, num_running: int, num_tokens: int, num_coming: int = 0) -> float:
+    """Freeness of an engine with a request of ``num_tokens`` beyond its ``num_running``.
+
+    ``num_coming`` more are on their way: ``free`` counts their blocks already, but not them.
+    """
+    return freeness(in_all(free, num_running) - num_tokens, num_running + num_coming + 1)
 
 
 def headroom_tokens(

@@ -38,6 +38,8 @@ def test_what_is_lacking_is_lacking_whoever_shares_it():
     assert freeness(-200, 4) == freeness(-200, 1) == -200
     assert with_one_less(-200, 4, 500) == 100
     assert with_one_more(50, 2, 300) == -200
+    assert with_one_more(100, 4, 100) == 60
+    assert with_one_more(100, 4, 100, num_coming=5) == 30, "who comes shares the room, and brings none"
 
 
 @pytest.mark.parametrize("free_tokens", [-inf, -300.0, 0.0, 300.0])

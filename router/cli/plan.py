@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import json
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -19,8 +20,10 @@ if TYPE_CHECKING:
     from mesh.topology.schema import Topology
     from router.placement.changeover import Changeover, Order
 
-USAGE = "mesh plan [FILE] [--apply NEW.toml | --resume] [--json]"
+USAGE = "mesh plan [FILE] [--apply NEW.toml | --resume | --search] [--json]"
 TIMEOUT_S = 1800.0
+LISTEN_S = 30.0
+IMPROVE_S = 20.0
 LOOK_S = 0.1
 
 
@@ -30,12 +33,28 @@ def register(subparsers: "Subparsers") -> None:
         usage=USAGE,
         help="show or change which engines hold which services",
         description="Show which engines hold which services, or bring them to what another topology says, without "
-        "dropping a request: services are loaded where they are wanted, then roles change, then services leave.",
+        "dropping a request: services are loaded where they are wanted, then roles change, then services leave. "
+        "With --search, say what a search for a better placement would change, for what is asked for meanwhile.",
     )
     parser.add_argument("words", nargs="*", metavar="FILE", help="the deployment")
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--apply", type=Path, metavar="NEW.toml", help="a topology with the same engines")
     what.add_argument("--resume", action="store_true", help="finish a plan whose command ended before it was done")
+    what.add_argument("--search", action="store_true", help="search for a better placement; nothing is changed")
+    parser.add_argument(
+        "--listen",
+        type=float,
+        default=LISTEN_S,
+        metavar="SECONDS",
+        help=f"to traffic, with --search (default: {LISTEN_S:g})",
+    )
+    parser.add_argument(
+        "--improve",
+        type=float,
+        default=IMPROVE_S,
+        metavar="SECONDS",
+        help=f"of local search, with --search (default: {IMPROVE_S:g})",
+    )
     parser.add_argument("--timeout", type=float, default=TIMEOUT_S, metavar="SECONDS", help=f"(default: {TIMEOUT_S:g})")
     parser.add_argument("--json", action="store_true", help="for programs")
     parser.set_defaults(run=run)
@@ -50,6 +69,8 @@ def run(options: argparse.Namespace) -> int:
     topology = load(file)
     wanted = None if options.apply is None else _wanted(topology, load(options.apply))
     require_running(topology, file)
+    if options.search:
+        return _search(topology, options)
     if options.resume or wanted is not None:
         asyncio.run(_carry_out(topology, wanted, options.timeout))
         return 0
@@ -75,6 +96,16 @@ def _wanted(topology: "Topology", other: "Topology") -> dict[str, "Place"]:
     if unknown := sorted({service.name for service in other.services} - known):
         raise UserError(f"{other.path}: services.{unknown[0]}: {topology.path} has no such service; add it and restart")
     return {spec.id: Place(0, len(theirs), tuple(sorted(spec.services)), spec.role) for spec in other.engines}
+
+
+def _search(topology: "Topology", options: argparse.Namespace) -> int:
+    from router.cli.plan_tables import print_json, print_tables
+    from router.placement.dry_run import dry_run, listen
+
+    heard = asyncio.run(listen(topology, options.listen))
+    found = dry_run(topology, heard, improve_s=options.improve, num_workers=os.cpu_count() or 1)
+    (print_json if options.json else print_tables)(found)
+    return 0
 
 
 # --- showing ----------------------------------------------------------------------------------------------------------

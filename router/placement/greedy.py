@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from router.placement.catalogue import Catalogue
 from router.placement.partition import first_fit
 from router.placement.plan import Group, Plan
-from router.placement.score import Evaluate, Score
+from router.placement.score import Evaluate, Rank, Score
 from router.placement.traffic import Traffic
 
 Allocation = Generator[Plan, Score, "Scored"]
@@ -16,6 +16,12 @@ Allocation = Generator[Plan, Score, "Scored"]
 class Scored:
     plan: Plan
     score: Score
+
+    @property
+    def rank(self) -> tuple[int, Rank, int]:
+        """Greater is better: services without a place count first (equation 3), copies of weights last."""
+        homeless = self.score.services.keys() - self.plan.services
+        return -len(homeless), self.score.rank, -sum(len(group.services) for group in self.plan.groups)
 
 
 def greedy(
@@ -38,12 +44,7 @@ def greedy(
 
 
 def best_first(scored: Sequence[Scored]) -> list[Scored]:
-    """Of equal ones, those that use fewer copies of weights."""
-    return sorted(scored, key=lambda one: (one.score.rank, -_num_copies(one.plan)), reverse=True)
-
-
-def _num_copies(plan: Plan) -> int:
-    return sum(len(group.services) for group in plan.groups)
+    return sorted(scored, key=lambda one: one.rank, reverse=True)
 
 
 def allocate(groups: Sequence[Group], catalogue: Catalogue, traffic: Traffic) -> Allocation:

@@ -110,6 +110,13 @@ def test_a_kept_promise_counts_before_more_attainment():
     assert both.rank > only_a.rank
 
 
+def test_a_plan_with_a_place_for_all_goes_before_a_better_one_without():
+    services, asked = catalogue({"a": 60.0, "b": 60.0, "c": 60.0}), traffic({"a": 30.0, "b": 30.0, "c": 1.0})
+    made = greedy(partitions(cluster(4), services), services, asked, Fluid(asked, promise=0.9))
+    assert any(one.plan.services < set(services.services) for one in made)  # on groups of 4, one is left out
+    assert made[0].plan.services == set(services.services)
+
+
 def best(hosts, services, asked, pruned):
     return best_first(greedy(partitions(hosts, services, pruned=pruned), services, asked, Fluid(asked)))[0]
 

@@ -1,0 +1,87 @@
+"""What ``mesh plan --search`` prints."""
+
+import json
+import sys
+from collections.abc import Sequence
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from router.placement.dry_run import DryRun
+from router.placement.plan import Group, Plan
+from router.placement.score import Score
+
+PLAIN_WIDTH = 120
+
+
+def print_json(run: DryRun) -> None:
+    def plan(what: Plan) -> dict[str, object]:
+        return {"number": what.number, "engines": [msgspec.to_builtins(group) for group in what.groups]}
+
+    def score(what: Score) -> dict[str, object]:
+        services = {
+            name: {"attainment": one.attainment, "late": one.num_late, "requests": one.num_requests}
+            for name, one in what.services.items()
+        }
+        return {"attainment": what.attainment, "normalized_latency": what.normalized_latency, "services": services}
+
+    found = {
+        "present": plan(run.present.plan),
+        "traffic": msgspec.to_builtins(run.traffic),
+        "achieved": score(run.achieved),
+        "predicted": score(run.present.score),
+        "wanted": plan(run.found.best.plan),
+        "predicted_wanted": score(run.found.best.score),
+        "homeless": dict(run.found.homeless),
+    }
+    sys.stdout.write(f"{json.dumps(found, indent=2)}\n")
+
+
+def print_tables(run: DryRun) -> None:
+    console = Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH)
+    console.print(_services(run))
+    console.print(_engines(run.present.plan, run.found.best.plan))
+    before, after = run.present.score, run.found.best.score
+    console.print(
+        f"predicted: attainment {before.attainment:.1%} -> {after.attainment:.1%}, "
+        f"normalised latency {before.normalized_latency:.2f} -> {after.normalized_latency:.2f}"
+    )
+    for line in run.found.homeless.values():
+        console.print(line)
+
+
+def _services(run: DryRun) -> Table:
+    table = Table(title=f"services, {run.traffic.span_s:.0f} s", title_justify="left")
+    headings = ("service", "requests/s", "prompt", "answer", "in time", "predicted", "with the plan found")
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading == "service" else "right")
+    scores = (run.achieved, run.present.score, run.found.best.score)
+    for name in sorted(run.present.plan.services):
+        asked = run.traffic.services.get(name)
+        lengths = () if asked is None else (asked.num_input, asked.num_output)
+        told = [f"{one.mean:.0f} +- {one.deviation:.0f}" for one in lengths] or ["-", "-"]
+        table.add_row(name, f"{run.traffic.rate(name):.2f}", *told, *(_attainment(score, name) for score in scores))
+    return table
+
+
+def _attainment(score: Score, service: str) -> str:
+    found = score.services.get(service)
+    return "-" if found is None or not found.num_requests else f"{found.attainment:.1%}"
+
+
+def _engines(present: Plan, wanted: Plan) -> Table:
+    changed = "nothing would change" if present.groups == wanted.groups else "what would change"
+    table = Table(title=f"plan {present.number}, and {changed}", title_justify="left")
+    for heading in ("engine", "now", "then"):
+        table.add_column(heading)
+    then = {group.id: group for group in wanted.groups}
+    for group in present.groups:
+        other = then[group.id]
+        table.add_row(group.id, _in_words(group), "" if other == group else _in_words(other))
+    return table
+
+
+def _in_words(group: Group) -> str:
+    services: Sequence[str] = group.services or ("nothing",)
+    return f"{group.role}: {', '.join(services)}"

@@ -84,11 +84,12 @@ def measure(simulators: Simulators, options: argparse.Namespace, rate: float, se
     made = greedy(partitions(cluster, catalogue), catalogue, asked, evaluator)
     improved = improve(made, catalogue, evaluator, Random(seed), lambda done: done >= options.batches)
     plans = [] if options.no_exhaustive else list(every_plan(cluster, catalogue, has_roles=options.roles))
-    by_greedy, by_search = (_whole(found[:SHORTLIST], evaluator) for found in (made, improved))
+    by_greedy, by_search = _whole(made[:SHORTLIST], evaluator), _whole(improved, evaluator)
     best = _whole(_best(plans, evaluator), evaluator)
     assert by_greedy is not None, "there is a plan for each way to cut the cluster"
     assert by_search is not None, "it begins with those"
     by_search = best_first([by_greedy, by_search])[0]
+    best = None if best is None else best_first([best, by_search])[0]
     return Line(
         options.devices,
         options.services,

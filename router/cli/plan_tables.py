@@ -45,7 +45,8 @@ def print_tables(run: DryRun) -> None:
     before, after = run.present.score, run.found.best.score
     console.print(
         f"predicted: attainment {before.attainment:.1%} -> {after.attainment:.1%}, "
-        f"normalised latency {before.normalized_latency:.2f} -> {after.normalized_latency:.2f}"
+        f"normalised latency {before.normalized_latency:.2f} -> {after.normalized_latency:.2f}; "
+        f"achieved: {run.achieved.attainment:.1%}, {run.achieved.normalized_latency:.2f}"
     )
     for line in run.found.homeless.values():
         console.print(line)

@@ -16,6 +16,7 @@ from router.placement.score import Evaluate
 
 BATCH = 8  # neighbours that are evaluated at a time
 BEAM = 6  # ways to cut the cluster that are pursued
+KEPT = 6  # plans that are told in the end
 MOST_TRIES = 64  # draws in search of a neighbour that fits and is new
 
 Cut = tuple[tuple[str, int], ...]
@@ -32,14 +33,14 @@ def improve(
     may_cut: bool = True,
     batch: int = BATCH,
 ) -> list[Scored]:
-    """The best plans found from ``starts`` on, one for each way to cut the cluster, best first.
+    """The best plans found from ``starts`` on, best first: where scores are rough, the first need not be the best.
 
     ``is_over`` is asked before each batch, with the number of those before.
     With ``may_cut``, groups are joined and split.
 
     Every other batch is of neighbours of the best plan, the others are of those of the other cuts in turn.
     """
-    beam = _beam(starts)
+    best, beam = best_first(starts)[:KEPT], _beam(starts)
     seen = {_shape(one.plan) for one in starts}
     num_batches = 0
     while not is_over(num_batches):
@@ -48,8 +49,9 @@ def improve(
         one = beam[index]
         plans = _neighbours(Changes(one.plan, one.score, catalogue, random, may_cut), seen, batch)
         if plans:
-            beam = _beam([*beam, *(Scored(*pair) for pair in zip(plans, evaluate(plans), strict=True))])
-    return beam
+            scored = [Scored(*pair) for pair in zip(plans, evaluate(plans), strict=True)]
+            best, beam = best_first([*best, *scored])[:KEPT], _beam([*beam, *scored])
+    return best
 
 
 def _beam(scored: Sequence[Scored]) -> list[Scored]:

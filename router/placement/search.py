@@ -14,7 +14,7 @@ from router.placement.room import homeless
 from router.placement.score import Score
 from router.placement.traffic import Traffic
 
-SHORTLIST = 3  # plans, best first by their parts, that are evaluated whole: of the greedy ones and of the improved ones
+SHORTLIST = 3  # greedy plans, best first by their parts, that are evaluated whole
 
 
 class Evaluator(Protocol):
@@ -54,7 +54,7 @@ def search(
     held = [] if present is None else [present]
     starts = [*made, *(Scored(*pair) for pair in zip(held, evaluator(held), strict=True))]
     improved = improve(starts, catalogue, evaluator, random, is_over, may_cut=not cluster.engines)
-    shortlist = [*(one.plan for one in improved[:SHORTLIST]), *held]
+    shortlist = [*(one.plan for one in improved), *held]
     others = dict.fromkeys(plan for plan in shortlist if plan != by_algorithm_1.plan)
     best = best_first([by_algorithm_1, *_exact(list(others), evaluator)])[0]
     number = 1 if present is None else present.number + 1

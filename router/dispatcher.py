@@ -123,7 +123,7 @@ class Dispatcher:
         effects: list[Effect] = []
         match observation:
             case Restarted():
-                effects += self._lose(observation.previous, now)
+                effects += self._lose(observation.previous, now, died=True)
             case Joined():
                 effects += self._recovery.join(sender)
         if status.state is ProcessState.STUCK:
@@ -133,11 +133,11 @@ class Dispatcher:
     def bury(self, ended: Sender, now: float) -> list[Effect]:
         """A supervisor saw this life of an engine end: its lease need not be waited for."""
         lost = self._monitor.bury(ended)
-        return [] if lost is None else [*self._lose(lost.sender, now), *self._placing.try_waiting(now)]
+        return [] if lost is None else [*self._lose(lost.sender, now, died=True), *self._placing.try_waiting(now)]
 
-    def _lose(self, life: Sender, now: float) -> list[Effect]:
+    def _lose(self, life: Sender, now: float, *, died: bool) -> list[Effect]:
         self._placing.forget(life.process)
-        return self._recovery.lose(life, now)
+        return self._recovery.lose(life, now, died=died)
 
     def receive(self, sender: str, message: EngineAnswer, now: float) -> list[Effect]:
         """A message from the engine ``sender``."""
@@ -245,7 +245,7 @@ class Dispatcher:
         effects: list[Effect] = [*self._recovery.probing.ask(now)]
         lost = self._monitor.expire(now)
         for event in lost:
-            effects += self._lose(event.sender, now)
+            effects += self._lose(event.sender, now, died=False)
         woken = self._flights.woken(now)
         if not lost and not woken:
             return effects

@@ -44,8 +44,11 @@ class Flight:
     progress_at: float = 0.0  # when it was last heard of
     first_token_at: float | None = None
     num_refusals: int = 0
-    num_losses: int = 0  # of engines; of messages, too, unless tokens came since the last one
+    num_losses: int = 0  # of engines and of messages
+    num_deaths: int = 0  # of its engines, each soon after the one before
+    num_tokens_at_death: int = 0
     num_tokens_at_loss: int = -1
+    fruitless_since: float = inf  # no token came between any two losses since
     num_failed_steps: int = 0  # that computed nothing but this request
     is_recovering: bool = False  # had begun somewhere: the client is not to notice
     avoided: dict[str, float] = field(default_factory=dict)  # until when, by engine

@@ -10,7 +10,7 @@ class DispatchLimits:
     max_requests: int  # in flight, waiting ones included
     max_waiting: int
     reply_s: float  # an engine's answer to Submit, and the filling of a gap in a token stream
-    stall_s: float = 60.0  # without a word from the owner, beyond four times the predicted TTFT
+    stall_s: float = 60.0  # without a word from the owner, beyond four times the predicted TTFT; and without a token
     recovery_s: float = 30.0  # for an interrupted request to find an engine, beyond its deadline
-    max_losses: int = 4  # of engines under one request: it may be what kills them
+    max_deaths: int = 4  # of engines under one request: it may be what kills them
     max_failed_steps: int = 2  # of a request alone: it is what they fail of

@@ -15,6 +15,7 @@ from router.limits import DispatchLimits
 from router.monitor import Monitor
 from router.probing import Probing
 
+SOON_TOKENS = 16  # from one death of an engine to the next
 FAILURES = (RefusalCode.PEER_SILENT, RefusalCode.TRANSFER_FAILED)  # all other refusals are back pressure
 NOBODYS_FAULT = (RefusalCode.UNKNOWN_OWNER, RefusalCode.GATEWAY_SILENT)
 
@@ -38,8 +39,8 @@ class Recovery:
 
     # --- engines fail -------------------------------------------------------------------------------------------------
 
-    def lose(self, life: Sender, now: float) -> list[Effect]:
-        """An engine's life ended, or seems to: what it held goes on elsewhere."""
+    def lose(self, life: Sender, now: float, *, died: bool) -> list[Effect]:
+        """An engine's life ended (``died``), or seems to: what it held goes on elsewhere."""
         engine = life.process
         effects: list[Effect] = [Forget(engine)]
         self._breakers.failed(None, (engine,), now)
@@ -47,7 +48,7 @@ class Recovery:
         self._forget_left_behind(engine)
         self._left_behind[life] = [Cancel(flight.id, flight.any_epoch) for flight in held]
         for flight in held:
-            effects += self.interrupt(flight, f"{engine} was lost", (engine,), now, died=True)
+            effects += self.interrupt(flight, f"{engine} was lost", (engine,), now, died=died)
         return effects
 
     def join(self, life: Sender) -> list[Effect]:
@@ -68,7 +69,7 @@ class Recovery:
             num_tokens = flight.spec.num_tokens + len(flight.stream.tokens) + 1
             if engine in flight.engines and view.candidates(flight.spec.service, num_tokens) is not None:
                 why = f"{engine} is stuck: {reason}"
-                effects += self.interrupt(flight, why, (engine,), now, failed=(engine,))
+                effects += self.interrupt(flight, why, (engine,), now, failed=(engine,), died=True)
         return effects
 
     # --- requests fail ------------------------------------------------------------------------------------------------
@@ -119,21 +120,22 @@ class Recovery:
         failed: Iterable[str] = (),
         died: bool = False,
     ) -> list[Effect]:
-        """The owner cannot go on with a request: another one will, unless that happened too often.
+        """The owner cannot go on with a request: another one will.
 
-        A request may be what its engines die of. Lost messages are not held against one that makes progress.
-        ``culprits`` are avoided for a moment; ``failed`` of them have failed it.
+        Unless its engines ``died`` one after the other and little came of it in between: it may be what they die of. Or
+        no token came for long, whoever had it. ``culprits`` are avoided for a moment, ``failed`` ones have failed it.
         """
         effects = self.stop(flight)
         num_tokens = len(flight.stream.tokens)
-        if died or num_tokens <= flight.num_tokens_at_loss:
-            flight.num_losses += 1
-        flight.num_tokens_at_loss = num_tokens
+        _count_loss(flight, num_tokens, died, now)
         flight.is_recovering = True
         self._breakers.failed(flight.id, failed, now)
         self._decisions.interrupted(flight.id, reason, num_tokens, now)
-        if flight.num_losses > self._limits.max_losses:
-            error = f"given up after {flight.num_losses} engines failed; the last: {reason}"
+        if flight.num_deaths > self._limits.max_deaths:
+            error = f"given up after {flight.num_deaths} engines failed; the last: {reason}"
+            return [*effects, self._flights.fail(flight, RequestFailed(error, Fault.SERVER), now)]
+        if now > flight.fruitless_since + self._limits.stall_s:
+            error = f"given up after {self._limits.stall_s:g} s without a token, on whatever engine; the last: {reason}"
             return [*effects, self._flights.fail(flight, RequestFailed(error, Fault.SERVER), now)]
         self._flights.wait_again(flight, tuple(culprits), now)
         return effects
@@ -145,6 +147,18 @@ class Recovery:
             for engine in flight.engines
             if self._monitor.is_alive(engine)
         ]
+
+
+def _count_loss(flight: Flight, num_tokens: int, died: bool, now: float) -> None:
+    """``num_tokens``: that came until now, on all engines."""
+    flight.num_losses += 1
+    if num_tokens > flight.num_tokens_at_loss:
+        flight.num_losses, flight.fruitless_since = 1, now
+    flight.num_tokens_at_loss = num_tokens
+    if died:
+        is_soon = num_tokens < flight.num_tokens_at_death + SOON_TOKENS
+        flight.num_deaths = flight.num_deaths + 1 if is_soon else 1
+        flight.num_tokens_at_death = num_tokens
 
 
 def _culprits(flight: Flight, engine: str, code: RefusalCode) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ GONE_S = 4.0  # for what is left of a request on engines
 DISPATCHES_PER_S = 8.0
 MAX_EVENTS = 300_000
 GATEWAY_DIED = ("its gateway died", "no gateway was there")
-GIVEN_UP = "given up after"  # `DispatchLimits.max_losses`
+GIVEN_UP = "given up after"  # `DispatchLimits.max_deaths`
 
 
 @dataclass(slots=True)

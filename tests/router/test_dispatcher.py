@@ -381,7 +381,30 @@ def test_a_request_that_kills_engine_after_engine_is_given_up():
         effects = world.status(M0, incarnation=incarnation) + world.wait(0.9)
     error = only_failure(effects)
     assert error.fault is Fault.SERVER
-    assert incarnation == 2 + LIMITS.max_losses
+    assert incarnation == 2 + LIMITS.max_deaths
+
+
+def test_an_engine_that_dies_now_and_then_is_not_held_against_a_request_that_goes_on():
+    world = World(M0, policy="round_robin")
+    effects = world.submit(slo_ttft_s=60.0, max_tokens=1000)
+    position = 0
+    for life in range(2, 12):
+        _, submit = only_submit(effects)
+        assert len(submit.spec.generated) == position
+        world.accept(M0, attempt=life - 2)
+        world.tokens(M0, position, *range(20), epoch=(life - 2, 0))
+        position += 20
+        effects = world.status(M0, incarnation=life) + world.wait(0.9)
+
+
+def test_silence_alone_ends_a_request_only_after_long():
+    world = World(M0, M1, policy="round_robin")
+    effects, waited_s = world.submit(slo_ttft_s=600.0), 0.0
+    while not (failures := [one for one in effects if isinstance(one, Fail)]):
+        effects = world.wait(0.5) + world.status(M0) + world.status(M1)
+        waited_s += 0.5
+    assert waited_s == pytest.approx(LIMITS.stall_s, abs=10.0)
+    assert "without a token, on whatever engine" in str(failures[0].error)
 
 
 def test_a_gap_that_does_not_fill_is_recovered_from_the_tokens_at_hand():

@@ -34,9 +34,12 @@ class ServiceScore:
 
 
 class Rank(NamedTuple):
-    """Greater is better: constraints first (equation 5), then attainment, then normalised latency (algorithm 1)."""
+    """Greater is better: the constraint first (equation 5), then attainment, then normalised latency (algorithm 1).
 
-    minus_num_short: int
+    Where no plan keeps all promises, the one with the highest attainment is the best, however many it breaks.
+    """
+
+    keeps_promises: bool
     attainment: float
     minus_normalized_latency: float
 
@@ -72,7 +75,7 @@ class Score:
 
     @property
     def rank(self) -> Rank:
-        return Rank(-len(self.short), round(self.attainment, 9), -self.normalized_latency)
+        return Rank(not self.short, round(self.attainment, 9), -self.normalized_latency)
 
 
 Evaluate = Callable[[Sequence[Plan]], Sequence[Score]]

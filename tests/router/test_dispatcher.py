@@ -388,13 +388,13 @@ def test_an_engine_that_dies_now_and_then_is_not_held_against_a_request_that_goe
     world = World(M0, policy="round_robin")
     effects = world.submit(slo_ttft_s=60.0, max_tokens=1000)
     position = 0
-    for life in range(2, 12):
+    for incarnation in range(2, 12):
         _, submit = only_submit(effects)
         assert len(submit.spec.generated) == position
-        world.accept(M0, attempt=life - 2)
-        world.tokens(M0, position, *range(20), epoch=(life - 2, 0))
+        world.accept(M0, attempt=incarnation - 2)
+        world.tokens(M0, position, *range(20), epoch=(incarnation - 2, 0))
         position += 20
-        effects = world.status(M0, incarnation=life) + world.wait(0.9)
+        effects = world.status(M0, incarnation=incarnation) + world.wait(0.9)
 
 
 def test_silence_alone_ends_a_request_only_after_long():

@@ -6,7 +6,7 @@ from router.placement.greedy import allocate, best_first, greedy, group_rate
 from router.placement.partition import first_fit, partitions
 from router.placement.plan import Group, Plan
 from router.placement.room import homeless
-from tests.router.placement.worlds import Fluid, catalogue, cluster, random_world, traffic
+from tests.router.placement.worlds import Fluid, assert_in_memory, catalogue, cluster, random_world, traffic
 
 SEEDS = range(40)
 
@@ -20,8 +20,7 @@ def plans(seed, **options):
 def test_memory_is_never_exceeded(seed):
     services, made = plans(seed)
     for one in made:
-        for group in one.plan.groups:
-            assert services.fits(group.services, group.num_devices)
+        assert_in_memory(one.plan, services)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -10,7 +10,7 @@ from router.placement.improve import improve
 from router.placement.partition import partitions
 from router.placement.plan import Group, Plan, has_all_phases
 from router.placement.search import search
-from tests.router.placement.worlds import Fluid, catalogue, cluster, random_world, traffic
+from tests.router.placement.worlds import Fluid, assert_in_memory, catalogue, cluster, random_world, traffic
 
 SEEDS = range(25)
 
@@ -35,9 +35,8 @@ def test_it_never_gets_worse_and_what_it_finds_is_a_plan(seed):
     assert has_all_phases(found.plan, found.plan.services)
     devices = [(g.host, g.first + index) for g in found.plan.groups for index in range(g.num_devices)]
     assert len(set(devices)) == len(devices)
-    for group in found.plan.groups:
-        assert services.fits(group.services, group.num_devices)
-        assert group.services == tuple(sorted(group.services))
+    assert_in_memory(found.plan, services)
+    assert all(group.services == tuple(sorted(group.services)) for group in found.plan.groups)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

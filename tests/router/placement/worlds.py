@@ -45,6 +45,14 @@ def random_world(seed: int, most_devices: int = 8) -> tuple[Cluster, Catalogue, 
     return hosts, catalogue(weights, max_sharing=random.choice((1, 2, 3))), traffic(rates)
 
 
+def assert_in_memory(plan: Plan, services: Catalogue) -> None:
+    """Added up here, not by the catalogue."""
+    for group in plan.groups:
+        held = [services.footprints[name][group.num_devices] for name in group.services]
+        assert sum(one.profile.weight_bytes + one.kv_bytes for one in held) <= group.num_devices * DEVICE_BYTES
+        assert len(held) <= services.max_sharing
+
+
 class Fluid:
     """A device serves ``capacity`` requests a second, whatever they are; what is more is late.
 

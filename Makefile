@@ -36,7 +36,7 @@ down: $(STAMP)
 	@$(BIN)/mesh down $(TOPOLOGY)
 
 test: $(STAMP)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 chaos: $(STAMP)
 	@mkdir -p build

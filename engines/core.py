@@ -464,7 +464,9 @@ class EngineCore:
         while self._rescheduler.may_move() and (move := self._rescheduler.next_move(self.role, now)) is not None:
             log.info("migrates a request", request=move.request.id, to=move.to, reason=move.reason)
             departures = self._handovers.departures
-            self._effects += departures.migrate(move.service, move.request, move.to, now, move.min_freeness)
+            self._effects += departures.migrate(
+                move.service, move.request, move.to, now, move.min_freeness, must_leave=move.must_leave
+            )
 
     # --- iterations ---------------------------------------------------------------------------------------------------
 

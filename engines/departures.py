@@ -131,11 +131,19 @@ class Departures:
         return self._start(request.decode_engine, reserve, request, service, now)
 
     def migrate(
-        self, service: Service, request: Request, to: str, now: float, min_freeness: float | None = None
+        self,
+        service: Service,
+        request: Request,
+        to: str,
+        now: float,
+        min_freeness: float | None = None,
+        *,
+        must_leave: bool = False,
     ) -> list[Effect]:
         """Move a request that decodes, and goes on with it. It may be preempted until it stops for the last stage.
 
-        The other engine declines if that would leave it less than ``min_freeness``.
+        The other engine declines if that would leave it less than ``min_freeness``. Unless the request ``must_leave``,
+        copies spare the decodes of both engines.
         What its gateway may not have been sent yet goes along, as what is generated from now on does.
         """
         epoch = request.epoch.handed_over()
@@ -158,6 +166,7 @@ class Departures:
             deadline_s=self._settings.transfer_deadline_s + 2 * block_size * service.decode_step_s(),
             is_migration=True,
             min_freeness=min_freeness,
+            must_leave=must_leave,
         )
         effects = self._start(to, reserve, request, service, now)
         return effects + self.blocks_ready(request, now)

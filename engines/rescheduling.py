@@ -48,6 +48,7 @@ class Move:
     to: str
     reason: str
     min_freeness: float | None = None
+    must_leave: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +163,7 @@ class Rescheduler:
                 fitting = [peer for peer in peers if peer.num_free_blocks >= wanted]
                 if fitting:
                     best = max(fitting, key=lambda peer: (peer.decodes, peer.num_free_blocks, peer.id))
-                    yield Move(service, request, best.id, reason)
+                    yield Move(service, request, best.id, reason, must_leave=True)
 
     def _for(self, service: Service) -> list[Peer]:
         leaving = [(to, request) for to, request in self._here.leaving() if request.spec.service == service.name]

@@ -42,7 +42,7 @@ it is; the receiver answers again.
 
 Pace. What a migration copies while its request goes on would slow the decodes of both engines. So the receiver copies
 one message at a time then, and says Taken only when it has rested from it: copies take ``Limits.migration_share`` of
-the time. When Commit comes, rest is over.
+the time. When Commit comes, rest is over. What must leave (``Reserve.must_leave``) does not rest.
 
 Deadlines. The sender waits `Limits.reply_s` for Reserved, and `Reserve.deadline_s` for the next sign of a peer that
 owes it one. The receiver keeps a reservation for `Reserve.deadline_s` after the sender's last message, so this must

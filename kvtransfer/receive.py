@@ -216,7 +216,7 @@ class ReceiveTransfer(Machine[ReceiveState, ReceiveEvent, ReceiveEffect]):
 
     def _rest_s(self, copied_s: float) -> float:
         """After a copy, lest the decodes of both engines be slowed; never so long that the reservation may end."""
-        if self.state is not ReceiveState.RESERVED or not self._reserve.is_migration:
+        if self.state is not ReceiveState.RESERVED or not self._reserve.is_migration or self._reserve.must_leave:
             return 0.0
         return min(copied_s * (1 / self._limits.migration_share - 1), self._reserve.deadline_s / 4)
 

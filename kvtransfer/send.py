@@ -310,8 +310,9 @@ class SendTransfer(Machine[SendState, SendEvent, SendEffect]):
 
     @property
     def _window(self) -> int:
-        """Of a migration one message at a time, while its request goes on."""
-        return 1 if self._reserve.is_migration and self.state is SendState.OPEN else self._limits.window
+        """Of a migration that has time, one message at a time while its request goes on."""
+        is_paced = self._reserve.is_migration and not self._reserve.must_leave and self.state is SendState.OPEN
+        return 1 if is_paced else self._limits.window
 
     def _export(self) -> None:
         size, end = self._reserve.shape.block_size, self._num_sendable_blocks

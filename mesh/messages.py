@@ -361,6 +361,7 @@ class Reserve(msgspec.Struct, frozen=True, tag=True):
     deadline_s: float
     is_migration: bool = False  # the request is decoding: its tokens grow, and `Extend` asks for more
     min_freeness: float | None = None  # that must be left to the receiver, with this request; None: it does not matter
+    must_leave: bool = False  # a migration: it does not spare the decodes of either engine
 
 
 class Reserved(msgspec.Struct, frozen=True, tag=True):

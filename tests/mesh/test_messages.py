@@ -161,6 +161,7 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
             "deadline_s": 10.0,
             "is_migration": False,
             "min_freeness": None,
+            "must_leave": False,
         },
     ),
     (

@@ -13,7 +13,7 @@ from mesh.messages import KVShape
 SIZE = 4
 SHAPES = {
     "alone": [KVShape(3, 2, 8, SIZE, "float32")],
-    "packed, with a gap": [KVShape(3, 2, 8, SIZE, "float32"), KVShape(17, 3, 8, SIZE, "float32")],
+    "packed, with a gap": [KVShape(3, 1, 8, SIZE, "float32"), KVShape(5, 2, 8, SIZE, "float32")],
     "one to a page, with a gap": [KVShape(15, 2, 8, SIZE, "float32"), KVShape(14, 2, 10, SIZE, "float32")],
     "other rows": [KVShape(2, 2, 12, SIZE, "bfloat16"), KVShape(5, 3, 20, SIZE, "float32")],
 }

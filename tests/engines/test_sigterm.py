@@ -17,7 +17,7 @@ from mesh.topology.schema import Topology
 DEADLINE_S = 60.0
 TOPOLOGY = """
 [mesh]
-name = "engines-that-end"
+name = "end"
 lease_ms = 3000
 [services.tiny]
 model = "{model}"

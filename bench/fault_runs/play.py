@@ -34,6 +34,7 @@ class Tally:
     faults: Counter[str] = field(default_factory=Counter)
     endings: Counter[str] = field(default_factory=Counter)
     migrations: Counter[str] = field(default_factory=Counter)
+    loads: Counter[str] = field(default_factory=Counter)
 
     def add(self, other: "Tally") -> None:
         self.num_runs += other.num_runs
@@ -43,6 +44,7 @@ class Tally:
         self.faults += other.faults
         self.endings += other.endings
         self.migrations += other.migrations
+        self.loads += other.loads
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +159,9 @@ def _tally(simulation: Simulation, invariants: Invariants, records: Iterable[Rec
     for core in invariants.cores:
         tally.migrations["completed"] += core._handovers.departures.tally.num_completed
         tally.migrations["broken off"] += core._handovers.departures.tally.num_aborted
+        tally.loads["loaded"] += core.num_loaded
+        tally.loads["could not be read"] += core._residency.num_errors
+        tally.loads["unloaded"] += core.num_dropped
     return tally
 
 

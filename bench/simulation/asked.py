@@ -46,7 +46,7 @@ def experiments(options: argparse.Namespace) -> list[Experiment]:
         source,
         topology.policy,
         seed=options.seed,
-        physics=Physics(options.latency_ms / 1e3, options.kv_gb_s * 1e9, noise=options.noise or 0.0),
+        physics=_physics(options),
         slo=slo,
         outputs=_outputs(options.out),
         coasts=options.coast,
@@ -55,6 +55,16 @@ def experiments(options: argparse.Namespace) -> list[Experiment]:
     )
     policies, rates = _policies(options, topology), options.rates or [options.rate]
     return grid(base, policies, rates, _Timelines(options.timeline, policies, rates))
+
+
+def _physics(options: argparse.Namespace) -> Physics:
+    weight_bytes_per_s = None if options.weights_gb_s is None else options.weights_gb_s * 1e9
+    return Physics(
+        options.latency_ms / 1e3,
+        options.kv_gb_s * 1e9,
+        weight_bytes_per_s=weight_bytes_per_s,
+        noise=options.noise or 0.0,
+    )
 
 
 ONLY_WITH = {

@@ -77,7 +77,7 @@ class Simulation:
             self.mortals.bear(factory, self._ledger, timeline, self._change_engine, self._change_gateway)
             return
         for gateway in topology.gateways:
-            self.gateways[gateway.id] = factory.gateway(gateway, self.kernel, self._ledger)
+            self.gateways[gateway.id] = factory.gateway(gateway, Sender(gateway.id, 1), self.kernel, self._ledger)
         for spec in topology.engines:
             engine = self.engines[spec.id] = factory.engine(spec, Sender(spec.id, 1), self.kernel)
             if topology.rescheduling is not None:
@@ -108,9 +108,11 @@ class Simulation:
     def run(self, service: str, trace: Iterable[TraceRequest], on_record: Callable[[Record], None]) -> None:
         """Let the requests of a trace (in order of arrival) happen; every one ends with its record, exactly once."""
         self._on_record = on_record
-        starting = self.kernel.random("start")
+        starting, heartbeat_s = self.kernel.random("start"), self._topology.timing.heartbeat_s
         for engine in self.engines.values():
-            engine.start(self.kernel.now + starting.uniform(0, self._topology.timing.heartbeat_s))
+            engine.start(self.kernel.now + starting.uniform(0, heartbeat_s))
+        for gateway in self.gateways.values():
+            gateway.start(self.kernel.now + starting.uniform(0, heartbeat_s))
         self._schedule_next(self._topology.service(service), iter(trace))
         self.kernel.run()
         if self._timeline is not None:
@@ -166,7 +168,8 @@ class Simulation:
 
     def _ended(self, record: Record, spec: RequestSpec) -> None:
         assert record.outcome is not Outcome.FINISHED or record.output_tokens <= spec.sampling.max_tokens, record
-        del self.open[spec.id]
+        if (gateway := self.gateways.get(self.open.pop(spec.id))) is not None:
+            gateway.ended(record)
         blocks = blocks_of(spec.prompt)
         self._on_record(replace(record, hash_ids=blocks) if blocks else record)
         self._stop_at_rest()

@@ -51,6 +51,16 @@ class Slow:
 
 
 @dataclass(frozen=True, slots=True)
+class FailLoad:
+    """Weights of services that an engine is told to load cannot be read, with a probability for each."""
+
+    engine: str
+    probability: float
+    at_s: float = 0.0
+    for_s: float = inf
+
+
+@dataclass(frozen=True, slots=True)
 class Skew:
     """All the time, the clock of an engine is ahead of the others' by so much: clocks have no common origin."""
 
@@ -120,7 +130,7 @@ class Reorder:
 
 Disturbance = Loss | Delay | Duplicate | Reorder  # of single messages
 DISTURBANCES = (Loss, Delay, Duplicate, Reorder)
-Fault = Kill | Hang | Slow | Skew | Partition | Disturbance
+Fault = Kill | Hang | Slow | FailLoad | Skew | Partition | Disturbance
 
 
 class Copy(NamedTuple):
@@ -191,6 +201,10 @@ class MortalEngine(Mortal, Protocol):
 
     def recover(self, factor: float) -> None: ...
 
+    def fail_loads(self, probability: float) -> None: ...
+
+    def mend_loads(self, probability: float) -> None: ...
+
     def skew(self, ahead_s: float) -> None: ...
 
 
@@ -229,6 +243,10 @@ class Injector:
                     at(fault.at_s, self._slow_down, fault)
                     if fault.for_s < inf:
                         at(fault.at_s + fault.for_s, self._recover, fault)
+                case FailLoad():
+                    at(fault.at_s, self._fail_loads, fault)
+                    if fault.for_s < inf:
+                        at(fault.at_s + fault.for_s, self._mend_loads, fault)
                 case Skew():
                     self._hits["Skew"] += 1
                     self._engines[fault.engine].skew(fault.ahead_s)
@@ -272,6 +290,13 @@ class Injector:
     def _recover(self, slow: Slow) -> None:
         self._engines[slow.engine].recover(slow.factor)
         self._mark([slow.engine], "as fast as before")
+
+    def _fail_loads(self, fault: FailLoad) -> None:
+        self._hits["FailLoad"] += 1
+        self._engines[fault.engine].fail_loads(fault.probability)
+
+    def _mend_loads(self, fault: FailLoad) -> None:
+        self._engines[fault.engine].mend_loads(fault.probability)
 
     def _cut(self, partition: Partition) -> None:
         self._hits["Partition"] += 1

@@ -237,6 +237,7 @@ class EngineLives(Lives[SimulatedEngine]):
         self._make_engine = make
         self._gateways = frozenset(spec.id for spec in topology.gateways)
         self._factors: list[float] = []
+        self._load_failures: list[float] = []
         super().__init__(name, kernel, network, topology, on_change)
 
     def skew(self, ahead_s: float) -> None:
@@ -251,6 +252,16 @@ class EngineLives(Lives[SimulatedEngine]):
         """Undo one `slow_down`."""
         self._factors.remove(factor)
         self._set_pace()
+
+    def fail_loads(self, probability: float) -> None:
+        """Of several probabilities, the largest counts."""
+        self._load_failures.append(probability)
+        self._set_load_failures()
+
+    def mend_loads(self, probability: float) -> None:
+        """Undo one `fail_loads`."""
+        self._load_failures.remove(probability)
+        self._set_load_failures()
 
     def order(self, command: EngineMessage) -> None:
         """A person's command, if somebody is there to take it."""
@@ -281,10 +292,15 @@ class EngineLives(Lives[SimulatedEngine]):
         if self._process is not None:
             self._process.set_pace(max(self._factors, default=1.0))
 
+    def _set_load_failures(self) -> None:
+        if self._process is not None:
+            self._process.set_load_failures(max(self._load_failures, default=0.0))
+
     def _make(self, me: Sender, life: Life) -> SimulatedEngine:
         membership = Membership(self._timing.lease_s)
         engine = self._make_engine(me, life, membership.expect)
         engine.set_pace(max(self._factors, default=1.0))
+        engine.set_load_failures(max(self._load_failures, default=0.0))
         Watch(me, engine, life, self._network, membership, self._gateways)
         return engine
 
@@ -298,7 +314,7 @@ class GatewayLives(Lives[SimulatedGateway]):
     def __init__(
         self,
         name: str,
-        make: Callable[[Kernel], SimulatedGateway],
+        make: Callable[[Sender, Kernel], SimulatedGateway],
         kernel: Kernel,
         network: FaultyNetwork,
         topology: Topology,
@@ -308,14 +324,15 @@ class GatewayLives(Lives[SimulatedGateway]):
         super().__init__(name, kernel, network, topology, on_change)
 
     def _make(self, me: Sender, life: Life) -> SimulatedGateway:
-        gateway = self._make_gateway(life)
+        gateway = self._make_gateway(me, life)
         self._network.connect(me.process, lambda sender, message: life.happen(gateway.receive, sender, message))
         self._network.subscribe(me.process, lambda sender, status: life.happen(gateway.observe, sender, status))
         life.after(0.0, self._beat, me, life)
         return gateway
 
     def _start(self, process: SimulatedGateway, life: Life) -> None:
-        """Its first heartbeat is under way already."""
+        """Its first heartbeat is under way already; the first status follows."""
+        process.start(life.now)
 
     def _beat(self, me: Sender, life: Life) -> None:
         self._network.show(me)

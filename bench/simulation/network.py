@@ -4,10 +4,11 @@ from collections.abc import Callable
 from typing import Any
 
 from bench.simulation.kernel import Kernel
-from mesh.messages import EngineStatus, Message, Sender
+from mesh.messages import EngineStatus, GatewayStatus, Message, Sender
 
 Receive = Callable[[str, Any], None]
 Observe = Callable[[Sender, EngineStatus], None]
+Watch = Callable[[Sender, GatewayStatus], None]
 
 
 class Network:
@@ -18,6 +19,7 @@ class Network:
         self._latency_s = latency_s
         self._inboxes: dict[str, Receive] = {}
         self._listeners: dict[str, Observe] = {}
+        self._watchers: dict[str, Watch] = {}
         self._overhearing: list[Observe] = []
 
     def connect(self, process: str, receive: Receive) -> None:
@@ -25,13 +27,22 @@ class Network:
         self._inboxes[process] = receive
 
     def subscribe(self, process: str, observe: Observe) -> None:
-        """``process`` hears all statuses."""
+        """``process`` hears all statuses of engines."""
         self._listeners[process] = observe
+
+    def watch(self, process: str, observe: Watch) -> None:
+        """``process`` hears all statuses of gateways."""
+        self._watchers[process] = observe
 
     @property
     def is_heard(self) -> bool:
-        """Whether anybody hears statuses."""
+        """Whether anybody hears statuses of engines."""
         return bool(self._listeners or self._overhearing)
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether anybody hears statuses of gateways."""
+        return bool(self._watchers)
 
     def overhear(self, observe: Observe) -> None:
         """An engine that hears all statuses, its own among them, when all other engines do."""
@@ -45,6 +56,10 @@ class Network:
             self._kernel.at(self._kernel.now + self._latency_s, observe, sender, status)
         if self._overhearing:
             self._kernel.at(self._kernel.now + self._latency_s, self._be_overheard, sender, status)
+
+    def publish_gateway(self, sender: Sender, status: GatewayStatus) -> None:
+        for observe in self._watchers.values():
+            self._kernel.at(self._kernel.now + self._latency_s, observe, sender, status)
 
     def _be_overheard(self, sender: Sender, status: EngineStatus) -> None:
         for observe in self._overhearing:

@@ -8,8 +8,8 @@ from typing import Any
 
 from bench.simulation.faults import ON_TIME, Copy
 from bench.simulation.kernel import Kernel
-from bench.simulation.network import Network, Observe, Receive, Watch
-from mesh.messages import EngineStatus, GatewayStatus, Message, Sender
+from bench.simulation.network import Network, Observe, OtherStatus, Receive, Watch
+from mesh.messages import EngineStatus, Message, Sender
 from mesh.sockets import HIGH_WATER_MARK
 
 Fate = Callable[[str, str, Any], Sequence[Copy]]
@@ -111,8 +111,8 @@ class FaultyNetwork(Network):
             self._transmit(sender, listener, status)
         self.show(sender, status)
 
-    def publish_gateway(self, sender: Sender, status: GatewayStatus) -> None:
-        for watcher in self._watchers:
+    def tell(self, sender: Sender, status: OtherStatus) -> None:
+        for watcher in self._watchers[type(status)]:
             self._transmit(sender, watcher, status)
 
     def show(self, sender: Sender, message: EngineStatus | None = None) -> None:
@@ -130,7 +130,7 @@ class FaultyNetwork(Network):
 
     def _transmit(self, sender: Sender, to: str, message: Any) -> None:
         link = sender.process, to
-        connection = link, isinstance(message, EngineStatus | GatewayStatus)
+        connection = link, isinstance(message, EngineStatus | OtherStatus)
         copies = self._copies(sender.process, to, message)
         if not copies:
             self._tell("lost", sender, to, message)
@@ -154,8 +154,8 @@ class FaultyNetwork(Network):
         hear: Hear | Observe | Watch = self._hears[to]
         if isinstance(message, EngineStatus):
             hear = self._listeners[to]
-        elif isinstance(message, GatewayStatus):
-            hear = self._watchers[to]
+        elif isinstance(message, OtherStatus):
+            hear = self._watchers[type(message)][to]
         hear(sender, message)
 
     def _tell(self, event: str, sender: Sender, to: str, message: Any) -> None:

@@ -5,12 +5,13 @@ from math import inf
 
 from bench.simulation.kernel import Kernel
 from bench.simulation.network import Network
-from mesh.messages import EngineAnswer, EngineStatus, GatewayStatus, ProcessState, RequestSpec, Sender
+from mesh.messages import EngineAnswer, EngineStatus, GatewayStatus, PlacementStatus, ProcessState, RequestSpec, Sender
 from mesh.topology.schema import GatewaySpec
 from router.dispatcher import Dispatcher
 from router.effects import Deliver, Effect, Fail, Forget, Place, Send
 from router.generation import Overloaded
 from router.ledger import Ledger
+from router.marks import MarkKeeper
 from router.records import Record
 from router.tallies import Tallies
 
@@ -38,17 +39,19 @@ class SimulatedGateway:
         self._ledger = ledger
         self._heartbeat_s = heartbeat_s
         self._tallies = Tallies()
+        self._marks = MarkKeeper()
         self._num_statuses = 0
         self._armed_at = inf
         network.connect(me.process, self.receive)
         network.subscribe(me.process, self.observe)
+        network.watch(me.process, PlacementStatus, self.hear)
 
     def __repr__(self) -> str:
         return f"<SimulatedGateway {self._me.process} {self.dispatcher!r}>"
 
     def start(self, at: float) -> None:
         """Publish the first status at that time, if anybody hears it."""
-        if self._network.is_watched:
+        if self._network.is_watched(GatewayStatus):
             self._kernel.at(at, self._beat)
 
     def submit(self, spec: RequestSpec) -> None:
@@ -74,6 +77,10 @@ class SimulatedGateway:
 
     def observe(self, sender: Sender, status: EngineStatus) -> None:
         self._carry_out(self.dispatcher.observe(sender, status, self._kernel.now))
+
+    def hear(self, sender: Sender, status: PlacementStatus) -> None:
+        """What the placement daemon says, to be repeated to its successor."""
+        self._marks.hear(status, self._tallies.read(), self._kernel.now)
 
     def _expire(self, when: float) -> None:
         if when != self._armed_at:
@@ -109,7 +116,7 @@ class SimulatedGateway:
     # --- statuses -----------------------------------------------------------------------------------------------------
 
     def _beat(self) -> None:
-        self._network.publish_gateway(self._me, self._status())
+        self._network.tell(self._me, self._status())
         self._kernel.after(self._heartbeat_s, self._beat)
 
     def _status(self) -> GatewayStatus:
@@ -123,4 +130,5 @@ class SimulatedGateway:
             num_requests=self.dispatcher.num_requests,
             num_waiting=self.dispatcher.num_waiting,
             services=self._tallies.read(),
+            mark=self._marks.mark(self._kernel.now),
         )

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Collection
+from functools import partial
 from math import inf
 from random import Random
 from typing import Any, Generic, TypeVar
@@ -11,8 +12,9 @@ from bench.simulation.engine import SimulatedEngine
 from bench.simulation.faulty_network import FaultyNetwork
 from bench.simulation.gateway import SimulatedGateway
 from bench.simulation.kernel import Action, Kernel
+from bench.simulation.placement import SimulatedPlacement
 from mesh.membership import Membership, Restarted, Stale
-from mesh.messages import EngineMessage, EngineStatus, Sender
+from mesh.messages import EngineMessage, EngineStatus, GatewayStatus, PlacementStatus, Sender
 from mesh.topology.schema import Topology
 
 CATCH_UP_S = 0.1  # after a process was held up itself, as engines.process has it
@@ -327,6 +329,8 @@ class GatewayLives(Lives[SimulatedGateway]):
         gateway = self._make_gateway(me, life)
         self._network.connect(me.process, lambda sender, message: life.happen(gateway.receive, sender, message))
         self._network.subscribe(me.process, lambda sender, status: life.happen(gateway.observe, sender, status))
+        hear = partial(life.happen, gateway.hear)
+        self._network.watch(me.process, PlacementStatus, hear)
         life.after(0.0, self._beat, me, life)
         return gateway
 
@@ -337,3 +341,32 @@ class GatewayLives(Lives[SimulatedGateway]):
     def _beat(self, me: Sender, life: Life) -> None:
         self._network.show(me)
         life.after(self._timing.heartbeat_s, self._beat, me, life)
+
+
+class PlacementLives(Lives[SimulatedPlacement]):
+    """``make`` makes a life of the placement daemon: what it knew is gone with the one before, but for what others said.
+
+    Its leases are its own: see `router.placement.roster`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        make: Callable[[Sender, Kernel], SimulatedPlacement],
+        kernel: Kernel,
+        network: FaultyNetwork,
+        topology: Topology,
+        on_change: Callable[[str, SimulatedPlacement | None], None],
+    ) -> None:
+        self._make_daemon = make
+        super().__init__(name, kernel, network, topology, on_change)
+
+    def _make(self, me: Sender, life: Life) -> SimulatedPlacement:
+        daemon, network = self._make_daemon(me, life), self._network
+        hear = partial(life.happen, daemon.hear)
+        network.subscribe(me.process, hear)
+        network.watch(me.process, GatewayStatus, hear)
+        return daemon
+
+    def _start(self, process: SimulatedPlacement, life: Life) -> None:
+        process.start(life.now)

@@ -14,6 +14,8 @@ from bench.simulation.faults import Fault
 from bench.simulation.mix import Mix
 from bench.simulation.outputs import Outputs
 from bench.simulation.physics import Physics
+from bench.simulation.placement import ModelledSearch
+from bench.simulation.placing import LocalSimulators
 from bench.simulation.policy_names import label
 from bench.simulation.services import assign_services
 from bench.simulation.trace_request import TraceRequest
@@ -52,6 +54,7 @@ def experiments(options: argparse.Namespace) -> list[Experiment]:
         coasts=options.coast,
         mix=mix,
         faults=_faults(options, topology),
+        search=ModelledSearch(LocalSimulators()) if topology.placement is not None else None,
     )
     policies, rates = _policies(options, topology), options.rates or [options.rate]
     return grid(base, policies, rates, _Timelines(options.timeline, policies, rates))

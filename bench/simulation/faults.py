@@ -211,7 +211,7 @@ class MortalEngine(Mortal, Protocol):
 class Injector:
     """Lets faults happen, all but those of single messages: these are the network's. The timeline hears of engines'.
 
-    ``hits`` counts those that found somebody.
+    ``others`` are the processes that are no engines, by kind. ``hits`` counts those that found somebody.
     """
 
     def __init__(
@@ -219,14 +219,15 @@ class Injector:
         kernel: "Kernel",
         network: "FaultyNetwork",
         engines: Mapping[str, MortalEngine],
-        gateways: Mapping[str, Mortal],
+        others: Mapping[str, Mapping[str, Mortal]],
         timeline: "Timeline | None",
         hits: Counter[str],
     ) -> None:
         self._kernel = kernel
         self._network = network
         self._engines = engines
-        self._processes: Mapping[str, Mortal] = {**engines, **gateways}
+        self._kinds = {name: f" of a {kind}" for kind, processes in others.items() for name in processes}
+        self._processes = {**engines, **{name: one for processes in others.values() for name, one in processes.items()}}
         self._timeline = timeline
         self._hits = hits
 
@@ -258,7 +259,7 @@ class Injector:
         process, is_engine = self._processes[kill.process], kill.process in self._engines
         if not process.is_alive:
             return
-        self._hits["Kill" if is_engine else "Kill of a gateway"] += 1
+        self._hits["Kill" + self._kinds.get(kill.process, "")] += 1
         process.kill()
         if self._timeline is not None and is_engine:
             self._timeline.killed(kill.process, self._kernel.now)
@@ -277,7 +278,7 @@ class Injector:
         process, is_engine = self._processes[hang.process], hang.process in self._engines
         if not process.is_alive:
             return
-        self._hits["Hang" if is_engine else "Hang of a gateway"] += 1
+        self._hits["Hang" + self._kinds.get(hang.process, "")] += 1
         process.hang(hang.for_s)
         if self._timeline is not None and is_engine:
             self._timeline.hung(hang.process, self._kernel.now, hang.for_s)

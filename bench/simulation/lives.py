@@ -344,7 +344,7 @@ class GatewayLives(Lives[SimulatedGateway]):
 
 
 class PlacementLives(Lives[SimulatedPlacement]):
-    """``make`` makes a life of the placement daemon: what it knew is gone with the one before, but for what others said.
+    """``make`` makes a life of the placement daemon. It knows what others repeat of what the last one said.
 
     Its leases are its own: see `router.placement.roster`.
     """

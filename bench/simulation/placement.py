@@ -1,4 +1,4 @@
-"""The shell around the placement daemon in virtual time: what its process does with sockets, worker processes and a clock.
+"""The shell around the placement daemon in virtual time: what its process does with sockets, workers and a clock.
 
 Its mind is the product's, `router.placement.daemon`. Searches are real ones; what is modelled is how long they take.
 """
@@ -31,7 +31,10 @@ class Search(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ModelledSearch:
-    """The product's search: ``num_batches`` of local search, taken to last ``greedy_s`` and the question's time for it."""
+    """The product's search, with ``num_batches`` of local search.
+
+    It is taken to last as long as the question says of local search, and ``greedy_s`` before that.
+    """
 
     evaluators: Evaluators
     num_batches: int = 4

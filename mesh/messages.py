@@ -472,6 +472,13 @@ class Stop(msgspec.Struct, frozen=True, tag=True):
     now: bool = False
 
 
+class SetRunning(msgspec.Struct, frozen=True, tag=True):
+    """To a supervisor: start this process of its host, or let it drain and end, and keep it so."""
+
+    process: str
+    running: bool
+
+
 # --- broadcast --------------------------------------------------------------------------------------------------------
 
 
@@ -691,7 +698,7 @@ class ChildStatus(msgspec.Struct, frozen=True):
     process: str
     kind: str  # "engine", "gateway" or "placement"
     pid: int | None
-    state: str  # "starting", "running", "restarting" or "stopped"
+    state: str  # "starting", "running", "restarting", "leaving", "standby" or "stopped"
     num_restarts: int
     last_exit: str | None = None
     ended_incarnation: int = 0  # its lives up to this one are over, whatever is still heard of them; 0: none is
@@ -709,7 +716,7 @@ TransferMessage = Reserve | Reserved | Extend | Extended | Declined | Blocks | T
 EngineMessage = Submit | Cancel | Probe | SetRole | Migrate | Drain | Load | Unload | Announce | TransferMessage
 EngineAnswer = Accepted | Refused | Moved | NotHeld | StepTokens | Failed
 GatewayMessage = EngineAnswer | SetPolicy
-SupervisorMessage = Stop
+SupervisorMessage = Stop | SetRunning
 BroadcastMessage = EngineStatus | GatewayStatus | PlacementStatus | SupervisorStatus
 Message = EngineMessage | GatewayMessage | SupervisorMessage | BroadcastMessage
 

@@ -61,6 +61,7 @@ ENGINE: Keys = {
     "role": Key("role", choice([role.value for role in Role], "a role", Role)),
     "services": Key("services", names),
     "count": Key("count", integer(1, 1024)),
+    "standby": Key("standby", integer(0, 1024)),
     "host": Key("host", text),
     "backend": Key("backend", text),
     "device": Key("device", device),

@@ -73,6 +73,7 @@ class EngineSpec:
     scheduling: Scheduling = Scheduling.SLO
     starvation_s: float | None = None  # of waiting, after which a request goes first; None: by its service's profile
     strict_phases: bool = False  # the request that ranks first names the phase; else those that wait join its batch
+    is_standby: bool = False  # not started with the mesh: it waits for `mesh start`, or for the daemon
     num_devices: int | None = None  # that it computes on; None: what its profile says, 1 without
     profile: str | None = None  # what it costs when modelled: a preset, or the path of a file that ends in .toml
     python: str | None = None  # interpreter; None: the supervisor's own

@@ -33,6 +33,7 @@ from mesh.messages import DecodeCost, PrefillCost, Role
 from mesh.topology.schema import (
     EngineSpec,
     GatewaySpec,
+    PlacementSpec,
     PolicySpec,
     Rescheduling,
     ServiceSpec,
@@ -53,10 +54,10 @@ LONG_S = 30.0  # that an engine or gateway is gone, and the others have to do
 RARE = ("death", "gateway")  # once at most
 KINDS = (
     *("kill", "death", "hang", "slow", "partition", "loss", "delay", "duplicate", "reorder", "skew", "gateway"),
-    "fail_load",
+    *("fail_load", "daemon"),
 )
 MOST_DEATHS = 4  # `DispatchLimits.max_deaths`
-ORDERS = ("move", "drain", "role", "retire", "leave", "rescheduling", "shed")
+ORDERS = ("move", "drain", "role", "retire", "leave", "rescheduling", "shed", "placement")
 
 T = TypeVar("T")
 
@@ -127,6 +128,11 @@ def draw(seed: int, only: Iterable[str] = (*KINDS, *ORDERS)) -> Scenario:
         orders += _sheds(loads, engines, services)
     if "fail_load" in kinds:
         faults += _failing_loads(loads, engines)
+    plans = Random(f"{seed}/placement")
+    if "placement" in kinds and (placement := _placement(plans)) is not None:
+        topology = replace(topology, placement=placement)
+        if "daemon" in kinds:
+            faults += _daemon_faults(plans, placement.id, engines + gateways)
     if "rescheduling" in kinds:
         topology = replace(topology, rescheduling=_rescheduling(Random(f"{seed}/rescheduling")))
     trace = tuple(_trace(random, services))
@@ -259,6 +265,22 @@ def _orders(random: Random, engines: Sequence[str]) -> Iterator[tuple[str, Order
         yield "retire", Retire(moment(), engine(), random.choice([0.05, 1.0]))
     for _ in range(random.choice([0, 0, 2, 8])):
         yield "leave", Leave(moment(), random.random())
+
+
+def _placement(random: Random) -> PlacementSpec | None:
+    """With intervals so short that plans change while requests run."""
+    if random.random() < 0.6:
+        return None
+    return PlacementSpec(interval_s=0.5, shortest_s=0.3, longest_s=1.0, improve_s=0.1)
+
+
+def _daemon_faults(random: Random, daemon: str, others: Sequence[str]) -> Iterator[Fault]:
+    for _ in range(random.choice([0, 0, 1, 3])):
+        yield Kill(daemon, random.uniform(0, DURATION_S + 1), random.choice([0.001, 0.3, 1.5]))
+    for _ in range(random.choice([0, 0, 1])):
+        yield Hang(daemon, random.uniform(0, DURATION_S), random.choice([0.5, 3.0]))
+    for _ in range(random.choice([0, 0, 1])):
+        yield Loss(random.choice([0.1, 0.5]), (daemon,), tuple(others), random.uniform(0, DURATION_S), 2.0)
 
 
 def _sheds(random: Random, engines: Sequence[str], services: Sequence[str]) -> list[Order]:

@@ -35,9 +35,9 @@ SETTLE_S = 120.0  # for engines to end what is left of requests that ended at th
 class Simulation:
     """One run: its seed decides everything. ``profiles`` by engine id. ``coasts``: see `SimulatedEngine`.
 
-    ``engines`` and ``gateways`` are the living ones. With ``timeline``, made for `origin_s`, it can be seen what they
-    did. With ``faults``, or if there are ``invariants`` to be watched, processes are ``mortals``. With a ``search``, a
-    topology that has a placement daemon has one here; ``on_note`` hears what it says for its log.
+    ``engines``, ``gateways`` and ``placement`` are the living ones. With ``timeline``, made for `origin_s`, it can be
+    seen what they did. With ``faults``, or if there are ``invariants`` to be watched, processes are ``mortals``. With a
+    ``search``, a topology that has a placement daemon has one here; ``on_note`` hears what it says for its log.
     """
 
     origin_s = -STARTUP_S
@@ -75,10 +75,10 @@ class Simulation:
         self._ledger = Ledger(self._ended) if invariants is None else invariants.ledger(self._ended)
         self._num_submitted = 0
         self._has_more = True
-        self._network = network = Network(self.kernel, physics.latency_s)
+        self.network = network = Network(self.kernel, physics.latency_s)
         if faults or invariants is not None:
             self.mortals = Mortals(topology, self.kernel, physics.latency_s, faults)
-            self._network = network = self.mortals.network
+            self.network = network = self.mortals.network
         observer = timeline if invariants is None else invariants
         factory = Factory(topology, profiles, physics, network, self.kernel, coasts=coasts, observer=observer)
         if invariants is not None:
@@ -126,7 +126,7 @@ class Simulation:
         assert self._search is not None, "the daemon has something to search with"
         daemon = PlacementDaemon(self._topology, kernel.now, seed=self._seed)
         heartbeat_s = self._topology.timing.heartbeat_s
-        return SimulatedPlacement(me, daemon, self._search, kernel, self._network, heartbeat_s, self._on_note)
+        return SimulatedPlacement(me, daemon, self._search, kernel, self.network, heartbeat_s, self._on_note)
 
     def _change_placement(self, name: str, placement: SimulatedPlacement | None) -> None:
         self.placement = placement

@@ -9,7 +9,7 @@ from typing import Any
 from bench.simulation.faults import ON_TIME, Copy
 from bench.simulation.kernel import Kernel
 from bench.simulation.network import Network, Observe, OtherStatus, Receive, Watch
-from mesh.messages import EngineStatus, Message, Sender
+from mesh.messages import EngineStatus, GatewayStatus, Message, PlacementStatus, Sender
 from mesh.sockets import HIGH_WATER_MARK
 
 Fate = Callable[[str, str, Any], Sequence[Copy]]
@@ -151,11 +151,14 @@ class FaultyNetwork(Network):
 
     def _hand_over(self, to: str, sender: Sender, message: Any) -> None:
         self._tell("heard", sender, to, message)
-        hear: Hear | Observe | Watch = self._hears[to]
-        if isinstance(message, EngineStatus):
-            hear = self._listeners[to]
-        elif isinstance(message, OtherStatus):
-            hear = self._watchers[type(message)][to]
+        hear: Hear | Observe | Watch
+        match message:
+            case EngineStatus():
+                hear = self._listeners[to]
+            case GatewayStatus() | PlacementStatus():
+                hear = self._watchers[type(message)][to]
+            case _:
+                hear = self._hears[to]
         hear(sender, message)
 
     def _tell(self, event: str, sender: Sender, to: str, message: Any) -> None:

@@ -93,8 +93,11 @@ class Iterations:
         self, service: Service, starved: Sequence[Request], effects: list[Effect], now: float
     ) -> bool:
         """Where one of a service cannot go on for want of memory: the least urgent one of the others loses its blocks,
-        if it is the less urgent of the two. So of services that want each other's memory one goes on.
+        if it is the less urgent of the two. So of services that want each other's memory one goes on. What a service
+        wants beyond its quota nobody else has.
         """
+        if not service.pool.num_of_quota:
+            return False
         rank = self._discipline.rank(now)
         others = [other.queue for other in self._services.values() if other is not service]
         running = [(queue, request) for queue in others for request in queue.running if request not in queue.pinned]

@@ -2,16 +2,17 @@
 
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
+from math import inf
 from typing import Protocol
 
 from engines.account import Standing
 from engines.backlog import Step
 from engines.batch import Batch, StepResult
-from engines.disciplines.discipline import Discipline, Turn
+from engines.disciplines.discipline import Discipline, Phase, Turn
 from engines.effects import Effect
 from engines.handover import Handovers
 from engines.pace import Pace
-from engines.scheduler import LocalScheduler, Plan, Share, precedence
+from engines.scheduler import LocalScheduler, Plan, ServiceQueue, Share, precedence
 from engines.sequence import Sequence as Request
 from engines.status import Service
 from engines.steady import num_steady_steps, num_steps_to_delivery, pass_steps
@@ -202,13 +203,26 @@ class Iterations:
     # --- for whoever models steps -------------------------------------------------------------------------------------
 
     def num_steady_steps(self) -> int:
-        """How many steps like the running one may be passed by `pass_steps`, as things are now."""
+        """How many steps like the running one may be passed by `pass_steps`, as things are now.
+
+        Only those that end before `steady_until`.
+        """
         step = self.step
-        others = (service.queue for service in self._services.values() if step is None or service is not step.service)
-        is_busy = any(queue.waiting or queue.unreserved or queue.running for queue in others)
-        if step is None or is_busy or self._failed_parts:
+        if step is None or self._failed_parts or any(queue.unreserved for queue in self._others(step)):
             return 0
         return num_steady_steps(step.service.queue, step.shares)
+
+    def steady_until(self) -> float:
+        """Until when it stays the turn of the running step's service, if nothing happens."""
+        step = self.step
+        if step is None or not any(queue.waiting or queue.running for queue in self._others(step)):
+            return inf
+        sequences = [share.sequence for share in step.shares]
+        return self._discipline.steady_until(Turn(step.service.name, Phase.DECODE), sequences, step.started_at)
+
+    def _others(self, step: Step) -> list[ServiceQueue]:
+        """Of the services whose step does not run."""
+        return [service.queue for service in self._services.values() if service is not step.service]
 
     def num_steps_to_delivery(self) -> int:
         """After how many steps like the running one there are tokens to deliver."""

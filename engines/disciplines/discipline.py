@@ -43,6 +43,11 @@ class Discipline(Protocol):
     def turns(self, now: float) -> Iterator[Turn]:
         """Whose turn it is, best first: a later one counts where the earlier have nothing to compute, or no memory."""
 
+    def steady_until(self, turn: Turn, sequences: Requests[Sequence], now: float) -> float:
+        """Until when the turn comes first, if nothing comes or goes and all that runs are steps of these requests, the
+        first of which begins ``now``. Rather too early than too late, and infinitely early if it is not known.
+        """
+
     def rank(self, now: float) -> Rank | None:
         """The order in which requests of a service enter its batch; None: that of `engines.scheduler`."""
 

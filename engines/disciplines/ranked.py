@@ -13,6 +13,7 @@ Higher priority (`RequestSpec.priority`) ranks first, then what has waited too l
 
 from collections.abc import Collection, Iterable, Iterator
 from collections.abc import Sequence as Requests
+from math import inf
 from typing import Protocol
 
 from engines.disciplines.discipline import Phase, Rank, Turn
@@ -31,6 +32,9 @@ class Order(Protocol):
 
     def ran(self, entrant: Entrant) -> None:
         """``used_s`` has grown: give it a new level or place if that matters."""
+
+    def steady_s(self, entrant: Entrant) -> float:
+        """How long it can run before its level changes. Until then running takes it nowhere but forwards."""
 
     def value(self, entrant: Entrant, batch: int) -> tuple[float, ...]:
         """Against all others, by the profiles as they are now; smaller is first. ``batch`` requests go with it."""
@@ -86,6 +90,13 @@ class Ranked:
         firsts = sorted(heads, key=lambda head: self._key(head, self._num_batched(head.service), now))
         turns = dict.fromkeys(Turn(first.service, Phase.of(first.sequence)) for first in firsts)
         return iter(turns if self._is_strict else _prefills_first(turns))
+
+    def steady_until(self, turn: Turn, sequences: Requests[Sequence], now: float) -> float:
+        if self._waits.starved(now) or next(self.turns(now), None) != turn:
+            return -inf
+        entrants = [self._entrants[sequence] for sequence in sequences if sequence in self._entrants]
+        change_s = min([self._order.steady_s(entrant) for entrant in entrants], default=inf)
+        return min(now + change_s, self._waits.next_starves_at(turn.service))
 
     def _num_batched(self, service: str) -> int:
         return min(self._batch, self._lines.num_of(service))

@@ -5,6 +5,7 @@ As MuxServe takes turns where services share a device in time alone (SeaLLM, sec
 
 from collections.abc import Collection, Iterator
 from collections.abc import Sequence as Requests
+from math import inf
 
 from engines.disciplines.discipline import Phase, Rank, Turn
 from engines.sequence import Sequence
@@ -38,6 +39,9 @@ class RoundRobin:
         for turn in list(self._rotation):
             self._given = turn
             yield turn
+
+    def steady_until(self, turn: Turn, sequences: Requests[Sequence], now: float) -> float:
+        return -inf  # others' turns come
 
     def rank(self, now: float) -> Rank:
         return _by_arrival

@@ -5,6 +5,7 @@ How many tokens of whose prompts join the decodes is up to the rules of `engines
 
 from collections.abc import Collection, Iterator
 from collections.abc import Sequence as Requests
+from math import inf
 
 from engines.disciplines.discipline import Turn
 from engines.sequence import Sequence
@@ -33,6 +34,9 @@ class InTurns:
         self._rotation = [name for name in self._rotation if name in self._services]
         self._rotation += [name for name in self._services if name not in self._rotation]
         return iter([Turn(service) for service in self._rotation])
+
+    def steady_until(self, turn: Turn, sequences: Requests[Sequence], now: float) -> float:
+        return -inf  # others' turns come
 
     def rank(self, now: float) -> None:
         return None

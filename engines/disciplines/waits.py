@@ -8,6 +8,7 @@ delay it by its threshold at most, however many of them come.
 import heapq
 from collections import defaultdict
 from collections.abc import Callable
+from math import inf
 from typing import NamedTuple
 
 from engines.disciplines.entrant import Entrant
@@ -52,6 +53,11 @@ class Waits:
             self._longest(entries, now - self._threshold_s(service)) for service, entries in self._entries.items()
         ]
         return [entrant for entrant in longest if entrant is not None]
+
+    def next_starves_at(self, running: str) -> float:
+        """When the next one of another service will, at the earliest, if only requests of ``running`` run."""
+        heads = [(entries[0], service) for service, entries in self._entries.items() if entries and service != running]
+        return min([head.waits_since + self._threshold_s(service) for head, service in heads], default=inf)
 
     @staticmethod
     def _longest(entries: list[_Entry], since: float) -> Entrant | None:

@@ -2,6 +2,7 @@
 
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from math import inf
 from typing import Protocol
 
@@ -12,7 +13,7 @@ from engines.disciplines.discipline import Discipline, Phase, Turn
 from engines.effects import Effect
 from engines.handover import Handovers
 from engines.pace import Pace
-from engines.scheduler import LocalScheduler, Plan, ServiceQueue, Share, precedence
+from engines.scheduler import LocalScheduler, Plan, Ranking, ServiceQueue, Share, precedence
 from engines.sequence import Sequence as Request
 from engines.status import Service
 from engines.steady import num_steady_steps, num_steps_to_delivery, pass_steps
@@ -113,8 +114,11 @@ class Iterations:
 
     def _plan_once(self, turn: Turn, effects: list[Effect], now: float) -> Plan:
         service, rank = self._services[turn.service], self._discipline.rank(now)
-        num_running = len(service.queue.running)
-        plan = self._schedulers[service.name].plan(service.queue, self._standing.role, now, turn.phase, rank)
+        num_running, role = len(service.queue.running), self._standing.role
+        here = service.queue.prompts()
+        with closing(self._discipline.prompts(service.name, here, now)) as prompts:
+            ranking = None if rank is None else Ranking(rank, prompts)
+            plan = self._schedulers[service.name].plan(service.queue, role, now, turn.phase, ranking)
         if len(service.queue.running) != num_running:
             self._standing.has_news = True
         effects += self._book_preempted(plan.preempted, now)

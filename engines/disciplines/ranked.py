@@ -11,8 +11,10 @@ bench/README.md has the price. It is what vLLM does within a service.
 Higher priority (`RequestSpec.priority`) ranks first, then what has waited too long, then the discipline's own order.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+import heapq
+from collections.abc import Collection, Generator, Iterable, Iterator
 from collections.abc import Sequence as Requests
+from contextlib import closing
 from math import inf
 from typing import Protocol
 
@@ -101,13 +103,25 @@ class Ranked:
     def _num_batched(self, service: str) -> int:
         return min(self._batch, self._lines.num_of(service))
 
+    def prompts(self, service: str, here: Iterable[Sequence], now: float) -> Generator[Sequence]:
+        """O(log n) comparisons for each one that is taken, and for each starved decode before it."""
+        with closing(self._waits.starved_of(service, now)) as starved:
+            first = ((_starved_key(entrant), entrant) for entrant in starved if not entrant.sequence.is_decoding)
+            lines = [((self._own_key(one, 1), one) for one in line) for line in self._lines.prompts(service)]
+            given = set[Entrant]()
+            for _, entrant in heapq.merge(first, *lines):
+                if entrant not in given:
+                    given.add(entrant)
+                    yield entrant.sequence
+
     def rank(self, now: float) -> Rank:
         entrants = self._entrants
         return lambda sequence: self._key(entrants.get(sequence) or self._fresh(sequence), 1, now)
 
     def _key(self, entrant: Entrant, batch: int, now: float) -> tuple[float, ...]:
-        if self._waits.is_starved(entrant, now):
-            return (-entrant.priority, 0, entrant.waits_since, entrant.number)
+        return _starved_key(entrant) if self._waits.is_starved(entrant, now) else self._own_key(entrant, batch)
+
+    def _own_key(self, entrant: Entrant, batch: int) -> tuple[float, ...]:
         return (-entrant.priority, 1, *self._order.value(entrant, batch), entrant.number)
 
     def _fresh(self, sequence: Sequence) -> Entrant:
@@ -122,6 +136,10 @@ class Ranked:
         assert set(here) == set(self._entrants), (
             "a request that can be computed is unknown, or one that cannot is known"
         )
+
+
+def _starved_key(entrant: Entrant) -> tuple[float, ...]:
+    return (-entrant.priority, 0, entrant.waits_since, entrant.number)
 
 
 def _prefills_first(turns: Iterable[Turn]) -> list[Turn]:

@@ -3,7 +3,7 @@
 As MuxServe takes turns where services share a device in time alone (SeaLLM, section 2.2).
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Generator, Iterable, Iterator
 from collections.abc import Sequence as Requests
 from math import inf
 
@@ -45,6 +45,9 @@ class RoundRobin:
 
     def rank(self, now: float) -> Rank:
         return _by_arrival
+
+    def prompts(self, service: str, here: Iterable[Sequence], now: float) -> Generator[Sequence]:
+        yield from sorted(here, key=_by_arrival)
 
     def check_invariants(self, here: Collection[Sequence]) -> None:
         """It knows of none."""

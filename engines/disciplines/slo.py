@@ -3,7 +3,7 @@
 How many tokens of whose prompts join the decodes is up to the rules of `engines.scheduler`: TTFT deadlines, slack.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Generator, Iterable, Iterator
 from collections.abc import Sequence as Requests
 from math import inf
 
@@ -40,6 +40,9 @@ class InTurns:
 
     def rank(self, now: float) -> None:
         return None
+
+    def prompts(self, service: str, here: Iterable[Sequence], now: float) -> Generator[Sequence]:
+        yield from here  # in the order of `engines.scheduler`, which is not this one's
 
     def check_invariants(self, here: Collection[Sequence]) -> None:
         """It knows of none."""

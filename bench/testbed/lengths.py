@@ -103,7 +103,9 @@ def _first_centres(points: Sequence[Point], count: int, random: Random) -> list[
 
 
 def _nearest(point: Point, centres: Sequence[Point]) -> int:
-    return min(range(len(centres)), key=lambda number: _distance(point, centres[number]))
+    x, y = point
+    distances = [(x - a) * (x - a) + (y - b) * (y - b) for a, b in centres]
+    return distances.index(min(distances))
 
 
 def _centre(points: Sequence[Point], before: Point) -> Point:

@@ -7,7 +7,7 @@ delay it by its threshold at most, however many of them come.
 
 import heapq
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from math import inf
 from typing import NamedTuple
 
@@ -59,10 +59,10 @@ class Waits:
         ]
         return [entrant for entrant in longest if entrant is not None]
 
-    def starved_of(self, service: str, now: float) -> Iterator[Entrant]:
+    def starved_of(self, service: str, now: float) -> Generator[Entrant]:
         """All of a service that have waited too long, by priority, those that have waited longest first. O(log n) each.
 
-        Nothing may change before the last one is taken, or the iterator is closed.
+        Nothing may change before the last one is taken, or the generator is closed.
         """
         since = now - self._threshold_s(service)
         for kind in sorted((kind for kind in self._entries if kind[0] == service), key=lambda kind: -kind[1]):

@@ -40,6 +40,9 @@ WITHOUT_DB_STRICT = System("-F-strict", Planner.SEARCH, Scheduling.FCFS, is_stri
 WITH_MLFQ = System("-M", Planner.SEARCH, Scheduling.MLFQ)
 WITHOUT_SHARING = System("-P", Planner.DEDICATED, Scheduling.DB)
 
-RIVALS = (DEDICATED, ALPASERVE, ALPASERVE_STRICT, MUXSERVE)
-ABLATIONS = (WITHOUT_DB, WITHOUT_DB_STRICT, WITH_MLFQ, WITHOUT_SHARING)
-SYSTEMS = {system.name: system for system in (OURS, *RIVALS, *ABLATIONS)}
+RIVALS = (DEDICATED, ALPASERVE, MUXSERVE)
+ABLATIONS = (WITHOUT_DB, WITH_MLFQ, WITHOUT_SHARING)
+STRICT = {6: (ALPASERVE_STRICT,), 7: (ALPASERVE_STRICT,), 8: (WITHOUT_DB_STRICT,)}  # by figure
+SYSTEMS = {
+    system.name: system for system in (OURS, *RIVALS, *ABLATIONS, *(one for extra in STRICT.values() for one in extra))
+}

@@ -46,7 +46,7 @@ def main() -> int:
         Effort(options.history, options.history_seconds, options.batches),
         options.out.absolute(),
     )
-    span = Range(options.rates, options.rate, options.requests, options.seconds, options.seeds)
+    span = Range(options.rates, options.rate, options.requests, options.seconds, options.seeds, options.strict)
     try:
         lab.check()
         make_world(lab.inputs)
@@ -74,6 +74,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--requests", type=int, default=800, metavar="N", help="of a run (default: 800)")
     parser.add_argument("--seconds", type=float, default=60.0, metavar="S", help="of a run at least (default: 60)")
     parser.add_argument("--seeds", type=int, default=1, metavar="N", help="runs of each case (default: 1)")
+    parser.add_argument("--strict", action="store_true", help="FCFS to the letter, too, in figures 6 to 8: slow")
     parser.add_argument("--history", type=int, default=400, metavar="N", help="requests that plans are made for")
     parser.add_argument("--history-seconds", type=float, default=25.0, metavar="S", help="of requests at least")
     parser.add_argument("--batches", type=int, default=8, metavar="N", help="of 8 plans each, in local search")
@@ -87,7 +88,7 @@ def _absolute(path: Path | None) -> Path | None:
 
 
 def _show(console: Console, figure: int, span: Range, answers: Answers, folder: Path) -> None:
-    systems = [system.name for system in systems_of(figure)]
+    systems = [system.name for system in systems_of(figure, span)]
     by_system = curves(answers, figure, systems, cells_of([figure], span))
     if figure == 10:
         console.print(scales_table(by_system, span.rate))

@@ -38,17 +38,19 @@ TYPICAL_BATCH = 16  # decodes that share an iteration, where load is estimated
 class Effort:
     """Plans are made for ``history`` requests, or for what comes in ``history_s`` if that is more.
 
-    ``batches``: of neighbours, in local search.
+    Rates are those of ``seen_s``. ``batches``: of neighbours, in local search.
     """
 
-    history: int = 400
-    history_s: float = 25.0
+    history: int = 300
+    history_s: float = 15.0
     batches: int = 8
+    seen_s: float = 120.0
 
 
 def make_plan(planner: Planner, world: World, scene: Scene, effort: Effort) -> Plan:
     span_s = max(effort.history / scene.rate, effort.history_s)
-    asked, there, catalogue = world.history(scene, span_s), cluster(scene.num_devices), world.catalogue
+    asked = world.history(scene, effort.seen_s, span_s)
+    there, catalogue = cluster(scene.num_devices), world.catalogue
 
     def evaluator(scheduling: Scheduling) -> Simulated:
         slos = dict.fromkeys(catalogue.services, setting.SLO)

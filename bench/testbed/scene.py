@@ -1,13 +1,16 @@
 """What is asked of the cluster: services with their models, lengths and sources, and the requests of one run."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
 from random import Random
 from statistics import fmean
 
 from bench import placement_setting as setting
+from bench.simulation.arrivals import Arrivals
 from bench.simulation.trace_request import TraceRequest
 from bench.testbed.arrivals import Source, dealt, drawn_sources, read_sources
 from bench.testbed.lengths import Files, all_kinds, clusters
@@ -77,14 +80,22 @@ class World:
         requests = sorted(self._arrivals(scene, random), key=lambda request: request.at_s)
         return [_disturbed(request, scene.error, random) for request in requests] if scene.error else requests
 
-    def history(self, scene: Scene, span_s: float) -> Traffic:
-        """Another draw of the same sources, over ``span_s``, as plans are made for: they foresee no other sweep."""
-        before = Scene(scene.rate, span_s, seed=-1 - scene.seed)
-        seen: dict[str, list[Arrival]] = {name: [] for name in self.services}
-        for request in self.requests(before):
+    def history(self, scene: Scene, seen_s: float, span_s: float) -> Traffic:
+        """What plans are made for: rates and lengths as another draw of the same sources had them over ``seen_s``.
+
+        Poisson arrivals over ``span_s``, as `mesh plan --search` draws them: so few seconds of the sources themselves
+        would have other rates than the time to come. What a scene has besides its rate is not foreseen.
+        """
+        random, seen = Random(f"{scene.seed}/history"), defaultdict[str, list[TraceRequest]](list)
+        for request in self.requests(Scene(scene.rate, seen_s, seed=-1 - scene.seed)):
             assert request.service is not None, "every request here names its service"
-            seen[request.service].append(Arrival(request.at_s, request.num_input, request.num_output))
-        return Traffic.recorded(seen, span_s)
+            seen[request.service].append(request)
+        drawn: dict[str, list[Arrival]] = {name: [] for name in self.services}
+        for name, requests in seen.items():
+            for at_s in takewhile(lambda at_s: at_s < span_s, Arrivals(len(requests) / seen_s).times(random)):
+                one = random.choice(requests)
+                drawn[name].append(Arrival(at_s, one.num_input, one.num_output))
+        return Traffic.recorded(drawn, span_s)
 
     def _arrivals(self, scene: Scene, random: Random) -> list[TraceRequest]:
         total = sum(service.weight for service in self.services.values())

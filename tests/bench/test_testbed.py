@@ -23,7 +23,7 @@ from mesh.errors import UserError
 from router.placement.score import Score, ServiceScore
 
 INPUTS = Inputs()
-QUICK = Effort(history=20, history_s=2.0, batches=1)
+QUICK = Effort(history=20, history_s=2.0, batches=1, seen_s=20.0)
 SCENE = Scene(6.0, 4.0)
 
 
@@ -97,6 +97,14 @@ def test_errors_change_the_lengths_of_answers_and_nothing_else():
     assert min(one.num_output for one in wrong) == 1
 
 
+def test_plans_are_made_for_the_rates_of_a_longer_time_and_for_no_skew_or_error():
+    world = make_world(INPUTS)
+    seen = Counter(one.service for one in world.requests(Scene(SCENE.rate, 60.0, seed=-1)))
+    asked = world.history(replace(SCENE, in_a_row=8, error=4.0), 60.0, 3000.0)
+    for name in world.services:
+        assert asked.rate(name) == pytest.approx(seen[name] / 60.0, rel=0.15)
+
+
 # --- where services are put -------------------------------------------------------------------------------------------
 
 
@@ -138,7 +146,7 @@ def _check_devices(plan, num_devices):
 @pytest.mark.parametrize("num_devices", [16, 32])
 def test_muxserve_gives_each_service_one_place_and_leaves_nothing_unserved_that_can_be_served(num_devices: int):
     world = make_world(INPUTS)
-    asked = world.history(replace(SCENE, rate=6.0), 60.0)
+    asked = world.history(replace(SCENE, rate=6.0), 60.0, 60.0)
     plan = muxserve(cluster(num_devices), world.catalogue, asked)
     assert Counter(name for group in plan.groups for name in group.services) == dict.fromkeys(world.services, 1)
     loads = group_loads(world.catalogue, asked)

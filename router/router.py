@@ -31,6 +31,7 @@ from router.dispatcher import Dispatcher
 from router.effects import Deliver, Effect, Fail, Forget, Place, Send
 from router.generation import Draining, Fault, Generation, Placement, RequestFailed, RouterError, TokenBatch
 from router.ledger import Ledger
+from router.lengths import LengthPredictor
 from router.limits import DispatchLimits
 from router.live_generation import LiveGeneration
 from router.monitor import Monitor
@@ -140,7 +141,13 @@ class Router:
             policy_age_s=self._policy.age_s(now),
             breakers={engine: str(state) for engine, state in self._dispatcher.breakers.states(now).items()},
             services=self._tallies.read(),
+            wanted=self._dispatcher.wanted(now),
         )
+
+    @property
+    def lengths(self) -> LengthPredictor:
+        """How long answers are, and how well that was predicted."""
+        return self._dispatcher.lengths
 
     # --- life ---------------------------------------------------------------------------------------------------------
 

@@ -339,6 +339,7 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
                 }
             ],
             "wanted": [{"service": "chat", "role": "decode", "num_requests": 7, "num_engines": 2}],
+            "mark": None,
         },
     ),
     (

@@ -20,6 +20,7 @@ from mesh.messages import (
     Declined,
     DecodeCost,
     Delta,
+    Demand,
     Drain,
     EngineMessage,
     EngineStatus,
@@ -47,6 +48,7 @@ from mesh.messages import (
     Probe,
     ProcessState,
     Question,
+    Recall,
     RefusalCode,
     Refused,
     RequestSpec,
@@ -69,6 +71,7 @@ from mesh.messages import (
     Taken,
     TokenLogprobs,
     Unload,
+    Wanted,
     WireError,
     encode,
 )
@@ -101,7 +104,8 @@ PLAIN_CONTINUED = {
 }
 SHAPE = KVShape(30, 3, 64, 16, "float32")
 PLAIN_SHAPE = {"num_layers": 30, "num_kv_heads": 3, "head_dim": 64, "block_size": 16, "dtype": "float32"}
-SERVICE = ServiceStatus("chat", 100, 60, 16, PrefillCost(0.01, 0.001), DecodeCost(0.02, 0.002, 1e-6))
+DEMAND = Demand(2, 40, 60, 0.1, ((9, 70),), -1, -12)
+SERVICE = ServiceStatus("chat", 100, 60, 16, PrefillCost(0.01, 0.001), DecodeCost(0.02, 0.002, 1e-6), demand=DEMAND)
 
 GOLDEN: list[tuple[Message, dict[str, object]]] = [
     (
@@ -127,6 +131,7 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
         {"type": "Announce", "place": {"number": 3, "num_engines": 2, "services": ["chat"], "role": "decode"}},
     ),
     (Unload("chat"), {"type": "Unload", "service": "chat"}),
+    (Recall("r1", Epoch(1)), {"type": "Recall", "request": "r1", "epoch": [1, 0]}),
     (Probe([Question("r1", 2, 7)]), {"type": "Probe", "requests": [["r1", 2, 7]]}),
     (NotHeld([("r1", 2)]), {"type": "NotHeld", "requests": [["r1", 2]]}),
     (Moved("r1", Epoch(1, 2), "decode-1"), {"type": "Moved", "request": "r1", "epoch": [1, 2], "to": "decode-1"}),
@@ -262,6 +267,15 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
                     "num_running": 0,
                     "freeness": 0.0,
                     "is_leaving": False,
+                    "demand": {
+                        "num_requests": 2,
+                        "prompt_tokens": 40,
+                        "answer_tokens": 60,
+                        "tpot_slo_s": 0.1,
+                        "peaks": [[9, 70]],
+                        "error_requests": -1,
+                        "error_tokens": -12,
+                    },
                 }
             ],
             "num_running": 1,
@@ -302,6 +316,7 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
             1,
             breakers={"decode-0": "open"},
             services=[ServiceTally("chat", 2, 30, 500, 1, 0, 1, 8, 64, 1.5)],
+            wanted=[Wanted("chat", Role.DECODE, 7, 2)],
             mark=Mark(Memory(6, 60.0, 1.5, 2, ["chat"]), 12.5, []),
         ),
         {
@@ -330,6 +345,7 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
                     "latency_s": 1.5,
                 }
             ],
+            "wanted": [{"service": "chat", "role": "decode", "num_requests": 7, "num_engines": 2}],
             "mark": {
                 "memory": {"interval": 6, "interval_s": 60.0, "estimate": 1.5, "settled": 2, "services": ["chat"]},
                 "age_s": 12.5,

@@ -12,6 +12,7 @@ from bench.simulation.network import Network
 from bench.simulation.observer import Observer
 from bench.simulation.physics import Physics
 from bench.simulation.shared_profiles import Profile
+from bench.simulation.workload import asked_of
 from engines.core import EngineCore
 from engines.scheduler import Limits
 from engines.settings import EngineSettings
@@ -20,6 +21,7 @@ from mesh.messages import MemoryRef, Sender
 from mesh.topology.schema import EngineSpec, GatewaySpec, Topology
 from router.dispatcher import Dispatcher
 from router.ledger import Ledger
+from router.lengths import LengthPredictor
 from router.limits import DispatchLimits
 from router.monitor import Monitor
 from router.policies.registry import make_policy
@@ -58,7 +60,8 @@ class Factory:
     def gateway(self, spec: GatewaySpec, me: Sender, kernel: Kernel, ledger: Ledger) -> SimulatedGateway:
         policy = make_policy(self._topology.policy, kernel.random(f"policy of {spec.id}"))
         limits = DispatchLimits(spec.max_requests, spec.max_waiting, self._topology.timing.reply_s)
-        dispatcher = Dispatcher(policy, Monitor(self._topology.timing.lease_s), limits)
+        lengths = LengthPredictor(asked_of)
+        dispatcher = Dispatcher(policy, Monitor(self._topology.timing.lease_s), limits, lengths)
         heartbeat_s = self._topology.timing.heartbeat_s
         return SimulatedGateway(me, spec, dispatcher, kernel, self._network, ledger, heartbeat_s)
 

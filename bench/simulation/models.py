@@ -60,7 +60,8 @@ class Models:
     def open(self, name: str) -> Service:
         """Its weights are here."""
         shape, cost = self._shape(name), profile_of(self._profile, name).cost
-        pool = block_pool(self._pages, self._spec.block_size, self._page_bytes // block_bytes(shape))
+        slots, quota = self._page_bytes // block_bytes(shape), self._spec.kv_quotas.get(name)
+        pool = block_pool(self._pages, self._spec.block_size, slots, quota=quota)
         service = self.services[name] = Service(
             ServiceQueue(name, pool),
             shape,

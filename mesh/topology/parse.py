@@ -19,6 +19,7 @@ from mesh.topology.schema import (
     EngineSpec,
     GatewaySpec,
     HostSpec,
+    PlacementSpec,
     PolicySpec,
     Rescheduling,
     ServiceSpec,
@@ -28,7 +29,7 @@ from mesh.topology.schema import (
     TransferSpec,
 )
 
-SECTIONS = ("mesh", "services", "engines", "gateways", "policy", "transfer", "rescheduling", "hosts")
+SECTIONS = ("mesh", "services", "engines", "gateways", "policy", "transfer", "rescheduling", "placement", "hosts")
 DEFAULT_TTFT_S = 5.0
 DEFAULT_TPOT_S = 0.25
 DEFAULT_GATEWAY = "gateway"
@@ -59,6 +60,7 @@ def load(path: Path) -> Topology:
     hosts = _hosts(source)
     services = _services(source)
     engines, gateways = _engines(source, services, hosts), _gateways(source, hosts)
+    placement = _placement(source, hosts)
     topology = Topology(
         path=path.absolute(),
         services=services,
@@ -68,10 +70,12 @@ def load(path: Path) -> Topology:
         policy=_policy(source),
         transfer=TransferSpec(**_section(source, "transfer", keys.TRANSFER)),
         rescheduling=_rescheduling(source),
+        placement=placement,
         **_mesh(source),
     )
     source.report.raise_if_any()
-    check_topology(topology, [*gateways, *engines], source.report)
+    daemons = [] if placement is None else [Placed(("placement",), placement)]
+    check_topology(topology, [*gateways, *engines, *daemons], source.report)
     source.report.raise_if_any()
     return topology
 
@@ -113,6 +117,13 @@ def _rescheduling(source: _Source) -> Rescheduling | None:
     if "rescheduling" not in source.document:
         return None
     return Rescheduling(**_section(source, "rescheduling", keys.RESCHEDULING))
+
+
+def _placement(source: _Source, hosts: Sequence[HostSpec]) -> PlacementSpec | None:
+    """A daemon if there is such a table, be it empty."""
+    if "placement" not in source.document:
+        return None
+    return PlacementSpec(**{"host": _default_host(hosts)} | _section(source, "placement", keys.PLACEMENT))
 
 
 def _services(source: _Source) -> tuple[ServiceSpec, ...]:

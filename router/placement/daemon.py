@@ -322,8 +322,12 @@ class PlacementDaemon:
         return [*effects, *self._change_to(change, decision.reason, now)]
 
     def _decide(self, decision: Decision, now: float) -> list[Effect]:
+        last = self._decision
+        is_news = last is None or decision.verdict == Verdict.REPLACE or decision.reason != last.reason
         self._decision, self._decided_at = decision, now
         self._verdicts[decision.verdict] += 1
+        if not is_news:
+            return []
         lines = [f"interval {decision.interval}: {decision.verdict}: {decision.reason}", *decision.homeless]
         return [Note(line) for line in lines]
 

@@ -44,7 +44,7 @@ from router.records import Outcome, Record
 
 INTERVAL_S = 120.0
 SHIFT_FROM, SHIFT_UNTIL = 3.0, 4.0  # intervals, between which the shift falls
-AFTER = 6  # intervals that are served after it
+AFTER = 4  # intervals that are served after it
 
 
 class Mode(StrEnum):

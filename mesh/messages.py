@@ -606,6 +606,17 @@ class GatewayStatus(msgspec.Struct, frozen=True, tag=True):
     services: list[ServiceTally] = []  # those that anybody has asked for
 
 
+class PoolStatus(msgspec.Struct, frozen=True):
+    """Engines that are counted together: how many are needed, and how many are wanted within their bounds."""
+
+    name: str
+    num_wanted: int
+    least: int
+    most: int
+    need: float
+    problem: str = ""  # why the need cannot be met, or is not known
+
+
 class ChildStatus(msgspec.Struct, frozen=True):
     """A process as its supervisor sees it."""
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from mesh.messages import Role
-from mesh.topology.schema import ScalingRule, Scheduling, Trigger
+from mesh.topology.schema import PlacementMode, ScalingRule, Scheduling, Trigger
 from mesh.topology.values import (
     Reader,
     boolean,
@@ -123,4 +123,18 @@ SCALING: Keys = {
     "utilisation": Key("utilisation", fraction),
     "low_freeness": Key("low_freeness", number),
     "high_freeness": Key("high_freeness", number),
+}
+
+PLACEMENT: Keys = {
+    "host": Key("host", text),
+    "mode": Key("mode", choice([mode.value for mode in PlacementMode], "a mode", PlacementMode)),
+    "interval_s": Key("interval_s", positive),
+    "shortest_s": Key("shortest_s", positive),
+    "longest_s": Key("longest_s", positive),
+    "improve_s": Key("improve_s", positive),
+    "workers": Key("workers", integer(1, 1024)),
+    "min_gain": Key("min_gain", fraction),
+    "max_latency_ratio": Key("max_latency_ratio", fraction),
+    "load_s": Key("load_s", positive),
+    "max_services": Key("max_services", integer(1, 1024)),
 }

@@ -19,6 +19,7 @@ from mesh.topology.schema import (
     EngineSpec,
     GatewaySpec,
     HostSpec,
+    PlacementSpec,
     PolicySpec,
     Rescheduling,
     ScalingSpec,
@@ -29,7 +30,9 @@ from mesh.topology.schema import (
     TransferSpec,
 )
 
-SECTIONS = ("mesh", "services", "engines", "gateways", "policy", "transfer", "rescheduling", "scaling", "hosts")
+SECTIONS = (
+    "mesh", "services", "engines", "gateways", "policy", "transfer", "rescheduling", "scaling", "placement", "hosts",
+)  # fmt: skip
 DEFAULT_TTFT_S = 5.0
 DEFAULT_TPOT_S = 0.25
 DEFAULT_GATEWAY = "gateway"
@@ -60,6 +63,7 @@ def load(path: Path) -> Topology:
     hosts = _hosts(source)
     services = _services(source)
     engines, gateways = _engines(source, services, hosts), _gateways(source, hosts)
+    placement = _placement(source, hosts)
     topology = Topology(
         path=path.absolute(),
         services=services,
@@ -70,10 +74,12 @@ def load(path: Path) -> Topology:
         transfer=TransferSpec(**_section(source, "transfer", keys.TRANSFER)),
         rescheduling=_rescheduling(source),
         scaling=_scaling(source),
+        placement=placement,
         **_mesh(source),
     )
     source.report.raise_if_any()
-    check_topology(topology, [*gateways, *engines], source.report)
+    daemons = [] if placement is None else [Placed(("placement",), placement)]
+    check_topology(topology, [*gateways, *engines, *daemons], source.report)
     source.report.raise_if_any()
     return topology
 
@@ -122,6 +128,13 @@ def _scaling(source: _Source) -> ScalingSpec | None:
     if "scaling" not in source.document:
         return None
     return ScalingSpec(**_section(source, "scaling", keys.SCALING))
+
+
+def _placement(source: _Source, hosts: Sequence[HostSpec]) -> PlacementSpec | None:
+    """A daemon if there is such a table, be it empty."""
+    if "placement" not in source.document:
+        return None
+    return PlacementSpec(**{"host": _default_host(hosts)} | _section(source, "placement", keys.PLACEMENT))
 
 
 def _services(source: _Source) -> tuple[ServiceSpec, ...]:

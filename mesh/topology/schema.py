@@ -145,6 +145,7 @@ class PlacementMode(StrEnum):
 
     APPLY = "apply"
     SHADOW = "shadow"  # it says so, and changes nothing
+    OFF = "off"  # plans are not searched for; the daemon only scales
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,9 @@ are needed; fewer run when fewer were enough, by a margin, for long.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from mesh.messages import EngineStatus, GatewayStatus, PoolStatus, Role, Sender, SupervisorStatus
+from mesh.messages import EngineStatus, GatewayStatus, PoolStatus, Role, Sender, SetRunning, SupervisorStatus
 from mesh.topology.schema import Topology
 from router.scaling.correction import Correction
 from router.scaling.fleet import Fleet, ScaleOrder
@@ -30,6 +31,15 @@ class _Size:
     need: Need = NOTHING
     num_wanted: int = 0
     problem: str = ""
+    said: str = ""  # the last problem that was told, less its numbers
+
+
+class Decided(NamedTuple):
+    """``lines`` and ``problems`` say in words what is ordered, and what cannot be had."""
+
+    orders: tuple[ScaleOrder, ...]
+    lines: tuple[str, ...]
+    problems: tuple[str, ...]
 
 
 class Scaler:
@@ -66,10 +76,10 @@ class Scaler:
             case SupervisorStatus():
                 self._fleet.hear_supervisor(sender, status, now)
 
-    def decide(self, now: float) -> list[ScaleOrder]:
+    def decide(self, now: float, *, may_stop: bool = True) -> Decided:
         """Before `next_deadline` there is nothing to do."""
         if now < self._looks_at:
-            return []
+            return Decided((), (), ())
         self._looks_at = now + self._spec.interval_s
         self._observed.look(now)
         statuses = self._fleet.statuses(now)
@@ -77,7 +87,23 @@ class Scaler:
         self._reckon(views)
         self._judge(views, now)
         scaled = [view for view in views if view.pool.is_scaled]
-        return [order for view in scaled for order in self._scaled(view, statuses, now)]
+        orders = [order for view in scaled for order in self._scaled(view, statuses, now, may_stop)]
+        view_of = {engine: view for view in scaled for engine in view.phases}
+        lines = [self._line(view_of[order.message.process], order.message) for order in orders]
+        return Decided(tuple(orders), tuple(lines), tuple(self._new_problems()))
+
+    def _line(self, view: PoolView, message: SetRunning) -> str:
+        """An order in words, for a log."""
+        does, need = "starts" if message.running else "goes on standby", self._sizes[view.pool.name].need
+        return f"{message.process} {does}: {view.pool.name} needs {need.least:.1f} engines, {view.num_running} run"
+
+    def _new_problems(self) -> Iterator[str]:
+        """Each is said once, until it is another one."""
+        for name, size in self._sizes.items():
+            kind = "".join(letter for letter in size.problem if not letter.isdigit())
+            if size.problem and kind != size.said:
+                yield f"{name}: {size.problem}"
+            size.said = kind
 
     def pools(self) -> list[PoolStatus]:
         """Of those that are scaled."""
@@ -154,7 +180,9 @@ class Scaler:
 
     # --- what is done -------------------------------------------------------------------------------------------------
 
-    def _scaled(self, view: PoolView, statuses: Mapping[str, EngineStatus], now: float) -> Iterator[ScaleOrder]:
+    def _scaled(
+        self, view: PoolView, statuses: Mapping[str, EngineStatus], now: float, may_stop: bool
+    ) -> Iterator[ScaleOrder]:
         pool, size = view.pool, self._sizes[view.pool.name]
         if view.count(Phase.UNKNOWN):
             size.problem = "not all of its supervisors were heard"
@@ -164,7 +192,7 @@ class Scaler:
         if least > pool.most:
             size.problem = f"{least} engines are needed, there are {pool.most}"
         size.num_wanted = max(min(least, pool.most), min(view.num_running, pool.most))
-        if view.num_running <= enough or view.count(Phase.STARTING, Phase.LEAVING):
+        if view.num_running <= enough or view.count(Phase.STARTING, Phase.LEAVING) or not may_stop:
             size.low_since = None
         elif size.low_since is None:
             size.low_since = now

@@ -85,7 +85,7 @@ role = "decode"
 services = ["org/big"]
 count = 2
 standby = 1
-at_least = 2
+at_least = 1
 host = "a"
 backend = "simulated"
 device = "cuda:1"
@@ -115,6 +115,9 @@ recording = "days/{id}.jsonl"
 [policy]
 name = "least_loaded"
 slack = 0.5
+[placement]
+host = "a"
+mode = "off"
 [scaling]
 rule = "freeness"
 interval_ms = 250
@@ -146,7 +149,6 @@ deadline_ms = 2500
         role=Role.DECODE,
         services=("org/big",),
         pool="decode",
-        at_least=2,
         is_standby=True,
         host="a",
         backend="simulated",

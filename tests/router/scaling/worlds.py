@@ -103,7 +103,7 @@ class World:
         self._serve()
         for sender, status in self._statuses():
             self.scaler.hear(sender, status, self.now)
-        for order in self.scaler.decide(self.now):
+        for order in self.scaler.decide(self.now).orders:
             engine, running = order.message.process, order.message.running
             assert order.supervisor == "supervisor-local"
             self.orders.append((self.now, engine, running))

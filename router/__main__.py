@@ -21,7 +21,7 @@ from mesh.sockets import Sockets
 from mesh.topology.schema import GatewaySpec, Topology
 from router.api.app import ApiConfig, create_app
 from router.api.fault_metrics import EngineHealth
-from router.api.metrics import RecordingCounter
+from router.api.metrics import LengthCalibration, RecordingCounter
 from router.api.models import Models, ServedModel
 from router.api.placement_metrics import PlacementHealth
 from router.api.server import HttpServer, listen, url_of
@@ -48,6 +48,7 @@ async def serve(shell: ProcessShell) -> None:
     tallies = Tallies()
     with _ledger(shell, spec, registry, tallies) as ledger:
         router = Router(shell.topology, spec.id, sockets, shell.clock, policy, ledger, tallies)
+        registry.register(LengthCalibration(router.lengths.calibration))
         registry.register(EngineHealth(router.statuses, router.breakers, shell.clock))
         registry.register(PlacementHealth(router.marks, shell.clock))
         server = HttpServer(_app(shell, spec, router, models, registry), listener, STOP_S)

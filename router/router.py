@@ -32,6 +32,7 @@ from router.dispatcher import Dispatcher
 from router.effects import Deliver, Effect, Fail, Forget, Place, Send
 from router.generation import Draining, Fault, Generation, Placement, RequestFailed, RouterError, TokenBatch
 from router.ledger import Ledger
+from router.lengths import LengthPredictor
 from router.limits import DispatchLimits
 from router.live_generation import LiveGeneration
 from router.marks import MarkKeeper
@@ -143,8 +144,14 @@ class Router:
             policy_age_s=self._policy.age_s(now),
             breakers={engine: str(state) for engine, state in self._dispatcher.breakers.states(now).items()},
             services=self._tallies.read(),
+            wanted=self._dispatcher.wanted(now),
             mark=self.marks.mark(now),
         )
+
+    @property
+    def lengths(self) -> LengthPredictor:
+        """How long answers are, and how well that was predicted."""
+        return self._dispatcher.lengths
 
     # --- life ---------------------------------------------------------------------------------------------------------
 

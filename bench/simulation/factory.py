@@ -13,6 +13,7 @@ from bench.simulation.observer import Observer
 from bench.simulation.physics import Physics
 from bench.simulation.shared_profiles import Profile, profile_of
 from bench.simulation.steps import StepModel
+from bench.simulation.workload import asked_of
 from engines.blocks import BlockPool
 from engines.core import EngineCore
 from engines.learning import LearntCost
@@ -29,6 +30,7 @@ from mesh.messages import KVShape, MemoryRef, Sender
 from mesh.topology.schema import EngineSpec, GatewaySpec, Topology
 from router.dispatcher import Dispatcher
 from router.ledger import Ledger
+from router.lengths import LengthPredictor
 from router.limits import DispatchLimits
 from router.monitor import Monitor
 from router.policies.registry import make_policy
@@ -68,7 +70,8 @@ class Factory:
     def gateway(self, spec: GatewaySpec, kernel: Kernel, ledger: Ledger) -> SimulatedGateway:
         policy = make_policy(self._topology.policy, kernel.random(f"policy of {spec.id}"))
         limits = DispatchLimits(spec.max_requests, spec.max_waiting, self._topology.timing.reply_s)
-        dispatcher = Dispatcher(policy, Monitor(self._topology.timing.lease_s), limits)
+        lengths = LengthPredictor(asked_of)
+        dispatcher = Dispatcher(policy, Monitor(self._topology.timing.lease_s), limits, lengths)
         return SimulatedGateway(spec.id, dispatcher, kernel, self._network, ledger)
 
     def engine(

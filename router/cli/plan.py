@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from router.placement.changeover import Changeover, Order
 
 USAGE = "mesh plan [FILE] [--apply [NEW.toml] | --resume | --search] [--json]"
-PROPOSED = "what the placement daemon found"
 TIMEOUT_S = 1800.0
 LISTEN_S = 30.0
 IMPROVE_S = 20.0
@@ -44,7 +43,7 @@ def register(subparsers: "Subparsers") -> None:
         "--apply",
         nargs="?",
         type=Path,
-        const=PROPOSED,
+        const=True,
         metavar="NEW.toml",
         help="a topology with the same engines; without it, what the placement daemon found last",
     )
@@ -81,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
     require_running(topology, file)
     if options.search:
         return _search(topology, options)
-    if options.apply is PROPOSED:
+    if options.apply is True:
         wanted = _proposed(topology, asyncio.run(_hear_all(topology)))
         if not wanted:
             print_line("the engines hold what was found: nothing is to be done")

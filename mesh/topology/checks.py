@@ -68,6 +68,9 @@ def _check_references(topology: Topology, processes: Processes, report: Report) 
         for name in spec.services if isinstance(spec, EngineSpec) else ():
             if name not in services:
                 report.add((*table, "services"), f"unknown service {name!r}; {suggestion(name, services)}")
+        for name in spec.kv_quotas if isinstance(spec, EngineSpec) else ():
+            if name not in services:
+                report.add((*table, "kv_quotas"), f"unknown service {name!r}; {suggestion(name, services)}")
 
 
 def _check_aliases(topology: Topology, report: Report) -> None:

@@ -74,6 +74,7 @@ class EngineSpec:
     device: str = "cpu"
     threads: int = 1
     kv_memory_bytes: int = 256 * 2**20  # shared by the services
+    kv_quotas: Mapping[str, float] = field(default_factory=dict, hash=False)  # the part that a service may hold at most
     block_size: int = 16  # tokens
     max_running: int = 32  # requests in a decode batch
     max_waiting: int = 64  # prefills accepted and not started

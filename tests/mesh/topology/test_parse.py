@@ -98,6 +98,7 @@ chunk_tokens = 128
 scheduling = "db"
 starvation_ms = 30000
 strict_phases = true
+kv_quotas = { "org/big" = 0.75 }
 profile = "profiles/big.toml"
 python = "venv/bin/python"
 [engines.prefill]
@@ -162,6 +163,7 @@ deadline_ms = 2500
         scheduling=Scheduling.DB,
         starvation_s=30.0,
         strict_phases=True,
+        kv_quotas={"org/big": 0.75},
         profile=str(tmp_path / "profiles/big.toml"),
         python=str(tmp_path / "venv/bin/python"),
     )

@@ -21,7 +21,7 @@ def test_the_table_marks_the_best_and_says_how_many_engines_a_rate_takes(capsys)
     assert run("llama2-70b", "a100", *PROMISE, *MEANS, "--rate", "10") == 0
     out = capsys.readouterr().out
     assert "for 10/s" in out
-    assert [line.split()[1] for line in out.splitlines() if line.startswith("* ") and "best" not in line] == ["2"]
+    assert [line.split()[1] for line in out.splitlines() if line.startswith("* ") and "best" not in line] == ["4"]
 
 
 def test_programs_get_json(capsys):

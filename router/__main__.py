@@ -23,6 +23,7 @@ from router.api.app import ApiConfig, create_app
 from router.api.fault_metrics import EngineHealth
 from router.api.metrics import LengthCalibration, RecordingCounter
 from router.api.models import Models, ServedModel
+from router.api.placement_metrics import PlacementHealth
 from router.api.server import HttpServer, listen, url_of
 from router.ledger import Ledger
 from router.policies.in_force import PolicyInForce
@@ -49,6 +50,7 @@ async def serve(shell: ProcessShell) -> None:
         router = Router(shell.topology, spec.id, sockets, shell.clock, policy, ledger, tallies)
         registry.register(LengthCalibration(router.lengths.calibration))
         registry.register(EngineHealth(router.statuses, router.breakers, shell.clock))
+        registry.register(PlacementHealth(router.marks, shell.clock))
         server = HttpServer(_app(shell, spec, router, models, registry), listener, STOP_S)
         gc.collect()
         gc.freeze()  # what is loaded by now stays: a collection while tokens stream need not look at it

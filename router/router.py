@@ -71,7 +71,7 @@ class Router:
         self._clock = clock
         self._ledger = ledger
         self._tallies = tallies
-        self._marks = MarkKeeper()
+        self.marks = MarkKeeper()
         self._policy = policy
         self._unknown_choice: PolicyChoice | None = None  # the last one that this gateway could not take
         self._supervisor_of = supervisors(topology)
@@ -123,10 +123,6 @@ class Router:
         """How this gateway fared with the engines."""
         return self._dispatcher.breakers.known()
 
-    def placement(self) -> PlacementStatus | None:
-        """What the placement daemon said last; None: nothing yet."""
-        return self._marks.heard
-
     @property
     def decisions(self) -> DecisionLog:
         """What was decided for recent requests, and why."""
@@ -149,7 +145,7 @@ class Router:
             breakers={engine: str(state) for engine, state in self._dispatcher.breakers.states(now).items()},
             services=self._tallies.read(),
             wanted=self._dispatcher.wanted(now),
-            mark=self._marks.mark(now),
+            mark=self.marks.mark(now),
         )
 
     @property
@@ -211,7 +207,7 @@ class Router:
             elif isinstance(message, GatewayStatus) and message.policy is not None:
                 self._consider(message.policy)
             elif isinstance(message, PlacementStatus):
-                self._marks.hear(message, self._tallies.read(), self._clock.now())
+                self.marks.hear(message, self._tallies.read(), self._clock.now())
 
     def _bury(self, supervisor: str, status: SupervisorStatus) -> None:
         """A supervisor saw processes end: nobody waits for their leases."""

@@ -111,12 +111,18 @@ class LocalScheduler:
         self._forecast = forecast
 
     def plan(
-        self, queue: ServiceQueue, role: Role, now: float, phase: Phase | None = None, rank: Rank | None = None
+        self,
+        queue: ServiceQueue,
+        role: Role,
+        now: float,
+        phase: Phase | None = None,
+        rank: Rank | None = None,
+        members: Collection[Sequence] | None = None,
     ) -> Plan:
-        """Decide the next iteration and hold the blocks that it needs. ``phase`` and ``rank``: of its discipline."""
+        """Decide the next iteration and hold the blocks that it needs. The last three are of its discipline."""
         plan = Plan([])
         if phase is not None and rank is not None:
-            self._add_phase(queue, role, phase, rank, plan)
+            self._add_phase(queue, role, phase, rank, members, plan)
             return plan
         decodes_wait = role is not Role.PREFILL and self._decodes_wait(queue, now, plan)
         if not decodes_wait:
@@ -124,11 +130,19 @@ class LocalScheduler:
         self._add_prefills(queue, role, now, plan, decodes_wait)
         return plan
 
-    def _add_phase(self, queue: ServiceQueue, role: Role, phase: Phase, rank: Rank, plan: Plan) -> None:
+    def _add_phase(
+        self,
+        queue: ServiceQueue,
+        role: Role,
+        phase: Phase,
+        rank: Rank,
+        members: Collection[Sequence] | None,
+        plan: Plan,
+    ) -> None:
         if phase is Phase.DECODE:
-            self._add_decodes(queue, plan, rank)
+            self._add_decodes(queue, plan, rank, members)
         else:
-            self._add_prompts(queue, role, plan, rank)
+            self._add_prompts(queue, role, plan, rank, members)
 
     def _decodes_wait(self, queue: ServiceQueue, now: float, plan: Plan) -> bool:
         """Whether the prompt whose turn it is goes before the decodes; if it waited, it is admitted.
@@ -145,9 +159,17 @@ class LocalScheduler:
             return False
         return not waiting.is_decoding
 
-    def _add_decodes(self, queue: ServiceQueue, plan: Plan, rank: Rank | None = None) -> None:
+    def _add_decodes(
+        self,
+        queue: ServiceQueue,
+        plan: Plan,
+        rank: Rank | None = None,
+        members: Collection[Sequence] | None = None,
+    ) -> None:
         preempted = plan.preempted
         decoding = [sequence for sequence in queue.running if sequence.is_decoding]
+        if members is not None:
+            decoding = [sequence for sequence in decoding if sequence in members]
         if rank is not None and not queue.pool.can_allocate(len(decoding)):
             decoding.sort(key=rank)  # not all of them may find room
         for sequence in decoding:
@@ -202,18 +224,23 @@ class LocalScheduler:
             if role is Role.PREFILL:
                 return
 
-    def _add_prompts(self, queue: ServiceQueue, role: Role, plan: Plan, rank: Rank) -> None:
+    def _add_prompts(
+        self, queue: ServiceQueue, role: Role, plan: Plan, rank: Rank, members: Collection[Sequence] | None
+    ) -> None:
         """By rank, whether they have begun or wait; nobody who waits passes one that waits for memory."""
         left, is_open = self._limits.chunk_tokens, True
-        prompts = [sequence for sequence in queue.running if not sequence.is_decoding] + queue.waiting
+        begun = [sequence for sequence in queue.running if not sequence.is_decoding]
+        num_begun, prompts = len(begun), begun + queue.waiting
+        if members is not None:
+            begun = [sequence for sequence in begun if sequence in members]
+            num_begun, prompts = len(begun), begun + [each for each in queue.waiting if each in members]
         ranked = [(rank(sequence), index, sequence) for index, sequence in enumerate(prompts)]
-        num_begun = len(prompts) - len(queue.waiting)
         heapq.heapify(ranked)
         while ranked and left > 0:
             _, index, sequence = heapq.heappop(ranked)
             if index >= num_begun:
-                is_open = is_open and len(queue.running) < self._limits.max_running
-                is_open = is_open and self._admit(queue, sequence, rank)
+                has_place = members is not None or len(queue.running) < self._limits.max_running
+                is_open = is_open and has_place and self._admit(queue, sequence, rank)
                 if not is_open:
                     continue
             share = Share(sequence, min(left, sequence.num_uncomputed))

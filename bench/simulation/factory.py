@@ -67,7 +67,8 @@ class Factory:
 
     def gateway(self, spec: GatewaySpec, kernel: Kernel, ledger: Ledger) -> SimulatedGateway:
         policy = make_policy(self._topology.policy, kernel.random(f"policy of {spec.id}"))
-        limits = DispatchLimits(spec.max_requests, spec.max_waiting, self._topology.timing.reply_s)
+        timing = self._topology.timing
+        limits = DispatchLimits(spec.max_requests, spec.max_waiting, timing.reply_s, timing.stall_s)
         dispatcher = Dispatcher(policy, Monitor(self._topology.timing.lease_s), limits)
         return SimulatedGateway(spec.id, dispatcher, kernel, self._network, ledger)
 

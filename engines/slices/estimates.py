@@ -6,6 +6,7 @@ knows before the end. Times come from the cost models that engines publish: with
 are the paper's equations 3 and 4.
 """
 
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
@@ -16,16 +17,29 @@ from mesh.messages import DecodeCost, PrefillCost
 
 ZETA = 0.9  # of the KV memory that batches may fill: the rest is lost to fragments (equation 9)
 
+Rules = Sequence[tuple[int, int]]
+
 
 class SliceEstimator:
-    """Of one service on one engine: ``num_slots`` tokens of KV (``M_ava / Delta``), slices of ``slice_tokens``."""
+    """Of one service on one engine: ``num_slots`` tokens of KV (``M_ava / Delta``), slices of ``slice_tokens``.
+
+    ``rules`` (tokens, requests) stand in for the memory of engines that do not use it flexibly (algorithm 2): of
+    requests with so many tokens or less, input and slice, so many may share a batch. The last rule is for all others.
+    """
 
     def __init__(
-        self, prefill: PrefillCost, decode: DecodeCost, num_slots: int, slice_tokens: int, zeta: float = ZETA
+        self,
+        prefill: PrefillCost,
+        decode: DecodeCost,
+        num_slots: int,
+        slice_tokens: int,
+        zeta: float = ZETA,
+        rules: Rules = (),
     ) -> None:
         self.slice_tokens = slice_tokens
         self._prefill = prefill
         self._decode = decode
+        self._rules = rules
         self._capacity = int(zeta * num_slots)
 
     def __repr__(self) -> str:
@@ -33,7 +47,11 @@ class SliceEstimator:
 
     def most_requests(self, input_tokens: int) -> int:
         """``N_max`` (equation 8), but one at least: what does not fit alone is for the engine to refuse."""
-        return max(1, self._capacity // (input_tokens + self.slice_tokens))
+        num_tokens = input_tokens + self.slice_tokens
+        fitting = max(1, self._capacity // num_tokens)
+        if not self._rules:
+            return fitting
+        return min(fitting, next((most for tokens, most in self._rules if num_tokens <= tokens), self._rules[-1][1]))
 
     def serving_s(self, num_requests: int, input_tokens: int) -> float:
         """``T_serve(N, L, S)`` (equations 1 and 2), the sum over the iterations in closed form."""
@@ -85,7 +103,7 @@ class SliceEstimator:
     def _prompts_table(self) -> NDArray[np.float64]:
         """`_prompts_s` of 0, 1, ... tokens, as many as fit."""
         prefill, numbers = self._prefill, np.arange(float(self._capacity + 1))
-        full_s, rests = np.zeros_like(numbers), numbers
+        full_s, rests = np.zeros(len(numbers)), numbers
         if prefill.chunk_tokens and prefill.chunk_tokens <= self._capacity:
             full_s = (numbers // prefill.chunk_tokens) * tokens_s(prefill, prefill.chunk_tokens)
             rests = numbers % prefill.chunk_tokens
@@ -93,7 +111,8 @@ class SliceEstimator:
             rests_s = _interpolate(prefill.table, rests, prefill.per_token_s)
         else:
             rests_s = prefill.fixed_s + prefill.per_token_s * rests
-        return full_s + np.where(rests > 0, rests_s, 0.0)
+        times: NDArray[np.float64] = full_s + np.where(rests > 0, rests_s, 0.0)
+        return times
 
 
 def _interpolate(

@@ -1,6 +1,7 @@
 """Which engine gets which batch, and when to look again (SCLS, sections 4.5 and 4.6)."""
 
 from collections.abc import Callable, Collection, Mapping
+from math import inf
 from typing import Generic, TypeVar
 
 B = TypeVar("B")
@@ -43,13 +44,13 @@ def offload_max_min(
 ) -> dict[B, str]:
     """Each batch to the least loaded engine, the longest first; ``loads`` grow by them.
 
-    ``serving_s`` of a batch by engine; which is longest is said by the first engine.
+    ``serving_s`` of a batch by engine: infinite if it cannot run there. How long a batch is its fastest engine says.
     """
-    first = min(engines)
     chosen: dict[B, str] = {}
-    for batch in sorted(serving_s, key=lambda batch: -serving_s[batch](first)):
-        engine = min(engines, key=lambda engine: (loads.of(engine), engine))
-        loads.add(batch, engine, serving_s[batch](engine))
+    for batch in sorted(serving_s, key=lambda batch: -min(map(serving_s[batch], engines))):
+        taken_s = {engine: serving_s[batch](engine) for engine in engines}
+        engine = min(engines, key=lambda engine: (taken_s[engine] == inf, loads.of(engine), engine))
+        loads.add(batch, engine, taken_s[engine])
         chosen[batch] = engine
     return chosen
 

@@ -42,7 +42,8 @@ def drawn_estimator(seed):
 @pytest.mark.parametrize(("num", "length"), [(1, 1), (12, 700), (28, 1024)])
 def test_linear_costs_give_the_papers_equations(num, length):
     prefill_s = P1 * num * length + P4
-    decode_s = sum(D1 * num * (length + l) + D2 * num + D3 * (length + l) + D4 for l in range(1, 129))
+    contexts = [length + step for step in range(1, 129)]
+    decode_s = sum(D1 * num * context + D2 * num + D3 * context + D4 for context in contexts)
     assert LINEAR.serving_s(num, length) == pytest.approx(prefill_s + decode_s)
 
 

@@ -14,7 +14,7 @@ import structlog
 
 from mesh import logs
 from mesh.clock import Clock
-from mesh.messages import ChildStatus, EngineStatus, GatewayStatus, ProcessState
+from mesh.messages import ChildStatus, EngineStatus, GatewayStatus, PlacementStatus, ProcessState
 from mesh.process import last_incarnation
 from mesh.supervisor.command import ChildCommand
 from mesh.supervisor.pidfile import remove_pid, write_pid
@@ -82,7 +82,7 @@ class Child:
             self._ended_incarnation,
         )
 
-    def hear(self, status: EngineStatus | GatewayStatus) -> None:
+    def hear(self, status: EngineStatus | GatewayStatus | PlacementStatus) -> None:
         """What a process of this name says of itself."""
         if self._process is None or self._process.pid != status.pid:
             return

@@ -136,6 +136,31 @@ class Rescheduling:
     at_a_time: int = 2  # requests that leave one engine
 
 
+class PlacementMode(StrEnum):
+    """What the placement daemon does with a plan that is worth the change."""
+
+    APPLY = "apply"
+    SHADOW = "shadow"  # it says so, and changes nothing
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementSpec:
+    """The placement daemon: when it decides anew which services the engines hold, and for what (docs/placement.md)."""
+
+    id: str = "placement"
+    host: str = LOCAL_HOST
+    mode: PlacementMode = PlacementMode.APPLY
+    interval_s: float = 60.0  # the first one, between two decisions
+    shortest_s: float = 30.0
+    longest_s: float = 600.0
+    improve_s: float = 10.0  # of local search
+    workers: int = 1  # processes that score plans
+    min_gain: float = 0.02  # of attainment, for which plans are changed
+    max_latency_ratio: float = 0.7  # or to which normalised latency must fall
+    load_s: float = 1.0  # seconds of a service's requests that loading a copy of its weights may cost
+    max_services: int | None = None  # on one engine; None: two, or as many as some engine holds
+
+
 @dataclass(frozen=True, slots=True)
 class Timing:
     """Deadlines of the control plane."""
@@ -159,13 +184,19 @@ class Topology:
     policy: PolicySpec = PolicySpec()
     transfer: TransferSpec = TransferSpec()
     rescheduling: Rescheduling | None = None  # None: requests move when they are told to, and when engines are emptied
+    placement: PlacementSpec | None = None  # None: which services engines hold changes when somebody changes it
     timing: Timing = Timing()
     curve_key: Path | None = None  # the mesh's key file; required when hosts differ
     log_level: str = "info"
 
     @property
-    def processes(self) -> tuple["GatewaySpec | EngineSpec", ...]:
+    def serving(self) -> tuple["GatewaySpec | EngineSpec", ...]:
+        """The processes that requests depend on."""
         return self.gateways + self.engines
+
+    @property
+    def processes(self) -> tuple["GatewaySpec | EngineSpec | PlacementSpec", ...]:
+        return (*self.serving, *([] if self.placement is None else [self.placement]))
 
     def service(self, name: str) -> ServiceSpec:
         return next(service for service in self.services if service.name == name)

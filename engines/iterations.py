@@ -68,16 +68,23 @@ class Iterations:
     def next_batch(self, now: float) -> tuple[Batch | None, list[Effect]]:
         """What to compute next; None if there is nothing."""
         effects = self._end_padded(now)
+        batch = self._choose(effects, now)
+        while batch is None and (ended := self._end_padded(now)):  # its rows held the memory that the rest wants
+            effects += ended
+            batch = self._choose(effects, now)
+        if batch is None and not any(service.queue.running for service in self._services.values()):
+            self._pace.pause()
+        return batch, effects
+
+    def _choose(self, effects: list[Effect], now: float) -> Batch | None:
         for service, shares in self._choices(effects, now):
             if shares:
                 prompts = [share for share in shares if not share.sequence.is_decoding]
                 rows = None if self._static is None else self._static.rows([share.sequence for share in shares])
                 self.step, self._due_in = Step(service, shares, prompts, now, rows), None
                 chunks = [share.sequence.chunk(share.num_tokens) for share in shares]
-                return Batch(service.name, chunks, rows), effects
-        if not any(service.queue.running for service in self._services.values()):
-            self._pace.pause()
-        return None, effects
+                return Batch(service.name, chunks, rows)
+        return None
 
     def _choices(self, effects: list[Effect], now: float) -> Iterator[tuple[Service, Sequence[Share]]]:
         """What could be computed next: parts of a batch that failed, then what is planned for each turn."""

@@ -111,8 +111,7 @@ class SliceEstimator:
             rests_s = _interpolate(prefill.table, rests, prefill.per_token_s)
         else:
             rests_s = prefill.fixed_s + prefill.per_token_s * rests
-        times: NDArray[np.float64] = full_s + np.where(rests > 0, rests_s, 0.0)
-        return times
+        return np.add(full_s, np.where(rests > 0, rests_s, 0.0))
 
 
 def _interpolate(
@@ -120,4 +119,6 @@ def _interpolate(
 ) -> NDArray[np.float64]:
     """As `engines.costs` does it for one number."""
     sizes, times = np.array(table).T
-    return np.interp(numbers, sizes, times) + beyond_s * np.maximum(numbers - sizes[-1], 0.0)
+    within: NDArray[np.float64] = np.interp(numbers, sizes, times)
+    beyond: NDArray[np.float64] = beyond_s * np.maximum(numbers - sizes[-1], 0.0)
+    return np.add(within, beyond)

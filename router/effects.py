@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from mesh.messages import Cancel, Probe, SetRole, Submit, SubmitBatch
+from mesh.messages import Cancel, Probe, Recall, SetRole, Submit, SubmitBatch
 from router.generation import Placement, RouterError, TokenBatch
 
 
@@ -12,7 +12,7 @@ class Send(msgspec.Struct, frozen=True):
     """A message to an engine's inbox."""
 
     to: str
-    message: Submit | SubmitBatch | Cancel | Probe | SetRole
+    message: Submit | SubmitBatch | Cancel | Probe | Recall | SetRole
     batch: int = 0  # that the request goes with
 
 

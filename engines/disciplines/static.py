@@ -7,9 +7,10 @@ With ``pads``, batches are as transformers' generate computes them: every prompt
 request until the batch is over, and answers when it is. Rows whose answer is complete draw tokens that nobody wants.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Generator, Iterable, Iterator
 from collections.abc import Sequence as Requests
 from itertools import count
+from math import inf
 
 from engines.batch import Rows
 from engines.disciplines.discipline import Phase, Rank, Turn
@@ -66,6 +67,12 @@ class StaticBatches:
             members = alike[: self._size]
         self._members = dict.fromkeys(members)
         self._longest = max(len(each.tokens) for each in members)
+
+    def steady_until(self, turn: Turn, sequences: Requests[Sequence], now: float) -> float:
+        return inf
+
+    def prompts(self, service: str, here: Iterable[Sequence], now: float) -> Generator[Sequence]:
+        yield from [sequence for sequence in self._members if not sequence.is_decoding]
 
     def rank(self, now: float) -> Rank:
         places = self._places

@@ -22,10 +22,10 @@ def open_mesh(file: Path, engine: str, service: str | None = None) -> "Topology"
     topology = load(file)
     names = [spec.id for spec in topology.engines]
     if engine not in names:
-        raise UserError(f"{topology.path}: no engine {engine!r}; there are {', '.join(names)}")
+        raise UserError(f"{file}: no engine {engine!r}; there are {', '.join(names)}")
     services = [spec.name for spec in topology.services]
     if service is not None and service not in services:
-        raise UserError(f"{topology.path}: no service {service!r}; there are {', '.join(services)}")
+        raise UserError(f"{file}: no service {service!r}; there are {', '.join(services)}")
     require_running(topology, file)
     return topology
 

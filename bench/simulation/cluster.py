@@ -65,6 +65,7 @@ class Simulation:
         self._ledger = Ledger(self._ended) if invariants is None else invariants.ledger(self._ended)
         self._num_submitted = 0
         self._has_more = True
+        coasts = coasts and not faults and invariants is None
         network = Network(self.kernel, physics.latency_s)
         if faults or invariants is not None:
             self.mortals = Mortals(topology, self.kernel, physics.latency_s, faults)

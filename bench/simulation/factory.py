@@ -1,6 +1,7 @@
 """Makes the engines and gateways of a simulation from a topology and its profiles."""
 
 from collections.abc import Callable, Mapping
+from math import inf
 
 from bench.simulation.coasting import HELD_TOKENS
 from bench.simulation.copying import CopyModel
@@ -67,7 +68,8 @@ class Factory:
 
     def gateway(self, spec: GatewaySpec, kernel: Kernel, ledger: Ledger) -> SimulatedGateway:
         policy = make_policy(self._topology.policy, kernel.random(f"policy of {spec.id}"))
-        limits = DispatchLimits(spec.max_requests, spec.max_waiting, self._topology.timing.reply_s)
+        reply_s, ask_s = self._topology.timing.reply_s, inf if self._coasts else None  # coasting engines are silent
+        limits = DispatchLimits(spec.max_requests, spec.max_waiting, reply_s, ask_s=ask_s)
         dispatcher = Dispatcher(policy, Monitor(self._topology.timing.lease_s), limits)
         return SimulatedGateway(spec.id, dispatcher, kernel, self._network, ledger)
 

@@ -102,7 +102,7 @@ class Rescheduler:
         """Whether there is something here that is to go, whatever the rules say."""
         if self.is_emptying:
             return True
-        for service in self._here.services.values():  # spelt out: it is asked twice an event
+        for service in self._here.services.values():  # noqa: SIM110 - it is asked twice an event
             if service.is_leaving:
                 return True
         return False

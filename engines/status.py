@@ -81,9 +81,9 @@ class Service:
             until = (now if first is None else first) + num_generated * promise_s
             count += 1
             context += num_tokens
-            if until < paid_until:
+            if until < paid_until:  # noqa: PLR1730 - calls of `min` would take longer than all the rest
                 paid_until = until
-            if promise_s < tpot_slo_s:
+            if promise_s < tpot_slo_s:  # noqa: PLR1730
                 tpot_slo_s = promise_s
         step_s = decode_step_s(self.cost.current.decode, count, context)
         return Decodes(count, step_s, paid_until, tpot_slo_s)

@@ -43,8 +43,21 @@ class LiveMesh:
         if done.returncode:
             raise UserError(f"policy {policy.name}: {done.stderr.strip()}")
 
-    def answers(self, sendings: Sequence[Sending], on_answer: Callable[[], None] = lambda: None) -> list[Answer]:
-        """Send it all at its times, in order; the answers in the same order."""
+    def apply(self, plan: Path) -> None:
+        """Return once it is carried out. Raise `UserError` if it is not."""
+        done = _mesh(self.environment, START_S, "plan", str(self.topology.path), "--apply", str(plan))
+        if done.returncode:
+            raise UserError(f"{plan}: {done.stderr.strip()}")
+
+    def answers(
+        self,
+        sendings: Sequence[Sending],
+        on_answer: Callable[[], None] = lambda: None,
+        *,
+        one_by_one: bool = False,
+        keeps_text: bool = False,
+    ) -> list[Answer]:
+        """Send it all at its times, or each when the one before has ended; the answers in the same order."""
         model = self.topology.services[0].name
         child = subprocess.Popen(
             [sys.executable, "-m", "bench.http_load"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -52,7 +65,8 @@ class LiveMesh:
         assert child.stdin is not None
         assert child.stdout is not None
         try:
-            child.stdin.write(json.dumps(asdict(Load(self.port, model, list(sendings)))) + "\n")
+            load = Load(self.port, model, list(sendings), one_by_one, keeps_text)
+            child.stdin.write(json.dumps(asdict(load)) + "\n")
             child.stdin.flush()
             found: dict[int, Answer] = {}
             for line in child.stdout:

@@ -129,7 +129,7 @@ class EngineProcess:
         self._compute = compute
         self._copy = ThreadPoolExecutor(1, "copy")
         self._loader = ThreadPoolExecutor(1, "load")
-        self._neighbours = [spec.id for spec in topology.processes if spec.id != engine.id]
+        self._neighbours = [spec.id for spec in topology.serving if spec.id != engine.id]
         self._gateways = {spec.id for spec in topology.gateways}
         self._supervisor_of = supervisors(topology)
         self._membership = Membership(topology.timing.lease_s)

@@ -472,6 +472,13 @@ class Stop(msgspec.Struct, frozen=True, tag=True):
     now: bool = False
 
 
+class SetRunning(msgspec.Struct, frozen=True, tag=True):
+    """To a supervisor: start this process of its host, or let it drain and end, and keep it so."""
+
+    process: str
+    running: bool
+
+
 # --- broadcast --------------------------------------------------------------------------------------------------------
 
 
@@ -585,6 +592,28 @@ class ServiceTally(msgspec.Struct, frozen=True):
     latency_s: float = 0.0  # of all that were answered, from arrival to end
 
 
+class Memory(msgspec.Struct, frozen=True):
+    """What a placement daemon leaves to the one that comes after it: gateways repeat it.
+
+    ``estimate``: the normalised latency that the running interval is expected to bring. Plans up to ``settled`` are
+    carried out or given up: where engines are otherwise, somebody has changed them since.
+    """
+
+    interval: int  # its number
+    interval_s: float  # its length
+    estimate: float | None = None
+    settled: int = 0
+    services: list[str] = []  # that are to be served: none of them is without an engine for long
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """What a gateway had counted when an interval of the placement daemon began, ``age_s`` ago."""
+
+    memory: Memory
+    age_s: float
+    services: list[ServiceTally]
+
+
 class GatewayStatus(msgspec.Struct, frozen=True, tag=True):
     seq: int
     state: ProcessState
@@ -597,15 +626,79 @@ class GatewayStatus(msgspec.Struct, frozen=True, tag=True):
     policy_age_s: float = 0.0  # since it took it
     breakers: dict[str, str] = {}  # engines to which it sends nothing for now (open), or one request (half-open)
     services: list[ServiceTally] = []  # those that anybody has asked for
+    mark: Mark | None = None  # None: it heard of no placement daemon
+
+
+class Forecast(msgspec.Struct, frozen=True):
+    """Attainment and mean normalised latency."""
+
+    attainment: float
+    normalized_latency: float
+
+
+class ServiceForecast(msgspec.Struct, frozen=True):
+    """What a service was asked for in an interval, and how much of it was, or would have been, in time.
+
+    Lengths are mean and deviation, in tokens. Attainments are None where nobody asked for anything.
+    """
+
+    name: str
+    rate: float  # requests a second
+    num_input: tuple[float, float]
+    num_output: tuple[float, float]
+    achieved: float | None = None
+    predicted: float | None = None  # with the plan that was in force
+    proposed: float | None = None  # with the one that was found
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """What the placement daemon made of an interval. ``places``: what it found for each engine; empty: nothing."""
+
+    interval: int
+    verdict: str
+    reason: str  # in words
+    plan: int  # that was in force
+    interval_s: float
+    search_s: float = 0.0
+    places: dict[str, Place] = {}
+    services: list[ServiceForecast] = []
+    achieved: Forecast | None = None
+    predicted: Forecast | None = None
+    proposed: Forecast | None = None
+    num_loads: int = 0  # copies of weights that the change takes
+    homeless: list[str] = []  # services without a place, and why, a line each
+
+
+class PlacementStatus(msgspec.Struct, frozen=True, tag=True):
+    """The placement daemon's own account of itself."""
+
+    seq: int
+    state: ProcessState
+    host: str
+    pid: int
+    mode: str  # "apply" or "shadow"
+    doing: str  # in words
+    plan: int  # the newest one that the engines know of; 0: none
+    next_decision_s: float  # until then, at the earliest
+    memory: Memory | None = None  # None: it has not heard enough yet
+    interval_age_s: float = 0.0
+    decision: Decision | None = None  # the last one
+    decision_age_s: float = 0.0
+    made: Decision | None = None  # the one that the plan in force comes from, if it is this daemon's
+    made_age_s: float = 0.0
+    decisions_total: dict[str, int] = {}  # by verdict
+    changes_total: int = 0  # plans that were carried out
+    changes_failed_total: int = 0
+    error: str | None = None  # what went wrong last, until something goes right
 
 
 class ChildStatus(msgspec.Struct, frozen=True):
     """A process as its supervisor sees it."""
 
     process: str
-    kind: str  # "engine" or "gateway"
+    kind: str  # "engine", "gateway" or "placement"
     pid: int | None
-    state: str  # "starting", "running", "restarting" or "stopped"
+    state: str  # "starting", "running", "restarting", "leaving", "standby" or "stopped"
     num_restarts: int
     last_exit: str | None = None
     ended_incarnation: int = 0  # its lives up to this one are over, whatever is still heard of them; 0: none is
@@ -623,8 +716,8 @@ TransferMessage = Reserve | Reserved | Extend | Extended | Declined | Blocks | T
 EngineMessage = Submit | Cancel | Probe | SetRole | Migrate | Drain | Load | Unload | Announce | TransferMessage
 EngineAnswer = Accepted | Refused | Moved | NotHeld | StepTokens | Failed
 GatewayMessage = EngineAnswer | SetPolicy
-SupervisorMessage = Stop
-BroadcastMessage = EngineStatus | GatewayStatus | SupervisorStatus
+SupervisorMessage = Stop | SetRunning
+BroadcastMessage = EngineStatus | GatewayStatus | PlacementStatus | SupervisorStatus
 Message = EngineMessage | GatewayMessage | SupervisorMessage | BroadcastMessage
 
 _encoder = msgspec.msgpack.Encoder()

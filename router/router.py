@@ -16,6 +16,7 @@ from mesh.messages import (
     FinishReason,
     GatewayMessage,
     GatewayStatus,
+    PlacementStatus,
     PolicyChoice,
     ProcessState,
     RequestSpec,
@@ -33,6 +34,7 @@ from router.generation import Draining, Fault, Generation, Placement, RequestFai
 from router.ledger import Ledger
 from router.limits import DispatchLimits
 from router.live_generation import LiveGeneration
+from router.marks import MarkKeeper
 from router.monitor import Monitor
 from router.policies.in_force import PolicyInForce
 from router.records import Outcome
@@ -68,6 +70,7 @@ class Router:
         self._clock = clock
         self._ledger = ledger
         self._tallies = tallies
+        self._marks = MarkKeeper()
         self._policy = policy
         self._unknown_choice: PolicyChoice | None = None  # the last one that this gateway could not take
         self._supervisor_of = supervisors(topology)
@@ -119,6 +122,10 @@ class Router:
         """How this gateway fared with the engines."""
         return self._dispatcher.breakers.known()
 
+    def placement(self) -> PlacementStatus | None:
+        """What the placement daemon said last; None: nothing yet."""
+        return self._marks.heard
+
     @property
     def decisions(self) -> DecisionLog:
         """What was decided for recent requests, and why."""
@@ -140,6 +147,7 @@ class Router:
             policy_age_s=self._policy.age_s(now),
             breakers={engine: str(state) for engine, state in self._dispatcher.breakers.states(now).items()},
             services=self._tallies.read(),
+            mark=self._marks.mark(now),
         )
 
     # --- life ---------------------------------------------------------------------------------------------------------
@@ -195,6 +203,8 @@ class Router:
                 self._bury(sender.process, message)
             elif isinstance(message, GatewayStatus) and message.policy is not None:
                 self._consider(message.policy)
+            elif isinstance(message, PlacementStatus):
+                self._marks.hear(message, self._tallies.read(), self._clock.now())
 
     def _bury(self, supervisor: str, status: SupervisorStatus) -> None:
         """A supervisor saw processes end: nobody waits for their leases."""

@@ -23,4 +23,4 @@ def prepare_beside(reference: str) -> None:
             raise ModelError(f"model {reference} was not fetched and converted in {DEADLINE_S:g} s") from None
         if done.returncode:
             said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-            raise ModelError(said[-1]) from None
+            raise ModelError(said[-1].removeprefix("mesh: ")) from None

@@ -8,6 +8,7 @@ from engines.models.cache import Cache, Entry
 from engines.models.config import ModelConfig
 from engines.models.errors import ModelError
 from engines.models.reference import FORMS, GgufFile, ModelFolder, Reference, parse_reference
+from engines.models.safetensors_header import check_whole
 
 
 def prepared_dir(reference: str, cache: Cache | None = None) -> Path:
@@ -23,9 +24,11 @@ def prepared_dir(reference: str, cache: Cache | None = None) -> Path:
 
 
 def find_prepared(reference: Reference, entry: Entry) -> Path | None:
-    """The prepared folder, unless there is none or the user's GGUF file has changed since."""
+    """The prepared folder, unless there is none, it is damaged, or the user's GGUF file has changed since."""
     folder = entry.prepared()
-    if folder is None or not isinstance(reference, GgufFile):
+    if folder is None or not _is_good(folder):
+        return None
+    if not isinstance(reference, GgufFile):
         return folder
     manifest, file = entry.manifest(entry.model), file_state(reference.path)
     return folder if manifest and (manifest.source_bytes, manifest.source_mtime_ns) == file else None
@@ -53,10 +56,11 @@ def check_folder(folder: Path) -> None:
 
 
 def _check_weights(folder: Path) -> None:
-    index = folder / "model.safetensors.index.json"
+    index, single = folder / "model.safetensors.index.json", folder / "model.safetensors"
     if not index.is_file():
-        if not (folder / "model.safetensors").is_file():
-            raise ModelError(f"{folder}: neither model.safetensors nor {index.name} is there")
+        if not single.is_file():
+            raise ModelError(f"{folder}: neither {single.name} nor {index.name} is there")
+        check_whole(single)
         return
     try:
         shards = set(msgspec.json.decode(index.read_bytes(), type=_Index).weight_map.values())
@@ -65,6 +69,15 @@ def _check_weights(folder: Path) -> None:
     for shard in sorted(shards):
         if not (folder / shard).is_file():
             raise ModelError(f"{folder}: {shard} is missing, which {index.name} names")
+        check_whole(folder / shard)
+
+
+def _is_good(folder: Path) -> bool:
+    try:
+        check_folder(folder)
+    except ModelError:
+        return False
+    return True
 
 
 class _Index(msgspec.Struct, frozen=True):

@@ -85,7 +85,7 @@ class Llama:
         self._device = pool.device
         self._dtype: torch.dtype = getattr(torch, compute_dtype(dtype))
         self._epsilon = torch.tensor(config.rms_norm_eps, device=self._device)
-        checkpoint = Checkpoint(folder, self._dtype, self._device)
+        checkpoint = Checkpoint(folder, config, self._dtype, self._device)
         self._spread = Spread(config) if dtype == "int8" else None
         layers = range(config.num_layers)
         self._layers = [_layer(checkpoint, number, config, dtype, self._spread) for number in layers]

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from engines.models.config import ModelConfig
@@ -15,12 +15,14 @@ from engines.torch_engine.rotary import interleave
 class Checkpoint:
     """Tensors of a prepared model folder, in the given dtype and on the given device.
 
-    The file is opened anew for each tensor: mapped pages leave the process with the mapping.
+    The file is opened anew for each tensor: mapped pages leave the process with the mapping. Raise `ModelError` for
+    what is not there, cannot be read, or has another shape than the configuration says.
     """
 
-    def __init__(self, folder: Path, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(self, folder: Path, config: ModelConfig, dtype: torch.dtype, device: torch.device) -> None:
         self._files = _files(folder)
         self._folder = folder
+        self._config = config
         self._dtype = dtype
         self._device = device
 
@@ -28,14 +30,44 @@ class Checkpoint:
         """The tensor as it lies in the file, mapped: only what is touched becomes resident."""
         if name not in self._files:
             raise ModelError(f"{self._folder}: the model has no tensor {name}")
-        with safe_open(self._files[name], framework="pt") as file:
-            return file.get_tensor(name)  # type: ignore[no-any-return]
+        path = self._files[name]
+        try:
+            with safe_open(path, framework="pt") as file:
+                tensor: Tensor = file.get_tensor(name)
+        except (OSError, SafetensorError) as error:
+            raise ModelError(f"{path}: {name} cannot be read: {error}") from error
+        expected = shape_of(name, self._config)
+        if tuple(tensor.shape) != expected:
+            raise ModelError(f"{path}: {name} is {list(tensor.shape)}, by config.json it should be {list(expected)}")
+        return tensor
 
     def get(self, name: str) -> Tensor:
         return self.mapped(name).to(self._device, self._dtype)
 
     def find(self, name: str) -> Tensor | None:
         return self.get(name) if name in self._files else None
+
+
+def shape_of(name: str, config: ModelConfig) -> tuple[int, ...]:
+    """Of a parameter of the Llama family, by its name: ``[out, in]`` of a projection, ``[size]`` of a vector."""
+    *_, module, kind = name.split(".")
+    hidden, inner = config.hidden_size, config.intermediate_size
+    heads, kv_heads = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+    sizes = {
+        "embed_tokens": (config.vocab_size, hidden),
+        "lm_head": (config.vocab_size, hidden),
+        "q_proj": (heads, hidden),
+        "k_proj": (kv_heads, hidden),
+        "v_proj": (kv_heads, hidden),
+        "o_proj": (hidden, heads),
+        "gate_proj": (inner, hidden),
+        "up_proj": (inner, hidden),
+        "down_proj": (hidden, inner),
+        "q_norm": (config.head_dim,),
+        "k_norm": (config.head_dim,),
+    }
+    size = sizes.get(module, (hidden,))  # other norms
+    return size[:1] if kind == "bias" else size
 
 
 def _files(folder: Path) -> dict[str, Path]:

@@ -14,15 +14,18 @@ if TYPE_CHECKING:
     from mesh.topology.schema import Topology
 
 
-def open_mesh(file: Path, engine: str) -> "Topology":
-    """The deployment, which has the engine and may be running."""
+def open_mesh(file: Path, engine: str, service: str | None = None) -> "Topology":
+    """The deployment, which has the engine, and the service if one is named, and may be running."""
     from mesh.cli.cluster import require_running
     from mesh.topology.parse import load
 
     topology = load(file)
     names = [spec.id for spec in topology.engines]
     if engine not in names:
-        raise UserError(f"{topology.path}: no engine {engine!r}; there are {', '.join(names)}")
+        raise UserError(f"{file}: no engine {engine!r}; there are {', '.join(names)}")
+    services = [spec.name for spec in topology.services]
+    if service is not None and service not in services:
+        raise UserError(f"{file}: no service {service!r}; there are {', '.join(services)}")
     require_running(topology, file)
     return topology
 

@@ -8,7 +8,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
 
 from mesh import __version__
-from mesh.cli import chat, check, down, drain, keys, logs, migrate, role, services, status, tap, up
+from mesh.cli import chat, check, down, drain, keys, logs, migrate, role, running, services, status, tap, up
 from mesh.errors import EXIT_CONFIGURATION, EXIT_FAILURE, EXIT_INTERRUPTED, CommandError, UserError
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ COMMANDS = {
     "role": role,
     "load": services,
     "unload": services,
+    "start": running,
+    "stop": running,
 }
 
 

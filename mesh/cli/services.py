@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from mesh.cli.arguments import print_line
-from mesh.errors import CommandError, UserError
+from mesh.errors import CommandError
 
 if TYPE_CHECKING:
     from mesh.cli.arguments import Subparsers
@@ -43,10 +43,7 @@ def _run(options: argparse.Namespace) -> int:
     from mesh.cli.engine_status import open_mesh, split_words
 
     file, (engine, service) = split_words(options.words, "an engine and a service are", 2, options.usage)
-    topology = open_mesh(file, engine)
-    names = [spec.name for spec in topology.services]
-    if service not in names:
-        raise UserError(f"{file}: no service {service!r}; there are {', '.join(names)}")
+    topology = open_mesh(file, engine, service)
     asyncio.run(options.work(topology, engine, service, options))
     return 0
 

@@ -19,8 +19,8 @@ from mesh.cli.arguments import print_line
 from mesh.messages import ChildStatus
 from mesh.topology.schema import Topology
 
-MARKS = {"running": Text("✓", "green"), "stopped": Text("✗", "red")}
-STYLES = {"starting": "yellow", "running": "green", "restarting": "red", "stopped": "dim"}
+MARKS = {"running": Text("✓", "green"), "standby": Text("·", "dim"), "stopped": Text("✗", "red")}
+STYLES = {"starting": "yellow", "running": "green", "restarting": "red", "standby": "dim", "stopped": "dim"}
 
 
 class View(Protocol):

@@ -1,4 +1,7 @@
-"""Keeps one process running: starts it, waits until it is ready, starts it again when it dies, stops it."""
+"""Keeps one process running: starts it, waits until it is ready, starts it again when it dies, stops it.
+
+A process may also be on standby: it is started when it is wanted, and drains and ends when it is wanted no more.
+"""
 
 import asyncio
 import contextlib
@@ -11,7 +14,7 @@ import structlog
 
 from mesh import logs
 from mesh.clock import Clock
-from mesh.messages import ChildStatus, EngineStatus, GatewayStatus, ProcessState
+from mesh.messages import ChildStatus, EngineStatus, GatewayStatus, PlacementStatus, ProcessState
 from mesh.process import last_incarnation
 from mesh.supervisor.command import ChildCommand
 from mesh.supervisor.pidfile import remove_pid, write_pid
@@ -31,7 +34,7 @@ class Child:
         command: ChildCommand,
         *,
         runtime: Path,
-        restarts: RestartPolicy,
+        make_restart_policy: Callable[[], RestartPolicy],
         start_s: float,
         clock: Clock,
         changed: Callable[[], None],
@@ -39,9 +42,10 @@ class Child:
     ) -> None:
         self.command = command
         self.gave_up: str | None = None
-        self.settled = asyncio.Event()  # became ready once, or never will
+        self.settled = asyncio.Event()  # became ready once, never will, or is on standby
         self._runtime = runtime
-        self._restarts = restarts
+        self._make_restart_policy = make_restart_policy
+        self._restarts = make_restart_policy()
         self._start_s = start_s
         self._clock = clock
         self._changed = changed
@@ -56,6 +60,9 @@ class Child:
         self._last_exit: str | None = None
         self._ended_incarnation = 0
         self._stopping = asyncio.Event()
+        self._wanted = not command.is_standby
+        self._is_leaving = False  # this life ends because it was not wanted
+        self._changed_mind = asyncio.Event()
 
     def __repr__(self) -> str:
         return (
@@ -75,11 +82,11 @@ class Child:
             self._ended_incarnation,
         )
 
-    def hear(self, status: EngineStatus | GatewayStatus) -> None:
+    def hear(self, status: EngineStatus | GatewayStatus | PlacementStatus) -> None:
         """What a process of this name says of itself."""
         if self._process is None or self._process.pid != status.pid:
             return
-        if status.state is ProcessState.READY and not self._ready.is_set():
+        if status.state is ProcessState.READY and not (self._ready.is_set() or self._is_leaving):
             self._ready_at = self._clock.now()
             self._watchdog = self._make_watchdog()
             self._ready.set()
@@ -98,29 +105,62 @@ class Child:
             self._watchdog, self._why_killed = None, reason
             self._signal("kill")
 
+    def want(self, running: bool) -> None:
+        """Start the process if it is on standby, or let it drain and end: what it serves moves or ends."""
+        if running is self._wanted or self._stopping.is_set():
+            return
+        self._wanted = running
+        self._changed_mind.set()
+        if not running and self._process is not None:
+            self._is_leaving = True
+            self._signal("terminate")
+            self._enter("leaving")
+
     async def run(self) -> None:
         """Returns when the process is stopped, or given up."""
         try:
-            while not self._stopping.is_set():
-                end = await self._live()
-                if self._stopping.is_set():
-                    break
-                decision = self._restarts.on_exit(end, self._ready_for())
-                log.warning("process ended", child=self.command.process, exit=str(end), decision=repr(decision))
-                if isinstance(decision, GiveUp):
-                    self.gave_up = decision.reason
-                    break
-                self._enter("restarting")
-                await self._pause(decision.delay_s)
-                self._num_restarts += 1
+            while not self._stopping.is_set() and self.gave_up is None:
+                if self._wanted:
+                    await self._live_and_decide()
+                else:
+                    await self._stand_by()
         finally:
             self._enter("stopped")
             self.settled.set()
+
+    async def _stand_by(self) -> None:
+        self._restarts = self._make_restart_policy()
+        self._enter("standby")
+        self.settled.set()
+        await self._pause(None)
+
+    async def _live_and_decide(self) -> None:
+        """One life of the process, and what becomes of it afterwards."""
+        end = await self._live()
+        if self._stopping.is_set() or self._is_leaving:
+            return
+        decision = self._restarts.on_exit(end, self._ready_for())
+        log.warning("process ended", child=self.command.process, exit=str(end), decision=repr(decision))
+        if isinstance(decision, GiveUp):
+            self._give_up(decision.reason)
+            return
+        self._enter("restarting")
+        await self._pause(decision.delay_s)
+        if self._wanted:
+            self._num_restarts += 1
+
+    def _give_up(self, reason: str) -> None:
+        """For good while the mesh starts. Of a running mesh it can be asked for again, when what is wrong is mended."""
+        if self.settled.is_set():
+            self._wanted = False
+        else:
+            self.gave_up = reason
 
     async def _live(self) -> Exit:
         """One life of the process."""
         self._ready.clear()
         self._ready_at, self._watchdog, self._why_killed = None, None, ""
+        self._is_leaving = False
         output = logs.output_file(self._runtime, self.command.process)
         try:
             self._process = await self._start(output)
@@ -128,7 +168,8 @@ class Child:
             return Exit(127, f"cannot start {self.command.argv[0]}: {error.strerror}")
         write_pid(self._runtime, self.command.process, self._process.pid)
         self._enter("starting")
-        if self._stopping.is_set():
+        if self._stopping.is_set() or not self._wanted:
+            self._is_leaving = True
             self._process.terminate()
         late = await self._is_late(self._process)
         returncode = await self._process.wait()
@@ -136,7 +177,7 @@ class Child:
         end = Exit(returncode, late or self._why_killed or _last_line(output))
         remove_pid(self._runtime, self.command.process)
         self._process = self._watchdog = None
-        if not self._stopping.is_set():
+        if not (self._stopping.is_set() or self._is_leaving):
             self._last_exit = str(end)
         return end
 
@@ -165,20 +206,26 @@ class Child:
     def _ready_for(self) -> float | None:
         return None if self._ready_at is None else self._clock.now() - self._ready_at
 
-    async def _pause(self, delay_s: float) -> None:
+    async def _pause(self, delay_s: float | None) -> None:
+        """Until the process is wanted, or not any more; ``delay_s`` at most."""
+        self._changed_mind.clear()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(delay_s):
-                await self._stopping.wait()
+                await self._changed_mind.wait()
 
     def terminate(self) -> None:
         """Ask the process to drain and end; it is not started again."""
-        self._stopping.set()
+        self._stop()
         self._signal("terminate")
 
     def kill(self) -> None:
         """End the process at once; it is not started again."""
-        self._stopping.set()
+        self._stop()
         self._signal("kill")
+
+    def _stop(self) -> None:
+        self._stopping.set()
+        self._changed_mind.set()
 
     def _signal(self, how: str) -> None:
         if self._process is not None and self._process.returncode is None:

@@ -17,6 +17,7 @@ class ChildCommand:
     process: str
     kind: str  # ENGINE or GATEWAY
     argv: tuple[str, ...]
+    is_standby: bool = False  # started when somebody asks for it
     env: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -28,9 +29,10 @@ def child_commands(topology: Topology, host: str) -> Iterator[ChildCommand]:
         arguments = ("--topology", str(topology.path), "--id", spec.id)
         if isinstance(spec, EngineSpec):
             argv = (spec.python or sys.executable, "-m", "engines", *arguments)
-            yield ChildCommand(spec.id, ENGINE, argv, _environment(spec.threads))
+            yield ChildCommand(spec.id, ENGINE, argv, spec.is_standby, _environment(spec.threads))
         else:
-            yield ChildCommand(spec.id, GATEWAY, (sys.executable, "-m", "router", *arguments), _environment(threads=1))
+            argv = (sys.executable, "-m", "router", *arguments)
+            yield ChildCommand(spec.id, GATEWAY, argv, env=_environment(threads=1))
 
 
 def _environment(threads: int) -> dict[str, str]:

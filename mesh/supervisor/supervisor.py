@@ -13,6 +13,7 @@ from mesh.heartbeat import Heartbeat
 from mesh.logs import log_file
 from mesh.messages import (
     ChildStatus,
+    SetRunning,
     Stop,
     SupervisorMessage,
     SupervisorStatus,
@@ -53,7 +54,7 @@ class Supervisor:
             command.process: Child(
                 command,
                 runtime=runtime,
-                restarts=make_restart_policy(),
+                make_restart_policy=make_restart_policy,
                 start_s=timing.start_s,
                 clock=clock,
                 changed=self._changed,
@@ -150,9 +151,14 @@ class Supervisor:
 
     async def _obey(self) -> None:
         async for received in self._sockets.messages():
-            if isinstance(received.message, Stop):
-                log.info("asked to stop", sender=received.sender.process, now=received.message.now)
-                self.stop(now=received.message.now)
+            match received.message:
+                case Stop(now):
+                    log.info("asked to stop", sender=received.sender.process, now=now)
+                    self.stop(now=now)
+                case SetRunning(process, running):
+                    log.info("asked", child=process, running=running, sender=received.sender.process)
+                    if process in self._children:
+                        self._children[process].want(running)
 
     async def _listen(self) -> None:
         self._sockets.subscribe(self._children)

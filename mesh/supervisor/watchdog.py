@@ -5,7 +5,7 @@ it for a moment. So patience is long, and only time is counted in which the supe
 of the whole machine nobody is called silent.
 """
 
-from mesh.messages import EngineStatus, GatewayStatus, ProcessState
+from mesh.messages import EngineStatus, GatewayStatus, PlacementStatus, ProcessState
 
 STUCK_S = 20.0
 SILENT_S = 30.0
@@ -27,7 +27,7 @@ class Watchdog:
     def __repr__(self) -> str:
         return f"<Watchdog silent for {self._silent_for_s:.1f} s, stuck for {self._stuck_for_s:.1f} s>"
 
-    def heard(self, status: EngineStatus | GatewayStatus) -> None:
+    def heard(self, status: EngineStatus | GatewayStatus | PlacementStatus) -> None:
         self._silent_for_s = 0.0
         if isinstance(status, EngineStatus) and status.state is ProcessState.STUCK:
             self._why_stuck = status.error or "a step does not end"

@@ -81,13 +81,16 @@ def _check_aliases(topology: Topology, report: Report) -> None:
 
 def _check_roles(topology: Topology, report: Report) -> None:
     for service in topology.services:
-        roles = {engine.role for engine in topology.engines if service.name in engine.services}
+        engines = [engine for engine in topology.engines if service.name in engine.services]
+        roles = {engine.role for engine in engines}
+        started = {engine.role for engine in engines if not engine.is_standby}
         for verb, able in (("prefill", PREFILLING), ("decode", DECODING)):
             if not roles.intersection(able):
-                report.add(
-                    ("services", service.name),
-                    f"no engine can {verb} it; add an engine with role {able[0]} or {able[1]} for this service",
-                )
+                problem = f"no engine can {verb} it; add an engine with role {able[0]} or {able[1]} for this service"
+                report.add(("services", service.name), problem)
+            elif not started.intersection(able):
+                problem = f"all engines that can {verb} it are on standby; let one of them start with the mesh"
+                report.add(("services", service.name), problem)
 
 
 def _check_gateway_ports(processes: Processes, report: Report) -> None:

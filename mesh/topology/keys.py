@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from mesh.messages import Role
-from mesh.topology.schema import Scheduling, Trigger
+from mesh.topology.schema import PlacementMode, Scheduling, Trigger
 from mesh.topology.values import (
     Reader,
     boolean,
@@ -61,6 +61,7 @@ ENGINE: Keys = {
     "role": Key("role", choice([role.value for role in Role], "a role", Role)),
     "services": Key("services", names),
     "count": Key("count", integer(1, 1024)),
+    "standby": Key("standby", integer(0, 1024)),
     "host": Key("host", text),
     "backend": Key("backend", text),
     "device": Key("device", device),
@@ -109,4 +110,18 @@ RESCHEDULING: Keys = {
     "interval_ms": Key("interval_s", milliseconds),
     "rest_ms": Key("rest_s", milliseconds),
     "at_a_time": Key("at_a_time", integer(1, 64)),
+}
+
+PLACEMENT: Keys = {
+    "host": Key("host", text),
+    "mode": Key("mode", choice([mode.value for mode in PlacementMode], "a mode", PlacementMode)),
+    "interval_s": Key("interval_s", positive),
+    "shortest_s": Key("shortest_s", positive),
+    "longest_s": Key("longest_s", positive),
+    "improve_s": Key("improve_s", positive),
+    "workers": Key("workers", integer(1, 1024)),
+    "min_gain": Key("min_gain", fraction),
+    "max_latency_ratio": Key("max_latency_ratio", fraction),
+    "load_s": Key("load_s", positive),
+    "max_services": Key("max_services", integer(1, 1024)),
 }

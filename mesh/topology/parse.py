@@ -148,8 +148,13 @@ def _engines(source: _Source, services: Sequence[ServiceSpec], hosts: Sequence[H
             fields["python"] = source.resolve(fields["python"])
         if (fields.get("profile") or "").endswith(".toml"):
             fields["profile"] = source.resolve(fields["profile"])
-        count = fields.pop("count", 1)
-        engines += [Placed(("engines", name), EngineSpec(id=engine_id, **fields)) for engine_id in _ids(name, count)]
+        count, num_standby = fields.pop("count", 1), fields.pop("standby", 0)
+        if num_standby > count:
+            problem = f"{num_standby} of {count} cannot wait; at most {count}, all of them, can"
+            source.report.add(("engines", name, "standby"), problem)
+        for index, engine_id in enumerate(_ids(name, count)):
+            spec = EngineSpec(id=engine_id, is_standby=index >= count - num_standby, **fields)
+            engines.append(Placed(("engines", name), spec))
     if not tables:
         source.report.add(("engines",), 'no engine; add [engines.NAME], for instance with role = "multiplex"')
     return engines

@@ -73,6 +73,7 @@ class EngineSpec:
     scheduling: Scheduling = Scheduling.SLO
     starvation_s: float | None = None  # of waiting, after which a request goes first; None: by its service's profile
     strict_phases: bool = False  # the request that ranks first names the phase; else those that wait join its batch
+    is_standby: bool = False  # not started with the mesh: it waits for `mesh start`, or for the daemon
     num_devices: int | None = None  # that it computes on; None: what its profile says, 1 without
     profile: str | None = None  # what it costs when modelled: a preset, or the path of a file that ends in .toml
     python: str | None = None  # interpreter; None: the supervisor's own
@@ -129,6 +130,31 @@ class Rescheduling:
     at_a_time: int = 2  # requests that leave one engine
 
 
+class PlacementMode(StrEnum):
+    """What the placement daemon does with a plan that is worth the change."""
+
+    APPLY = "apply"
+    SHADOW = "shadow"  # it says so, and changes nothing
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementSpec:
+    """The placement daemon: when it decides anew which services the engines hold, and for what (docs/placement.md)."""
+
+    id: str = "placement"
+    host: str = LOCAL_HOST
+    mode: PlacementMode = PlacementMode.APPLY
+    interval_s: float = 60.0  # the first one, between two decisions
+    shortest_s: float = 30.0
+    longest_s: float = 600.0
+    improve_s: float = 10.0  # of local search
+    workers: int = 1  # processes that score plans
+    min_gain: float = 0.02  # of attainment, for which plans are changed
+    max_latency_ratio: float = 0.7  # or to which normalised latency must fall
+    load_s: float = 1.0  # seconds of a service's requests that loading a copy of its weights may cost
+    max_services: int | None = None  # on one engine; None: two, or as many as some engine holds
+
+
 @dataclass(frozen=True, slots=True)
 class Timing:
     """Deadlines of the control plane."""
@@ -151,13 +177,19 @@ class Topology:
     policy: PolicySpec = PolicySpec()
     transfer: TransferSpec = TransferSpec()
     rescheduling: Rescheduling | None = None  # None: requests move when they are told to, and when engines are emptied
+    placement: PlacementSpec | None = None  # None: which services engines hold changes when somebody changes it
     timing: Timing = Timing()
     curve_key: Path | None = None  # the mesh's key file; required when hosts differ
     log_level: str = "info"
 
     @property
-    def processes(self) -> tuple["GatewaySpec | EngineSpec", ...]:
+    def serving(self) -> tuple["GatewaySpec | EngineSpec", ...]:
+        """The processes that requests depend on."""
         return self.gateways + self.engines
+
+    @property
+    def processes(self) -> tuple["GatewaySpec | EngineSpec | PlacementSpec", ...]:
+        return (*self.serving, *([] if self.placement is None else [self.placement]))
 
     def service(self, name: str) -> ServiceSpec:
         return next(service for service in self.services if service.name == name)

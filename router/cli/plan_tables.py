@@ -26,13 +26,15 @@ def print_json(run: DryRun) -> None:
         }
         return {"attainment": what.attainment, "normalized_latency": what.normalized_latency, "services": services}
 
+    proposal = run.found.proposal
     found = {
-        "present": plan(run.present.plan),
+        "present": plan(run.present),
         "traffic": msgspec.to_builtins(run.traffic),
         "achieved": score(run.achieved),
-        "predicted": score(run.present.score),
-        "wanted": plan(run.found.best.plan),
-        "predicted_wanted": score(run.found.best.score),
+        "predicted": score(proposal.present),
+        "wanted": plan(proposal.plan),
+        "predicted_wanted": score(proposal.wanted),
+        "verdict": proposal.verdict,
         "homeless": dict(run.found.homeless),
     }
     sys.stdout.write(f"{json.dumps(found, indent=2)}\n")
@@ -40,9 +42,10 @@ def print_json(run: DryRun) -> None:
 
 def print_tables(run: DryRun) -> None:
     console = Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH)
+    proposal = run.found.proposal
+    before, after = proposal.present, proposal.wanted
     console.print(_services(run))
-    console.print(_engines(run.present.plan, run.found.best.plan))
-    before, after = run.present.score, run.found.best.score
+    console.print(_engines(run.present, proposal.plan))
     console.print(
         f"predicted: attainment {before.attainment:.1%} -> {after.attainment:.1%}, "
         f"normalised latency {before.normalized_latency:.2f} -> {after.normalized_latency:.2f}; "
@@ -57,8 +60,8 @@ def _services(run: DryRun) -> Table:
     headings = ("service", "requests/s", "prompt", "answer", "in time", "predicted", "with the plan found")
     for heading in headings:
         table.add_column(heading, justify="left" if heading == "service" else "right")
-    scores = (run.achieved, run.present.score, run.found.best.score)
-    for name in sorted(run.present.plan.services):
+    scores = (run.achieved, run.found.proposal.present, run.found.proposal.wanted)
+    for name in sorted(run.present.services):
         asked = run.traffic.services.get(name)
         lengths = () if asked is None else (asked.num_input, asked.num_output)
         told = [f"{one.mean:.0f} +- {one.deviation:.0f}" for one in lengths] or ["-", "-"]

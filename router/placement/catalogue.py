@@ -37,6 +37,18 @@ class Cluster:
 
 
 @dataclass(frozen=True, slots=True)
+class Measure:
+    """How amounts of memory are told to people, and of what they are."""
+
+    unit: str = "GiB"
+    unit_bytes: float = GIB
+    what: str = "weights and its longest request"
+
+    def say(self, num_bytes: int) -> str:
+        return f"{num_bytes / self.unit_bytes:.1f} {self.unit}"
+
+
+@dataclass(frozen=True, slots=True)
 class Catalogue:
     """``footprints`` by service and number of devices; ``device_bytes`` of one device are for weights and KV.
 
@@ -46,6 +58,7 @@ class Catalogue:
     footprints: Mapping[str, Mapping[int, Footprint]]
     device_bytes: int
     max_sharing: int = 2
+    measure: Measure = Measure()
 
     @property
     def services(self) -> tuple[str, ...]:
@@ -88,10 +101,10 @@ class Catalogue:
         size = max(sizes)
         missing = self.missing_bytes([service], size)
         needed = by_size[size].num_bytes
+        say = self.measure.say
         return (
-            f"{service}: weights and its longest request take {needed / GIB:.1f} GiB; the largest group that it has a "
-            f"profile for, {size} devices, holds {size * self.device_bytes / GIB:.1f} GiB: "
-            f"{missing / GIB:.1f} GiB too little"
+            f"{service}: {self.measure.what} take {say(needed)}; the largest group that it has a profile for, "
+            f"{size} devices, holds {say(size * self.device_bytes)}: {say(missing)} too little"
         )
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from mesh.messages import Announce, EngineStatus, Load, Place, ProcessState, SetRole, Unload
+from router.placement.roster import served
 
 Order = Announce | Load | Unload | SetRole
 
@@ -79,12 +80,20 @@ class Changeover:
         problem = None if self.is_over else self._problem(here, now)
         if problem is not None:
             self.stage, self.reason = Stage.FAILED, problem
+        if self.stage in (Stage.CHANGING_ROLES, Stage.UNLOADING) and self._has_restarted(here):
+            self.stage = Stage.LOADING
         while not self.is_over and self.places.keys() <= here.keys():
             if any(any(self._for(engine, here)) for engine in self.places) or self._is_unfinished(here):
                 return
             if self.stage is Stage.ANNOUNCING:
                 self._num_errors = {engine: here[engine].load_errors_total for engine in self.places}
             self.stage = list(Stage)[list(Stage).index(self.stage) + 1]
+
+    def _has_restarted(self, here: Mapping[str, EngineStatus]) -> bool:
+        """Whether an engine holds less than it did: what it was to serve may be served by nobody else any more."""
+        return any(
+            not served(here[engine]) >= set(self.places[engine].services) for engine in self.places if engine in here
+        )
 
     def _problem(self, here: Mapping[str, EngineStatus], now: float) -> str | None:
         """Why the plan cannot be carried out; None if it can."""
@@ -104,24 +113,24 @@ class Changeover:
     def _for(self, engine: str, here: Mapping[str, EngineStatus]) -> Iterator[Order]:
         """What the engine is to be told in this stage, as long as its status does not show it."""
         place, status = self.places[engine], here[engine]
-        served = _served(status)
+        held = served(status)
         if status.place != place:
             yield Announce(place)  # an engine that was started again has forgotten
         match self.stage:
             case Stage.LOADING:
-                yield from (Load(name) for name in place.services if name not in served and name not in status.loading)
+                yield from (Load(name) for name in place.services if name not in held and name not in status.loading)
             case Stage.CHANGING_ROLES if status.role is not place.role:
                 yield SetRole(place.role, status.num_role_changes)
             case Stage.UNLOADING:
-                yield from (Unload(name) for name in sorted(served) if name not in place.services)
+                yield from (Unload(name) for name in sorted(held) if name not in place.services)
 
     def _is_unfinished(self, here: Mapping[str, EngineStatus]) -> bool:
         """Whether engines still do what they were told."""
         for engine, place in self.places.items():
             status = here[engine]
-            if self.stage is Stage.LOADING and not _served(status) >= set(place.services):
+            if self.stage is Stage.LOADING and not served(status) >= set(place.services):
                 return True
-            if self.stage is Stage.UNLOADING and {service.name for service in status.services} > set(place.services):
+            if self.stage is Stage.UNLOADING and {service.name for service in status.services} - set(place.services):
                 return True
         return False
 
@@ -134,5 +143,11 @@ def announced(statuses: Mapping[str, EngineStatus]) -> Mapping[str, Place]:
     return members if all(len(members) == place.num_engines for place in members.values()) else {}
 
 
-def _served(status: EngineStatus) -> set[str]:
-    return {service.name for service in status.services if not service.is_leaving}
+def is_in_force(places: Mapping[str, Place], statuses: Mapping[str, EngineStatus]) -> bool:
+    """Whether the engines are as a plan wants them."""
+    return all(
+        engine in statuses
+        and statuses[engine].role is place.role
+        and {service.name for service in statuses[engine].services} == set(place.services)
+        for engine, place in places.items()
+    )

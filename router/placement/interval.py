@@ -22,16 +22,22 @@ class ReplacementInterval:
         self._most_s = most_s
         self._beta = beta
         self.seconds = initial_s
+        self.estimate: float | None = None  # of the normalised latency in the running interval; None: there is none
 
     def __repr__(self) -> str:
         return f"<ReplacementInterval {self.seconds:.1f} s>"
 
-    def adapt(self, estimated: float, achieved: float) -> float:
-        """The next interval, after one whose performance was estimated and then achieved."""
-        differs = abs(achieved - estimated) > self._beta * estimated
-        factor = 1 - self._beta if differs else 1 + self._beta
-        self.seconds = min(max(factor * self.seconds, self._least_s), self._most_s)
+    def achieved(self, normalized_latency: float) -> float:
+        """What the interval really brought. The length of the next one, which has no estimate yet."""
+        if self.estimate is not None:
+            differs = abs(normalized_latency - self.estimate) > self._beta * self.estimate
+            self.set(self.seconds * (1 - self._beta if differs else 1 + self._beta))
+        self.estimate = None
         return self.seconds
+
+    def set(self, seconds: float) -> None:
+        """As near to it as the bounds allow."""
+        self.seconds = min(max(seconds, self._least_s), self._most_s)
 
 
 @dataclass(frozen=True, slots=True)

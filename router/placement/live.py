@@ -8,17 +8,19 @@ from collections.abc import Iterable, Mapping
 
 from engines.profiles import EngineProfile
 from mesh.messages import EngineStatus, Place, ProcessState, ServiceStatus
-from router.placement.catalogue import Catalogue, Cluster, Footprint
+from router.placement.catalogue import Catalogue, Cluster, Footprint, Measure
 from router.placement.plan import Group, Plan
+from router.placement.roster import served
 
 KV_UNITS = 2**40  # of one device: so fine that rounding does not matter
+PERCENT = Measure("% of a device's KV memory", KV_UNITS / 100, "its longest requests")
 
 
 def present_plan(statuses: Mapping[str, EngineStatus]) -> Plan:
     """What the engines hold and do; its number is that of the newest plan that any of them knows."""
     ready = {engine: status for engine, status in sorted(statuses.items()) if status.state is ProcessState.READY}
     groups = [
-        Group(engine, status.host, index, status.num_devices, _served(status), status.role)
+        Group(engine, status.host, index, status.num_devices, tuple(sorted(served(status))), status.role)
         for index, (engine, status) in enumerate(ready.items())
     ]
     number = max((status.place.number for status in ready.values() if status.place is not None), default=0)
@@ -36,15 +38,17 @@ def cluster_of(plan: Plan) -> Cluster:
 
 
 def catalogue_of(statuses: Iterable[EngineStatus], longest: Mapping[str, int], max_sharing: int) -> Catalogue:
-    """``longest``: tokens of the longest request of each service. A service costs as on some engine of that size."""
+    """``longest``: tokens of the longest request of each service that matters.
+
+    A service costs as on the first engine of that size that holds it.
+    """
     footprints: dict[str, dict[int, Footprint]] = {}
     for status in statuses:
         for service in status.services:
-            by_size = footprints.setdefault(service.name, {})
-            by_size.setdefault(
-                status.num_devices, _footprint(service, status.num_devices, longest.get(service.name, 1))
-            )
-    return Catalogue(footprints, KV_UNITS, max_sharing)
+            if service.name in longest:
+                by_size = footprints.setdefault(service.name, {})
+                by_size.setdefault(status.num_devices, _footprint(service, status.num_devices, longest[service.name]))
+    return Catalogue(footprints, KV_UNITS, max_sharing, PERCENT)
 
 
 def _footprint(service: ServiceStatus, num_devices: int, longest: int) -> Footprint:
@@ -60,7 +64,3 @@ def _footprint(service: ServiceStatus, num_devices: int, longest: int) -> Footpr
         num_devices=num_devices,
     )
     return Footprint(profile, profile.kv_bytes(longest))
-
-
-def _served(status: EngineStatus) -> tuple[str, ...]:
-    return tuple(sorted(service.name for service in status.services if not service.is_leaving))

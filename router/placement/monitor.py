@@ -33,11 +33,15 @@ class Observed:
         return ServiceTraffic(tally.arrived / self.span_s, inputs, outputs)
 
     def score(self, alone_s: Mapping[str, float], promises: Mapping[str, float]) -> Score:
-        """What was achieved. ``alone_s``: mean execution time of each service alone, that latency is normalised by."""
+        """What was achieved. ``alone_s``: mean execution time of each service alone, that latency is normalised by.
+
+        Services that are not in it do not count.
+        """
         return Score(
             {
                 name: ServiceScore(tally.ended, tally.late, tally.latency_s / alone_s[name], promises[name])
                 for name, tally in self.services.items()
+                if name in alone_s
             }
         )
 
@@ -77,6 +81,13 @@ class ServiceMonitor:
         """Since the interval began."""
         parts = [*self._over, *map(_difference, self._lives.values())]
         return Observed(max(now - self._began_at, 1e-9), _added_up(parts))
+
+    def resume(self, began_at: float, starts: Mapping[str, Tallies]) -> None:
+        """Go on with an interval that another monitor began. ``starts``: what gateways had counted then."""
+        self._began_at = began_at
+        self._lives = {
+            process: life._replace(start=starts.get(process, life.start)) for process, life in self._lives.items()
+        }
 
     def begin(self, now: float) -> None:
         """Another interval."""

@@ -36,6 +36,31 @@ class Proposal:
         return self.wanted if self.verdict is Verdict.REPLACE else self.present
 
 
+def judge(
+    present: Plan, wanted: Plan, traffic: Traffic, threshold: Threshold, evaluator_for: EvaluatorFor, seed: int
+) -> Proposal:
+    """``wanted`` was found for the ``traffic``. ``seed`` draws another sample of it, on which the gain must show, too.
+
+    A place for a service that has none is worth any change.
+    """
+    present_score, wanted_score = evaluator_for(traffic).exact([present, wanted])
+    loaded = loads(present, wanted)
+    loaded_rate = sum(traffic.rate(service) for service in loaded)
+
+    def verdict() -> Verdict:
+        if wanted.services > present.services:
+            return Verdict.REPLACE
+        if wanted_score.rank <= present_score.rank:
+            return Verdict.KEEP
+        if not threshold.is_worth(present_score, wanted_score, loaded_rate):
+            return Verdict.NOT_WORTH
+        present_again, wanted_again = evaluator_for(traffic.drawn_anew(seed)).exact([present, wanted])
+        is_worth = threshold.is_worth(present_again, wanted_again, loaded_rate)
+        return Verdict.REPLACE if is_worth else Verdict.BY_CHANCE
+
+    return Proposal(wanted, verdict(), present_score, wanted_score, len(loaded))
+
+
 class Replacement:
     """The plan in force. Plans change only for a gain that another sample of the same traffic confirms."""
 
@@ -45,7 +70,6 @@ class Replacement:
         self._threshold = threshold
         self._seed = seed
         self._num_intervals = 0
-        self._estimate: Score | None = None
 
     def __repr__(self) -> str:
         return f"<Replacement plan {self.plan.number}, {self.interval!r}>"
@@ -53,32 +77,17 @@ class Replacement:
     def decide(self, wanted: Plan, traffic: Traffic, evaluator_for: EvaluatorFor) -> Proposal:
         """``wanted`` was found for the ``traffic`` of the interval that ends. If it is to replace, it is in force."""
         self._num_intervals += 1
-        present_score, wanted_score = evaluator_for(traffic).exact([self.plan, wanted])
-        loaded = loads(self.plan, wanted)
-        proposal = Proposal(wanted, Verdict.KEEP, present_score, wanted_score, len(loaded))
-        loaded_rate = sum(traffic.rate(service) for service in loaded)
-        if wanted_score.rank > present_score.rank:
-            proposal = replace(proposal, verdict=self._verdict(proposal, traffic, loaded_rate, evaluator_for))
+        seed = self._seed + self._num_intervals
+        proposal = judge(self.plan, wanted, traffic, self._threshold, evaluator_for, seed)
         if proposal.verdict is Verdict.REPLACE:
             self.plan = replace(wanted, number=self.plan.number + 1)
             proposal = replace(proposal, plan=self.plan)
-        self._estimate = proposal.estimate
+        self.interval.estimate = proposal.estimate.normalized_latency
         return proposal
-
-    def _verdict(
-        self, proposal: Proposal, traffic: Traffic, loaded_rate: float, evaluator_for: EvaluatorFor
-    ) -> Verdict:
-        if not self._threshold.is_worth(proposal.present, proposal.wanted, loaded_rate):
-            return Verdict.NOT_WORTH
-        anew = traffic.drawn_anew(self._seed + self._num_intervals)
-        present, wanted = evaluator_for(anew).exact([self.plan, proposal.plan])
-        return Verdict.REPLACE if self._threshold.is_worth(present, wanted, loaded_rate) else Verdict.BY_CHANCE
 
     def achieved(self, score: Score) -> float:
         """What the interval really brought; the seconds until the next decision (equation 8)."""
-        if self._estimate is None:
-            return self.interval.seconds
-        return self.interval.adapt(self._estimate.normalized_latency, score.normalized_latency)
+        return self.interval.achieved(score.normalized_latency)
 
 
 def loads(present: Plan, wanted: Plan) -> list[str]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from router.placement.catalogue import GIB, Catalogue
+from router.placement.catalogue import Catalogue
 from router.placement.plan import Group, Plan
 
 
@@ -25,7 +25,8 @@ def _why(service: str, plan: Plan, catalogue: Catalogue) -> str:
 
     best = min(open_ones, key=missing)
     needed = footprints[best.num_devices].num_bytes
+    say = catalogue.measure.say
     return (
-        f"{service}: weights and its longest request take {needed / GIB:.1f} GiB; {best.id} has the most room, "
-        f"{(needed - missing(best)) / GIB:.1f} GiB: {missing(best) / GIB:.1f} GiB too little"
+        f"{service}: {catalogue.measure.what} take {say(needed)}; {best.id} has the most room, "
+        f"{say(needed - missing(best))}: {say(missing(best))} too little"
     )

@@ -1,6 +1,6 @@
 """What each service was asked for: recorded requests, or their rate and the moments of their lengths."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import log, sqrt
 from random import Random
@@ -70,6 +70,10 @@ class Traffic:
         """0 for a service that nobody asked for."""
         found = self.services.get(service)
         return found.rate if found is not None else 0.0
+
+    def only(self, names: Collection[str]) -> "Traffic":
+        """Of these services."""
+        return Traffic(self.span_s, {name: service for name, service in self.services.items() if name in names})
 
     def drawn_anew(self, seed: int) -> "Traffic":
         """Another sample of the same moments: what is better on both samples is not so by chance alone."""

@@ -104,7 +104,7 @@ def test_what_runs_moves_before_its_service_goes(mesh: Mesh) -> None:
         (["load", "one", "nothing"], 2, "no service 'nothing'; there are tiny, other, gone"),
         (["load", "nobody", "tiny"], 2, "no engine 'nobody'; there are one, two, three"),
         (["load", "one"], 2, "an engine and a service are needed; usage: mesh load"),
-        (["load", "one", "gone"], 1, "one did not load gone: "),
+        (["load", "one", "gone"], 1, "one did not load gone: /"),
         (["unload", "three", "gone"], 1, "three is the only engine that serves gone: --last takes it away all"),
     ],
 )
@@ -159,6 +159,13 @@ def test_weights_are_loaded_beside_what_is_computed(
 
     decode, text = answer()
     assert decode == "two"
+    weights = folders["other"] / "model.safetensors"
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[:-1])
+    refused = mesh.run("load", str(mesh.topology), "one", "other")
+    assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
+    assert refused.stderr.startswith(f"one did not load other: {weights}: damaged: it has {len(whole) - 1:,} bytes")
+    weights.write_bytes(whole)
     loaded = mesh.run("load", str(mesh.topology), "one", "other")
     assert (loaded.returncode, loaded.stderr) == (0, "")
     assert mesh.run("unload", str(mesh.topology), "two", "other").returncode == 0

@@ -8,7 +8,7 @@ from itertools import chain, repeat
 
 from mesh.errors import UserError
 from mesh.heartbeat import Heartbeat
-from mesh.messages import EngineStatus, GatewayStatus, ProcessState, Role, Stop
+from mesh.messages import EngineStatus, GatewayStatus, ProcessState, Role, SupervisorMessage
 from mesh.process import ProcessShell, run_process
 
 STATES = {
@@ -39,7 +39,7 @@ async def serve(shell: ProcessShell) -> None:
             raise UserError("grouped: mend me")
     if mode == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
-    sockets = shell.sockets(Stop)
+    sockets = shell.sockets(SupervisorMessage)
     states = iter(STATES.get(mode, ()))
     heartbeat = Heartbeat(
         sockets, lambda: status_of(shell, next(states, ProcessState.READY)), shell.topology.timing.heartbeat_s

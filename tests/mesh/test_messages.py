@@ -54,6 +54,7 @@ from mesh.messages import (
     ServiceTally,
     SetPolicy,
     SetRole,
+    SetRunning,
     StepTokens,
     Stop,
     Submit,
@@ -201,6 +202,7 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
     (Committed("t1", 17), {"type": "Committed", "transfer": "t1", "num_kept_tokens": 17}),
     (Abort("t1", "client left"), {"type": "Abort", "transfer": "t1", "reason": "client left"}),
     (Stop(now=True), {"type": "Stop", "now": True}),
+    (SetRunning("decode-1", running=False), {"type": "SetRunning", "process": "decode-1", "running": False}),
     (
         SetPolicy(PolicyChoice("tropical", {"watermark": 0.5}, 3)),
         {"type": "SetPolicy", "choice": {"name": "tropical", "parameters": {"watermark": 0.5}, "version": 3}},

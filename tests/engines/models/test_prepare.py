@@ -9,6 +9,7 @@ import pytest
 import tokenizers
 from safetensors.numpy import load_file
 
+from bench.tiny_model import write_tiny_model
 from engines.models.cache import Cache
 from engines.models.config import ModelConfig
 from engines.models.errors import ModelError
@@ -62,6 +63,18 @@ def test_a_prepared_model_is_made_anew_only_when_its_file_changes(tmp_path: Path
     prepare(str(path), steps, cache)
     assert "writing the tokenizer" in steps
     assert prepared_dir(str(path), cache) == folder
+
+
+def test_a_prepared_model_that_is_damaged_is_made_anew(tmp_path: Path, cache: Cache) -> None:
+    path = tmp_path / "tiny.gguf"
+    write_gguf(path)
+    weights = prepare(str(path), ignore, cache) / "model.safetensors"
+    whole = weights.read_bytes()
+    weights.write_bytes(broken_off(whole))
+    with pytest.raises(ModelError, match=r"tiny\.gguf is not prepared; run: mesh models prepare "):
+        prepared_dir(str(path), cache)
+    prepare(str(path), ignore, cache)
+    assert (prepared_dir(str(path), cache) / "model.safetensors").read_bytes() == whole
 
 
 def test_an_interrupted_conversion_is_redone_without_fetching_again(
@@ -133,11 +146,41 @@ def test_shards_must_all_be_there(model_folder: Path, cache: Cache) -> None:
         ModelError, match=r"model-2\.safetensors is missing, which model\.safetensors\.index\.json names"
     ):
         prepare(str(model_folder), ignore, cache)
-    (model_folder / "model-2.safetensors").touch()
+    (model_folder / "model-2.safetensors").write_bytes((model_folder / "model-1.safetensors").read_bytes())
     assert prepare(str(model_folder), ignore, cache) == model_folder
     (model_folder / "model.safetensors.index.json").write_text("{}")
     with pytest.raises(ModelError, match=r"index\.json: Object missing required field `weight_map`"):
         prepare(str(model_folder), ignore, cache)
+
+
+def broken_off(content: bytes) -> bytes:
+    return content[: len(content) // 2]
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (broken_off, r"damaged: it has [\d,]+ bytes, by its header it should have [\d,]+$"),
+        (lambda content: content[:20], "damaged, or no safetensors file: its header cannot be read$"),
+        (lambda content: b"", "damaged, or no safetensors file: its header cannot be read$"),
+        (lambda content: b"<html>not found</html>", "damaged, or no safetensors file: its header cannot be read$"),
+        (lambda content: content + b"\0", r"damaged: it has [\d,]+ bytes, by its header it should have [\d,]+$"),
+    ],
+)
+@pytest.mark.parametrize("name", ["model.safetensors", "model-2.safetensors"])
+def test_damaged_weights_are_named(
+    tmp_path: Path, cache: Cache, damage: Callable[[bytes], bytes], message: str, name: str
+) -> None:
+    folder = write_tiny_model(tmp_path / "tiny")
+    whole = (folder / "model.safetensors").read_bytes()
+    if name != "model.safetensors":
+        shards = {"a": "model.safetensors", "b": name}
+        (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": shards}))
+    (folder / name).write_bytes(whole)
+    assert prepare(str(folder), ignore, cache) == folder
+    (folder / name).write_bytes(damage(whole))
+    with pytest.raises(ModelError, match=f"^{folder}/{name}: {message}"):
+        prepare(str(folder), ignore, cache)
 
 
 @pytest.mark.parametrize("name", ["no/such/folder", "no/such/file.gguf"])

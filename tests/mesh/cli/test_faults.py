@@ -64,8 +64,11 @@ def test_not_running(mesh):
         ["drain", "t.toml", "decode"],
         ["migrate", "t.toml", "r", "decode"],
         ["role", "t.toml", "prefill", "decode"],
+        ["load", "t.toml", "decode", "tiny"],
+        ["unload", "t.toml", "decode", "tiny"],
     ):
         one_line(mesh(*words), 1, r"^mesh 't' is not running; start it with `mesh up t\.toml`$")
+    one_line(mesh("load", "t.toml", "decode", "tony"), 2, r"^t\.toml: no service 'tony'; there are tiny$")
     one_line(mesh("down", "t.toml"), 1, "^mesh 't' is not running$")
     one_line(mesh("logs", "--topology", "t.toml"), 1, "^no logs of this mesh")
 

@@ -14,7 +14,7 @@ import pytest
 from mesh.addresses import directory, supervisor_id
 from mesh.clock import SystemClock
 from mesh.errors import UserError
-from mesh.messages import Sender, Stop, SupervisorStatus
+from mesh.messages import Sender, SetRunning, Stop, SupervisorMessage, SupervisorStatus
 from mesh.process import make_runtime_dir, open_sockets
 from mesh.sockets import Sockets
 from mesh.supervisor.orphans import stop_orphans
@@ -31,7 +31,7 @@ class Run:
 
     def __init__(self, topology, commands, make_watchdog=Watchdog, **timing):
         self.runtime = make_runtime_dir(topology)
-        self.sockets = open_sockets(topology, Sender(supervisor_id("local"), 1), Stop)
+        self.sockets = open_sockets(topology, Sender(supervisor_id("local"), 1), SupervisorMessage)
         self.ready = asyncio.Event()
         self.changed = asyncio.Event()
         self.states = []
@@ -208,6 +208,78 @@ async def test_a_stop_message_stops_it(topology, command):
         async with asyncio.timeout(DEADLINE_S):
             await run.task
         await client.close()
+
+
+def on_standby(command, mode="ready"):
+    return replace(command("e", mode), is_standby=True)
+
+
+async def test_an_engine_on_standby_starts_and_ends_when_asked(topology, command):
+    client = Sockets(Sender("w", 1), directory(topology), Stop)
+    async with running(topology, [on_standby(command), command("g", "ready")]) as run:
+        async with asyncio.timeout(DEADLINE_S):
+            await run.ready.wait()
+        assert (run.child("e").state, run.child("e").pid) == ("standby", None)
+        for incarnation in range(2):
+            client.send(supervisor_id("local"), SetRunning("e", True))
+            await run.until(lambda: run.child("e").state == "running")
+            pid = run.child("e").pid
+            client.send(supervisor_id("local"), SetRunning("e", True))
+            client.send(supervisor_id("local"), SetRunning("nobody", True))
+            client.send(supervisor_id("local"), SetRunning("e", False))
+            await run.until(lambda: run.child("e").state == "leaving")
+            assert run.child("e").pid == pid, incarnation
+            await run.until(lambda: run.child("e").state == "standby")
+            assert (run.runtime / "logs/e.out").read_text() == "e drained\n"
+        assert (run.child("e").num_restarts, run.child("e").last_exit) == (0, None)
+        assert run.child("e").ended_incarnation
+        assert run.child("g").state == "running"
+    await client.close()
+
+
+async def test_an_engine_that_is_wanted_again_before_it_has_ended_starts_anew(topology, command):
+    async with running(topology, [command("e", "ready")]) as run:
+        async with asyncio.timeout(DEADLINE_S):
+            await run.ready.wait()
+        first, child = run.child("e").pid, run.supervisor._children["e"]
+        child.want(False)
+        child.want(True)
+        await run.until(lambda: run.child("e").state == "running" and run.child("e").pid != first)
+        assert (run.child("e").num_restarts, run.child("e").last_exit) == (0, None)
+
+
+async def test_an_engine_is_stopped_while_it_waits_to_be_started_again(topology, command):
+    async with running(topology, [command("e", "ready")]) as run:
+        async with asyncio.timeout(DEADLINE_S):
+            await run.ready.wait()
+        os.kill(run.child("e").pid, signal.SIGKILL)
+        child = run.supervisor._children["e"]
+        await run.until(lambda: run.child("e").state == "restarting")
+        child.want(False)
+        await run.until(lambda: run.child("e").state == "standby")
+        assert run.child("e").num_restarts == 0
+
+
+async def test_an_engine_that_cannot_start_goes_back_to_standby_and_says_why(topology, command):
+    async with running(topology, [on_standby(command, "misconfigured"), command("g", "ready")]) as run:
+        async with asyncio.timeout(DEADLINE_S):
+            await run.ready.wait()
+        for _ in range(2):
+            run.supervisor._children["e"].want(True)
+            await run.until(lambda: run.child("e").state == "starting")
+            await run.until(lambda: run.child("e").state == "standby")
+            assert run.child("e").last_exit == "exit code 2: e: no such model: nowhere; put one there"
+
+
+async def test_a_mesh_stops_with_an_engine_on_standby_and_one_that_leaves(topology, command):
+    async with running(topology, [on_standby(command), command("g", "stubborn")], drain_s=0.2) as run:
+        async with asyncio.timeout(DEADLINE_S):
+            await run.ready.wait()
+            run.supervisor._children["g"].want(False)
+            await run.until(lambda: run.child("g").state == "leaving")
+            run.supervisor.stop()
+            await run.task
+    assert {child.state for child in run.states[-1].values()} == {"stopped"}
 
 
 async def test_orphans_are_replaced(topology, command):

@@ -32,7 +32,7 @@ def free_port():
 @pytest.fixture
 def topology(tmp_path, model_folder, monkeypatch):
     """The file of a deployment, and the gateway's port."""
-    (model_folder / "model.safetensors").touch()
+    (model_folder / "model.safetensors").write_bytes(b"\x02\0\0\0\0\0\0\0{}")
     monkeypatch.setenv("MESHSERVE_RUNTIME_DIR", str(tmp_path))
     port, file = free_port(), tmp_path / "topology.toml"
     file.write_text(TOPOLOGY.format(model=json.dumps(str(model_folder)), port=port))

@@ -6,20 +6,26 @@ from router.placement.interval import ReplacementInterval, Threshold
 from router.placement.score import Score, ServiceScore
 
 
+def achieved(interval, estimate, latency):
+    interval.estimate = estimate
+    return interval.achieved(latency)
+
+
 def test_a_wrong_estimate_shortens_and_a_right_one_lengthens():
     interval = ReplacementInterval(100.0, 10.0, 1000.0)
-    assert interval.adapt(2.0, 2.19) == pytest.approx(110.0)
-    assert interval.adapt(2.0, 2.21) == pytest.approx(99.0)
-    assert interval.adapt(2.0, 1.79) == pytest.approx(89.1)
-    assert interval.adapt(2.0, 1.81) == pytest.approx(98.01)
+    assert achieved(interval, 2.0, 2.19) == pytest.approx(110.0)
+    assert achieved(interval, 2.0, 2.21) == pytest.approx(99.0)
+    assert achieved(interval, 2.0, 1.79) == pytest.approx(89.1)
+    assert achieved(interval, 2.0, 1.81) == pytest.approx(98.01)
+    assert achieved(interval, None, 50.0) == pytest.approx(98.01)
 
 
 def test_it_keeps_to_its_bounds():
     interval, random = ReplacementInterval(60.0, 30.0, 120.0), Random(1)
-    seen = [interval.adapt(1.0, random.uniform(0.5, 1.5)) for _ in range(500)]
+    seen = [achieved(interval, 1.0, random.uniform(0.5, 1.5)) for _ in range(500)]
     assert min(seen) == 30.0
     for _ in range(50):
-        interval.adapt(1.0, 1.0)
+        achieved(interval, 1.0, 1.0)
     assert interval.seconds == 120.0
 
 

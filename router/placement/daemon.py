@@ -1,0 +1,382 @@
+"""The placement daemon's mind: statuses and time go in, what is to be done comes out. No sockets, no clock, no search.
+
+Theory of operation. The daemon hears what gateways and engines say of themselves. When an interval is over it asks for
+a search (`Ask`), for what was asked for in it, and goes on listening; the answer is told to `answered`. If it is
+another plan, and that is worth the change, it is carried out by `router.placement.changeover`, order by order. An
+interval begins where the last one ended, or when a change is over: then it is the new plan that is measured.
+
+Nothing waits for the daemon, and nothing is only in it. What engines hold is read off their statuses, whoever changed
+it. What a successor needs to go on with an interval is in `Memory`, which gateways repeat in their statuses beside what
+they had counted when the interval began. A plan that all engines know of is carried out by whoever finds it so, be it
+announced by this daemon, by one that died, or by a command; a plan with a higher number ends one with a lower.
+"""
+
+from collections import Counter
+from dataclasses import replace
+from enum import StrEnum
+
+from mesh.addresses import supervisors
+from mesh.membership import ended_lives
+from mesh.messages import (
+    BroadcastMessage,
+    Decision,
+    EngineStatus,
+    GatewayStatus,
+    Mark,
+    Memory,
+    PlacementStatus,
+    ProcessState,
+    Sender,
+    SupervisorStatus,
+)
+from mesh.topology.schema import PlacementMode, Topology
+from router.placement.changeover import Changeover, Patience, Stage, announced, is_in_force
+from router.placement.decisions import Pending, with_plan, without_plan
+from router.placement.effects import Abandon, Ask, Effect, Note, Tell
+from router.placement.interval import ReplacementInterval, Threshold
+from router.placement.live import places, present_plan
+from router.placement.monitor import ServiceMonitor
+from router.placement.plan import Plan
+from router.placement.question import Answer, SearchFailed, make_question
+from router.placement.replacement import Verdict
+from router.placement.restoring import restored
+from router.placement.roster import Roster
+
+LOOK_S = 1.0  # while an interval lasts: whether somebody changed something
+ORDER_S = 0.1  # while a plan is carried out
+SEARCH_S = 120.0  # beyond local search, for a search to end
+SILENT_S = 10.0  # after which an engine is gone, and a service without an engine is given one
+BACK_OFF = 2.0  # times the interval, after a plan that could not be carried out
+
+
+class Doing(StrEnum):
+    STARTING = "hearing what is there"
+    LISTENING = "listening"
+    SEARCHING = "searching"
+    CHANGING = "changing"
+
+
+class PlacementDaemon:
+    """``topology.placement`` says how. Call `expire` at `next_deadline`, whatever happens in between."""
+
+    def __init__(self, topology: Topology, now: float, *, pid: int = 0, seed: int = 0) -> None:
+        assert topology.placement is not None, "the topology has a daemon"
+        self.doing = Doing.STARTING
+        self._spec = spec = topology.placement
+        self._topology = topology
+        self._supervisor_of = supervisors(topology)
+        self._slos = {service.name: service.slo for service in topology.services}
+        self._pid, self._seed = pid, seed
+        self._roster = Roster(topology.timing.lease_s)
+        self._monitor = ServiceMonitor(now)
+        self._interval = ReplacementInterval(spec.interval_s, spec.shortest_s, spec.longest_s)
+        self._number = 0  # of the interval
+        self._began_at = now
+        self._settled = 0
+        self._marks: dict[str, tuple[Mark, float]] = {}  # of gateways, and when they were heard
+        self._deadline = now + topology.timing.lease_s
+        self._pending: Pending | None = None  # what is searched for
+        self._asked_at = now
+        self._change: Changeover | None = None
+        self._awaited: Decision | None = None  # that the change comes from
+        self._unserved_at: dict[str, float] = {}  # since when, by service
+        self._restored_in = 0  # the interval
+        self._decision: Decision | None = None
+        self._decided_at = now
+        self._made: Decision | None = None
+        self._made_at = now
+        self._verdicts: Counter[str] = Counter()
+        self._num_changes, self._num_failed = 0, 0
+        self._error: str | None = None
+        self._seq = 0
+
+    def __repr__(self) -> str:
+        return f"<PlacementDaemon {self.doing}, interval {self._number}, {self._interval!r}, {self._change!r}>"
+
+    @property
+    def plan(self) -> Plan:
+        """What the engines that are ready hold; its number is that of the newest plan that any engine knows."""
+        known = [status.place.number for status in self._roster.statuses.values() if status.place is not None]
+        return replace(present_plan(self._roster.statuses), number=max(known, default=0))
+
+    @property
+    def memory(self) -> Memory:
+        """For a successor."""
+        interval = self._interval
+        services = sorted(self._roster.wanted)
+        return Memory(self._number, interval.seconds, interval.estimate, self._settled, services)
+
+    def status(self, now: float) -> PlacementStatus:
+        """The next status to publish."""
+        self._seq += 1
+        is_ready = self.doing is not Doing.STARTING
+        doing = f"plan {self._change.number}: {self._change.stage}" if self._change is not None else str(self.doing)
+        return PlacementStatus(
+            seq=self._seq,
+            state=ProcessState.READY if is_ready else ProcessState.STARTING,
+            host=self._spec.host,
+            pid=self._pid,
+            mode=str(self._spec.mode),
+            doing=doing,
+            plan=self.plan.number,
+            next_decision_s=max(0.0, self._ends_at - now),
+            memory=self.memory if is_ready else None,
+            interval_age_s=now - self._began_at,
+            decision=self._decision,
+            decision_age_s=now - self._decided_at,
+            made=self._made,
+            made_age_s=now - self._made_at,
+            decisions_total=dict(self._verdicts),
+            changes_total=self._num_changes,
+            changes_failed_total=self._num_failed,
+            error=self._error,
+        )
+
+    # --- what happens -------------------------------------------------------------------------------------------------
+
+    def hear(self, sender: Sender, status: BroadcastMessage, now: float) -> None:
+        """What anybody says of itself."""
+        match status:
+            case EngineStatus():
+                self._roster.hear(sender, status, now)
+            case GatewayStatus():
+                self._monitor.observe(sender, status)
+                if status.mark is not None:
+                    self._recall(sender.process, status.mark, now)
+            case SupervisorStatus():
+                for ended in ended_lives(sender.process, status, self._supervisor_of):
+                    self._roster.bury(ended)
+
+    def next_deadline(self) -> float:
+        return self._deadline
+
+    def expire(self, now: float) -> list[Effect]:
+        """Time has passed."""
+        self._roster.expire(now)
+        match self.doing:
+            case Doing.STARTING if now >= self._deadline:
+                return self._start(now)
+            case Doing.LISTENING:
+                return self._listen(now)
+            case Doing.SEARCHING:
+                return self._search_on(now)
+            case Doing.CHANGING:
+                return self._carry_on(now)
+        return []
+
+    def answered(self, question: int, answer: Answer | SearchFailed, now: float) -> list[Effect]:
+        """What came of a search. An answer that comes too late changes nothing."""
+        pending = self._pending
+        if pending is None or pending.question is None or pending.interval != question:
+            return []
+        self._pending = None
+        self._listen_again(now)
+        search_s = now - self._asked_at
+        if isinstance(answer, SearchFailed):
+            decided = self._decide(without_plan(pending, "failed", _in_a_line(answer.reason), search_s), now)
+            return [*decided, *self._fail(f"the search for a plan failed: {_in_a_line(answer.reason)}")]
+        if _held(self.plan) != _held(pending.question.present):
+            reason = "engines, or what they hold, changed while a plan was searched for"
+            return self._decide(without_plan(pending, "overtaken", reason, search_s), now)
+        self._error = None
+        return self._take(pending, answer, search_s, now)
+
+    # --- beginning ----------------------------------------------------------------------------------------------------
+
+    def _recall(self, gateway: str, mark: Mark, now: float) -> None:
+        self._settled = max(self._settled, mark.memory.settled)
+        if self.doing is Doing.STARTING:
+            self._marks[gateway] = mark, now
+        elif mark.memory.interval > self._number:
+            self._number = mark.memory.interval + 1  # one that was silent then knows of later ones
+
+    def _start(self, now: float) -> list[Effect]:
+        """Go on where another daemon ended, if there was one."""
+        newest = max((mark.memory for mark, _ in self._marks.values()), key=lambda one: one.interval, default=None)
+        if newest is None:
+            self._begin(now)
+            return [Note(f"began; the first decision is in {self._interval.seconds:.0f} s")]
+        marks = {gateway: one for gateway, one in self._marks.items() if one[0].memory.interval == newest.interval}
+        self._number = newest.interval
+        self._interval.set(newest.interval_s)
+        self._interval.estimate = newest.estimate
+        self._roster.wanted |= set(newest.services)
+        self._began_at = min(heard_at - mark.age_s for mark, heard_at in marks.values())
+        starts = {gateway: {one.name: one for one in mark.services} for gateway, (mark, _) in marks.items()}
+        self._monitor.resume(self._began_at, starts)
+        self._marks.clear()
+        self._listen_again(now)
+        return [Note(f"goes on with interval {self._number}, which began {now - self._began_at:.0f} s ago")]
+
+    def _begin(self, now: float) -> None:
+        """Another interval."""
+        self._number += 1
+        self._began_at = now
+        self._monitor.begin(now)
+        self._listen_again(now)
+
+    def _listen_again(self, now: float) -> None:
+        self.doing = Doing.LISTENING
+        self._deadline = max(now, min(now + LOOK_S, self._ends_at))
+
+    @property
+    def _ends_at(self) -> float:
+        return self._began_at + self._interval.seconds
+
+    # --- while an interval lasts --------------------------------------------------------------------------------------
+
+    def _listen(self, now: float) -> list[Effect]:
+        self._listen_again(now)
+        effects = self._take_up(now) or self._restore(now)
+        if not effects and now >= self._ends_at:
+            return self._end_interval(now)
+        return effects
+
+    def _take_up(self, now: float) -> list[Effect]:
+        """A plan that all engines know of, and that is not carried out."""
+        ready = self._roster.ready
+        known = announced(ready)
+        number = max((place.number for place in known.values()), default=0)
+        if number <= self._settled:
+            return []
+        if is_in_force(known, ready):
+            self._settled = number
+            self._begin(now)
+            return [Note(f"plan {number} is in force, somebody else carried it out")]
+        if self._spec.mode is PlacementMode.SHADOW:
+            return []
+        return self._change_to(Changeover(number, known, self._patience, now), "all engines know of it", now)
+
+    def _restore(self, now: float) -> list[Effect]:
+        """A service that lost its last engine is given another one, at most once an interval."""
+        unserved = self._roster.unserved()
+        self._unserved_at = {name: self._unserved_at.get(name, now) for name in unserved}
+        due = [name for name, since in self._unserved_at.items() if now >= since + SILENT_S]
+        if not due or self._restored_in == self._number:
+            return []
+        self._restored_in = self._number
+        why = f"no engine serves {', '.join(due)}"
+        wanted = restored(self.plan, due, self._topology)
+        if wanted is None or self._spec.mode is PlacementMode.SHADOW:
+            return self._fail(why if wanted is not None else f"{why}, and none is ready to")
+        number = self._next_number
+        change = Changeover(number, places(replace(wanted, number=number)), self._patience, now)
+        return self._change_to(change, why, now)
+
+    def _end_interval(self, now: float) -> list[Effect]:
+        present, observed = self.plan, self._monitor.observed(now)
+        pending = Pending(self._number, now - self._began_at, present.number)
+        if not present.services:
+            return self._idle(pending, "no engine is ready", now)
+        question = make_question(
+            self._number,
+            present,
+            self._roster.remembered,
+            observed,
+            self._slos,
+            services=self._roster.wanted,
+            threshold=Threshold(self._spec.min_gain, self._spec.max_latency_ratio, self._spec.load_s),
+            improve_s=self._spec.improve_s,
+            max_services=self._spec.max_services,
+            seed=self._seed + self._number,
+        )
+        if not any(service.rate for service in question.asked.services.values()):
+            return self._idle(pending, "nobody asked for anything", now)
+        achieved = question.achieved(observed)
+        self._interval.achieved(achieved.normalized_latency)
+        self._begin(now)
+        self._pending = replace(pending, question=question, achieved=achieved)
+        self._asked_at = now
+        self.doing, self._deadline = Doing.SEARCHING, now + LOOK_S
+        return [Ask(question)]
+
+    def _idle(self, pending: Pending, why: str, now: float) -> list[Effect]:
+        self._begin(now)
+        return self._decide(without_plan(pending, "idle", why), now)
+
+    # --- decisions ----------------------------------------------------------------------------------------------------
+
+    def _search_on(self, now: float) -> list[Effect]:
+        """Until there is an answer, it takes too long, or what is searched for is over."""
+        assert self._pending is not None, "something is searched for"
+        number, waited_s = self._pending.interval, now - self._asked_at
+        self._deadline = now + LOOK_S
+        if waited_s > self._spec.improve_s + SEARCH_S:
+            return [Abandon(number), *self.answered(number, SearchFailed(f"no answer after {waited_s:.0f} s"), now)]
+        effects = self._take_up(now) or self._restore(now)
+        if self.doing is not Doing.SEARCHING:
+            self._pending = None
+            return [Abandon(number), *effects]
+        return effects
+
+    def _take(self, pending: Pending, answer: Answer, search_s: float, now: float) -> list[Effect]:
+        proposal, number = answer.proposal, self._next_number
+        decision = with_plan(pending, answer, number, search_s)
+        effects = self._decide(decision, now)
+        self._interval.estimate = proposal.present.normalized_latency
+        if proposal.verdict is not Verdict.REPLACE or self._spec.mode is PlacementMode.SHADOW:
+            return effects
+        self._interval.estimate = proposal.wanted.normalized_latency
+        self._awaited = decision
+        change = Changeover(number, decision.places, self._patience, now)
+        return [*effects, *self._change_to(change, decision.reason, now)]
+
+    def _decide(self, decision: Decision, now: float) -> list[Effect]:
+        self._decision, self._decided_at = decision, now
+        self._verdicts[decision.verdict] += 1
+        lines = [f"interval {decision.interval}: {decision.verdict}: {decision.reason}", *decision.homeless]
+        return [Note(line) for line in lines]
+
+    # --- changes ------------------------------------------------------------------------------------------------------
+
+    @property
+    def _patience(self) -> Patience:
+        timing = self._topology.timing
+        return Patience(timing.reply_s, max(SILENT_S, timing.lease_s + timing.reply_s))
+
+    @property
+    def _next_number(self) -> int:
+        return max(self.plan.number, self._settled) + 1
+
+    def _change_to(self, change: Changeover, why: str, now: float) -> list[Effect]:
+        self._change = change
+        self.doing = Doing.CHANGING
+        return [Note(f"plan {change.number} is to be carried out: {why}"), *self._carry_on(now)]
+
+    def _carry_on(self, now: float) -> list[Effect]:
+        change = self._change
+        assert change is not None, "a plan is carried out"
+        self._deadline, stage = now + ORDER_S, change.stage
+        effects: list[Effect] = [Tell(*one) for one in change.orders(self._roster.statuses, now)]
+        if change.is_over:
+            return [*effects, *self._end_change(change, now)]
+        if change.stage is not stage:
+            effects.append(Note(f"plan {change.number}: {change.stage}"))
+        return effects
+
+    def _end_change(self, change: Changeover, now: float) -> list[Effect]:
+        decision, self._awaited, self._change = self._awaited, None, None
+        self._settled = max(self._settled, change.number)
+        self._begin(now)
+        if change.stage is Stage.DONE:
+            self._num_changes += 1
+            self._made, self._made_at, self._error = decision, now, None
+            return [Note(f"plan {change.number} is carried out")]
+        self._num_failed += 1
+        self._interval.estimate = None
+        if self.plan.number <= change.number:  # else somebody has a newer plan, and that is no reason to wait
+            self._interval.set(BACK_OFF * self._interval.seconds)
+        return self._fail(f"plan {change.number} was given up: {change.reason}; what was loaded stays")
+
+    def _fail(self, problem: str) -> list[Effect]:
+        self._error = problem
+        return [Note(problem, is_problem=True)]
+
+
+def _held(plan: Plan) -> list[tuple[str, tuple[str, ...]]]:
+    """Not roles: policies change them as well."""
+    return [(group.id, group.services) for group in plan.groups]
+
+
+def _in_a_line(reason: str) -> str:
+    return "; ".join(reason.splitlines())

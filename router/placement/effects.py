@@ -1,0 +1,39 @@
+"""What the placement daemon wants done."""
+
+from dataclasses import dataclass
+
+from router.placement.changeover import Order
+from router.placement.question import Question
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Search for an answer to this beside everything else, and tell `PlacementDaemon.answered`."""
+
+    question: Question
+
+
+@dataclass(frozen=True, slots=True)
+class Abandon:
+    """Nobody waits for the answer to this question any more."""
+
+    question: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Send an order to an engine."""
+
+    engine: str
+    order: Order
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """For the log: one thing that happened, in words."""
+
+    line: str
+    is_problem: bool = False
+
+
+Effect = Ask | Abandon | Tell | Note

@@ -1,0 +1,134 @@
+"""What a search is asked, and its answer: made of what was heard of a mesh, answered anywhere, at any time."""
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from random import Random
+
+from engines.costs import serving_s
+from mesh.messages import EngineStatus
+from mesh.topology.schema import Slo
+from router.placement.catalogue import Catalogue, Cluster
+from router.placement.evaluators import Evaluators
+from router.placement.greedy import Scored
+from router.placement.interval import Threshold
+from router.placement.live import catalogue_of, cluster_of
+from router.placement.monitor import Observed
+from router.placement.plan import Plan
+from router.placement.replacement import Proposal, judge
+from router.placement.score import Score
+from router.placement.search import Evaluator, search
+from router.placement.traffic import Traffic
+
+DRAWN_S = 60.0  # of traffic that plans are scored on
+LENGTH_DEVIATIONS = 4.0  # above the mean: the longest request that a place must have room for
+LEAST_SHARING = 2  # services that may share an engine unless somebody says otherwise (SeaLLM, section 6.1)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Whether another plan than the ``present`` one is worth the change, for requests like those of ``asked``.
+
+    Engines stay as they are: ``cluster`` and ``present`` have the same ones. Local search takes ``improve_s``.
+    """
+
+    number: int
+    present: Plan
+    cluster: Cluster
+    catalogue: Catalogue
+    asked: Traffic
+    slos: Mapping[str, Slo]
+    threshold: Threshold
+    improve_s: float
+    seed: int = 0
+
+    def drawn(self) -> Traffic:
+        """Requests with the rates and the moments of lengths that were seen."""
+        return Traffic(DRAWN_S, self.asked.services).drawn_anew(self.seed)
+
+    def achieved(self, observed: Observed) -> Score:
+        """What became of the requests that were seen, of services that are in question."""
+        alone_s = {name: _alone_s(self.catalogue, self.asked, name) for name in self.asked.services}
+        return observed.score(alone_s, {name: self.slos[name].attainment for name in self.asked.services})
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """``homeless``: services without a place in the plan that was found, and why. ``greedy``: algorithm 1 alone."""
+
+    proposal: Proposal
+    greedy: Scored
+    homeless: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class SearchFailed:
+    """There is no answer. ``reason`` has a line for each fault."""
+
+    reason: str
+
+
+def make_question(
+    number: int,
+    present: Plan,
+    known: Iterable[EngineStatus],
+    observed: Observed,
+    slos: Mapping[str, Slo],
+    *,
+    services: Iterable[str] = (),
+    threshold: Threshold | None = None,
+    improve_s: float = 0.0,
+    max_services: int | None = None,
+    seed: int = 0,
+) -> Question:
+    """``services`` are to be placed, too, if there is none of them yet. ``known`` tells what services cost."""
+    traffic = observed.traffic()
+    longest = {name: _longest(traffic, name) for name in present.services | set(services)}
+    most = max_services or max(LEAST_SHARING, *(len(group.services) for group in present.groups))
+    catalogue = catalogue_of(known, longest, most)
+    asked = traffic.only(catalogue.services)
+    return Question(
+        number, present, cluster_of(present), catalogue, asked, slos, threshold or Threshold(), improve_s, seed
+    )
+
+
+def answer(question: Question, evaluators: Evaluators, is_over: Callable[[int], bool]) -> Answer:
+    """Raise `PlacementError` for services that fit nowhere. ``is_over``: see `router.placement.improve`."""
+    traffic = question.drawn()
+    first = evaluators.evaluator(question.catalogue, traffic, question.slos)
+
+    def evaluator_for(wanted: Traffic) -> Evaluator:
+        return first if wanted is traffic else evaluators.evaluator(question.catalogue, wanted, question.slos)
+
+    random, present = Random(question.seed), question.present
+    found = search(question.cluster, question.catalogue, traffic, first, random, is_over, present)
+    proposal = judge(present, found.best.plan, traffic, question.threshold, evaluator_for, question.seed + 1)
+    return Answer(proposal, found.greedy, found.homeless)
+
+
+def time_is_over(improve_s: float) -> Callable[[int], bool]:
+    """For local search that begins when it is first asked."""
+    until: list[float] = []
+
+    def is_over(_: int) -> bool:
+        if not until:
+            until.append(time.monotonic() + improve_s)
+        return time.monotonic() >= until[0]
+
+    return is_over
+
+
+def _longest(asked: Traffic, service: str) -> int:
+    traffic = asked.services.get(service)
+    if traffic is None:
+        return 1
+    both = (traffic.num_input, traffic.num_output)
+    return round(sum(moments.mean + LENGTH_DEVIATIONS * moments.deviation for moments in both)) + 1
+
+
+def _alone_s(catalogue: Catalogue, asked: Traffic, service: str) -> float:
+    """The execution time of a mean request."""
+    by_size = catalogue.footprints[service]
+    cost, traffic = by_size[min(by_size)].profile, asked.services[service]
+    num_input, num_output = traffic.num_input.mean, traffic.num_output.mean
+    return serving_s(cost.prefill, cost.decode, 1, round(num_input) or 1, max(0, round(num_output) - 1))

@@ -1,0 +1,306 @@
+"""The placement daemon's mind, against a mesh that is all arithmetic."""
+
+import pytest
+
+from mesh.messages import Load, Place, Role
+from mesh.topology.schema import PlacementMode
+from router.placement.daemon import SEARCH_S, Doing
+from tests.router.placement.daemon_world import World
+
+TWO = {"e0": ["a"], "e1": ["a"], "e2": ["a"], "e3": ["b"]}
+
+
+def shifted(seed: int = 0, **options) -> World:
+    """After one decision for what three engines of a and one of b are right for, b is asked for three times as much."""
+    world = World(TWO, seed, **options)
+    world.ask_for(a=12.0, b=4.0)
+    world.until(lambda: world.status().decision is not None)
+    world.ask_for(a=4.0, b=12.0)
+    return world
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_asked_for_moves_services_and_none_is_ever_without_an_engine(seed: int) -> None:
+    world = shifted(seed, loss=0.3)
+    assert world.status().decision.verdict != "replace"
+    before = world.held()
+    while world.status().changes_total == 0:
+        assert world.now < 1300, world.notes
+        world.step()
+        assert world.served() == {"a", "b"}
+    assert world.held() != before
+    assert sum("b" in services for services in world.held().values()) >= 3
+    world.run(100)
+    assert world.status().changes_total == 1
+    assert world.status().decision.achieved.attainment > 0.95
+    assert world.status().plan == 1
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_constant_load_changes_nothing(seed: int) -> None:
+    world = World(TWO, seed, loss=0.2)
+    world.ask_for(a=12.0, b=4.0)
+    world.run(200)
+    assert world.told == []
+    assert sum(world.status().decisions_total.values()) >= 5
+    assert world.held() == {name: sorted(services) for name, services in TWO.items()}
+
+
+def test_shadow_says_what_it_would_do_and_does_nothing() -> None:
+    world = shifted(mode=PlacementMode.SHADOW)
+    world.until(lambda: world.status().decision.verdict == "replace")
+    decision = world.status().decision
+    assert sum("b" in place.services for place in decision.places.values()) >= 3
+    assert {place.number for place in decision.places.values()} == {1}
+    assert decision.proposed.attainment > decision.predicted.attainment + 0.1
+    world.run(100)
+    assert world.told == []
+    assert world.status().changes_total == 0
+
+
+def test_what_is_told_of_a_decision() -> None:
+    world = shifted()
+    world.until(lambda: world.status().decision.verdict == "replace")
+    decision = world.status().decision
+    [a, b] = decision.services
+    assert (a.name, b.name) == ("a", "b")
+    assert a.rate == pytest.approx(4.0, rel=0.5)
+    assert b.rate == pytest.approx(12.0, rel=0.5)
+    assert b.num_input == (10.0, 0.0)
+    assert b.achieved < 0.7
+    assert b.predicted < b.proposed
+    world.until(lambda: world.status().changes_total == 1)
+    assert world.status().made == decision
+    assert world.status().error is None
+
+
+# --- successors -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("loss", [0.0, 0.3])
+def test_a_successor_goes_on_with_the_interval(seed: int, loss: float) -> None:
+    world = World(TWO, seed, loss=loss, interval_s=40.0)
+    world.ask_for(a=12.0, b=4.0)
+    world.until(lambda: world.status().decision is not None)
+    world.until(lambda: world.is_at_rest)
+    world.ask_for(a=6.0, b=2.0)
+    world.run(5 + world.random.random() * 15)
+    before = world.daemon.memory, world.status().interval_age_s
+    world.new_daemon()
+    world.run(3)
+    memory, age_s = world.daemon.memory, world.status().interval_age_s
+    assert memory == before[0]
+    assert age_s == pytest.approx(before[1] + 3, abs=1.0 if loss else 0.3)
+    world.until(lambda: world.status().decision is not None)
+    [a, b] = world.status().decision.services
+    assert a.rate / b.rate == pytest.approx(3.0, rel=0.1)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_daemon_killed_at_any_moment_leaves_a_change_that_its_successor_finishes(seed: int) -> None:
+    world = shifted(seed, loss=0.2)
+    world.until(lambda: world.daemon.doing is Doing.CHANGING)
+    world.run(world.random.random() * 5)
+    number = world.daemon.plan.number
+    world.new_daemon()
+    world.run(15)
+    assert world.served() == {"a", "b"}
+    world.until(lambda: world.is_at_rest and world.daemon.plan.number >= max(1, number))
+    world.until(lambda: sum("b" in services for services in world.held().values()) >= 3)
+    world.run(100)
+    assert world.is_at_rest
+    assert world.status().decision.achieved.attainment > 0.9
+
+
+def test_a_plan_that_not_all_engines_heard_of_is_forgotten() -> None:
+    world = World(TWO)
+    world.ask_for(a=12.0, b=4.0)
+    world.engines["e0"].place = Place(7, 4, ("b",), Role.MULTIPLEX)
+    world.run(60)
+    assert world.told == []
+    world.ask_for(a=4.0, b=12.0)
+    world.until(lambda: world.status().changes_total == 1)
+    assert world.daemon.plan.number == 8
+
+
+def test_what_was_changed_by_hand_after_a_plan_stays_even_for_a_successor() -> None:
+    world = shifted()
+    world.until(lambda: world.status().changes_total == 1)
+    world.ask_for(a=1.0, b=1.0)
+    world.run(1)
+    name = next(name for name, services in world.held().items() if len(services) == 2)
+    world.engines[name].services.remove("a")
+    world.run(5)
+    num_told = len(world.told)
+    world.new_daemon()
+    world.run(40)
+    assert len(world.told) == num_told
+    assert world.held()[name] == ["b"]
+
+
+# --- others that change something -------------------------------------------------------------------------------------
+
+
+def test_a_plan_by_hand_is_finished_and_then_measured() -> None:
+    world = World(TWO)
+    world.ask_for(a=4.0, b=4.0)
+    world.run(5)
+    for name, engine in world.engines.items():
+        engine.place = Place(3, 4, ("b",) if name == "e2" else engine.own, Role.MULTIPLEX)
+    world.until(lambda: world.status().changes_total == 1)
+    assert world.held() == {**TWO, "e2": ["b"]}
+    assert world.daemon.memory.settled == 3
+    assert world.status().made is None
+
+
+def test_a_newer_plan_ends_an_older_one_and_is_taken_up() -> None:
+    world = shifted()
+    world.until(lambda: world.daemon.doing is Doing.CHANGING)
+    for engine in world.engines.values():
+        engine.place = Place(9, 4, engine.own, Role.MULTIPLEX)
+    world.until(lambda: world.is_at_rest)
+    assert any("knows of plan 9" in note for note in world.notes)
+    world.until(lambda: world.daemon.memory.settled == 9)
+    assert world.status().changes_failed_total == 1
+
+
+def test_a_service_loaded_by_hand_during_a_search_makes_its_answer_worthless() -> None:
+    world = shifted()
+    world.until(lambda: world.daemon.doing is Doing.SEARCHING)
+    world.engines["e0"].services.append("b")
+    world.until(lambda: world.daemon.doing is not Doing.SEARCHING)
+    assert world.status().decision.verdict == "overtaken"
+    assert world.told == []
+
+
+def test_a_service_that_was_taken_away_by_hand_is_not_given_back() -> None:
+    world = World({"e0": ["a"], "e1": ["a"], "e2": ["b"]})
+    world.ask_for(a=4.0, b=1.0)
+    world.run(5)
+    world.engines["e2"].services.clear()
+    world.run(60)
+    assert world.told == []
+
+
+# --- faults -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_an_engine_that_dies_in_the_middle_of_a_change(seed: int) -> None:
+    world = shifted(seed, loss=0.2)
+    world.until(lambda: world.daemon.doing is Doing.CHANGING)
+    world.run(world.random.random() * 4)
+    victim = world.random.choice(sorted(world.engines))
+    world.kill(victim, for_s=world.random.choice([1.5, 5.0, 30.0]))
+    world.run(200)
+    assert world.served() == {"a", "b"}
+    assert world.daemon.doing in (Doing.LISTENING, Doing.SEARCHING)
+    assert sum("b" in services for services in world.held().values()) >= 3
+
+
+def test_an_engine_that_restarts_last_does_not_leave_its_service_to_nobody() -> None:
+    """It comes back with what the topology gives it, when the others have let go of what it was to serve."""
+    world = World({"e0": ["a"], "e1": ["b"]})
+    world.ask_for(a=1.0, b=1.0)
+    world.run(5)
+    world.engines["e0"].place = Place(1, 2, ("b",), Role.MULTIPLEX)
+    world.engines["e1"].place = Place(1, 2, ("a",), Role.MULTIPLEX)
+    world.until(lambda: "a" not in world.engines["e0"].services or "b" not in world.engines["e1"].services)
+    world.engines["e0"].restart()
+    world.until(lambda: world.status().changes_total == 1)
+    assert world.held() == {"e0": ["b"], "e1": ["a"]}
+
+
+def test_weights_that_cannot_be_had_are_told_and_the_mesh_goes_on() -> None:
+    world = shifted()
+    for engine in world.engines.values():
+        engine.is_broken = True
+    world.until(lambda: world.status().changes_failed_total == 1)
+    assert "its weights are corrupt; what was loaded stays" in world.status().error
+    assert world.held() == {name: sorted(services) for name, services in TWO.items()}
+    assert world.daemon.memory.interval_s > 30.0, "it waits longer before it tries again"
+    for engine in world.engines.values():
+        engine.is_broken = False
+    world.until(lambda: world.status().changes_total == 1)
+    assert world.status().error is None
+
+
+def test_a_service_that_lost_its_last_engine_gets_another_one() -> None:
+    world = World({"e0": ["a"], "e1": ["a"], "e2": ["b"]})
+    world.ask_for(a=4.0, b=1.0)
+    world.run(30)
+    world.kill("e2", for_s=1000.0)
+    world.run(20)
+    assert world.served() == {"a", "b"}
+    assert "plan 1 is to be carried out: no engine serves b" in world.notes
+
+
+def test_a_successor_knows_which_services_are_to_be_served() -> None:
+    world = World({"e0": ["a"], "e1": ["a"], "e2": ["b"]})
+    world.ask_for(a=4.0, b=1.0)
+    world.run(30)
+    world.kill("e2", for_s=1000.0)
+    world.run(3)
+    world.new_daemon()
+    world.run(20)
+    assert world.served() == {"a", "b"}
+
+
+def test_a_search_that_fails_is_told_and_the_next_interval_has_another_one() -> None:
+    world = shifted()
+    world.searches_fail = True
+    world.until(lambda: world.status().error is not None)
+    assert world.status().error == "the search for a plan failed: no such weather"
+    assert world.status().decisions_total["failed"] == 1
+    assert world.told == []
+    world.searches_fail = False
+    world.until(lambda: world.status().changes_total == 1)
+
+
+def test_a_search_that_does_not_end_is_given_up() -> None:
+    world = World(TWO, improve_s=1.0)
+    world.ask_for(a=4.0, b=12.0)
+    world.nobody_answers = True
+    world.until(lambda: len(world.asked) == 1)
+    world.run(SEARCH_S + 3)
+    assert world.status().error.startswith("the search for a plan failed: no answer after 12")
+    world.nobody_answers = False
+    world.until(lambda: world.status().changes_total == 1)
+
+
+def test_a_service_that_fits_nowhere_is_told_with_what_is_missing() -> None:
+    world = World({"e0": ["a"], "e1": ["b"]})
+    world.ask_for(a=1.0, b=1.0)
+    for gateway in world.gateways:
+        gateway._tally = lambda name, count, tally=gateway._tally: _long(tally(name, count))  # type: ignore[method-assign]
+    world.until(lambda: world.status().error is not None)
+    assert "b: its longest requests take 125.7 % of a device's KV memory" in world.status().error
+    assert "25.7 % of a device's KV memory too little" in world.status().error
+    assert "\n" not in world.status().error
+    assert world.told == []
+
+
+def _long(tally):
+    """Requests of 2000 tokens, where an engine has room for 1600."""
+    from msgspec.structs import replace
+
+    return replace(tally, input_tokens=2000 * tally.arrived, input_squares=2000**2 * tally.arrived)
+
+
+def test_silence_is_no_reason_for_anything() -> None:
+    world = World(TWO)
+    world.run(60)
+    assert world.asked == []
+    assert world.status().decision.verdict == "idle"
+    assert world.status().decision.reason == "nobody asked for anything"
+    for engine in world.engines.values():
+        engine.dead_until = world.now + 1000
+    world.run(60)
+    assert world.status().decision.reason == "no engine is ready"
+
+
+def test_orders_are_repeated_but_not_at_every_turn() -> None:
+    world = shifted()
+    world.until(lambda: world.status().changes_total == 1)
+    assert sum(isinstance(order, Load) for _, order in world.told) <= 6

@@ -60,7 +60,7 @@ class Account:
         decodes = [service.decodes(now) for service in services]
         step_s = sum([one.step_s for one in decodes])
         num_running = sum([len(service.queue.running) for service in services])
-        num_decoding = sum([one.count for one in decodes])
+        num_decoding = sum([one.num_requests for one in decodes])
         prefills = self._backlog.account(step, now, has_started=num_running > num_decoding)
         departures, arrivals = self._handovers.departures, self._handovers.arrivals
         return EngineStatus(

@@ -110,6 +110,8 @@ class Departures:
 
     def reserving(self, service: str) -> list[Request]:
         """Requests for which a decode engine has not answered yet."""
+        if not self._outgoing:
+            return []
         return [
             out.request
             for out in self._outgoing.values()

@@ -19,7 +19,7 @@ class Decodes(NamedTuple):
     unless it has its next token by then, and ``tpot_slo_s``, the tightest promise.
     """
 
-    count: int
+    num_requests: int
     step_s: float  # predicted, of their next step
     paid_until: float
     tpot_slo_s: float

@@ -67,7 +67,7 @@ class Candidates(msgspec.Struct, frozen=True):
 
 class _Place(NamedTuple):
     role: int  # in `ROLES`
-    index: int  # among the engines of that role
+    position: int  # among the engines of that role
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class _Roles:
     def of(cls, service: str, engines: Iterable[EngineView]) -> "_Roles":
         ready = ProcessState.READY
         serving = [engine for engine in engines if engine.state is ready and service in engine.services]
-        places = {}
+        places: dict[str, _Place] = {}
         for number, role in enumerate(ROLES):
             of_role = [engine.id for engine in serving if engine.role is role]
             places |= {id_: _Place(number, index) for index, id_ in enumerate(of_role)}
@@ -109,7 +109,7 @@ class _Roles:
                     known = members[place.role]
                     of_role = renewed[place.role] = list(known.engines), list(known.paces_s)
                 engine = engines[id_]
-                of_role[0][place.index], of_role[1][place.index] = engine, engine.services[service].pace_s
+                of_role[0][place.position], of_role[1][place.position] = engine, engine.services[service].pace_s
         return [
             known if new is None else Members(tuple(new[0]), tuple(new[1]))
             for known, new in zip(members, renewed, strict=True)

@@ -30,7 +30,8 @@ SETTLE_S = 120.0  # for engines to end what is left of requests that ended at th
 
 
 class Simulation:
-    """One run: its seed decides everything. ``profiles`` by engine id. ``coasts``: see `SimulatedEngine`.
+    """One run: its seed decides everything. ``profiles`` by engine id. ``coasts``: see `SimulatedEngine`; where things
+    may go wrong, every step is computed.
 
     ``engines`` and ``gateways`` are the living ones. With ``timeline``, made for `origin_s`, it can be seen what they
     did. With ``faults``, or if there are ``invariants`` to be watched, processes are ``mortals``.

@@ -4,6 +4,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from engines.backlog import Backlog, Step
+from engines.demand import demand_of
 from engines.freeness import IDEAL_SLOWDOWN, free_tokens, freeness, headroom_tokens, in_all
 from engines.handover import Handovers
 from engines.pace import Pace
@@ -11,7 +12,7 @@ from engines.residency import Residency
 from engines.sequence import Sequence as Request
 from engines.settings import EngineSettings
 from engines.status import Service
-from mesh.messages import EngineStatus, Place, ProcessState, Role
+from mesh.messages import Demand, EngineStatus, Place, ProcessState, Role
 
 
 @dataclass(slots=True)
@@ -59,6 +60,7 @@ class Account:
         services = self._residency.services.values()
         decodes = [service.decodes(now) for service in services]
         step_s = sum([one.step_s for one in decodes])
+        has_expectations = any(request.spec.expected for request in requests)
         num_running = sum([len(service.queue.running) for service in services])
         num_decoding = sum([one.num_requests for one in decodes])
         prefills = self._backlog.account(step, now, has_started=num_running > num_decoding)
@@ -69,7 +71,12 @@ class Account:
             role=standing.role,
             host=self._settings.host,
             pid=self._settings.pid,
-            services=[service.status(self.freeness(service, now)) for service in services],
+            services=[
+                service.status(
+                    self.freeness(service, now), _demand(service, requests, now) if has_expectations else None
+                )
+                for service in services
+            ],
             num_running=num_running,
             num_waiting=prefills.num_waiting,
             num_tokens=sum([len(request.tokens) for request in requests]),
@@ -120,3 +127,9 @@ class Account:
         """Who waits first for memory."""
         waiting = service.queue.waiting
         return self._residency.schedulers[service.name].most_urgent(waiting, now) if waiting else None
+
+
+def _demand(service: Service, requests: Collection[Request], now: float) -> Demand | None:
+    """Of those that are to decode here."""
+    own = [one for one in requests if one.spec.service == service.name and one.decode_engine is None]
+    return demand_of(own, service.pool.block_size, service.early, now)

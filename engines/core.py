@@ -46,6 +46,7 @@ from mesh.messages import (
     NotHeld,
     Probe,
     ProcessState,
+    Recall,
     RefusalCode,
     Refused,
     Reserve,
@@ -151,6 +152,8 @@ class EngineCore:
                 self._submit(sender, message, now)
             case Cancel():
                 self._cancel(message, now)
+            case Recall():
+                self._recall(message, now)
             case Probe():
                 self._answer(sender, message)
             case SetRole():
@@ -159,14 +162,10 @@ class EngineCore:
                 self._migrate(message, now)
             case Drain():
                 self._drain_or_undo(message)
-            case Load():
-                self._effects += self._residency.load(message.service)
-                self._standing.has_news = True
+            case Load() | Unload():
+                self._load_or_unload(message)
             case Announce():
                 self._hear_plan(message)
-            case Unload():
-                self._residency.unload(message.service)
-                self._standing.has_news = True
             case Reserve() if self.state is not ProcessState.READY:
                 self._effects += self._handovers.arrivals.decline(sender, message, RefusalCode.DRAINING, "draining")
             case _:
@@ -237,6 +236,13 @@ class EngineCore:
         self._standing.state = ProcessState.READY if message.undo else ProcessState.DRAINING
         self._standing.has_news = True
         log.info("serves again" if message.undo else "drains: its requests move away", engine=self._settings.id)
+
+    def _load_or_unload(self, message: Load | Unload) -> None:
+        if isinstance(message, Load):
+            self._effects += self._residency.load(message.service)
+        else:
+            self._residency.unload(message.service)
+        self._standing.has_news = True
 
     def _set_role(self, message: SetRole) -> None:
         """A matter of the next iterations: nothing is moved, flushed or loaded (Tropical)."""
@@ -344,6 +350,17 @@ class EngineCore:
             self._end(request, now)
         self._effects += self._handovers.arrivals.cancel(message.request, message.epoch, now)
 
+    def _recall(self, message: Recall, now: float) -> None:
+        request = self._requests.get(message.request)
+        if request is None or request.epoch > message.epoch or request.num_generated:
+            return
+        if request in self._backlog.not_started(self._services[request.spec.service]):
+            self._send(
+                request.spec.gateway,
+                Refused(request.id, request.epoch, RefusalCode.RECALLED, "another engine suits it better"),
+            )
+            self._end(request, now)
+
     def _answer(self, gateway: str, probe: Probe) -> None:
         deltas: list[Delta] = []
         missing: list[tuple[str, int]] = []
@@ -375,6 +392,8 @@ class EngineCore:
             del self._ended[next(iter(self._ended))]
         if request.finish is not None:
             self._last_words.remember(request)
+            service = self._services[request.spec.service]
+            service.early.ended(request, service.decode_step_s(), now)
         self._services[request.spec.service].queue.remove(request)
         if self._requests.get(request.id) is request:
             del self._requests[request.id]
@@ -496,6 +515,10 @@ class EngineCore:
     def num_steady_steps(self) -> int:
         """See `Iterations.num_steady_steps`."""
         return self._iterations.num_steady_steps()
+
+    def steady_until(self) -> float:
+        """See `Iterations.steady_until`."""
+        return self._iterations.steady_until()
 
     def num_steps_to_delivery(self) -> int:
         """See `Iterations.num_steps_to_delivery`."""

@@ -1,17 +1,18 @@
 """What an engine says of itself, from what it holds: the numbers that routers decide with."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
 
 from engines.blocks import BlockPool
 from engines.costs import decode_step_s, prefill_s
+from engines.demand import EarlyEnds
 from engines.learning import LearntCost
 from engines.scheduler import ServiceQueue
 from engines.sequence import Sequence
 from engines.step_cost import Load, StepCost
-from mesh.messages import KVShape, MemoryRef, ServiceStatus
+from mesh.messages import Demand, KVShape, MemoryRef, ServiceStatus
 
 
 class Decodes(NamedTuple):
@@ -36,6 +37,7 @@ class Service:
     context_limit: int
     cost: LearntCost
     is_leaving: bool = False  # it takes nothing new, and goes once it is empty
+    early: EarlyEnds = field(default_factory=EarlyEnds)
 
     @property
     def name(self) -> str:
@@ -97,7 +99,7 @@ class Service:
         """Correct later predictions by what a step took."""
         self.cost.observe(load, measured_s)
 
-    def status(self, freeness: float) -> ServiceStatus:
+    def status(self, freeness: float, demand: Demand | None = None) -> ServiceStatus:
         cost = self.step_cost()
         return ServiceStatus(
             self.name,
@@ -111,6 +113,7 @@ class Service:
             len(self.queue.running),
             freeness,
             self.is_leaving,
+            demand,
         )
 
 

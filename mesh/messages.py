@@ -17,6 +17,7 @@ Durations are seconds (``_s``), relative to the moment of sending: clocks of dif
 """
 
 from enum import StrEnum
+from math import inf
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -138,10 +139,18 @@ class RequestSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     generated: list[int] = msgspec.field(default_factory=list)
     age_s: float = 0.0  # since the gateway accepted the request
     first_token_age_s: float | None = None  # since the first token was produced, for continuations
+    expected: tuple[int, ...] = ()  # tokens of its answer; then, each time that it outgrows that, as many
 
     @property
     def num_tokens(self) -> int:
         return len(self.prompt) + len(self.generated)
+
+    def answer_tokens(self, num_generated: int) -> int:
+        """That the answer is expected to have, now that it has so many; nothing expected: all that it may have."""
+        for num_tokens in self.expected:
+            if num_tokens > num_generated:
+                return num_tokens
+        return max(self.sampling.max_tokens, num_generated + 1)
 
 
 class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
@@ -205,6 +214,13 @@ class Probe(msgspec.Struct, frozen=True, tag=True):
     """
 
     requests: list[Question]
+
+
+class Recall(msgspec.Struct, frozen=True, tag=True):
+    """Refuse this request if it has not begun here: another engine suits it better by now."""
+
+    request: str
+    epoch: Epoch
 
 
 class SetRole(msgspec.Struct, frozen=True, tag=True):
@@ -276,6 +292,7 @@ class RefusalCode(StrEnum):
     PEER_SILENT = "peer_silent"  # the decode engine did not answer the reservation in time
     GATEWAY_SILENT = "gateway_silent"  # the gateway was silent for so long that its requests were dropped
     TRANSFER_FAILED = "transfer_failed"
+    RECALLED = "recalled"  # its gateway asked for it
     UNKNOWN_OWNER = "unknown_owner"  # a migration broke off between Commit and Committed: either engine may have it
 
 
@@ -513,6 +530,22 @@ class DecodeCost(msgspec.Struct, frozen=True):
     per_mean_context_token_s: float = 0.0
 
 
+class Demand(msgspec.Struct, frozen=True):
+    """What the requests of a service on an engine are expected to need until they end, by `RequestSpec.expected`.
+
+    ``peaks``: pairs of (steps from now, tokens), ascending; up to so many steps, and since the pair before, they hold
+    the KV of at most so many tokens (Aladdin's demand vector). The errors are those of Aladdin's algorithm 2.
+    """
+
+    num_requests: int = 0
+    prompt_tokens: int = 0
+    answer_tokens: int = 0  # of whole answers
+    tpot_slo_s: float = inf  # their tightest promise
+    peaks: tuple[tuple[int, int], ...] = ()
+    error_requests: int = 0  # that run on beyond their first prediction, less those that ended too early
+    error_tokens: int = 0  # more than first predicted, less those that did not come
+
+
 class ServiceStatus(msgspec.Struct, frozen=True):
     """What an engine says about one of its services."""
 
@@ -527,6 +560,7 @@ class ServiceStatus(msgspec.Struct, frozen=True):
     num_running: int = 0  # requests that hold blocks
     freeness: float = 0.0  # tokens of head room for each running request (engines/freeness.py); -inf: being emptied
     is_leaving: bool = False  # it is being unloaded and takes nothing new
+    demand: Demand | None = None  # None: nothing is expected of any request's answer
 
 
 class PendingPrefill(NamedTuple):
@@ -592,6 +626,15 @@ class ServiceTally(msgspec.Struct, frozen=True):
     latency_s: float = 0.0  # of all that were answered, from arrival to end
 
 
+class Wanted(msgspec.Struct, frozen=True):
+    """Requests of a service that wait in a gateway as they fit no engine, and how many more engines they would fill."""
+
+    service: str
+    role: Role  # of the engines that are short
+    num_requests: int
+    num_engines: int
+
+
 class Memory(msgspec.Struct, frozen=True):
     """What a placement daemon leaves to the one that comes after it: gateways repeat it.
 
@@ -626,6 +669,7 @@ class GatewayStatus(msgspec.Struct, frozen=True, tag=True):
     policy_age_s: float = 0.0  # since it took it
     breakers: dict[str, str] = {}  # engines to which it sends nothing for now (open), or one request (half-open)
     services: list[ServiceTally] = []  # those that anybody has asked for
+    wanted: list[Wanted] = []  # engines, now; of policies that pack
     mark: Mark | None = None  # None: it heard of no placement daemon
 
 
@@ -669,6 +713,17 @@ class Decision(msgspec.Struct, frozen=True):
     homeless: list[str] = []  # services without a place, and why, a line each
 
 
+class PoolStatus(msgspec.Struct, frozen=True):
+    """Engines that are counted together: how many are needed, and how many are wanted within their bounds."""
+
+    name: str
+    num_wanted: int
+    least: int
+    most: int
+    need: float
+    problem: str = ""  # why the need cannot be met, or is not known
+
+
 class PlacementStatus(msgspec.Struct, frozen=True, tag=True):
     """The placement daemon's own account of itself."""
 
@@ -676,7 +731,7 @@ class PlacementStatus(msgspec.Struct, frozen=True, tag=True):
     state: ProcessState
     host: str
     pid: int
-    mode: str  # "apply" or "shadow"
+    mode: str  # "apply", "shadow" or "off"
     doing: str  # in words
     plan: int  # the newest one that the engines know of; 0: none
     next_decision_s: float  # until then, at the earliest
@@ -690,6 +745,7 @@ class PlacementStatus(msgspec.Struct, frozen=True, tag=True):
     changes_total: int = 0  # plans that were carried out
     changes_failed_total: int = 0
     error: str | None = None  # what went wrong last, until something goes right
+    pools: list[PoolStatus] = []  # those that it scales
 
 
 class ChildStatus(msgspec.Struct, frozen=True):
@@ -713,7 +769,9 @@ class SupervisorStatus(msgspec.Struct, frozen=True, tag=True):
 
 
 TransferMessage = Reserve | Reserved | Extend | Extended | Declined | Blocks | Taken | Commit | Committed | Abort
-EngineMessage = Submit | Cancel | Probe | SetRole | Migrate | Drain | Load | Unload | Announce | TransferMessage
+EngineMessage = (
+    Submit | Cancel | Recall | Probe | SetRole | Migrate | Drain | Load | Unload | Announce | TransferMessage
+)
 EngineAnswer = Accepted | Refused | Moved | NotHeld | StepTokens | Failed
 GatewayMessage = EngineAnswer | SetPolicy
 SupervisorMessage = Stop | SetRunning

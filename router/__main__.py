@@ -21,8 +21,9 @@ from mesh.sockets import Sockets
 from mesh.topology.schema import GatewaySpec, Topology
 from router.api.app import ApiConfig, create_app
 from router.api.fault_metrics import EngineHealth
-from router.api.metrics import RecordingCounter
+from router.api.metrics import LengthCalibration, RecordingCounter
 from router.api.models import Models, ServedModel
+from router.api.placement_metrics import PlacementHealth
 from router.api.server import HttpServer, listen, url_of
 from router.ledger import Ledger
 from router.policies.in_force import PolicyInForce
@@ -47,7 +48,9 @@ async def serve(shell: ProcessShell) -> None:
     tallies = Tallies()
     with _ledger(shell, spec, registry, tallies) as ledger:
         router = Router(shell.topology, spec.id, sockets, shell.clock, policy, ledger, tallies)
+        registry.register(LengthCalibration(router.lengths.calibration))
         registry.register(EngineHealth(router.statuses, router.breakers, shell.clock))
+        registry.register(PlacementHealth(router.marks, shell.clock))
         server = HttpServer(_app(shell, spec, router, models, registry), listener, STOP_S)
         gc.collect()
         gc.freeze()  # what is loaded by now stays: a collection while tokens stream need not look at it

@@ -26,6 +26,7 @@ from mesh.messages import (
     RequestSpec,
     Sender,
     StepTokens,
+    Wanted,
 )
 from router.breakers import Breakers
 from router.decisions import DecisionLog
@@ -33,6 +34,7 @@ from router.effects import Deliver, Effect, Send
 from router.flight import ANY_HOP, Flight, Phase
 from router.flights import Flights
 from router.generation import TokenBatch
+from router.lengths import LengthPredictor
 from router.limits import DispatchLimits
 from router.monitor import Monitor
 from router.placing import Placing
@@ -45,12 +47,15 @@ from router.streams import Broken, Fence
 class Dispatcher:
     """Owns the requests of one gateway. Every event returns the effects that the shell has to carry out, in order."""
 
-    def __init__(self, policy: Policy, monitor: Monitor, limits: DispatchLimits) -> None:
+    def __init__(
+        self, policy: Policy, monitor: Monitor, limits: DispatchLimits, lengths: LengthPredictor | None = None
+    ) -> None:
         self.decisions = DecisionLog()
         self.breakers = Breakers()
         self._monitor = monitor
         self._limits = limits
-        self._flights = Flights(limits, monitor, self.breakers, self.decisions)
+        self.lengths = LengthPredictor() if lengths is None else lengths
+        self._flights = Flights(limits, monitor, self.breakers, self.decisions, self.lengths)
         self._placing = Placing(policy, self._flights, monitor, self.breakers, limits, self.decisions)
         self._recovery = Recovery(self._flights, monitor, self.breakers, limits, self.decisions)
         self._num_arrived = 0
@@ -66,6 +71,10 @@ class Dispatcher:
     def num_waiting(self) -> int:
         return len(self._flights.waiting)
 
+    def wanted(self, now: float) -> list[Wanted]:
+        """Engines that those that wait would fill, if the policy knows."""
+        return self._placing.wanted(now)
+
     # --- events of consumers ------------------------------------------------------------------------------------------
 
     def submit(self, spec: RequestSpec, now: float) -> list[Effect]:
@@ -78,14 +87,23 @@ class Dispatcher:
             self.decisions.failed(spec.id, error, 0, now)
             raise error
         self._num_arrived += 1
-        flight = Flight.of(spec, self._num_arrived, self._placing.policy.grace_s, now)
+        prediction = self.lengths.predict(spec)
+        flight = Flight.of(spec, self._num_arrived, self._placing.policy.grace_s, prediction, now)
         self._placing.hash_prefix(flight)
+        self._expect(flight)
         self._flights.add(flight)
         self._recovery.probing.begin(now)
         effects = self._placing.try_waiting(now)
         effects += self._placing.shed(spec.service, now)
         self._flights.arm(flight, now)
         return effects
+
+    def _expect(self, flight: Flight) -> None:
+        """Tell of the length of its answer, if the policy asks for it."""
+        policy = self._placing.policy
+        if policy.uses_lengths and not flight.spec.expected:
+            prediction, quantile = flight.prediction, policy.length_quantile
+            flight.expect(prediction.steps if quantile is None else self.lengths.predict(flight.spec, quantile).steps)
 
     def _why_full(self) -> str | None:
         if self.num_requests >= self._limits.max_requests:
@@ -110,6 +128,7 @@ class Dispatcher:
         self._placing.policy = policy
         for flight in self._flights:
             flight.wait_reason, flight.grace_s = "", policy.grace_s
+            self._expect(flight)
             self._flights.arm(flight, now)
         return self._placing.try_waiting(now, self.num_waiting)
 
@@ -128,7 +147,7 @@ class Dispatcher:
                 effects += self._recovery.join(sender)
         if status.state is ProcessState.STUCK:
             effects += self._recovery.leave_stuck(sender.process, status.error or "no reason given", now)
-        return effects + self._placing.try_waiting(now)
+        return [*effects, *self._placing.recall(now), *self._placing.try_waiting(now)]
 
     def bury(self, ended: Sender, now: float) -> list[Effect]:
         """A supervisor saw this life of an engine end: its lease need not be waited for."""

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from mesh.messages import Cancel, Probe, SetRole, Submit
+from mesh.messages import Cancel, Probe, Recall, SetRole, Submit
 from router.generation import Placement, RouterError, TokenBatch
 
 
@@ -10,7 +10,7 @@ class Send(msgspec.Struct, frozen=True):
     """A message to an engine's inbox."""
 
     to: str
-    message: Submit | Cancel | Probe | SetRole
+    message: Submit | Cancel | Probe | Recall | SetRole
 
 
 class Forget(msgspec.Struct, frozen=True):

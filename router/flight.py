@@ -9,6 +9,7 @@ import msgspec
 
 from mesh.messages import Epoch, RequestSpec, Submit
 from router.generation import Placement
+from router.lengths import Prediction
 from router.limits import DispatchLimits
 from router.policies.policy import Dispatch
 from router.streams import TokenStream
@@ -36,6 +37,7 @@ class Flight:
     grace_s: float  # how long it may wait beyond its deadline
     stream: TokenStream
     request: RequestView  # what policies see of it
+    prediction: Prediction  # of its answer's length
     phase: Phase = Phase.WAITING
     attempt: int = -1  # of the last dispatch
     dispatch: Dispatch | None = None
@@ -55,15 +57,16 @@ class Flight:
     wait_reason: str = ""
     prefix: tuple[int, ...] = ()  # names of its prompt's blocks, if the policy asks what engines have of it
     is_proven: bool = False  # its owner has sent a token of it
+    was_recalled: bool = False  # before it began: once in its life
     asked_at: float = -inf  # when its engines were last asked whether they have it
     denied: set[str] = field(default_factory=set)  # those that said since then that they have not
 
     @classmethod
-    def of(cls, spec: RequestSpec, number: int, grace_s: float, now: float) -> "Flight":
+    def of(cls, spec: RequestSpec, number: int, grace_s: float, prediction: Prediction, now: float) -> "Flight":
         arrived_at = now - spec.age_s
         deadline = arrived_at + spec.slo_ttft_s
-        request = _request(spec, spec.num_tokens, arrived_at, deadline)
-        return cls(spec, arrived_at, deadline, number, grace_s, TokenStream(len(spec.generated)), request)
+        request = _request(spec, 0, arrived_at, deadline)
+        return cls(spec, arrived_at, deadline, number, grace_s, TokenStream(len(spec.generated)), request, prediction)
 
     @property
     def id(self) -> str:
@@ -132,13 +135,23 @@ class Flight:
     def reservations(self, dispatch: Dispatch) -> list[Reservation]:
         """What a dispatch takes, until the engines' own statuses show it."""
         num_tokens, service = self.spec.num_tokens + len(self.stream.tokens) + 1, self.spec.service
-        due_at, priority = self.deadline, self.spec.priority
+        due_at, priority, answer = self.deadline, self.spec.priority, self.request.answer_tokens
+        num_generated, tpot_slo_s = self.request.num_generated, self.spec.slo_tpot_s
+        is_kept = dispatch.decode_engine == dispatch.prefill_engine
+        decoding = (answer, num_generated, tpot_slo_s)
         entrance = Reservation(
-            self.id, dispatch.prefill_engine, service, num_tokens, dispatch.prefill_s, due_at, priority
+            self.id,
+            dispatch.prefill_engine,
+            service,
+            num_tokens,
+            dispatch.prefill_s,
+            due_at,
+            priority,
+            *(decoding if is_kept else ()),
         )
-        if dispatch.decode_engine == dispatch.prefill_engine:
+        if is_kept:
             return [entrance]
-        return [entrance, Reservation(self.id, dispatch.decode_engine, service, num_tokens, None)]
+        return [entrance, Reservation(self.id, dispatch.decode_engine, service, num_tokens, None, inf, 0, *decoding)]
 
     def placement(self, dispatch: Dispatch, now: float) -> Placement:
         return Placement(
@@ -157,8 +170,12 @@ class Flight:
             self.is_recovering = True
         if self.is_recovering:
             self.deadline = max(self.deadline, now + self.spec.slo_ttft_s)
-        num_tokens = self.spec.num_tokens + len(self.stream.tokens)
-        self.request = _request(self.spec, num_tokens, self.arrived_at, self.deadline)
+        self.request = _request(self.spec, len(self.stream.tokens), self.arrived_at, self.deadline)
+
+    def expect(self, steps: tuple[int, ...]) -> None:
+        """Let policies and engines know how long its answer is expected to be."""
+        self.spec = msgspec.structs.replace(self.spec, expected=steps)
+        self.request = _request(self.spec, len(self.stream.tokens), self.arrived_at, self.deadline)
 
     def avoid(self, engines: Collection[str], now: float) -> None:
         """Not these engines for a moment, longer each time."""
@@ -170,5 +187,17 @@ class Flight:
         return {engine for engine, until in self.avoided.items() if until > now}
 
 
-def _request(spec: RequestSpec, num_tokens: int, arrived_at: float, deadline: float) -> RequestView:
-    return RequestView(spec.id, spec.service, num_tokens, arrived_at, deadline, spec.slo_tpot_s, spec.priority)
+def _request(spec: RequestSpec, num_new: int, arrived_at: float, deadline: float) -> RequestView:
+    """``num_new``: tokens that were generated here."""
+    num_generated = len(spec.generated) + num_new
+    return RequestView(
+        spec.id,
+        spec.service,
+        len(spec.prompt) + num_generated,
+        arrived_at,
+        deadline,
+        spec.slo_tpot_s,
+        spec.priority,
+        num_generated=num_generated,
+        answer_tokens=spec.answer_tokens(num_generated) if spec.expected else 0,
+    )

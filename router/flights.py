@@ -9,6 +9,7 @@ from router.decisions import DecisionLog
 from router.effects import Fail
 from router.flight import Flight, Phase
 from router.generation import RouterError
+from router.lengths import LengthPredictor
 from router.limits import DispatchLimits
 from router.monitor import Monitor
 from router.records import Outcome
@@ -18,12 +19,20 @@ from router.waiting import WaitingQueue
 class Flights:
     """Every change of a request's place goes through here. Their ends are written to ``decisions``."""
 
-    def __init__(self, limits: DispatchLimits, monitor: Monitor, breakers: Breakers, decisions: DecisionLog) -> None:
+    def __init__(
+        self,
+        limits: DispatchLimits,
+        monitor: Monitor,
+        breakers: Breakers,
+        decisions: DecisionLog,
+        lengths: LengthPredictor,
+    ) -> None:
         self.waiting = WaitingQueue()
         self._limits = limits
         self._monitor = monitor
         self._breakers = breakers
         self._decisions = decisions
+        self._lengths = lengths
         self._flights: dict[str, Flight] = {}
         self._alarms = Alarms()
 
@@ -77,24 +86,27 @@ class Flights:
     # --- ends ---------------------------------------------------------------------------------------------------------
 
     def finish(self, flight: Flight, reason: FinishReason, now: float) -> None:
-        self._remove(flight)
+        self._remove(flight, reason)
         self._decisions.finished(flight.id, reason, len(flight.stream.tokens), now)
 
     def leave(self, flight: Flight, outcome: Outcome, reason: str, now: float) -> None:
         """Its consumer ended it."""
-        self._remove(flight)
+        self._remove(flight, FinishReason.STOP if outcome is Outcome.FINISHED else None)
         self._decisions.left(flight.id, outcome, reason, len(flight.stream.tokens), flight.progress_at, now)
 
     def fail(self, flight: Flight, error: RouterError, now: float) -> Fail:
-        self._remove(flight)
+        self._remove(flight, None)
         self._decisions.failed(flight.id, error, len(flight.stream.tokens), now)
         return Fail(flight.id, error)
 
-    def _remove(self, flight: Flight) -> None:
+    def _remove(self, flight: Flight, finish: FinishReason | None) -> None:
+        """``finish``: None if its answer is not whole."""
         if flight.phase is Phase.WAITING:
             self.waiting.remove(flight)
         del self._flights[flight.id]
         self._alarms.clear(flight.id)
+        num_generated = len(flight.spec.generated) + len(flight.stream.tokens)
+        self._lengths.ended(flight.spec, flight.prediction, num_generated, finish)
         self._leave_engines(flight)
 
     def _leave_engines(self, flight: Flight) -> None:

@@ -10,6 +10,7 @@ class MarkKeeper:
 
     def __init__(self) -> None:
         self.heard: PlacementStatus | None = None
+        self.heard_at = 0.0
         self._memory: Memory | None = None
         self._began_at = 0.0
         self._counted: list[ServiceTally] = []
@@ -19,7 +20,7 @@ class MarkKeeper:
 
     def hear(self, status: PlacementStatus, counted: Sequence[ServiceTally], now: float) -> None:
         """``counted``: what this gateway has counted until now."""
-        self.heard = status
+        self.heard, self.heard_at = status, now
         memory, known = status.memory, self._memory
         if memory is None or (known is not None and memory.interval < known.interval):
             return

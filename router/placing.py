@@ -2,15 +2,16 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
+from math import inf
 
 import msgspec
 
-from mesh.messages import Role
+from mesh.messages import Recall, Role, Wanted
 from router.breakers import Breakers
 from router.cluster import ClusterView
 from router.decisions import DecisionLog, Seen
 from router.effects import Effect, Place, Send
-from router.flight import Flight
+from router.flight import Flight, Phase
 from router.flights import Flights
 from router.generation import Fault, NoEngines, Overloaded, RequestFailed, RouterError
 from router.limits import DispatchLimits
@@ -20,7 +21,9 @@ from router.policies.policy import Decision, Dispatch, GiveUp, Policy, Reject, W
 from router.prefixes import PrefixIndex
 from router.prompt_hashes import full_block_hashes
 from router.shedding import Shedding
+from router.view import RequestView
 
+RECALL_S = 0.1  # between two looks for requests to call back
 TRIES_PER_ROUND = 32  # waiting requests of a service that are tried in vain on one change, most urgent first
 MIN_RETRY_AFTER_S, MAX_RETRY_AFTER_S = 1.0, 60.0
 
@@ -46,6 +49,7 @@ class Placing:
         self._decisions = decisions
         self._prefixes: defaultdict[str, PrefixIndex] = defaultdict(PrefixIndex)  # by service
         self._shedding = Shedding()
+        self._recalls_at = -inf
 
     def __repr__(self) -> str:
         return f"<Placing by {self.policy.name}>"
@@ -73,6 +77,27 @@ class Placing:
         """Its caches are gone."""
         for prefixes in self._prefixes.values():
             prefixes.forget(engine)
+
+    def recall(self, now: float) -> list[Effect]:
+        """Ask engines to give back what has not begun there and had better go elsewhere. Each is asked for once."""
+        if not self.policy.recalls or now < self._recalls_at:
+            return []
+        self._recalls_at = now + RECALL_S
+        not_begun: defaultdict[str, list[RequestView]] = defaultdict(list)
+        for flight in self._flights:
+            if flight.phase is Phase.RUNNING and flight.first_token_at is None and not flight.was_recalled:
+                not_begun[flight.engines[-1]].append(flight.request)
+        effects: list[Effect] = []
+        for request in self.policy.recall(not_begun, self._monitor.view(), now):
+            if (found := self._flights.placed(request.id)) is not None:
+                found.was_recalled = True
+                effects.append(Send(found.engines[0], Recall(found.id, found.any_epoch)))
+        return effects
+
+    def wanted(self, now: float) -> list[Wanted]:
+        """Engines that those that wait would fill."""
+        waiting = [flight.request for flight in self._flights.waiting]
+        return list(self.policy.wanted(waiting, self._monitor.view(), now)) if waiting else []
 
     # --- decisions ----------------------------------------------------------------------------------------------------
 

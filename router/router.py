@@ -32,6 +32,7 @@ from router.dispatcher import Dispatcher
 from router.effects import Deliver, Effect, Fail, Forget, Place, Send
 from router.generation import Draining, Fault, Generation, Placement, RequestFailed, RouterError, TokenBatch
 from router.ledger import Ledger
+from router.lengths import LengthPredictor
 from router.limits import DispatchLimits
 from router.live_generation import LiveGeneration
 from router.marks import MarkKeeper
@@ -70,7 +71,7 @@ class Router:
         self._clock = clock
         self._ledger = ledger
         self._tallies = tallies
-        self._marks = MarkKeeper()
+        self.marks = MarkKeeper()
         self._policy = policy
         self._unknown_choice: PolicyChoice | None = None  # the last one that this gateway could not take
         self._supervisor_of = supervisors(topology)
@@ -122,10 +123,6 @@ class Router:
         """How this gateway fared with the engines."""
         return self._dispatcher.breakers.known()
 
-    def placement(self) -> PlacementStatus | None:
-        """What the placement daemon said last; None: nothing yet."""
-        return self._marks.heard
-
     @property
     def decisions(self) -> DecisionLog:
         """What was decided for recent requests, and why."""
@@ -147,8 +144,14 @@ class Router:
             policy_age_s=self._policy.age_s(now),
             breakers={engine: str(state) for engine, state in self._dispatcher.breakers.states(now).items()},
             services=self._tallies.read(),
-            mark=self._marks.mark(now),
+            wanted=self._dispatcher.wanted(now),
+            mark=self.marks.mark(now),
         )
+
+    @property
+    def lengths(self) -> LengthPredictor:
+        """How long answers are, and how well that was predicted."""
+        return self._dispatcher.lengths
 
     # --- life ---------------------------------------------------------------------------------------------------------
 
@@ -204,7 +207,7 @@ class Router:
             elif isinstance(message, GatewayStatus) and message.policy is not None:
                 self._consider(message.policy)
             elif isinstance(message, PlacementStatus):
-                self._marks.hear(message, self._tallies.read(), self._clock.now())
+                self.marks.hear(message, self._tallies.read(), self._clock.now())
 
     def _bury(self, supervisor: str, status: SupervisorStatus) -> None:
         """A supervisor saw processes end: nobody waits for their leases."""

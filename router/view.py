@@ -7,15 +7,16 @@ this gateway has sent and the engine has not yet counted is added, so that a bur
 looked idle.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import inf
 from typing import NamedTuple
 
 import msgspec
 
 from engines.costs import decode_step_s, prefill_s
+from engines.demand import FAR, held_tokens, with_one_more
 from engines.freeness import freeness, in_all
-from mesh.messages import DecodeCost, EngineStatus, PrefillCost, ProcessState, Role, ServiceStatus
+from mesh.messages import DecodeCost, Demand, EngineStatus, PrefillCost, ProcessState, Role, ServiceStatus
 
 PACE_TOKENS = 1024
 FORESEEN_S = 0.25  # after a status: as long, decodes are taken to go on as it says
@@ -31,6 +32,9 @@ class Reservation(msgspec.Struct, frozen=True):
     prefill_s: float | None  # predicted; None: the engine only decodes it
     due_at: float = inf  # when its first token is
     priority: int = 0
+    answer_tokens: int = 0  # expected in all, if it decodes there; 0: it does not, or nobody asked
+    num_generated: int = 0  # of ``num_tokens``
+    tpot_slo_s: float = inf
 
 
 class ServiceView(msgspec.Struct, frozen=True):
@@ -47,6 +51,7 @@ class ServiceView(msgspec.Struct, frozen=True):
     freeness: float = inf  # tokens of head room for each running request (Llumnix)
     bare_freeness: float = inf  # the same without what engines keep free beside requests of high priority
     num_sharers: int = 0  # requests that freeness is shared by: those that run, wait or are reserved for
+    expected: Demand | None = None  # until they end, reservations included; None: nobody tells
 
     @property
     def watermark(self) -> float:
@@ -57,6 +62,13 @@ class ServiceView(msgspec.Struct, frozen=True):
     def num_slots(self) -> int:
         """Tokens that the whole pool can hold."""
         return self.num_blocks * self.block_size
+
+    @property
+    def demand(self) -> Demand:
+        """Of its requests. Where nobody tells: that they stay as they are, for good."""
+        if self.expected is not None:
+            return self.expected
+        return _unforeseen(self.num_sharers, (self.num_blocks - self.num_free_blocks) * self.block_size)
 
     def can_ever_hold(self, num_tokens: int) -> bool:
         return num_tokens <= self.num_blocks * self.block_size
@@ -153,6 +165,8 @@ class RequestView(msgspec.Struct, frozen=True):
     cached: Mapping[str, int] = msgspec.field(
         default_factory=dict
     )  # of its first tokens, likely in an engine's prefix cache
+    num_generated: int = 0  # of ``num_tokens``: before a recovery
+    answer_tokens: int = 0  # expected in all, those included; 0: nobody asked
 
 
 def engine_view(
@@ -195,7 +209,7 @@ def _prefills(status: EngineStatus, at: float, reservations: Sequence[Reservatio
     return tuple(sorted(told + sent)) if told or sent else ()
 
 
-def _service_view(status: ServiceStatus, engine: EngineStatus, held: Iterable[Reservation]) -> ServiceView:
+def _service_view(status: ServiceStatus, engine: EngineStatus, held: Sequence[Reservation]) -> ServiceView:
     reserved = [-(-r.num_tokens // status.block_size) for r in held if r.service == status.name]
     num_reserved = sum(reserved)
     return ServiceView(
@@ -208,6 +222,34 @@ def _service_view(status: ServiceStatus, engine: EngineStatus, held: Iterable[Re
         status.prefill_error,
         status.decode_error,
         *_freeness(status, engine, len(reserved), num_reserved * status.block_size),
+        _expected(status, held),
+    )
+
+
+def _unforeseen(num_requests: int, num_tokens: int) -> Demand:
+    return Demand(num_requests, num_tokens, peaks=((FAR, num_tokens),) if num_tokens else ())
+
+
+def _expected(status: ServiceStatus, held: Sequence[Reservation]) -> Demand | None:
+    joining = [one for one in held if one.answer_tokens and one.service == status.name]
+    demand = status.demand
+    if not joining:
+        return demand
+    if demand is None:
+        held_blocks = status.num_blocks - status.num_free_blocks
+        demand = _unforeseen(status.num_running, held_blocks * status.block_size)
+    peaks = demand.peaks
+    for one in joining:
+        steps = one.answer_tokens - one.num_generated
+        peaks = with_one_more(peaks, steps, held_tokens(one.num_tokens, status.block_size))
+    return Demand(
+        demand.num_requests + len(joining),
+        demand.prompt_tokens + sum([one.num_tokens - 1 - one.num_generated for one in joining]),
+        demand.answer_tokens + sum([one.answer_tokens for one in joining]),
+        min([demand.tpot_slo_s, *(one.tpot_slo_s for one in joining)]),
+        peaks,
+        demand.error_requests,
+        demand.error_tokens,
     )
 
 

@@ -14,6 +14,7 @@ from bench.simulation.observer import Observer
 from bench.simulation.physics import Physics
 from bench.simulation.shared_profiles import Profile, profile_of
 from bench.simulation.steps import StepModel
+from bench.simulation.workload import asked_of
 from engines.blocks import BlockPool
 from engines.core import EngineCore
 from engines.learning import LearntCost
@@ -30,6 +31,7 @@ from mesh.messages import KVShape, MemoryRef, Sender
 from mesh.topology.schema import EngineSpec, GatewaySpec, Topology
 from router.dispatcher import Dispatcher
 from router.ledger import Ledger
+from router.lengths import LengthPredictor
 from router.limits import DispatchLimits
 from router.monitor import Monitor
 from router.policies.registry import make_policy
@@ -70,7 +72,8 @@ class Factory:
         policy = make_policy(self._topology.policy, kernel.random(f"policy of {spec.id}"))
         reply_s, ask_s = self._topology.timing.reply_s, inf if self._coasts else None  # coasting engines are silent
         limits = DispatchLimits(spec.max_requests, spec.max_waiting, reply_s, ask_s=ask_s)
-        dispatcher = Dispatcher(policy, Monitor(self._topology.timing.lease_s), limits)
+        lengths = LengthPredictor(asked_of)
+        dispatcher = Dispatcher(policy, Monitor(self._topology.timing.lease_s), limits, lengths)
         return SimulatedGateway(spec.id, dispatcher, kernel, self._network, ledger)
 
     def engine(
@@ -122,7 +125,10 @@ class Factory:
         if num_pages < 1:
             raise UserError(f"engines.{spec.id}: its KV memory holds no block of {spec.block_size} tokens")
         pages = PagePool(num_pages)
-        pools = {name: block_pool(pages, spec.block_size, size // one) for name, one in sizes.items()}
+        quotas = spec.kv_quotas
+        pools = {
+            name: block_pool(pages, spec.block_size, size // one, quota=quotas.get(name)) for name, one in sizes.items()
+        }
         return {name: self._service(spec, name, profile, pool) for name, pool in pools.items()}
 
     def _service(self, spec: EngineSpec, name: str, profile: Profile, pool: BlockPool) -> Service:

@@ -7,8 +7,10 @@ from bench.simulation.trace_request import TraceRequest
 from engines.costs import prefill_s
 from mesh.messages import PrefillCost, RequestSpec, Sampling
 from mesh.topology.schema import ServiceSpec, Slo
+from router.lengths import Asked
 from router.records import PROMPT_BLOCK
 
+MOST_ASKED = 2048  # tokens of an answer that clients allow, unless it is longer: Aladdin's (section 6.1)
 FIRST_UNIQUE = 2**31  # token ids from here on belong to one request each
 
 
@@ -67,6 +69,14 @@ def make_spec(
         slo_tpot_s=slo.tpot_s,
         priority=service.priority if request.priority is None else request.priority,
     )
+
+
+def asked_of(spec: RequestSpec) -> Asked:
+    """What a gateway may know of the length of its answer, which ``max_tokens`` would give away: up to `MOST_ASKED`."""
+    limit = MOST_ASKED
+    while limit < spec.sampling.max_tokens:
+        limit *= 2
+    return Asked(limit, is_exact=False)
 
 
 def prompt_of(request: TraceRequest, number: int) -> list[int]:

@@ -36,7 +36,9 @@ def run(options: argparse.Namespace) -> int:
     supervisors = _supervisors_here(topology)
     if supervisors or len(topology.hosts) > 1:
         asyncio.run(_ask(topology, now=options.now))
-    drain_s = 0.0 if options.now else 2 * topology.timing.drain_s  # gateways first, then engines
+    drain_s = (
+        0.0 if options.now else 2 * topology.timing.drain_s
+    )  # gateways first, then engines; the placement daemon stops at once
     late = _wait(supervisors, drain_s + GRACE_S)
     if late:
         sys.stderr.write(f"mesh {topology.name!r} is still draining; `mesh down --now` ends it at once\n")
@@ -87,7 +89,8 @@ def _wait(supervisors: list["psutil.Process"], timeout_s: float) -> list["psutil
 
 def _stop_orphans(topology: "Topology", *, now: bool) -> None:
     from mesh.addresses import runtime_dir
+    from mesh.supervisor.command import stop_waves
     from mesh.supervisor.orphans import stop_orphans
 
-    waves = [[gateway.id for gateway in topology.gateways], [engine.id for engine in topology.engines]]
+    waves = stop_waves(topology, [host.name for host in topology.hosts])
     stop_orphans(runtime_dir(topology), waves, topology.timing.drain_s, print_line, now=now)

@@ -6,8 +6,16 @@ from typing import Any
 
 import msgspec
 
-from mesh.messages import BroadcastMessage, ChildStatus, EngineStatus, GatewayStatus, ServiceStatus, SupervisorStatus
-from mesh.topology.schema import EngineSpec, GatewaySpec, Topology
+from mesh.messages import (
+    BroadcastMessage,
+    ChildStatus,
+    EngineStatus,
+    GatewayStatus,
+    PlacementStatus,
+    ServiceStatus,
+    SupervisorStatus,
+)
+from mesh.topology.schema import EngineSpec, GatewaySpec, PlacementSpec, Topology
 
 
 def report(topology: Topology, statuses: Mapping[str, BroadcastMessage]) -> dict[str, Any]:
@@ -15,6 +23,7 @@ def report(topology: Topology, statuses: Mapping[str, BroadcastMessage]) -> dict
     heard = [status for status in statuses.values() if isinstance(status, SupervisorStatus)]
     supervisors = sorted(heard, key=lambda status: status.host)
     children = {child.process: child for supervisor in supervisors for child in supervisor.children}
+    daemon = topology.placement
     return {
         "mesh": topology.name,
         "topology": str(topology.path),
@@ -23,6 +32,7 @@ def report(topology: Topology, statuses: Mapping[str, BroadcastMessage]) -> dict
             {**_engine(spec, statuses.get(spec.id), children.get(spec.id)), "breakers": _breakers(spec.id, statuses)}
             for spec in topology.engines
         ],
+        "placement": None if daemon is None else _placement(daemon, statuses.get(daemon.id), children.get(daemon.id)),
         "supervisors": [{"host": s.host, "pid": s.pid, "stopping": s.stopping} for s in supervisors],
     }
 
@@ -69,6 +79,23 @@ def _engine(spec: EngineSpec, status: BroadcastMessage | None, child: ChildStatu
     }
 
 
+def _placement(spec: PlacementSpec, status: BroadcastMessage | None, child: ChildStatus | None) -> dict[str, Any]:
+    """The placement daemon; what it decided is in ``mesh plan --json``."""
+    heard = status if isinstance(status, PlacementStatus) else None
+    return {
+        **_process(spec, heard, child),
+        "mode": str(spec.mode),
+        "doing": heard.doing if heard else None,
+        "plan": heard.plan if heard else None,
+        "next_decision_s": heard.next_decision_s if heard else None,
+        "last_verdict": heard.decision.verdict if heard and heard.decision else None,
+        "changes": heard.changes_total if heard else None,
+        "changes_failed": heard.changes_failed_total if heard else None,
+        "error": heard.error if heard else None,
+        "pools": [msgspec.to_builtins(pool) for pool in heard.pools] if heard else [],
+    }
+
+
 def _service(status: ServiceStatus) -> dict[str, Any]:
     """Costs in seconds, as the engine has learnt them; ``freeness`` is None where everything is to leave."""
     return {
@@ -95,7 +122,9 @@ def _breakers(engine: str, statuses: Mapping[str, BroadcastMessage]) -> dict[str
 
 
 def _process(
-    spec: EngineSpec | GatewaySpec, heard: EngineStatus | GatewayStatus | None, child: ChildStatus | None
+    spec: EngineSpec | GatewaySpec | PlacementSpec,
+    heard: EngineStatus | GatewayStatus | PlacementStatus | None,
+    child: ChildStatus | None,
 ) -> dict[str, Any]:
     return {
         "id": spec.id,
@@ -107,7 +136,7 @@ def _process(
     }
 
 
-def _state(heard: EngineStatus | GatewayStatus | None, child: ChildStatus | None) -> str:
+def _state(heard: EngineStatus | GatewayStatus | PlacementStatus | None, child: ChildStatus | None) -> str:
     """What the process says of itself, else what its supervisor knows; silent: it runs and says nothing."""
     if heard is not None:
         return str(heard.state)

@@ -61,7 +61,13 @@ def _print_table(topology: "Topology", summary: Mapping[str, Any]) -> None:
     engines = [_engine_row(row) for row in summary["engines"]]
     columns = ("engine", "role", "state", "pid", "restarts", "services", "free", "run", "wait", "slack")
     console.print(_table((*columns, "migrations", "breaker"), engines))
-    for row in (*gateways, *engines):
+    daemons = [] if summary["placement"] is None else [_daemon_row(summary["placement"])]
+    if daemons:
+        told = ("placement", "state", "pid", "restarts", "mode", "doing", "plan", "last verdict", "next decision")
+        console.print(_table(told, daemons))
+    if pools := [_pool_row(pool) for row in daemons for pool in row["pools"]]:
+        console.print(_table(("pool", "needs", "wanted", "bounds", "problem"), pools))
+    for row in (*gateways, *engines, *daemons):
         for problem in filter(None, (row["error"], row["last_exit"])):
             console.print(f"{row['id']}: {problem}", markup=False, highlight=False)
 
@@ -77,6 +83,26 @@ def _engine_row(row: Mapping[str, Any]) -> dict[str, Any]:
         "slack": None if row["slack_s"] is None else f"{row['slack_s'] * 1000:.0f} ms",
         "migrations": _migrations(row),
         "breaker": [f"{state} in {gateway}" for gateway, state in row["breakers"].items()] or None,
+    }
+
+
+def _daemon_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    due_s = row["next_decision_s"]
+    return {
+        **row,
+        "placement": row["id"],
+        "last verdict": row["last_verdict"],
+        "next decision": None if due_s is None else f"in {due_s:.0f} s",
+    }
+
+
+def _pool_row(pool: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "pool": pool["name"],
+        "needs": f"{pool['need']:.2f}",
+        "wanted": pool["num_wanted"],
+        "bounds": f"{pool['least']} to {pool['most']}",
+        "problem": pool["problem"] or None,
     }
 
 

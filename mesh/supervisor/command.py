@@ -1,13 +1,15 @@
 """How the processes of a topology are started."""
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from mesh.topology.schema import EngineSpec, Topology
+from mesh.topology.schema import EngineSpec, GatewaySpec, Topology
 
 ENGINE = "engine"
 GATEWAY = "gateway"
+PLACEMENT = "placement"
+STOP_ORDER = (PLACEMENT, GATEWAY, ENGINE)  # gateways stop accepting, and finish what engines still run for them
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +17,7 @@ class ChildCommand:
     """A process to keep running. ``env`` is added to the supervisor's own environment."""
 
     process: str
-    kind: str  # ENGINE or GATEWAY
+    kind: str  # one of `STOP_ORDER`
     argv: tuple[str, ...]
     is_standby: bool = False  # started when somebody asks for it
     env: Mapping[str, str] = field(default_factory=dict)
@@ -31,8 +33,17 @@ def child_commands(topology: Topology, host: str) -> Iterator[ChildCommand]:
             argv = (spec.python or sys.executable, "-m", "engines", *arguments)
             yield ChildCommand(spec.id, ENGINE, argv, spec.is_standby, _environment(spec.threads))
         else:
-            argv = (sys.executable, "-m", "router", *arguments)
-            yield ChildCommand(spec.id, GATEWAY, argv, env=_environment(threads=1))
+            kind, module = (GATEWAY, "router") if isinstance(spec, GatewaySpec) else (PLACEMENT, "router.placement")
+            argv = (sys.executable, "-m", module, *arguments)
+            yield ChildCommand(spec.id, kind, argv, env=_environment(threads=1))
+
+
+def stop_waves(topology: Topology, hosts: Collection[str]) -> list[list[str]]:
+    """The processes of these hosts, in the order in which they are to stop."""
+    placement = [] if topology.placement is None else [topology.placement]
+    return [
+        [spec.id for spec in specs if spec.host in hosts] for specs in (placement, topology.gateways, topology.engines)
+    ]
 
 
 def _environment(threads: int) -> dict[str, str]:

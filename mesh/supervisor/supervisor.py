@@ -20,7 +20,7 @@ from mesh.messages import (
 )
 from mesh.sockets import Sockets
 from mesh.supervisor.child import Child
-from mesh.supervisor.command import ENGINE, GATEWAY, ChildCommand
+from mesh.supervisor.command import STOP_ORDER, ChildCommand
 from mesh.supervisor.restarts import RestartPolicy
 from mesh.supervisor.watchdog import LOOK_S, Watchdog
 from mesh.topology.schema import Timing
@@ -116,11 +116,11 @@ class Supervisor:
             raise UserError(f"{process}: {reason}" + ("" if file in reason else f" (log: {file})"))
 
     async def _stop_children(self, lives: Sequence["asyncio.Task[None]"]) -> None:
-        """Gateways first: they stop accepting and finish what the engines still run for them."""
+        """In waves, each of which ends before the next one begins."""
         self._stop.set()
         killer = asyncio.ensure_future(self._kill_when_asked())
         try:
-            for kind in (GATEWAY, ENGINE):
+            for kind in STOP_ORDER:
                 wave = [
                     (child, life)
                     for child, life in zip(self._children.values(), lives, strict=True)

@@ -1,6 +1,6 @@
 """Prometheus metrics of a gateway: under the names that vLLM's dashboards know, and our own as ``meshserve_*``."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -12,6 +12,7 @@ from mesh.topology.schema import Slo
 from router.api.choice import Choice
 from router.cluster import ClusterView
 from router.generation import Placement
+from router.lengths import Calibration
 
 LATENCY_BUCKETS: Final = (
     0.001, 0.0025, 0.005, 0.0075, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5,
@@ -179,6 +180,33 @@ class RecordingCounter(Collector):
     def collect(self) -> Iterable[CounterMetricFamily]:
         text = "Records that the recording did not take: the disk was full, failed or too slow"
         return (CounterMetricFamily("meshserve_recording_dropped", text, self._num_dropped()),)
+
+
+class LengthCalibration(Collector):
+    """How long answers were predicted to be when they were asked for, and how that turned out."""
+
+    def __init__(self, calibration: Callable[[], Mapping[str, Calibration]]) -> None:
+        self._calibration = calibration
+
+    def collect(self) -> Iterable[CounterMetricFamily]:
+        labels = ("model_name",)
+        judged = CounterMetricFamily(
+            "meshserve_length_predictions", "Answers whose predicted length was put to the test", labels=labels
+        )
+        within = CounterMetricFamily(
+            "meshserve_length_predictions_within",
+            "Those that were not longer than that quantile of the prediction: that share of them, if it is right",
+            labels=(*labels, "quantile"),
+        )
+        predicted = CounterMetricFamily("meshserve_predicted_tokens", "Tokens predicted for them", labels=labels)
+        actual = CounterMetricFamily("meshserve_predicted_tokens_actual", "Tokens that they had", labels=labels)
+        for service, found in self._calibration().items():
+            judged.add_metric((service,), found.num_judged)
+            within.add_metric((service, "0.5"), found.num_within_p50)
+            within.add_metric((service, "0.9"), found.num_within_p90)
+            predicted.add_metric((service,), found.predicted_tokens)
+            actual.add_metric((service,), found.tokens)
+        return judged, within, predicted, actual
 
 
 class EngineGauges(Collector):

@@ -8,19 +8,19 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 from mesh.cli.arguments import print_line
 from mesh.errors import CommandError, UserError
 
 if TYPE_CHECKING:
     from mesh.cli.arguments import Subparsers
-    from mesh.messages import EngineStatus, Place, SupervisorMessage
+    from mesh.messages import EngineStatus, Place, PlacementStatus, SupervisorMessage
     from mesh.sockets import Sockets
     from mesh.topology.schema import Topology
     from router.placement.changeover import Changeover, Order
 
-USAGE = "mesh plan [FILE] [--apply NEW.toml | --resume | --search] [--json]"
+USAGE = "mesh plan [FILE] [--apply [NEW.toml] | --resume | --search] [--json]"
 TIMEOUT_S = 1800.0
 LISTEN_S = 30.0
 IMPROVE_S = 20.0
@@ -32,13 +32,21 @@ def register(subparsers: "Subparsers") -> None:
         "plan",
         usage=USAGE,
         help="show or change which engines hold which services",
-        description="Show which engines hold which services, or bring them to what another topology says, without "
+        description="Show which engines hold which services, and what the placement daemon, if there is one, found "
+        "last; or bring them to what another topology, or the daemon, says, without "
         "dropping a request: services are loaded where they are wanted, then roles change, then services leave. "
         "With --search, say what a search for a better placement would change, for what is asked for meanwhile.",
     )
     parser.add_argument("words", nargs="*", metavar="FILE", help="the deployment")
     what = parser.add_mutually_exclusive_group()
-    what.add_argument("--apply", type=Path, metavar="NEW.toml", help="a topology with the same engines")
+    what.add_argument(
+        "--apply",
+        nargs="?",
+        type=Path,
+        const=True,
+        metavar="NEW.toml",
+        help="a topology with the same engines; without it, what the placement daemon found last",
+    )
     what.add_argument("--resume", action="store_true", help="finish a plan whose command ended before it was done")
     what.add_argument("--search", action="store_true", help="search for a better placement; nothing is changed")
     parser.add_argument(
@@ -64,21 +72,27 @@ def run(options: argparse.Namespace) -> int:
     from mesh.cli.cluster import require_running
     from mesh.cli.engine_status import split_words
     from mesh.topology.parse import load
+    from router.cli.standing_tables import print_standing, summary
 
     file, _ = split_words(options.words, "at most a topology is", 0, USAGE)
     topology = load(file)
-    wanted = None if options.apply is None else _wanted(topology, load(options.apply))
+    wanted = _wanted(topology, load(options.apply)) if isinstance(options.apply, Path) else None
     require_running(topology, file)
     if options.search:
         return _search(topology, options)
+    if options.apply is True:
+        wanted = _proposed(topology, asyncio.run(_hear_all(topology)))
+        if not wanted:
+            print_line("the engines hold what was found: nothing is to be done")
+            return 0
     if options.resume or wanted is not None:
         asyncio.run(_carry_out(topology, wanted, options.timeout))
         return 0
-    statuses = asyncio.run(_statuses(topology))
+    heard = asyncio.run(_hear_all(topology))
     if options.json:
-        sys.stdout.write(f"{json.dumps(_summary(topology, statuses), indent=2)}\n")
+        sys.stdout.write(f"{json.dumps(summary(topology, *heard), indent=2)}\n")
     else:
-        _print(topology, statuses)
+        print_standing(topology, *heard)
     return 0
 
 
@@ -108,14 +122,24 @@ def _search(topology: "Topology", options: argparse.Namespace) -> int:
     return 0
 
 
-# --- showing ----------------------------------------------------------------------------------------------------------
+# --- hearing ----------------------------------------------------------------------------------------------------------
 
 
-async def _statuses(topology: "Topology") -> Mapping[str, "EngineStatus"]:
+class Heard(NamedTuple):
+    """What the mesh says of its placement. ``daemon``: None if it is silent, or there is none."""
+
+    engines: Mapping[str, "EngineStatus"]
+    daemon: "PlacementStatus | None"
+
+
+async def _hear_all(topology: "Topology") -> Heard:
     from mesh.cli.cluster import collect, visitor
+    from mesh.messages import PlacementStatus
 
     async with visitor(topology) as sockets:
-        return _engines(await collect(topology, sockets))
+        statuses = await collect(topology, sockets)
+    daemon = None if topology.placement is None else statuses.get(topology.placement.id)
+    return Heard(_engines(statuses), daemon if isinstance(daemon, PlacementStatus) else None)
 
 
 def _engines(statuses: Mapping[str, object]) -> dict[str, "EngineStatus"]:
@@ -124,67 +148,24 @@ def _engines(statuses: Mapping[str, object]) -> dict[str, "EngineStatus"]:
     return {name: status for name, status in statuses.items() if isinstance(status, EngineStatus)}
 
 
-def _summary(topology: "Topology", statuses: Mapping[str, "EngineStatus"]) -> dict[str, Any]:
-    import msgspec
+def _proposed(topology: "Topology", heard: Heard) -> dict[str, "Place"]:
+    """What the placement daemon found last; empty if the engines hold it. Raise `UserError` if there is nothing."""
+    from mesh.messages import ProcessState
+    from router.cli.standing_tables import proposal
 
-    engines = []
-    for spec in topology.engines:
-        status = statuses.get(spec.id)
-        row: dict[str, Any] = {
-            "id": spec.id,
-            "role": None,
-            "services": [],
-            "loading": [],
-            "leaving": [],
-            "planned": None,
-        }
-        if status is not None:
-            row["role"] = str(status.role)
-            row["services"] = [one.name for one in status.services if not one.is_leaving]
-            row["leaving"] = [one.name for one in status.services if one.is_leaving]
-            row["loading"] = list(status.loading)
-            row["planned"] = msgspec.to_builtins(status.place)
-        engines.append(row)
-    return {"mesh": topology.name, "plan": _number(statuses), "engines": engines}
-
-
-def _number(statuses: Mapping[str, "EngineStatus"]) -> int:
-    """Of the newest plan that was announced; 0: none was."""
-    return max((status.place.number for status in statuses.values() if status.place is not None), default=0)
-
-
-def _print(topology: "Topology", statuses: Mapping[str, "EngineStatus"]) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
-    summary = _summary(topology, statuses)
-    table = Table("engine", "role", "services", "on their way", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for row in summary["engines"]:
-        moving = [f"+{name}" for name in row["loading"]] + [f"-{name}" for name in row["leaving"]]
-        silent = row["role"] is None
-        services = "it says nothing" if silent else ", ".join(row["services"]) or "none"
-        table.add_row(row["id"], row["role"] or "-", services, ", ".join(moving) or "-")
-    Console(width=None if sys.stdout.isatty() else 120).print(table)
-    print_line(_in_words(statuses))
-
-
-def _in_words(statuses: Mapping[str, "EngineStatus"]) -> str:
-    from router.placement.changeover import announced
-
-    number, known = _number(statuses), announced(statuses)
-    if not number:
-        return "no plan was made since the engines started"
-    if not known:
-        return f"plan {number} was not made known to all engines: nothing of it was done"
-    missing = [engine for engine, place in known.items() if not _is_done(statuses[engine], place)]
-    if missing:
-        return f"plan {number} is not carried out on {', '.join(missing)}; `mesh plan --resume` finishes it"
-    return f"plan {number} is carried out"
-
-
-def _is_done(status: "EngineStatus", place: "Place") -> bool:
-    return status.role is place.role and {one.name for one in status.services} == set(place.services)
+    if topology.placement is None:
+        raise UserError(f"--apply needs NEW.toml: {topology.path} has no [placement], so nobody proposes a plan")
+    if heard.daemon is None:
+        raise CommandError(f"{topology.placement.id} says nothing; `mesh status` tells whether it runs")
+    decision = heard.daemon.decision
+    if decision is None or not decision.places:
+        due = f"its next decision is in {heard.daemon.next_decision_s:.0f} s"
+        raise CommandError(f"{topology.placement.id} has found no plan: {decision.reason if decision else due}")
+    states = {engine: status.state for engine, status in heard.engines.items()}
+    if gone := [engine for engine in decision.places if states.get(engine) is not ProcessState.READY]:
+        raise CommandError(f"{gone[0]} is not ready, and the plan that was found needs it; wait for the next decision")
+    print_line(f"interval {decision.interval}: {decision.verdict}: {decision.reason}")
+    return dict(proposal(decision, heard.engines))
 
 
 # --- carrying out -----------------------------------------------------------------------------------------------------
@@ -195,12 +176,13 @@ async def _carry_out(topology: "Topology", wanted: Mapping[str, "Place"] | None,
     import msgspec
 
     from mesh.cli.cluster import collect, visitor
+    from router.cli.standing_tables import newest_plan
     from router.placement.changeover import Changeover, Patience, announced
 
     timing, clock = topology.timing, asyncio.get_running_loop().time
     async with visitor(topology) as sockets:
         statuses = _engines(await collect(topology, sockets))
-        number = _number(statuses)
+        number = newest_plan(statuses)
         if wanted is None:
             places = announced(statuses)
             if not places:

@@ -1,7 +1,7 @@
 """Who scores plans: found through the entry points ``meshserve.evaluators``, as it stands on a higher floor."""
 
 from collections.abc import Mapping
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Protocol
 
 from mesh.errors import UserError
@@ -22,14 +22,23 @@ class Evaluators(Protocol):
     def close(self) -> None: ...
 
 
+def find_evaluators() -> EntryPoint:
+    """Where the simulator's are, which is not loaded. Raise `UserError` if it is not installed."""
+    found = list(entry_points(group=ENTRY_POINTS, name=SIMULATED))
+    if len(found) != 1:
+        raise _missing("no such entry point" if not found else "there are several")
+    return found[0]
+
+
 def load_evaluators(num_workers: int) -> Evaluators:
     """The simulator's, with so many worker processes. Raise `UserError` if it is not installed."""
-    found = entry_points(group=ENTRY_POINTS, name=SIMULATED)
     try:
-        [entry] = found
-        evaluators: Evaluators = entry.load()(num_workers)
-    except (ValueError, ImportError, AttributeError) as error:
-        why = "no such entry point" if not found else error
-        what = f"plans cannot be scored: {ENTRY_POINTS}: {SIMULATED}: {why}"
-        raise UserError(f"{what}; install meshserve again, with its package bench") from None
+        evaluators: Evaluators = find_evaluators().load()(num_workers)
+    except (ImportError, AttributeError) as error:
+        raise _missing(str(error)) from None
     return evaluators
+
+
+def _missing(why: str) -> UserError:
+    what = f"plans cannot be scored: {ENTRY_POINTS}: {SIMULATED}: {why}"
+    return UserError(f"{what}; install meshserve again, with its package bench")

@@ -20,7 +20,8 @@ from router.placement.score import Score
 from router.placement.search import Evaluator, search
 from router.placement.traffic import Traffic
 
-DRAWN_S = 60.0  # of traffic that plans are scored on
+DRAWN_S = 60.0  # of traffic that plans are scored on,
+MOST_DRAWN = 1500  # or less, if it has more requests than that
 LENGTH_DEVIATIONS = 4.0  # above the mean: the longest request that a place must have room for
 LEAST_SHARING = 2  # services that may share an engine unless somebody says otherwise (SeaLLM, section 6.1)
 
@@ -44,7 +45,9 @@ class Question:
 
     def drawn(self) -> Traffic:
         """Requests with the rates and the moments of lengths that were seen."""
-        return Traffic(DRAWN_S, self.asked.services).drawn_anew(self.seed)
+        rate = sum(service.rate for service in self.asked.services.values())
+        span_s = DRAWN_S if rate * DRAWN_S <= MOST_DRAWN else MOST_DRAWN / rate
+        return Traffic(span_s, self.asked.services).drawn_anew(self.seed)
 
     def achieved(self, observed: Observed) -> Score:
         """What became of the requests that were seen, of services that are in question."""

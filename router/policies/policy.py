@@ -6,7 +6,7 @@ from typing import Protocol
 
 import msgspec
 
-from mesh.messages import PrefillMode, PrefillOrder, SetRole
+from mesh.messages import PrefillMode, PrefillOrder, SetRole, Wanted
 from router.cluster import ClusterView
 from router.view import RequestView
 
@@ -70,8 +70,11 @@ class Policy(Protocol):
     """
 
     grace_s: float = 0.0  # how long after its deadline a request may still wait
+    uses_lengths: bool = False  # looks at how long answers are expected to be; so do engines then
+    length_quantile: float | None = None  # of answers, that it goes by; None: the mean
     uses_prefixes: bool = False  # looks at what engines have likely cached of a request
     changes_roles: bool = False  # `rebalance` may answer something
+    recalls: bool = False  # `recall` may
 
     @property
     def name(self) -> str:
@@ -85,4 +88,17 @@ class Policy(Protocol):
 
     def rebalance(self, view: ClusterView, num_waiting: int, now: float) -> Sequence[RoleChange]:
         """Which engines are to take another role, given that so many requests found no engine."""
+        return ()
+
+    def recall(
+        self, not_begun: Mapping[str, Sequence[RequestView]], view: ClusterView, now: float
+    ) -> Sequence[RequestView]:
+        """Which requests to call back and to decide anew, of those that were sent and have no token yet.
+
+        They come by the engine that is to decode them.
+        """
+        return ()
+
+    def wanted(self, waiting: Sequence[RequestView], view: ClusterView, now: float) -> Sequence[Wanted]:
+        """How many more engines those that wait would fill."""
         return ()

@@ -18,6 +18,7 @@ from router.policies.infaas import Infaas
 from router.policies.join_shortest_queue import JoinShortestQueue
 from router.policies.least_loaded import LeastLoaded
 from router.policies.llumnix import Llumnix
+from router.policies.packing import Packing, PackingParameters
 from router.policies.policy import BaselineParameters, Policy
 from router.policies.power_of_two import PowerOfTwo
 from router.policies.round_robin import RoundRobin
@@ -45,6 +46,7 @@ POLICIES: Mapping[str, _Entry] = {
     "infaas": _Entry(lambda _, __: Infaas()),
     "llumnix": _Entry(lambda _, __: Llumnix()),
     "power_of_two": _Entry(lambda _, random: PowerOfTwo(random)),
+    "packing": _Entry(lambda parameters, _: Packing(parameters), PackingParameters),
     "colocated": _Entry(lambda parameters, _: Colocated(parameters), BaselineParameters),
     "chunked": _Entry(lambda parameters, _: Chunked(parameters), BaselineParameters),
     "disaggregated": _Entry(lambda parameters, _: Disaggregated(parameters), DisaggregatedParameters),

@@ -21,6 +21,7 @@ from mesh.messages import (
     NotHeld,
     Probe,
     Question,
+    Recall,
     RefusalCode,
     Refused,
     Reserved,
@@ -459,3 +460,23 @@ def test_stop_tokens_end_a_request_unless_told_otherwise(make_spec: MakeSpec) ->
         mesh.submit("e", make_spec("r", 8, sampling=sampling))
         mesh.settle()
         assert (len(mesh.streams["r"]), mesh.finished["r"]) == expected
+
+
+def test_what_has_not_begun_can_be_called_back_and_what_has_goes_on(make_spec: MakeSpec) -> None:
+    """Also what waits for blocks of a decode engine; a later attempt is another request."""
+    mesh = two_engines()
+    for name in ("running", "waiting", "again"):
+        mesh.submit("prefill", make_spec(name, 5, max_tokens=4), decode="decode", attempt=2 if name == "again" else 1)
+    prefill = mesh.engines["prefill"].core
+    begun = next(iter(prefill._services[SERVICE].queue.running), None)
+    assert begun is None or begun.id == "running"
+    for name in ("waiting", "again", "unknown"):
+        mesh.deliver(GATEWAY, "prefill", Recall(name, Epoch(1)))
+    mesh.settle()
+    assert [answer.request for answer in mesh.answers if isinstance(answer, Refused)] == ["waiting"]
+    assert refusals(mesh) == [RefusalCode.RECALLED]
+    assert set(mesh.finished) == {"running", "again"}
+    for name in ("running", "again"):
+        mesh.deliver(GATEWAY, "decode", Recall(name, Epoch(9)))
+    mesh.settle()
+    assert refusals(mesh) == [RefusalCode.RECALLED]

@@ -17,6 +17,7 @@ from router.cluster import ClusterView
 from router.view import EngineView, RequestView, engine_view
 
 SERVICE = "chat"
+DECODE_COST = DecodeCost(0.01, 0.0)
 P0, P1 = "prefill-0", "prefill-1"
 D0, D1 = "decode-0", "decode-1"
 M0, M1 = "multiplex-0", "multiplex-1"
@@ -24,7 +25,16 @@ ROLES = {"prefill": Role.PREFILL, "decode": Role.DECODE, "multiplex": Role.MULTI
 
 
 def make_status(
-    engine, seq=1, *, state=ProcessState.READY, services=(SERVICE,), num_blocks=100, num_free_blocks=None, **numbers
+    engine,
+    seq=1,
+    *,
+    state=ProcessState.READY,
+    services=(SERVICE,),
+    num_blocks=100,
+    num_free_blocks=None,
+    demand=None,
+    decode_cost=DECODE_COST,
+    **numbers,
 ) -> EngineStatus:
     free = num_blocks if num_free_blocks is None else num_free_blocks
     fields = {
@@ -36,14 +46,14 @@ def make_status(
         "decode_step_s": 0.01,
         "min_slack_s": None,
     }
-    costs = PrefillCost(0.0, 0.001), DecodeCost(0.01, 0.0)
+    costs = PrefillCost(0.0, 0.001), decode_cost
     return EngineStatus(
         seq=seq,
         state=state,
         role=ROLES[engine.partition("-")[0]],
         host="local",
         pid=1,
-        services=[ServiceStatus(name, num_blocks, free, 16, *costs) for name in services],
+        services=[ServiceStatus(name, num_blocks, free, 16, *costs, demand=demand) for name in services],
         **{**fields, **numbers},
     )
 

@@ -9,6 +9,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from mesh.messages import (
     Accepted,
     Cancel,
+    DecodeCost,
+    Demand,
     Epoch,
     Failed,
     FinishReason,
@@ -18,10 +20,13 @@ from mesh.messages import (
     Probe,
     ProcessState,
     Question,
+    Recall,
     RefusalCode,
     Refused,
+    Role,
     StepTokens,
     Submit,
+    Wanted,
 )
 from mesh.topology.schema import PolicySpec
 from router.dispatcher import Dispatcher
@@ -855,3 +860,73 @@ def test_what_had_begun_is_never_refused_to_make_room():
     refused = [request for request, _ in overload(world, 390, incarnation=2)]
     assert refused
     assert "begun" not in refused
+
+
+# --- lengths and packing ----------------------------------------------------------------------------------------------
+
+
+COST = DecodeCost(0.01, 0.001, 1e-5)
+
+
+def sent_specs(effects):
+    return [
+        effect.message.spec for effect in effects if isinstance(effect, Send) and isinstance(effect.message, Submit)
+    ]
+
+
+def test_engines_are_told_how_long_answers_are_expected_to_be_if_the_policy_asks():
+    assert sent_specs(World(P0, M0).submit("a"))[0].expected == ()
+    world = World(M0, policy="packing")
+    [spec] = sent_specs(world.submit("a"))
+    assert spec.expected == (16,)
+    world.accept(M0, "a")
+    world.tokens(M0, 0, 1, 2, 3, id_="a", finish=STOP)
+    [spec] = sent_specs(world.submit("b"))
+    assert spec.expected == (round(0.75 * 3 + 0.25 * 16), 16)
+
+
+def test_a_policy_that_is_switched_to_learns_of_what_waits():
+    world = World(policy="tropical")
+    world.submit("a")
+    world.checked(world.dispatcher.switch(make_policy(PolicySpec("packing"), Random(0)), 0.0))
+    [spec] = sent_specs(world.status(M0))
+    assert spec.expected == (16,)
+
+
+def test_what_has_not_begun_is_called_back_once_and_goes_where_it_was_meant_to():
+    world = World(M0, policy="packing")
+    assert world.submit("a", slo_ttft_s=9.0)[-1].to == M0
+    world.accept(M0, "a")
+    world.now += 1
+    under = Demand(2, 20, 40, 0.1, ((9, 90),), -3, -60)
+    over = Demand(3, 30, 60, 0.1, ((9, 90),), 3, 60)
+    world.status(M1, demand=under, decode_cost=COST)
+    world.now += 1
+    effects = world.status(M0, demand=over, decode_cost=COST)
+    assert effects == [Send(M0, Recall("a", Epoch(0, ANY_HOP)))]
+    world.now += 1
+    assert world.status(M0, demand=over, decode_cost=COST) == []
+    effects = world.refuse(M0, "a", code=RefusalCode.RECALLED)
+    assert [effect.to for effect in effects if isinstance(effect, Send)] == [M1]
+
+
+def test_what_has_a_token_is_not_called_back():
+    world = World(M0, policy="packing")
+    world.submit("a")
+    world.accept(M0, "a")
+    world.tokens(M0, 0, 1, id_="a")
+    world.now += 1
+    world.status(M1, demand=Demand(2, 20, 40, 0.1, ((9, 90),), -3, -60), decode_cost=COST)
+    world.now += 1
+    assert world.status(M0, demand=Demand(3, 30, 60, 0.1, ((9, 90),), 3, 60), decode_cost=COST) == []
+
+
+def test_engines_are_wanted_while_requests_fit_none():
+    world = World(policy="packing")
+    full = Demand(100, 2000, 2000, 0.1, ((9, 1600),))
+    world.status(M0, demand=full, num_running=100, num_free_blocks=0)
+    assert world.dispatcher.wanted(world.now) == []
+    world.submit("a")
+    assert world.dispatcher.wanted(world.now) == [Wanted(SERVICE, Role.MULTIPLEX, 1, 1)]
+    world.status(M1)
+    assert world.dispatcher.wanted(world.now) == []

@@ -1,0 +1,109 @@
+"""``python -m router.placement --topology FILE --id ID``: the placement daemon's process."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Iterable
+
+import structlog
+
+from mesh.addresses import supervisors
+from mesh.heartbeat import Heartbeat
+from mesh.messages import PlacementStatus, SupervisorMessage
+from mesh.process import ProcessShell, run_process
+from mesh.sockets import Sockets
+from mesh.topology.schema import Topology
+from router.placement.daemon import PlacementDaemon
+from router.placement.effects import Abandon, Ask, Effect, Note, Tell
+from router.placement.evaluators import find_evaluators
+from router.placement.question import Question
+from router.placement.searching import search_beside
+
+MAX_LAG_S = 0.1  # of a timer; beyond it, statuses have been waiting to be read, and silence proves nothing
+
+log = structlog.get_logger()
+
+
+async def serve(shell: ProcessShell) -> None:
+    """Until asked to stop. It stops at once: whatever it was doing, its successor goes on with it."""
+    find_evaluators()
+    sockets: Sockets[SupervisorMessage] = shell.sockets(SupervisorMessage)
+    try:
+        await DaemonProcess(shell, sockets).run()
+    finally:
+        await sockets.close()
+
+
+class DaemonProcess:
+    """The asyncio shell around a `PlacementDaemon`. Searches run in processes beside it."""
+
+    def __init__(self, shell: ProcessShell, sockets: Sockets[SupervisorMessage]) -> None:
+        topology = shell.topology
+        assert topology.placement is not None, "the topology has a daemon"
+        self._topology = topology
+        self._num_workers = topology.placement.workers
+        self._clock = shell.clock
+        self._asked_to_stop = shell.drain
+        self._sockets = sockets
+        self._daemon = PlacementDaemon(topology, shell.clock.now(), pid=os.getpid())
+        self._heartbeat = Heartbeat(sockets, self._status, topology.timing.heartbeat_s)
+        self._tasks = asyncio.TaskGroup()
+        self._searches: dict[int, asyncio.Task[None]] = {}
+        self._rearm = asyncio.Event()
+
+    async def run(self) -> None:
+        serving = {spec.id for spec in self._topology.serving}
+        self._sockets.subscribe(serving | set(supervisors(self._topology).values()))
+        async with self._tasks as tasks:
+            jobs = (self._heartbeat.run(), self._hear(), self._keep_deadlines())
+            background = [tasks.create_task(job) for job in jobs]
+            await self._asked_to_stop.wait()
+            for task in (*background, *self._searches.values()):
+                task.cancel()
+
+    def _status(self) -> PlacementStatus:
+        return self._daemon.status(self._clock.now())
+
+    async def _hear(self) -> None:
+        async for sender, status in self._sockets.broadcasts():
+            self._daemon.hear(sender, status, self._clock.now())
+
+    async def _keep_deadlines(self) -> None:
+        while True:
+            self._rearm.clear()
+            delay_s = self._daemon.next_deadline() - self._clock.now()
+            try:
+                async with asyncio.timeout(max(0.0, delay_s)):
+                    await self._rearm.wait()
+            except TimeoutError:
+                if self._clock.now() - self._daemon.next_deadline() > MAX_LAG_S:
+                    await asyncio.sleep(MAX_LAG_S)
+                self._perform(self._daemon.expire(self._clock.now()))
+
+    async def _search(self, question: Question) -> None:
+        answer = await search_beside(question, self._num_workers)
+        self._perform(self._daemon.answered(question.number, answer, self._clock.now()))
+        self._rearm.set()
+
+    def _perform(self, effects: Iterable[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Tell(process, order):
+                    self._sockets.send(process, order)
+                case Ask(question):
+                    self._searches[question.number] = self._tasks.create_task(self._search(question))
+                case Abandon(number):
+                    self._searches[number].cancel()
+                case Note(line, is_problem):
+                    (log.warning if is_problem else log.info)(line)
+        self._searches = {number: task for number, task in self._searches.items() if not task.done()}
+        if effects:
+            self._heartbeat.poke()
+
+
+def _daemons(topology: Topology) -> list[str]:
+    return [] if topology.placement is None else [topology.placement.id]
+
+
+if __name__ == "__main__":
+    sys.exit(run_process("router.placement", _daemons, serve))

@@ -1,0 +1,140 @@
+"""Whether a request fits an engine: Aladdin's constraints b, c, d and e (section 4.2), with the engine's own costs.
+
+b. sum(l_in + gamma l_out) <= theta l_d(b): what all b requests of the batch hold on average leaves its decode steps
+   within the tightest TPOT promise. l_d(b) is the context of which a step takes as long as that (equation 4).
+c. t_p(sum of new l_in) <= T_pre: this prompt and those that are to be computed before it, within its TTFT promise.
+d. t_p(sum of new l_in) <= theta min(T_dec l_out - t_dec): the same prompts within what the running decodes have saved.
+e. sum of kv(k) <= M for every step k to come: memory, until all have ended as expected.
+
+An empty engine takes whatever it can hold, as a new worker does in algorithm 1: nothing could suit it better. A promise
+that not even that could keep is not for others to make room for: it is left out of b and c, and its request is put
+where it breaks nobody else's.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import hypot, inf
+
+from engines.costs import decode_step_s, requests_s
+from engines.demand import held_tokens, highest_with
+from mesh.messages import Demand
+from router.view import EngineView, RequestView, ServiceView
+
+
+@dataclass(frozen=True, slots=True)
+class Knobs:
+    """``gamma``: the share of an answer that counts as context. ``theta``: what prediction errors leave of b and d."""
+
+    gamma: float
+    theta: float
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """How far a constraint is used up: tokens or seconds."""
+
+    used: float
+    limit: float
+
+    @property
+    def holds(self) -> bool:
+        return self.used <= self.limit
+
+
+Levels = Mapping[str, Level]
+
+
+def is_empty(engine: EngineView) -> bool:
+    return not engine.num_requests and not any(pool.demand.num_requests for pool in engine.services.values())
+
+
+def capacity_norm(demand: Demand, gamma: float) -> float:
+    """Of a worker's load (section 4.2): the length of (batch size, weighted context)."""
+    return hypot(demand.num_requests, demand.prompt_tokens + gamma * demand.answer_tokens)
+
+
+def answer_of(request: RequestView) -> int:
+    """Tokens in all, one more at least."""
+    return max(request.answer_tokens, request.num_generated + 1)
+
+
+def context_level(request: RequestView, engine: EngineView, knobs: Knobs) -> Level:
+    """Constraint b, with the request."""
+    pool = engine.services[request.service]
+    demand = pool.demand
+    prompts = demand.prompt_tokens + request.num_tokens - request.num_generated
+    context = prompts + knobs.gamma * (demand.answer_tokens + answer_of(request))
+    own_s = request.tpot_slo_s
+    if own_s < decode_step_s(pool.decode_cost, 1, request.num_tokens):
+        own_s = inf
+    tightest_s = min(demand.tpot_slo_s, engine.tpot_slo_s, own_s) - _others_s(engine, request.service, knobs)
+    return Level(context, knobs.theta * most_context(pool, demand.num_requests + 1, tightest_s))
+
+
+def most_context(pool: ServiceView, num_requests: int, step_s: float) -> float:
+    """l_d: of which a decode step of so many requests takes that long. Equation 4, solved for our cost model."""
+    cost = pool.decode_cost
+    room_s = step_s - requests_s(cost, num_requests)
+    per_token_s = cost.per_context_token_s + cost.per_mean_context_token_s / num_requests
+    if room_s < 0:
+        return -1.0
+    return room_s / per_token_s if per_token_s else inf
+
+
+def _others_s(engine: EngineView, service: str, knobs: Knobs) -> float:
+    """Decode steps of the engine's other services, which take turns with this one."""
+    if len(engine.services) == 1:
+        return 0.0
+    others = [(pool.decode_cost, pool.demand) for name, pool in engine.services.items() if name != service]
+    return sum(
+        decode_step_s(cost, demand.num_requests, round(demand.prompt_tokens + knobs.gamma * demand.answer_tokens))
+        for cost, demand in others
+    )
+
+
+def prefill_level(request: RequestView, engine: EngineView, now: float) -> Level:
+    """Constraint c."""
+    own_s = prefill_s(request, engine)
+    promise_s = request.deadline - request.arrived_at
+    limit_s = inf if own_s > promise_s else request.deadline - now
+    return Level(engine.backlog_s(now) + own_s, limit_s)
+
+
+def prefill_s(request: RequestView, engine: EngineView) -> float:
+    return engine.prefill_s(request.service, request.num_tokens, request.cached.get(engine.id, 0))
+
+
+def saved_level(request: RequestView, engine: EngineView, knobs: Knobs, now: float) -> Level:
+    """Constraint d."""
+    slack_s = engine.slack_s(now)
+    return Level(engine.backlog_s(now) + prefill_s(request, engine), knobs.theta * slack_s if slack_s < inf else inf)
+
+
+def memory_level(request: RequestView, engine: EngineView) -> Level:
+    """Constraint e; and the prompt's blocks must be free now."""
+    pool = engine.services[request.service]
+    if not pool.can_hold(request.num_tokens + 1):
+        return Level(request.num_tokens + 1, pool.num_free_blocks * pool.block_size)
+    steps = answer_of(request) - request.num_generated
+    held = held_tokens(request.num_tokens, pool.block_size)
+    return Level(highest_with(pool.demand.peaks, steps, held), pool.num_slots)
+
+
+def broken(levels: Levels) -> str | None:
+    """The first that does not hold."""
+    return next((name for name, level in levels.items() if not level.holds), None)
+
+
+def decode_levels(request: RequestView, engine: EngineView, knobs: Knobs) -> Levels:
+    """Of an engine that takes over what was prefilled elsewhere."""
+    return {"b": context_level(request, engine, knobs), "e": memory_level(request, engine)}
+
+
+def all_levels(request: RequestView, engine: EngineView, knobs: Knobs, now: float) -> Levels:
+    """Of an engine that does both phases."""
+    return {
+        "b": context_level(request, engine, knobs),
+        "c": prefill_level(request, engine, now),
+        "d": saved_level(request, engine, knobs, now),
+        "e": memory_level(request, engine),
+    }

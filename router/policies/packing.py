@@ -1,0 +1,210 @@
+"""Packing (Aladdin): the fullest engine on which all promises can be kept, so that as few as possible are used.
+
+Placement is online bin packing in several dimensions, and the heuristic is best fit (algorithm 1): engines by
+``capacity_norm``, largest first; the first that meets constraints b, c, d and e (`router.policies.bins`) takes the
+request, else an empty one. If there is none, the request waits, the gateway says that an engine is wanted
+(`GatewayStatus.wanted`), and it is tried again at every change.
+
+Where engines are split by phase, a prefill engine takes what it can compute in time (c; of several the one that is done
+first, as packing prompts closer would save nothing) and decode engines are packed by b and e. Engines that multiplex
+take what prefill engines cannot have in time.
+
+Nobody knows how long answers will be. Requests that were sent and have not begun are called back from engines that have
+more to do than was expected, and sent to those that have less (algorithm 2, `router.policies.error_lines`). What runs
+is moved by the engines themselves where a promise is in danger: `[rescheduling]` with the trigger `slack`.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from heapq import heapify, heappop
+from math import inf
+from typing import Annotated
+
+import msgspec
+
+from mesh.messages import PrefillMode, PrefillOrder, Role, Wanted
+from router.cluster import Candidates, ClusterView
+from router.policies.bins import (
+    Knobs,
+    Levels,
+    all_levels,
+    broken,
+    capacity_norm,
+    decode_levels,
+    is_empty,
+    prefill_level,
+)
+from router.policies.candidates import find_candidates, route
+from router.policies.error_lines import ErrorLine, Movable, rebalanced
+from router.policies.new_engines import NewEngines
+from router.policies.policy import Decision, Dispatch, Policy, Wait
+from router.view import EngineView, RequestView
+
+MOST_BOUND = 256  # requests that were called back, of which it is remembered where to
+MOST_COUNTED = 256  # requests that wait, when engines that are wanted are counted
+
+
+class PackingParameters(msgspec.Struct, frozen=True):
+    """``gamma``: the share of an expected answer that counts as context: 0 keeps TPOT at first only, 1 to the end.
+
+    ``theta``: what prediction errors may leave of the limits on context and on prompts beside decodes.
+    ``quantile``: of answers, to go by; 0: their mean.
+    ``rebalance``: call back what has not begun, where answers came out longer than expected.
+    """
+
+    gamma: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.5
+    theta: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.9
+    quantile: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.0
+    rebalance: bool = True
+
+
+class Packing(Policy):
+    name = "packing"
+    uses_lengths = True
+
+    def __init__(self, parameters: PackingParameters) -> None:
+        self._knobs = Knobs(parameters.gamma, parameters.theta)
+        self.length_quantile = parameters.quantile or None
+        self.recalls = parameters.rebalance
+        self._bound_for: dict[str, str] = {}  # where algorithm 2 wants those that it called back
+
+    def decide(self, request: RequestView, view: ClusterView, now: float) -> Decision:
+        found = find_candidates(request, view)
+        if not isinstance(found, Candidates):
+            return found
+        failed: set[str] = set()
+        dispatch = self._split(request, found, now, failed) or self._together(request, found, now, failed)
+        return dispatch or Wait(f"no engine fits, by constraint {', '.join(sorted(failed))}")
+
+    # --- both phases on one engine ------------------------------------------------------------------------------------
+
+    def _together(self, request: RequestView, found: Candidates, now: float, failed: set[str]) -> Dispatch | None:
+        engines = found.multiplex or (() if found.decode is not found.prefill else found.prefill)
+
+        def levels_of(engine: EngineView) -> Levels:
+            return all_levels(request, engine, self._knobs, now)
+
+        engine = self._best_fit(request, engines, levels_of, failed)
+        return None if engine is None else self._route(request, engine, engine, levels_of(engine), now)
+
+    # --- a prefill engine, then a decode engine -----------------------------------------------------------------------
+
+    def _split(self, request: RequestView, found: Candidates, now: float, failed: set[str]) -> Dispatch | None:
+        if not found.prefill or found.decode is found.prefill:
+            return None
+        entrance = min(found.prefill, key=lambda engine: (engine.backlog_s(now), engine.id))
+        in_time = prefill_level(request, entrance, now)
+        if not in_time.holds:
+            failed.add("c")
+            return None
+
+        def levels_of(engine: EngineView) -> Levels:
+            return decode_levels(request, engine, self._knobs)
+
+        decoder = self._best_fit(request, found.decode, levels_of, failed)
+        if decoder is None:
+            return None
+        return self._route(request, entrance, decoder, {**levels_of(decoder), "c": in_time}, now)
+
+    def _best_fit(
+        self,
+        request: RequestView,
+        engines: Sequence[EngineView],
+        levels_of: Callable[[EngineView], Levels],
+        failed: set[str],
+    ) -> EngineView | None:
+        """Algorithm 1. One that was called back tries first where it was meant to go."""
+        service, gamma, bound_for = request.service, self._knobs.gamma, self._bound_for.get(request.id)
+        heap = [
+            (engine.id != bound_for, -capacity_norm(engine.services[service].demand, gamma), engine.id, engine)
+            for engine in engines
+        ]
+        heapify(heap)
+        empty: EngineView | None = None
+        while heap:
+            engine = heappop(heap)[3]
+            if is_empty(engine):
+                empty = empty or engine
+                continue
+            name = broken(levels_of(engine))
+            if name is None:
+                return engine
+            failed.add(name)
+        return empty
+
+    def _route(
+        self, request: RequestView, entrance: EngineView, decoder: EngineView, levels: Levels, now: float
+    ) -> Dispatch:
+        pool = decoder.services[request.service]
+        numbers = {"capacity_norm": capacity_norm(pool.demand, self._knobs.gamma)}
+        numbers["expected_tokens"] = request.answer_tokens
+        for name, level in levels.items():
+            numbers[f"{name}_used"] = level.used
+            if level.limit < inf:
+                numbers[f"{name}_limit"] = level.limit
+        return route(
+            request,
+            "an empty engine" if is_empty(decoder) else "best fit",
+            entrance,
+            decoder,
+            now,
+            mode=PrefillMode.FIRST,
+            order=PrefillOrder.ARRIVAL,
+            numbers=numbers,
+        )
+
+    # --- engines that are wanted --------------------------------------------------------------------------------------
+
+    def wanted(self, waiting: Sequence[RequestView], view: ClusterView, now: float) -> Sequence[Wanted]:
+        """Algorithm 1 goes on with new workers: how many of them those that wait would fill, by service and role."""
+        counts: dict[tuple[str, Role], NewEngines] = {}
+        for request in waiting[:MOST_COUNTED]:
+            found = find_candidates(request, view)
+            if not isinstance(found, Candidates):
+                continue
+            for role, template in self._short_of(request, found, now):
+                engines = counts.setdefault((request.service, role), NewEngines(template, self._knobs))
+                engines.add(request, now)
+        return [
+            Wanted(service, role, engines.num_requests, engines.num_engines)
+            for (service, role), engines in counts.items()
+        ]
+
+    def _short_of(self, request: RequestView, found: Candidates, now: float) -> Iterable[tuple[Role, EngineView]]:
+        """Roles of which one more engine would let it in, and an engine to make it like."""
+        if found.prefill and found.decode is not found.prefill:
+            decoder = self._best_fit(
+                request, found.decode, lambda engine: decode_levels(request, engine, self._knobs), set()
+            )
+            if decoder is None:
+                yield found.decode[0].role, found.decode[0]
+            else:
+                yield Role.PREFILL, found.prefill[0]
+        else:
+            first = found.entrances[0]
+            yield first.role, first
+
+    # --- error lines --------------------------------------------------------------------------------------------------
+
+    def recall(
+        self, not_begun: Mapping[str, Sequence[RequestView]], view: ClusterView, now: float
+    ) -> Sequence[RequestView]:
+        moves: dict[str, str] = {}
+        requests = {request.id: request for those in not_begun.values() for request in those}
+        for service in dict.fromkeys(request.service for request in requests.values()):
+            engines = [e for e in view.serving(service) if e.role is not Role.PREFILL or e.id in not_begun]
+            lines = {engine.id: _line(engine, service) for engine in engines}
+            movable = [
+                Movable(request.id, engine, request.answer_tokens)
+                for engine, those in not_begun.items()
+                for request in those
+                if request.service == service and engine in lines
+            ]
+            moves |= {move.request: move.to for move in rebalanced(lines, movable)}
+        self._bound_for = dict([*self._bound_for.items(), *moves.items()][-MOST_BOUND:])
+        return [requests[request] for request in moves]
+
+
+def _line(engine: EngineView, service: str) -> ErrorLine:
+    pool = engine.services[service]
+    cost, demand = pool.decode_cost, pool.demand
+    return ErrorLine(cost.per_context_token_s, cost.per_request_s, demand.error_tokens, demand.error_requests)

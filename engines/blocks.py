@@ -58,19 +58,27 @@ class Run:
 
 
 class BlockPool:
-    """Hands out blocks ``0 .. num_blocks - 1`` of ``block_size`` tokens; block and page have the same number."""
+    """Hands out blocks of ``block_size`` tokens; block and page have the same number.
+
+    ``quota``: pages' worth of blocks that may be held at a time; None: all. What is cached counts for nobody, as it is
+    given up to whoever wants it.
+    """
 
     slots = 1  # blocks in a page
 
-    def __init__(self, pages: PagePool, block_size: int, content: Content | None = None) -> None:
-        self.num_blocks = pages.num_pages * self.slots
+    def __init__(
+        self, pages: PagePool, block_size: int, content: Content | None = None, quota: int | None = None
+    ) -> None:
+        num_all = pages.num_pages * self.slots
+        self.num_blocks = num_all if quota is None else min(num_all, quota * self.slots)  # that can be had at most
         self.block_size = block_size
         self._pages = pages
         self._content = content
         self._free = pages.free
         self._cached: OrderedDict[int, int] = OrderedDict()  # oldest first: since when
-        self._holders = [0] * self.num_blocks
-        self._names: list[Digest | Run | None] = [None] * self.num_blocks  # published; a run: not computed yet
+        self._holders = [0] * num_all
+        self._num_here = 0  # that somebody holds
+        self._names: list[Digest | Run | None] = [None] * num_all  # published; a run: not computed yet
         self._by_digest: dict[Digest, int] = {}
         self._alone: dict[Digest, Run] = {}  # by the digest of their first block
         pages.add(self)
@@ -84,11 +92,17 @@ class BlockPool:
     def num_free(self) -> int:
         """Blocks that can be allocated now: free ones, cached ones, and those of pages that others would give up."""
         num_here = len(self._free) + len(self._cached)
-        return num_here + self._pages.num_idle_beside(self) if self._pages.is_shared else num_here
+        num_all = num_here + self._pages.num_idle_beside(self) if self._pages.is_shared else num_here
+        return min(num_all, self.num_of_quota)
+
+    @property
+    def num_of_quota(self) -> int:
+        """Blocks that are left of what this pool may hold, be there memory or not."""
+        return self.num_blocks - self._num_here
 
     @property
     def num_held(self) -> int:
-        """Blocks that cannot be had now: they are held here, or their pages elsewhere."""
+        """Blocks that cannot be had now, of those that can be had at most."""
         return self.num_blocks - self.num_free
 
     @property
@@ -100,6 +114,8 @@ class BlockPool:
         return -(-num_tokens // self.block_size)
 
     def can_allocate(self, count: int) -> bool:
+        if count > self.num_blocks - self._num_here:
+            return False
         return count <= len(self._free) or count <= self.num_free  # the first is enough mostly
 
     def can_admit(self, count: int, claimant: Claimant, precedence: Precedence) -> bool:
@@ -107,7 +123,7 @@ class BlockPool:
         wait for memory. If it has to wait for memory itself, it claims as much.
         """
         pages = self._pages
-        if not pages.is_shared:
+        if not pages.is_shared or count > self.num_of_quota:
             return self.can_allocate(count)
         if self.can_allocate(count + pages.claimed_beside(self, precedence) * self.slots):
             pages.settle(self)
@@ -118,7 +134,7 @@ class BlockPool:
     def allocate(self, count: int) -> list[int]:
         """Hold ``count`` blocks with undefined content. Raise `OutOfBlocksError` (and hold none) if there are fewer."""
         free, holders, content = self._free, self._holders, self._content
-        if count > len(free):
+        if count > len(free) or count > self.num_of_quota:
             self._check_room(count)
         blocks = free[: -count - 1 : -1]
         del free[-len(blocks) or len(free) :]
@@ -129,6 +145,7 @@ class BlockPool:
                 block, _ = self._cached.popitem(last=False)
                 self._forget(block)
                 blocks.append(block)
+        self._num_here += count
         for block in blocks:
             holders[block] = 1
             if content is not None:
@@ -158,6 +175,7 @@ class BlockPool:
                 raise ValueError(f"block {block} is released but nobody holds it")
             holders[block] = num_holders
             if num_holders == 0:
+                self._num_here -= 1
                 if names[block] is None:
                     free.append(block)
                 else:
@@ -180,8 +198,10 @@ class BlockPool:
     def _hold(self, blocks: Iterable[int]) -> None:
         """Published ones, held or cached."""
         for block in blocks:
+            if not self._holders[block]:
+                self._num_here += 1
+                del self._cached[block]
             self._holders[block] += 1
-            self._cached.pop(block, None)
 
     def publish(self, run: Run, blocks: Sequence[int], num_full: int) -> None:
         """The first ``num_full`` of a sequence's held blocks are full: let others find those that its run lacks."""
@@ -277,6 +297,7 @@ class BlockPool:
         names = self._names
         assert not (held | free) & cached, "a cached block is held or free"
         assert not held & free, "a held block is free"
+        assert len(held) == self._num_here, "held blocks are miscounted"
         assert None not in {names[block] for block in cached}, "a cached block is not published"
         assert {names[block] for block in free} <= {None}, "a free block is published"
         assert all(names[block] == digest for digest, block in self._by_digest.items()), "the prefix index is stale"

@@ -509,6 +509,10 @@ class EngineCore:
         """See `Iterations.num_steady_steps`."""
         return self._iterations.num_steady_steps()
 
+    def steady_until(self) -> float:
+        """See `Iterations.steady_until`."""
+        return self._iterations.steady_until()
+
     def num_steps_to_delivery(self) -> int:
         """See `Iterations.num_steps_to_delivery`."""
         return self._iterations.num_steps_to_delivery()

@@ -2,16 +2,18 @@
 
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from math import inf
 from typing import Protocol
 
 from engines.account import Standing
 from engines.backlog import Step
 from engines.batch import Batch, StepResult
-from engines.disciplines.discipline import Discipline, Turn
+from engines.disciplines.discipline import Discipline, Phase, Turn
 from engines.effects import Effect
 from engines.handover import Handovers
 from engines.pace import Pace
-from engines.scheduler import LocalScheduler, Plan, Share, precedence
+from engines.scheduler import LocalScheduler, Plan, Ranking, ServiceQueue, Share, precedence
 from engines.sequence import Sequence as Request
 from engines.status import Service
 from engines.steady import num_steady_steps, num_steps_to_delivery, pass_steps
@@ -93,8 +95,11 @@ class Iterations:
         self, service: Service, starved: Sequence[Request], effects: list[Effect], now: float
     ) -> bool:
         """Where one of a service cannot go on for want of memory: the least urgent one of the others loses its blocks,
-        if it is the less urgent of the two. So of services that want each other's memory one goes on.
+        if it is the less urgent of the two. So of services that want each other's memory one goes on. What a service
+        wants beyond its quota nobody else has.
         """
+        if not service.pool.num_of_quota:
+            return False
         rank = self._discipline.rank(now)
         others = [other.queue for other in self._services.values() if other is not service]
         running = [(queue, request) for queue in others for request in queue.running if request not in queue.pinned]
@@ -109,8 +114,11 @@ class Iterations:
 
     def _plan_once(self, turn: Turn, effects: list[Effect], now: float) -> Plan:
         service, rank = self._services[turn.service], self._discipline.rank(now)
-        num_running = len(service.queue.running)
-        plan = self._schedulers[service.name].plan(service.queue, self._standing.role, now, turn.phase, rank)
+        num_running, role = len(service.queue.running), self._standing.role
+        here = service.queue.prompts()
+        with closing(self._discipline.prompts(service.name, here, now)) as prompts:
+            ranking = None if rank is None else Ranking(rank, prompts)
+            plan = self._schedulers[service.name].plan(service.queue, role, now, turn.phase, ranking)
         if len(service.queue.running) != num_running:
             self._standing.has_news = True
         effects += self._book_preempted(plan.preempted, now)
@@ -199,13 +207,26 @@ class Iterations:
     # --- for whoever models steps -------------------------------------------------------------------------------------
 
     def num_steady_steps(self) -> int:
-        """How many steps like the running one may be passed by `pass_steps`, as things are now."""
+        """How many steps like the running one may be passed by `pass_steps`, as things are now.
+
+        Only those that end before `steady_until`.
+        """
         step = self.step
-        others = (service.queue for service in self._services.values() if step is None or service is not step.service)
-        is_busy = any(queue.waiting or queue.unreserved or queue.running for queue in others)
-        if step is None or is_busy or self._failed_parts:
+        if step is None or self._failed_parts or any(queue.unreserved for queue in self._others(step)):
             return 0
         return num_steady_steps(step.service.queue, step.shares)
+
+    def steady_until(self) -> float:
+        """Until when it stays the turn of the running step's service, if nothing happens."""
+        step = self.step
+        if step is None or not any(queue.waiting or queue.running for queue in self._others(step)):
+            return inf
+        sequences = [share.sequence for share in step.shares]
+        return self._discipline.steady_until(Turn(step.service.name, Phase.DECODE), sequences, step.started_at)
+
+    def _others(self, step: Step) -> list[ServiceQueue]:
+        """Of the services whose step does not run."""
+        return [service.queue for service in self._services.values() if service is not step.service]
 
     def num_steps_to_delivery(self) -> int:
         """After how many steps like the running one there are tokens to deliver."""

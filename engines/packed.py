@@ -14,9 +14,16 @@ class PackedBlockPool(BlockPool):
     A page is taken when no slot is free, and given back when all of its slots are.
     """
 
-    def __init__(self, pages: PagePool, block_size: int, slots: int, content: Content | None = None) -> None:
+    def __init__(
+        self,
+        pages: PagePool,
+        block_size: int,
+        slots: int,
+        content: Content | None = None,
+        quota: int | None = None,
+    ) -> None:
         self.slots = slots
-        super().__init__(pages, block_size, content)
+        super().__init__(pages, block_size, content, quota)
         self._open: OrderedDict[int, list[int]] = OrderedDict()  # free blocks by page, of pages that have others, too
         self._num_open = 0  # blocks in there
         self._num_held_in = [0] * pages.num_pages
@@ -29,7 +36,7 @@ class PackedBlockPool(BlockPool):
     @property
     def num_free(self) -> int:
         num_pages = len(self._free) + self._pages.num_idle_beside(self)
-        return self._num_open + len(self._cached) + num_pages * self.slots
+        return min(self._num_open + len(self._cached) + num_pages * self.slots, self.num_of_quota)
 
     def allocate(self, count: int) -> list[int]:
         self._check_room(count)
@@ -39,6 +46,7 @@ class PackedBlockPool(BlockPool):
                 self._give_up_block()
             else:
                 blocks += self._take_from_page(count - len(blocks))
+        self._num_here += count
         for block in blocks:
             self._holders[block] = 1
             if self._content is not None:
@@ -89,6 +97,7 @@ class PackedBlockPool(BlockPool):
 
     def _let_go(self, block: int, now: int) -> None:
         page = block // self.slots
+        self._num_here -= 1
         self._num_held_in[page] -= 1
         if not self._num_held_in[page]:
             self._idle[page] = now
@@ -100,6 +109,7 @@ class PackedBlockPool(BlockPool):
     def _hold(self, blocks: Iterable[int]) -> None:
         for block in blocks:
             if not self._holders[block]:
+                self._num_here += 1
                 del self._cached[block]
                 self._count_held(block // self.slots, 1)
             self._holders[block] += 1
@@ -153,8 +163,11 @@ class PackedBlockPool(BlockPool):
         return {block for blocks in self._open.values() for block in blocks}
 
 
-def block_pool(pages: PagePool, block_size: int, slots: int, content: Content | None = None) -> BlockPool:
-    """Of a service whose blocks lie ``slots`` to a page."""
+def block_pool(
+    pages: PagePool, block_size: int, slots: int, content: Content | None = None, *, quota: float | None = None
+) -> BlockPool:
+    """Of a service whose blocks lie ``slots`` to a page. ``quota``: the part of the pages that it may hold."""
+    num_pages = None if quota is None else max(1, round(quota * pages.num_pages))
     if slots == 1:
-        return BlockPool(pages, block_size, content)
-    return PackedBlockPool(pages, block_size, slots, content)
+        return BlockPool(pages, block_size, content, num_pages)
+    return PackedBlockPool(pages, block_size, slots, content, num_pages)

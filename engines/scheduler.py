@@ -13,10 +13,10 @@ Where a discipline names the phase of an iteration (`engines.disciplines`), requ
 discipline's order, and none of these rules holds but that of prefill engines.
 """
 
-import heapq
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
+from itertools import chain
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -52,6 +52,10 @@ class ServiceQueue:
     running: list[Sequence] = field(default_factory=list)  # hold blocks; oldest admission first
     pinned: set[Sequence] = field(default_factory=set)  # a transfer reads their blocks: not to be preempted
 
+    def prompts(self) -> Iterator[Sequence]:
+        """What does not decode: what has begun, then what waits."""
+        return chain((sequence for sequence in self.running if not sequence.is_decoding), self.waiting)
+
     def remove(self, sequence: Sequence) -> None:
         """Take a sequence out, wherever it stands. Its blocks stay its own."""
         for place in (self.unreserved, self.waiting, self.running):
@@ -84,6 +88,13 @@ class Plan(msgspec.Struct, frozen=True):
     starved: list[Sequence] = msgspec.field(default_factory=list)
 
 
+class Ranking(NamedTuple):
+    """A discipline's order: of any requests, and ``prompts`` of the service in that order, each once."""
+
+    rank: Rank
+    prompts: Iterator[Sequence]
+
+
 class Forecast(Protocol):
     """What the scheduler of one service needs to foresee, corrected by what steps really took."""
 
@@ -111,12 +122,12 @@ class LocalScheduler:
         self._forecast = forecast
 
     def plan(
-        self, queue: ServiceQueue, role: Role, now: float, phase: Phase | None = None, rank: Rank | None = None
+        self, queue: ServiceQueue, role: Role, now: float, phase: Phase | None = None, ranking: Ranking | None = None
     ) -> Plan:
-        """Decide the next iteration and hold the blocks that it needs. ``phase`` and ``rank``: of its discipline."""
+        """Decide the next iteration and hold the blocks that it needs. ``phase`` and ``ranking``: of its discipline."""
         plan = Plan([])
-        if phase is not None and rank is not None:
-            self._add_phase(queue, role, phase, rank, plan)
+        if phase is not None and ranking is not None:
+            self._add_phase(queue, role, phase, ranking, plan)
             return plan
         decodes_wait = role is not Role.PREFILL and self._decodes_wait(queue, now, plan)
         if not decodes_wait:
@@ -124,11 +135,11 @@ class LocalScheduler:
         self._add_prefills(queue, role, now, plan, decodes_wait)
         return plan
 
-    def _add_phase(self, queue: ServiceQueue, role: Role, phase: Phase, rank: Rank, plan: Plan) -> None:
+    def _add_phase(self, queue: ServiceQueue, role: Role, phase: Phase, ranking: Ranking, plan: Plan) -> None:
         if phase is Phase.DECODE:
-            self._add_decodes(queue, plan, rank)
+            self._add_decodes(queue, plan, ranking.rank)
         else:
-            self._add_prompts(queue, role, plan, rank)
+            self._add_prompts(queue, role, plan, ranking)
 
     def _decodes_wait(self, queue: ServiceQueue, now: float, plan: Plan) -> bool:
         """Whether the prompt whose turn it is goes before the decodes; if it waited, it is admitted.
@@ -202,25 +213,26 @@ class LocalScheduler:
             if role is Role.PREFILL:
                 return
 
-    def _add_prompts(self, queue: ServiceQueue, role: Role, plan: Plan, rank: Rank) -> None:
+    def _add_prompts(self, queue: ServiceQueue, role: Role, plan: Plan, ranking: Ranking) -> None:
         """By rank, whether they have begun or wait; nobody who waits passes one that waits for memory."""
-        left, is_open = self._limits.chunk_tokens, True
-        prompts = [sequence for sequence in queue.running if not sequence.is_decoding] + queue.waiting
-        ranked = [(rank(sequence), index, sequence) for index, sequence in enumerate(prompts)]
-        num_begun = len(prompts) - len(queue.waiting)
-        heapq.heapify(ranked)
-        while ranked and left > 0:
-            _, index, sequence = heapq.heappop(ranked)
-            if index >= num_begun:
-                is_open = is_open and len(queue.running) < self._limits.max_running
-                is_open = is_open and self._admit(queue, sequence, rank)
-                if not is_open:
-                    continue
+        left = self._limits.chunk_tokens
+        for sequence in self._enterable(queue, ranking):
             share = Share(sequence, min(left, sequence.num_uncomputed))
             plan.shares.append(share)
             left -= share.num_tokens
-            if role is Role.PREFILL:
+            if not left or role is Role.PREFILL:
                 return
+
+    def _enterable(self, queue: ServiceQueue, ranking: Ranking) -> Iterator[Sequence]:
+        """Prompts that may be computed, admitted when their turn comes: who waits holds no block."""
+        begun = {sequence for sequence in queue.running if not sequence.is_decoding}
+        for sequence in ranking.prompts:
+            if sequence in begun:
+                begun.remove(sequence)
+            elif len(queue.running) >= self._limits.max_running or not self._admit(queue, sequence, ranking.rank):
+                break
+            yield sequence
+        yield from sorted(begun, key=ranking.rank)
 
     def _next(self, prefilling: list[Sequence], queue: ServiceQueue, now: float, plan: Plan) -> Sequence | None:
         """Whose turn it is: those that have begun go on, unless one that waits is due earlier and may pass them."""

@@ -713,6 +713,17 @@ class Decision(msgspec.Struct, frozen=True):
     homeless: list[str] = []  # services without a place, and why, a line each
 
 
+class PoolStatus(msgspec.Struct, frozen=True):
+    """Engines that are counted together: how many are needed, and how many are wanted within their bounds."""
+
+    name: str
+    num_wanted: int
+    least: int
+    most: int
+    need: float
+    problem: str = ""  # why the need cannot be met, or is not known
+
+
 class PlacementStatus(msgspec.Struct, frozen=True, tag=True):
     """The placement daemon's own account of itself."""
 
@@ -720,7 +731,7 @@ class PlacementStatus(msgspec.Struct, frozen=True, tag=True):
     state: ProcessState
     host: str
     pid: int
-    mode: str  # "apply" or "shadow"
+    mode: str  # "apply", "shadow" or "off"
     doing: str  # in words
     plan: int  # the newest one that the engines know of; 0: none
     next_decision_s: float  # until then, at the earliest
@@ -734,6 +745,7 @@ class PlacementStatus(msgspec.Struct, frozen=True, tag=True):
     changes_total: int = 0  # plans that were carried out
     changes_failed_total: int = 0
     error: str | None = None  # what went wrong last, until something goes right
+    pools: list[PoolStatus] = []  # those that it scales
 
 
 class ChildStatus(msgspec.Struct, frozen=True):

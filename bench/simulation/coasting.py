@@ -5,6 +5,7 @@ from math import sqrt
 from bench.simulation.steps import StepModel
 from engines.batch import Batch
 
+TIMES_AGREE_S = 1e-6  # rounding of sums of step times is far below
 HELD_TOKENS = 256  # of a request that coasting engines deliver at a time, lest coasts end for them
 
 
@@ -43,6 +44,20 @@ class Coast:
     def num_left(self) -> int:
         """Steps that are still to be passed by."""
         return self._num_steps - self._num_passed
+
+    def end_before(self, until: float) -> bool:
+        """Pass no step by that ends at that time or later. Whether any is to be passed by. To be asked at the start."""
+        if until - TIMES_AGREE_S <= self._started_at:
+            self._num_steps = 0
+        elif not self.ends_before(until):
+            self._num_steps = self._estimate(until - TIMES_AGREE_S)
+        while self._num_steps and not self.ends_before(until):
+            self._num_steps -= 1
+        return self._num_steps > 0
+
+    def ends_before(self, until: float) -> bool:
+        """Whether all steps that are passed by do, even if they take a little longer."""
+        return self._end(self._num_steps - 1) < until - TIMES_AGREE_S
 
     def end_of_next(self, num_steps: int) -> float:
         """When so many more steps will have ended."""

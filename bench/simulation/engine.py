@@ -168,11 +168,11 @@ class SimulatedEngine:
             return
         self._is_computing = True
         model, now = self._steps[batch.service], self._kernel.now
-        num_steps = self.core.num_steady_steps() if self._coasts else 0
-        if num_steps:
-            self._coast = Coast(batch, model, now, num_steps)
-            self._end_coast(self._coast)
-            self._deliver_in_time(self._coast)
+        coast = self._make_coast(batch, model) if self._coasts else None
+        if coast is not None:
+            self._coast = coast
+            self._end_coast(coast)
+            self._deliver_in_time(coast)
         elif self._host is not None:
             self._num_started += 1
             alone_s, finish = model.between_s + model.elapsed_s(batch), self._finish_shared_step
@@ -181,6 +181,13 @@ class SimulatedEngine:
         else:
             elapsed_s = model.elapsed_s(batch)
             self._end_step_at(now + model.between_s + elapsed_s, batch, elapsed_s)
+
+    def _make_coast(self, batch: Batch, model: StepModel) -> Coast | None:
+        num_steps = self.core.num_steady_steps()
+        coast = Coast(batch, model, self._kernel.now, num_steps) if num_steps else None
+        if coast is None or not coast.end_before(self.core.steady_until()):
+            return None
+        return coast
 
     def _end_coast(self, coast: Coast) -> None:
         self._end_step_at(coast.last_end, coast.batch, coast.last_step_s)
@@ -222,7 +229,9 @@ class SimulatedEngine:
                     self._network.send(self._sender.process, effect.to, effect.message)
 
     def _land_if_unsteady(self, coast: Coast) -> None:
-        if coast.num_left and self.core.num_steady_steps() < coast.num_left:
+        if not coast.num_left:
+            return
+        if self.core.num_steady_steps() < coast.num_left or not coast.ends_before(self.core.steady_until()):
             coast.land()
             self._end_coast(coast)
 

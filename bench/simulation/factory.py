@@ -119,7 +119,10 @@ class Factory:
         if num_pages < 1:
             raise UserError(f"engines.{spec.id}: its KV memory holds no block of {spec.block_size} tokens")
         pages = PagePool(num_pages)
-        pools = {name: block_pool(pages, spec.block_size, size // one) for name, one in sizes.items()}
+        quotas = spec.kv_quotas
+        pools = {
+            name: block_pool(pages, spec.block_size, size // one, quota=quotas.get(name)) for name, one in sizes.items()
+        }
         return {name: self._service(spec, name, profile, pool) for name, pool in pools.items()}
 
     def _service(self, spec: EngineSpec, name: str, profile: Profile, pool: BlockPool) -> Service:

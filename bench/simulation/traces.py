@@ -1,9 +1,9 @@
 """Traces of requests: when each arrived and how long its prompt and answer were.
 
 Formats, told apart by their first line: Azure's CSV (TIMESTAMP, ContextTokens, GeneratedTokens), Mooncake's JSON lines
-(timestamp in ms, input_length, output_length, hash_ids), lengths alone (CSV with input_tokens, output_tokens), the
-records that a simulation wrote (JSON lines or CSV with arrived_s, input_tokens, output_tokens), and the recordings of
-gateways (such JSON lines after a header). Any may be gzipped.
+(timestamp in ms, input_length, output_length, hash_ids), lengths alone (CSV with input_tokens, output_tokens, or with
+prompt_pieces, solution_pieces), the records that a simulation wrote (JSON lines or CSV with arrived_s, input_tokens,
+output_tokens), and the recordings of gateways (such JSON lines after a header). Any may be gzipped.
 """
 
 import csv
@@ -42,6 +42,10 @@ def _lengths(row: Row) -> TraceRequest:
     return TraceRequest(0.0, row.tokens("input_tokens"), row.tokens("output_tokens"))
 
 
+def _pieces(row: Row) -> TraceRequest:
+    return TraceRequest(0.0, row.tokens("prompt_pieces"), row.tokens("solution_pieces"))
+
+
 def _each(read: Callable[[Row], TraceRequest]) -> Callable[[Iterable[Row]], list[TraceRequest]]:
     return lambda rows: [read(row) for row in rows]
 
@@ -64,6 +68,7 @@ CSV_FORMATS = (
     _Format("Azure", "TIMESTAMP", ("TIMESTAMP", "ContextTokens", "GeneratedTokens"), _each(_azure)),
     _Format("records", "arrived_s", RECORD_COLUMNS, lambda rows: read_records(map(with_numbers, rows))),
     _Format("lengths", "input_tokens", ("input_tokens", "output_tokens"), _each(_lengths), has_times=False),
+    _Format("pieces", "prompt_pieces", ("prompt_pieces", "solution_pieces"), _each(_pieces), has_times=False),
 )
 JSON_FORMATS = (
     _Format(

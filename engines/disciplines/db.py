@@ -36,6 +36,9 @@ class DoublingBudget:
         while used_s >= _num_budgets(entrant.level) * budget_s:
             entrant.level += 1
 
+    def steady_s(self, entrant: Entrant) -> float:
+        return self._left_s(entrant)
+
     def value(self, entrant: Entrant, batch: int) -> tuple[float, ...]:
         return (max(0.0, self._left_s(entrant)) * self._profiles[entrant.service].mean_s / batch,)
 

@@ -1,6 +1,6 @@
 """What a discipline is told and asked. Pure: it holds no clock, and nothing that it decides is carried out by it."""
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from collections.abc import Sequence as Requests
 from enum import StrEnum
 from typing import NamedTuple, Protocol
@@ -43,8 +43,19 @@ class Discipline(Protocol):
     def turns(self, now: float) -> Iterator[Turn]:
         """Whose turn it is, best first: a later one counts where the earlier have nothing to compute, or no memory."""
 
+    def steady_until(self, turn: Turn, sequences: Requests[Sequence], now: float) -> float:
+        """Until when the turn comes first, if nothing comes or goes and all that runs are steps of these requests, the
+        first of which begins ``now``. Rather too early than too late, and infinitely early if it is not known.
+        """
+
     def rank(self, now: float) -> Rank | None:
         """The order in which requests of a service enter its batch; None: that of `engines.scheduler`."""
+
+    def prompts(self, service: str, here: Iterable[Sequence], now: float) -> Generator[Sequence]:
+        """A service's requests that do not decode, in that order; ``here``: they, in the order of the queue.
+
+        Nothing may change before the last one is taken, or the generator is closed.
+        """
 
     def check_invariants(self, here: Collection[Sequence]) -> None:
         """Raise AssertionError unless it knows of these and no others."""

@@ -1,5 +1,7 @@
 """First come, first served: by arrival at the mesh, across services and phases."""
 
+from math import inf
+
 from engines.disciplines.entrant import Entrant
 
 
@@ -9,6 +11,9 @@ class FirstCome:
 
     def ran(self, entrant: Entrant) -> None:
         """Nothing that it has run changes when it came."""
+
+    def steady_s(self, entrant: Entrant) -> float:
+        return inf
 
     def value(self, entrant: Entrant, batch: int) -> tuple[float, ...]:
         return (entrant.place,)

@@ -2,7 +2,7 @@
 
 import heapq
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from engines.disciplines.entrant import Entrant
@@ -82,6 +82,25 @@ class Lines:
     def heads(self) -> list[Entrant]:
         """The first of each line."""
         return [self._head(line, heap) for line, heap in self._heaps.items()]
+
+    def prompts(self, service: str) -> list[Iterator[Entrant]]:
+        """Those of a service that do not decode: each level in order. O(log n) for each one that is taken.
+
+        Nothing may change meanwhile.
+        """
+        return [self._in_order(line) for line in self._heaps if line[:2] == (service, False)]
+
+    def _in_order(self, line: Line) -> Iterator[Entrant]:
+        """A heap's entries are no earlier than those at half their index, so few can be next."""
+        heap, members = self._heaps[line], self._members[line]
+        next_ones = [(heap[0], 0)]
+        while next_ones:
+            entry, index = heapq.heappop(next_ones)
+            for child in (2 * index + 1, 2 * index + 2):
+                if child < len(heap):
+                    heapq.heappush(next_ones, (heap[child], child))
+            if members.get(entry.entrant) is entry:
+                yield entry.entrant
 
     def _head(self, line: Line, heap: list[_Entry]) -> Entrant:
         members = self._members[line]

@@ -7,6 +7,7 @@ to the end of the next queue. Higher queues go first, each in order. What waits 
 """
 
 from collections.abc import Callable
+from math import inf
 
 from engines.disciplines.entrant import Entrant
 from engines.sequence import Sequence
@@ -37,6 +38,9 @@ class SkipJoin:
             entrant.level += 1
         if entrant.level > level:
             self._join(entrant)
+
+    def steady_s(self, entrant: Entrant) -> float:
+        return inf if entrant.level == MOST_LEVELS else self._granted_s(entrant) - entrant.used_s
 
     def value(self, entrant: Entrant, batch: int) -> tuple[float, ...]:
         return (entrant.level, entrant.place)

@@ -11,8 +11,11 @@ bench/README.md has the price. It is what vLLM does within a service.
 Higher priority (`RequestSpec.priority`) ranks first, then what has waited too long, then the discipline's own order.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+import heapq
+from collections.abc import Collection, Generator, Iterable, Iterator
 from collections.abc import Sequence as Requests
+from contextlib import closing
+from math import inf
 from typing import Protocol
 
 from engines.disciplines.discipline import Phase, Rank, Turn
@@ -31,6 +34,9 @@ class Order(Protocol):
 
     def ran(self, entrant: Entrant) -> None:
         """``used_s`` has grown: give it a new level or place if that matters."""
+
+    def steady_s(self, entrant: Entrant) -> float:
+        """How long it can run before its level changes. Until then running takes it nowhere but forwards."""
 
     def value(self, entrant: Entrant, batch: int) -> tuple[float, ...]:
         """Against all others, by the profiles as they are now; smaller is first. ``batch`` requests go with it."""
@@ -87,16 +93,35 @@ class Ranked:
         turns = dict.fromkeys(Turn(first.service, Phase.of(first.sequence)) for first in firsts)
         return iter(turns if self._is_strict else _prefills_first(turns))
 
+    def steady_until(self, turn: Turn, sequences: Requests[Sequence], now: float) -> float:
+        if self._waits.starved(now) or next(self.turns(now), None) != turn:
+            return -inf
+        entrants = [self._entrants[sequence] for sequence in sequences if sequence in self._entrants]
+        change_s = min([self._order.steady_s(entrant) for entrant in entrants], default=inf)
+        return min(now + change_s, self._waits.next_starves_at(turn.service))
+
     def _num_batched(self, service: str) -> int:
         return min(self._batch, self._lines.num_of(service))
+
+    def prompts(self, service: str, here: Iterable[Sequence], now: float) -> Generator[Sequence]:
+        """O(log n) comparisons for each one that is taken, and for each starved decode before it."""
+        with closing(self._waits.starved_of(service, now)) as starved:
+            first = ((_starved_key(entrant), entrant) for entrant in starved if not entrant.sequence.is_decoding)
+            lines = [((self._own_key(one, 1), one) for one in line) for line in self._lines.prompts(service)]
+            given = set[Entrant]()
+            for _, entrant in heapq.merge(first, *lines):
+                if entrant not in given:
+                    given.add(entrant)
+                    yield entrant.sequence
 
     def rank(self, now: float) -> Rank:
         entrants = self._entrants
         return lambda sequence: self._key(entrants.get(sequence) or self._fresh(sequence), 1, now)
 
     def _key(self, entrant: Entrant, batch: int, now: float) -> tuple[float, ...]:
-        if self._waits.is_starved(entrant, now):
-            return (-entrant.priority, 0, entrant.waits_since, entrant.number)
+        return _starved_key(entrant) if self._waits.is_starved(entrant, now) else self._own_key(entrant, batch)
+
+    def _own_key(self, entrant: Entrant, batch: int) -> tuple[float, ...]:
         return (-entrant.priority, 1, *self._order.value(entrant, batch), entrant.number)
 
     def _fresh(self, sequence: Sequence) -> Entrant:
@@ -111,6 +136,10 @@ class Ranked:
         assert set(here) == set(self._entrants), (
             "a request that can be computed is unknown, or one that cannot is known"
         )
+
+
+def _starved_key(entrant: Entrant) -> tuple[float, ...]:
+    return (-entrant.priority, 0, entrant.waits_since, entrant.number)
 
 
 def _prefills_first(turns: Iterable[Turn]) -> list[Turn]:

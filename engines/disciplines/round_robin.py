@@ -3,8 +3,9 @@
 As MuxServe takes turns where services share a device in time alone (SeaLLM, section 2.2).
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Generator, Iterable, Iterator
 from collections.abc import Sequence as Requests
+from math import inf
 
 from engines.disciplines.discipline import Phase, Rank, Turn
 from engines.sequence import Sequence
@@ -39,8 +40,14 @@ class RoundRobin:
             self._given = turn
             yield turn
 
+    def steady_until(self, turn: Turn, sequences: Requests[Sequence], now: float) -> float:
+        return -inf  # others' turns come
+
     def rank(self, now: float) -> Rank:
         return _by_arrival
+
+    def prompts(self, service: str, here: Iterable[Sequence], now: float) -> Generator[Sequence]:
+        yield from sorted(here, key=_by_arrival)
 
     def check_invariants(self, here: Collection[Sequence]) -> None:
         """It knows of none."""

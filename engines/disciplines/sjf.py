@@ -1,5 +1,7 @@
 """Shortest job first, by what is known of a request's execution time beforehand: its service's mean."""
 
+from math import inf
+
 from engines.disciplines.entrant import Entrant
 from engines.disciplines.profile import ProfileOf
 
@@ -15,6 +17,9 @@ class ShortestJob:
 
     def ran(self, entrant: Entrant) -> None:
         """What is left of it is not known any better."""
+
+    def steady_s(self, entrant: Entrant) -> float:
+        return inf
 
     def value(self, entrant: Entrant, batch: int) -> tuple[float, ...]:
         return (self._profiles[entrant.service].mean_s, entrant.place)

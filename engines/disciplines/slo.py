@@ -3,8 +3,9 @@
 How many tokens of whose prompts join the decodes is up to the rules of `engines.scheduler`: TTFT deadlines, slack.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Generator, Iterable, Iterator
 from collections.abc import Sequence as Requests
+from math import inf
 
 from engines.disciplines.discipline import Turn
 from engines.sequence import Sequence
@@ -34,8 +35,14 @@ class InTurns:
         self._rotation += [name for name in self._services if name not in self._rotation]
         return iter([Turn(service) for service in self._rotation])
 
+    def steady_until(self, turn: Turn, sequences: Requests[Sequence], now: float) -> float:
+        return -inf  # others' turns come
+
     def rank(self, now: float) -> None:
         return None
+
+    def prompts(self, service: str, here: Iterable[Sequence], now: float) -> Generator[Sequence]:
+        yield from here  # in the order of `engines.scheduler`, which is not this one's
 
     def check_invariants(self, here: Collection[Sequence]) -> None:
         """It knows of none."""

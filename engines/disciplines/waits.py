@@ -7,18 +7,20 @@ delay it by its threshold at most, however many of them come.
 
 import heapq
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from math import inf
 from typing import NamedTuple
 
 from engines.disciplines.entrant import Entrant
 
 FEW = 32
 
+_Kind = tuple[str, int]  # service, priority
+
 
 class _Entry(NamedTuple):
     """As of when it was pushed: since then the request may have run, and so have waited less."""
 
-    before: int  # what is more urgent is negative
     waits_since: float
     number: int
     entrant: Entrant
@@ -29,29 +31,60 @@ class Waits:
 
     def __init__(self, threshold_s: Callable[[str], float]) -> None:
         self._threshold_s = threshold_s
-        self._entries: dict[str, list[_Entry]] = defaultdict(list)
-        self._num_here: dict[str, int] = defaultdict(int)
+        self._entries: dict[_Kind, list[_Entry]] = defaultdict(list)
+        self._num_here: dict[_Kind, int] = defaultdict(int)
 
     def came(self, entrant: Entrant) -> None:
-        entries = self._entries[entrant.service]
-        self._num_here[entrant.service] += 1
+        kind = _kind(entrant)
+        entries = self._entries[kind]
+        self._num_here[kind] += 1
         heapq.heappush(entries, _entry(entrant))
-        if len(entries) > 2 * self._num_here[entrant.service] + FEW:
+        if len(entries) > 2 * self._num_here[kind] + FEW:
             entries[:] = [entry for entry in entries if entry.entrant.is_here]
             heapq.heapify(entries)
 
     def ended(self, entrant: Entrant) -> None:
-        self._num_here[entrant.service] -= 1
+        self._num_here[_kind(entrant)] -= 1
 
     def is_starved(self, entrant: Entrant, now: float) -> bool:
         return now - entrant.waits_since > self._threshold_s(entrant.service)
 
     def starved(self, now: float) -> list[Entrant]:
-        """Of each service the one that has waited longest, if that is too long. O(log n), amortised over steps."""
+        """Of each service and priority the one that has waited longest, if that is too long.
+
+        O(log n), amortised over steps.
+        """
         longest = [
-            self._longest(entries, now - self._threshold_s(service)) for service, entries in self._entries.items()
+            self._longest(entries, now - self._threshold_s(service)) for (service, _), entries in self._entries.items()
         ]
         return [entrant for entrant in longest if entrant is not None]
+
+    def starved_of(self, service: str, now: float) -> Generator[Entrant]:
+        """All of a service that have waited too long, by priority, those that have waited longest first. O(log n) each.
+
+        Nothing may change before the last one is taken, or the generator is closed.
+        """
+        since = now - self._threshold_s(service)
+        for kind in sorted((kind for kind in self._entries if kind[0] == service), key=lambda kind: -kind[1]):
+            entries, taken = self._entries[kind], list[_Entry]()
+            try:
+                while (entrant := self._longest(entries, since)) is not None:
+                    taken.append(heapq.heappop(entries))
+                    yield entrant
+            finally:
+                for entry in taken:
+                    heapq.heappush(entries, entry)
+
+    def next_starves_at(self, running: str) -> float:
+        """When the next one of another service will, at the earliest, if only requests of ``running`` run."""
+        return min(
+            [
+                entries[0].waits_since + self._threshold_s(service)
+                for (service, _), entries in self._entries.items()
+                if entries and service != running
+            ],
+            default=inf,
+        )
 
     @staticmethod
     def _longest(entries: list[_Entry], since: float) -> Entrant | None:
@@ -67,5 +100,9 @@ class Waits:
         return None
 
 
+def _kind(entrant: Entrant) -> _Kind:
+    return entrant.service, entrant.priority
+
+
 def _entry(entrant: Entrant) -> _Entry:
-    return _Entry(-entrant.priority, entrant.waits_since, entrant.number, entrant)
+    return _Entry(entrant.waits_since, entrant.number, entrant)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from mesh.messages import Role
-from mesh.topology.schema import PlacementMode, Scheduling, Trigger
+from mesh.topology.schema import PlacementMode, ScalingRule, Scheduling, Trigger
 from mesh.topology.values import (
     Reader,
     boolean,
@@ -12,6 +12,7 @@ from mesh.topology.values import (
     choices,
     device,
     fraction,
+    fractions,
     integer,
     json_lines,
     milliseconds,
@@ -62,11 +63,13 @@ ENGINE: Keys = {
     "services": Key("services", names),
     "count": Key("count", integer(1, 1024)),
     "standby": Key("standby", integer(0, 1024)),
+    "at_least": Key("at_least", integer(1, 1024)),
     "host": Key("host", text),
     "backend": Key("backend", text),
     "device": Key("device", device),
     "threads": Key("threads", integer(1, 1024)),
     "kv_memory": Key("kv_memory_bytes", size),
+    "kv_quotas": Key("kv_quotas", fractions),
     "block_size": Key("block_size", integer(1, 1024)),
     "max_running": Key("max_running", integer(1)),
     "max_waiting": Key("max_waiting", integer(1)),
@@ -110,6 +113,18 @@ RESCHEDULING: Keys = {
     "interval_ms": Key("interval_s", milliseconds),
     "rest_ms": Key("rest_s", milliseconds),
     "at_a_time": Key("at_a_time", integer(1, 64)),
+}
+
+SCALING: Keys = {
+    "rule": Key("rule", choice([rule.value for rule in ScalingRule], "a rule of scaling", ScalingRule)),
+    "interval_ms": Key("interval_s", milliseconds),
+    "margin": Key("margin", positive),
+    "down_after_s": Key("down_after_s", positive),
+    "judge_s": Key("judge_s", positive),
+    "clears_s": Key("clears_s", positive),
+    "utilisation": Key("utilisation", fraction),
+    "low_freeness": Key("low_freeness", number),
+    "high_freeness": Key("high_freeness", number),
 }
 
 PLACEMENT: Keys = {

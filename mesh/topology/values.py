@@ -71,6 +71,13 @@ def fraction(value: object) -> float:
     return float(value)
 
 
+def fractions(value: object) -> dict[str, float]:
+    """By name."""
+    if not isinstance(value, dict):
+        raise ValueError(f"{value!r} is not a table; write it like {{ chat = 0.6, code = 0.4 }}")
+    return {name: fraction(part) for name, part in value.items()}
+
+
 def temperature(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 2:
         raise ValueError(f"{value!r} does not fit; use a temperature from 0 (greedy) to 2")

@@ -118,6 +118,36 @@ def test_another_dtype_finds_zeros_where_its_own_finds_what_was_there() -> None:
     memory.close()
 
 
+@pytest.mark.parametrize("slots", [1, 3])
+def test_a_pool_holds_no_more_than_its_quota_however_much_is_free(slots: int) -> None:
+    pages = PagePool(8)
+    bounded, other = block_pool(pages, SIZE, slots, quota=0.25), block_pool(pages, SIZE, 1)
+    assert (bounded.num_blocks, bounded.num_free) == (2 * slots, 2 * slots)
+    blocks = bounded.allocate(2 * slots - 1)
+    assert bounded.can_allocate(1)
+    assert not bounded.can_allocate(2)
+    with pytest.raises(OutOfBlocksError, match=f"2 blocks wanted, 1 of {2 * slots}"):
+        bounded.allocate(2)
+    assert other.num_free == 8 - -(-len(blocks) // slots)
+    bounded.release(blocks)
+    assert bounded.num_held == 0
+
+
+@pytest.mark.parametrize("slots", [1, 2])
+def test_cached_blocks_count_against_a_quota_once_they_are_held_again(slots: int) -> None:
+    pool = block_pool(PagePool(4), SIZE, slots, quota=0.5)
+    tokens = list(range(2 * slots * SIZE))
+    pool.release(publish(pool, tokens))
+    assert pool.num_free == 2 * slots
+    assert len(pool.match(tokens, len(tokens))) == 2 * slots
+    assert pool.num_free == 0
+    assert not pool.can_allocate(1)
+
+
+def test_a_quota_has_room_for_a_block_at_least() -> None:
+    assert block_pool(PagePool(3), SIZE, 1, quota=0.01).num_blocks == 1
+
+
 @dataclass
 class Held:
     """A request's blocks, and what is in each."""
@@ -145,14 +175,17 @@ class Tenant:
 class Memory(RuleBasedStateMachine):
     """Random requests of few distinct tokens, so that prefixes are shared often, in real memory."""
 
-    @initialize(shapes=st.lists(SHAPES, min_size=1, max_size=4))
-    def begin(self, shapes: list[KVShape]) -> None:
+    @initialize(
+        shapes=st.lists(SHAPES, min_size=1, max_size=4),
+        quotas=st.lists(st.sampled_from([None, None, 0.3, 0.7]), min_size=4, max_size=4),
+    )
+    def begin(self, shapes: list[KVShape], quotas: list[float | None]) -> None:
         self.memory = PagedMemory(PageLayout.of(shapes, NUM_PAGES))
         self.pages = PagePool(NUM_PAGES)
         self.tenants = []
-        for shape in shapes:
+        for shape, quota in zip(shapes, quotas, strict=False):
             memory = KVMemory(self.memory, shape)
-            self.tenants.append(Tenant(memory, block_pool(self.pages, SIZE, memory.layout.slots, memory)))
+            self.tenants.append(Tenant(memory, block_pool(self.pages, SIZE, memory.layout.slots, memory, quota=quota)))
         self.copies: list[tuple[KVMemory, int, int, bytes]] = []  # block, its generation and content then
 
     def teardown(self) -> None:

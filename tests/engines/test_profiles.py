@@ -58,10 +58,10 @@ def test_scaled_presets_lie_between_smaller_and_larger_models() -> None:
 
 
 def test_shapes_have_as_many_parameters_as_their_models() -> None:
-    """All but BLOOM are of the Llama family, whose parts add up to what is published."""
+    """All but BLOOM and OPT are of the Llama family, whose parts add up to what is published."""
     models = tomllib.loads(files("engines").joinpath("presets.toml").read_text(encoding="utf-8"))["models"]
     for name, model in models.items():
-        if name.startswith("bloom"):
+        if name.startswith(("bloom", "opt")):
             continue
         shape = ModelShape(**model)
         heads = shape.num_heads * shape.head_dim
@@ -70,6 +70,23 @@ def test_shapes_have_as_many_parameters_as_their_models() -> None:
         layer = attention + 3 * shape.hidden_size * shape.intermediate_size + norms
         total = shape.num_layers * layer + (2 * shape.vocab_size + 1) * shape.hidden_size
         assert total == shape.num_parameters, name
+
+
+def test_opt_has_no_gates_and_biases_everywhere_and_positions_that_it_learnt() -> None:
+    models = tomllib.loads(files("engines").joinpath("presets.toml").read_text(encoding="utf-8"))["models"]
+    shape = ModelShape(**models["opt-6.7b"])
+    hidden, inner = shape.hidden_size, shape.intermediate_size
+    layer = 4 * (hidden + 1) * hidden + (2 * hidden + 1) * inner + hidden + 4 * hidden
+    assert shape.num_layers * layer + (shape.vocab_size + 2050 + 2) * hidden == shape.num_parameters
+
+
+def test_opt_costs_about_what_llama_of_its_size_does() -> None:
+    for size in (1, 2, 4, 8):
+        opt, llama = (load_profile(f"a100-{model}-tp{size}") for model in ("opt-6.7b", "llama2-7b"))
+        assert opt.kv_bytes_per_token == llama.kv_bytes_per_token
+        for num_tokens in (1, 512, 4096):
+            ratio = prefill_s(opt.prefill, num_tokens) / prefill_s(llama.prefill, num_tokens)
+            assert ratio == pytest.approx(1.0, abs=0.25)
 
 
 def test_a_negative_fixed_cost_is_none() -> None:

@@ -91,6 +91,58 @@ def test_small_requests_of_one_service_do_not_keep_a_large_one_of_another_waitin
     mesh.settle()
 
 
+def test_a_service_at_its_quota_takes_no_memory_from_another(make_spec: MakeSpec) -> None:
+    """Its burst waits for itself, and what the other one has is there at once."""
+    mesh = VirtualMesh()
+    engine = mesh.add("a", num_blocks=8, services=BOTH, quotas={OTHER: 0.5}, max_running=16)
+    burst = [make_spec(f"r{i}", 4 * BLOCK_SIZE, 8, first=100 * i, service=OTHER) for i in range(12)]
+    for spec in burst:
+        mesh.submit("a", spec)
+    for _ in range(10):
+        mesh.step()
+    assert engine.core._services[OTHER].queue.waiting
+    quiet = make_spec("quiet", 3 * BLOCK_SIZE, 4, first=5000)
+    mesh.submit("a", quiet)
+    assert engine.core._services[SERVICE].pool.num_free >= 4
+    mesh.settle()
+    assert tokens(mesh, [*burst, quiet]) == continuations([*burst, quiet])
+    assert next(iter(mesh.finished)) != "r11"
+    assert list(mesh.finished).index("quiet") < len(burst)
+
+
+def test_what_is_longer_than_a_quota_is_refused_and_says_how_much_there_is(make_spec: MakeSpec) -> None:
+    mesh = VirtualMesh()
+    mesh.add("a", num_blocks=8, services=BOTH, quotas={SERVICE: 0.25})
+    mesh.submit("a", make_spec("long", 3 * BLOCK_SIZE, 4))
+    mesh.settle()
+    [refused] = [answer for answer in mesh.answers if hasattr(answer, "code")]
+    assert refused.reason.endswith(f"do not fit the KV pool of {2 * BLOCK_SIZE}")
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_with_quotas_tokens_are_right_and_nobody_waits_for_ever(make_spec: MakeSpec, seed: int) -> None:
+    """Quotas that overlap and quotas that leave room; requests of up to half of one."""
+    dice, mesh = random.Random(seed), VirtualMesh(seed)
+    quotas = {SERVICE: dice.choice([0.3, 0.5, 0.8]), OTHER: dice.choice([0.3, 0.5, 0.8])}
+    engine = mesh.add("a", num_blocks=12, services=BOTH, quotas=quotas, max_waiting=32)
+    specs = []
+    for number in range(16):
+        service = dice.choice(BOTH)
+        most = int(quotas[service] * 12) * SLOTS[service] * BLOCK_SIZE // 2
+        num_prompt = dice.randint(1, most - 2)
+        first = 100 * dice.randint(0, 3)
+        specs.append(
+            make_spec(f"r{number}", num_prompt, dice.randint(1, most - num_prompt - 1), first, service=service)
+        )
+        mesh.submit("a", specs[-1])
+        for _ in range(dice.randint(0, 15)):
+            mesh.step()
+            for name, held in engine.core._services.items():
+                assert held.pool.num_blocks - held.pool.num_of_quota <= round(quotas[name] * 12) * SLOTS[name]
+    mesh.settle()
+    assert tokens(mesh, specs) == continuations(specs)
+
+
 @pytest.mark.parametrize("seed", range(60))
 def test_tokens_are_right_and_nothing_leaks_where_memory_is_short(make_spec: MakeSpec, seed: int) -> None:
     """Requests with common beginnings, cancelled by nobody, handed over and migrated between two engines."""

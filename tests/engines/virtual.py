@@ -72,9 +72,12 @@ def continuation(prompt: list[int], num_tokens: int) -> list[int]:
 class VirtualMemory:
     """What is in each block, and its generation. A service that writes to a page overwrites what others had there."""
 
-    def __init__(self, num_pages: int, slots: Mapping[str, int] = SLOTS) -> None:
+    def __init__(
+        self, num_pages: int, slots: Mapping[str, int] = SLOTS, quotas: Mapping[str, float] | None = None
+    ) -> None:
         self.pages = PagePool(num_pages)
         self.slots = slots
+        self.quotas = quotas or {}
         self.generations: dict[tuple[str, int], int] = defaultdict(int)
         self._content: dict[tuple[str, int], dict[int, bytes]] = defaultdict(dict)
         self._writers: dict[int, str] = {}  # of pages
@@ -96,7 +99,8 @@ class VirtualMemory:
         return [(service, block) for block in range(page * slots, (page + 1) * slots)]
 
     def pool(self, service: str) -> BlockPool:
-        return block_pool(self.pages, BLOCK_SIZE, self.slots[service], VirtualContent(service, self))
+        quota = self.quotas.get(service)
+        return block_pool(self.pages, BLOCK_SIZE, self.slots[service], VirtualContent(service, self), quota=quota)
 
 
 @dataclass
@@ -183,9 +187,10 @@ class VirtualMesh:
         rescheduling: Rescheduling | None = None,
         services: tuple[str, ...] = (SERVICE,),
         scheduling: Scheduling = Scheduling.SLO,
+        quotas: Mapping[str, float] | None = None,
         **limits: int,
     ) -> VirtualEngine:
-        memory = VirtualMemory(num_blocks)
+        memory = VirtualMemory(num_blocks, quotas=quotas)
         settings = EngineSettings(
             name,
             "here",

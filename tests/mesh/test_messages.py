@@ -422,6 +422,7 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
             "changes_total": 0,
             "changes_failed_total": 0,
             "error": None,
+            "pools": [],
         },
     ),
     (

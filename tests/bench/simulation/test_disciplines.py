@@ -1,9 +1,22 @@
 """Simulated engines with disciplines: what coasts decides as what computes step by step."""
 
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from random import Random
+
 import pytest
 
+from bench import placement_setting
+from bench.simulation.cluster import Simulation
+from bench.simulation.coasting import Coast
+from bench.simulation.physics import Physics
+from bench.simulation.shared_profiles import SharedProfile
+from bench.simulation.trace_request import TraceRequest
+from bench.simulation.workload import SloRule
 from mesh.messages import Role
-from mesh.topology.schema import Scheduling
+from mesh.topology.schema import EngineSpec, Scheduling, ServiceSpec
+from router.records import Record
 from tests.bench.simulation.small import Profile, assert_all_ended_once, run, simulation, topology
 from tests.bench.simulation.test_cluster import poisson
 
@@ -30,3 +43,67 @@ def test_handed_over_or_not_every_request_ends_once(scheduling: Scheduling) -> N
     sim, records, trace = simulation(what), [], poisson(8.0, 10.0)
     sim.run("large", trace, records.append)
     assert_all_ended_once(sim, records, trace)
+
+
+SHARED = placement_setting.catalogue({"chat": "llama2-7b", "code": "llama2-13b"})
+
+
+def shared(trace: Sequence[TraceRequest], scheduling: Scheduling, *, coasts: bool, **options: object) -> list[Record]:
+    """Two engines, each with both services."""
+    small = topology(TWO)
+    engines = tuple(
+        EngineSpec(name, role, SHARED.services, max_running=64, max_waiting=10**6, scheduling=scheduling, **options)
+        for name, role in TWO.items()
+    )
+    services = tuple(ServiceSpec(name, "model", placement_setting.SLO) for name in SHARED.services)
+    profile = SharedProfile.of({name: SHARED.profile(name, 1) for name in SHARED.services})
+    what = replace(small, engines=engines, services=services)
+    sim = Simulation(what, dict.fromkeys(TWO, profile), seed=0, physics=Physics(), slo=SloRule(), coasts=coasts)
+    records: list[Record] = []
+    sim.run("chat", trace, records.append)
+    return records
+
+
+def mixed(seed: int, rate: float) -> list[TraceRequest]:
+    """Answers of very different lengths, so that services overtake each other and budgets run out."""
+    random, at_s, trace = Random(seed), 0.0, []
+    while at_s < 5.0:
+        service = random.choice(SHARED.services)
+        num_output = min(1500, 1 + round(random.expovariate(1 / (60 if service == "code" else 400))))
+        trace.append(TraceRequest(at_s, random.randint(10, 1200), num_output, service=service))
+        at_s += random.expovariate(rate)
+    return trace
+
+
+@pytest.mark.parametrize(
+    ("scheduling", "options"),
+    [
+        (Scheduling.DB, {}),
+        (Scheduling.DB, {"starvation_s": 1.0}),
+        (Scheduling.DB, {"strict_phases": True}),
+        (Scheduling.MLFQ, {}),
+        (Scheduling.SJF, {"starvation_s": 1.0}),
+        (Scheduling.FCFS, {}),
+    ],
+    ids=str,
+)
+def test_engines_coast_beside_others_that_wait(scheduling: Scheduling, options: dict[str, object], monkeypatch) -> None:
+    """While it stays one service's turn, its steps are passed by; who goes when is the same."""
+    passed = Counter[str]()
+    seen = Coast.pass_until
+
+    def count(coast: Coast, now: float) -> tuple[int, float]:
+        num_steps, ended_at = seen(coast, now)
+        passed["steps"] += num_steps
+        return num_steps, ended_at
+
+    monkeypatch.setattr(Coast, "pass_until", count)
+    exact, coasting = (
+        {record.id: record for record in shared(mixed(1, 4.0), scheduling, coasts=coasts, **options)}
+        for coasts in (False, True)
+    )
+    assert exact.keys() == coasting.keys()
+    for request, record in exact.items():
+        assert coasting[request].e2e_s == pytest.approx(record.e2e_s, abs=1e-6)
+        assert coasting[request].ttft_s == pytest.approx(record.ttft_s, abs=1e-6)
+    assert passed["steps"] > 100

@@ -3,7 +3,7 @@
 from engines.blocks import BlockPool
 from engines.disciplines.discipline import Phase
 from engines.pages import PagePool
-from engines.scheduler import Limits, LocalScheduler, Plan, ServiceQueue
+from engines.scheduler import Limits, LocalScheduler, Plan, Ranking, ServiceQueue
 from engines.sequence import Sequence
 from engines.slack import IterationTime
 from mesh.messages import PrefillMode, Role
@@ -32,7 +32,8 @@ def by_name(sequence: Sequence) -> tuple[float, ...]:
 
 
 def plan(queue: ServiceQueue, phase: Phase, role: Role = Role.MULTIPLEX, most: int = 8, chunk_tokens: int = 16) -> Plan:
-    return LocalScheduler(Limits(most, chunk_tokens), NothingForeseen()).plan(queue, role, 0.0, phase, by_name)
+    ranking = Ranking(by_name, iter(sorted(queue.prompts(), key=by_name)))
+    return LocalScheduler(Limits(most, chunk_tokens), NothingForeseen()).plan(queue, role, 0.0, phase, ranking)
 
 
 def taken(plan: Plan) -> list[tuple[str, int]]:

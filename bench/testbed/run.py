@@ -1,0 +1,151 @@
+"""One run: a system serves a scene under a plan. And what came of it."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+import msgspec
+
+from bench import placement_setting as setting
+from bench.simulation.cluster import Simulation
+from bench.simulation.experiment import rare_collections
+from bench.simulation.physics import Physics
+from bench.simulation.placing import MANY, TIMING
+from bench.simulation.quiet import quiet_engines
+from bench.simulation.shared_profiles import Profile, SharedProfile
+from bench.simulation.trace_request import TraceRequest
+from bench.simulation.workload import SloRule
+from bench.testbed.scene import Scene, Service, World
+from bench.testbed.systems import System
+from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, ServiceSpec, Topology
+from router.placement.catalogue import Catalogue
+from router.placement.plan import Group, Plan
+from router.records import Outcome, Record
+
+MAX_RUNNING, CHUNK_TOKENS = 128, 2048
+SLO_SCALES = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0)
+
+
+class Result(msgspec.Struct, frozen=True):
+    """Latencies are normalised by the mean execution time of the service, or in seconds.
+
+    ``attainment``: of all requests, those done within `SLO_FACTOR` times their own execution time. ``by_scale``: within
+    so many times the mean of their service. ``by_service``: mean normalised latencies.
+    """
+
+    num_requests: int
+    num_failed: int
+    mean: float
+    p99: float
+    p99_s: float
+    attainment: float
+    ttft_s: float
+    tpot_s: float
+    by_scale: dict[float, float]
+    by_service: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A request that was answered, and what it takes alone."""
+
+    service: str
+    latency_s: float
+    alone_s: float
+    mean_s: float  # of its service
+    ttft_s: float
+    tpot_s: float | None
+
+    @property
+    def normalised(self) -> float:
+        return self.latency_s / self.mean_s
+
+
+def serve(system: System, plan: Plan, world: World, scene: Scene) -> Result:
+    requests = world.requests(scene)
+    placed = [request for request in requests if request.service in plan.services]
+    topology, profiles = make_topology(system, plan, world)
+    simulation = Simulation(topology, profiles, seed=scene.seed, physics=Physics(), slo=SloRule(), coasts=True)
+    records: list[Record] = []
+    with rare_collections(), quiet_engines():
+        simulation.run(topology.services[0].name, placed, records.append)
+    return result_of(list(_served(records, placed, world)), len(requests))
+
+
+def _served(records: Sequence[Record], requests: Sequence[TraceRequest], world: World) -> Iterator[Served]:
+    for record in records:
+        if record.outcome is Outcome.FINISHED and record.e2e_s is not None and record.ttft_s is not None:
+            alone_s = world.alone_s(requests[int(record.id[1:])])
+            mean_s = world.services[record.service].mean_s
+            yield Served(record.service, record.e2e_s, alone_s, mean_s, record.ttft_s, record.tpot_s)
+
+
+def result_of(served: Sequence[Served], num_requests: int) -> Result:
+    """Of one request at least. Those that were not served count as late, and in no latency."""
+    by_service: dict[str, list[float]] = defaultdict(list)
+    for one in served:
+        by_service[one.service].append(one.normalised)
+    last = 99 * len(served) // 100
+    return Result(
+        num_requests=num_requests,
+        num_failed=num_requests - len(served),
+        mean=fmean(one.normalised for one in served),
+        p99=sorted(one.normalised for one in served)[last],
+        p99_s=sorted(one.latency_s for one in served)[last],
+        attainment=sum(one.latency_s <= setting.SLO_FACTOR * one.alone_s for one in served) / num_requests,
+        ttft_s=fmean(one.ttft_s for one in served),
+        tpot_s=fmean([one.tpot_s for one in served if one.tpot_s is not None] or [0.0]),
+        by_scale={scale: sum(one.normalised <= scale for one in served) / num_requests for scale in SLO_SCALES},
+        by_service={name: fmean(latencies) for name, latencies in sorted(by_service.items())},
+    )
+
+
+# --- engines ----------------------------------------------------------------------------------------------------------
+
+
+def make_topology(system: System, plan: Plan, world: World) -> tuple[Topology, Mapping[str, Profile]]:
+    """Engines are those groups of the plan that hold anything."""
+    groups = [group for group in plan.groups if group.services]
+    engines = tuple(_engine(system, group, world) for group in groups)
+    profiles = {engine.id: _profile(group, world.catalogue) for engine, group in zip(engines, groups, strict=True)}
+    services = tuple(ServiceSpec(name, world.services[name].model, setting.SLO) for name in sorted(plan.services))
+    gateway = GatewaySpec("gateway", max_requests=MANY, max_waiting=MANY)
+    policy = PolicySpec(system.policy)
+    return Topology("testbed", Path(), services, engines, (gateway,), policy=policy, timing=TIMING), profiles
+
+
+def _engine(system: System, group: Group, world: World) -> EngineSpec:
+    return EngineSpec(
+        group.id.replace("/", "-"),
+        group.role,
+        group.services,
+        max_running=MAX_RUNNING,
+        max_waiting=MANY,
+        chunk_tokens=CHUNK_TOKENS,
+        scheduling=system.scheduling,
+        strict_phases=system.is_strict,
+        kv_quotas=quotas(group, world) if system.has_quotas else {},
+    )
+
+
+def _profile(group: Group, catalogue: Catalogue) -> Profile:
+    return SharedProfile.of({name: catalogue.profile(name, group.num_devices) for name in group.services})
+
+
+def quotas(group: Group, world: World) -> dict[str, float]:
+    """Of the KV memory: room for a longest request of each service, and the rest in proportion to what is asked for."""
+    catalogue = world.catalogue
+    memory = SharedProfile.of({name: catalogue.profile(name, group.num_devices) for name in group.services})
+    least = {name: catalogue.footprints[name][group.num_devices].kv_bytes for name in group.services}
+    wanted = {name: _kv_rate(world.services[name], catalogue, group.num_devices) for name in group.services}
+    rest = max(0, memory.kv_memory_bytes - sum(least.values()))
+    shares = {name: least[name] + rest * wanted[name] / sum(wanted.values()) for name in group.services}
+    return {name: share / sum(shares.values()) for name, share in shares.items()}
+
+
+def _kv_rate(service: Service, catalogue: Catalogue, num_devices: int) -> float:
+    """Bytes of KV that are asked for, in any unit of time."""
+    tokens = fmean(request.num_input + request.num_output for request in service.lengths)
+    return service.weight * tokens * catalogue.profile(service.name, num_devices).kv_bytes_per_token

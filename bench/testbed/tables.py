@@ -1,0 +1,139 @@
+"""The testbed's runs in tables: each figure, and the greatest ratios beside those that the paper states."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from rich.table import Table
+
+from bench.testbed.cells import Cell
+from bench.testbed.figures import varied
+from bench.testbed.run import Result
+from bench.testbed.systems import OURS
+
+Answers = Mapping[Cell, Result]
+Points = Mapping[float, Result]  # by what a figure varies: means over seeds
+
+AXES = {
+    6: "requests a second",
+    7: "requests a second",
+    8: "requests a second",
+    10: "requests a second",
+    11: "density",
+    12: "in a row",
+    13: "error of lengths",
+}
+PAPERS: Mapping[str, Mapping[str, float]] = {  # "up to so many times better", sections 6.2 and 6.3
+    "dedicated": {"mean": 10.38, "p99": 12.13, "attainment": 1.82},
+    "alpaserve": {"mean": 9.52, "p99": 5.80, "attainment": 3.64},
+    "muxserve": {"mean": 13.60, "p99": 18.69, "attainment": 2.11, "ttft_s": 51.98},
+    "-F": {"mean": 4.17, "attainment": 1.37},
+    "-M": {"mean": 4.17, "attainment": 1.37},
+}
+RATIOS = ("mean", "p99", "attainment", "ttft_s", "tpot_s")
+LARGER_IS_BETTER = ("attainment",)
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """How many times better ours is at most, and where on the axis."""
+
+    ratio: float
+    at: float
+
+
+def curves(answers: Answers, figure: int, systems: Sequence[str], cells: Sequence[Cell]) -> dict[str, Points]:
+    """By system."""
+    found: dict[str, dict[float, list[Result]]] = {name: {} for name in systems}
+    for cell in cells:
+        if cell.system in found:
+            found[cell.system].setdefault(varied(figure, cell.scene), []).append(answers[cell])
+    return {name: {at: mean_result(runs) for at, runs in by_at.items()} for name, by_at in found.items()}
+
+
+def mean_result(runs: Sequence[Result]) -> Result:
+    """Of seeds. Requests and failures are sums."""
+    services = {name for run in runs for name in run.by_service}
+    return Result(
+        num_requests=sum(run.num_requests for run in runs),
+        num_failed=sum(run.num_failed for run in runs),
+        mean=fmean(run.mean for run in runs),
+        p99=fmean(run.p99 for run in runs),
+        p99_s=fmean(run.p99_s for run in runs),
+        attainment=fmean(run.attainment for run in runs),
+        ttft_s=fmean(run.ttft_s for run in runs),
+        tpot_s=fmean(run.tpot_s for run in runs),
+        by_scale={scale: fmean(run.by_scale[scale] for run in runs) for scale in runs[0].by_scale},
+        by_service={
+            name: fmean(run.by_service[name] for run in runs if name in run.by_service) for name in sorted(services)
+        },
+    )
+
+
+def best_ratios(ours: Points, theirs: Points) -> dict[str, Best]:
+    """By measure. Where one side has nothing at all, there is no ratio."""
+    best: dict[str, Best] = {}
+    for at in sorted(ours.keys() & theirs.keys()):
+        for name in RATIOS:
+            mine, other = getattr(ours[at], name), getattr(theirs[at], name)
+            better, worse = (mine, other) if name in LARGER_IS_BETTER else (other, mine)
+            if worse > 0 and (name not in best or better / worse > best[name].ratio):
+                best[name] = Best(better / worse, at)
+    return best
+
+
+def figure_table(figure: int, by_system: Mapping[str, Points]) -> Table:
+    table = Table(title=f"figure {figure}", title_justify="left")
+    table.add_column(AXES[figure], justify="right")
+    table.add_column("system")
+    for heading in ("requests", "failed", "mean", "P99", "P99, s", "kept, %", "TTFT, s", "TPOT, ms"):
+        table.add_column(heading, justify="right")
+    for at in sorted({at for points in by_system.values() for at in points}):
+        for name, points in by_system.items():
+            if at in points:
+                table.add_row(f"{at:.3g}", name, *_numbers(points[at]))
+    return table
+
+
+def _numbers(result: Result) -> tuple[str, ...]:
+    return (
+        str(result.num_requests),
+        str(result.num_failed),
+        f"{result.mean:.2f}",
+        f"{result.p99:.1f}",
+        f"{result.p99_s:.0f}",
+        f"{100 * result.attainment:.1f}",
+        f"{result.ttft_s:.2f}",
+        f"{1e3 * result.tpot_s:.0f}",
+    )
+
+
+def scales_table(by_system: Mapping[str, Points], rate: float) -> Table:
+    """Figure 10: attainment by how many times the mean execution time of its service a request may take."""
+    table = Table(title=f"figure 10: kept, %, at {rate:g} requests a second, by SLO scale", title_justify="left")
+    table.add_column("system")
+    shown = {name: points[rate].by_scale for name, points in by_system.items() if rate in points}
+    for scale in next(iter(shown.values()), {}):
+        table.add_column(f"{scale:g}", justify="right")
+    for name, by_scale in shown.items():
+        table.add_row(name, *(f"{100 * share:.0f}" for share in by_scale.values()))
+    return table
+
+
+def ratios_table(by_system: Mapping[str, Points]) -> Table:
+    """Ours against each other one, the paper's in brackets."""
+    table = Table(title="ours is up to so many times better, at rate (the paper's)", title_justify="left")
+    table.add_column("than")
+    for heading in ("mean latency", "P99", "promises kept", "TTFT", "TPOT"):
+        table.add_column(heading, justify="right")
+    for name, points in by_system.items():
+        if name != OURS.name:
+            table.add_row(name, *_ratio_words(name, best_ratios(by_system[OURS.name], points)))
+    return table
+
+
+def _ratio_words(name: str, best: Mapping[str, Best]) -> Iterator[str]:
+    for measure in RATIOS:
+        found, paper = best.get(measure), PAPERS.get(name, {}).get(measure)
+        words = "-" if found is None else f"{found.ratio:.2f} at {found.at:g}"
+        yield words if paper is None else f"{words} ({paper:g})"

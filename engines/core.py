@@ -260,15 +260,22 @@ class EngineCore:
 
     def _finish_event(self, now: float) -> list[Effect]:
         for service in self._services.values():
-            self._reserve_ahead(service, now)
+            if service.queue.unreserved:
+                self._reserve_ahead(service, now)
         if self._rescheduler.must_leave():
             self._send_back(now)
-        self._give_away(now)
+            self._give_away(now)
+            self._drop()
+        elif self._rescheduler.has_rules:
+            self._give_away(now)
+        effects, self._effects = self._effects, []
+        return effects
+
+    def _drop(self) -> None:
+        """Services that were to leave and are empty."""
         if dropped := self._residency.drop(self._is_empty):
             self._effects += dropped
             self._standing.has_news = True
-        effects, self._effects = self._effects, []
-        return effects
 
     # --- requests come ------------------------------------------------------------------------------------------------
 
@@ -480,7 +487,7 @@ class EngineCore:
 
     def _give_away(self, now: float) -> None:
         """Migrate what the rules want elsewhere now."""
-        while self._rescheduler.may_move() and (move := self._rescheduler.next_move(self.role, now)) is not None:
+        while (move := self._rescheduler.next_move(self.role, now)) is not None:
             log.info("migrates a request", request=move.request.id, to=move.to, reason=move.reason)
             departures = self._handovers.departures
             self._effects += departures.migrate(

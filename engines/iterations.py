@@ -269,6 +269,6 @@ def _tokens(deltas: Mapping[str, list[Delta]]) -> list[Send]:
 def _learn(step: Step, elapsed_s: float) -> None:
     """Keep the cost model true."""
     chunks = [(share.num_tokens, share.sequence.num_computed) for share in step.prompts]
-    decodes = step.shares if not step.prompts else [share for share in step.shares if share not in step.prompts]
-    context = sum([len(share.sequence.tokens) for share in decodes])
-    step.service.learn(Load(chunks, len(decodes), context), elapsed_s)
+    context = sum([len(share.sequence.tokens) for share in step.shares])
+    context -= sum([len(share.sequence.tokens) for share in step.prompts])
+    step.service.learn(Load(chunks, len(step.shares) - len(step.prompts), context), elapsed_s)

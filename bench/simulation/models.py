@@ -57,6 +57,10 @@ class Models:
         bytes_per_s = self._physics.weight_bytes_per_s or profile.weight_bytes_per_s
         return profile.weight_bytes / (bytes_per_s * profile.num_devices)
 
+    def num_tokens(self, name: str) -> int:
+        """That KV memory holds, if the service has all of it."""
+        return self._pages.num_pages * (self._page_bytes // block_bytes(self._shape(name))) * self._spec.block_size
+
     def open(self, name: str) -> Service:
         """Its weights are here."""
         shape, cost = self._shape(name), profile_of(self._profile, name).cost

@@ -56,8 +56,8 @@ class ExecutionTimes:
     """Of one service. Before any request has ended they are those of an ordinary one, give or take as much.
 
     That prior ranks services by their usual lengths, if those are known, and by the size of their models. Where it is
-    wrong only the order suffers, and mostly not for long:
-    a request that outlasts its budget sinks, one that waits too long rises.
+    wrong only the order suffers, and mostly not for long: a request that outlasts its budget sinks, one that waits too
+    long rises.
     """
 
     def __init__(self, prior_s: float) -> None:

@@ -186,6 +186,16 @@ class Submit(msgspec.Struct, frozen=True, tag=True):
     multiplex: bool = False  # the policy counts on the slack of running decodes: check it again
     prefill: PrefillMode = PrefillMode.CHUNKED
     order: PrefillOrder = PrefillOrder.URGENCY
+    slice_tokens: int | None = None  # to give it back after, if it has not ended by then (`SlicesEnded`); None: never
+
+
+class SubmitBatch(msgspec.Struct, frozen=True, tag=True):
+    """Run these requests of one service together: those that are not refused are one static batch.
+
+    An engine that has no static batches takes them one by one.
+    """
+
+    submits: list[Submit]
 
 
 class Cancel(msgspec.Struct, frozen=True, tag=True):
@@ -319,6 +329,12 @@ class Moved(msgspec.Struct, frozen=True, tag=True):
     request: str
     epoch: Epoch
     to: str
+
+
+class SlicesEnded(msgspec.Struct, frozen=True, tag=True):
+    """These have drawn the tokens that `Submit.slice_tokens` allowed and are not here any more: dispatch them anew."""
+
+    requests: list[tuple[str, Epoch]]
 
 
 class NotHeld(msgspec.Struct, frozen=True, tag=True):
@@ -713,6 +729,17 @@ class Decision(msgspec.Struct, frozen=True):
     homeless: list[str] = []  # services without a place, and why, a line each
 
 
+class PoolStatus(msgspec.Struct, frozen=True):
+    """Engines that are counted together: how many are needed, and how many are wanted within their bounds."""
+
+    name: str
+    num_wanted: int
+    least: int
+    most: int
+    need: float
+    problem: str = ""  # why the need cannot be met, or is not known
+
+
 class PlacementStatus(msgspec.Struct, frozen=True, tag=True):
     """The placement daemon's own account of itself."""
 
@@ -720,7 +747,7 @@ class PlacementStatus(msgspec.Struct, frozen=True, tag=True):
     state: ProcessState
     host: str
     pid: int
-    mode: str  # "apply" or "shadow"
+    mode: str  # "apply", "shadow" or "off"
     doing: str  # in words
     plan: int  # the newest one that the engines know of; 0: none
     next_decision_s: float  # until then, at the earliest
@@ -734,6 +761,7 @@ class PlacementStatus(msgspec.Struct, frozen=True, tag=True):
     changes_total: int = 0  # plans that were carried out
     changes_failed_total: int = 0
     error: str | None = None  # what went wrong last, until something goes right
+    pools: list[PoolStatus] = []  # those that it scales
 
 
 class ChildStatus(msgspec.Struct, frozen=True):
@@ -758,9 +786,20 @@ class SupervisorStatus(msgspec.Struct, frozen=True, tag=True):
 
 TransferMessage = Reserve | Reserved | Extend | Extended | Declined | Blocks | Taken | Commit | Committed | Abort
 EngineMessage = (
-    Submit | Cancel | Recall | Probe | SetRole | Migrate | Drain | Load | Unload | Announce | TransferMessage
+    Submit
+    | SubmitBatch
+    | Cancel
+    | Recall
+    | Probe
+    | SetRole
+    | Migrate
+    | Drain
+    | Load
+    | Unload
+    | Announce
+    | TransferMessage
 )
-EngineAnswer = Accepted | Refused | Moved | NotHeld | StepTokens | Failed
+EngineAnswer = Accepted | Refused | Moved | SlicesEnded | NotHeld | StepTokens | Failed
 GatewayMessage = EngineAnswer | SetPolicy
 SupervisorMessage = Stop | SetRunning
 BroadcastMessage = EngineStatus | GatewayStatus | PlacementStatus | SupervisorStatus

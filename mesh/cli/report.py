@@ -92,6 +92,7 @@ def _placement(spec: PlacementSpec, status: BroadcastMessage | None, child: Chil
         "changes": heard.changes_total if heard else None,
         "changes_failed": heard.changes_failed_total if heard else None,
         "error": heard.error if heard else None,
+        "pools": [msgspec.to_builtins(pool) for pool in heard.pools] if heard else [],
     }
 
 

@@ -65,6 +65,8 @@ def _print_table(topology: "Topology", summary: Mapping[str, Any]) -> None:
     if daemons:
         told = ("placement", "state", "pid", "restarts", "mode", "doing", "plan", "last verdict", "next decision")
         console.print(_table(told, daemons))
+    if pools := [_pool_row(pool) for row in daemons for pool in row["pools"]]:
+        console.print(_table(("pool", "needs", "wanted", "bounds", "problem"), pools))
     for row in (*gateways, *engines, *daemons):
         for problem in filter(None, (row["error"], row["last_exit"])):
             console.print(f"{row['id']}: {problem}", markup=False, highlight=False)
@@ -91,6 +93,16 @@ def _daemon_row(row: Mapping[str, Any]) -> dict[str, Any]:
         "placement": row["id"],
         "last verdict": row["last_verdict"],
         "next decision": None if due_s is None else f"in {due_s:.0f} s",
+    }
+
+
+def _pool_row(pool: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "pool": pool["name"],
+        "needs": f"{pool['need']:.2f}",
+        "wanted": pool["num_wanted"],
+        "bounds": f"{pool['least']} to {pool['most']}",
+        "problem": pool["problem"] or None,
     }
 
 

@@ -10,7 +10,7 @@ from mesh.addresses import directory, supervisor_id
 from mesh.messages import Role
 from mesh.topology.lines import KeyPath
 from mesh.topology.report import Report, suggestion
-from mesh.topology.schema import EngineSpec, GatewaySpec, PlacementSpec, Topology
+from mesh.topology.schema import EngineSpec, GatewaySpec, PlacementMode, PlacementSpec, Scheduling, Topology
 
 WILDCARDS = ("0.0.0.0", "::", "*")
 PREFILLING = (Role.PREFILL, Role.MULTIPLEX)
@@ -33,6 +33,7 @@ Processes = Sequence[Placed[EngineSpec] | Placed[GatewaySpec] | Placed[Placement
 def check_topology(topology: Topology, processes: Processes, report: Report) -> None:
     _check_ids(topology, processes, report)
     _check_references(topology, processes, report)
+    _check_static_batches(processes, report)
     _check_aliases(topology, report)
     if report.is_empty:
         _check_roles(topology, report)
@@ -41,6 +42,7 @@ def check_topology(topology: Topology, processes: Processes, report: Report) -> 
     _check_timing(topology, report)
     _check_rescheduling(topology, report)
     _check_placement(topology, report)
+    _check_scaling(topology, report)
     if len(topology.hosts) > 1:
         _check_mesh_ports(topology, report)
         if topology.curve_key is None:
@@ -70,6 +72,18 @@ def _check_references(topology: Topology, processes: Processes, report: Report) 
         for name in spec.kv_quotas if isinstance(spec, EngineSpec) else ():
             if name not in services:
                 report.add((*table, "kv_quotas"), f"unknown service {name!r}; {suggestion(name, services)}")
+
+
+def _check_static_batches(processes: Processes, report: Report) -> None:
+    for table, spec in {placed.table: placed.spec for placed in processes}.items():
+        if not isinstance(spec, EngineSpec) or not spec.scheduling.is_static:
+            continue
+        if spec.role is not Role.MULTIPLEX:
+            problem = f'{spec.scheduling!s} batches are prefilled and decoded in one place; use role = "multiplex"'
+            report.add((*table, "role"), problem)
+        if spec.scheduling is Scheduling.PADDED and spec.backend != "simulated":
+            problem = 'only simulated engines pad their batches; use "static", which computes no padding'
+            report.add((*table, "scheduling"), problem)
 
 
 def _check_aliases(topology: Topology, report: Report) -> None:
@@ -164,6 +178,23 @@ def _check_rescheduling(topology: Topology, report: Report) -> None:
         )
 
 
+def _check_scaling(topology: Topology, report: Report) -> None:
+    spec = topology.scaling
+    if spec is None:
+        return
+    if topology.placement is None:
+        report.add(("scaling",), 'the placement daemon scales; add [placement], with mode = "off" if plans are to stay')
+    if spec.low_freeness >= spec.high_freeness:
+        problem = f"{spec.low_freeness:g} is not below high_freeness = {spec.high_freeness:g}"
+        report.add(("scaling", "low_freeness"), f"{problem}, and engines would come and go; use a smaller one")
+    if all(engine.at_least == _pool_size(topology, engine) for engine in topology.engines):
+        report.add(("scaling",), "no engine can be started or stopped; give a table of engines a count and standby")
+
+
+def _pool_size(topology: Topology, engine: EngineSpec) -> int:
+    return sum(other.pool == engine.pool for other in topology.engines)
+
+
 def _check_placement(topology: Topology, report: Report) -> None:
     spec = topology.placement
     if spec is None:
@@ -173,7 +204,7 @@ def _check_placement(topology: Topology, report: Report) -> None:
     elif not spec.shortest_s <= spec.interval_s <= spec.longest_s:
         bounds = f"{spec.shortest_s:g} and longest_s = {spec.longest_s:g}"
         report.add(("placement", "interval_s"), f"{spec.interval_s:g} is not between shortest_s = {bounds}")
-    if topology.policy.parameters.get("flips") is True:
+    if topology.policy.parameters.get("flips") is True and spec.mode is not PlacementMode.OFF:
         report.add(
             ("placement",),
             "the policy changes roles of engines, too (flips = true); let one of them do it: set flips = false",

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from mesh.messages import Role
-from mesh.topology.schema import PlacementMode, Scheduling, Trigger
+from mesh.topology.schema import PlacementMode, ScalingRule, Scheduling, Trigger
 from mesh.topology.values import (
     Reader,
     boolean,
@@ -42,6 +42,7 @@ MESH: Keys = {
     "reply_ms": Key("reply_s", milliseconds),
     "drain_s": Key("drain_s", positive),
     "start_s": Key("start_s", positive),
+    "stall_s": Key("stall_s", positive),
 }
 
 SERVICE: Keys = {
@@ -65,6 +66,7 @@ ENGINE: Keys = {
     "services": Key("services", names),
     "count": Key("count", integer(1, 1024)),
     "standby": Key("standby", integer(0, 1024)),
+    "at_least": Key("at_least", integer(1, 1024)),
     "host": Key("host", text),
     "backend": Key("backend", text),
     "device": Key("device", device),
@@ -114,6 +116,18 @@ RESCHEDULING: Keys = {
     "interval_ms": Key("interval_s", milliseconds),
     "rest_ms": Key("rest_s", milliseconds),
     "at_a_time": Key("at_a_time", integer(1, 64)),
+}
+
+SCALING: Keys = {
+    "rule": Key("rule", choice([rule.value for rule in ScalingRule], "a rule of scaling", ScalingRule)),
+    "interval_ms": Key("interval_s", milliseconds),
+    "margin": Key("margin", positive),
+    "down_after_s": Key("down_after_s", positive),
+    "judge_s": Key("judge_s", positive),
+    "clears_s": Key("clears_s", positive),
+    "utilisation": Key("utilisation", fraction),
+    "low_freeness": Key("low_freeness", number),
+    "high_freeness": Key("high_freeness", number),
 }
 
 PLACEMENT: Keys = {

@@ -3,7 +3,7 @@
 import os
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from mesh.topology.schema import (
     PlacementSpec,
     PolicySpec,
     Rescheduling,
+    ScalingSpec,
     ServiceSpec,
     Slo,
     Timing,
@@ -29,7 +30,9 @@ from mesh.topology.schema import (
     TransferSpec,
 )
 
-SECTIONS = ("mesh", "services", "engines", "gateways", "policy", "transfer", "rescheduling", "placement", "hosts")
+SECTIONS = (
+    "mesh", "services", "engines", "gateways", "policy", "transfer", "rescheduling", "scaling", "placement", "hosts",
+)  # fmt: skip
 DEFAULT_TTFT_S = 5.0
 DEFAULT_TPOT_S = 0.25
 DEFAULT_GATEWAY = "gateway"
@@ -70,6 +73,7 @@ def load(path: Path) -> Topology:
         policy=_policy(source),
         transfer=TransferSpec(**_section(source, "transfer", keys.TRANSFER)),
         rescheduling=_rescheduling(source),
+        scaling=_scaling(source),
         placement=placement,
         **_mesh(source),
     )
@@ -119,6 +123,13 @@ def _rescheduling(source: _Source) -> Rescheduling | None:
     return Rescheduling(**_section(source, "rescheduling", keys.RESCHEDULING))
 
 
+def _scaling(source: _Source) -> ScalingSpec | None:
+    """On if there is such a table, be it empty."""
+    if "scaling" not in source.document:
+        return None
+    return ScalingSpec(**_section(source, "scaling", keys.SCALING))
+
+
 def _placement(source: _Source, hosts: Sequence[HostSpec]) -> PlacementSpec | None:
     """A daemon if there is such a table, be it empty."""
     if "placement" not in source.document:
@@ -159,16 +170,22 @@ def _engines(source: _Source, services: Sequence[ServiceSpec], hosts: Sequence[H
             fields["python"] = source.resolve(fields["python"])
         if (fields.get("profile") or "").endswith(".toml"):
             fields["profile"] = source.resolve(fields["profile"])
-        count, num_standby = fields.pop("count", 1), fields.pop("standby", 0)
-        if num_standby > count:
-            problem = f"{num_standby} of {count} cannot wait; at most {count}, all of them, can"
-            source.report.add(("engines", name, "standby"), problem)
-        for index, engine_id in enumerate(_ids(name, count)):
-            spec = EngineSpec(id=engine_id, is_standby=index >= count - num_standby, **fields)
-            engines.append(Placed(("engines", name), spec))
+        engines += [Placed(("engines", name), spec) for spec in _pool(source, name, fields)]
     if not tables:
         source.report.add(("engines",), 'no engine; add [engines.NAME], for instance with role = "multiplex"')
     return engines
+
+
+def _pool(source: _Source, name: str, fields: dict[str, Any]) -> Iterator[EngineSpec]:
+    """The engines of one table."""
+    count, num_standby = fields.pop("count", 1), fields.pop("standby", 0)
+    at_least = fields.pop("at_least", max(1, count - num_standby))
+    for key, number in (("standby", num_standby), ("at_least", at_least)):
+        if number > count:
+            source.report.add(("engines", name, key), f"{number} is more than count = {count}; use at most that")
+    for index, engine_id in enumerate(_ids(name, count)):
+        is_standby = index >= count - num_standby
+        yield EngineSpec(id=engine_id, pool=name, at_least=at_least, is_standby=is_standby, **fields)
 
 
 def _gateways(source: _Source, hosts: Sequence[HostSpec]) -> list[Placed[GatewaySpec]]:

@@ -10,6 +10,14 @@ from mesh.messages import Role
 LOCAL_HOST = "local"
 
 
+class ScalingRule(StrEnum):
+    """How many engines of a pool should run (docs/scaling.md)."""
+
+    PROMISES = "promises"  # as few as keep TTFT and TPOT at the rates and lengths of now
+    UTILISATION = "utilisation"  # so many that a share of their KV memory is in use
+    FREENESS = "freeness"  # so many that mean freeness is between two bounds
+
+
 class Trigger(StrEnum):
     """Why an engine gives a request to another one."""
 
@@ -27,6 +35,12 @@ class Scheduling(StrEnum):
     SJF = "sjf"  # the service with the shortest mean execution time
     ROUND_ROBIN = "round_robin"  # services and phases in turns
     MLFQ = "mlfq"  # skip-join multi-level feedback queue
+    STATIC = "static"  # static batches: nobody joins one that runs (docs/slices.md)
+    PADDED = "padded"  # the same as transformers' generate computes them; simulated engines only
+
+    @property
+    def is_static(self) -> bool:
+        return self in (Scheduling.STATIC, Scheduling.PADDED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +90,8 @@ class EngineSpec:
     scheduling: Scheduling = Scheduling.SLO
     starvation_s: float | None = None  # of waiting, after which a request goes first; None: by its service's profile
     strict_phases: bool = False  # the request that ranks first names the phase; else those that wait join its batch
+    pool: str = ""  # the table of the file that it comes from; "": of one engine alone
+    at_least: int = 1  # engines of its pool that run
     is_standby: bool = False  # not started with the mesh: it waits for `mesh start`, or for the daemon
     num_devices: int | None = None  # that it computes on; None: what its profile says, 1 without
     profile: str | None = None  # what it costs when modelled: a preset, or the path of a file that ends in .toml
@@ -138,6 +154,7 @@ class PlacementMode(StrEnum):
 
     APPLY = "apply"
     SHADOW = "shadow"  # it says so, and changes nothing
+    OFF = "off"  # plans are not searched for; the daemon only scales
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +176,21 @@ class PlacementSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class ScalingSpec:
+    """When engines on standby start, and others go on standby (docs/scaling.md)."""
+
+    rule: ScalingRule = ScalingRule.PROMISES
+    interval_s: float = 0.5  # between two looks
+    margin: float = 0.15  # fewer engines run only if they were enough for so much more than is needed
+    down_after_s: float = 60.0  # and if that was so for this long
+    judge_s: float = 30.0  # between two looks at what was achieved
+    clears_s: float = 10.0  # in which requests that wait are to find an engine
+    utilisation: float = 0.6  # for the rule of that name
+    low_freeness: float = 24.0  # for the rule freeness: one engine more below, one less above the other
+    high_freeness: float = 480.0
+
+
+@dataclass(frozen=True, slots=True)
 class Timing:
     """Deadlines of the control plane."""
 
@@ -167,6 +199,7 @@ class Timing:
     reply_s: float = 1.0  # an answer from another process
     drain_s: float = 60.0  # a clean shutdown
     start_s: float = 120.0  # a process, until it says that it is ready
+    stall_s: float = 60.0  # no word of a request, beyond four times its predicted TTFT: it goes on elsewhere
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +213,7 @@ class Topology:
     policy: PolicySpec = PolicySpec()
     transfer: TransferSpec = TransferSpec()
     rescheduling: Rescheduling | None = None  # None: requests move when they are told to, and when engines are emptied
+    scaling: ScalingSpec | None = None  # None: engines start and end when they are told to
     placement: PlacementSpec | None = None  # None: which services engines hold changes when somebody changes it
     timing: Timing = Timing()
     curve_key: Path | None = None  # the mesh's key file; required when hosts differ

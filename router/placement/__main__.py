@@ -88,8 +88,8 @@ class DaemonProcess:
     def _perform(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
             match effect:
-                case Tell(engine, order):
-                    self._sockets.send(engine, order)
+                case Tell(process, order):
+                    self._sockets.send(process, order)
                 case Ask(question):
                     self._searches[question.number] = self._tasks.create_task(self._search(question))
                 case Abandon(number):

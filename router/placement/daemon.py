@@ -9,6 +9,9 @@ Nothing waits for the daemon, and nothing is only in it. What engines hold is re
 it. What a successor needs to go on with an interval is in `Memory`, which gateways repeat in their statuses beside what
 they had counted when the interval began. A plan that all engines know of is carried out by whoever finds it so, be it
 announced by this daemon, by one that died, or by a command; a plan with a higher number ends one with a lower.
+
+How many engines run is another question, with an answer each half second: `router.scaling.scaler`. While a plan is
+carried out, none is stopped.
 """
 
 from collections import Counter
@@ -41,6 +44,7 @@ from router.placement.question import Answer, SearchFailed, make_question
 from router.placement.replacement import Verdict
 from router.placement.restoring import restored
 from router.placement.roster import Roster
+from router.scaling.scaler import Scaler
 
 LOOK_S = 1.0  # while an interval lasts: whether somebody changed something
 ORDER_S = 0.1  # while a plan is carried out
@@ -89,6 +93,7 @@ class PlacementDaemon:
         self._num_changes, self._num_failed = 0, 0
         self._error: str | None = None
         self._seq = 0
+        self._scaler = None if topology.scaling is None else Scaler(topology, now)
 
     def __repr__(self) -> str:
         return f"<PlacementDaemon {self.doing}, interval {self._number}, {self._interval!r}, {self._change!r}>"
@@ -130,12 +135,15 @@ class PlacementDaemon:
             changes_total=self._num_changes,
             changes_failed_total=self._num_failed,
             error=self._error,
+            pools=[] if self._scaler is None else self._scaler.pools(),
         )
 
     # --- what happens -------------------------------------------------------------------------------------------------
 
     def hear(self, sender: Sender, status: BroadcastMessage, now: float) -> None:
         """What anybody says of itself."""
+        if self._scaler is not None and isinstance(status, EngineStatus | GatewayStatus | SupervisorStatus):
+            self._scaler.hear(sender, status, now)
         match status:
             case EngineStatus():
                 self._roster.hear(sender, status, now)
@@ -148,11 +156,21 @@ class PlacementDaemon:
                     self._roster.bury(ended)
 
     def next_deadline(self) -> float:
-        return self._deadline
+        return self._deadline if self._scaler is None else min(self._deadline, self._scaler.next_deadline)
 
     def expire(self, now: float) -> list[Effect]:
         """Time has passed."""
         self._roster.expire(now)
+        return [*self._scale(now), *self._place(now)]
+
+    def _scale(self, now: float) -> list[Effect]:
+        if self._scaler is None:
+            return []
+        decided = self._scaler.decide(now, may_stop=self.doing is not Doing.CHANGING)
+        orders = [Tell(order.supervisor, order.message) for order in decided.orders]
+        return [*orders, *(Note(line) for line in decided.lines), *(Note(line, True) for line in decided.problems)]
+
+    def _place(self, now: float) -> list[Effect]:
         match self.doing:
             case Doing.STARTING if now >= self._deadline:
                 return self._start(now)
@@ -227,6 +245,8 @@ class PlacementDaemon:
 
     def _listen(self, now: float) -> list[Effect]:
         self._listen_again(now)
+        if self._spec.mode is PlacementMode.OFF:
+            return []
         effects = self._take_up(now) or self._restore(now)
         if not effects and now >= self._ends_at:
             return self._end_interval(now)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from mesh.messages import SetRunning
 from router.placement.changeover import Order
 from router.placement.question import Question
 
@@ -22,10 +23,10 @@ class Abandon:
 
 @dataclass(frozen=True, slots=True)
 class Tell:
-    """Send an order to an engine."""
+    """Send an order to an engine, or to the supervisor of one."""
 
-    engine: str
-    order: Order
+    process: str
+    order: Order | SetRunning
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import pytest
 from mesh.messages import Role
 from mesh.topology.parse import load
 from mesh.topology.report import TopologyError
-from mesh.topology.schema import EngineSpec, GatewaySpec, HostSpec, Scheduling, Slo
+from mesh.topology.schema import EngineSpec, GatewaySpec, HostSpec, ScalingRule, ScalingSpec, Scheduling, Slo
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 SMALL = """\
@@ -31,7 +31,7 @@ def test_a_few_lines_are_enough(write, tmp_path):
     assert topology.name == "small-one"
     assert topology.service("tiny").model == str(tmp_path / "models/tiny")
     assert topology.service("tiny").slo == Slo(5.0, 0.25, 0.9)
-    assert topology.engines == (EngineSpec("main", Role.MULTIPLEX, ("tiny",)),)
+    assert topology.engines == (EngineSpec("main", Role.MULTIPLEX, ("tiny",), pool="main"),)
     assert topology.gateways == (GatewaySpec("gateway"),)
     assert topology.hosts == (HostSpec("local", "127.0.0.1"),)
 
@@ -86,6 +86,8 @@ usual_answer = 100
 role = "decode"
 services = ["org/big"]
 count = 2
+standby = 1
+at_least = 1
 host = "a"
 backend = "simulated"
 device = "cuda:1"
@@ -116,6 +118,19 @@ recording = "days/{id}.jsonl"
 [policy]
 name = "least_loaded"
 slack = 0.5
+[placement]
+host = "a"
+mode = "off"
+[scaling]
+rule = "freeness"
+interval_ms = 250
+margin = 0.2
+down_after_s = 90
+judge_s = 20
+clears_s = 5
+utilisation = 0.5
+low_freeness = 10
+high_freeness = 60
 [transfer]
 transport = "tcp"
 checksum = true
@@ -123,6 +138,8 @@ deadline_ms = 2500
 """)
     )
     assert topology.name == "prod"
+    assert topology.scaling == ScalingSpec(ScalingRule.FREENESS, 0.25, 0.2, 90.0, 20.0, 5.0, 0.5, 10.0, 60.0)
+    assert not topology.engine("decode-0").is_standby
     assert topology.curve_key == tmp_path / "mesh.key"
     assert topology.timing.heartbeat_s == 0.1
     assert topology.timing.lease_s == 0.9
@@ -135,6 +152,8 @@ deadline_ms = 2500
         id="decode-1",
         role=Role.DECODE,
         services=("org/big",),
+        pool="decode",
+        is_standby=True,
         host="a",
         backend="simulated",
         device="cuda:1",

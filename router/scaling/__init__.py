@@ -1,0 +1,1 @@
+"""How many engines run: as few as keep the promises (Aladdin, section 4.4)."""

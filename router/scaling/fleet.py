@@ -1,0 +1,109 @@
+"""Which engines run, as their supervisors and they themselves say, and what they were ordered to do meanwhile."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from mesh.addresses import supervisors
+from mesh.messages import ChildStatus, EngineStatus, ProcessState, Sender, SetRunning, SupervisorStatus
+from mesh.topology.schema import Topology
+from router.scaling.pools import Phase
+
+RESTS_S = 30.0  # an engine that did not start is not asked again for so long, twice as long after each further time
+LONGEST_REST_S = 960.0
+ENDED = ("standby", "stopped")
+
+
+class ScaleOrder(NamedTuple):
+    supervisor: str
+    message: SetRunning
+
+
+class _Heard(NamedTuple):
+    status: EngineStatus
+    at: float
+
+
+class _Order(NamedTuple):
+    running: bool
+    until: float  # it should have been seen to be obeyed
+
+
+@dataclass(slots=True)
+class _Failures:
+    number: int = 0
+    rests_until: float = 0.0
+
+
+class Fleet:
+    def __init__(self, topology: Topology) -> None:
+        self._timing = topology.timing
+        self._supervisor_of = supervisors(topology)
+        self._engines: dict[str, _Heard] = {}
+        self._children: dict[str, ChildStatus] = {}
+        self._orders: dict[str, _Order] = {}
+        self._failures: dict[str, _Failures] = {}
+
+    def __repr__(self) -> str:
+        return f"<Fleet { ({name: child.state for name, child in self._children.items()}) }>"
+
+    def hear_engine(self, engine: str, status: EngineStatus, now: float) -> None:
+        self._engines[engine] = _Heard(status, now)
+
+    def hear_supervisor(self, sender: Sender, status: SupervisorStatus, now: float) -> None:
+        for child in status.children:
+            if self._supervisor_of.get(child.process) == sender.process:
+                self._hear_child(child, now)
+
+    def _hear_child(self, child: ChildStatus, now: float) -> None:
+        before = self._children.get(child.process)
+        self._children[child.process] = child
+        order = self._orders.get(child.process)
+        if order is not None and order.running is (child.state not in (*ENDED, "leaving")):
+            del self._orders[child.process]
+        if child.state == "running":
+            self._failures.pop(child.process, None)
+        elif before is not None and child.state in ENDED and before.state in ("starting", "restarting"):
+            failures = self._failures.setdefault(child.process, _Failures())
+            failures.rests_until = now + min(LONGEST_REST_S, RESTS_S * 2**failures.number)
+            failures.number += 1
+
+    def statuses(self, now: float) -> Mapping[str, EngineStatus]:
+        """Of those that were heard within their lease and serve."""
+        return {
+            engine: heard.status
+            for engine, heard in self._engines.items()
+            if now - heard.at <= self._timing.lease_s and self.phase(engine, now) is Phase.SERVING
+        }
+
+    def phase(self, engine: str, now: float) -> Phase:
+        """As ordered, while the order is on its way."""
+        order, child = self._orders.get(engine), self._children.get(engine)
+        if order is not None and now < order.until:
+            return Phase.STARTING if order.running else Phase.LEAVING
+        if child is None:
+            return Phase.UNKNOWN
+        if child.state in ENDED:
+            return Phase.STANDBY
+        if child.state == "leaving" or self._drains(engine, now):
+            return Phase.LEAVING
+        return Phase.SERVING if child.state == "running" else Phase.STARTING
+
+    def _drains(self, engine: str, now: float) -> bool:
+        heard = self._engines.get(engine)
+        return (
+            heard is not None and now - heard.at <= self._timing.lease_s and heard.status.state is ProcessState.DRAINING
+        )
+
+    def may_start(self, engine: str, now: float) -> bool:
+        """It is on standby, and did not fail to start of late."""
+        failures = self._failures.get(engine)
+        return self.phase(engine, now) is Phase.STANDBY and (failures is None or now >= failures.rests_until)
+
+    def failure(self, engine: str) -> str | None:
+        """Why it did not start when it was last asked to."""
+        return (self._children[engine].last_exit or "it ended") if engine in self._failures else None
+
+    def order(self, engine: str, running: bool, now: float) -> ScaleOrder:
+        self._orders[engine] = _Order(running, now + self._timing.lease_s + self._timing.reply_s)
+        return ScaleOrder(self._supervisor_of[engine], SetRunning(engine, running))

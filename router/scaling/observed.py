@@ -1,0 +1,89 @@
+"""What services are asked for now, from the sums that gateways publish."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from mesh.messages import GatewayStatus, Sender, ServiceTally
+from router.placement.monitor import ServiceMonitor
+from router.placement.traffic import Moments
+from router.scaling.arrivals import ArrivalRate
+
+LENGTHS = 500.0  # requests that means are made of; older ones count less and less
+NUM_DEVIATIONS = 2.0  # standard errors that are added to a rate
+LEAST_S = 0.25  # between two looks
+
+
+@dataclass(slots=True)
+class _Lengths:
+    """Sums of lengths and of their squares."""
+
+    number: float = 0.0
+    total: float = 0.0
+    squares: float = 0.0
+
+    def add(self, number: int, total: int, squares: int) -> None:
+        keeps = min(1.0, max(0.0, (LENGTHS - number) / self.number)) if self.number else 0.0
+        self.number = keeps * self.number + number
+        self.total = keeps * self.total + total
+        self.squares = keeps * self.squares + squares
+
+    @property
+    def moments(self) -> Moments:
+        if not self.number:
+            return Moments(0.0, 0.0)
+        mean = self.total / self.number
+        return Moments(mean, max(0.0, self.squares / self.number - mean * mean) ** 0.5)
+
+
+@dataclass(slots=True)
+class Asked:
+    """Of one service. ``ended`` and ``late``: requests since `ObservedServices.judge` was called last."""
+
+    rate: ArrivalRate = field(default_factory=ArrivalRate)
+    inputs: _Lengths = field(default_factory=_Lengths)
+    outputs: _Lengths = field(default_factory=_Lengths)
+    ended: int = 0
+    late: int = 0
+
+    def add(self, tally: ServiceTally, span_s: float) -> None:
+        self.rate.observe(tally.arrived, span_s)
+        self.inputs.add(tally.arrived, tally.input_tokens, tally.input_squares)
+        self.outputs.add(tally.answered, tally.output_tokens, tally.output_squares)
+        self.ended += tally.ended
+        self.late += tally.late
+
+
+class ObservedServices:
+    """All gateways together."""
+
+    def __init__(self, now: float) -> None:
+        self._monitor = ServiceMonitor(now)
+        self._looked_at = now
+        self._services: dict[str, Asked] = {}
+
+    def __repr__(self) -> str:
+        return f"<ObservedServices {sorted(self._services)}>"
+
+    def observe(self, sender: Sender, status: GatewayStatus) -> None:
+        self._monitor.observe(sender, status)
+
+    def look(self, now: float) -> None:
+        """Take what came since the last look."""
+        span_s = now - self._looked_at
+        if span_s < LEAST_S:
+            return
+        tallies = self._monitor.observed(now).services
+        for name in tallies.keys() | self._services.keys():
+            asked = self._services.setdefault(name, Asked())
+            asked.add(tallies.get(name, ServiceTally(name)), span_s)
+        self._monitor.begin(now)
+        self._looked_at = now
+
+    def get(self, service: str) -> Asked | None:
+        return self._services.get(service)
+
+    def judge(self) -> Iterator[tuple[str, int, int]]:
+        """Requests of each service that ended since the last call, and those of them that were late."""
+        for name, asked in self._services.items():
+            yield name, asked.ended, asked.late
+            asked.ended = asked.late = 0

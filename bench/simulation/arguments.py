@@ -132,11 +132,6 @@ def _add_physics(group: argparse._ArgumentGroup) -> None:
         "--kv-gb-s", type=_positive, default=25.0, metavar="GB/S", help="KV bandwidth between engines (default: 25)"
     )
     group.add_argument("--noise", type=_positive, metavar="X", help="relative spread of step times (default: none)")
-    group.add_argument(
-        "--coast",
-        action="store_true",
-        help="faster, for large runs: decode steps that change nothing are passed by many at a time",
-    )
 
 
 # --- values -----------------------------------------------------------------------------------------------------------

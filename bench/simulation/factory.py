@@ -1,8 +1,9 @@
 """Makes the engines and gateways of a simulation from a topology and its profiles."""
 
 from collections.abc import Callable, Mapping
+from math import inf
 
-from bench.simulation.coasting import HELD_TOKENS
+from bench.simulation.coasting import held_tokens
 from bench.simulation.copying import CopyModel
 from bench.simulation.engine import SimulatedEngine
 from bench.simulation.gateway import SimulatedGateway
@@ -69,9 +70,10 @@ class Factory:
 
     def gateway(self, spec: GatewaySpec, kernel: Kernel, ledger: Ledger) -> SimulatedGateway:
         policy = make_policy(self._topology.policy, kernel.random(f"policy of {spec.id}"))
-        limits = DispatchLimits(spec.max_requests, spec.max_waiting, self._topology.timing.reply_s)
+        timing, ask_s = self._topology.timing, inf if self._coasts else None  # coasting engines are silent
+        limits = DispatchLimits(spec.max_requests, spec.max_waiting, timing.reply_s, timing.stall_s, ask_s=ask_s)
         lengths = LengthPredictor(asked_of)
-        dispatcher = Dispatcher(policy, Monitor(self._topology.timing.lease_s), limits, lengths)
+        dispatcher = Dispatcher(policy, Monitor(timing.lease_s), limits, lengths)
         return SimulatedGateway(spec.id, dispatcher, kernel, self._network, ledger)
 
     def engine(
@@ -94,11 +96,15 @@ class Factory:
 
     def _core(self, spec: EngineSpec, services: Mapping[str, Service], expect: Expect) -> EngineCore:
         num_devices = spec.num_devices or self._profiles[spec.id].num_devices
-        deliver_every = HELD_TOKENS if self._coasts else 1
+        deliver_every = min(self._held_tokens(spec, service) for service in services.values()) if self._coasts else 1
         settings, can_open = _settings(self._topology, spec, num_devices, deliver_every), _always
         if self._observer is None:
             return EngineCore(settings, services, can_open, expect)
         return self._observer.core(settings, services, can_open, expect)
+
+    @staticmethod
+    def _held_tokens(spec: EngineSpec, service: Service) -> int:
+        return held_tokens(service.step_cost().decode, spec.max_running, service.pool.num_blocks * spec.block_size)
 
     def _copies(self, shape: KVShape) -> CopyModel:
         limits = TransferLimits()

@@ -70,10 +70,10 @@ class Factory:
 
     def gateway(self, spec: GatewaySpec, kernel: Kernel, ledger: Ledger) -> SimulatedGateway:
         policy = make_policy(self._topology.policy, kernel.random(f"policy of {spec.id}"))
-        reply_s, ask_s = self._topology.timing.reply_s, inf if self._coasts else None  # coasting engines are silent
-        limits = DispatchLimits(spec.max_requests, spec.max_waiting, reply_s, ask_s=ask_s)
+        timing, ask_s = self._topology.timing, inf if self._coasts else None  # coasting engines are silent
+        limits = DispatchLimits(spec.max_requests, spec.max_waiting, timing.reply_s, timing.stall_s, ask_s=ask_s)
         lengths = LengthPredictor(asked_of)
-        dispatcher = Dispatcher(policy, Monitor(self._topology.timing.lease_s), limits, lengths)
+        dispatcher = Dispatcher(policy, Monitor(timing.lease_s), limits, lengths)
         return SimulatedGateway(spec.id, dispatcher, kernel, self._network, ledger)
 
     def engine(

@@ -111,6 +111,7 @@ def _settings(
             migration_share=topology.transfer.migration_share,
             migration_s=topology.transfer.migration_deadline_s,
         ),
+        usual={service.name: (service.usual_prompt, service.usual_answer) for service in topology.services},
         num_devices=num_devices,
         deliver_every=deliver_every,
         rescheduling=topology.rescheduling,

@@ -23,7 +23,7 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from bench.sharing_live_report import report
+from bench.sharing_live_report import Summary, report
 from bench.sharing_live_run import Run, serve, serve_alone
 from bench.sharing_live_setting import SETTINGS, Contender, contenders, draw
 from mesh.errors import UserError
@@ -44,7 +44,9 @@ def run_all(options: argparse.Namespace, progress: Progress) -> list[Run]:
         alone = serve_alone(setting, asked, lambda: progress.advance(task))
         for one in _turned(chosen, seed):
             progress.update(task, description=f"seed {seed}: {one.name}")
-            runs.append(serve(setting, one, seed, asked, alone, load, lambda: progress.advance(task)))
+            run = serve(setting, one, seed, asked, alone, load, lambda: progress.advance(task))
+            progress.console.print(f"seed {seed}: {one.name}: {Summary.of(run.outcomes)}")
+            runs.append(run)
     return sorted(runs, key=lambda run: NAMES.index(run.contender))
 
 

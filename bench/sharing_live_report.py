@@ -27,6 +27,9 @@ class Summary:
         kept = statistics.fmean(one.is_kept for one in outcomes)
         return cls(statistics.fmean(latencies), latencies[99 * len(latencies) // 100], kept)
 
+    def __str__(self) -> str:
+        return f"mean {self.mean:.2f}, P99 {self.p99:.1f}, promises kept {self.kept:.0%}"
+
 
 def by_contender(runs: Iterable[Run]) -> dict[str, list[Run]]:
     found: dict[str, list[Run]] = {}

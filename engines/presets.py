@@ -25,6 +25,11 @@ def load_preset(name: str) -> EngineProfile:
     return preset.profile(name, presets)
 
 
+def model_shape(model: str) -> ModelShape:
+    """Of a model that a preset is of."""
+    return _presets().models[model]
+
+
 def preset_names() -> list[str]:
     return sorted(_presets().all)
 

@@ -1,0 +1,167 @@
+"""``mesh advise``: how many devices an engine should have, and how many engines a load takes."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mesh.errors import CommandError, UserError
+
+if TYPE_CHECKING:
+    from engines.advice import Advice, Lengths
+    from mesh.cli.arguments import Subparsers
+
+USAGE = """mesh advise MODEL DEVICE --ttft S --tpot S (--lengths FILE | --input N --output N)
+       [--rate R] [--link-gb-s GB [--link-us US]] [--json]"""
+SIZES = (1, 2, 4, 8)
+
+
+def register(subparsers: "Subparsers") -> None:
+    parser = subparsers.add_parser(
+        "advise",
+        usage=USAGE,
+        help="how many devices an engine should have, and how many engines a load takes",
+        description="Compare engines of 1, 2, 4 and 8 devices by the tokens that each device generates within the "
+        "promise (Aladdin, equation 6), from the presets: see docs/cost-models.md.",
+    )
+    parser.add_argument("model", metavar="MODEL", help="as in the names of presets, for instance llama2-13b")
+    parser.add_argument("device", metavar="DEVICE", help="for instance a100")
+    parser.add_argument("--ttft", type=_positive, required=True, metavar="S", help="promised, in seconds")
+    parser.add_argument("--tpot", type=_positive, required=True, metavar="S", help="promised, in seconds")
+    parser.add_argument("--lengths", type=Path, metavar="FILE", help="a trace, or llumnix:sharegpt and the like")
+    parser.add_argument("--input", type=_positive, metavar="TOKENS", help="mean length of prompts")
+    parser.add_argument("--output", type=_positive, metavar="TOKENS", help="mean length of answers")
+    parser.add_argument("--rate", type=_positive, metavar="R", help="requests a second: say how many engines they take")
+    parser.add_argument(
+        "--link-gb-s", type=_positive, metavar="GB", help="devices exchange activations at so many GB/s"
+    )
+    parser.add_argument(
+        "--link-us", type=_positive, default=20.0, metavar="US", help="a hop of that link (default: 20)"
+    )
+    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.set_defaults(run=run)
+
+
+def _positive(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return number
+
+
+def run(options: argparse.Namespace) -> int:
+    from engines.advice import Promise, advise, best
+
+    lengths, promise = _lengths(options), Promise(options.ttft, options.tpot)
+    found = {name: advise(profile, lengths, promise) for name, profile in _profiles(options).items()}
+    chosen = best(found)
+    if options.json:
+        sys.stdout.write(f"{json.dumps(_summary(found, chosen, options.rate), indent=2)}\n")
+    else:
+        _print(found, chosen, lengths, options.rate)
+    if chosen is None:
+        reasons = "; ".join(f"{name}: {advice.broken}" for name, advice in found.items())
+        raise CommandError(f"no engine can keep this promise: {reasons}")
+    return 0
+
+
+def _lengths(options: argparse.Namespace) -> "Lengths":
+    from bench.simulation.traces import load_lengths
+    from engines.advice import Lengths
+
+    has_means = options.input is not None and options.output is not None
+    if options.lengths is not None and options.input is None and options.output is None:
+        return Lengths.of((one.num_input, one.num_output) for one in load_lengths(options.lengths))
+    if options.lengths is None and has_means:
+        return Lengths(options.input, options.output, options.input + options.output / 2)
+    raise UserError("how long are requests? give --lengths FILE, or both --input and --output")
+
+
+def _profiles(options: argparse.Namespace) -> dict[str, Any]:
+    from engines.advice import with_link
+    from engines.presets import load_preset, model_shape, preset_names
+
+    known = preset_names()
+    names = [name for size in SIZES if (name := f"{options.device}-{options.model}-tp{size}") in known]
+    if names:
+        profiles = {name: load_preset(name) for name in names}
+        if options.link_gb_s is None:
+            return profiles
+        shape, link = model_shape(options.model), (1e9 * options.link_gb_s, 1e-6 * options.link_us)
+        return {name: with_link(profile, shape, *link) for name, profile in profiles.items()}
+    pairs = [name.rpartition("-tp")[0].partition("-") for name in known]
+    devices = sorted({device for device, _, model in pairs if model == options.model})
+    if devices:
+        raise UserError(f"no preset of {options.model} on {options.device!r}; there are some on {', '.join(devices)}")
+    models = sorted({model for device, _, model in pairs if device == options.device}) or sorted(
+        {model for _, _, model in pairs}
+    )
+    raise UserError(f"no preset of {options.model!r} on {options.device!r}; there are {', '.join(models)}")
+
+
+def _engines(advice: "Advice", rate: float) -> int:
+    return -int(-rate // advice.rate)
+
+
+def _summary(found: "dict[str, Advice]", chosen: str | None, rate: float | None) -> dict[str, Any]:
+    rows = []
+    for name, advice in found.items():
+        row: dict[str, Any] = {"profile": name, "devices": advice.profile.num_devices, "kv_tokens": advice.kv_tokens}
+        if advice.broken is not None:
+            row["broken"] = advice.broken
+        else:
+            row |= {
+                "running": advice.num_running,
+                "limited_by": advice.limited_by,
+                "tokens_per_device_s": advice.tokens_per_device,
+                "requests_per_engine_s": advice.rate,
+                "ttft_s": advice.ttft_s,
+                "tpot_s": advice.tpot_s,
+            }
+            if rate is not None:
+                row["engines"] = _engines(advice, rate)
+        rows.append(row)
+    return {"best": chosen, "configurations": rows}
+
+
+def _print(found: "dict[str, Advice]", chosen: str | None, lengths: "Lengths", rate: float | None) -> None:
+    from rich.console import Console
+    from rich.table import Column, Table
+
+    console = Console()
+    console.print(
+        f"prompts of {lengths.num_input:.0f} tokens and answers of {lengths.num_output:.0f}, on average; "
+        f"a request holds {lengths.held:.0f}; req/s of an engine that does both phases, engines per req/s",
+        highlight=False,
+    )
+    heads = ["", "devices", "KV tokens", "tok/s/dev", "limit", "req/s", "per req/s"]
+    heads += [*([] if rate is None else [f"for {rate:g}/s"]), "TTFT", "TPOT"]
+    table = Table(*(Column(head, no_wrap=True) for head in heads), box=None, padding=(0, 1, 0, 0), pad_edge=False)
+    for name, advice in found.items():
+        mark = "*" if name == chosen else ""
+        if advice.broken is not None:
+            term = advice.broken.partition(":")[0]
+            table.add_row(mark, f"{advice.profile.num_devices}", f"{max(0, advice.kv_tokens)}", "", term)
+            continue
+        table.add_row(
+            mark,
+            f"{advice.profile.num_devices}",
+            f"{advice.kv_tokens}",
+            f"{advice.tokens_per_device:.0f}",
+            advice.limited_by,
+            f"{advice.rate:.2f}",
+            f"{1 / advice.rate:.2f}",
+            *([] if rate is None else [f"{_engines(advice, rate)}"]),
+            f"{advice.ttft_s * 1e3:.0f} ms",
+            f"{advice.tpot_s * 1e3:.1f} ms",
+        )
+    console.print(table)
+    for name, advice in found.items():
+        if advice.broken is not None:
+            console.print(f"{name}: {advice.broken}", highlight=False)
+    if chosen is not None:
+        console.print(f"* best: most tokens a device. {found[chosen].profile.source}", highlight=False)

@@ -1,6 +1,6 @@
 """How fast the simulator is: requests and events a second of real time, and peak memory, on one core.
 
-    python -m bench.simulation_speed [--engines 64] [--rate 100] [--duration S] [--policy P] [--coast] [--records FILE]
+    python -m bench.simulation_speed [--engines 64] [--rate 100] [--duration S] [--policy P] [--exact] [--records FILE]
 
 The load is made up: lengths with the means and medians of Azure's conversations of 2023 (1155 and 1020 tokens in, 211
 and 129 out), Poisson arrivals, on engines that cost what a Llama 2 70B on four A100 costs, three in eight of them for
@@ -64,7 +64,8 @@ def measure(options: argparse.Namespace) -> None:
     what = topology(options.engines, options.policy)
     profile = load_profile(PROFILE)
     profiles = {engine.id: profile for engine in what.engines}
-    simulation = Simulation(what, profiles, seed=options.seed, physics=Physics(), slo=SloRule(), coasts=options.coast)
+    coasts = not options.exact
+    simulation = Simulation(what, profiles, seed=options.seed, physics=Physics(), slo=SloRule(), coasts=coasts)
     records: list[Record] = []
     trace = load(options.rate, options.duration, Random(f"{options.seed}/load"))
     start = time.process_time()
@@ -99,7 +100,7 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=100.0, metavar="R", help="requests a second (default: 100)")
     parser.add_argument("--duration", type=float, default=60.0, metavar="S", help="of arrivals (default: 60)")
     parser.add_argument("--policy", choices=sorted(POLICIES), default="tropical")
-    parser.add_argument("--coast", action="store_true", help="as of mesh simulate")
+    parser.add_argument("--exact", action="store_true", help="compute every step, pass none by")
     parser.add_argument("--seed", type=int, default=0, metavar="N")
     parser.add_argument("--records", type=Path, metavar="FILE", help="write what became of each request, to compare")
     measure(parser.parse_args())

@@ -11,7 +11,7 @@ from engines.pace import Pace
 from engines.residency import Residency
 from engines.sequence import Sequence as Request
 from engines.settings import EngineSettings
-from engines.status import Service, min_or_none
+from engines.status import Service
 from mesh.messages import Demand, EngineStatus, Place, ProcessState, Role
 
 
@@ -58,12 +58,12 @@ class Account:
         standing.seq += 1
         standing.has_news = False
         services = self._residency.services.values()
-        decoding = [(service, service.decoding()) for service in services]
+        decodes = [service.decodes(now) for service in services]
+        step_s = sum([one.step_s for one in decodes])
         has_expectations = any(request.spec.expected for request in requests)
-        step_s = sum([service.decode_step_s(sequences) for service, sequences in decoding])
         num_running = sum([len(service.queue.running) for service in services])
-        has_started = num_running > sum([len(sequences) for _, sequences in decoding])
-        prefills = self._backlog.account(step, now, has_started=has_started)
+        num_decoding = sum([one.num_requests for one in decodes])
+        prefills = self._backlog.account(step, now, has_started=num_running > num_decoding)
         departures, arrivals = self._handovers.departures, self._handovers.arrivals
         return EngineStatus(
             seq=standing.seq,
@@ -83,8 +83,8 @@ class Account:
             prefill_remaining_s=prefills.remaining_s,
             prefill_waiting_s=prefills.waiting_s,
             decode_step_s=step_s,
-            min_slack_s=min_or_none([service.min_slack_s(now, step_s, sequences) for service, sequences in decoding]),
-            min_tpot_slo_s=min_or_none([service.min_tpot_slo_s(sequences) for service, sequences in decoding]),
+            min_slack_s=min([one.paid_until for one in decodes]) - now - step_s if num_decoding else None,
+            min_tpot_slo_s=min([one.tpot_slo_s for one in decodes]) if num_decoding else None,
             prefills=prefills.pending,
             pace_s=self._pace.seconds,
             num_role_changes=standing.num_role_changes,

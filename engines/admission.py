@@ -37,9 +37,10 @@ class Admission:
         """Tropical's rule 3 with today's numbers: the prefill must fit the smallest slack of the running decodes."""
         if service.pool.blocks_for(spec.num_tokens) > service.pool.num_free:
             return RefusalCode.NO_MEMORY, f"{service.pool.num_free} blocks are free"
-        slack = service.min_slack_s(now, service.decode_step_s())
+        decodes = service.decodes(now)
+        slack = decodes.paid_until - now - decodes.step_s
         request = Request.of(spec, Epoch(0), now, service.eos_token_ids, service.context_limit)
         stall = self._backlog.ahead_s(service, request, step, now)
-        if slack is not None and stall >= slack:
+        if stall >= slack:
             return RefusalCode.NO_SLACK, f"prefills of {stall * 1e3:.0f} ms exceed the slack of {slack * 1e3:.0f} ms"
         return None

@@ -10,7 +10,7 @@ from engines.effects import Effect
 from engines.freeness import with_one_more
 from engines.sequence import Sequence as Request
 from engines.settings import EngineSettings
-from engines.status import Service
+from engines.status import Service, min_or_none
 from kvtransfer.protocol import (
     Adopt,
     Buffer,
@@ -59,6 +59,8 @@ class Arrivals:
         self._can_open = can_open
         self._owner = owner
         self._incoming: dict[str, Incoming] = {}
+        self._deadline: float | None = None  # the machines' earliest
+        self._has_changed = False  # since that was worked out
 
     def __len__(self) -> int:
         return len(self._incoming)
@@ -69,6 +71,13 @@ class Arrivals:
 
     def machines(self) -> list[ReceiveTransfer]:
         return [incoming.machine for incoming in self._incoming.values()]
+
+    def next_deadline(self) -> float | None:
+        """Of these transfers; it is asked for after every event, and few events touch any."""
+        if self._has_changed:
+            self._deadline = min_or_none([incoming.machine.next_deadline() for incoming in self._incoming.values()])
+            self._has_changed = False
+        return self._deadline
 
     def expects(self, request: str, attempt: int) -> bool:
         """Whether blocks are kept here for a request that another engine hands over."""
@@ -168,6 +177,7 @@ class Arrivals:
         return effects
 
     def _after_receive(self, incoming: Incoming, effects: Sequence[ReceiveEffect], now: float) -> list[Effect]:
+        self._has_changed = True
         passed: list[Effect] = []
         for effect in effects:
             match effect:

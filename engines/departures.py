@@ -10,7 +10,7 @@ import structlog
 from engines.effects import Effect
 from engines.sequence import Sequence as Request
 from engines.settings import EngineSettings
-from engines.status import Service
+from engines.status import Service, min_or_none
 from kvtransfer.protocol import (
     BlocksReady,
     Cancelled,
@@ -82,6 +82,8 @@ class Departures:
         self._owner = owner
         self._outgoing: dict[str, Outgoing] = {}
         self._num_migrations = 0  # started, which numbers them
+        self._deadline: float | None = None  # the machines' earliest
+        self._has_changed = False  # since that was worked out
         self.tally = MigrationTally()
 
     @property
@@ -90,6 +92,13 @@ class Departures:
 
     def machines(self) -> list[SendTransfer]:
         return [out.machine for out in self._outgoing.values()]
+
+    def next_deadline(self) -> float | None:
+        """Of these transfers; it is asked for after every event, and few events touch any."""
+        if self._has_changed:
+            self._deadline = min_or_none([out.machine.next_deadline() for out in self._outgoing.values()])
+            self._has_changed = False
+        return self._deadline
 
     def migrating(self) -> list[Outgoing]:
         """Those whose end is not known yet."""
@@ -101,6 +110,8 @@ class Departures:
 
     def reserving(self, service: str) -> list[Request]:
         """Requests for which a decode engine has not answered yet."""
+        if not self._outgoing:
+            return []
         return [
             out.request
             for out in self._outgoing.values()
@@ -232,6 +243,7 @@ class Departures:
         return effects
 
     def _after_send(self, out: Outgoing, effects: Sequence[SendEffect], now: float) -> list[Effect]:
+        self._has_changed = True
         passed: list[Effect] = []
         for effect in effects:
             match effect:

@@ -62,7 +62,7 @@ class Handovers:
         return self.departures.expire(now) + self.arrivals.expire(now)
 
     def next_deadline(self) -> float | None:
-        return None if self.is_idle else min_or_none([machine.next_deadline() for machine in self._machines()])
+        return min_or_none([self.departures.next_deadline(), self.arrivals.next_deadline()])
 
     def check_invariants(self) -> None:
         for machine in self._machines():

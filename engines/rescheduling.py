@@ -100,11 +100,17 @@ class Rescheduler:
 
     def must_leave(self) -> bool:
         """Whether there is something here that is to go, whatever the rules say."""
-        return self.is_emptying or True in [service.is_leaving for service in self._here.services.values()]
+        if self.is_emptying:
+            return True
+        for service in self._here.services.values():  # noqa: SIM110 - it is asked twice an event
+            if service.is_leaving:
+                return True
+        return False
 
-    def may_move(self) -> bool:
-        """Whether anything could make a request leave: without, `next_move` need not be asked."""
-        return self._rules is not None or self.must_leave()
+    @property
+    def has_rules(self) -> bool:
+        """Whether a request may leave that need not: without rules `next_move` need not be asked."""
+        return self._rules is not None
 
     def next_move(self, role: Role, now: float) -> Move | None:
         """Ask again after each: what is on its way changes what is next."""

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from math import inf
+from typing import NamedTuple
 
 from engines.blocks import BlockPool
 from engines.costs import decode_step_s, prefill_s
@@ -11,6 +13,17 @@ from engines.scheduler import ServiceQueue
 from engines.sequence import Sequence
 from engines.step_cost import Load, StepCost
 from mesh.messages import Demand, KVShape, MemoryRef, ServiceStatus
+
+
+class Decodes(NamedTuple):
+    """Of one service. Infinite where nothing decodes: ``paid_until``, the first moment at which one of them is late
+    unless it has its next token by then, and ``tpot_slo_s``, the tightest promise.
+    """
+
+    num_requests: int
+    step_s: float  # predicted, of their next step
+    paid_until: float
+    tpot_slo_s: float
 
 
 @dataclass(slots=True)
@@ -50,31 +63,32 @@ class Service:
         """Everything that decodes now."""
         return [sequence for sequence in self.queue.running if sequence.is_decoding]
 
-    def decode_step_s(self, decoding: list[Sequence] | None = None) -> float:
+    def decode_step_s(self) -> float:
         """Predicted seconds of the next decode step of everything that decodes now; 0 if nothing does."""
-        decoding = self.decoding() if decoding is None else decoding
-        if not decoding:
-            return 0.0
+        decoding = self.decoding()
         context = sum([len(sequence.tokens) for sequence in decoding])
         return decode_step_s(self.cost.current.decode, len(decoding), context)
 
-    def min_slack_s(self, now: float, step_s: float, decoding: list[Sequence] | None = None) -> float | None:
-        """The smallest slack of all running decodes; None if nothing decodes."""
-        decoding = self.decoding() if decoding is None else decoding
-        if not decoding:
-            return None
-        # `Sequence.slack_s`, spelt out: it is asked for in every status
-        ends = [
-            (now if sequence.first_token_at is None else sequence.first_token_at)
-            + (len(sequence.tokens) - len(sequence.spec.prompt)) * sequence.spec.slo_tpot_s
-            for sequence in decoding
-        ]
-        return min(ends) - now - step_s
-
-    @staticmethod
-    def min_tpot_slo_s(decoding: list[Sequence]) -> float | None:
-        """The tightest promise of all running decodes; None if nothing decodes."""
-        return min([sequence.spec.slo_tpot_s for sequence in decoding], default=None)
+    def decodes(self, now: float) -> "Decodes":
+        """What a status tells of everything that decodes now."""
+        count = context = 0
+        paid_until = tpot_slo_s = inf
+        for sequence in self.queue.running:
+            # `Sequence.is_decoding` and `slack_s`, spelt out: they are asked for in every status
+            spec, num_tokens = sequence.spec, len(sequence.tokens)
+            num_generated = num_tokens - len(spec.prompt)
+            if num_tokens - sequence.num_computed != 1 or num_generated <= 0:
+                continue
+            first, promise_s = sequence.first_token_at, spec.slo_tpot_s
+            until = (now if first is None else first) + num_generated * promise_s
+            count += 1
+            context += num_tokens
+            if until < paid_until:  # noqa: PLR1730 - calls of `min` would take longer than all the rest
+                paid_until = until
+            if promise_s < tpot_slo_s:  # noqa: PLR1730
+                tpot_slo_s = promise_s
+        step_s = decode_step_s(self.cost.current.decode, count, context)
+        return Decodes(count, step_s, paid_until, tpot_slo_s)
 
     def growth_elsewhere(self, services: Iterable["Service"]) -> int:
         """Blocks of this one that the next tokens of the engine's other ``services`` may take: it goes by pages."""

@@ -14,3 +14,4 @@ class DispatchLimits:
     recovery_s: float = 30.0  # for an interrupted request to find an engine, beyond its deadline
     max_deaths: int = 4  # of engines under one request: it may be what kills them
     max_failed_steps: int = 2  # of a request alone: it is what they fail of
+    ask_s: float | None = None  # of silence, after which engines are asked (`router.probing`); None: as ``reply_s``

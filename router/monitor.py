@@ -96,15 +96,16 @@ class Monitor:
     def view(self) -> ClusterView:
         """The engines as of the last event, for any moment after it."""
         if self._changed:
-            only_loads = self._refresh()
+            changed, self._changed = self._changed, set()
+            only_loads = self._refresh(changed)
             views = dict(self._views)
-            self._view = self._view.with_loads(views) if only_loads else ClusterView(views)
+            self._view = self._view.with_loads(views, changed) if only_loads else ClusterView(views)
         return self._view
 
-    def _refresh(self) -> bool:
-        """Make views anew. Whether nobody came, went or changed its place among the others."""
+    def _refresh(self, changed: Iterable[str]) -> bool:
+        """Make the views of these anew. Whether nobody came, went or changed its place among the others."""
         has_new, only_loads = False, True
-        for engine in self._changed:
+        for engine in changed:
             known, heard = self._views.get(engine), self._heard.get(engine)
             if heard is not None:
                 view = engine_view(engine, heard.status, heard.received_at, self._reservations.of(engine))
@@ -114,7 +115,6 @@ class Monitor:
             elif known is not None:
                 del self._views[engine]
                 only_loads = False
-        self._changed.clear()
         if has_new:
             self._views = dict(sorted(self._views.items()))
         return only_loads

@@ -26,7 +26,7 @@ class Recovery:
     def __init__(
         self, flights: Flights, monitor: Monitor, breakers: Breakers, limits: DispatchLimits, decisions: DecisionLog
     ) -> None:
-        self.probing = Probing(flights, limits.reply_s)
+        self.probing = Probing(flights, limits.reply_s if limits.ask_s is None else limits.ask_s)
         self._flights = flights
         self._monitor = monitor
         self._breakers = breakers

@@ -125,6 +125,8 @@ class EngineView(msgspec.Struct, frozen=True):
 
         Of the steps that will have ended since the status, each added what it was promised. Prefills hold them up.
         """
+        if self.slack_ends_at == inf:
+            return inf
         return self.slack_ends_at - now + self._gained_s(now)
 
     def _gained_s(self, now: float) -> float:

@@ -139,11 +139,6 @@ def _add_physics(group: argparse._ArgumentGroup) -> None:
         "--weights-gb-s", type=_positive, metavar="GB/S", help="to load a service, a device (default: its profile's)"
     )
     group.add_argument("--noise", type=_positive, metavar="X", help="relative spread of step times (default: none)")
-    group.add_argument(
-        "--coast",
-        action="store_true",
-        help="faster, for large runs: decode steps that change nothing are passed by many at a time",
-    )
 
 
 # --- values -----------------------------------------------------------------------------------------------------------

@@ -51,7 +51,6 @@ def experiments(options: argparse.Namespace) -> list[Experiment]:
         physics=_physics(options),
         slo=slo,
         outputs=_outputs(options.out),
-        coasts=options.coast,
         mix=mix,
         faults=_faults(options, topology),
         search=ModelledSearch(LocalSimulators()) if topology.placement is not None else None,
@@ -91,8 +90,6 @@ def _check_options(options: argparse.Namespace) -> None:
         raise UserError("--lengths: has no arrivals of its own; say how many requests a second with --rate or --rates")
     if options.mix is not None and options.service is not None:
         raise UserError("--mix and --service: give one of them")
-    if options.coast and options.noise:
-        raise UserError("--coast and --noise: steps that vary cannot be passed by; leave one of them out")
     if options.timeline is not None and options.out is None:
         raise UserError("--timeline: is written with --out; say where")
 

@@ -33,7 +33,8 @@ SETTLE_S = 120.0  # for engines to end what is left of requests that ended at th
 
 
 class Simulation:
-    """One run: its seed decides everything. ``profiles`` by engine id. ``coasts``: see `SimulatedEngine`.
+    """One run: its seed decides everything. ``profiles`` by engine id. ``coasts``: see `SimulatedEngine`; where things
+    may go wrong, every step is computed.
 
     ``engines``, ``gateways`` and ``placement`` are the living ones. With ``timeline``, made for `origin_s`, it can be
     seen what they did. With ``faults``, or if there are ``invariants`` to be watched, processes are ``mortals``. With a
@@ -75,6 +76,7 @@ class Simulation:
         self._ledger = Ledger(self._ended) if invariants is None else invariants.ledger(self._ended)
         self._num_submitted = 0
         self._has_more = True
+        coasts = coasts and not faults and invariants is None
         self.network = network = Network(self.kernel, physics.latency_s)
         if faults or invariants is not None or topology.scaling is not None:
             self.mortals = Mortals(topology, self.kernel, physics.latency_s, faults)

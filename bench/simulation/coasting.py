@@ -4,9 +4,18 @@ from math import sqrt
 
 from bench.simulation.steps import StepModel
 from engines.batch import Batch
+from engines.costs import decode_step_s
+from engines.step_cost import load_of
+from mesh.messages import DecodeCost
 
 TIMES_AGREE_S = 1e-6  # rounding of sums of step times is far below
 HELD_TOKENS = 256  # of a request that coasting engines deliver at a time, lest coasts end for them
+SILENT_S = 30.0  # about as long as they may take: a gateway that hears nothing for a minute gives the engine up
+
+
+def held_tokens(cost: DecodeCost, most_running: int, num_slots: int) -> int:
+    """How many tokens of a request are delivered at a time, be the engine's batch and its KV pool full."""
+    return max(1, min(HELD_TOKENS, int(SILENT_S / decode_step_s(cost, most_running, num_slots))))
 
 
 class Coast:
@@ -18,7 +27,7 @@ class Coast:
     __slots__ = ("_first_s", "_growth_s", "_model", "_num_passed", "_num_steps", "_started_at", "batch")
 
     def __init__(self, batch: Batch, model: StepModel, started_at: float, num_steps: int) -> None:
-        num_requests, context = len(batch.chunks), sum([chunk.start + 1 for chunk in batch.chunks])
+        _, num_requests, context = load_of(batch)
         self.batch = batch
         self._model = model
         self._started_at = started_at

@@ -83,7 +83,6 @@ class Experiment:
     physics: Physics = field(default_factory=Physics)
     slo: SloRule = field(default_factory=SloRule)
     outputs: Outputs | None = None
-    coasts: bool = False
     mix: Mix | None = None
     faults: Sequence[Fault] = ()
     search: Search | None = None
@@ -105,7 +104,7 @@ class Experiment:
             physics=self.physics,
             slo=self.slo,
             faults=self.faults,
-            coasts=self.coasts,
+            coasts=self.topology.rescheduling is None,  # with it, engines look for moves after each step
             timeline=timeline,
             search=self.search,
         )
@@ -125,12 +124,17 @@ class Experiment:
 
 @contextmanager
 def rare_collections() -> Iterator[None]:
-    """A run makes few cycles and keeps many objects: looking for the former among the latter takes a tenth of it."""
+    """A run makes few cycles and keeps many objects: looking for the former among the latter takes a tenth of it.
+
+    What is there at its start, block pools above all, is not looked at.
+    """
     thresholds = gc.get_threshold()
     gc.set_threshold(200_000, 20, 100)
+    gc.freeze()
     try:
         yield
     finally:
+        gc.unfreeze()
         gc.set_threshold(*thresholds)
 
 

@@ -1,8 +1,9 @@
 """Makes the engines and gateways of a simulation from a topology and its profiles."""
 
 from collections.abc import Callable, Mapping
+from math import inf
 
-from bench.simulation.coasting import HELD_TOKENS
+from bench.simulation.coasting import held_tokens
 from bench.simulation.engine import SimulatedEngine
 from bench.simulation.gateway import SimulatedGateway
 from bench.simulation.host import Host
@@ -16,6 +17,7 @@ from bench.simulation.workload import asked_of
 from engines.core import EngineCore
 from engines.scheduler import Limits
 from engines.settings import EngineSettings
+from engines.status import Service
 from kvtransfer.protocol import Limits as TransferLimits
 from mesh.messages import MemoryRef, Sender
 from mesh.topology.schema import EngineSpec, GatewaySpec, Topology
@@ -59,11 +61,11 @@ class Factory:
 
     def gateway(self, spec: GatewaySpec, me: Sender, kernel: Kernel, ledger: Ledger) -> SimulatedGateway:
         policy = make_policy(self._topology.policy, kernel.random(f"policy of {spec.id}"))
-        limits = DispatchLimits(spec.max_requests, spec.max_waiting, self._topology.timing.reply_s)
+        timing, ask_s = self._topology.timing, inf if self._coasts else None  # coasting engines are silent
+        limits = DispatchLimits(spec.max_requests, spec.max_waiting, timing.reply_s, timing.stall_s, ask_s=ask_s)
         lengths = LengthPredictor(asked_of)
-        dispatcher = Dispatcher(policy, Monitor(self._topology.timing.lease_s), limits, lengths)
-        heartbeat_s = self._topology.timing.heartbeat_s
-        return SimulatedGateway(me, spec, dispatcher, kernel, self._network, ledger, heartbeat_s)
+        dispatcher = Dispatcher(policy, Monitor(timing.lease_s), limits, lengths)
+        return SimulatedGateway(me, spec, dispatcher, kernel, self._network, ledger, timing.heartbeat_s)
 
     def engine(
         self,
@@ -88,10 +90,15 @@ class Factory:
 
     def _core(self, spec: EngineSpec, models: Models, expect: Expect) -> EngineCore:
         num_devices = spec.num_devices or self._profiles[spec.id].num_devices
-        deliver_every = HELD_TOKENS if self._coasts else 1
+        held = [self._held_tokens(spec, service) for service in models.services.values()]
+        deliver_every = min(held, default=1) if self._coasts else 1
         settings = _settings(self._topology, spec, num_devices, deliver_every, models.loadable)
         make = EngineCore if self._observer is None else self._observer.core
         return make(settings, models.services, _always, expect)
+
+    @staticmethod
+    def _held_tokens(spec: EngineSpec, service: Service) -> int:
+        return held_tokens(service.step_cost().decode, spec.max_running, service.pool.num_blocks * spec.block_size)
 
 
 def _settings(

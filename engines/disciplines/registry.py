@@ -13,6 +13,7 @@ from engines.disciplines.ranked import Order, Ranked
 from engines.disciplines.round_robin import RoundRobin
 from engines.disciplines.sjf import ShortestJob
 from engines.disciplines.slo import InTurns
+from engines.disciplines.static import StaticBatches
 from engines.disciplines.waits import Waits
 from engines.sequence import Sequence
 from mesh.topology.schema import Scheduling
@@ -34,6 +35,8 @@ def make_discipline(
     """
     if scheduling is Scheduling.SLO:
         return InTurns(costs)
+    if scheduling.is_static:
+        return StaticBatches(batch, pads=scheduling is Scheduling.PADDED)
     if scheduling is Scheduling.ROUND_ROBIN:
         return RoundRobin(costs)
     profiles = Profiles(costs)

@@ -42,6 +42,7 @@ MESH: Keys = {
     "reply_ms": Key("reply_s", milliseconds),
     "drain_s": Key("drain_s", positive),
     "start_s": Key("start_s", positive),
+    "stall_s": Key("stall_s", positive),
 }
 
 SERVICE: Keys = {

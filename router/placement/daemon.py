@@ -246,6 +246,8 @@ class PlacementDaemon:
     def _listen(self, now: float) -> list[Effect]:
         self._listen_again(now)
         if self._spec.mode is PlacementMode.OFF:
+            if now >= self._ends_at:
+                self._begin(now)
             return []
         effects = self._take_up(now) or self._restore(now)
         if not effects and now >= self._ends_at:

@@ -15,9 +15,8 @@ Of the requests that wait it serves as many as can make it: see `router.policies
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from math import inf
 from operator import attrgetter
 from typing import Annotated
@@ -52,8 +51,7 @@ class ElasticParameters(msgspec.Struct, frozen=True):
     flips: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Option:
+class _Option(msgspec.Struct, frozen=True):
     """A way to serve a request: prefilled on ``entrance`` within ``finish_s`` from now, then decoded on ``decoder``."""
 
     finish_s: float
@@ -129,16 +127,22 @@ class Elastic(Policy):
         soonest_s, within_s = inf, _within_s(request, found, self.grace_s, now)
         decoder, place = self._decoder(request, found, now), (-request.priority, request.deadline)
         entrances, own_s = found.entrances, _own_work_s(request, found)
-        # seconds at full speed, the engine's number, whether what is ahead there is still to be added
-        heap = [(own_s[number], number, bool(engine.prefills)) for number, engine in enumerate(entrances)]
-        heapify(heap)
-        while heap:
-            about_s, number, is_rough = heappop(heap)
+        order = _by_work(own_s)
+        num_tried, num_entrances = 0, len(entrances)
+        heap: list[tuple[float, int]] = []  # of those tried that prefill already: seconds with what is ahead; number
+        while heap or num_tried < num_entrances:
+            number = order[num_tried] if num_tried < num_entrances else 0
+            if heap and (num_tried == num_entrances or heap[0] < (own_s[number], number)):
+                about_s, number = heappop(heap)
+                engine, is_rough = entrances[number], False
+            else:
+                num_tried += 1
+                engine, about_s = entrances[number], own_s[number]
+                is_rough = bool(engine.prefills)
             if best is not None and about_s >= best.finish_s:
                 break
-            engine = entrances[number]
             if is_rough:
-                heappush(heap, (about_s + work_ahead_s(engine, place, now), number, False))
+                heappush(heap, (about_s + work_ahead_s(engine, place, now), number))
                 continue
             soonest_s = min(soonest_s, about_s)
             if about_s > within_s:
@@ -179,7 +183,7 @@ class Elastic(Policy):
 
         @cache
         def find() -> EngineView | None:
-            first = min(found.decode, key=_by_step)
+            first = _shortest_step(found.decode)
             if self._can_join(request, first, now):
                 return first
             by_step = sorted(found.decode, key=_by_step)
@@ -226,17 +230,34 @@ def _within_s(request: RequestView, found: Candidates, grace_s: float, now: floa
 
 def _own_work_s(request: RequestView, found: Candidates) -> list[float]:
     """Of its prefill on each entrance, at full speed: by their paces where nothing is cached."""
-    service, first = request.service, found.entrances[0]
-    pace_s = first.services[service].pace_s
-    first_s = own_work_s(first, request, cached=0)
-    paces_s = [engine.services[service].pace_s for engine in found.entrances]
-    relative = first_s / pace_s if pace_s else 0.0
-    work_s = [first_s if one_s == pace_s else relative * one_s for one_s in paces_s]
+    paces_s = found.paces_s
+    pace_s, first_s = paces_s[0], own_work_s(found.entrances[0], request, cached=0)
+    if _are_all(pace_s, paces_s):
+        work_s = [first_s] * len(paces_s)
+    else:
+        relative = first_s / pace_s if pace_s else 0.0
+        work_s = [first_s if one_s == pace_s else relative * one_s for one_s in paces_s]
     if request.cached:
         for number, engine in enumerate(found.entrances):
             if engine.id in request.cached:
                 work_s[number] = own_work_s(engine, request)
     return work_s
+
+
+def _by_work(own_s: Sequence[float]) -> Sequence[int]:
+    """Numbers of engines, the one with the least work first."""
+    return range(len(own_s)) if _are_all(own_s[0], own_s) else sorted(range(len(own_s)), key=own_s.__getitem__)
+
+
+def _are_all(value: float, values: Sequence[float]) -> bool:
+    return values.count(value) == len(values)
+
+
+def _shortest_step(engines: Sequence[EngineView]) -> EngineView:
+    """The first one by `_by_step`: few have the shortest step, so few are looked at closely."""
+    steps_s = [engine.decode_step_s for engine in engines]
+    least_s = min(steps_s)
+    return min([engine for engine, step_s in zip(engines, steps_s, strict=True) if step_s == least_s], key=_by_step)
 
 
 _by_step = attrgetter("decode_step_s", "num_tokens", "id")

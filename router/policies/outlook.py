@@ -1,14 +1,14 @@
 """When a prefill would be done on an engine whose decodes keep their promises. See docs/elastic.md for the formulas."""
 
-from dataclasses import dataclass
 from math import inf
+
+import msgspec
 
 from mesh.messages import Role
 from router.view import EngineView, RequestView
 
 
-@dataclass(frozen=True, slots=True)
-class Outlook:
+class Outlook(msgspec.Struct, frozen=True):
     """Of one request on one engine. ``finish_s``: from now until its first token.
 
     ``num_ahead``: prefills there that are due earlier. ``makes_late``: one that is due later would miss its deadline.

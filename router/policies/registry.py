@@ -22,6 +22,7 @@ from router.policies.packing import Packing, PackingParameters
 from router.policies.policy import BaselineParameters, Policy
 from router.policies.power_of_two import PowerOfTwo
 from router.policies.round_robin import RoundRobin
+from router.policies.slices import Slices, SlicesParameters
 from router.policies.tropical import Tropical, TropicalParameters
 
 
@@ -45,6 +46,7 @@ POLICIES: Mapping[str, _Entry] = {
     "least_loaded": _Entry(lambda _, __: LeastLoaded()),
     "infaas": _Entry(lambda _, __: Infaas()),
     "llumnix": _Entry(lambda _, __: Llumnix()),
+    "slices": _Entry(lambda parameters, _: Slices(parameters), SlicesParameters),
     "power_of_two": _Entry(lambda _, random: PowerOfTwo(random)),
     "packing": _Entry(lambda parameters, _: Packing(parameters), PackingParameters),
     "colocated": _Entry(lambda parameters, _: Colocated(parameters), BaselineParameters),

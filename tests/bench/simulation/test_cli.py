@@ -68,7 +68,7 @@ def test_a_run_can_be_played_again_from_its_records(files, tmp_path, capsys):
     [summary] = json.loads((out / "summaries.json").read_text())
     assert summary["num_requests"] == num_requests
     assert (out / "latencies.png").stat().st_size > 0
-    assert main(files[0], "--trace", str(records), "--coast") == 0
+    assert main(files[0], "--trace", str(records)) == 0
     assert f"{num_requests} finished" in capsys.readouterr().out
 
 
@@ -165,7 +165,6 @@ def test_policies_are_named_with_their_parameters(files, tmp_path, capsys):
         (("--rate", "1", "--rates", "1,2"), "--rate and --rates: give one of them"),
         (("--rate", "1", "--scale", "2"), "--scale: is for --trace; leave it out"),
         (("--rate", "1", "--cv", "2"), "--cv: is of gamma's gaps; give --arrivals gamma, too"),
-        (("--rate", "1", "--coast", "--noise", "0.1"), "--coast and --noise: steps that vary"),
         (("--rate", "1", "--timeline", "tropical"), "--timeline: is written with --out"),
         (("--rate", "1", "--out", "{tmp}", "--timeline", "best"), "--timeline: 'best' is not run; there are tropical"),
         (

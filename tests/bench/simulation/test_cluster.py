@@ -9,7 +9,7 @@ from bench.simulation.faults import Loss
 from bench.simulation.summary import summarize
 from bench.simulation.trace_request import TraceRequest
 from engines.costs import decode_step_s, prefill_s
-from mesh.messages import Role
+from mesh.messages import DecodeCost, Role
 from mesh.topology.schema import Slo
 from router.policies.registry import POLICIES
 from router.records import Outcome
@@ -72,6 +72,17 @@ def test_coasting_changes_nothing(policy, scarce):
         assert placed == (other.outcome, other.rule, other.prefill_engine, other.decode_engine, other.attempts)
         assert other.e2e_s == pytest.approx(one.e2e_s, rel=1e-9)
         assert other.ttft_s == (None if one.ttft_s is None else pytest.approx(one.ttft_s, rel=1e-9))
+
+
+def test_coasting_engines_are_not_taken_for_stuck_ones():
+    """Steps of 0.4 s: 256 tokens, held back, would be a silence for which gateways give engines up."""
+    slow = Profile(decode=DecodeCost(0.4, 0.0, 0.0))
+    exact, coasting = (
+        run(topology({"only": Role.MULTIPLEX}, "colocated"), [TraceRequest(0.0, 100, 400)], profile=slow, coasts=coasts)
+        for coasts in (False, True)
+    )
+    assert [record.attempts for record in exact + coasting] == [1, 1]
+    assert coasting[0].e2e_s == pytest.approx(exact[0].e2e_s, rel=1e-9)
 
 
 def test_the_same_seed_gives_the_same_run():

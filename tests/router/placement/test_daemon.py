@@ -58,6 +58,13 @@ def test_shadow_says_what_it_would_do_and_does_nothing() -> None:
     assert world.status().changes_total == 0
 
 
+@pytest.mark.parametrize("mode", list(PlacementMode))
+def test_it_waits_between_its_turns_whatever_it_may_do(mode: PlacementMode) -> None:
+    world = shifted(mode=mode) if mode is not PlacementMode.OFF else World(TWO, mode=mode)
+    world.run(100)
+    assert (world.told == []) is (mode is not PlacementMode.APPLY)
+
+
 def test_what_is_told_of_a_decision() -> None:
     world = shifted()
     world.until(lambda: world.status().decision.verdict == "replace")

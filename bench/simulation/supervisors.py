@@ -8,8 +8,6 @@ from bench.simulation.kernel import Kernel
 from bench.simulation.lives import EngineLives
 from mesh.messages import ChildStatus, Sender, SetRunning, SupervisorMessage, SupervisorStatus
 
-Span = tuple[float, float]
-
 
 @dataclass(slots=True)
 class _Child:
@@ -32,7 +30,8 @@ class SimulatedSupervisor:
         network: FaultyNetwork,
         heartbeat_s: float,
     ) -> None:
-        self.up: dict[str, list[Span]] = {name: [] for name in engines}  # times in which engines took their place
+        self.num_changes = 0  # engines that started, and engines that ended
+        self._over_s = 0.0  # that engines took their places, of those times that are over
         self._me = me
         self._host = host
         self._start_s = start_s
@@ -57,12 +56,9 @@ class SimulatedSupervisor:
 
     def engine_seconds(self, now: float) -> float:
         """That engines took their places, starting and leaving included."""
-        over = sum(end - start for spans in self.up.values() for start, end in spans)
-        return over + sum(now - child.up_since for child in self._children.values() if child.up_since is not None)
-
-    @property
-    def num_up(self) -> int:
-        return sum(child.up_since is not None for child in self._children.values())
+        return self._over_s + sum(
+            now - child.up_since for child in self._children.values() if child.up_since is not None
+        )
 
     def _receive(self, sender: str, message: SupervisorMessage) -> None:
         if isinstance(message, SetRunning) and message.process in self._children:
@@ -81,6 +77,7 @@ class SimulatedSupervisor:
 
     def _begin(self, name: str, child: _Child) -> None:
         child.up_since = self._kernel.now
+        self.num_changes += 1
         self._enter(child, "starting")
         self._kernel.after(self._start_s(name), self._ready, name, child)
 
@@ -93,7 +90,8 @@ class SimulatedSupervisor:
 
     def _ended(self, name: str, child: _Child) -> None:
         assert child.up_since is not None, f"{name} was up"
-        self.up[name].append((child.up_since, self._kernel.now))
+        self._over_s += self._kernel.now - child.up_since
+        self.num_changes += 1
         child.up_since = None
         if child.is_wanted:
             self._begin(name, child)

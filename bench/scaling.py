@@ -4,8 +4,8 @@
         [--seeds 2] [--jobs N]
 
 In simulation: Llama-2-13B on one A100 each, conversations, TTFT within 1.5 s and TPOT within 30 ms for nine of ten. The
-rates of the day are those of ServeGen's clients (``arrivals_2days.csv.gz``: ``window_start_s`` and ``rate_rps``), all of
-them added up and scaled to the mean; without the file, those of a day made up: a quiet night, two peaks, and half a
+rates of the day are those of ServeGen's clients (``arrivals_2days.csv.gz``: ``window_start_s`` and ``rate_rps``), all
+of them added up and scaled to the mean; without the file, those of a day made up: a quiet night, two peaks, and half a
 minute of three times the load. An engine takes 10 s to start, and the time that its weights take.
 
 Beside them is what somebody who knows the day could have done with: for each half minute as few engines as keep the

@@ -12,12 +12,11 @@ from bench.simulation.models import Models, weights_s
 from bench.simulation.network import Network
 from bench.simulation.observer import Observer
 from bench.simulation.physics import Physics
-from bench.simulation.shared_profiles import Profile
+from bench.simulation.shared_profiles import Profile, profile_of
 from bench.simulation.workload import asked_of
 from engines.core import EngineCore
 from engines.scheduler import Limits
 from engines.settings import EngineSettings
-from engines.status import Service
 from kvtransfer.protocol import Limits as TransferLimits
 from mesh.messages import MemoryRef, Sender
 from mesh.topology.schema import EngineSpec, GatewaySpec, Topology
@@ -90,15 +89,14 @@ class Factory:
 
     def _core(self, spec: EngineSpec, models: Models, expect: Expect) -> EngineCore:
         num_devices = spec.num_devices or self._profiles[spec.id].num_devices
-        held = [self._held_tokens(spec, service) for service in models.services.values()]
-        deliver_every = min(held, default=1) if self._coasts else 1
+        deliver_every = min(self._held_tokens(spec, models, name) for name in models.loadable) if self._coasts else 1
         settings = _settings(self._topology, spec, num_devices, deliver_every, models.loadable)
         make = EngineCore if self._observer is None else self._observer.core
         return make(settings, models.services, _always, expect)
 
-    @staticmethod
-    def _held_tokens(spec: EngineSpec, service: Service) -> int:
-        return held_tokens(service.step_cost().decode, spec.max_running, service.pool.num_blocks * spec.block_size)
+    def _held_tokens(self, spec: EngineSpec, models: Models, service: str) -> int:
+        cost = profile_of(self._profiles[spec.id], service).cost.in_chunks(spec.chunk_tokens)
+        return held_tokens(cost.decode, spec.max_running, models.num_tokens(service))
 
 
 def _settings(
@@ -119,6 +117,7 @@ def _settings(
             migration_share=topology.transfer.migration_share,
             migration_s=topology.transfer.migration_deadline_s,
         ),
+        usual={service.name: (service.usual_prompt, service.usual_answer) for service in topology.services},
         num_devices=num_devices,
         deliver_every=deliver_every,
         rescheduling=topology.rescheduling,

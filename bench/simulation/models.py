@@ -55,6 +55,10 @@ class Models:
         """For the weights of a service to come."""
         return weights_s(self._profile, name, self._physics)
 
+    def num_tokens(self, name: str) -> int:
+        """That KV memory holds, if the service has all of it."""
+        return self._pages.num_pages * (self._page_bytes // block_bytes(self._shape(name))) * self._spec.block_size
+
     def open(self, name: str) -> Service:
         """Its weights are here."""
         shape, cost = self._shape(name), profile_of(self._profile, name).cost

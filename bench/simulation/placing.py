@@ -141,6 +141,16 @@ class Simulated:
         return Score({name: _service_score(self._setting.asked[name], those) for name, those in seen.items()})
 
 
+class LocalSimulators:
+    """Makes evaluators that work where they are asked."""
+
+    def evaluator(self, catalogue: Catalogue, traffic: Traffic, slos: Mapping[str, Slo]) -> Simulated:
+        return Simulated(catalogue, traffic, slos)
+
+    def close(self) -> None:
+        """Nothing is left."""
+
+
 class Simulators:
     """Makes evaluators that share worker processes, until `close`: the entry point of `meshserve.evaluators`."""
 

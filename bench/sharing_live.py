@@ -9,9 +9,9 @@ phases the first and last are full of long requests, the second of short ones.
 First the requests of a seed are served one by one: that gives each its undisturbed latency and (greedy) tokens. Then
 each contender gets the same requests at the same times on a mesh of its own. Both services on both engines, by
 discipline: db, fcfs, round_robin, slo. An engine each. And with db: a plan made for the first phase and kept, or
-changed with each phase by `mesh plan --apply` while requests run. Normalised latency is latency over the mean
-undisturbed one of the service; a promise is 5 times the request's own. Run it alone: it says what others used of the
-machine.
+changed with each phase by `mesh plan --apply` while requests run, or left to the placement daemon. Normalised latency
+is latency over the mean undisturbed one of the service; a promise is 5 times the request's own. Run it alone: it says
+what others used of the machine.
 """
 
 import argparse

@@ -20,6 +20,7 @@ STYLES = {
     "an engine each": ("C2", "-"),
     "plan kept": ("C3", ":"),
     "plans changed": ("C3", "--"),
+    "daemon": ("C4", "--"),
 }
 SLICES = 4 * NUM_PHASES  # of the time in which requests arrive
 

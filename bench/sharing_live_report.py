@@ -115,7 +115,7 @@ def _losses(runs: Sequence[Run]) -> Table:
             f"{len(outcomes)}",
             f"{num_failed}",
             f"{num_other}",
-            f"{len(took_s)}",
+            f"{sum(run.num_plans for run in of_one)}",
             f"{statistics.fmean(took_s):.1f} s" if took_s else "-",
             f"{sum(run.num_migrated for run in of_one)}",
         )

@@ -48,13 +48,16 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Run(msgspec.Struct, frozen=True):
-    """``changes``: when each began and ended, in fractions of the time in which requests arrive. ``others``: cores."""
+    """``changes`` that were asked for: when each began and ended, in fractions of the time in which requests arrive.
+    ``num_plans`` were carried out, the daemon's among them. ``others``: cores.
+    """
 
     contender: str
     seed: int
     duration_s: float
     outcomes: Sequence[Outcome]
     changes: Sequence[tuple[float, float]]
+    num_plans: int
     num_migrated: int
     others: float
 
@@ -105,9 +108,11 @@ def serve(
         with Watch(mesh.pids()) as watch:
             answers = mesh.answers(_sendings(requests, duration_s), on_answer, keeps_text=True)
         changes = changing.result()
-        num_migrated = sum(int(engine["migrations"]) for engine in mesh.status()["engines"])
+        status = mesh.status()
     outcomes = outcomes_of(requests, answers, alone)
-    return Run(contender.name, seed, duration_s, outcomes, changes, num_migrated, watch.contention.others)
+    num_plans = int(status["placement"]["changes"]) if contender.has_daemon else len(changes)
+    num_migrated = sum(int(engine["migrations"]) for engine in status["engines"])
+    return Run(contender.name, seed, duration_s, outcomes, changes, num_plans, num_migrated, watch.contention.others)
 
 
 def _change(mesh: LiveMesh, plans: Mapping[int, Path], began_at: float, duration_s: float) -> list[tuple[float, float]]:

@@ -65,6 +65,7 @@ SIMULATED = Setting(
     3.5,
 )
 SETTINGS = {"torch": TORCH, "simulated": SIMULATED}
+DAEMON = "[placement]\ninterval_s = 5\nshortest_s = 4\nlongest_s = 10\nimprove_s = 1\n"  # phases are short
 
 # --- what is asked for ------------------------------------------------------------------------------------------------
 
@@ -102,11 +103,12 @@ def _request(service: Service, name: str, phase: int, random: Random) -> Request
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """``placements`` of each phase."""
+    """``placements`` of each phase; with a daemon, which changes what it wants to, that of the first one counts."""
 
     name: str
     scheduling: str
     placements: Sequence[Placement]
+    has_daemon: bool = False
 
     def changes(self) -> Iterator[tuple[int, Placement]]:
         """The phases that begin with another placement than the one before them."""
@@ -128,6 +130,7 @@ def contenders(setting: Setting) -> list[Contender]:
         Contender("an engine each", "fcfs", [apart] * NUM_PHASES),
         Contender("plan kept", "db", [for_large] * NUM_PHASES),
         Contender("plans changed", "db", [for_large, for_small, for_large]),
+        Contender("daemon", "db", [for_large] * NUM_PHASES, has_daemon=True),
     ]
 
 
@@ -150,7 +153,8 @@ def write_topologies(folder: Path, setting: Setting, contender: Contender) -> tu
 
     def write(name: str, placement: Placement) -> Path:
         path = folder / f"{name}.toml"
-        path.write_text(topology_text(setting, contender.scheduling, placement, port))
+        text = topology_text(setting, contender.scheduling, placement, port)
+        path.write_text(text + DAEMON if contender.has_daemon else text)
         return path
 
     changes = {phase: write(f"phase-{phase}", placement) for phase, placement in contender.changes()}

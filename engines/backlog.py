@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from engines.batch import Rows
 from engines.departures import Departures
 from engines.scheduler import LocalScheduler, Share
 from engines.sequence import Sequence as Request
@@ -19,6 +20,7 @@ class Step(msgspec.Struct, frozen=True):
     shares: Sequence[Share]
     prompts: Sequence[Share]  # those of them that are no decodes
     started_at: float
+    rows: Rows | None = None  # as in `Batch`
 
     def prefill_done_s(self, now: float) -> float:
         """Of prompts, by now: at most what the step was given of them, as it may hold decodes, too."""

@@ -5,7 +5,7 @@ What is made for every token is a msgspec struct: those are made several times a
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -40,12 +40,21 @@ class Chunk(msgspec.Struct, frozen=True):
     prompt_logprobs: int | None = None  # k: log-probabilities of these tokens, each given its predecessors
 
 
+class Rows(NamedTuple):
+    """What an iteration of a padded batch computes: so many rows of ``num_tokens`` after ``num_before``, all alike."""
+
+    num_rows: int
+    num_tokens: int
+    num_before: int
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One iteration of one service."""
+    """One iteration of one service. ``rows``: of an engine that pads; the chunks are what is wanted of them."""
 
     service: str
     chunks: Sequence[Chunk]
+    rows: Rows | None = None
 
     @property
     def num_tokens(self) -> int:

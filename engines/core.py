@@ -54,6 +54,7 @@ from mesh.messages import (
     SetRole,
     StepTokens,
     Submit,
+    SubmitBatch,
     Unload,
 )
 
@@ -83,6 +84,7 @@ class EngineCore:
         self._ended: dict[str, Epoch] = {}  # of the last ones that were, lest a word said twice brings them back
         self._effects: list[Effect] = []
         self._is_stopping = False
+        self._num_batches = 0  # that came as such
         pace = Pace()
         self._residency = Residency(services, settings.limits, settings.loadable)
         services, schedulers = self._residency.services, self._residency.schedulers
@@ -93,6 +95,7 @@ class EngineCore:
             settings.limits.max_running,
             starvation_s=settings.starvation_s,
             strict_phases=settings.strict_phases,
+            usual=settings.usual,
         )
         self._handovers = Handovers(settings, services, can_open, self)
         self._backlog = Backlog(services, schedulers, self._handovers.departures)
@@ -148,8 +151,8 @@ class EngineCore:
     def receive(self, sender: str, message: EngineMessage, payload: Sequence[Buffer], now: float) -> list[Effect]:
         """A message from the process ``sender``."""
         match message:
-            case Submit():
-                self._submit(sender, message, now)
+            case Submit() | SubmitBatch():
+                self._take_in(sender, message, now)
             case Cancel():
                 self._cancel(message, now)
             case Recall():
@@ -166,13 +169,18 @@ class EngineCore:
                 self._load_or_unload(message)
             case Announce():
                 self._hear_plan(message)
-            case Reserve() if self.state is not ProcessState.READY:
-                self._effects += self._handovers.arrivals.decline(sender, message, RefusalCode.DRAINING, "draining")
+            case Reserve() if (refusal := self._why_declined()) is not None:
+                self._effects += self._handovers.arrivals.decline(sender, message, *refusal)
             case _:
                 if isinstance(message, Reserve):
                     self._expect(message.spec.gateway, now)
                 self._effects += self._handovers.receive(sender, message, payload, now)
         return self._finish_event(now)
+
+    def _why_declined(self) -> Refusal | None:
+        if self._settings.scheduling.is_static:
+            return RefusalCode.NO_MEMORY, "it runs static batches, which nobody joins"
+        return None if self.state is ProcessState.READY else (RefusalCode.DRAINING, "draining")
 
     def exported(self, transfer: str, event: Exported, now: float) -> list[Effect]:
         self._effects += self._handovers.departures.exported(transfer, event, now)
@@ -279,7 +287,7 @@ class EngineCore:
 
     # --- requests come ------------------------------------------------------------------------------------------------
 
-    def _submit(self, gateway: str, message: Submit, now: float) -> None:
+    def _submit(self, gateway: str, message: Submit, now: float, batch: int = 0) -> None:
         spec, epoch = message.spec, message.epoch
         known = self._requests.get(spec.id)
         if epoch <= (self._ended.get(spec.id, NO_EPOCH) if known is None else known.epoch):
@@ -293,6 +301,7 @@ class EngineCore:
         service = self._services[spec.service]
         request = Request.of(spec, epoch, now, service.eos_token_ids, service.context_limit)
         request.prefill_mode, request.prefill_order = message.prefill, message.order
+        request.slice_tokens, request.batch = message.slice_tokens, batch
         self._requests[spec.id] = request
         self._standing.has_news = True
         self._send(gateway, Accepted(spec.id, epoch, self._standing.seq + 1))
@@ -301,6 +310,14 @@ class EngineCore:
         else:
             request.decode_engine = message.decode_engine
             service.queue.unreserved.append(request)
+
+    def _take_in(self, gateway: str, message: Submit | SubmitBatch, now: float) -> None:
+        if isinstance(message, Submit):
+            self._submit(gateway, message, now)
+            return
+        self._num_batches += 1
+        for submit in message.submits:
+            self._submit(gateway, submit, now, self._num_batches)
 
     def _refusal(self, message: Submit, now: float) -> Refusal | None:
         if self.state is not ProcessState.READY:
@@ -461,7 +478,7 @@ class EngineCore:
 
     def _is_movable(self, request: Request) -> bool:
         queue = self._services[request.spec.service].queue
-        idle = request.transfer is None and request not in queue.pinned
+        idle = request.transfer is None and request not in queue.pinned and not self._settings.scheduling.is_static
         return idle and request.is_decoding and request in queue.running
 
     def _movable(self, service: Service) -> list[Request]:

@@ -10,16 +10,19 @@ from engines.account import Standing
 from engines.backlog import Step
 from engines.batch import Batch, StepResult
 from engines.disciplines.discipline import Discipline, Phase, Turn
+from engines.disciplines.static import StaticBatches
 from engines.effects import Effect
 from engines.handover import Handovers
 from engines.pace import Pace
 from engines.scheduler import LocalScheduler, Plan, Ranking, ServiceQueue, Share, precedence
 from engines.sequence import Sequence as Request
 from engines.status import Service
-from engines.steady import num_steady_steps, num_steps_to_delivery, pass_steps
-from engines.step_cost import Load
+from engines.steady import num_steady_steps, num_steps_of_batch, num_steps_to_delivery, pass_steps
+from engines.step_cost import Load, load_of_rows
 from kvtransfer.protocol import Send
-from mesh.messages import Delta, Failed, FinishReason, StepTokens
+from mesh.messages import Delta, Epoch, Failed, FinishReason, SlicesEnded, StepTokens
+
+NEVER = 2**62  # steps
 
 
 class Owner(Protocol):
@@ -48,6 +51,8 @@ class Iterations:
         self._services = services
         self._schedulers = schedulers
         self._discipline = discipline
+        self._static = discipline if isinstance(discipline, StaticBatches) else None
+        self._pads = self._static is not None and self._static.pads
         self._handovers = handovers
         self._standing = standing
         self._pace = pace
@@ -64,15 +69,24 @@ class Iterations:
 
     def next_batch(self, now: float) -> tuple[Batch | None, list[Effect]]:
         """What to compute next; None if there is nothing."""
-        effects: list[Effect] = []
+        effects = self._end_padded(now)
+        batch = self._choose(effects, now)
+        while batch is None and (ended := self._end_padded(now)):  # its rows held the memory that the rest wants
+            effects += ended
+            batch = self._choose(effects, now)
+        if batch is None and not any(service.queue.running for service in self._services.values()):
+            self._pace.pause()
+        return batch, effects
+
+    def _choose(self, effects: list[Effect], now: float) -> Batch | None:
         for service, shares in self._choices(effects, now):
             if shares:
                 prompts = [share for share in shares if not share.sequence.is_decoding]
-                self.step, self._due_in = Step(service, shares, prompts, now), None
-                return Batch(service.name, [share.sequence.chunk(share.num_tokens) for share in shares]), effects
-        if not any(service.queue.running for service in self._services.values()):
-            self._pace.pause()
-        return None, effects
+                rows = None if self._static is None else self._static.rows([share.sequence for share in shares])
+                self.step, self._due_in = Step(service, shares, prompts, now, rows), None
+                chunks = [share.sequence.chunk(share.num_tokens) for share in shares]
+                return Batch(service.name, chunks, rows)
+        return None
 
     def _choices(self, effects: list[Effect], now: float) -> Iterator[tuple[Service, Sequence[Share]]]:
         """What could be computed next: parts of a batch that failed, then what is planned for each turn."""
@@ -117,7 +131,7 @@ class Iterations:
         num_running, role = len(service.queue.running), self._standing.role
         here = service.queue.prompts()
         with closing(self._discipline.prompts(service.name, here, now)) as prompts:
-            ranking = None if rank is None else Ranking(rank, prompts)
+            ranking = None if rank is None else Ranking(rank, prompts, turn.members)
             plan = self._schedulers[service.name].plan(service.queue, role, now, turn.phase, ranking)
         if len(service.queue.running) != num_running:
             self._standing.has_news = True
@@ -151,6 +165,7 @@ class Iterations:
             self._pace.stepped(now)
         effects: list[Effect] = []
         deltas: dict[str, list[Delta]] = defaultdict(list)
+        given_back: list[Request] = []
         departures = self._handovers.departures
         pool = step.service.pool
         for share, chunk in zip(step.shares, result.chunks, strict=True):
@@ -165,22 +180,56 @@ class Iterations:
                 effects += departures.blocks_ready(request, now)
                 continue
             finish = request.append(chunk.token, chunk.logprobs, now)
+            if self._pads:
+                self._keep_row(request, finish)
+                continue
             if finish is not None or not request.has_delivered or request.num_held >= self._deliver_every:
                 deltas[request.spec.gateway].append(request.take_delta(finish))
             if finish is not None:
                 effects += self._owner.end(request, now)
             elif request.transfer is not None:
-                effects += departures.token_drawn(request, now)
-                if departures.may_commit(request):
-                    if request.num_held:
-                        deltas[request.spec.gateway].append(request.take_delta(None))
-                    step.service.queue.remove(request)
-                    self._discipline.ended(request)
-                    effects += departures.commit(request, now)
+                effects += self._let_move(request, deltas, now)
+            elif request.has_used_slice:
+                given_back.append(request)
+                effects += self._let_go(request, deltas, now)
         self._charge(step, now)
         if any(share.sequence.is_decoding for share in step.prompts):
             self._standing.has_news = True
-        return [*effects, *_tokens(deltas)]
+        return [*effects, *_tokens(deltas), *_slices_ended(given_back), *self._end_padded(now)]
+
+    def _let_move(self, request: Request, deltas: dict[str, list[Delta]], now: float) -> list[Effect]:
+        departures = self._handovers.departures
+        effects: list[Effect] = [*departures.token_drawn(request, now)]
+        if departures.may_commit(request):
+            if request.num_held:
+                deltas[request.spec.gateway].append(request.take_delta(None))
+            self._services[request.spec.service].queue.remove(request)
+            self._discipline.ended(request)
+            effects += departures.commit(request, now)
+        return effects
+
+    def _let_go(self, request: Request, deltas: dict[str, list[Delta]], now: float) -> list[Effect]:
+        """Its slice is used up: its gateway dispatches it anew."""
+        if request.num_held:
+            deltas[request.spec.gateway].append(request.take_delta(None))
+        return self._owner.end(request, now)
+
+    def _keep_row(self, request: Request, finish: FinishReason | None) -> None:
+        assert self._static is not None
+        if finish is not None or request.has_used_slice:
+            request.finish = finish
+            self._static.complete(request)
+
+    def _end_padded(self, now: float) -> list[Effect]:
+        """Answers of a padded batch come when it is over."""
+        effects: list[Effect] = []
+        if self._static is None or not (rows := self._static.take_over()):
+            return effects
+        deltas: dict[str, list[Delta]] = defaultdict(list)
+        for request in rows:
+            deltas[request.spec.gateway].append(request.take_delta(request.finish))
+            effects += self._owner.end(request, now)
+        return [*effects, *_tokens(deltas), *_slices_ended([request for request in rows if request.finish is None])]
 
     def _charge(self, step: Step, now: float) -> None:
         """Let its requests pay for it. Who has ended has paid."""
@@ -214,6 +263,8 @@ class Iterations:
         step = self.step
         if step is None or self._failed_parts or any(queue.unreserved for queue in self._others(step)):
             return 0
+        if self._static is not None:
+            return num_steps_of_batch(step.service.pool, step.shares)
         return num_steady_steps(step.service.queue, step.shares)
 
     def steady_until(self) -> float:
@@ -233,7 +284,7 @@ class Iterations:
         if self.step is None:
             return 0
         if self._due_in is None:
-            self._due_in = num_steps_to_delivery(self.step.shares, self._deliver_every)
+            self._due_in = NEVER if self._pads else num_steps_to_delivery(self.step.shares, self._deliver_every)
         return self._due_in
 
     def pass_steps(self, num_steps: int, token: int, now: float) -> list[Send]:
@@ -248,7 +299,8 @@ class Iterations:
         pass_steps(step.service.pool, step.shares, num_steps, token)
         self._charge(step, now)
         self._pace.stepped(now, num_steps)
-        self.step = Step(step.service, step.shares, step.prompts, now)
+        rows = step.rows and step.rows._replace(num_before=step.rows.num_before + num_steps)
+        self.step = Step(step.service, step.shares, step.prompts, now, rows)
         self._due_in = due_in - num_steps
         return [] if self._due_in > 0 else self._deliver_held(step)
 
@@ -266,8 +318,18 @@ def _tokens(deltas: Mapping[str, list[Delta]]) -> list[Send]:
     return [Send(gateway, StepTokens(of_gateway)) for gateway, of_gateway in deltas.items()]
 
 
+def _slices_ended(requests: Sequence[Request]) -> list[Send]:
+    ended: dict[str, list[tuple[str, Epoch]]] = defaultdict(list)
+    for request in requests:
+        ended[request.spec.gateway].append((request.id, request.epoch))
+    return [Send(gateway, SlicesEnded(of_gateway)) for gateway, of_gateway in ended.items()]
+
+
 def _learn(step: Step, elapsed_s: float) -> None:
     """Keep the cost model true."""
+    if step.rows is not None:
+        step.service.learn(load_of_rows(step.rows, not step.prompts), elapsed_s)
+        return
     chunks = [(share.num_tokens, share.sequence.num_computed) for share in step.prompts]
     context = sum([len(share.sequence.tokens) for share in step.shares])
     context -= sum([len(share.sequence.tokens) for share in step.prompts])

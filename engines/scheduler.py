@@ -89,10 +89,14 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class Ranking(NamedTuple):
-    """A discipline's order: of any requests, and ``prompts`` of the service in that order, each once."""
+    """A discipline's order: of any requests, and ``prompts`` of the service in that order, each once.
+
+    ``members``: as in `Turn`.
+    """
 
     rank: Rank
     prompts: Iterator[Sequence]
+    members: Collection[Sequence] | None = None
 
 
 class Forecast(Protocol):
@@ -137,7 +141,7 @@ class LocalScheduler:
 
     def _add_phase(self, queue: ServiceQueue, role: Role, phase: Phase, ranking: Ranking, plan: Plan) -> None:
         if phase is Phase.DECODE:
-            self._add_decodes(queue, plan, ranking.rank)
+            self._add_decodes(queue, plan, ranking.rank, ranking.members)
         else:
             self._add_prompts(queue, role, plan, ranking)
 
@@ -156,9 +160,17 @@ class LocalScheduler:
             return False
         return not waiting.is_decoding
 
-    def _add_decodes(self, queue: ServiceQueue, plan: Plan, rank: Rank | None = None) -> None:
+    def _add_decodes(
+        self,
+        queue: ServiceQueue,
+        plan: Plan,
+        rank: Rank | None = None,
+        members: Collection[Sequence] | None = None,
+    ) -> None:
         preempted = plan.preempted
         decoding = [sequence for sequence in queue.running if sequence.is_decoding]
+        if members is not None:
+            decoding = [sequence for sequence in decoding if sequence in members]
         if rank is not None and not queue.pool.can_allocate(len(decoding)):
             decoding.sort(key=rank)  # not all of them may find room
         for sequence in decoding:
@@ -229,10 +241,14 @@ class LocalScheduler:
         for sequence in ranking.prompts:
             if sequence in begun:
                 begun.remove(sequence)
-            elif len(queue.running) >= self._limits.max_running or not self._admit(queue, sequence, ranking.rank):
+            elif not self._has_place(queue, ranking) or not self._admit(queue, sequence, ranking.rank):
                 break
             yield sequence
         yield from sorted(begun, key=ranking.rank)
+
+    def _has_place(self, queue: ServiceQueue, ranking: Ranking) -> bool:
+        """A batch that was formed is as large as it is."""
+        return ranking.members is not None or len(queue.running) < self._limits.max_running
 
     def _next(self, prefilling: list[Sequence], queue: ServiceQueue, now: float, plan: Plan) -> Sequence | None:
         """Whose turn it is: those that have begun go on, unless one that waits is due earlier and may pass them."""

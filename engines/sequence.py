@@ -33,6 +33,9 @@ class Sequence:
     transfer: str | None = None  # id of the transfer that hands it over
     has_delivered: bool = False  # a token from here
     came_at: float = 0.0  # to this engine
+    slice_tokens: int | None = None  # that it may draw here
+    batch: int = 0  # that it came in, counted from 1; 0: it came alone
+    uses_prefixes: bool = True  # of others that begin alike
     finish: FinishReason | None = None  # that its gateway was told
     is_over: bool = False  # ended here; its blocks go as soon as nothing touches them
     published: Run | None = None  # the full blocks that others can find
@@ -79,6 +82,17 @@ class Sequence:
         return min(self.spec.sampling.max_tokens - self.num_generated, self.context_limit - len(self.tokens))
 
     @property
+    def num_left_here(self) -> int:
+        """How many it may draw on this engine."""
+        if self.slice_tokens is None:
+            return self.num_left
+        return min(self.num_left, self.slice_tokens - (self.num_generated - len(self.spec.generated)))
+
+    @property
+    def has_used_slice(self) -> bool:
+        return self.slice_tokens is not None and self.num_generated - len(self.spec.generated) >= self.slice_tokens
+
+    @property
     def num_held(self) -> int:
         """Tokens that are not delivered yet."""
         return len(self.tokens) - len(self.spec.prompt) - self.num_delivered
@@ -103,7 +117,7 @@ class Sequence:
 
     def take_prefix(self, pool: BlockPool) -> None:
         """Hold the blocks of a cached prefix. One token at least is left to compute, or nothing could be drawn."""
-        if self.spec.sampling.prompt_logprobs is not None:
+        if self.spec.sampling.prompt_logprobs is not None or not self.uses_prefixes:
             return
         self.blocks = pool.match(self.tokens, len(self.tokens) - 1)
         self.num_computed = len(self.blocks) * pool.block_size

@@ -15,10 +15,14 @@ def num_steady_steps(queue: ServiceQueue, shares: Shares[Share]) -> int:
     """
     if queue.waiting or queue.unreserved or len(queue.running) != len(shares):
         return 0
+    return num_steps_of_batch(queue.pool, shares)
+
+
+def num_steps_of_batch(pool: BlockPool, shares: Shares[Share]) -> int:
+    """The same for a batch that nobody can join."""
     num_steps = min([_num_before_end(share.sequence) for share in shares], default=0)
     if num_steps < 1:
         return 0
-    pool = queue.pool
     if pool.can_allocate(len(shares) * (num_steps // pool.block_size + 1)):
         return num_steps
     missing = sum([_num_missing_blocks(share.sequence, num_steps, pool) for share in shares])
@@ -64,7 +68,8 @@ def _num_before_end(sequence: Sequence) -> int:
         or sampling.logprobs is not None
     ):
         return 0
-    return min(sampling.max_tokens - num_generated, sequence.context_limit - num_tokens) - 1
+    left = min(sampling.max_tokens - num_generated, sequence.context_limit - num_tokens)
+    return left - 1 if sequence.slice_tokens is None else min(left, sequence.num_left_here) - 1
 
 
 def _num_missing_blocks(sequence: Sequence, num_steps: int, pool: BlockPool) -> int:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from engines.batch import Batch, Chunk
+from engines.batch import Batch, Chunk, Rows
 from engines.costs import attended_tokens, requests_s, tokens_s
 from mesh.messages import DecodeCost, PrefillCost
 
@@ -93,6 +93,8 @@ class StepCost:
 
 
 def load_of(batch: Batch) -> Load:
+    if batch.rows is not None:
+        return load_of_rows(batch.rows, is_decode(batch.chunks[0]))
     chunks: list[tuple[int, int]] = []
     num_decodes = context_tokens = 0
     for chunk in batch.chunks:
@@ -102,6 +104,12 @@ def load_of(batch: Batch) -> Load:
         else:
             chunks.append((len(chunk.tokens), chunk.start))
     return Load(chunks, num_decodes, context_tokens)
+
+
+def load_of_rows(rows: Rows, decodes: bool) -> Load:
+    if decodes:
+        return Load((), rows.num_rows, rows.num_rows * (rows.num_before + 1))
+    return Load([(rows.num_tokens, rows.num_before)] * rows.num_rows, 0, 0)
 
 
 def is_decode(chunk: Chunk) -> bool:

@@ -186,6 +186,16 @@ class Submit(msgspec.Struct, frozen=True, tag=True):
     multiplex: bool = False  # the policy counts on the slack of running decodes: check it again
     prefill: PrefillMode = PrefillMode.CHUNKED
     order: PrefillOrder = PrefillOrder.URGENCY
+    slice_tokens: int | None = None  # to give it back after, if it has not ended by then (`SlicesEnded`); None: never
+
+
+class SubmitBatch(msgspec.Struct, frozen=True, tag=True):
+    """Run these requests of one service together: those that are not refused are one static batch.
+
+    An engine that has no static batches takes them one by one.
+    """
+
+    submits: list[Submit]
 
 
 class Cancel(msgspec.Struct, frozen=True, tag=True):
@@ -319,6 +329,12 @@ class Moved(msgspec.Struct, frozen=True, tag=True):
     request: str
     epoch: Epoch
     to: str
+
+
+class SlicesEnded(msgspec.Struct, frozen=True, tag=True):
+    """These have drawn the tokens that `Submit.slice_tokens` allowed and are not here any more: dispatch them anew."""
+
+    requests: list[tuple[str, Epoch]]
 
 
 class NotHeld(msgspec.Struct, frozen=True, tag=True):
@@ -770,9 +786,20 @@ class SupervisorStatus(msgspec.Struct, frozen=True, tag=True):
 
 TransferMessage = Reserve | Reserved | Extend | Extended | Declined | Blocks | Taken | Commit | Committed | Abort
 EngineMessage = (
-    Submit | Cancel | Recall | Probe | SetRole | Migrate | Drain | Load | Unload | Announce | TransferMessage
+    Submit
+    | SubmitBatch
+    | Cancel
+    | Recall
+    | Probe
+    | SetRole
+    | Migrate
+    | Drain
+    | Load
+    | Unload
+    | Announce
+    | TransferMessage
 )
-EngineAnswer = Accepted | Refused | Moved | NotHeld | StepTokens | Failed
+EngineAnswer = Accepted | Refused | Moved | SlicesEnded | NotHeld | StepTokens | Failed
 GatewayMessage = EngineAnswer | SetPolicy
 SupervisorMessage = Stop | SetRunning
 BroadcastMessage = EngineStatus | GatewayStatus | PlacementStatus | SupervisorStatus

@@ -25,6 +25,7 @@ from mesh.messages import (
     Refused,
     RequestSpec,
     Sender,
+    SlicesEnded,
     StepTokens,
     Wanted,
 )
@@ -167,8 +168,8 @@ class Dispatcher:
                 return self._accept(sender, message, now)
             case Refused():
                 return self._placing.try_waiting(now) if self._recovery.refuse(sender, message, now) else []
-            case Moved():
-                return self._move(message, now)
+            case Moved() | SlicesEnded():
+                return self._move(message, now) if isinstance(message, Moved) else self._end_slices(message, now)
             case NotHeld():
                 return [*self._recovery.deny(sender, message, now), *self._placing.try_waiting(now)]
             case Failed():
@@ -238,6 +239,14 @@ class Dispatcher:
         self._own(flight, message.to, now)
         return []
 
+    def _end_slices(self, message: SlicesEnded, now: float) -> list[Effect]:
+        """What has not ended waits again, with its tokens."""
+        for request, epoch in message.requests:
+            flight = self._flights.placed(request)
+            if flight is not None and epoch.attempt == flight.attempt and epoch >= flight.stream.epoch:
+                self._flights.wait_again(flight, (), now)
+        return self._placing.try_waiting(now)
+
     def _accept(self, engine: str, message: Accepted, now: float) -> list[Effect]:
         flight = self._flights.placed(message.request)
         if flight is None or message.epoch.attempt != flight.attempt:
@@ -254,7 +263,8 @@ class Dispatcher:
     def next_deadline(self) -> float | None:
         """When `expire` has something to do; None: never, as things are."""
         earliest = self._monitor.next_deadline()
-        for deadline in (self._flights.next_alarm(), self._recovery.probing.next_deadline()):
+        deadlines = self._flights.next_alarm(), self._recovery.probing.next_deadline(), self._placing.next_opening()
+        for deadline in deadlines:
             if deadline is not None and (earliest is None or deadline < earliest):
                 earliest = deadline
         return earliest
@@ -266,7 +276,8 @@ class Dispatcher:
         for event in lost:
             effects += self._lose(event.sender, now, died=False)
         woken = self._flights.woken(now)
-        if not lost and not woken:
+        opening = self._placing.next_opening()
+        if not lost and not woken and (opening is None or opening > now):
             return effects
         for flight in woken:
             if flight.phase is not Phase.WAITING and flight.due(self._limits, now) <= now:

@@ -1,8 +1,10 @@
 """What the dispatcher asks its shell to do."""
 
+from collections.abc import Iterable
+
 import msgspec
 
-from mesh.messages import Cancel, Probe, Recall, SetRole, Submit
+from mesh.messages import Cancel, Probe, Recall, SetRole, Submit, SubmitBatch
 from router.generation import Placement, RouterError, TokenBatch
 
 
@@ -10,7 +12,8 @@ class Send(msgspec.Struct, frozen=True):
     """A message to an engine's inbox."""
 
     to: str
-    message: Submit | Cancel | Probe | Recall | SetRole
+    message: Submit | SubmitBatch | Cancel | Probe | Recall | SetRole
+    batch: int = 0  # that the request goes with
 
 
 class Forget(msgspec.Struct, frozen=True):
@@ -41,3 +44,15 @@ class Fail(msgspec.Struct, frozen=True):
 
 
 Effect = Send | Forget | Place | Deliver | Fail
+
+
+def in_batches(effects: Iterable[Effect]) -> list[Effect]:
+    """The same, with requests of one batch in one message, after everything else."""
+    batches: dict[tuple[str, int], list[Submit]] = {}
+    others: list[Effect] = []
+    for effect in effects:
+        if isinstance(effect, Send) and effect.batch and isinstance(effect.message, Submit):
+            batches.setdefault((effect.to, effect.batch), []).append(effect.message)
+        else:
+            others.append(effect)
+    return [*others, *(Send(engine, SubmitBatch(submits)) for (engine, _), submits in batches.items())]

@@ -130,7 +130,15 @@ class Flight:
         self.engines = (dispatch.prefill_engine, dispatch.decode_engine) if hands_over else (dispatch.prefill_engine,)
         decode_engine = dispatch.decode_engine if hands_over else None
         spec, epoch = self.continuation(now), Epoch(self.attempt)
-        return Submit(spec, epoch, decode_engine, dispatch.multiplex, dispatch.prefill, dispatch.order)
+        return Submit(
+            spec,
+            epoch,
+            decode_engine,
+            dispatch.multiplex,
+            dispatch.prefill,
+            dispatch.order,
+            dispatch.slice_tokens,
+        )
 
     def reservations(self, dispatch: Dispatch) -> list[Reservation]:
         """What a dispatch takes, until the engines' own statuses show it."""

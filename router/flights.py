@@ -1,6 +1,6 @@
 """All requests of one gateway: where each stands, which of them wait, and when each needs attention."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from mesh.messages import FinishReason
 from router.alarms import Alarms
@@ -35,6 +35,7 @@ class Flights:
         self._lengths = lengths
         self._flights: dict[str, Flight] = {}
         self._alarms = Alarms()
+        self.on_left: Callable[[str], None] = lambda request: None  # is told of each that leaves its engines
 
     def __repr__(self) -> str:
         return f"<Flights {len(self)} in flight, {len(self.waiting)} waiting>"
@@ -112,6 +113,7 @@ class Flights:
     def _leave_engines(self, flight: Flight) -> None:
         self._monitor.release(flight.id)
         if flight.dispatch is not None:
+            self.on_left(flight.id)
             self._breakers.left(flight.id, (flight.dispatch.prefill_engine, flight.dispatch.decode_engine))
 
     def check_invariants(self) -> None:

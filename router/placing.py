@@ -10,7 +10,7 @@ from mesh.messages import Recall, Role, Wanted
 from router.breakers import Breakers
 from router.cluster import ClusterView
 from router.decisions import DecisionLog, Seen
-from router.effects import Effect, Place, Send
+from router.effects import Effect, Place, Send, in_batches
 from router.flight import Flight, Phase
 from router.flights import Flights
 from router.generation import Fault, NoEngines, Overloaded, RequestFailed, RouterError
@@ -49,6 +49,7 @@ class Placing:
         self._decisions = decisions
         self._prefixes: defaultdict[str, PrefixIndex] = defaultdict(PrefixIndex)  # by service
         self._shedding = Shedding()
+        flights.on_left = self._left
         self._recalls_at = -inf
 
     def __repr__(self) -> str:
@@ -104,7 +105,7 @@ class Placing:
     def try_waiting(self, now: float, max_in_vain: int = TRIES_PER_ROUND) -> list[Effect]:
         """Dispatch what can be dispatched, earliest deadline first."""
         effects: list[Effect] = []
-        if not self._flights.waiting:
+        if not self._flights.waiting or not self._is_open(now):
             return effects
         num_in_vain: Counter[str] = Counter()  # by service: none takes the turns of another
         view: ClusterView | None = None
@@ -119,10 +120,21 @@ class Placing:
             else:
                 effects += self._carry_out(flight, decision, now)
                 view = None
+        effects = in_batches(effects)
         if not self.policy.changes_roles:
             return effects
         changes = self.policy.rebalance(view or self._monitor.view(), num_in_vain.total(), now)
         return [*effects, *(Send(change.engine, change.message) for change in changes)]
+
+    def _left(self, request: str) -> None:
+        self.policy.left(request)
+
+    def _is_open(self, now: float) -> bool:
+        return self.policy.opens_at is None or now >= self.policy.opens_at
+
+    def next_opening(self) -> float | None:
+        """When to `try_waiting` though nothing changes."""
+        return self.policy.opens_at if self._flights.waiting else None
 
     def _ranked(self, now: float) -> Iterable[Flight]:
         """Those that wait, in the policy's order."""
@@ -172,7 +184,8 @@ class Placing:
             pool = self._monitor.view().engines[engine].services[service]
             self._prefixes[service].add(flight.prefix, engine, pool.num_slots)
         self._flights.arm(flight, now)
-        return [Place(flight.id, flight.placement(decision, now)), Send(decision.prefill_engine, submit)]
+        send = Send(decision.prefill_engine, submit, decision.batch)
+        return [Place(flight.id, flight.placement(decision, now)), send]
 
     def _num_waiting(self, service: str) -> int:
         return sum(flight.spec.service == service for flight in self._flights.waiting)

@@ -78,7 +78,7 @@ class Router:
         self._state = ProcessState.STARTING
         self._url = f"http://{spec.address}:{spec.port}"
         self._monitor = Monitor(timing.lease_s)
-        limits = DispatchLimits(spec.max_requests, spec.max_waiting, timing.reply_s)
+        limits = DispatchLimits(spec.max_requests, spec.max_waiting, timing.reply_s, timing.stall_s)
         self._dispatcher = Dispatcher(policy.policy, self._monitor, limits)
         self._generations: dict[str, LiveGeneration] = {}
         self._heartbeat = Heartbeat(sockets, self.status, timing.heartbeat_s)

@@ -22,13 +22,13 @@ from rich.console import Console
 from bench.chaos.deployment import Backend
 from bench.chaos.lab import Lab, Settings
 from bench.chaos.report import markdown, remarks, table, write_json
-from bench.chaos.scenarios import churn, clients, hosts, messages, processes
+from bench.chaos.scenarios import churn, clients, hosts, messages, placement, processes
 from bench.chaos.scenarios.registry import MESHES, SCENARIOS, Scenario
 from bench.chaos.verdict import Row
 from mesh.errors import EXIT_CONFIGURATION, EXIT_FAILURE, EXIT_INTERRUPTED, UserError
 
 FAMILIES = [
-    family.__name__ for family in (processes, clients, churn, hosts, messages)
+    family.__name__ for family in (processes, clients, churn, hosts, placement, messages)
 ]  # importing them adds their scenarios
 CHURN_S, QUICK_CHURN_S = 180.0, 8.0
 WIDTH = 120

@@ -16,6 +16,8 @@ from mesh.messages import DecodeCost, PrefillCost
 from mesh.topology.schema import LOCAL_HOST
 
 MODEL = "tiny"
+OTHER_MODEL = "other"  # the same weights by another name, where services are placed
+PLACEMENT = "placement"
 WORDY_MODEL = MODEL + "-" * 20_000  # the same by a name that makes every event of a stream long
 MAX_CONTEXT = 4096  # tokens
 KV_TOKENS = 32768  # that each engine's pool holds
@@ -48,6 +50,12 @@ class Deployment:
     folders: dict[str, Path]
     hangs: Path  # where a file with the name of an engine makes its next step hang
     hosts: tuple[str, ...] = (LOCAL_HOST,)
+    daemons: tuple[str, ...] = ()
+
+    @property
+    def supervised(self) -> tuple[str, ...]:
+        """All processes but supervisors."""
+        return (*self.engines, *self.gateways, *self.daemons)
 
     def folder(self, process: str) -> Path:
         """Where a process really listens."""
@@ -56,13 +64,14 @@ class Deployment:
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """``roles`` are those of engines, by id."""
+    """``roles`` are those of engines, by id, and ``services`` what they hold, if there is more than one."""
 
     roles: Mapping[str, str] = field(default_factory=lambda: ENGINES)
     gateways: tuple[str, ...] = GATEWAYS
     is_relayed: bool = False
     is_fast: bool = False
     has_hosts: bool = False
+    services: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def host_of(self, process: str) -> str:
         """Engines have hosts of their own, named after them."""
@@ -94,6 +103,13 @@ def relayed(folder: Path, model: Path, backend: Backend) -> Deployment:
     return _write(folder, model, backend, _Shape(gateways=GATEWAYS[:1], is_relayed=True))
 
 
+def placed(folder: Path, model: Path, backend: Backend) -> Deployment:
+    """Two services, each on one of the decode engines, and a placement daemon that decides nothing by itself."""
+    both = (MODEL, OTHER_MODEL)
+    services = dict(zip(ENGINES, (both, (MODEL,), (OTHER_MODEL,)), strict=True))
+    return _write(folder, model, backend, _Shape(services=services))
+
+
 def reference(folder: Path, model: Path, backend: Backend) -> Deployment:
     """One engine that nothing happens to: it says what answers should be, as fast as it can."""
     return _write(folder, model, backend, _Shape({"engine": "multiplex"}, GATEWAYS[:1], is_fast=True))
@@ -109,8 +125,8 @@ def _write(folder: Path, model: Path, backend: Backend, shape: _Shape) -> Deploy
     text = [
         f'[mesh]\nname = "{MESH_NAME}"',
         *([f'curve_key = "{KEY}"'] if shape.has_hosts else []),
-        f'[services.{MODEL}]\nmodel = "{model}"\nttft_ms = 30000\ntpot_ms = 100\nmax_context = {MAX_CONTEXT}'
-        f'\naliases = ["{WORDY_MODEL}"]',
+        f'{_service(MODEL, model)}\naliases = ["{WORDY_MODEL}"]',
+        *([_service(OTHER_MODEL, model), "[placement]\ninterval_s = 600"] if shape.services else []),
         *(_engine(engine, shape, backend, interpreters[engine]) for engine in shape.roles),
         *(_gateway(name, shape, port) for name, port in zip(shape.gateways, ports, strict=True)),
         *([] if shape.is_relayed or shape.is_fast else ["[rescheduling]"]),
@@ -119,14 +135,23 @@ def _write(folder: Path, model: Path, backend: Backend, shape: _Shape) -> Deploy
     ]
     path = folder / "topology.toml"
     path.write_text("\n".join(text) + "\n")
+    daemons = (PLACEMENT,) if shape.services else ()
+    engines = tuple(shape.roles)
     return Deployment(
-        path, folder / "run", tuple(ports), tuple(shape.roles), shape.gateways, folders, hangs, tuple(shape.hosts)
+        path, folder / "run", tuple(ports), engines, shape.gateways, folders, hangs, tuple(shape.hosts), daemons
     )
+
+
+def _service(name: str, model: Path) -> str:
+    return f'[services.{name}]\nmodel = "{model}"\nttft_ms = 30000\ntpot_ms = 100\nmax_context = {MAX_CONTEXT}'
 
 
 def _engine(name: str, shape: _Shape, backend: Backend, interpreter: Path) -> str:
     lines = [f"[engines.{name}]", f'role = "{shape.roles[name]}"', f'kv_memory = "{KV_TOKENS * TINY_KV_BYTES}B"']
     lines.append(f'host = "{shape.host_of(name)}"')
+    if name in shape.services:
+        held = ", ".join(f'"{service}"' for service in shape.services[name])
+        lines.append(f"services = [{held}]")
     if backend is Backend.SIMULATED:
         lines += ['backend = "simulated"', f'profile = "{PROFILE}"']
     lines.append(f'python = "{interpreter}"')

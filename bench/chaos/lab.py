@@ -10,12 +10,17 @@ from bench.chaos import deployment
 from bench.chaos.deployment import Backend
 from bench.chaos.reference import Reference
 from bench.chaos.running import RunningMesh, WaitedInVainError, running
-from bench.chaos.scenarios.registry import HOSTS, PLAIN, RELAYED, Scenario
+from bench.chaos.scenarios.registry import HOSTS, PLACED, PLAIN, RELAYED, Scenario
 from bench.chaos.trial import Effort, Trial
 from bench.chaos.verdict import Row
 from bench.tiny_model import write_tiny_model
 
-WRITERS = {PLAIN: deployment.plain, HOSTS: deployment.across_hosts, RELAYED: deployment.relayed}
+WRITERS = {
+    PLAIN: deployment.plain,
+    HOSTS: deployment.across_hosts,
+    PLACED: deployment.placed,
+    RELAYED: deployment.relayed,
+}
 
 
 @dataclass(frozen=True, slots=True)

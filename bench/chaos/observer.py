@@ -14,6 +14,7 @@ from mesh.messages import (
     EngineStatus,
     GatewayStatus,
     Message,
+    PlacementStatus,
     ProcessState,
     Sender,
     SupervisorMessage,
@@ -31,7 +32,7 @@ class Observer:
 
     def __init__(self, deployment: Deployment) -> None:
         self._deployment = deployment
-        self._supervised = (*deployment.engines, *deployment.gateways)
+        self._supervised = deployment.supervised
         self._heard: dict[str, tuple[BroadcastMessage, float]] = {}
         self._dead: set[int] = set()
         self._sockets: Sockets[SupervisorMessage] | None = None
@@ -90,18 +91,22 @@ class Observer:
         status = self.status(gateway)
         return status if isinstance(status, GatewayStatus) else None
 
+    def daemon(self, daemon: str) -> PlacementStatus | None:
+        status = self.status(daemon)
+        return status if isinstance(status, PlacementStatus) else None
+
     def pid(self, process: str) -> int | None:
         status = self.status(process)
         return status.pid if status else None
 
     def pids(self) -> dict[str, int]:
-        """Of all engines and gateways that are alive."""
+        """Of all engines, gateways and daemons that are alive."""
         found = {process: self.pid(process) for process in self._supervised}
         return {process: pid for process, pid in found.items() if pid is not None}
 
     def is_ready(self, process: str) -> bool:
         status = self.status(process)
-        return isinstance(status, EngineStatus | GatewayStatus) and status.state is ProcessState.READY
+        return isinstance(status, EngineStatus | GatewayStatus | PlacementStatus) and status.state is ProcessState.READY
 
     def is_stuck(self, engine: str) -> bool:
         status = self.engine(engine)

@@ -161,9 +161,8 @@ class Trial:
     async def _watch(self) -> None:
         """Note when a process was last seen not to be ready."""
         observer, deployment = self.mesh.observer, self.mesh.deployment
-        processes = (*deployment.engines, *deployment.gateways)
         while True:
-            if not all(map(observer.is_ready, processes)):
+            if not all(map(observer.is_ready, deployment.supervised)):
                 self.ready_at = time.monotonic()
             await asyncio.sleep(POLL_S)
 

@@ -5,6 +5,7 @@ from math import sqrt
 from bench.simulation.steps import StepModel
 from engines.batch import Batch
 from engines.costs import decode_step_s
+from engines.step_cost import load_of
 from mesh.messages import DecodeCost
 
 TIMES_AGREE_S = 1e-6  # rounding of sums of step times is far below
@@ -26,7 +27,7 @@ class Coast:
     __slots__ = ("_first_s", "_growth_s", "_model", "_num_passed", "_num_steps", "_started_at", "batch")
 
     def __init__(self, batch: Batch, model: StepModel, started_at: float, num_steps: int) -> None:
-        num_requests, context = len(batch.chunks), sum([chunk.start + 1 for chunk in batch.chunks])
+        _, num_requests, context = load_of(batch)
         self.batch = batch
         self._model = model
         self._started_at = started_at

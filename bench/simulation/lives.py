@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Collection
+from functools import partial
 from math import inf
 from random import Random
 from typing import Any, Generic, TypeVar
@@ -11,8 +12,9 @@ from bench.simulation.engine import SimulatedEngine
 from bench.simulation.faulty_network import FaultyNetwork
 from bench.simulation.gateway import SimulatedGateway
 from bench.simulation.kernel import Action, Kernel
+from bench.simulation.placement import HEARD, SimulatedPlacement
 from mesh.membership import Membership, Restarted, Stale
-from mesh.messages import EngineMessage, EngineStatus, Sender
+from mesh.messages import EngineMessage, EngineStatus, PlacementStatus, Sender
 from mesh.topology.schema import Topology
 
 CATCH_UP_S = 0.1  # after a process was held up itself, as engines.process has it
@@ -162,6 +164,8 @@ class Lives(ABC, Generic[P]):
         network: FaultyNetwork,
         topology: Topology,
         on_change: Callable[[str, P | None], None],
+        *,
+        is_born: bool = True,
     ) -> None:
         self._name = name
         self._kernel = kernel
@@ -171,7 +175,10 @@ class Lives(ABC, Generic[P]):
         self._num_lives = 0
         self._process: P | None = None
         self._life = Life(kernel)
-        self._be_born(self._life)
+        if is_born:
+            self._be_born(self._life)
+        else:
+            network.go_down(name)
 
     @property
     def is_alive(self) -> bool:
@@ -233,11 +240,14 @@ class EngineLives(Lives[SimulatedEngine]):
         network: FaultyNetwork,
         topology: Topology,
         on_change: Callable[[str, SimulatedEngine | None], None],
+        *,
+        is_born: bool = True,
     ) -> None:
         self._make_engine = make
         self._gateways = frozenset(spec.id for spec in topology.gateways)
         self._factors: list[float] = []
-        super().__init__(name, kernel, network, topology, on_change)
+        self._load_failures: list[float] = []
+        super().__init__(name, kernel, network, topology, on_change, is_born=is_born)
 
     def skew(self, ahead_s: float) -> None:
         self._life.skew(ahead_s)
@@ -252,6 +262,16 @@ class EngineLives(Lives[SimulatedEngine]):
         self._factors.remove(factor)
         self._set_pace()
 
+    def fail_loads(self, probability: float) -> None:
+        """Of several probabilities, the largest counts."""
+        self._load_failures.append(probability)
+        self._set_load_failures()
+
+    def mend_loads(self, probability: float) -> None:
+        """Undo one `fail_loads`."""
+        self._load_failures.remove(probability)
+        self._set_load_failures()
+
     def order(self, command: EngineMessage) -> None:
         """A person's command, if somebody is there to take it."""
         if self._process is not None:
@@ -259,19 +279,23 @@ class EngineLives(Lives[SimulatedEngine]):
 
     def retire(self, restart_after_s: float) -> None:
         """It is asked to stop (SIGTERM): it ends when it is empty, and is started again some time later."""
+        self.leave(lambda: self._kernel.after(restart_after_s, self._restart_if_dead))
+
+    def leave(self, then: Callable[[], None]) -> None:
+        """It is asked to stop (SIGTERM), and ends when it is empty."""
         if self._process is not None:
-            self._life.happen(self._drain, self._process, self._life, restart_after_s)
+            self._life.happen(self._drain, self._process, self._life, then)
 
-    def _drain(self, engine: SimulatedEngine, life: Life, restart_after_s: float) -> None:
+    def _drain(self, engine: SimulatedEngine, life: Life, then: Callable[[], None]) -> None:
         engine.drain()
-        self._leave_when_idle(engine, life, restart_after_s)
+        self._leave_when_idle(engine, life, then)
 
-    def _leave_when_idle(self, engine: SimulatedEngine, life: Life, restart_after_s: float) -> None:
+    def _leave_when_idle(self, engine: SimulatedEngine, life: Life, then: Callable[[], None]) -> None:
         if engine.core.is_idle:
             self.kill()
-            self._kernel.after(restart_after_s, self._restart_if_dead)
+            then()
         else:
-            life.after(IDLE_POLL_S, self._leave_when_idle, engine, life, restart_after_s)
+            life.after(IDLE_POLL_S, self._leave_when_idle, engine, life, then)
 
     def _restart_if_dead(self) -> None:
         if not self.is_alive:
@@ -281,10 +305,15 @@ class EngineLives(Lives[SimulatedEngine]):
         if self._process is not None:
             self._process.set_pace(max(self._factors, default=1.0))
 
+    def _set_load_failures(self) -> None:
+        if self._process is not None:
+            self._process.set_load_failures(max(self._load_failures, default=0.0))
+
     def _make(self, me: Sender, life: Life) -> SimulatedEngine:
         membership = Membership(self._timing.lease_s)
         engine = self._make_engine(me, life, membership.expect)
         engine.set_pace(max(self._factors, default=1.0))
+        engine.set_load_failures(max(self._load_failures, default=0.0))
         Watch(me, engine, life, self._network, membership, self._gateways)
         return engine
 
@@ -298,7 +327,7 @@ class GatewayLives(Lives[SimulatedGateway]):
     def __init__(
         self,
         name: str,
-        make: Callable[[Kernel], SimulatedGateway],
+        make: Callable[[Sender, Kernel], SimulatedGateway],
         kernel: Kernel,
         network: FaultyNetwork,
         topology: Topology,
@@ -308,15 +337,48 @@ class GatewayLives(Lives[SimulatedGateway]):
         super().__init__(name, kernel, network, topology, on_change)
 
     def _make(self, me: Sender, life: Life) -> SimulatedGateway:
-        gateway = self._make_gateway(life)
+        gateway = self._make_gateway(me, life)
         self._network.connect(me.process, lambda sender, message: life.happen(gateway.receive, sender, message))
         self._network.subscribe(me.process, lambda sender, status: life.happen(gateway.observe, sender, status))
+        hear = partial(life.happen, gateway.hear)
+        self._network.watch(me.process, PlacementStatus, hear)
         life.after(0.0, self._beat, me, life)
         return gateway
 
     def _start(self, process: SimulatedGateway, life: Life) -> None:
-        """Its first heartbeat is under way already."""
+        """Its first heartbeat is under way already; the first status follows."""
+        process.start(life.now)
 
     def _beat(self, me: Sender, life: Life) -> None:
         self._network.show(me)
         life.after(self._timing.heartbeat_s, self._beat, me, life)
+
+
+class PlacementLives(Lives[SimulatedPlacement]):
+    """``make`` makes a life of the placement daemon. It knows what others repeat of what the last one said.
+
+    Its leases are its own: see `router.placement.roster`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        make: Callable[[Sender, Kernel], SimulatedPlacement],
+        kernel: Kernel,
+        network: FaultyNetwork,
+        topology: Topology,
+        on_change: Callable[[str, SimulatedPlacement | None], None],
+    ) -> None:
+        self._make_daemon = make
+        super().__init__(name, kernel, network, topology, on_change)
+
+    def _make(self, me: Sender, life: Life) -> SimulatedPlacement:
+        daemon, network = self._make_daemon(me, life), self._network
+        hear = partial(life.happen, daemon.hear)
+        network.subscribe(me.process, hear)
+        for kind in HEARD:
+            network.watch(me.process, kind, hear)
+        return daemon
+
+    def _start(self, process: SimulatedPlacement, life: Life) -> None:
+        process.start(life.now)

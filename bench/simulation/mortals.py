@@ -1,17 +1,21 @@
 """The processes of a simulation in which things go wrong: who lives, who dies, and what is asked of them."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from bench.simulation.engine import SimulatedEngine
 from bench.simulation.factory import Factory
-from bench.simulation.faults import DISTURBANCES, Fates, Fault, Injector
+from bench.simulation.faults import DISTURBANCES, Fates, Fault, Injector, Mortal
 from bench.simulation.faulty_network import FaultyNetwork
 from bench.simulation.gateway import SimulatedGateway
 from bench.simulation.kernel import Kernel
-from bench.simulation.lives import EngineLives, GatewayLives
+from bench.simulation.lives import EngineLives, GatewayLives, PlacementLives
+from bench.simulation.placement import SimulatedPlacement
+from bench.simulation.supervisors import SimulatedSupervisor
 from bench.simulation.timeline import Timeline
+from mesh.addresses import supervisor_id
+from mesh.messages import Sender
 from mesh.topology.schema import Topology
 from router.ledger import Ledger
 
@@ -25,6 +29,8 @@ class Mortals:
     def __init__(self, topology: Topology, kernel: Kernel, latency_s: float, faults: Sequence[Fault]) -> None:
         self.engines: dict[str, EngineLives] = {}
         self.gateways: dict[str, GatewayLives] = {}
+        self.placement: dict[str, PlacementLives] = {}
+        self.supervisors: dict[str, SimulatedSupervisor] = {}  # if the topology scales
         self.hits: Counter[str] = Counter()
         self._topology = topology
         self._kernel = kernel
@@ -40,16 +46,42 @@ class Mortals:
         self,
         factory: Factory,
         ledger: Ledger,
-        timeline: Timeline | None,
         on_engine: Callable[[str, SimulatedEngine | None], None],
         on_gateway: Callable[[str, SimulatedGateway | None], None],
     ) -> None:
-        """Their first lives. Call before anything has happened; faults will."""
+        """Their first lives. Call before anything has happened."""
         kernel, network, topology = self._kernel, self.network, self._topology
         for gateway in topology.gateways:
             make_gateway = partial(factory.gateway, gateway, ledger=ledger)
             self.gateways[gateway.id] = GatewayLives(gateway.id, make_gateway, kernel, network, topology, on_gateway)
         for engine in topology.engines:
             make_engine = partial(factory.engine, engine)
-            self.engines[engine.id] = EngineLives(engine.id, make_engine, kernel, network, topology, on_engine)
-        Injector(kernel, network, self.engines, self.gateways, timeline, self.hits).schedule(self._faults)
+            is_born = not (engine.is_standby and topology.scaling is not None)
+            self.engines[engine.id] = EngineLives(
+                engine.id, make_engine, kernel, network, topology, on_engine, is_born=is_born
+            )
+
+    def bear_placement(
+        self,
+        make: Callable[[Sender, Kernel], SimulatedPlacement],
+        on_change: Callable[[str, SimulatedPlacement | None], None],
+    ) -> None:
+        """The first life of the placement daemon."""
+        assert self._topology.placement is not None, "the topology has a daemon"
+        name = self._topology.placement.id
+        self.placement[name] = PlacementLives(name, make, self._kernel, self.network, self._topology, on_change)
+
+    def bear_supervisors(self, start_s: Callable[[str], float]) -> None:
+        """One of each host. They are never killed."""
+        for host in self._topology.hosts:
+            name = supervisor_id(host.name)
+            here = {spec.id: self.engines[spec.id] for spec in self._topology.engines if spec.host == host.name}
+            heartbeat_s = self._topology.timing.heartbeat_s
+            self.supervisors[name] = SimulatedSupervisor(
+                Sender(name, 1), host.name, here, start_s, self._kernel, self.network, heartbeat_s
+            )
+
+    def schedule(self, timeline: Timeline | None) -> None:
+        """Let faults happen."""
+        processes: dict[str, Mapping[str, Mortal]] = {"gateway": self.gateways, "placement daemon": self.placement}
+        Injector(self._kernel, self.network, self.engines, processes, timeline, self.hits).schedule(self._faults)

@@ -21,10 +21,14 @@ class Phase(StrEnum):
 
 
 class Turn(NamedTuple):
-    """``phase`` None: decodes and chunks of prompts in one iteration, by the rules of `engines.scheduler`."""
+    """``phase`` None: decodes and chunks of prompts in one iteration, by the rules of `engines.scheduler`.
+
+    ``members``: nobody else may take part.
+    """
 
     service: str
     phase: Phase | None = None
+    members: Collection[Sequence] | None = None
 
 
 class Discipline(Protocol):

@@ -8,11 +8,12 @@ from engines.disciplines.db import DoublingBudget
 from engines.disciplines.discipline import Discipline
 from engines.disciplines.fcfs import FirstCome
 from engines.disciplines.mlfq import SkipJoin
-from engines.disciplines.profile import Costs, Profiles, quickest_step_s
+from engines.disciplines.profile import Costs, Lengths, Profiles, quickest_step_s
 from engines.disciplines.ranked import Order, Ranked
 from engines.disciplines.round_robin import RoundRobin
 from engines.disciplines.sjf import ShortestJob
 from engines.disciplines.slo import InTurns
+from engines.disciplines.static import StaticBatches
 from engines.disciplines.waits import Waits
 from engines.sequence import Sequence
 from mesh.topology.schema import Scheduling
@@ -27,16 +28,19 @@ def make_discipline(
     *,
     starvation_s: float | None = None,
     strict_phases: bool = False,
+    usual: Mapping[str, Lengths] | None = None,
 ) -> Discipline:
     """``costs`` of the services that are here now; ``batch``: how many requests an iteration computes at most.
 
-    The rest is as in `EngineSpec`.
+    ``usual``: see `Profiles`. The rest is as in `EngineSpec`.
     """
     if scheduling is Scheduling.SLO:
         return InTurns(costs)
+    if scheduling.is_static:
+        return StaticBatches(batch, pads=scheduling is Scheduling.PADDED)
     if scheduling is Scheduling.ROUND_ROBIN:
         return RoundRobin(costs)
-    profiles = Profiles(costs)
+    profiles = Profiles(costs, usual)
 
     def threshold_s(service: str) -> float:
         if scheduling is Scheduling.FCFS:

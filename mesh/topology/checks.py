@@ -10,7 +10,7 @@ from mesh.addresses import directory, supervisor_id
 from mesh.messages import Role
 from mesh.topology.lines import KeyPath
 from mesh.topology.report import Report, suggestion
-from mesh.topology.schema import EngineSpec, GatewaySpec, PlacementMode, PlacementSpec, Topology
+from mesh.topology.schema import EngineSpec, GatewaySpec, PlacementMode, PlacementSpec, Scheduling, Topology
 
 WILDCARDS = ("0.0.0.0", "::", "*")
 PREFILLING = (Role.PREFILL, Role.MULTIPLEX)
@@ -33,6 +33,7 @@ Processes = Sequence[Placed[EngineSpec] | Placed[GatewaySpec] | Placed[Placement
 def check_topology(topology: Topology, processes: Processes, report: Report) -> None:
     _check_ids(topology, processes, report)
     _check_references(topology, processes, report)
+    _check_static_batches(processes, report)
     _check_aliases(topology, report)
     if report.is_empty:
         _check_roles(topology, report)
@@ -71,6 +72,18 @@ def _check_references(topology: Topology, processes: Processes, report: Report) 
         for name in spec.kv_quotas if isinstance(spec, EngineSpec) else ():
             if name not in services:
                 report.add((*table, "kv_quotas"), f"unknown service {name!r}; {suggestion(name, services)}")
+
+
+def _check_static_batches(processes: Processes, report: Report) -> None:
+    for table, spec in {placed.table: placed.spec for placed in processes}.items():
+        if not isinstance(spec, EngineSpec) or not spec.scheduling.is_static:
+            continue
+        if spec.role is not Role.MULTIPLEX:
+            problem = f'{spec.scheduling!s} batches are prefilled and decoded in one place; use role = "multiplex"'
+            report.add((*table, "role"), problem)
+        if spec.scheduling is Scheduling.PADDED and spec.backend != "simulated":
+            problem = 'only simulated engines pad their batches; use "static", which computes no padding'
+            report.add((*table, "scheduling"), problem)
 
 
 def _check_aliases(topology: Topology, report: Report) -> None:

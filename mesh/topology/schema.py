@@ -35,6 +35,12 @@ class Scheduling(StrEnum):
     SJF = "sjf"  # the service with the shortest mean execution time
     ROUND_ROBIN = "round_robin"  # services and phases in turns
     MLFQ = "mlfq"  # skip-join multi-level feedback queue
+    STATIC = "static"  # static batches: nobody joins one that runs (docs/slices.md)
+    PADDED = "padded"  # the same as transformers' generate computes them; simulated engines only
+
+    @property
+    def is_static(self) -> bool:
+        return self in (Scheduling.STATIC, Scheduling.PADDED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +66,8 @@ class ServiceSpec:
     top_p: float = 1.0  # likewise
     priority: int = 0
     aliases: tuple[str, ...] = ()
+    usual_prompt: int = 512  # tokens; what disciplines take a request for before they have seen any
+    usual_answer: int = 256  # likewise
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +199,7 @@ class Timing:
     reply_s: float = 1.0  # an answer from another process
     drain_s: float = 60.0  # a clean shutdown
     start_s: float = 120.0  # a process, until it says that it is ready
+    stall_s: float = 60.0  # no word of a request, beyond four times its predicted TTFT: it goes on elsewhere
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,7 +105,7 @@ def in_words(engines: Mapping[str, EngineStatus]) -> str:
 
 
 def _services(decision: Decision, made: Decision | None) -> Table:
-    headings = ("requests/s", "prompt", "answer", "in time", "predicted", "found")
+    headings = ("req/s", "prompt", "answer", "in time", "predicted", "found")
     title = f"services in interval {decision.interval}, {decision.interval_s:.0f} s"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("service")

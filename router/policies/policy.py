@@ -23,6 +23,8 @@ class Dispatch(msgspec.Struct, frozen=True):
     prefill: PrefillMode = PrefillMode.CHUNKED
     order: PrefillOrder = PrefillOrder.URGENCY
     numbers: Mapping[str, float] = msgspec.field(default_factory=dict)
+    slice_tokens: int | None = None  # after which it comes back; None: when it has ended
+    batch: int = 0  # those of one number are sent as one static batch; 0: alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,7 @@ class Policy(Protocol):
     uses_prefixes: bool = False  # looks at what engines have likely cached of a request
     changes_roles: bool = False  # `rebalance` may answer something
     recalls: bool = False  # `recall` may
+    opens_at: float | None = None  # what waits is not looked at before, and is then; None: at every change
 
     @property
     def name(self) -> str:
@@ -85,6 +88,10 @@ class Policy(Protocol):
     def rank(self, waiting: Sequence[RequestView], view: ClusterView, now: float) -> Sequence[RequestView]:
         """Those to try now, in this order. ``waiting`` is in the order of priorities, then of deadlines."""
         return waiting
+
+    def left(self, request: str) -> None:
+        """A request that was dispatched is not where it was sent (any more)."""
+        del request
 
     def rebalance(self, view: ClusterView, num_waiting: int, now: float) -> Sequence[RoleChange]:
         """Which engines are to take another role, given that so many requests found no engine."""

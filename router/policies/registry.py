@@ -22,6 +22,7 @@ from router.policies.packing import Packing, PackingParameters
 from router.policies.policy import BaselineParameters, Policy
 from router.policies.power_of_two import PowerOfTwo
 from router.policies.round_robin import RoundRobin
+from router.policies.slices import Slices, SlicesParameters
 from router.policies.tropical import Tropical, TropicalParameters
 
 
@@ -45,6 +46,7 @@ POLICIES: Mapping[str, _Entry] = {
     "least_loaded": _Entry(lambda _, __: LeastLoaded()),
     "infaas": _Entry(lambda _, __: Infaas()),
     "llumnix": _Entry(lambda _, __: Llumnix()),
+    "slices": _Entry(lambda parameters, _: Slices(parameters), SlicesParameters),
     "power_of_two": _Entry(lambda _, random: PowerOfTwo(random)),
     "packing": _Entry(lambda parameters, _: Packing(parameters), PackingParameters),
     "colocated": _Entry(lambda parameters, _: Colocated(parameters), BaselineParameters),
@@ -61,8 +63,8 @@ def make_policy(spec: PolicySpec, random: Random) -> Policy:
 
 
 def with_defaults(spec: PolicySpec) -> PolicySpec:
-    """The same policy with all its parameters. Raise `UserError` as `make_policy` does."""
-    return PolicySpec(spec.name, msgspec.to_builtins(_parameters(spec)))
+    """The same policy with all its parameters, as messages bring them. Raise `UserError` as `make_policy` does."""
+    return PolicySpec(spec.name, msgspec.msgpack.decode(msgspec.msgpack.encode(_parameters(spec))))
 
 
 def _parameters(spec: PolicySpec) -> msgspec.Struct:

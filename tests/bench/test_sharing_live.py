@@ -51,6 +51,7 @@ def test_topologies_are_right_and_plans_have_their_engines(setting, tmp_path: Pa
         assert {engine.id: set(engine.services) for engine in topology.engines} == {
             engine: set(services) for engine, services in contender.placements[0].items()
         }
+        assert (topology.placement is not None) == (contender.name == "daemon")
         assert list(changes) == ([1, 2] if contender.name == "plans changed" else [])
         for plan in changes.values():
             other = load(plan)
@@ -79,7 +80,7 @@ def test_latencies_are_normalised_by_service_and_tokens_compared():
 
 def run(seed: int, *normalised: float) -> Run:
     outcomes = [Outcome("long", 0, 0.5, 1.0, value, True, True, value < 5.0) for value in normalised]
-    return Run("one", seed, 1.0, outcomes, [], 0, 0.0)
+    return Run("one", seed, 1.0, outcomes, [], 0, 0, 0.0)
 
 
 def test_ratios_are_of_runs_with_the_same_seed():

@@ -63,9 +63,11 @@ from mesh.messages import (
     SetPolicy,
     SetRole,
     SetRunning,
+    SlicesEnded,
     StepTokens,
     Stop,
     Submit,
+    SubmitBatch,
     SupervisorMessage,
     SupervisorStatus,
     Taken,
@@ -118,8 +120,28 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
             "multiplex": False,
             "prefill": "chunked",
             "order": "urgency",
+            "slice_tokens": None,
         },
     ),
+    (
+        SubmitBatch([Submit(SPEC, Epoch(2), slice_tokens=128)]),
+        {
+            "type": "SubmitBatch",
+            "submits": [
+                {
+                    "type": "Submit",
+                    "spec": PLAIN_SPEC,
+                    "epoch": [2, 0],
+                    "decode_engine": None,
+                    "multiplex": False,
+                    "prefill": "chunked",
+                    "order": "urgency",
+                    "slice_tokens": 128,
+                }
+            ],
+        },
+    ),
+    (SlicesEnded([("r1", Epoch(2, 1))]), {"type": "SlicesEnded", "requests": [["r1", [2, 1]]]}),
     (
         Migrate("r1", "decode-1", "by hand"),
         {"type": "Migrate", "request": "r1", "to": "decode-1", "reason": "by hand"},

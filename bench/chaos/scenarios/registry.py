@@ -7,12 +7,13 @@ from bench.chaos.trial import Trial
 
 Run = Callable[[Trial], Awaitable[None]]
 
-MESHES = PLAIN, HOSTS, RELAYED = "plain", "hosts", "relayed"
+MESHES = PLAIN, HOSTS, PLACED, RELAYED = "plain", "hosts", "placed", "relayed"
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """``mesh``: processes that talk directly, on one host or several, or through the harness.
+    """``mesh``: processes that talk directly, on one host or several, two services that a daemon places, or processes
+    that talk through the harness.
 
     ``in_short``: part of the short form.
     """

@@ -12,6 +12,14 @@ from engines.profiles import load_profile
 from mesh.messages import Role
 from mesh.topology.parse import load
 
+WRITERS = [
+    deployment.plain,
+    deployment.across_hosts,
+    deployment.placed,
+    deployment.relayed,
+    deployment.reference,
+]
+
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
@@ -19,7 +27,7 @@ def model(tmp_path_factory):
 
 
 @pytest.mark.parametrize("backend", list(Backend))
-@pytest.mark.parametrize("write", [deployment.plain, deployment.across_hosts, deployment.relayed, deployment.reference])
+@pytest.mark.parametrize("write", WRITERS)
 def test_every_topology_is_valid(tmp_path, model, write, backend):
     plan = write(tmp_path, model, backend)
     topology = load(plan.path)
@@ -27,6 +35,7 @@ def test_every_topology_is_valid(tmp_path, model, write, backend):
     assert tuple(gateway.id for gateway in topology.gateways) == plan.gateways
     assert tuple(gateway.port for gateway in topology.gateways) == plan.ports
     assert {host.name for host in topology.hosts} == set(plan.hosts)
+    assert {process.id for process in topology.processes} == set(plan.supervised)
     assert topology.service(MODEL).aliases == (WORDY_MODEL,)
     assert topology.transfer.checksum
     assert {engine.backend for engine in topology.engines} == {backend}

@@ -69,7 +69,9 @@ def test_decisions_are_deterministic(name, view, requests_):
 @given(engines=st.sets(st.sampled_from([P0, P1, D0, D1, M0, M1]), min_size=1), request_=requests)
 def test_an_idle_mesh_takes_everything_that_fits(name, engines, request_):
     view = make_view(*(make_engine(id_) for id_ in engines))
-    decision = make_policy(PolicySpec(name), Random(0)).decide(request_, view, 0.0)
+    policy = make_policy(PolicySpec(name), Random(0))
+    assert list(policy.rank([request_], view, 0.0)) == [request_]
+    decision = policy.decide(request_, view, 0.0)
     assert isinstance(decision, Dispatch if request_.num_tokens < 1600 else Reject)
 
 

@@ -1,0 +1,184 @@
+"""SCLS's evaluation as values: workers, requests, contenders, and one run of them.
+
+Of CodeFuse's requests the paper says that inputs and answers have at most 1024 tokens (longer inputs are cut), that the
+vast majority of answers is shorter than 512 and done within three slices of 128. Here both are log-normal, cut at 1024:
+answers with a median of 150 tokens of which 5 % are longer than 512, prompts with a median of 200 and the same spread
+on a logarithmic scale as e. The latter is an assumption: the paper says nothing of it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cache
+from math import exp, log
+from pathlib import Path
+from random import Random
+from statistics import NormalDist
+
+from bench.simulation.arrivals import Arrivals, Process, synthesize
+from bench.simulation.trace_request import TraceRequest
+from engines.profiles import EngineProfile, load_profile
+from mesh.messages import DecodeCost, Role
+from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, Scheduling, ServiceSpec, Slo, Timing, Topology
+
+SERVICE = "llama2-13b"
+PROFILE = "a100-llama2-13b-tp1"
+NUM_WORKERS = 8
+LONGEST = 1024  # tokens of an input, and of an answer
+POOL = 10_000  # requests to draw from
+ANSWER_MEDIAN, ANSWER_P95 = 150, 512
+PROMPT_MEDIAN, PROMPT_SIGMA = 200, 1.0
+SLICE_TOKENS = 128
+FACTOR = 0.5
+UNBOUNDED = 1_000_000
+PATIENT = Slo(ttft_s=1e6, tpot_s=1e3)  # nobody gives up
+CALM = Timing(heartbeat_s=10.0, lease_s=50.0, reply_s=60.0, stall_s=1e6)  # nothing fails
+
+
+class Kind(StrEnum):
+    """The engines under a worker."""
+
+    HF = "HF"  # transformers
+    DS = "DS"  # DeepSpeed-inference, FastGen
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """``batch``: requests of a static batch without SCLS; ``rules``: instead of memory (algorithm 2)."""
+
+    batch: int
+    interval_s: float
+    rules: tuple[tuple[int, int], ...] = ()
+
+
+ENGINES = {
+    Kind.HF: Engine(16, 6.0),
+    Kind.DS: Engine(12, 3.0, ((512, 28), (1024, 22), (2048, 12))),
+}
+
+
+@cache
+def profile(kind: Kind) -> EngineProfile:
+    """DeepSpeed's kernels cost what the preset's do.
+
+    Transformers' decode steps are solved from the caption of the paper's figure 11: 15 inputs of 10 tokens and one of
+    1024 take 13.5 s for 128 steps in one batch, 7.6 s in two. With the preset's prefills (1.6 s; 0.13 s) that leaves
+    128 (d4 + 16 * 1088.5 d1) and 128 (2 d4 + (15 * 74.5 + 1088.5) d1) seconds, so d1 = 3.85 us and d4 = 25 ms.
+    """
+    known = load_profile(PROFILE)
+    if kind is Kind.DS:
+        return known
+    return replace(known, name="transformers", decode=DecodeCost(0.025, 0.0, 3.85e-6))
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """``policy`` with ``parameters`` on engines that schedule so, with so many requests in a batch."""
+
+    name: str
+    scheduling: Scheduling
+    policy: str
+    parameters: tuple[tuple[str, object], ...] = ()
+    max_running: int = 256
+    chunk_tokens: int = UNBOUNDED
+
+
+def sls(kind: Kind) -> Contender:
+    return Contender("SLS", Scheduling.PADDED, "round_robin", max_running=ENGINES[kind].batch)
+
+
+def slices(kind: Kind, name: str = "SCLS", **parameters: object) -> Contender:
+    """SCLS; ``parameters`` replace its own."""
+    engine = ENGINES[kind]
+    own: Mapping[str, object] = {
+        "slice_tokens": SLICE_TOKENS,
+        "interval_s": engine.interval_s,
+        "factor": FACTOR,
+        "batch_rules": engine.rules,
+        **parameters,
+    }
+    return Contender(name, Scheduling.PADDED, "slices", tuple(own.items()), engine.batch)
+
+
+def ablation(kind: Kind) -> list[Contender]:
+    """Section 5.4, each with one thing more than the one before."""
+    turns: Mapping[str, object] = {"balancing": "round_robin", "factor": 0.0}
+    return [
+        sls(kind),
+        slices(kind, "SO", batching="none"),
+        slices(kind, "PM", batch_limit=ENGINES[kind].batch, **turns),
+        slices(kind, "AB", **turns),
+        slices(kind, "LB", factor=0.0),
+        slices(kind),
+    ]
+
+
+def ils() -> list[Contender]:
+    """Continuous batching with prompts in chunks, in turns.
+
+    The first as conservative as it gets: only as many requests as fit if each grows to the most that it may. The other
+    admits as this mesh's engines do.
+    """
+    known = profile(Kind.DS)
+    most = known.kv_memory_bytes // known.kv_bytes_per_token // (2 * LONGEST)
+    return [
+        Contender("ILS, cautious", Scheduling.SLO, "round_robin", max_running=most, chunk_tokens=512),
+        Contender("ILS", Scheduling.SLO, "round_robin", chunk_tokens=512),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One run."""
+
+    kind: Kind
+    contender: Contender
+    rate: float
+    seconds: float
+    seed: int
+    num_workers: int = NUM_WORKERS
+
+    def requests(self) -> list[TraceRequest]:
+        """The same for every contender."""
+        arrivals = Arrivals(self.rate, Process.POISSON)
+        return list(synthesize(codefuse_like(), arrivals, self.seconds, Random(f"{self.seed}/trace")))
+
+    def topology(self) -> Topology:
+        contender = self.contender
+        workers = [
+            EngineSpec(
+                f"worker-{index}",
+                Role.MULTIPLEX,
+                (SERVICE,),
+                backend="simulated",
+                profile=PROFILE,
+                scheduling=contender.scheduling,
+                max_running=contender.max_running,
+                max_waiting=UNBOUNDED,
+                chunk_tokens=contender.chunk_tokens,
+            )
+            for index in range(self.num_workers)
+        ]
+        return Topology(
+            "slices",
+            Path(),
+            (ServiceSpec(SERVICE, PROFILE, PATIENT),),
+            tuple(workers),
+            (GatewaySpec("gateway", max_requests=UNBOUNDED, max_waiting=UNBOUNDED),),
+            policy=PolicySpec(contender.policy, dict(contender.parameters)),
+            timing=CALM,
+        )
+
+
+@cache
+def codefuse_like() -> Sequence[TraceRequest]:
+    answers = _log_normal(ANSWER_MEDIAN, log(ANSWER_P95 / ANSWER_MEDIAN) / NormalDist().inv_cdf(0.95))
+    prompts = _log_normal(PROMPT_MEDIAN, PROMPT_SIGMA)
+    shuffled = Random("pairs").sample(answers, len(answers))
+    return [TraceRequest(0.0, *pair) for pair in zip(prompts, shuffled, strict=True)]
+
+
+def _log_normal(median: float, sigma: float) -> list[int]:
+    """Every length as often as its distribution says."""
+    normal = NormalDist(log(median), sigma)
+    return [min(LONGEST, max(1, round(exp(normal.inv_cdf((index + 0.5) / POOL))))) for index in range(POOL)]

@@ -15,8 +15,9 @@ from random import Random
 from rich.console import Console
 from rich.table import Table
 
+from engines.demand import MOST_PEAKS
 from engines.profiles import load_profile
-from mesh.messages import EngineStatus, PendingPrefill, ProcessState, Role, Sender, ServiceStatus
+from mesh.messages import Demand, EngineStatus, PendingPrefill, ProcessState, Role, Sender, ServiceStatus
 from mesh.topology.schema import PolicySpec
 from router.monitor import Monitor
 from router.policies.registry import POLICIES, make_policy
@@ -45,7 +46,17 @@ def status(seq: int, role: Role, random: Random) -> EngineStatus:
         role=role,
         host="local",
         pid=1,
-        services=[ServiceStatus(SERVICE, NUM_BLOCKS, free, 16, COST.prefill, COST.decode)],
+        services=[
+            ServiceStatus(
+                SERVICE,
+                NUM_BLOCKS,
+                free,
+                16,
+                COST.prefill,
+                COST.decode,
+                demand=demand(num_running, random) if decodes else None,
+            )
+        ],
         num_running=num_running,
         num_waiting=max(0, len(prefills) - 1),
         num_tokens=1200 * num_running,
@@ -56,6 +67,13 @@ def status(seq: int, role: Role, random: Random) -> EngineStatus:
         min_tpot_slo_s=0.1 if decodes else None,
         prefills=prefills,
     )
+
+
+def demand(num_requests: int, random: Random) -> Demand:
+    """As full as a status tells of, and of half of the engines too much for another request at some step."""
+    highest = random.uniform(0.9, 1.1) * 16 * NUM_BLOCKS
+    peaks = tuple((40 * (n + 1), int(highest * (1 - n / MOST_PEAKS))) for n in range(MOST_PEAKS))
+    return Demand(num_requests, 800 * num_requests, 400 * num_requests, 0.1, peaks)
 
 
 def decisions(policy_name: str, num_engines: int, num_decisions: int) -> Iterator[float]:
@@ -71,7 +89,7 @@ def decisions(policy_name: str, num_engines: int, num_decisions: int) -> Iterato
         engine, now = random.choice(engines), 0.01 * number
         monitor.observe(Sender(engine, 1), status(number, roles[engine], random), now)
         num_tokens = random.randrange(100, 3000)
-        request = RequestView("r", SERVICE, num_tokens, now, now + 2.0, 0.1)
+        request = RequestView("r", SERVICE, num_tokens, now, now + 2.0, 0.1, answer_tokens=400)
         start = time.thread_time()
         policy.decide(request, monitor.view(), now)
         elapsed_s = time.thread_time() - start

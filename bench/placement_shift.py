@@ -1,144 +1,299 @@
-"""Plans while traffic changes: how often they are replaced, and how soon attainment is back after a shift.
+"""Plans of a whole simulated mesh while traffic changes: how often they change, and how soon attainment is back.
 
-    python -m bench.placement_shift [--devices 4] [--services 3] [--rate 24] [--intervals 20] [--shift-at 10]
-        [--interval-s 20] [--seeds 3] [--batches 6] [--jobs 2] [--out FILE]
+    python -m bench.placement_shift constant [--intervals 20] [--seeds 3] [--modes fixed,adaptive] [--out DIR]
+    python -m bench.placement_shift shift [--seeds 3] [--modes never,fixed,adaptive,informed] [--out DIR]
 
-Traffic is drawn anew for each interval; from ``--shift-at`` on, the services change their rates with each other, the
-busiest with the rarest. At the end of each interval a plan is searched for its traffic and proposed; the plan that is
-in force then serves the next interval. ``--shift-at 0``: nothing shifts. Intervals keep their length here, and what
-equation 8 would make of it is told. Loading weights takes no time; it counts when plans are compared.
+Gateway, engines and placement daemon are the product's, on the mesh of `bench.placement_mesh`. It begins with the plan
+that the search finds for the first traffic. ``shift``: from some moment of the fourth interval on, the busiest service
+and another one change their rates. ``never``: there is no daemon; ``fixed``: intervals keep their length (SeaLLM's
+ablation -A is without equation 8); ``adaptive``: as equation 8 has it; ``informed``: no daemon, and from the beginning
+the plan that the search finds for the traffic after the shift, which says what can be reached after it.
+
+A search is taken to last 5 s and the time of local search, 10 s; weights come at the preset's 7 GB/s.
 """
 
 import argparse
 import os
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+import statistics
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import product
+from multiprocessing import get_context
 from pathlib import Path
 from random import Random
 
 import msgspec
 from rich.console import Console
+from rich.progress import Progress
 from rich.table import Table
 
-from bench import placement_setting as setting
-from bench.simulation.placing import Simulators
-from router.placement.catalogue import Catalogue, Cluster
-from router.placement.interval import ReplacementInterval, Threshold
-from router.placement.replacement import EvaluatorFor, Replacement, Verdict
-from router.placement.search import search
-from router.placement.traffic import ServiceTraffic, Traffic
+from bench import placement_mesh as mesh
+from bench.simulation.cluster import Simulation
+from bench.simulation.experiment import rare_collections
+from bench.simulation.physics import Physics
+from bench.simulation.quiet import quiet_engines
+from bench.simulation.workload import SloRule
+from engines.costs import serving_s
+from mesh.messages import Decision, PlacementStatus, Sender
+from mesh.topology.schema import PlacementSpec
+from router.records import Outcome, Record
+
+INTERVAL_S = 120.0
+SHIFT_FROM, SHIFT_UNTIL = 3.0, 4.0  # intervals, between which the shift falls
+AFTER = 4  # intervals that are served after it
+
+
+class Mode(StrEnum):
+    NEVER = "never"
+    FIXED = "fixed"
+    ADAPTIVE = "adaptive"
+    INFORMED = "informed"
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """An interval: what its plan brought, what the best plan for it would have, and what was decided at its end."""
+class Case:
+    """One run: what a worker process does."""
+
+    mode: Mode
+    rate: float
+    num_intervals: float
+    has_shift: bool
+    num_batches: int
+    seed: int
+
+    @property
+    def load(self) -> mesh.Load:
+        if not self.has_shift:
+            return mesh.Load(self.rate, self.num_intervals * INTERVAL_S, self.seed)
+        shift_at_s = INTERVAL_S * Random(f"{self.seed}/shift").uniform(SHIFT_FROM, SHIFT_UNTIL)
+        return mesh.Load(self.rate, shift_at_s + AFTER * INTERVAL_S, self.seed, shift_at_s=shift_at_s)
+
+    @property
+    def placement(self) -> PlacementSpec | None:
+        match self.mode:
+            case Mode.FIXED:
+                return PlacementSpec(interval_s=INTERVAL_S, shortest_s=INTERVAL_S, longest_s=INTERVAL_S)
+            case Mode.ADAPTIVE:
+                return PlacementSpec(interval_s=INTERVAL_S)
+            case _:
+                return None
+
+    def run(self) -> "Run":
+        load = self.load
+        first = load.next_busiest if self.mode is Mode.INFORMED else load.busiest
+        what = mesh.topology(mesh.plan_for(load.rates(first), self.num_batches, self.seed), self.placement)
+        watch, records = _Watch(), list[Record]()
+        simulation = Simulation(
+            what,
+            mesh.profiles(what),
+            seed=self.seed,
+            physics=Physics(),
+            slo=SloRule(),
+            coasts=True,
+            search=mesh.searching(self.num_batches),
+        )
+        watch.attach(simulation)
+        with rare_collections(), quiet_engines():
+            simulation.run(mesh.SERVICES[0], load.trace(), records.append)
+        held = [list(spec.services) for spec in what.engines]
+        outcomes = Counter(str(record.outcome) for record in records)
+        served = sorted(map(_served, records))
+        return Run(str(self.mode), self.seed, load.shift_at_s, held, served, outcomes, watch.decisions, watch.changes)
+
+
+class Served(msgspec.Struct, frozen=True, array_like=True, order=True):
+    """A request: when it arrived, whether it kept its promises, its latency over the mean of its service alone."""
+
+    at_s: float
+    is_in_time: bool
+    latency: float
+
+
+class Told(msgspec.Struct, frozen=True):
+    at_s: float
+    decision: Decision
+
+
+class Change(msgspec.Struct, frozen=True):
+    """A plan that was carried out: from when to when."""
 
     plan: int
-    achieved: float
-    latency: float
-    within_reach: float
-    verdict: Verdict
-    num_loads: int
-    next_interval_s: float
+    from_s: float
+    until_s: float
 
 
-def play(
-    traffics: Sequence[Traffic],
-    cluster: Cluster,
-    catalogue: Catalogue,
-    evaluator_for: EvaluatorFor,
-    is_over: Callable[[int], bool],
-    seed: int,
-) -> Iterator[Step]:
-    """The first traffic is that of before the first interval: the first plan is made for it."""
-    first = search(cluster, catalogue, traffics[0], evaluator_for(traffics[0]), Random(seed), is_over).best
-    interval = ReplacementInterval(60.0, 10.0, 600.0)
-    replacement = Replacement(first.plan, interval, Threshold(), seed)
-    for number, traffic in enumerate(traffics[1:], 1):
-        evaluator, plan = evaluator_for(traffic), replacement.plan
-        [achieved] = evaluator.exact([plan])
-        next_interval_s = replacement.achieved(achieved)
-        found = search(cluster, catalogue, traffic, evaluator, Random(f"{seed}/{number}"), is_over, plan)
-        proposal = replacement.decide(found.best.plan, traffic, evaluator_for)
-        yield Step(
-            plan.number,
-            achieved.attainment,
-            achieved.normalized_latency,
-            found.best.score.attainment,
-            proposal.verdict,
-            proposal.num_loads if proposal.verdict is Verdict.REPLACE else 0,
-            next_interval_s,
-        )
+class Run(msgspec.Struct, frozen=True):
+    """``held``: services of each engine in the beginning."""
+
+    mode: str
+    seed: int
+    shift_at_s: float | None
+    held: list[list[str]]
+    served: list[Served]
+    outcomes: dict[str, int]
+    decisions: list[Told]
+    changes: list[Change]
+
+    def attainment(self, from_s: float, until_s: float) -> float:
+        """Of the requests that arrive then."""
+        return statistics.fmean(one.is_in_time for one in self._between(from_s, until_s))
+
+    def latency(self, from_s: float, until_s: float) -> float:
+        return statistics.fmean(one.latency for one in self._between(from_s, until_s))
+
+    @property
+    def end_s(self) -> float:
+        return self.served[-1].at_s
+
+    def _between(self, from_s: float, until_s: float) -> list[Served]:
+        return [one for one in self.served if from_s <= one.at_s < until_s]
 
 
-def shifting(
-    services: Sequence[str], rate: float, interval_s: float, num_intervals: int, shift_at: int, seed: int
-) -> list[Traffic]:
-    """One more than intervals. Rates before and after are the same, for other services."""
-    before = setting.traffic(list(services), rate, interval_s, Random(f"{seed}/rates"))
-    by_rate = sorted(services, key=before.rate)
-    partner = dict(zip(by_rate, reversed(by_rate), strict=True))
-    traffics = []
-    for number in range(num_intervals + 1):
-        has_shifted = 0 < shift_at <= number
-        rates = {name: before.rate(partner[name] if has_shifted else name) for name in services}
-        random = Random(f"{seed}/{number}")
-        drawn = {
-            name: ServiceTraffic(rates[name], asked.num_input, asked.num_output).arrivals(interval_s, random)
-            for name, asked in before.services.items()
-        }
-        traffics.append(Traffic.recorded(drawn, interval_s))
-    return traffics
+class _Watch:
+    """What the daemon says of itself."""
+
+    def __init__(self) -> None:
+        self.decisions: list[Told] = []
+        self.changes: list[Change] = []
+        self._began: tuple[str, float] | None = None
+        self._num_changes = 0
+
+    def attach(self, simulation: Simulation) -> None:
+        def hear(_: Sender, status: PlacementStatus) -> None:
+            self._hear(status, simulation.kernel.now)
+
+        simulation.network.watch("watch", PlacementStatus, hear)
+
+    def _hear(self, status: PlacementStatus, now: float) -> None:
+        decision = status.decision
+        if decision is not None and (not self.decisions or self.decisions[-1].decision != decision):
+            self.decisions.append(Told(now - status.decision_age_s, decision))
+        if status.changes_total > self._num_changes:
+            self._num_changes = status.changes_total
+            self.changes.append(Change(status.plan, now - status.decision_age_s, now - status.made_age_s))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.placement_shift", description=__doc__.splitlines()[0])
-    parser.add_argument("--devices", type=int, default=4, metavar="N")
-    parser.add_argument("--services", type=int, default=3, metavar="N")
-    parser.add_argument("--rate", type=float, default=24.0, metavar="R", help="requests a second, of all services")
-    parser.add_argument("--intervals", type=int, default=20, metavar="N")
-    parser.add_argument("--shift-at", type=int, default=10, metavar="N", help="the first interval after the shift")
-    parser.add_argument("--interval-s", type=float, default=20.0, metavar="S")
-    parser.add_argument("--batches", type=int, default=6, metavar="N", help="of local search")
-    parser.add_argument("--seeds", type=int, default=3, metavar="N")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="worker processes")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="write the steps of all seeds as JSON there")
-    options = parser.parse_args()
-    console, runs = Console(width=120), {}
-    with Simulators(options.jobs) as simulators:
-        for seed in range(options.seeds):
-            runs[seed] = list(_run(simulators, options, seed))
-            console.print(_table(seed, runs[seed]))
+def _served(record: Record) -> Served:
+    """Requests that did not finish count with the latency that they had."""
+    preset, inputs, outputs = mesh.PRESET, *mesh.DOCUMENTS
+    alone_s = serving_s(preset.prefill, preset.decode, 1, round(inputs.mean), round(outputs.mean) - 1)
+    return Served(record.arrived_s, record.meets_slo, (record.e2e_s or 0.0) / alone_s)
+
+
+def run_case(case: Case) -> Run:
+    """For a pool of processes."""
+    return case.run()
+
+
+def main() -> int:
+    options = _parse()
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    has_shift = options.what == "shift"
+    cases = [
+        Case(Mode(mode), options.rate, options.intervals, has_shift, options.batches, seed)
+        for seed, mode in product(range(options.seed_from, options.seed_from + options.seeds), options.modes)
+    ]
+    runs = _run(cases, options.jobs)
+    console.print(_shift_table(runs) if has_shift else _constant_table(runs))
     if options.out is not None:
-        steps = {seed: [asdict(step) for step in run] for seed, run in runs.items()}
-        options.out.write_bytes(msgspec.json.format(msgspec.json.encode(steps)))
+        options.out.mkdir(parents=True, exist_ok=True)
+        (options.out / f"{options.what}.json").write_bytes(msgspec.json.encode(runs))
+        from bench.placement_shift_plot import plot_runs
+
+        console.print(f"drew {plot_runs(options.out / f'{options.what}.png', runs)}")
+    num_lost = sum(number for run in runs for ended, number in run.outcomes.items() if ended != Outcome.FINISHED)
+    console.print(f"{num_lost} of {sum(len(run.served) for run in runs)} requests did not finish")
+    return 1 if num_lost else 0
 
 
-def _run(simulators: Simulators, options: argparse.Namespace, seed: int) -> Iterator[Step]:
-    models = setting.services(options.services, setting.MODELS[:3])
-    catalogue, cluster = setting.catalogue(models), setting.cluster(options.devices)
-    slos = dict.fromkeys(models, setting.SLO)
-    traffics = shifting(list(models), options.rate, options.interval_s, options.intervals, options.shift_at, seed)
-    return play(
-        traffics,
-        cluster,
-        catalogue,
-        lambda traffic: simulators.evaluator(catalogue, traffic, slos, slo_factor=setting.SLO_FACTOR, seed=seed),
-        lambda done: done >= options.batches,
-        seed,
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.placement_shift", description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=("constant", "shift"))
+    parser.add_argument("--rate", type=float, default=1.2, metavar="R", help="requests a second (default: 1.2)")
+    parser.add_argument(
+        "--intervals", type=int, default=20, metavar="N", help="of 120 s, of constant load (default: 20)"
     )
+    parser.add_argument("--modes", type=_modes, metavar="A,B", help=f"of {', '.join(Mode)} (default: all that apply)")
+    parser.add_argument("--batches", type=int, default=2, metavar="N", help="of local search (default: 2)")
+    parser.add_argument("--seeds", type=int, default=3, metavar="N")
+    parser.add_argument("--seed-from", type=int, default=0, metavar="S", help="seeds S, S + 1, ... (default: 0)")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="runs at a time")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="write all requests and a plot there")
+    options = parser.parse_args()
+    if options.modes is None:
+        options.modes = list(Mode) if options.what == "shift" else [Mode.FIXED, Mode.ADAPTIVE]
+    return options
 
 
-def _table(seed: int, steps: Sequence[Step]) -> Table:
-    table = Table(title=f"seed {seed}: attainment", title_justify="left")
-    for heading in ("interval", "plan", "achieved", "latency", "within reach", "at its end", "loads", "next interval"):
+def _modes(text: str) -> list[Mode]:
+    try:
+        return [Mode(name) for name in text.split(",")]
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{error}; there are {', '.join(Mode)}") from None
+
+
+def _run(cases: Sequence[Case], jobs: int) -> list[Run]:
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(f"{len(cases)} runs", total=len(cases))
+        with ProcessPoolExecutor(min(jobs, len(cases)), mp_context=get_context("spawn")) as pool:
+            runs = []
+            for run in pool.map(run_case, cases):
+                runs.append(run)
+                progress.advance(task)
+    return runs
+
+
+def _constant_table(runs: Sequence[Run]) -> Table:
+    table = _table(
+        "constant load", "seed", "intervals", "decisions", "changes", "attainment", "latency", "last interval"
+    )
+    for run in runs:
+        verdicts = Counter(told.decision.verdict for told in run.decisions)
+        table.add_row(
+            f"{run.seed} {run.mode}",
+            str(len(run.decisions)),
+            ", ".join(f"{verdict}: {number}" for verdict, number in verdicts.most_common()),
+            str(len(run.changes)),
+            f"{run.attainment(0, run.end_s):.3f}",
+            f"{run.latency(0, run.end_s):.2f}",
+            f"{run.decisions[-1].decision.interval_s:.0f} s" if run.decisions else "",
+        )
+    return table
+
+
+def _shift_table(runs: Sequence[Run]) -> Table:
+    table = _table("shift: attainment by interval from it on", "seed", "before", *map(str, range(1, AFTER + 1)))
+    for heading in ("latency after", "changes, s after"):
         table.add_column(heading, justify="right")
-    for number, step in enumerate(steps, 1):
-        numbers = (f"{step.achieved:.3f}", f"{step.latency:.2f}", f"{step.within_reach:.3f}")
-        told = (step.verdict, str(step.num_loads), f"{step.next_interval_s:.0f} s")
-        table.add_row(str(number), str(step.plan), *numbers, *told)
+    for run in runs:
+        shift_at_s = run.shift_at_s or 0.0
+        changes = ", ".join(f"{change.until_s - shift_at_s:.0f}" for change in run.changes)
+        table.add_row(
+            f"{run.seed} {run.mode}",
+            f"{run.attainment(0, shift_at_s):.3f}",
+            *(f"{attainment:.3f}" for attainment in _by_interval(run, shift_at_s)),
+            f"{run.latency(shift_at_s, run.end_s):.2f}",
+            changes,
+        )
+    return table
+
+
+def _by_interval(run: Run, shift_at_s: float) -> Iterator[float]:
+    for number in range(AFTER):
+        since_s = shift_at_s + number * INTERVAL_S
+        yield run.attainment(since_s, since_s + INTERVAL_S)
+
+
+def _table(title: str, *headings: str) -> Table:
+    table = Table(title=title, title_justify="left")
+    for heading in headings:
+        table.add_column(heading, justify="right")
     return table
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

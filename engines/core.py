@@ -95,6 +95,7 @@ class EngineCore:
             settings.limits.max_running,
             starvation_s=settings.starvation_s,
             strict_phases=settings.strict_phases,
+            usual=settings.usual,
         )
         self._handovers = Handovers(settings, services, can_open, self)
         self._backlog = Backlog(services, schedulers, self._handovers.departures)

@@ -36,6 +36,7 @@ def preset_names() -> list[str]:
 
 class _Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     memory_gib: int
+    load_gb_s: float
 
 
 class _PrefillMs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -142,6 +143,7 @@ def _profile(
         source=source,
         num_devices=parallel.num_devices,
         weight_bytes=parallel.model.weight_bytes,
+        weight_bytes_per_s=device.load_gb_s * 1e9,
     )
 
 

@@ -48,6 +48,7 @@ def settings_of(topology: Topology, engine: EngineSpec) -> EngineSettings:
         max_waiting=engine.max_waiting,
         transport=topology.transfer.transport,
         transfer_deadline_s=topology.transfer.deadline_s,
+        usual={service.name: (service.usual_prompt, service.usual_answer) for service in topology.services},
         loadable=frozenset(service.name for service in topology.services),
         transfer_limits=TransferLimits(
             reply_s=topology.timing.reply_s,

@@ -39,6 +39,7 @@ class EngineProfile:
     kv_bytes_per_request: int = 0
     num_devices: int = 1
     weight_bytes: int = 0  # of the model, on all devices together; 0: not known
+    weight_bytes_per_s: float = 7e9  # of one device that loads them: an NVMe drive on four lanes of PCIe 4.0
 
     @property
     def cost(self) -> StepCost:

@@ -1,6 +1,7 @@
 """What the topology says of one engine, as its core needs it."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from engines.scheduler import Limits
 from kvtransfer.protocol import Limits as TransferLimits
@@ -30,4 +31,5 @@ class EngineSettings:
     scheduling: Scheduling = Scheduling.SLO
     starvation_s: float | None = None
     strict_phases: bool = False
+    usual: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # tokens of prompts and answers, by service
     loadable: frozenset[str] = frozenset()  # services that it may be told to load

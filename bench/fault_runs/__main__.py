@@ -5,9 +5,9 @@
 
 The product's dispatchers, policies, engine cores, block pools and transfer machines serve requests while engines and
 gateways die, hang and slow down, links break, messages are lost, late, doubled and overtaken, requests are moved by
-hand, engines are drained, change roles and restart, and clients leave. Exits with 1 if any run fails, and prints how to
-repeat it. ``--verbose`` tells what happened to the request that failed, ``--reduce`` first leaves out all that the
-failure does not need.
+hand, engines are drained, change roles, unload and load services and restart, and clients leave. Exits with 1 if any
+run fails, and prints how to repeat it. ``--verbose`` tells what happened to the request that failed, ``--reduce`` first
+leaves out all that the failure does not need.
 """
 
 import argparse

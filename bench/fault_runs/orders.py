@@ -1,4 +1,4 @@
-"""What people order during a run: migrations by hand, drains, changes of role, restarts; and clients that leave."""
+"""What people order during a run: migrations by hand, drains, changes of role, loads, restarts; clients that leave."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -66,6 +66,35 @@ class TakeRole:
 
 
 @dataclass(frozen=True, slots=True)
+class Shed:
+    """``mesh unload``, and ``mesh load`` later: said again until the engine has the service, in case it cannot load it.
+
+    ``load_s`` is what loading takes.
+    """
+
+    at_s: float
+    engine: str
+    service: str
+    back_after_s: float
+    load_s: float
+
+    @property
+    def end_s(self) -> float:
+        return self.at_s + self.back_after_s + self.load_s
+
+    def give(self, simulation: Simulation) -> None:
+        _order(simulation, self.engine, messages.Unload(self.service))
+        simulation.kernel.after(self.back_after_s, self._load, simulation)
+
+    def _load(self, simulation: Simulation) -> None:
+        engine = simulation.engines.get(self.engine)
+        service = None if engine is None else engine.core._services.get(self.service)
+        if engine is not None and (service is None or service.is_leaving):
+            _order(simulation, self.engine, messages.Load(self.service))
+            simulation.kernel.after(self.load_s, self._load, simulation)
+
+
+@dataclass(frozen=True, slots=True)
 class Retire:
     """SIGTERM: the engine ends when it is empty, and is started again."""
 
@@ -98,7 +127,7 @@ class Leave:
             simulation.leave(request)
 
 
-Order = Move | Drain | TakeRole | Retire | Leave
+Order = Move | Drain | TakeRole | Shed | Retire | Leave
 
 
 def _pick(requests: Sequence[str], pick: float) -> str | None:

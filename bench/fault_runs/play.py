@@ -6,18 +6,23 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from bench.fault_runs.scenario import Scenario, draw
+from bench.fault_runs.plans import DrawnPlans
+from bench.fault_runs.scenario import LONG_S, Scenario, draw
 from bench.simulation.cluster import Simulation
 from bench.simulation.faults import Duplicate, Hang
 from bench.simulation.faulty_network import Tap
 from bench.simulation.invariants import Bounds, InvariantError, Invariants
 from bench.simulation.quiet import quiet_engines
 from bench.simulation.workload import SloRule
+from router.placement.daemon import Doing
+from router.placement.effects import Note
 from router.records import Outcome, Record
 
 END_S = 8.0  # for a request, once all is well, beyond the time that one engine takes for all of them in turns
 GONE_S = 4.0  # for what is left of a request on engines
 DISPATCHES_PER_S = 8.0
+PLAN_S = LONG_S + 20.0  # for the last plan, once all requests have ended: engines that are away hold it up
+LOOK_S = 0.5
 MAX_EVENTS = 300_000
 GATEWAY_DIED = ("its gateway died", "no gateway was there")
 GIVEN_UP = "given up after"  # `DispatchLimits.max_deaths`
@@ -34,6 +39,8 @@ class Tally:
     faults: Counter[str] = field(default_factory=Counter)
     endings: Counter[str] = field(default_factory=Counter)
     migrations: Counter[str] = field(default_factory=Counter)
+    loads: Counter[str] = field(default_factory=Counter)
+    plans: Counter[str] = field(default_factory=Counter)
 
     def add(self, other: "Tally") -> None:
         self.num_runs += other.num_runs
@@ -43,6 +50,8 @@ class Tally:
         self.faults += other.faults
         self.endings += other.endings
         self.migrations += other.migrations
+        self.loads += other.loads
+        self.plans += other.plans
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +86,7 @@ class Played:
 
 def play(scenario: Scenario, tap: Tap | None = None, bounds: Bounds | None = None) -> Played:
     """Run it. ``tap`` sees all messages. Nothing is raised for a broken invariant, nor for any other error."""
-    invariants = Invariants(bounds or bounds_of(scenario))
+    invariants, plans = Invariants(bounds or bounds_of(scenario)), Counter[str]()
     simulation = Simulation(
         scenario.topology,
         {spec.id: scenario.profile for spec in scenario.topology.engines},
@@ -86,6 +95,8 @@ def play(scenario: Scenario, tap: Tap | None = None, bounds: Bounds | None = Non
         slo=SloRule(),
         faults=scenario.faults,
         invariants=invariants,
+        search=DrawnPlans(scenario.seed),
+        on_note=lambda _, note: plans.update([_kind(note)]),
     )
     assert simulation.mortals is not None, "there are invariants to be watched"
     simulation.mortals.network.tap = tap
@@ -96,12 +107,16 @@ def play(scenario: Scenario, tap: Tap | None = None, bounds: Bounds | None = Non
     try:
         with quiet_engines():
             simulation.run(scenario.service, scenario.trace, records.append)
-        _check_endings(scenario, records)
+            _check_endings(scenario, records)
+            if scenario.topology.placement is not None:
+                _check_plans(simulation)
     except Exception as error:
         request = error.request if isinstance(error, InvariantError) else None
         what = f"{type(error).__name__}: {error}"
         failure = Failure(scenario.seed, what, request, simulation.kernel.now, traceback.format_exc())
-    return Played(_tally(simulation, invariants, records), failure, records, simulation)
+    tally = _tally(simulation, invariants, records)
+    tally.plans += plans
+    return Played(tally, failure, records, simulation)
 
 
 def run_some(seeds: Sequence[int], only: Sequence[str]) -> Results:
@@ -147,6 +162,17 @@ def _check_endings(scenario: Scenario, records: Sequence[Record]) -> None:
             raise InvariantError(f"{record.id} was rejected in the middle of its answer: {record.reason}", record.id)
 
 
+def _check_plans(simulation: Simulation) -> None:
+    """The daemon wants no other plan any more: the last one is carried out or given up."""
+    until_s = simulation.kernel.now + PLAN_S
+    now = simulation.kernel.now
+    while simulation.placement is None or simulation.placement.daemon.doing is not Doing.LISTENING:
+        now += LOOK_S
+        if now > until_s:
+            raise InvariantError(f"a plan is under way for {PLAN_S:g} s: {simulation.placement}")
+        simulation.kernel.run(now)
+
+
 def _tally(simulation: Simulation, invariants: Invariants, records: Iterable[Record]) -> Tally:
     assert simulation.mortals is not None, "there are invariants to be watched"
     tally = Tally(1, num_events=invariants.num_events, faults=simulation.mortals.hits)
@@ -157,7 +183,15 @@ def _tally(simulation: Simulation, invariants: Invariants, records: Iterable[Rec
     for core in invariants.cores:
         tally.migrations["completed"] += core._handovers.departures.tally.num_completed
         tally.migrations["broken off"] += core._handovers.departures.tally.num_aborted
+        tally.loads["loaded"] += core.num_loaded
+        tally.loads["could not be read"] += core._residency.num_errors
+        tally.loads["unloaded"] += core.num_dropped
     return tally
+
+
+def _kind(note: Note) -> str:
+    """The same for notes that look alike."""
+    return re.sub(r"\d+(\.\d+)?", "N", note.line)
 
 
 def _ending(record: Record) -> str:

@@ -15,6 +15,7 @@ def tables(tally: Tally) -> Iterator[Table]:
     yield _counts("what went wrong", tally.faults)
     yield _counts("how requests ended", tally.endings)
     yield _counts("migrations", tally.migrations)
+    yield _counts("services", tally.loads)
 
 
 def _counts(title: str, counts: Counter[str]) -> Table:

@@ -11,10 +11,11 @@ from pathlib import Path
 from random import Random
 from typing import TypeVar
 
-from bench.fault_runs.orders import Drain, Leave, Move, Order, Retire, TakeRole
+from bench.fault_runs.orders import Drain, Leave, Move, Order, Retire, Shed, TakeRole
 from bench.simulation.faults import (
     Delay,
     Duplicate,
+    FailLoad,
     Fault,
     Hang,
     Kill,
@@ -32,6 +33,7 @@ from mesh.messages import DecodeCost, PrefillCost, Role
 from mesh.topology.schema import (
     EngineSpec,
     GatewaySpec,
+    PlacementSpec,
     PolicySpec,
     Rescheduling,
     ServiceSpec,
@@ -46,11 +48,16 @@ DURATION_S = 3.0  # of arrivals; faults begin then, too
 BLOCK_TOKENS = 16
 KV_BYTES_PER_TOKEN = 4096
 TRANSFER_S = 2.0  # deadline of a transfer
+LOAD_S = 0.4  # for weights to come
+WEIGHT_BYTES = 2**30
 LONG_S = 30.0  # that an engine or gateway is gone, and the others have to do
 RARE = ("death", "gateway")  # once at most
-KINDS = ("kill", "death", "hang", "slow", "partition", "loss", "delay", "duplicate", "reorder", "skew", "gateway")
+KINDS = (
+    *("kill", "death", "hang", "slow", "partition", "loss", "delay", "duplicate", "reorder", "skew", "gateway"),
+    *("fail_load", "daemon"),
+)
 MOST_DEATHS = 4  # `DispatchLimits.max_deaths`
-ORDERS = ("move", "drain", "role", "retire", "leave", "rescheduling")
+ORDERS = ("move", "drain", "role", "retire", "leave", "rescheduling", "shed", "placement")
 
 T = TypeVar("T")
 
@@ -74,7 +81,8 @@ class Scenario:
         """Of every engine: fast prefills, and decode steps long enough that little happens in a second."""
         memory = self.num_blocks * BLOCK_TOKENS * KV_BYTES_PER_TOKEN * len(self.topology.services)
         prefill, decode = PrefillCost(0.02, 4e-4, 1e-8), DecodeCost(0.05, 1e-3, 1e-6)
-        return EngineProfile("small", prefill, decode, KV_BYTES_PER_TOKEN, memory, "made up")
+        profile = EngineProfile("small", prefill, decode, KV_BYTES_PER_TOKEN, memory, "made up")
+        return replace(profile, weight_bytes=WEIGHT_BYTES, weight_bytes_per_s=WEIGHT_BYTES / LOAD_S)
 
     @property
     def work_s(self) -> float:
@@ -112,11 +120,22 @@ def draw(seed: int, only: Iterable[str] = (*KINDS, *ORDERS)) -> Scenario:
     topology = _topology(random)
     engines = [spec.id for spec in topology.engines]
     gateways = [spec.id for spec in topology.gateways]
+    services = [service.name for service in topology.services]
     faults = [fault for kind, fault in _faults(random, engines, gateways) if kind in kinds]
     orders = [order for kind, order in _orders(random, engines) if kind in kinds]
+    loads = Random(f"{seed}/loads")
+    if "shed" in kinds:
+        orders += _sheds(loads, engines, services)
+    if "fail_load" in kinds:
+        faults += _failing_loads(loads, engines)
+    plans = Random(f"{seed}/placement")
+    if "placement" in kinds and (placement := _placement(plans)) is not None:
+        topology = replace(topology, placement=placement)
+        if "daemon" in kinds:
+            faults += _daemon_faults(plans, placement.id, engines + gateways)
     if "rescheduling" in kinds:
         topology = replace(topology, rescheduling=_rescheduling(Random(f"{seed}/rescheduling")))
-    trace = tuple(_trace(random, [service.name for service in topology.services]))
+    trace = tuple(_trace(random, services))
     physics = Physics(
         latency_s=random.choice([2e-4, 2e-3, 0.02]),
         kv_bytes_per_s=random.choice([25e9, 20e6, 4e6]),
@@ -246,6 +265,42 @@ def _orders(random: Random, engines: Sequence[str]) -> Iterator[tuple[str, Order
         yield "retire", Retire(moment(), engine(), random.choice([0.05, 1.0]))
     for _ in range(random.choice([0, 0, 2, 8])):
         yield "leave", Leave(moment(), random.random())
+
+
+def _placement(random: Random) -> PlacementSpec | None:
+    """With intervals so short that plans change while requests run."""
+    if random.random() < 0.6:
+        return None
+    return PlacementSpec(interval_s=0.5, shortest_s=0.3, longest_s=1.0, improve_s=0.1)
+
+
+def _daemon_faults(random: Random, daemon: str, others: Sequence[str]) -> Iterator[Fault]:
+    for _ in range(random.choice([0, 0, 1, 3])):
+        yield Kill(daemon, random.uniform(0, DURATION_S + 1), random.choice([0.001, 0.3, 1.5]))
+    for _ in range(random.choice([0, 0, 1])):
+        yield Hang(daemon, random.uniform(0, DURATION_S), random.choice([0.5, 3.0]))
+    for _ in range(random.choice([0, 0, 1])):
+        yield Loss(random.choice([0.1, 0.5]), (daemon,), tuple(others), random.uniform(0, DURATION_S), 2.0)
+
+
+def _sheds(random: Random, engines: Sequence[str], services: Sequence[str]) -> list[Order]:
+    return [
+        Shed(
+            random.uniform(0, DURATION_S),
+            random.choice(engines),
+            random.choice(services),
+            random.choice([0.1, 0.6, 3.0]),
+            LOAD_S,
+        )
+        for _ in range(random.choice([0, 0, 1, 3, 6]))
+    ]
+
+
+def _failing_loads(random: Random, engines: Sequence[str]) -> list[Fault]:
+    return [
+        FailLoad(random.choice(engines), random.choice([0.3, 1.0]), random.uniform(0, DURATION_S), 2.0)
+        for _ in range(random.choice([0, 0, 1]))
+    ]
 
 
 def _end(fault: Fault) -> float:

@@ -9,6 +9,7 @@ from typing import TypeVar
 from bench.simulation.fault_grammar import (
     parse_delay,
     parse_duplicate,
+    parse_fail_load,
     parse_hang,
     parse_kill,
     parse_loss,
@@ -118,6 +119,9 @@ def _add_faults(group: argparse._ArgumentGroup) -> None:
     add("--kill", parse_kill, "PROCESS@T[+D]", "it loses all that it holds; with D, it is back after that")
     add("--hang", parse_hang, "PROCESS@T+D", "it neither hears nor does anything")
     add("--slow", parse_slow, "K:ENGINE[@T+D]", "its steps take K times as long")
+    add(
+        "--fail-load", parse_fail_load, "P[:ENGINE][@T+D]", "services that it is told to load cannot be read, as likely"
+    )
     add("--partition", parse_partition, "A,B@T+D", "messages between A and B wait; names may be patterns: decode-*")
     add("--loss", parse_loss, "P[:A,B][@T+D]", "messages (between A and B) are lost with probability P")
     add("--delay", parse_delay, "S[:A,B][@T+D]", "they are late by up to S seconds, and so are those behind them")
@@ -130,6 +134,9 @@ def _add_physics(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--latency-ms", type=_positive, default=0.2, metavar="MS", help="of a message (default: 0.2)")
     group.add_argument(
         "--kv-gb-s", type=_positive, default=25.0, metavar="GB/S", help="KV bandwidth between engines (default: 25)"
+    )
+    group.add_argument(
+        "--weights-gb-s", type=_positive, metavar="GB/S", help="to load a service, a device (default: its profile's)"
     )
     group.add_argument("--noise", type=_positive, metavar="X", help="relative spread of step times (default: none)")
 

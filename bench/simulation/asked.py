@@ -14,6 +14,8 @@ from bench.simulation.faults import Fault
 from bench.simulation.mix import Mix
 from bench.simulation.outputs import Outputs
 from bench.simulation.physics import Physics
+from bench.simulation.placement import ModelledSearch
+from bench.simulation.placing import LocalSimulators
 from bench.simulation.policy_names import label
 from bench.simulation.services import assign_services
 from bench.simulation.trace_request import TraceRequest
@@ -46,14 +48,25 @@ def experiments(options: argparse.Namespace) -> list[Experiment]:
         source,
         topology.policy,
         seed=options.seed,
-        physics=Physics(options.latency_ms / 1e3, options.kv_gb_s * 1e9, noise=options.noise or 0.0),
+        physics=_physics(options),
         slo=slo,
         outputs=_outputs(options.out),
         mix=mix,
         faults=_faults(options, topology),
+        search=ModelledSearch(LocalSimulators()) if topology.placement is not None else None,
     )
     policies, rates = _policies(options, topology), options.rates or [options.rate]
     return grid(base, policies, rates, _Timelines(options.timeline, policies, rates))
+
+
+def _physics(options: argparse.Namespace) -> Physics:
+    weight_bytes_per_s = None if options.weights_gb_s is None else options.weights_gb_s * 1e9
+    return Physics(
+        options.latency_ms / 1e3,
+        options.kv_gb_s * 1e9,
+        weight_bytes_per_s=weight_bytes_per_s,
+        noise=options.noise or 0.0,
+    )
 
 
 ONLY_WITH = {

@@ -13,6 +13,7 @@ from bench.simulation.kernel import Kernel
 from bench.simulation.mortals import Mortals
 from bench.simulation.network import Network
 from bench.simulation.physics import Physics
+from bench.simulation.placement import Search, SimulatedPlacement
 from bench.simulation.shared_profiles import Profile, profile_of
 from bench.simulation.timeline import Timeline
 from bench.simulation.trace_request import TraceRequest
@@ -23,6 +24,8 @@ from mesh.topology.schema import ServiceSpec, Topology
 from router import generation
 from router.generation import RequestFailed
 from router.ledger import Ledger
+from router.placement.daemon import PlacementDaemon
+from router.placement.effects import Note
 from router.records import Outcome, Record
 
 STARTUP_S = 1.0  # before the first request can arrive: engines make themselves known
@@ -33,8 +36,9 @@ class Simulation:
     """One run: its seed decides everything. ``profiles`` by engine id. ``coasts``: see `SimulatedEngine`; where things
     may go wrong, every step is computed.
 
-    ``engines`` and ``gateways`` are the living ones. With ``timeline``, made for `origin_s`, it can be seen what they
-    did. With ``faults``, or if there are ``invariants`` to be watched, processes are ``mortals``.
+    ``engines``, ``gateways`` and ``placement`` are the living ones. With ``timeline``, made for `origin_s`, it can be
+    seen what they did. With ``faults``, or if there are ``invariants`` to be watched, processes are ``mortals``. With a
+    ``search``, a topology that has a placement daemon has one here; ``on_note`` hears what it says for its log.
     """
 
     origin_s = -STARTUP_S
@@ -51,10 +55,13 @@ class Simulation:
         coasts: bool = False,
         timeline: Timeline | None = None,
         invariants: Invariants | None = None,
+        search: Search | None = None,
+        on_note: Callable[[float, Note], None] | None = None,
     ) -> None:
         self.kernel = Kernel(seed, now=self.origin_s)
         self.engines: dict[str, SimulatedEngine] = {}
         self.gateways: dict[str, SimulatedGateway] = {}
+        self.placement: SimulatedPlacement | None = None
         self.mortals: Mortals | None = None
         self.open: dict[str, str] = {}  # the gateways of requests that have not ended
         self._topology = topology
@@ -62,28 +69,36 @@ class Simulation:
         self._slo = slo
         self._timeline = timeline
         self._invariants = invariants
+        self._seed = seed
+        self._search = search
+        self._on_note = on_note or _ignore_note
         self._on_record: Callable[[Record], None] = _ignore
         self._ledger = Ledger(self._ended) if invariants is None else invariants.ledger(self._ended)
         self._num_submitted = 0
         self._has_more = True
         coasts = coasts and not faults and invariants is None
-        network = Network(self.kernel, physics.latency_s)
+        self.network = network = Network(self.kernel, physics.latency_s)
         if faults or invariants is not None:
             self.mortals = Mortals(topology, self.kernel, physics.latency_s, faults)
-            network = self.mortals.network
+            self.network = network = self.mortals.network
         observer = timeline if invariants is None else invariants
         factory = Factory(topology, profiles, physics, network, self.kernel, coasts=coasts, observer=observer)
         if invariants is not None:
             invariants.attach(self)
         if self.mortals is not None:
-            self.mortals.bear(factory, self._ledger, timeline, self._change_engine, self._change_gateway)
+            self.mortals.bear(factory, self._ledger, self._change_engine, self._change_gateway)
+            if self._has_placement:
+                self.mortals.bear_placement(self._make_placement, self._change_placement)
+            self.mortals.schedule(timeline)
             return
         for gateway in topology.gateways:
-            self.gateways[gateway.id] = factory.gateway(gateway, self.kernel, self._ledger)
+            self.gateways[gateway.id] = factory.gateway(gateway, Sender(gateway.id, 1), self.kernel, self._ledger)
         for spec in topology.engines:
             engine = self.engines[spec.id] = factory.engine(spec, Sender(spec.id, 1), self.kernel)
-            if topology.rescheduling is not None:
+            if topology.rescheduling is not None or topology.placement is not None:
                 network.overhear(engine.observe)
+        if topology.placement is not None and self._has_placement:
+            self.placement = self._make_placement(Sender(topology.placement.id, 1), self.kernel)
 
     def __repr__(self) -> str:
         return f"<Simulation {self.kernel!r} {self._ledger!r}>"
@@ -105,14 +120,31 @@ class Simulation:
         for request in [request for request, owner in self.open.items() if owner == name]:
             self._ledger.failed(request, error, self.kernel.now)
 
+    @property
+    def _has_placement(self) -> bool:
+        return self._topology.placement is not None and self._search is not None
+
+    def _make_placement(self, me: Sender, kernel: Kernel) -> SimulatedPlacement:
+        assert self._search is not None, "the daemon has something to search with"
+        daemon = PlacementDaemon(self._topology, kernel.now, seed=self._seed)
+        heartbeat_s = self._topology.timing.heartbeat_s
+        return SimulatedPlacement(me, daemon, self._search, kernel, self.network, heartbeat_s, self._on_note)
+
+    def _change_placement(self, name: str, placement: SimulatedPlacement | None) -> None:
+        self.placement = placement
+
     # --- requests -----------------------------------------------------------------------------------------------------
 
     def run(self, service: str, trace: Iterable[TraceRequest], on_record: Callable[[Record], None]) -> None:
         """Let the requests of a trace (in order of arrival) happen; every one ends with its record, exactly once."""
         self._on_record = on_record
-        starting = self.kernel.random("start")
+        starting, heartbeat_s = self.kernel.random("start"), self._topology.timing.heartbeat_s
         for engine in self.engines.values():
-            engine.start(self.kernel.now + starting.uniform(0, self._topology.timing.heartbeat_s))
+            engine.start(self.kernel.now + starting.uniform(0, heartbeat_s))
+        for gateway in self.gateways.values():
+            gateway.start(self.kernel.now + starting.uniform(0, heartbeat_s))
+        if self.placement is not None:
+            self.placement.start(self.kernel.now)
         self._schedule_next(self._topology.service(service), iter(trace))
         self.kernel.run()
         if self._timeline is not None:
@@ -168,7 +200,8 @@ class Simulation:
 
     def _ended(self, record: Record, spec: RequestSpec) -> None:
         assert record.outcome is not Outcome.FINISHED or record.output_tokens <= spec.sampling.max_tokens, record
-        del self.open[spec.id]
+        if (gateway := self.gateways.get(self.open.pop(spec.id))) is not None:
+            gateway.ended(record)
         blocks = blocks_of(spec.prompt)
         self._on_record(replace(record, hash_ids=blocks) if blocks else record)
         self._stop_at_rest()
@@ -197,3 +230,7 @@ class Simulation:
 
 def _ignore(record: Record) -> None:
     """Nobody asked for records."""
+
+
+def _ignore_note(now: float, note: Note) -> None:
+    """Nobody reads the log of the placement daemon."""

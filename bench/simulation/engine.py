@@ -4,14 +4,15 @@ from collections.abc import Iterable
 from math import inf
 
 from bench.simulation.coasting import Coast
-from bench.simulation.copying import Copier, CopyModel
+from bench.simulation.copying import Copier
 from bench.simulation.host import Host
 from bench.simulation.kernel import Kernel
+from bench.simulation.models import Models
 from bench.simulation.network import Network
 from bench.simulation.steps import StepModel
 from engines.batch import Batch, ChunkResult, StepResult
 from engines.core import EngineCore
-from engines.effects import Effect
+from engines.effects import DropService, Effect, LoadService
 from kvtransfer.protocol import ExportBlocks, Exported, ImportBlocks, Imported, Send
 from mesh.messages import Blocks, EngineMessage, EngineStatus, Probe, Sender, Taken
 
@@ -22,7 +23,7 @@ UNTOUCHING = Blocks | Probe | Taken  # messages that neither change what runs no
 
 
 class SimulatedEngine:
-    """One life of an engine. ``steps`` and ``copies`` are models by service. Engines of one ``host`` slow each other.
+    """One life of an engine. Engines of one ``host`` slow each other.
 
     With ``coasts``, decode steps that change nothing but the number of tokens are passed by in one event, and most of
     their tokens are delivered later. Times, statuses and decisions stay the same.
@@ -32,8 +33,7 @@ class SimulatedEngine:
         self,
         me: Sender,
         core: EngineCore,
-        steps: dict[str, StepModel],
-        copies: dict[str, CopyModel],
+        models: Models,
         kernel: Kernel,
         network: Network,
         heartbeat_s: float,
@@ -43,13 +43,12 @@ class SimulatedEngine:
     ) -> None:
         self.core = core
         self._sender = me
-        self._steps = steps
-        self._copies = copies
+        self._models = models
         self._kernel = kernel
         self._network = network
         self._heartbeat_s = heartbeat_s
         self._host = host
-        self._coasts = coasts and all(model.is_exact for model in steps.values())
+        self._coasts = coasts
         self._coast: Coast | None = None
         self._is_computing = False
         self._num_started = 0  # steps, and coasts that were cut short
@@ -57,6 +56,9 @@ class SimulatedEngine:
         self._beats_at = inf
         self._armed_at = inf
         self._copier = Copier(kernel)
+        self._loads_until = -inf  # when the loader is done with all that it was told
+        self._loader = kernel.random(f"loads of {me.process}@{me.incarnation}")
+        self._load_failures = 0.0
         network.connect(me.process, self.receive)
 
     def __repr__(self) -> str:
@@ -69,8 +71,11 @@ class SimulatedEngine:
 
     def set_pace(self, pace: float) -> None:
         """Its steps take so many times as long as modelled, from the next one (or the next coast) on."""
-        for model in self._steps.values():
-            model.pace = pace
+        self._models.set_pace(pace)
+
+    def set_load_failures(self, probability: float) -> None:
+        """That the weights of a service cannot be read, found out when they should be here."""
+        self._load_failures = probability
 
     # --- what happens -------------------------------------------------------------------------------------------------
 
@@ -131,6 +136,10 @@ class SimulatedEngine:
                     self._kernel.after(0.0, self._exported, effect)
                 case ImportBlocks():
                     self._import(effect)
+                case LoadService():
+                    self._load(effect.service)
+                case DropService():
+                    self._models.drop(effect.service)
         self._rearm()
         if self._coast is not None:
             self._land_if_unsteady(self._coast)
@@ -142,7 +151,19 @@ class SimulatedEngine:
         self._copier.copy(self._copy_s(job), self._imported, job)
 
     def _copy_s(self, job: ImportBlocks) -> float:
-        return self._copies[job.service].elapsed_s(len(job.destinations))
+        return self._models.copies[job.service].elapsed_s(len(job.destinations))
+
+    def _load(self, service: str) -> None:
+        """Beside what is computed; one after the other, as there is one thread for it."""
+        self._loads_until = max(self._loads_until, self._kernel.now) + self._models.load_s(service)
+        self._kernel.at(self._loads_until, self._end_load, service)
+
+    def _end_load(self, service: str) -> None:
+        self._catch_up()
+        if self._loader.random() < self._load_failures:
+            self._perform(self.core.not_loaded(service, "its weights cannot be read", self._kernel.now))
+        else:
+            self._perform(self.core.loaded(self._models.open(service), self._kernel.now))
 
     def _rearm(self) -> None:
         deadline = self.core.next_deadline()
@@ -167,7 +188,7 @@ class SimulatedEngine:
         if batch is None:
             return
         self._is_computing = True
-        model, now = self._steps[batch.service], self._kernel.now
+        model, now = self._models.steps[batch.service], self._kernel.now
         coast = self._make_coast(batch, model) if self._coasts else None
         if coast is not None:
             self._coast = coast

@@ -13,6 +13,7 @@ from bench.simulation.faults import Fault
 from bench.simulation.mix import Mix
 from bench.simulation.outputs import Outputs
 from bench.simulation.physics import Physics
+from bench.simulation.placement import Search
 from bench.simulation.policy_names import label
 from bench.simulation.quiet import quiet_engines
 from bench.simulation.summary import Summary, summarize
@@ -67,7 +68,10 @@ class SyntheticLoad:
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """``policy`` replaces the topology's. ``service`` is that of requests that name none, unless there is a ``mix``."""
+    """``policy`` replaces the topology's. ``service`` is that of requests that name none, unless there is a ``mix``.
+
+    A topology's placement daemon runs if there is a ``search`` for it.
+    """
 
     topology: Topology
     profiles: Mapping[str, EngineProfile]
@@ -81,6 +85,7 @@ class Experiment:
     outputs: Outputs | None = None
     mix: Mix | None = None
     faults: Sequence[Fault] = ()
+    search: Search | None = None
 
     def run(self, on_time: Callable[[float], None] | None = None) -> Summary:
         """``on_time`` hears when each request that has ended had arrived. A trace without requests is a `UserError`."""
@@ -101,6 +106,7 @@ class Experiment:
             faults=self.faults,
             coasts=self.topology.rescheduling is None,  # with it, engines look for moves after each step
             timeline=timeline,
+            search=self.search,
         )
         with rare_collections(), quiet_engines():
             simulation.run(self.service, self._requests(), take)

@@ -5,6 +5,7 @@ On the command line, T is when it begins and D for how long it lasts, in seconds
     --kill PROCESS@T[+D]            killed; started again D later, if D is there
     --hang PROCESS@T+D              neither hears nor does anything
     --slow K:ENGINE[@T+D]           its steps take K times as long
+    --fail-load P[:ENGINE][@T+D]    services that it is told to load cannot be read with probability P
     --partition A,B@T+D             what A and B send to each other waits
     --loss P[:A,B][@T+D]            messages (between A and B) are lost with probability P
     --duplicate P[:A,B][@T+D]       they come twice with probability P
@@ -24,7 +25,19 @@ from typing import Annotated, get_args
 
 import msgspec
 
-from bench.simulation.faults import LATE_S, Delay, Duplicate, Fault, Hang, Kill, Loss, Partition, Reorder, Slow
+from bench.simulation.faults import (
+    LATE_S,
+    Delay,
+    Duplicate,
+    FailLoad,
+    Fault,
+    Hang,
+    Kill,
+    Loss,
+    Partition,
+    Reorder,
+    Slow,
+)
 from mesh.errors import UserError
 from mesh.messages import EngineAnswer, EngineMessage
 from mesh.topology.schema import Topology
@@ -60,6 +73,13 @@ class SlowTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     factor: Duration
     engine: str
+    at_s: Moment | None = None
+    for_s: Duration | None = None
+
+
+class FailLoadTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    probability: Probability
+    engine: str = "*"
     at_s: Moment | None = None
     for_s: Duration | None = None
 
@@ -103,6 +123,7 @@ class FaultFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kill: list[KillTable] = []
     hang: list[HangTable] = []
     slow: list[SlowTable] = []
+    fail_load: list[FailLoadTable] = []
     partition: list[PartitionTable] = []
     loss: list[LossTable] = []
     duplicate: list[DuplicateTable] = []
@@ -111,11 +132,12 @@ class FaultFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 MessageTable = LossTable | DuplicateTable | ReorderTable | DelayTable
-Table = KillTable | HangTable | SlowTable | PartitionTable | MessageTable
+Table = KillTable | HangTable | SlowTable | FailLoadTable | PartitionTable | MessageTable
 TABLES: Mapping[str, type[msgspec.Struct]] = {
     "kill": KillTable,
     "hang": HangTable,
     "slow": SlowTable,
+    "fail_load": FailLoadTable,
     "partition": PartitionTable,
     "loss": LossTable,
     "duplicate": DuplicateTable,
@@ -155,6 +177,15 @@ def parse_slow(text: str) -> SlowTable:
     return SlowTable(factor, engine, at_s, for_s)
 
 
+def parse_fail_load(text: str) -> FailLoadTable:
+    """``P[:ENGINE][@T+D]``."""
+    example = "0.5 or 1:decode-*@10+5"
+    probability, engine, at_s, for_s = _measured(text, example)
+    if engine == "":
+        raise _misfit(text, example)
+    return FailLoadTable(_probability(text, probability), engine or "*", at_s, for_s)
+
+
 def parse_loss(text: str) -> LossTable:
     """``P[:A,B][@T+D]``."""
     return LossTable(*_likely(text))
@@ -177,9 +208,13 @@ def parse_delay(text: str) -> DelayTable:
 
 def _likely(text: str) -> tuple[float, list[str], float | None, float | None]:
     probability, between, at_s, for_s = _between(text, "0.01 or 0.01:decode-*,gateway@10+5")
-    if probability > 1:
-        raise ValueError(f"{text!r}: {probability:g} is no probability; use more than 0, up to 1")
-    return probability, between, at_s, for_s
+    return _probability(text, probability), between, at_s, for_s
+
+
+def _probability(text: str, number: float) -> float:
+    if number > 1:
+        raise ValueError(f"{text!r}: {number:g} is no probability; use more than 0, up to 1")
+    return number
 
 
 def _between(text: str, example: str) -> tuple[float, list[str], float | None, float | None]:
@@ -254,7 +289,7 @@ def read_faults(path: Path) -> list[Table]:
         tables = msgspec.convert(document, FaultFile)
     except msgspec.ValidationError as error:
         raise UserError(f"--faults: {path}: {_mistake(str(error))}") from None
-    for kind in ("slow", "loss", "duplicate", "reorder", "delay"):
+    for kind in ("slow", "fail_load", "loss", "duplicate", "reorder", "delay"):
         for number, table in enumerate(getattr(tables, kind)):
             if (table.at_s is None) != (table.for_s is None):
                 raise UserError(f"--faults: {path}: {kind}[{number}]: give both at_s and for_s, or neither")
@@ -305,6 +340,8 @@ def _faults(table: Table, names: Names) -> list[Fault]:
             return [Hang(name, at_s, for_s) for name in names.processes(process)]
         case SlowTable(factor, engine):
             return [Slow(name, factor, *_when(table)) for name in names.engines(engine)]
+        case FailLoadTable(probability, engine):
+            return [FailLoad(name, probability, *_when(table)) for name in names.engines(engine)]
         case PartitionTable(between, at_s, for_s):
             some, others = map(names.processes, between)
             return [Partition(some, others, at_s, for_s)]
@@ -327,6 +364,6 @@ def _of_messages(table: MessageTable, some: tuple[str, ...], others: tuple[str, 
             return Delay(up_to_s, some, others, *_when(table))
 
 
-def _when(table: SlowTable | MessageTable) -> tuple[float, float]:
+def _when(table: SlowTable | FailLoadTable | MessageTable) -> tuple[float, float]:
     """All the time, if it does not say."""
     return table.at_s or 0.0, table.for_s or inf

@@ -51,6 +51,16 @@ class Slow:
 
 
 @dataclass(frozen=True, slots=True)
+class FailLoad:
+    """Weights of services that an engine is told to load cannot be read, with a probability for each."""
+
+    engine: str
+    probability: float
+    at_s: float = 0.0
+    for_s: float = inf
+
+
+@dataclass(frozen=True, slots=True)
 class Skew:
     """All the time, the clock of an engine is ahead of the others' by so much: clocks have no common origin."""
 
@@ -120,7 +130,7 @@ class Reorder:
 
 Disturbance = Loss | Delay | Duplicate | Reorder  # of single messages
 DISTURBANCES = (Loss, Delay, Duplicate, Reorder)
-Fault = Kill | Hang | Slow | Skew | Partition | Disturbance
+Fault = Kill | Hang | Slow | FailLoad | Skew | Partition | Disturbance
 
 
 class Copy(NamedTuple):
@@ -191,13 +201,17 @@ class MortalEngine(Mortal, Protocol):
 
     def recover(self, factor: float) -> None: ...
 
+    def fail_loads(self, probability: float) -> None: ...
+
+    def mend_loads(self, probability: float) -> None: ...
+
     def skew(self, ahead_s: float) -> None: ...
 
 
 class Injector:
     """Lets faults happen, all but those of single messages: these are the network's. The timeline hears of engines'.
 
-    ``hits`` counts those that found somebody.
+    ``others`` are the processes that are no engines, by kind. ``hits`` counts those that found somebody.
     """
 
     def __init__(
@@ -205,14 +219,15 @@ class Injector:
         kernel: "Kernel",
         network: "FaultyNetwork",
         engines: Mapping[str, MortalEngine],
-        gateways: Mapping[str, Mortal],
+        others: Mapping[str, Mapping[str, Mortal]],
         timeline: "Timeline | None",
         hits: Counter[str],
     ) -> None:
         self._kernel = kernel
         self._network = network
         self._engines = engines
-        self._processes: Mapping[str, Mortal] = {**engines, **gateways}
+        self._kinds = {name: f" of a {kind}" for kind, processes in others.items() for name in processes}
+        self._processes = {**engines, **{name: one for processes in others.values() for name, one in processes.items()}}
         self._timeline = timeline
         self._hits = hits
 
@@ -229,6 +244,10 @@ class Injector:
                     at(fault.at_s, self._slow_down, fault)
                     if fault.for_s < inf:
                         at(fault.at_s + fault.for_s, self._recover, fault)
+                case FailLoad():
+                    at(fault.at_s, self._fail_loads, fault)
+                    if fault.for_s < inf:
+                        at(fault.at_s + fault.for_s, self._mend_loads, fault)
                 case Skew():
                     self._hits["Skew"] += 1
                     self._engines[fault.engine].skew(fault.ahead_s)
@@ -240,7 +259,7 @@ class Injector:
         process, is_engine = self._processes[kill.process], kill.process in self._engines
         if not process.is_alive:
             return
-        self._hits["Kill" if is_engine else "Kill of a gateway"] += 1
+        self._hits["Kill" + self._kinds.get(kill.process, "")] += 1
         process.kill()
         if self._timeline is not None and is_engine:
             self._timeline.killed(kill.process, self._kernel.now)
@@ -259,7 +278,7 @@ class Injector:
         process, is_engine = self._processes[hang.process], hang.process in self._engines
         if not process.is_alive:
             return
-        self._hits["Hang" if is_engine else "Hang of a gateway"] += 1
+        self._hits["Hang" + self._kinds.get(hang.process, "")] += 1
         process.hang(hang.for_s)
         if self._timeline is not None and is_engine:
             self._timeline.hung(hang.process, self._kernel.now, hang.for_s)
@@ -272,6 +291,13 @@ class Injector:
     def _recover(self, slow: Slow) -> None:
         self._engines[slow.engine].recover(slow.factor)
         self._mark([slow.engine], "as fast as before")
+
+    def _fail_loads(self, fault: FailLoad) -> None:
+        self._hits["FailLoad"] += 1
+        self._engines[fault.engine].fail_loads(fault.probability)
+
+    def _mend_loads(self, fault: FailLoad) -> None:
+        self._engines[fault.engine].mend_loads(fault.probability)
 
     def _cut(self, partition: Partition) -> None:
         self._hits["Partition"] += 1

@@ -8,8 +8,8 @@ from typing import Any
 
 from bench.simulation.faults import ON_TIME, Copy
 from bench.simulation.kernel import Kernel
-from bench.simulation.network import Network, Observe, Receive
-from mesh.messages import EngineStatus, Message, Sender
+from bench.simulation.network import Network, Observe, OtherStatus, Receive, Watch
+from mesh.messages import EngineStatus, GatewayStatus, Message, PlacementStatus, Sender
 from mesh.sockets import HIGH_WATER_MARK
 
 Fate = Callable[[str, str, Any], Sequence[Copy]]
@@ -111,6 +111,10 @@ class FaultyNetwork(Network):
             self._transmit(sender, listener, status)
         self.show(sender, status)
 
+    def tell(self, sender: Sender, status: OtherStatus) -> None:
+        for watcher in self._watchers[type(status)]:
+            self._transmit(sender, watcher, status)
+
     def show(self, sender: Sender, message: EngineStatus | None = None) -> None:
         """Let other processes notice that the sender lives."""
         self._kernel.after(self._latency_s, self._be_noticed, sender, message)
@@ -126,7 +130,7 @@ class FaultyNetwork(Network):
 
     def _transmit(self, sender: Sender, to: str, message: Any) -> None:
         link = sender.process, to
-        connection = link, isinstance(message, EngineStatus)
+        connection = link, isinstance(message, EngineStatus | OtherStatus)
         copies = self._copies(sender.process, to, message)
         if not copies:
             self._tell("lost", sender, to, message)
@@ -147,7 +151,14 @@ class FaultyNetwork(Network):
 
     def _hand_over(self, to: str, sender: Sender, message: Any) -> None:
         self._tell("heard", sender, to, message)
-        hear: Hear | Observe = self._listeners[to] if isinstance(message, EngineStatus) else self._hears[to]
+        hear: Hear | Observe | Watch
+        match message:
+            case EngineStatus():
+                hear = self._listeners[to]
+            case GatewayStatus() | PlacementStatus():
+                hear = self._watchers[type(message)][to]
+            case _:
+                hear = self._hears[to]
         hear(sender, message)
 
     def _tell(self, event: str, sender: Sender, to: str, message: Any) -> None:

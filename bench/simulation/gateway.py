@@ -5,39 +5,68 @@ from math import inf
 
 from bench.simulation.kernel import Kernel
 from bench.simulation.network import Network
-from mesh.messages import EngineAnswer, EngineStatus, RequestSpec, Sender
+from mesh.messages import EngineAnswer, EngineStatus, GatewayStatus, PlacementStatus, ProcessState, RequestSpec, Sender
+from mesh.topology.schema import GatewaySpec
 from router.dispatcher import Dispatcher
 from router.effects import Deliver, Effect, Fail, Forget, Place, Send
 from router.generation import Overloaded
 from router.ledger import Ledger
+from router.marks import MarkKeeper
+from router.records import Record
+from router.tallies import Tallies
 
 CATCH_UP_S = 0.05  # after a gateway was held up itself, as router.router has it
 
 
 class SimulatedGateway:
-    """Writes what becomes of its requests to the ledger."""
+    """One life of a gateway. Writes what becomes of its requests to the ledger, which tells `ended` of each end."""
 
-    def __init__(self, name: str, dispatcher: Dispatcher, kernel: Kernel, network: Network, ledger: Ledger) -> None:
-        self.name = name
+    def __init__(
+        self,
+        me: Sender,
+        spec: GatewaySpec,
+        dispatcher: Dispatcher,
+        kernel: Kernel,
+        network: Network,
+        ledger: Ledger,
+        heartbeat_s: float,
+    ) -> None:
         self.dispatcher = dispatcher
+        self._me = me
+        self._spec = spec
         self._kernel = kernel
         self._network = network
         self._ledger = ledger
+        self._heartbeat_s = heartbeat_s
+        self._tallies = Tallies()
+        self._marks = MarkKeeper()
+        self._num_statuses = 0
         self._armed_at = inf
-        network.connect(name, self.receive)
-        network.subscribe(name, self.observe)
+        network.connect(me.process, self.receive)
+        network.subscribe(me.process, self.observe)
+        network.watch(me.process, PlacementStatus, self.hear)
 
     def __repr__(self) -> str:
-        return f"<SimulatedGateway {self.name} {self.dispatcher!r}>"
+        return f"<SimulatedGateway {self._me.process} {self.dispatcher!r}>"
+
+    def start(self, at: float) -> None:
+        """Publish the first status at that time, if anybody hears it."""
+        if self._network.is_watched(GatewayStatus):
+            self._kernel.at(at, self._beat)
 
     def submit(self, spec: RequestSpec) -> None:
         """A request arrives; the ledger knows it already."""
+        self._tallies.arrived(spec)
         try:
             effects = self.dispatcher.submit(spec, self._kernel.now)
         except Overloaded as error:
             self._ledger.failed(spec.id, error, self._kernel.now)
         else:
             self._carry_out(effects)
+
+    def ended(self, record: Record) -> None:
+        """One of its requests has."""
+        self._tallies.ended(record)
 
     def cancel(self, request: str) -> None:
         """Its client goes away; the ledger knows it already."""
@@ -48,6 +77,10 @@ class SimulatedGateway:
 
     def observe(self, sender: Sender, status: EngineStatus) -> None:
         self._carry_out(self.dispatcher.observe(sender, status, self._kernel.now))
+
+    def hear(self, sender: Sender, status: PlacementStatus) -> None:
+        """What the placement daemon says, to be repeated to its successor."""
+        self._marks.hear(status, self._tallies.read(), self._kernel.now)
 
     def _expire(self, when: float) -> None:
         if when != self._armed_at:
@@ -69,13 +102,33 @@ class SimulatedGateway:
                 case Deliver(request, batch):
                     self._ledger.delivered(request, batch, self._kernel.now)
                 case Send(to, message):
-                    self._network.send(self.name, to, message)
+                    self._network.send(self._me.process, to, message)
                 case Place(request, placement):
                     self._ledger.placed(request, placement)
                 case Fail(request, error):
                     self._ledger.failed(request, error, self._kernel.now)
                 case Forget(engine):
-                    self._network.forget(self.name, engine)
+                    self._network.forget(self._me.process, engine)
         deadline = self.dispatcher.next_deadline()
         if deadline is not None and deadline < self._armed_at:
             self._arm(deadline)
+
+    # --- statuses -----------------------------------------------------------------------------------------------------
+
+    def _beat(self) -> None:
+        self._network.tell(self._me, self._status())
+        self._kernel.after(self._heartbeat_s, self._beat)
+
+    def _status(self) -> GatewayStatus:
+        self._num_statuses += 1
+        return GatewayStatus(
+            seq=self._num_statuses,
+            state=ProcessState.READY,
+            host=self._spec.host,
+            pid=0,
+            url="",
+            num_requests=self.dispatcher.num_requests,
+            num_waiting=self.dispatcher.num_waiting,
+            services=self._tallies.read(),
+            mark=self._marks.mark(self._kernel.now),
+        )

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from engines.batch import ChunkResult, StepResult
 from engines.core import EngineCore
-from engines.effects import Effect
+from engines.effects import DropService, Effect
 from engines.sequence import Sequence as Request
 from engines.settings import EngineSettings
 from engines.status import Service
@@ -313,6 +313,8 @@ class WatchedCore(EngineCore):
         self.heard: dict[str, float] = {}  # when the sender of each transfer to here last said something
         self.ran: set[Own] = set()
         self.num_checked = 0
+        self.num_loaded = 0
+        self.num_dropped = 0
         self._invariants = invariants
 
     def running(self) -> Iterator[Request]:
@@ -331,9 +333,15 @@ class WatchedCore(EngineCore):
         ]
         return super().finish_step(StepResult(chunks, result.elapsed_s), now)
 
+    def loaded(self, service: Service, now: float) -> list[Effect]:
+        self.num_loaded += 1
+        return super().loaded(service, now)
+
     def _finish_event(self, now: float) -> list[Effect]:
         self._invariants.touch(self)
-        return super()._finish_event(now)
+        effects = super()._finish_event(now)
+        self.num_dropped += sum(isinstance(effect, DropService) for effect in effects)
+        return effects
 
 
 class WatchedLedger(Ledger):

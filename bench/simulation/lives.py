@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Collection
+from functools import partial
 from math import inf
 from random import Random
 from typing import Any, Generic, TypeVar
@@ -11,8 +12,9 @@ from bench.simulation.engine import SimulatedEngine
 from bench.simulation.faulty_network import FaultyNetwork
 from bench.simulation.gateway import SimulatedGateway
 from bench.simulation.kernel import Action, Kernel
+from bench.simulation.placement import SimulatedPlacement
 from mesh.membership import Membership, Restarted, Stale
-from mesh.messages import EngineMessage, EngineStatus, Sender
+from mesh.messages import EngineMessage, EngineStatus, GatewayStatus, PlacementStatus, Sender
 from mesh.topology.schema import Topology
 
 CATCH_UP_S = 0.1  # after a process was held up itself, as engines.process has it
@@ -237,6 +239,7 @@ class EngineLives(Lives[SimulatedEngine]):
         self._make_engine = make
         self._gateways = frozenset(spec.id for spec in topology.gateways)
         self._factors: list[float] = []
+        self._load_failures: list[float] = []
         super().__init__(name, kernel, network, topology, on_change)
 
     def skew(self, ahead_s: float) -> None:
@@ -251,6 +254,16 @@ class EngineLives(Lives[SimulatedEngine]):
         """Undo one `slow_down`."""
         self._factors.remove(factor)
         self._set_pace()
+
+    def fail_loads(self, probability: float) -> None:
+        """Of several probabilities, the largest counts."""
+        self._load_failures.append(probability)
+        self._set_load_failures()
+
+    def mend_loads(self, probability: float) -> None:
+        """Undo one `fail_loads`."""
+        self._load_failures.remove(probability)
+        self._set_load_failures()
 
     def order(self, command: EngineMessage) -> None:
         """A person's command, if somebody is there to take it."""
@@ -281,10 +294,15 @@ class EngineLives(Lives[SimulatedEngine]):
         if self._process is not None:
             self._process.set_pace(max(self._factors, default=1.0))
 
+    def _set_load_failures(self) -> None:
+        if self._process is not None:
+            self._process.set_load_failures(max(self._load_failures, default=0.0))
+
     def _make(self, me: Sender, life: Life) -> SimulatedEngine:
         membership = Membership(self._timing.lease_s)
         engine = self._make_engine(me, life, membership.expect)
         engine.set_pace(max(self._factors, default=1.0))
+        engine.set_load_failures(max(self._load_failures, default=0.0))
         Watch(me, engine, life, self._network, membership, self._gateways)
         return engine
 
@@ -298,7 +316,7 @@ class GatewayLives(Lives[SimulatedGateway]):
     def __init__(
         self,
         name: str,
-        make: Callable[[Kernel], SimulatedGateway],
+        make: Callable[[Sender, Kernel], SimulatedGateway],
         kernel: Kernel,
         network: FaultyNetwork,
         topology: Topology,
@@ -308,15 +326,47 @@ class GatewayLives(Lives[SimulatedGateway]):
         super().__init__(name, kernel, network, topology, on_change)
 
     def _make(self, me: Sender, life: Life) -> SimulatedGateway:
-        gateway = self._make_gateway(life)
+        gateway = self._make_gateway(me, life)
         self._network.connect(me.process, lambda sender, message: life.happen(gateway.receive, sender, message))
         self._network.subscribe(me.process, lambda sender, status: life.happen(gateway.observe, sender, status))
+        hear = partial(life.happen, gateway.hear)
+        self._network.watch(me.process, PlacementStatus, hear)
         life.after(0.0, self._beat, me, life)
         return gateway
 
     def _start(self, process: SimulatedGateway, life: Life) -> None:
-        """Its first heartbeat is under way already."""
+        """Its first heartbeat is under way already; the first status follows."""
+        process.start(life.now)
 
     def _beat(self, me: Sender, life: Life) -> None:
         self._network.show(me)
         life.after(self._timing.heartbeat_s, self._beat, me, life)
+
+
+class PlacementLives(Lives[SimulatedPlacement]):
+    """``make`` makes a life of the placement daemon. It knows what others repeat of what the last one said.
+
+    Its leases are its own: see `router.placement.roster`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        make: Callable[[Sender, Kernel], SimulatedPlacement],
+        kernel: Kernel,
+        network: FaultyNetwork,
+        topology: Topology,
+        on_change: Callable[[str, SimulatedPlacement | None], None],
+    ) -> None:
+        self._make_daemon = make
+        super().__init__(name, kernel, network, topology, on_change)
+
+    def _make(self, me: Sender, life: Life) -> SimulatedPlacement:
+        daemon, network = self._make_daemon(me, life), self._network
+        hear = partial(life.happen, daemon.hear)
+        network.subscribe(me.process, hear)
+        network.watch(me.process, GatewayStatus, hear)
+        return daemon
+
+    def _start(self, process: SimulatedPlacement, life: Life) -> None:
+        process.start(life.now)

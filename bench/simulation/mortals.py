@@ -1,17 +1,19 @@
 """The processes of a simulation in which things go wrong: who lives, who dies, and what is asked of them."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from bench.simulation.engine import SimulatedEngine
 from bench.simulation.factory import Factory
-from bench.simulation.faults import DISTURBANCES, Fates, Fault, Injector
+from bench.simulation.faults import DISTURBANCES, Fates, Fault, Injector, Mortal
 from bench.simulation.faulty_network import FaultyNetwork
 from bench.simulation.gateway import SimulatedGateway
 from bench.simulation.kernel import Kernel
-from bench.simulation.lives import EngineLives, GatewayLives
+from bench.simulation.lives import EngineLives, GatewayLives, PlacementLives
+from bench.simulation.placement import SimulatedPlacement
 from bench.simulation.timeline import Timeline
+from mesh.messages import Sender
 from mesh.topology.schema import Topology
 from router.ledger import Ledger
 
@@ -25,6 +27,7 @@ class Mortals:
     def __init__(self, topology: Topology, kernel: Kernel, latency_s: float, faults: Sequence[Fault]) -> None:
         self.engines: dict[str, EngineLives] = {}
         self.gateways: dict[str, GatewayLives] = {}
+        self.placement: dict[str, PlacementLives] = {}
         self.hits: Counter[str] = Counter()
         self._topology = topology
         self._kernel = kernel
@@ -40,11 +43,10 @@ class Mortals:
         self,
         factory: Factory,
         ledger: Ledger,
-        timeline: Timeline | None,
         on_engine: Callable[[str, SimulatedEngine | None], None],
         on_gateway: Callable[[str, SimulatedGateway | None], None],
     ) -> None:
-        """Their first lives. Call before anything has happened; faults will."""
+        """Their first lives. Call before anything has happened."""
         kernel, network, topology = self._kernel, self.network, self._topology
         for gateway in topology.gateways:
             make_gateway = partial(factory.gateway, gateway, ledger=ledger)
@@ -52,4 +54,18 @@ class Mortals:
         for engine in topology.engines:
             make_engine = partial(factory.engine, engine)
             self.engines[engine.id] = EngineLives(engine.id, make_engine, kernel, network, topology, on_engine)
-        Injector(kernel, network, self.engines, self.gateways, timeline, self.hits).schedule(self._faults)
+
+    def bear_placement(
+        self,
+        make: Callable[[Sender, Kernel], SimulatedPlacement],
+        on_change: Callable[[str, SimulatedPlacement | None], None],
+    ) -> None:
+        """The first life of the placement daemon."""
+        assert self._topology.placement is not None, "the topology has a daemon"
+        name = self._topology.placement.id
+        self.placement[name] = PlacementLives(name, make, self._kernel, self.network, self._topology, on_change)
+
+    def schedule(self, timeline: Timeline | None) -> None:
+        """Let faults happen."""
+        processes: dict[str, Mapping[str, Mortal]] = {"gateway": self.gateways, "placement daemon": self.placement}
+        Injector(self._kernel, self.network, self.engines, processes, timeline, self.hits).schedule(self._faults)

@@ -4,10 +4,12 @@ from collections.abc import Callable
 from typing import Any
 
 from bench.simulation.kernel import Kernel
-from mesh.messages import EngineStatus, Message, Sender
+from mesh.messages import EngineStatus, GatewayStatus, Message, PlacementStatus, Sender
 
 Receive = Callable[[str, Any], None]
 Observe = Callable[[Sender, EngineStatus], None]
+OtherStatus = GatewayStatus | PlacementStatus
+Watch = Callable[[Sender, Any], None]
 
 
 class Network:
@@ -18,6 +20,7 @@ class Network:
         self._latency_s = latency_s
         self._inboxes: dict[str, Receive] = {}
         self._listeners: dict[str, Observe] = {}
+        self._watchers: dict[type[OtherStatus], dict[str, Watch]] = {GatewayStatus: {}, PlacementStatus: {}}
         self._overhearing: list[Observe] = []
 
     def connect(self, process: str, receive: Receive) -> None:
@@ -25,13 +28,21 @@ class Network:
         self._inboxes[process] = receive
 
     def subscribe(self, process: str, observe: Observe) -> None:
-        """``process`` hears all statuses."""
+        """``process`` hears all statuses of engines."""
         self._listeners[process] = observe
+
+    def watch(self, process: str, kind: type[OtherStatus], observe: Watch) -> None:
+        """``process`` hears all statuses of that kind."""
+        self._watchers[kind][process] = observe
 
     @property
     def is_heard(self) -> bool:
-        """Whether anybody hears statuses."""
+        """Whether anybody hears statuses of engines."""
         return bool(self._listeners or self._overhearing)
+
+    def is_watched(self, kind: type[OtherStatus]) -> bool:
+        """Whether anybody hears statuses of that kind."""
+        return bool(self._watchers[kind])
 
     def overhear(self, observe: Observe) -> None:
         """An engine that hears all statuses, its own among them, when all other engines do."""
@@ -45,6 +56,11 @@ class Network:
             self._kernel.at(self._kernel.now + self._latency_s, observe, sender, status)
         if self._overhearing:
             self._kernel.at(self._kernel.now + self._latency_s, self._be_overheard, sender, status)
+
+    def tell(self, sender: Sender, status: OtherStatus) -> None:
+        """As `publish`, of what is no engine."""
+        for observe in self._watchers[type(status)].values():
+            self._kernel.at(self._kernel.now + self._latency_s, observe, sender, status)
 
     def _be_overheard(self, sender: Sender, status: EngineStatus) -> None:
         for observe in self._overhearing:

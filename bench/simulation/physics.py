@@ -10,6 +10,7 @@ class Physics:
     latency_s: float = 2e-4  # of a control message
     kv_bytes_per_s: float = 25e9  # between two engines
     kv_message_s: float = 1e-4  # to begin to copy a message of KV blocks
+    weight_bytes_per_s: float | None = None  # of one device that a service is loaded on; None: what its profile says
     noise: float = 0.0  # standard deviation of the logarithm of step times
     step_s: float = 0.0  # that an engine's process spends between two steps
     shared_decode: float = 1.0  # times as long as alone: steps of decodes while another engine of the host computes

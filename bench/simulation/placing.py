@@ -141,6 +141,16 @@ class Simulated:
         return Score({name: _service_score(self._setting.asked[name], those) for name, those in seen.items()})
 
 
+class LocalSimulators:
+    """Makes evaluators that work where they are asked."""
+
+    def evaluator(self, catalogue: Catalogue, traffic: Traffic, slos: Mapping[str, Slo]) -> Simulated:
+        return Simulated(catalogue, traffic, slos)
+
+    def close(self) -> None:
+        """Nothing is left."""
+
+
 class Simulators:
     """Makes evaluators that share worker processes, until `close`: the entry point of `meshserve.evaluators`."""
 
@@ -232,11 +242,19 @@ def _topology(setting: Setting, cell: Cell) -> tuple[Topology, dict[str, Profile
         engines.append(spec)
         profiles[spec.id] = SharedProfile.of({name: setting.catalogue.profile(name, num_devices) for name in services})
     gateway = GatewaySpec("gateway", max_requests=MANY, max_waiting=MANY)
-    named = tuple(ServiceSpec(name, "model", setting.asked[name].slo) for name, _ in cell.shares)
+    named = tuple(_service(name, setting.asked[name]) for name, _ in cell.shares)
     return (
         Topology("plan", Path("plan"), named, tuple(engines), (gateway,), policy=FEWEST_REQUESTS, timing=TIMING),
         profiles,
     )
+
+
+def _service(name: str, asked: Asked) -> ServiceSpec:
+    """Those that plan know what lengths are usual."""
+    num = max(1, len(asked.requests))
+    prompt, answer = (sum(getattr(one, which) for one in asked.requests) for which in ("num_input", "num_output"))
+    usual_prompt, usual_answer = max(1, round(prompt / num)), max(1, round(answer / num))
+    return ServiceSpec(name, "model", asked.slo, usual_prompt=usual_prompt, usual_answer=usual_answer)
 
 
 def _verdicts(setting: Setting, cell: Cell, records: Sequence[Record], alone_s: Sequence[float]) -> Verdicts:

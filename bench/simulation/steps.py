@@ -19,11 +19,6 @@ class StepModel:
         self._physics = physics
         self._random = random
 
-    @property
-    def is_exact(self) -> bool:
-        """Whether equal batches take equal times."""
-        return not self._noise
-
     def elapsed_s(self, batch: Batch) -> float:
         """Seconds that the batch takes."""
         elapsed_s = self.pace * self._cost.elapsed_s(batch)

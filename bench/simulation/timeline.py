@@ -7,7 +7,7 @@ from enum import IntEnum
 
 from engines.batch import Batch, StepResult
 from engines.core import EngineCore
-from engines.effects import Effect
+from engines.effects import DropService, Effect
 from engines.settings import EngineSettings
 from engines.status import Service
 from engines.step_cost import is_decode
@@ -166,14 +166,22 @@ class _SeenCore(EngineCore):
     ) -> None:
         super().__init__(settings, services, can_open, expect)
         self._lane = lane
-        self._pools = [service.pool for service in services.values()]
-        self._num_blocks = sum(pool.num_blocks for pool in self._pools)
 
     def receive(self, sender: str, message: EngineMessage, payload: Sequence[Buffer], now: float) -> list[Effect]:
         role = self.role
         effects = super().receive(sender, message, payload, now)
         if self.role is not role:
             self._lane.mark(now, str(self.role))
+        return effects
+
+    def loaded(self, service: Service, now: float) -> list[Effect]:
+        self._lane.mark(now, "loaded")
+        return super().loaded(service, now)
+
+    def _finish_event(self, now: float) -> list[Effect]:
+        effects = super()._finish_event(now)
+        if any(isinstance(effect, DropService) for effect in effects):
+            self._lane.mark(now, "unloaded")
         return effects
 
     def next_batch(self, now: float) -> tuple[Batch | None, list[Effect]]:
@@ -188,7 +196,9 @@ class _SeenCore(EngineCore):
         return effects
 
     def _kv_use(self) -> float:
-        return 1 - sum(pool.num_free for pool in self._pools) / self._num_blocks
+        pools = [service.pool for service in self._services.values()]
+        num_blocks = sum([pool.num_blocks for pool in pools])
+        return 1 - sum([pool.num_free for pool in pools]) / num_blocks if num_blocks else 0.0
 
 
 def activity_of(batch: Batch) -> Activity:

@@ -49,6 +49,8 @@ MARKS = {
     "prefill": ("v", COLORS[Activity.PREFILL]),
     "decode": ("v", COLORS[Activity.DECODE]),
     "multiplex": ("v", COLORS[Activity.MIXED]),
+    "loaded": ("P", "#2ca02c"),
+    "unloaded": ("p", "#7f7f7f"),
 }
 ROLES = ("prefill", "decode", "multiplex")
 

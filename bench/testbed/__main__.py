@@ -48,8 +48,8 @@ def main() -> int:
     )
     span = Range(options.rates, options.rate, options.requests, options.seconds, options.seeds, options.strict)
     try:
+        make_world(lab.inputs)  # before anything is written
         lab.check()
-        make_world(lab.inputs)
         answers = _run(lab, cells_of(options.figure, span), options.jobs)
     except UserError as error:
         print(error, file=sys.stderr)

@@ -110,10 +110,18 @@ def make_topology(system: System, plan: Plan, world: World) -> tuple[Topology, M
     groups = [group for group in plan.groups if group.services]
     engines = tuple(_engine(system, group, world) for group in groups)
     profiles = {engine.id: _profile(group, world.catalogue) for engine, group in zip(engines, groups, strict=True)}
-    services = tuple(ServiceSpec(name, world.services[name].model, setting.SLO) for name in sorted(plan.services))
+    services = tuple(_service(world.services[name]) for name in sorted(plan.services))
     gateway = GatewaySpec("gateway", max_requests=MANY, max_waiting=MANY)
     policy = PolicySpec(system.policy)
     return Topology("testbed", Path(), services, engines, (gateway,), policy=policy, timing=TIMING), profiles
+
+
+def _service(service: Service) -> ServiceSpec:
+    """Its usual lengths are known, as SeaLLM profiles services and those that plan have seen their traffic."""
+    prompt, answer = (
+        round(fmean(getattr(request, which) for request in service.lengths)) for which in ("num_input", "num_output")
+    )
+    return ServiceSpec(service.name, service.model, setting.SLO, usual_prompt=prompt, usual_answer=answer)
 
 
 def _engine(system: System, group: Group, world: World) -> EngineSpec:

@@ -20,8 +20,14 @@ from engines.step_cost import StepCost
 from mesh.messages import DecodeCost
 
 WINDOW = 256  # requests; older ones are forgotten exponentially
-PRIOR_PROMPT, PRIOR_ANSWER = 512, 256  # tokens of the request that a service is thought to have before any has ended
+PRIOR_PROMPT, PRIOR_ANSWER = (
+    512,
+    256,
+)  # tokens of a request that a service is thought to have before any has ended
 PRIOR_WEIGHT = 8  # requests that it counts for: the first ones to end are short ones, whatever the others are
+
+
+Lengths = tuple[int, int]  # tokens of a prompt and an answer
 
 
 class Profile(Protocol):
@@ -49,8 +55,9 @@ class Costs(Protocol):
 class ExecutionTimes:
     """Of one service. Before any request has ended they are those of an ordinary one, give or take as much.
 
-    That prior ranks services by the size of their models. Where it is wrong only the order suffers, and not for long:
-    a request that outlasts its budget sinks, one that waits too long rises.
+    That prior ranks services by their usual lengths, if those are known, and by the size of their models. Where it is
+    wrong only the order suffers, and mostly not for long: a request that outlasts its budget sinks, one that waits too
+    long rises.
     """
 
     def __init__(self, prior_s: float) -> None:
@@ -82,17 +89,19 @@ class _Coming(NamedTuple):
 
 
 class Profiles:
-    """Of all services of an engine. ``costs``: of those that are here now."""
+    """Of all services of an engine. ``costs``: of those that are here now; ``usual`` lengths: as far as known."""
 
-    def __init__(self, costs: Mapping[str, Costs]) -> None:
+    def __init__(self, costs: Mapping[str, Costs], usual: Mapping[str, Lengths] | None = None) -> None:
         self._costs = costs
+        self._usual = usual or {}
         self._times: dict[str, ExecutionTimes] = {}
         self._here: dict[Sequence, _Coming] = {}
 
     def __getitem__(self, service: str, /) -> ExecutionTimes:
         times = self._times.get(service)
         if times is None:
-            times = self._times[service] = ExecutionTimes(_prior_s(self._costs[service].step_cost()))
+            lengths = self._usual.get(service, (PRIOR_PROMPT, PRIOR_ANSWER))
+            times = self._times[service] = ExecutionTimes(_prior_s(self._costs[service].step_cost(), *lengths))
         return times
 
     def came(self, sequence: Sequence) -> None:
@@ -124,8 +133,8 @@ def decodes_s(cost: DecodeCost, num_steps: int, context: int) -> float:
     return num_steps * requests_s(cost, 1) + contexts * (cost.per_context_token_s + cost.per_mean_context_token_s)
 
 
-def _prior_s(cost: StepCost) -> float:
-    return serving_s(cost.prefill, cost.decode, 1, PRIOR_PROMPT, PRIOR_ANSWER - 1)
+def _prior_s(cost: StepCost, num_prompt: int, num_answer: int) -> float:
+    return serving_s(cost.prefill, cost.decode, 1, num_prompt, num_answer - 1)
 
 
 def quickest_step_s(costs: Mapping[str, Costs]) -> float:

@@ -8,7 +8,7 @@ from engines.disciplines.db import DoublingBudget
 from engines.disciplines.discipline import Discipline
 from engines.disciplines.fcfs import FirstCome
 from engines.disciplines.mlfq import SkipJoin
-from engines.disciplines.profile import Costs, Profiles, quickest_step_s
+from engines.disciplines.profile import Costs, Lengths, Profiles, quickest_step_s
 from engines.disciplines.ranked import Order, Ranked
 from engines.disciplines.round_robin import RoundRobin
 from engines.disciplines.sjf import ShortestJob
@@ -28,10 +28,11 @@ def make_discipline(
     *,
     starvation_s: float | None = None,
     strict_phases: bool = False,
+    usual: Mapping[str, Lengths] | None = None,
 ) -> Discipline:
     """``costs`` of the services that are here now; ``batch``: how many requests an iteration computes at most.
 
-    The rest is as in `EngineSpec`.
+    ``usual``: see `Profiles`. The rest is as in `EngineSpec`.
     """
     if scheduling is Scheduling.SLO:
         return InTurns(costs)
@@ -39,7 +40,7 @@ def make_discipline(
         return StaticBatches(batch, pads=scheduling is Scheduling.PADDED)
     if scheduling is Scheduling.ROUND_ROBIN:
         return RoundRobin(costs)
-    profiles = Profiles(costs)
+    profiles = Profiles(costs, usual)
 
     def threshold_s(service: str) -> float:
         if scheduling is Scheduling.FCFS:

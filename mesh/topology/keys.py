@@ -57,6 +57,8 @@ SERVICE: Keys = {
     "top_p": Key("top_p", fraction),
     "priority": Key("priority", integer(-1000, 1000)),
     "aliases": Key("aliases", names),
+    "usual_prompt": Key("usual_prompt", integer(1)),
+    "usual_answer": Key("usual_answer", integer(1)),
 }
 
 ENGINE: Keys = {

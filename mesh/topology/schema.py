@@ -66,6 +66,8 @@ class ServiceSpec:
     top_p: float = 1.0  # likewise
     priority: int = 0
     aliases: tuple[str, ...] = ()
+    usual_prompt: int = 512  # tokens; what disciplines take a request for before they have seen any
+    usual_answer: int = 256  # likewise
 
 
 @dataclass(frozen=True, slots=True)

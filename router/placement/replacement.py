@@ -1,10 +1,10 @@
-"""Whether to replace the present plan at the end of an interval, and how long the next interval is."""
+"""Whether to replace the present plan at the end of an interval."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 
-from router.placement.interval import ReplacementInterval, Threshold
+from router.placement.interval import Threshold
 from router.placement.plan import Plan
 from router.placement.score import Score
 from router.placement.search import Evaluator
@@ -59,35 +59,6 @@ def judge(
         return Verdict.REPLACE if is_worth else Verdict.BY_CHANCE
 
     return Proposal(wanted, verdict(), present_score, wanted_score, len(loaded))
-
-
-class Replacement:
-    """The plan in force. Plans change only for a gain that another sample of the same traffic confirms."""
-
-    def __init__(self, plan: Plan, interval: ReplacementInterval, threshold: Threshold, seed: int = 0) -> None:
-        self.plan = plan
-        self.interval = interval
-        self._threshold = threshold
-        self._seed = seed
-        self._num_intervals = 0
-
-    def __repr__(self) -> str:
-        return f"<Replacement plan {self.plan.number}, {self.interval!r}>"
-
-    def decide(self, wanted: Plan, traffic: Traffic, evaluator_for: EvaluatorFor) -> Proposal:
-        """``wanted`` was found for the ``traffic`` of the interval that ends. If it is to replace, it is in force."""
-        self._num_intervals += 1
-        seed = self._seed + self._num_intervals
-        proposal = judge(self.plan, wanted, traffic, self._threshold, evaluator_for, seed)
-        if proposal.verdict is Verdict.REPLACE:
-            self.plan = replace(wanted, number=self.plan.number + 1)
-            proposal = replace(proposal, plan=self.plan)
-        self.interval.estimate = proposal.estimate.normalized_latency
-        return proposal
-
-    def achieved(self, score: Score) -> float:
-        """What the interval really brought; the seconds until the next decision (equation 8)."""
-        return self.interval.achieved(score.normalized_latency)
 
 
 def loads(present: Plan, wanted: Plan) -> list[str]:

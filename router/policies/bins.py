@@ -11,9 +11,10 @@ that not even that could keep is not for others to make room for: it is left out
 where it breaks nobody else's.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import hypot, inf
+from typing import NamedTuple
 
 from engines.costs import decode_step_s, requests_s
 from engines.demand import held_tokens, highest_with
@@ -29,8 +30,7 @@ class Knobs:
     theta: float
 
 
-@dataclass(frozen=True, slots=True)
-class Level:
+class Level(NamedTuple):
     """How far a constraint is used up: tokens or seconds."""
 
     used: float
@@ -41,7 +41,7 @@ class Level:
         return self.used <= self.limit
 
 
-Levels = Mapping[str, Level]
+Levels = Iterator[tuple[str, Level]]  # by constraint, worked out as they are asked for
 
 
 def is_empty(engine: EngineView) -> bool:
@@ -122,19 +122,21 @@ def memory_level(request: RequestView, engine: EngineView) -> Level:
 
 def broken(levels: Levels) -> str | None:
     """The first that does not hold."""
-    return next((name for name, level in levels.items() if not level.holds), None)
+    for name, level in levels:
+        if level.used > level.limit:
+            return name
+    return None
 
 
 def decode_levels(request: RequestView, engine: EngineView, knobs: Knobs) -> Levels:
     """Of an engine that takes over what was prefilled elsewhere."""
-    return {"b": context_level(request, engine, knobs), "e": memory_level(request, engine)}
+    yield "b", context_level(request, engine, knobs)
+    yield "e", memory_level(request, engine)
 
 
 def all_levels(request: RequestView, engine: EngineView, knobs: Knobs, now: float) -> Levels:
     """Of an engine that does both phases."""
-    return {
-        "b": context_level(request, engine, knobs),
-        "c": prefill_level(request, engine, now),
-        "d": saved_level(request, engine, knobs, now),
-        "e": memory_level(request, engine),
-    }
+    yield "b", context_level(request, engine, knobs)
+    yield "c", prefill_level(request, engine, now)
+    yield "d", saved_level(request, engine, knobs, now)
+    yield "e", memory_level(request, engine)

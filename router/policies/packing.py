@@ -16,6 +16,7 @@ is moved by the engines themselves where a promise is in danger: `[rescheduling]
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import heapify, heappop
+from itertools import chain
 from math import inf
 from typing import Annotated
 
@@ -103,7 +104,7 @@ class Packing(Policy):
         decoder = self._best_fit(request, found.decode, levels_of, failed)
         if decoder is None:
             return None
-        return self._route(request, entrance, decoder, {**levels_of(decoder), "c": in_time}, now)
+        return self._route(request, entrance, decoder, chain(levels_of(decoder), [("c", in_time)]), now)
 
     def _best_fit(
         self,
@@ -114,14 +115,15 @@ class Packing(Policy):
     ) -> EngineView | None:
         """Algorithm 1. One that was called back tries first where it was meant to go."""
         service, gamma, bound_for = request.service, self._knobs.gamma, self._bound_for.get(request.id)
-        heap = [
-            (engine.id != bound_for, -capacity_norm(engine.services[service].demand, gamma), engine.id, engine)
+        norms = [
+            -inf if engine.id == bound_for else -capacity_norm(engine.services[service].demand, gamma)
             for engine in engines
         ]
+        heap = [(norm, engine.id, engine) for norm, engine in zip(norms, engines, strict=True)]
         heapify(heap)
         empty: EngineView | None = None
         while heap:
-            engine = heappop(heap)[3]
+            engine = heappop(heap)[2]
             if is_empty(engine):
                 empty = empty or engine
                 continue
@@ -137,7 +139,7 @@ class Packing(Policy):
         pool = decoder.services[request.service]
         numbers = {"capacity_norm": capacity_norm(pool.demand, self._knobs.gamma)}
         numbers["expected_tokens"] = request.answer_tokens
-        for name, level in levels.items():
+        for name, level in levels:
             numbers[f"{name}_used"] = level.used
             if level.limit < inf:
                 numbers[f"{name}_limit"] = level.limit

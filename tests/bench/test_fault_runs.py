@@ -29,10 +29,14 @@ def test_the_runs_of_this_suite_meet_every_kind_of_fault_and_ending():
     tally = Tally()
     for seed in range(40):
         tally.add(play(draw(seed)).tally)
-    kinds = {"Kill", "Kill of a gateway", "Hang", "Slow", "Partition", "Loss", "Delay", "Duplicate", "Reorder", "Skew"}
+    kinds = {"Kill", "Kill of a gateway", "Kill of a placement daemon", "Hang", "Slow", "Partition", "Loss", "Delay"}
+    kinds |= {"Duplicate", "Reorder", "Skew", "FailLoad"}
     assert kinds <= tally.faults.keys()
     assert {"finished", "cancelled: no longer wanted", "failed: its gateway died"} <= tally.endings.keys()
     assert min(tally.migrations.values()) > 0
+    assert min(tally.loads.values()) > 0
+    assert tally.plans["plan N is carried out"] > 0
+    assert tally.plans["goes on with interval N, which began N s ago"] > 0
 
 
 def test_a_seed_says_it_all():

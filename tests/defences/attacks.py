@@ -8,7 +8,7 @@ from bench.fault_runs.play import bounds_of, play
 from bench.fault_runs.scenario import KINDS, LONG_S, ORDERS, Scenario, draw
 from bench.simulation.faults import Duplicate, Kill, Loss
 from bench.simulation.invariants import Bounds
-from mesh.topology.schema import PolicySpec
+from mesh.topology.schema import PlacementSpec, PolicySpec
 
 
 def as_drawn(scenario: Scenario) -> Scenario:
@@ -74,6 +74,14 @@ def orphaned(scenario: Scenario) -> Scenario:
     faults = (Kill(gateway, 1.0, LONG_S), Kill(engines[-1], 1.05, 0.001))
     moves = tuple(Move(1.4 + 0.02 * n, source, 0.0, engines[-1]) for n in range(10) for source in engines[:-1])
     return replace(long_answers(scenario), faults=faults, orders=moves)
+
+
+def unheard(scenario: Scenario) -> Scenario:
+    """Every second order of a placement daemon is lost."""
+    engines = tuple(engine.id for engine in scenario.topology.engines)
+    daemon = PlacementSpec(interval_s=0.5, shortest_s=0.3, longest_s=1.0, improve_s=0.1)
+    faults = (Loss(0.5, (daemon.id,), engines, kinds=("Announce", "Load", "Unload", "SetRole")),)
+    return replace(roomy(scenario), topology=replace(scenario.topology, placement=daemon), faults=faults)
 
 
 @dataclass(frozen=True)

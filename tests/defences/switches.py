@@ -18,6 +18,8 @@ from mesh.messages import Reserve
 from router import dispatcher
 from router.dispatcher import Dispatcher
 from router.flight import Flight, Phase
+from router.placement.changeover import Patience
+from router.placement.daemon import PlacementDaemon
 from router.probing import Probing
 from router.recovery import Recovery
 from router.streams import TokenStream
@@ -278,3 +280,15 @@ def keeping_only_what_was_copied(patch: Patch) -> None:
 
 def generations(patch: Patch) -> None:
     patch.setattr(KVBlocks, "is_unchanged", lambda self, blocks, generations: True)
+
+
+# --- services and plans -----------------------------------------------------------------------------------------------
+
+
+def waiting_until_nothing_is_left(patch: Patch) -> None:
+    """A service goes as soon as it is unloaded."""
+    patch.setattr(EngineCore, "_is_empty", lambda self, service: True)
+
+
+def repeating_orders(patch: Patch) -> None:
+    patch.setattr(PlacementDaemon, "_patience", property(lambda self: Patience(NEVER)))

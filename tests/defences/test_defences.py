@@ -24,7 +24,19 @@ from kvtransfer.protocol import SHM, ExportBlocks, ImportBlocks
 from kvtransfer.transports import SharedMemoryTransport
 from mesh.messages import Blocks, KVShape
 from tests.defences import switches
-from tests.defences.attacks import Runs, busy, crowded, deaf, doubled, long_answers, lossy, orphaned, roomy, speechless
+from tests.defences.attacks import (
+    Runs,
+    busy,
+    crowded,
+    deaf,
+    doubled,
+    long_answers,
+    lossy,
+    orphaned,
+    roomy,
+    speechless,
+    unheard,
+)
 from tests.kvtransfer.test_protocol import Link, test_blocks_read_after_the_sender_gave_up_are_still_what_was_promised
 
 SHAPE = KVShape(1, 1, 4, 4, "float32")
@@ -107,6 +119,8 @@ DEFENCES = [
     Defence(switches.giving_up_unanswered_commits, Runs(("move",), change=lossy, seeds=(1, 4))),
     Defence(switches.unknown_owners, Runs(("move", "hang", "partition"), change=roomy, seeds=(17, 85))),
     Defence(switches.knowing_reserves, Runs(("duplicate", "move"), seeds=(10, 24))),
+    Defence(switches.waiting_until_nothing_is_left, Runs(("shed",), seeds=(0, 2))),
+    Defence(switches.repeating_orders, Runs((), change=unheard, seeds=(0, 1))),
     Defence(switches.waiting_for_running_copies, a_cancel_during_a_copy),
     Defence(switches.keeping_only_what_was_copied, a_corrupt_copy),
     Defence(switches.lingering, test_blocks_read_after_the_sender_gave_up_are_still_what_was_promised),

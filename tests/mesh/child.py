@@ -8,7 +8,7 @@ from itertools import chain, repeat
 
 from mesh.errors import UserError
 from mesh.heartbeat import Heartbeat
-from mesh.messages import EngineStatus, GatewayStatus, ProcessState, Role, SupervisorMessage
+from mesh.messages import EngineStatus, GatewayStatus, PlacementStatus, ProcessState, Role, SupervisorMessage
 from mesh.process import ProcessShell, run_process
 
 STATES = {
@@ -17,10 +17,12 @@ STATES = {
 }
 
 
-def status_of(shell: ProcessShell, state: ProcessState) -> EngineStatus | GatewayStatus:
+def status_of(shell: ProcessShell, state: ProcessState) -> EngineStatus | GatewayStatus | PlacementStatus:
     process = shell.me.process
     if process in [gateway.id for gateway in shell.topology.gateways]:
         return GatewayStatus(1, state, "local", os.getpid(), "http://127.0.0.1:1", 0, 0)
+    if shell.topology.placement is not None and process == shell.topology.placement.id:
+        return PlacementStatus(1, state, "local", os.getpid(), "apply", "listening", 0, 60.0)
     return EngineStatus(
         seq=1, state=state, role=Role.MULTIPLEX, host="local", pid=os.getpid(), services=[], num_running=2,
         num_waiting=1, num_tokens=0, prefill_remaining_s=0.0, prefill_waiting_s=0.0, decode_step_s=0.0, min_slack_s=0.5,

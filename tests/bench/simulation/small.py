@@ -26,6 +26,8 @@ class Profile:
     kv_bytes_per_token: int = 327_680
     kv_memory_bytes: int = 100 * 10**9
     num_devices: int = 4
+    weight_bytes: int = 0
+    weight_bytes_per_s: float = 7e9
 
     @property
     def cost(self) -> StepCost:

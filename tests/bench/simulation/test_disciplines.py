@@ -1,7 +1,7 @@
 """Simulated engines with disciplines: what coasts decides as what computes step by step."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from random import Random
 
@@ -48,14 +48,25 @@ def test_handed_over_or_not_every_request_ends_once(scheduling: Scheduling) -> N
 SHARED = placement_setting.catalogue({"chat": "llama2-7b", "code": "llama2-13b"})
 
 
-def shared(trace: Sequence[TraceRequest], scheduling: Scheduling, *, coasts: bool, **options: object) -> list[Record]:
-    """Two engines, each with both services."""
+def shared(
+    trace: Sequence[TraceRequest],
+    scheduling: Scheduling,
+    *,
+    coasts: bool,
+    usual: Mapping[str, tuple[int, int]] | None = None,
+    **options: object,
+) -> list[Record]:
+    """Two engines, each with both services, of which the ``usual`` lengths are known."""
     small = topology(TWO)
     engines = tuple(
         EngineSpec(name, role, SHARED.services, max_running=64, max_waiting=10**6, scheduling=scheduling, **options)
         for name, role in TWO.items()
     )
     services = tuple(ServiceSpec(name, "model", placement_setting.SLO) for name in SHARED.services)
+    for name, (prompt, answer) in (usual or {}).items():
+        services = tuple(
+            replace(one, usual_prompt=prompt, usual_answer=answer) if one.name == name else one for one in services
+        )
     profile = SharedProfile.of({name: SHARED.profile(name, 1) for name in SHARED.services})
     what = replace(small, engines=engines, services=services)
     sim = Simulation(what, dict.fromkeys(TWO, profile), seed=0, physics=Physics(), slo=SloRule(), coasts=coasts)
@@ -107,3 +118,17 @@ def test_engines_coast_beside_others_that_wait(scheduling: Scheduling, options: 
         assert coasting[request].e2e_s == pytest.approx(record.e2e_s, abs=1e-6)
         assert coasting[request].ttft_s == pytest.approx(record.ttft_s, abs=1e-6)
     assert passed["steps"] > 100
+
+
+def test_a_short_service_does_not_wait_for_a_long_one_before_its_requests_have_ended() -> None:
+    """If the topology says how long requests usually are: else both are taken for the same."""
+    trace = [TraceRequest(0.05 * n, 300, 600, service="chat") for n in range(40)]
+    trace += [TraceRequest(2.0 + 0.5 * n, 100, 20, service="code") for n in range(20)]
+    trace.sort(key=lambda request: request.at_s)
+    mean_s = {}
+    for known in (False, True):
+        usual = {"chat": (300, 600), "code": (100, 20)} if known else {}
+        records = shared(trace, Scheduling.DB, coasts=True, usual=usual)
+        code = [record.e2e_s for record in records if record.service == "code"]
+        mean_s[known] = sum(code) / len(code)
+    assert mean_s[True] < 0.5 * mean_s[False]

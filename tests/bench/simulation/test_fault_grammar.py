@@ -3,6 +3,7 @@ import pytest
 from bench.simulation.fault_grammar import (
     parse_delay,
     parse_duplicate,
+    parse_fail_load,
     parse_hang,
     parse_kill,
     parse_loss,
@@ -12,7 +13,7 @@ from bench.simulation.fault_grammar import (
     read_faults,
     resolve,
 )
-from bench.simulation.faults import Delay, Duplicate, Hang, Kill, Loss, Partition, Reorder, Slow
+from bench.simulation.faults import Delay, Duplicate, FailLoad, Hang, Kill, Loss, Partition, Reorder, Slow
 from mesh.errors import UserError
 from mesh.messages import Role
 from tests.bench.simulation.small import topology
@@ -33,6 +34,10 @@ for_s = 2
 [[slow]]
 engine = "prefill"
 factor = 3
+
+[[fail_load]]
+probability = 0.5
+engine = "prefill"
 
 [[partition]]
 between = ["prefill", "decode-0"]
@@ -71,6 +76,8 @@ def test_the_command_line_says_what_and_when():
     ]
     assert faults(parse_slow("3:decode-*")) == [Slow("decode-0", 3.0), Slow("decode-1", 3.0)]
     assert faults(parse_slow("1.5:prefill@1+2")) == [Slow("prefill", 1.5, 1.0, 2.0)]
+    assert faults(parse_fail_load("0.5@1+2")) == [FailLoad(name, 0.5, 1.0, 2.0) for name in EVERYBODY[1:]]
+    assert faults(parse_fail_load("1:prefill")) == [FailLoad("prefill", 1.0)]
 
 
 def test_the_command_line_says_which_messages():
@@ -89,6 +96,7 @@ def test_a_file_says_the_same(tmp_path):
         Kill("decode-1", 120, 5),
         Hang("gateway-0", 1.5, 2),
         Slow("prefill", 3),
+        FailLoad("prefill", 0.5),
         Partition(("prefill",), ("decode-0",), 3, 4),
         Loss(0.1, EVERYBODY, EVERYBODY),
         Duplicate(0.2, EVERYBODY, EVERYBODY, late_s=2),
@@ -113,6 +121,8 @@ def test_a_file_says_the_same(tmp_path):
         (parse_slow, "0:prefill", "3:decode-0"),
         (parse_slow, "3:", "3:decode-0"),
         (parse_slow, "3:prefill@1", "3:decode-0"),
+        (parse_fail_load, "0.5:", "0.5 or 1:decode-*@10+5"),
+        (parse_fail_load, "2", "no probability; use more than 0, up to 1"),
         (parse_loss, "often", "0.01 or"),
         (parse_loss, "0", "0.01 or"),
         (parse_loss, "2", "no probability; use more than 0, up to 1"),
@@ -134,7 +144,10 @@ def test_what_does_not_fit_is_told_what_would(parse, text, right):
     ("text", "words"),
     [
         ("[[kill]\n", "not TOML"),
-        ("[[stab]]\n", "unknown field `stab`; it has kill, hang, slow, partition, loss, duplicate, reorder, delay"),
+        (
+            "[[stab]]\n",
+            "unknown field `stab`; it has kill, hang, slow, fail_load, partition, loss, duplicate, reorder, delay",
+        ),
         ("[[kill]]\nprocess = 'prefill'\n", "kill[0]: object missing required field `at_s`"),
         ("[[hang]]\nprocess = 'prefill'\nat_s = -1\nfor_s = 1\n", "hang[0].at_s: expected `float` >= 0"),
         ("[[partition]]\nbetween = ['prefill']\nat_s = 1\nfor_s = 1\n", "partition[0].between: expected `array`"),

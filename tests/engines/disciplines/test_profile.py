@@ -99,3 +99,10 @@ def test_equal_times_have_no_deviation_in_the_end() -> None:
     for _ in range(20 * WINDOW):
         times.add(3.0)
     assert times.budget_s == pytest.approx(3.0, rel=1e-3)
+
+
+def test_before_any_request_has_ended_services_rank_by_their_usual_lengths_where_those_are_known() -> None:
+    costs = {"chat": Fixed(), "code": Fixed(), "other": Fixed()}
+    profiles = Profiles(costs, {"chat": (500, 400), "code": (150, 30)})
+    assert profiles["code"].mean_s < profiles["other"].mean_s < profiles["chat"].mean_s
+    assert profiles["code"].mean_s == pytest.approx(0.15 + 29 * 0.006)  # by `serving.COST`

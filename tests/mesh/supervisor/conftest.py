@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from mesh.supervisor.command import ENGINE, GATEWAY, ChildCommand
+from mesh.supervisor.command import ENGINE, GATEWAY, PLACEMENT, ChildCommand
 from mesh.topology.parse import load
 
 CHILD = Path(__file__).parents[1] / "child.py"
@@ -13,7 +13,9 @@ CHILD = Path(__file__).parents[1] / "child.py"
 def topology(tmp_path, monkeypatch):
     monkeypatch.setenv("MESHSERVE_RUNTIME_DIR", str(tmp_path / "run"))
     path = tmp_path / "t.toml"
-    path.write_text('[mesh]\nheartbeat_ms = 50\ndrain_s = 20\n[services.s]\nmodel = "m"\n[engines.e]\n[gateways.g]\n')
+    path.write_text(
+        '[mesh]\nheartbeat_ms = 50\ndrain_s = 20\n[services.s]\nmodel = "m"\n[engines.e]\n[gateways.g]\n[placement]\n'
+    )
     return load(path)
 
 
@@ -21,6 +23,7 @@ def topology(tmp_path, monkeypatch):
 def command(topology):
     def make(process: str, mode: str) -> ChildCommand:
         argv = (sys.executable, str(CHILD), mode, "--topology", str(topology.path), "--id", process)
-        return ChildCommand(process, GATEWAY if process == "g" else ENGINE, argv)
+        kind = {"g": GATEWAY, "placement": PLACEMENT}.get(process, ENGINE)
+        return ChildCommand(process, kind, argv)
 
     return make

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 from dataclasses import replace
+from itertools import groupby
 
 import pytest
 
@@ -75,17 +76,20 @@ async def running(topology, commands, **options):
         await run.sockets.close()
 
 
-async def test_children_become_ready_and_drain_gateways_first(topology, command):
-    async with running(topology, [command("e", "ready"), command("g", "ready")]) as run:
+async def test_children_become_ready_and_stop_in_order(topology, command):
+    """The placement daemon, then gateways, then engines."""
+    async with running(topology, [command(name, "ready") for name in ("e", "g", "placement")]) as run:
         async with asyncio.timeout(DEADLINE_S):
             await run.ready.wait()
             assert {child.state for child in run.states[-1].values()} == {"running"}
             run.supervisor.stop()
             await run.task
     stopped = [[p for p, child in state.items() if child.state == "stopped"] for state in run.states]
-    assert ["g"] in stopped
-    assert ["e"] not in stopped
-    assert stopped[-1] == ["e", "g"]
+    assert [those for those, _ in groupby(stopped) if those] == [
+        ["placement"],
+        ["g", "placement"],
+        ["e", "g", "placement"],
+    ]
     assert (run.runtime / "logs/e.out").read_text() == "e drained\n"
     assert not pid_file(run.runtime, "e").exists()
 

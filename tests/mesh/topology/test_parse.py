@@ -80,6 +80,8 @@ temperature = 0.2
 top_p = 0.9
 priority = 2
 aliases = ["big"]
+usual_prompt = 2000
+usual_answer = 100
 [engines.decode]
 role = "decode"
 services = ["org/big"]
@@ -144,6 +146,7 @@ deadline_ms = 2500
     assert topology.timing.drain_s == 5.0
     assert topology.service("org/big").model == "/srv/models/big"
     assert topology.service("org/big").aliases == ("big",)
+    assert (topology.service("org/big").usual_prompt, topology.service("org/big").usual_answer) == (2000, 100)
     assert (topology.service("org/big").temperature, topology.service("org/big").top_p) == (0.2, 0.9)
     assert topology.engine("decode-1") == EngineSpec(
         id="decode-1",

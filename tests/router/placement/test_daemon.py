@@ -5,7 +5,7 @@ import pytest
 from mesh.messages import Load, Place, Role
 from mesh.topology.schema import PlacementMode
 from router.placement.daemon import SEARCH_S, Doing
-from tests.router.placement.daemon_world import World
+from tests.router.placement.daemon_world import LOAD_S, World
 
 TWO = {"e0": ["a"], "e1": ["a"], "e2": ["a"], "e3": ["b"]}
 
@@ -56,6 +56,13 @@ def test_shadow_says_what_it_would_do_and_does_nothing() -> None:
     world.run(100)
     assert world.told == []
     assert world.status().changes_total == 0
+
+
+@pytest.mark.parametrize("mode", list(PlacementMode))
+def test_it_waits_between_its_turns_whatever_it_may_do(mode: PlacementMode) -> None:
+    world = shifted(mode=mode) if mode is not PlacementMode.OFF else World(TWO, mode=mode)
+    world.run(100)
+    assert (world.told == []) is (mode is not PlacementMode.APPLY)
 
 
 def test_what_is_told_of_a_decision() -> None:
@@ -234,6 +241,20 @@ def test_a_service_that_lost_its_last_engine_gets_another_one() -> None:
     world.run(20)
     assert world.served() == {"a", "b"}
     assert "plan 1 is to be carried out: no engine serves b" in world.notes
+
+
+def test_a_service_is_back_as_soon_as_the_engine_that_alone_held_it_is() -> None:
+    """The engine comes back with what the topology gives it."""
+    world = World({"e0": ["a"], "e1": ["a"], "e2": ["b"]})
+    world.ask_for(a=4.0, b=1.0)
+    world.run(5)
+    for name, services in {"e0": ("b",), "e1": ("a",), "e2": ("a",)}.items():
+        world.engines[name].place = Place(1, 3, services, Role.MULTIPLEX)
+    world.until(lambda: world.status().changes_total == 1)
+    world.kill("e0", for_s=3.0)
+    world.run(3.0 + LOAD_S + 2.0)
+    assert "b" in world.held()["e0"]
+    assert "b" not in world.held()["e2"]
 
 
 def test_a_successor_knows_which_services_are_to_be_served() -> None:

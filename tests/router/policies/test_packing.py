@@ -238,11 +238,11 @@ def test_no_decision_breaks_a_constraint_and_nothing_that_fits_waits(seed):
     decision, again = (Packing(parameters).decide(made, view, 0.0) for _ in range(2))
     assert decision == again
     levels = {
-        id_: decode_levels(made, one, knobs) if one.role is Role.DECODE else all_levels(made, one, knobs, 0.0)
+        id_: list(decode_levels(made, one, knobs) if one.role is Role.DECODE else all_levels(made, one, knobs, 0.0))
         for id_, one in engines.items()
         if one.role is not Role.PREFILL
     }
-    fitting = {id_ for id_, found in levels.items() if all(level.holds for level in found.values())}
+    fitting = {id_ for id_, found in levels.items() if all(level.holds for _, level in found)}
     empty = {id_ for id_ in levels if is_empty(engines[id_])}
     if isinstance(decision, Dispatch):
         assert decision.decode_engine in fitting | empty

@@ -1,0 +1,40 @@
+"""A placement daemon in runs with faults: its mind is the product's, what it finds is drawn at random."""
+
+from dataclasses import replace
+from random import Random
+
+from bench.simulation.placement import Found
+from mesh.messages import Role
+from router.placement.greedy import Scored
+from router.placement.plan import Plan, has_all_phases
+from router.placement.question import Answer, Question
+from router.placement.replacement import Proposal, Verdict
+from router.placement.score import Score
+
+MOST_PLANS = 6  # then it wants no other: what is under way is to come to an end
+SEARCH_S = 0.1
+NOTHING = Score({})
+
+
+class DrawnPlans:
+    """A search that finds any plan that serves all services, and holds it for worth the change."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = Random(f"{seed}/plans")
+
+    def __call__(self, question: Question) -> Found:
+        present, wanted = question.present, question.present
+        if question.number <= MOST_PLANS:
+            wanted = self._draw(present, sorted(question.catalogue.services))
+        verdict = Verdict.KEEP if wanted is present else Verdict.REPLACE
+        proposal = Proposal(wanted, verdict, NOTHING, NOTHING, 0)
+        return Found(Answer(proposal, Scored(wanted, NOTHING), {}), SEARCH_S)
+
+    def _draw(self, present: Plan, services: list[str]) -> Plan:
+        random = self._random
+        groups = []
+        for group in present.groups:
+            held = [name for name in services if random.random() < 0.6]
+            groups.append(replace(group.holding(held), role=random.choice([*Role, Role.MULTIPLEX])))
+        plan = replace(present, groups=tuple(groups))
+        return plan if has_all_phases(plan, services) else present

@@ -1,0 +1,161 @@
+"""A small simulated mesh whose placement matters: five services on four A100s, two at most on each.
+
+All serve Llama 3 8B and answer questions about long documents in a few words, so that it is the same load whoever is
+asked. One service gets most of it: it needs all engines, the others one each.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+from bench.simulation.cluster import Simulation
+from bench.simulation.physics import Physics
+from bench.simulation.placement import ModelledSearch
+from bench.simulation.placing import LocalSimulators
+from bench.simulation.shared_profiles import SharedProfile
+from bench.simulation.trace_request import TraceRequest
+from bench.simulation.workload import SloRule
+from engines.presets import load_preset
+from mesh.messages import EngineStatus, Role, ServiceTally
+from mesh.topology.schema import (
+    EngineSpec,
+    GatewaySpec,
+    PlacementSpec,
+    PolicySpec,
+    Scheduling,
+    ServiceSpec,
+    Slo,
+    Timing,
+    Topology,
+)
+from router.placement.live import present_plan
+from router.placement.monitor import Observed
+from router.placement.plan import Plan
+from router.placement.question import answer, make_question
+from router.placement.traffic import Moments, ServiceTraffic
+
+NUM_ENGINES, NUM_SERVICES = 4, 5
+SERVICES = tuple(f"s{number}" for number in range(NUM_SERVICES))
+DOCUMENTS = (Moments(20_000, 6000), Moments(16, 8))  # tokens of prompts and answers
+BUSY_SHARE = 0.6  # of all requests; the other services share the rest evenly
+SLO = Slo(10.0, 1.0)
+MOST_HELD = (
+    4  # services on an engine, while those of a new plan are beside those of the old one: their weights must fit
+)
+PRESET = load_preset("a100-llama3-8b-tp1")
+KV_BYTES = PRESET.kv_memory_bytes - (MOST_HELD - 1) * PRESET.weight_bytes
+PROFILE = SharedProfile(dict.fromkeys(SERVICES, PRESET), KV_BYTES, 1)
+TIMING = Timing(heartbeat_s=1.0, lease_s=5.0)
+MANY = 10**6
+
+Held = Sequence[Sequence[str]]
+ANYHOW: Held = [SERVICES[:2], SERVICES[2:4], SERVICES[4:], SERVICES[:1]]  # where a first plan is searched from
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """``rate`` of all services. ``busiest`` gets `BUSY_SHARE` of it; from ``shift_at_s`` on, ``next_busiest`` does."""
+
+    rate: float
+    span_s: float
+    seed: int
+    busiest: str = SERVICES[0]
+    shift_at_s: float | None = None
+    next_busiest: str = SERVICES[1]
+
+    def rates(self, busiest: str) -> dict[str, float]:
+        rest = (1 - BUSY_SHARE) / (NUM_SERVICES - 1)
+        return {name: self.rate * (BUSY_SHARE if name == busiest else rest) for name in SERVICES}
+
+    def trace(self) -> list[TraceRequest]:
+        """Poisson arrivals."""
+        until_s = self.span_s if self.shift_at_s is None else self.shift_at_s
+        requests = [*self._drawn(self.busiest, 0.0, until_s)]
+        if self.shift_at_s is not None:
+            requests += self._drawn(self.next_busiest, until_s, self.span_s)
+        return sorted(requests, key=lambda request: request.at_s)
+
+    def _drawn(self, busiest: str, from_s: float, until_s: float) -> list[TraceRequest]:
+        return [
+            TraceRequest(from_s + at_s, num_input, num_output, service=name)
+            for name, rate in self.rates(busiest).items()
+            for at_s, num_input, num_output in ServiceTraffic(rate, *DOCUMENTS).arrivals(
+                until_s - from_s, Random(f"{self.seed}/{name}/{from_s}")
+            )
+        ]
+
+
+def topology(held: Held, placement: PlacementSpec | None) -> Topology:
+    """Engine ``n`` begins with the n-th services."""
+    engines = tuple(
+        EngineSpec(
+            f"engine-{number}",
+            Role.MULTIPLEX,
+            tuple(services),
+            block_size=64,
+            max_running=128,
+            max_waiting=MANY,
+            chunk_tokens=2048,
+            scheduling=Scheduling.DB,
+        )
+        for number, services in enumerate(held)
+    )
+    return Topology(
+        "placement",
+        Path("placement"),
+        tuple(ServiceSpec(name, "model", SLO) for name in SERVICES),
+        engines,
+        (GatewaySpec("gateway", max_requests=MANY, max_waiting=MANY),),
+        policy=PolicySpec("join_shortest_queue"),
+        timing=TIMING,
+        placement=placement,
+    )
+
+
+def profiles(what: Topology) -> dict[str, SharedProfile]:
+    return {spec.id: PROFILE for spec in what.engines}
+
+
+def plan_for(rates: Mapping[str, float], num_batches: int, seed: int) -> Held:
+    """What the search finds for Poisson arrivals at these rates: the services of each engine."""
+    statuses = _statuses(topology(ANYHOW, None))
+    plan = present_plan(statuses)
+    question = make_question(
+        0, plan, statuses.values(), _observed(rates), dict.fromkeys(SERVICES, SLO), seed=seed, improve_s=0.0
+    )
+    found = answer(question, LocalSimulators(), lambda done: done >= num_batches)
+    return held(found.proposal.plan)
+
+
+def held(plan: Plan) -> Held:
+    return [group.services for group in plan.groups]
+
+
+def searching(num_batches: int) -> ModelledSearch:
+    return ModelledSearch(LocalSimulators(), num_batches)
+
+
+def _statuses(what: Topology) -> dict[str, EngineStatus]:
+    """Of engines that have not done anything yet."""
+    simulation = Simulation(what, profiles(what), seed=0, physics=Physics(), slo=SloRule())
+    return {name: engine.core.status(0.0) for name, engine in simulation.engines.items()}
+
+
+def _observed(rates: Mapping[str, float]) -> Observed:
+    """An interval in which as much came as is to be expected."""
+    span_s, (inputs, outputs) = 1000.0, DOCUMENTS
+    return Observed(span_s, {name: _tally(name, round(rate * span_s), inputs, outputs) for name, rate in rates.items()})
+
+
+def _tally(name: str, number: int, inputs: Moments, outputs: Moments) -> ServiceTally:
+    return ServiceTally(
+        name,
+        arrived=number,
+        input_tokens=round(number * inputs.mean),
+        input_squares=round(number * (inputs.mean**2 + inputs.deviation**2)),
+        ended=number,
+        answered=number,
+        output_tokens=round(number * outputs.mean),
+        output_squares=round(number * (outputs.mean**2 + outputs.deviation**2)),
+    )

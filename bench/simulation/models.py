@@ -1,0 +1,115 @@
+"""What a simulated engine has loaded, as `engines.loading.Loaded` has it on real ones."""
+
+from random import Random
+
+from bench.simulation.copying import CopyModel
+from bench.simulation.physics import Physics
+from bench.simulation.shared_profiles import Profile, SharedProfile, profile_of
+from bench.simulation.steps import StepModel
+from engines.learning import LearntCost
+from engines.packed import block_pool
+from engines.pages import PagePool
+from engines.profiles import EngineProfile
+from engines.scheduler import ServiceQueue
+from engines.status import Service
+from kvtransfer.layout import block_bytes, page_bytes
+from kvtransfer.protocol import Limits as TransferLimits
+from mesh.errors import UserError
+from mesh.messages import KVShape, MemoryRef
+from mesh.topology.schema import EngineSpec, Topology
+
+MAX_CONTEXT = 2**31
+
+
+class Models:
+    """Services share the engine's KV memory by the page, as those of real ones do: pages are made for all ``loadable``.
+
+    ``steps`` and ``copies`` are models of how long it takes, by service. They come and go with their services.
+    """
+
+    def __init__(
+        self, topology: Topology, spec: EngineSpec, profile: Profile, physics: Physics, random: Random
+    ) -> None:
+        self.services: dict[str, Service] = {}
+        self.steps: dict[str, StepModel] = {}
+        self.copies: dict[str, CopyModel] = {}
+        self.loadable = loadable(topology, profile)
+        self._topology = topology
+        self._spec = spec
+        self._profile = profile
+        self._physics = physics
+        self._random = random
+        self._pace = 1.0
+        self._page_bytes = page_bytes({block_bytes(self._shape(name)) for name in {*self.loadable, *spec.services}})
+        num_pages = profile.kv_memory_bytes // self._page_bytes
+        if num_pages < 1:
+            raise UserError(f"engines.{spec.id}: its KV memory holds no block of {spec.block_size} tokens")
+        self._pages = PagePool(num_pages)
+        for name in spec.services:
+            self.open(name)
+
+    def __repr__(self) -> str:
+        return f"<Models {sorted(self.services)} of {sorted(self.loadable)}>"
+
+    def load_s(self, name: str) -> float:
+        """For weights to come: each device fetches its part. None take no time where it is not known how many."""
+        profile = profile_of(self._profile, name)
+        bytes_per_s = self._physics.weight_bytes_per_s or profile.weight_bytes_per_s
+        return profile.weight_bytes / (bytes_per_s * profile.num_devices)
+
+    def num_tokens(self, name: str) -> int:
+        """That KV memory holds, if the service has all of it."""
+        return self._pages.num_pages * (self._page_bytes // block_bytes(self._shape(name))) * self._spec.block_size
+
+    def open(self, name: str) -> Service:
+        """Its weights are here."""
+        shape, cost = self._shape(name), profile_of(self._profile, name).cost
+        slots, quota = self._page_bytes // block_bytes(shape), self._spec.kv_quotas.get(name)
+        pool = block_pool(self._pages, self._spec.block_size, slots, quota=quota)
+        service = self.services[name] = Service(
+            ServiceQueue(name, pool),
+            shape,
+            MemoryRef(self._spec.host, self._spec.id, self._profile.kv_memory_bytes, self._spec.id),
+            frozenset(),
+            self._topology.service(name).max_context or MAX_CONTEXT,
+            LearntCost(cost.in_chunks(self._spec.chunk_tokens)),
+        )
+        steps = self.steps[name] = StepModel(cost, self._physics, self._random)
+        steps.pace = self._pace
+        self.copies[name] = self._copies(shape)
+        return service
+
+    def drop(self, name: str) -> None:
+        """Nothing of it is left in the engine's core."""
+        del self.services[name], self.steps[name], self.copies[name]
+
+    def set_pace(self, pace: float) -> None:
+        """Steps take so many times as long as modelled, from the next one on."""
+        self._pace = pace
+        for model in self.steps.values():
+            model.pace = pace
+
+    def _copies(self, shape: KVShape) -> CopyModel:
+        limits = TransferLimits()
+        return CopyModel(
+            block_bytes(shape),
+            bytes_per_s=self._physics.kv_bytes_per_s,
+            message_s=self._physics.kv_message_s,
+            message_bytes=limits.message_bytes,
+            window=limits.window,
+            round_trip_s=2 * self._physics.latency_s,
+        )
+
+    def _shape(self, name: str) -> KVShape:
+        return _shape(profile_of(self._profile, name), self._spec.block_size)
+
+
+def loadable(topology: Topology, profile: Profile) -> frozenset[str]:
+    """The services that an engine with this profile may be told to load: those that have costs there."""
+    known = (service.name for service in topology.services)
+    return frozenset(name for name in known if not isinstance(profile, SharedProfile) or name in profile.services)
+
+
+def _shape(profile: EngineProfile, block_size: int) -> KVShape:
+    """Any shape whose tokens have the profile's size: one head of one layer, K and V of two bytes an element."""
+    return KVShape(1, 1, max(1, profile.kv_bytes_per_token // 4), block_size, "float16")

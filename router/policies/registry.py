@@ -63,8 +63,8 @@ def make_policy(spec: PolicySpec, random: Random) -> Policy:
 
 
 def with_defaults(spec: PolicySpec) -> PolicySpec:
-    """The same policy with all its parameters. Raise `UserError` as `make_policy` does."""
-    return PolicySpec(spec.name, msgspec.to_builtins(_parameters(spec)))
+    """The same policy with all its parameters, as messages bring them. Raise `UserError` as `make_policy` does."""
+    return PolicySpec(spec.name, msgspec.msgpack.decode(msgspec.msgpack.encode(_parameters(spec))))
 
 
 def _parameters(spec: PolicySpec) -> msgspec.Struct:

@@ -49,7 +49,7 @@ def times(records):
     return {record.id: record.e2e_s for record in records}
 
 
-@pytest.mark.parametrize("scheduling", [Scheduling.PADDED, Scheduling.STATIC])
+@pytest.mark.parametrize("scheduling", [Scheduling.PADDED, Scheduling.STATIC, Scheduling.SLO])
 @pytest.mark.parametrize("parameters", [{}, {"batching": "none"}, {"balancing": "round_robin", "factor": 0.0}])
 def test_a_request_is_dispatched_once_for_each_slice_of_its_answer(scheduling, parameters):
     trace = trace_of(1)
@@ -59,7 +59,7 @@ def test_a_request_is_dispatched_once_for_each_slice_of_its_answer(scheduling, p
         assert record.attempts == -(-record.output_tokens // SLICE)
 
 
-@pytest.mark.parametrize("scheduling", [Scheduling.PADDED, Scheduling.STATIC])
+@pytest.mark.parametrize("scheduling", [Scheduling.PADDED, Scheduling.STATIC, Scheduling.SLO])
 def test_coasting_changes_nothing(scheduling):
     trace = trace_of(2)
     plain, coasting = (times(run(mesh(scheduling), trace, coasts=coasts)) for coasts in (False, True))

@@ -43,6 +43,9 @@ trained on. Documents that share 64 bytes in a row with the training text were l
 |---|---|
 | **byte-llama**, as stored | **{stored_bits:.3f}** |
 | byte-llama in float32, as trained | {float32_bits:.3f} |
+| as stored, with {short_context} tokens of context | {short_bits:.3f} |
+| as stored, the {num_long:,} documents that are longer than that ({long_bytes:,} bytes) | {long_bits:.3f} |
+| those, with {short_context} tokens of context | {long_short_bits:.3f} |
 | byte model of order 5, shorter orders mixed in, same training text | {order_5_bits:.3f} |
 | byte model of order 3, likewise | {order_3_bits:.3f} |
 | xz -9e, what the archive of the training text grows by | {lzma_bits:.3f} |
@@ -76,6 +79,12 @@ class Figures:
     held_out_bytes: int
     float32_bits: float
     stored_bits: float
+    short_context: int  # tokens
+    short_bits: float
+    num_long: int
+    long_bytes: int
+    long_bits: float
+    long_short_bits: float
     order_3_bits: float
     order_5_bits: float
     zlib_bits: float

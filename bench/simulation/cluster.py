@@ -78,7 +78,7 @@ class Simulation:
         self._has_more = True
         coasts = coasts and not faults and invariants is None
         self.network = network = Network(self.kernel, physics.latency_s)
-        if faults or invariants is not None:
+        if faults or invariants is not None or topology.scaling is not None:
             self.mortals = Mortals(topology, self.kernel, physics.latency_s, faults)
             self.network = network = self.mortals.network
         observer = timeline if invariants is None else invariants
@@ -87,6 +87,8 @@ class Simulation:
             invariants.attach(self)
         if self.mortals is not None:
             self.mortals.bear(factory, self._ledger, self._change_engine, self._change_gateway)
+            if topology.scaling is not None:
+                self.mortals.bear_supervisors(factory.start_s)
             if self._has_placement:
                 self.mortals.bear_placement(self._make_placement, self._change_placement)
             self.mortals.schedule(timeline)
@@ -145,6 +147,8 @@ class Simulation:
             gateway.start(self.kernel.now + starting.uniform(0, heartbeat_s))
         if self.placement is not None:
             self.placement.start(self.kernel.now)
+        for supervisor in self.mortals.supervisors.values() if self.mortals is not None else ():
+            supervisor.start(self.kernel.now)
         self._schedule_next(self._topology.service(service), iter(trace))
         self.kernel.run()
         if self._timeline is not None:

@@ -124,17 +124,12 @@ class Experiment:
 
 @contextmanager
 def rare_collections() -> Iterator[None]:
-    """A run makes few cycles and keeps many objects: looking for the former among the latter takes a tenth of it.
-
-    What is there at its start, block pools above all, is not looked at.
-    """
+    """A run makes few cycles and keeps many objects: looking for the former among the latter takes a tenth of it."""
     thresholds = gc.get_threshold()
     gc.set_threshold(200_000, 20, 100)
-    gc.freeze()
     try:
         yield
     finally:
-        gc.unfreeze()
         gc.set_threshold(*thresholds)
 
 

@@ -8,7 +8,7 @@ from bench.simulation.engine import SimulatedEngine
 from bench.simulation.gateway import SimulatedGateway
 from bench.simulation.host import Host
 from bench.simulation.kernel import Kernel
-from bench.simulation.models import Models
+from bench.simulation.models import Models, weights_s
 from bench.simulation.network import Network
 from bench.simulation.observer import Observer
 from bench.simulation.physics import Physics
@@ -80,6 +80,12 @@ class Factory:
         heartbeat_s = self._topology.timing.heartbeat_s
         host = self._hosts.get(spec.host)
         return SimulatedEngine(me, core, models, kernel, self._network, heartbeat_s, host, coasts=self._coasts)
+
+    def start_s(self, engine: str) -> float:
+        """From the start of an engine's process until it serves what the topology says."""
+        spec = self._topology.engine(engine)
+        loads = (weights_s(self._profiles[engine], name, self._physics) for name in spec.services)
+        return self._physics.boot_s + sum(loads)
 
     def _core(self, spec: EngineSpec, models: Models, expect: Expect) -> EngineCore:
         num_devices = spec.num_devices or self._profiles[spec.id].num_devices

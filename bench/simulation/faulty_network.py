@@ -9,7 +9,7 @@ from typing import Any
 from bench.simulation.faults import ON_TIME, Copy
 from bench.simulation.kernel import Kernel
 from bench.simulation.network import Network, Observe, OtherStatus, Receive, Watch
-from mesh.messages import EngineStatus, GatewayStatus, Message, PlacementStatus, Sender
+from mesh.messages import EngineStatus, GatewayStatus, Message, PlacementStatus, Sender, SupervisorStatus
 from mesh.sockets import HIGH_WATER_MARK
 
 Fate = Callable[[str, str, Any], Sequence[Copy]]
@@ -155,7 +155,7 @@ class FaultyNetwork(Network):
         match message:
             case EngineStatus():
                 hear = self._listeners[to]
-            case GatewayStatus() | PlacementStatus():
+            case GatewayStatus() | PlacementStatus() | SupervisorStatus():
                 hear = self._watchers[type(message)][to]
             case _:
                 hear = self._hears[to]

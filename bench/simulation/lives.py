@@ -12,9 +12,9 @@ from bench.simulation.engine import SimulatedEngine
 from bench.simulation.faulty_network import FaultyNetwork
 from bench.simulation.gateway import SimulatedGateway
 from bench.simulation.kernel import Action, Kernel
-from bench.simulation.placement import SimulatedPlacement
+from bench.simulation.placement import HEARD, SimulatedPlacement
 from mesh.membership import Membership, Restarted, Stale
-from mesh.messages import EngineMessage, EngineStatus, GatewayStatus, PlacementStatus, Sender
+from mesh.messages import EngineMessage, EngineStatus, PlacementStatus, Sender
 from mesh.topology.schema import Topology
 
 CATCH_UP_S = 0.1  # after a process was held up itself, as engines.process has it
@@ -164,6 +164,8 @@ class Lives(ABC, Generic[P]):
         network: FaultyNetwork,
         topology: Topology,
         on_change: Callable[[str, P | None], None],
+        *,
+        is_born: bool = True,
     ) -> None:
         self._name = name
         self._kernel = kernel
@@ -173,7 +175,10 @@ class Lives(ABC, Generic[P]):
         self._num_lives = 0
         self._process: P | None = None
         self._life = Life(kernel)
-        self._be_born(self._life)
+        if is_born:
+            self._be_born(self._life)
+        else:
+            network.go_down(name)
 
     @property
     def is_alive(self) -> bool:
@@ -235,12 +240,14 @@ class EngineLives(Lives[SimulatedEngine]):
         network: FaultyNetwork,
         topology: Topology,
         on_change: Callable[[str, SimulatedEngine | None], None],
+        *,
+        is_born: bool = True,
     ) -> None:
         self._make_engine = make
         self._gateways = frozenset(spec.id for spec in topology.gateways)
         self._factors: list[float] = []
         self._load_failures: list[float] = []
-        super().__init__(name, kernel, network, topology, on_change)
+        super().__init__(name, kernel, network, topology, on_change, is_born=is_born)
 
     def skew(self, ahead_s: float) -> None:
         self._life.skew(ahead_s)
@@ -272,19 +279,23 @@ class EngineLives(Lives[SimulatedEngine]):
 
     def retire(self, restart_after_s: float) -> None:
         """It is asked to stop (SIGTERM): it ends when it is empty, and is started again some time later."""
+        self.leave(lambda: self._kernel.after(restart_after_s, self._restart_if_dead))
+
+    def leave(self, then: Callable[[], None]) -> None:
+        """It is asked to stop (SIGTERM), and ends when it is empty."""
         if self._process is not None:
-            self._life.happen(self._drain, self._process, self._life, restart_after_s)
+            self._life.happen(self._drain, self._process, self._life, then)
 
-    def _drain(self, engine: SimulatedEngine, life: Life, restart_after_s: float) -> None:
+    def _drain(self, engine: SimulatedEngine, life: Life, then: Callable[[], None]) -> None:
         engine.drain()
-        self._leave_when_idle(engine, life, restart_after_s)
+        self._leave_when_idle(engine, life, then)
 
-    def _leave_when_idle(self, engine: SimulatedEngine, life: Life, restart_after_s: float) -> None:
+    def _leave_when_idle(self, engine: SimulatedEngine, life: Life, then: Callable[[], None]) -> None:
         if engine.core.is_idle:
             self.kill()
-            self._kernel.after(restart_after_s, self._restart_if_dead)
+            then()
         else:
-            life.after(IDLE_POLL_S, self._leave_when_idle, engine, life, restart_after_s)
+            life.after(IDLE_POLL_S, self._leave_when_idle, engine, life, then)
 
     def _restart_if_dead(self) -> None:
         if not self.is_alive:
@@ -365,7 +376,8 @@ class PlacementLives(Lives[SimulatedPlacement]):
         daemon, network = self._make_daemon(me, life), self._network
         hear = partial(life.happen, daemon.hear)
         network.subscribe(me.process, hear)
-        network.watch(me.process, GatewayStatus, hear)
+        for kind in HEARD:
+            network.watch(me.process, kind, hear)
         return daemon
 
     def _start(self, process: SimulatedPlacement, life: Life) -> None:

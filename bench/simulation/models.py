@@ -52,10 +52,8 @@ class Models:
         return f"<Models {sorted(self.services)} of {sorted(self.loadable)}>"
 
     def load_s(self, name: str) -> float:
-        """For weights to come: each device fetches its part. None take no time where it is not known how many."""
-        profile = profile_of(self._profile, name)
-        bytes_per_s = self._physics.weight_bytes_per_s or profile.weight_bytes_per_s
-        return profile.weight_bytes / (bytes_per_s * profile.num_devices)
+        """For the weights of a service to come."""
+        return weights_s(self._profile, name, self._physics)
 
     def num_tokens(self, name: str) -> int:
         """That KV memory holds, if the service has all of it."""
@@ -102,6 +100,13 @@ class Models:
 
     def _shape(self, name: str) -> KVShape:
         return _shape(profile_of(self._profile, name), self._spec.block_size)
+
+
+def weights_s(profile: Profile, service: str, physics: Physics) -> float:
+    """For weights to come: each device fetches its part. They take no time where it is not known how many."""
+    of_service = profile_of(profile, service)
+    bytes_per_s = physics.weight_bytes_per_s or of_service.weight_bytes_per_s
+    return of_service.weight_bytes / (bytes_per_s * of_service.num_devices)
 
 
 def loadable(topology: Topology, profile: Profile) -> frozenset[str]:

@@ -12,7 +12,9 @@ from bench.simulation.gateway import SimulatedGateway
 from bench.simulation.kernel import Kernel
 from bench.simulation.lives import EngineLives, GatewayLives, PlacementLives
 from bench.simulation.placement import SimulatedPlacement
+from bench.simulation.supervisors import SimulatedSupervisor
 from bench.simulation.timeline import Timeline
+from mesh.addresses import supervisor_id
 from mesh.messages import Sender
 from mesh.topology.schema import Topology
 from router.ledger import Ledger
@@ -28,6 +30,7 @@ class Mortals:
         self.engines: dict[str, EngineLives] = {}
         self.gateways: dict[str, GatewayLives] = {}
         self.placement: dict[str, PlacementLives] = {}
+        self.supervisors: dict[str, SimulatedSupervisor] = {}  # if the topology scales
         self.hits: Counter[str] = Counter()
         self._topology = topology
         self._kernel = kernel
@@ -53,7 +56,10 @@ class Mortals:
             self.gateways[gateway.id] = GatewayLives(gateway.id, make_gateway, kernel, network, topology, on_gateway)
         for engine in topology.engines:
             make_engine = partial(factory.engine, engine)
-            self.engines[engine.id] = EngineLives(engine.id, make_engine, kernel, network, topology, on_engine)
+            is_born = not (engine.is_standby and topology.scaling is not None)
+            self.engines[engine.id] = EngineLives(
+                engine.id, make_engine, kernel, network, topology, on_engine, is_born=is_born
+            )
 
     def bear_placement(
         self,
@@ -64,6 +70,16 @@ class Mortals:
         assert self._topology.placement is not None, "the topology has a daemon"
         name = self._topology.placement.id
         self.placement[name] = PlacementLives(name, make, self._kernel, self.network, self._topology, on_change)
+
+    def bear_supervisors(self, start_s: Callable[[str], float]) -> None:
+        """One of each host. They are never killed."""
+        for host in self._topology.hosts:
+            name = supervisor_id(host.name)
+            here = {spec.id: self.engines[spec.id] for spec in self._topology.engines if spec.host == host.name}
+            heartbeat_s = self._topology.timing.heartbeat_s
+            self.supervisors[name] = SimulatedSupervisor(
+                Sender(name, 1), host.name, here, start_s, self._kernel, self.network, heartbeat_s
+            )
 
     def schedule(self, timeline: Timeline | None) -> None:
         """Let faults happen."""

@@ -1,14 +1,14 @@
 """Messages between simulated processes: each takes a while, and keeps its place behind those sent before it."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 from bench.simulation.kernel import Kernel
-from mesh.messages import EngineStatus, GatewayStatus, Message, PlacementStatus, Sender
+from mesh.messages import EngineStatus, GatewayStatus, Message, PlacementStatus, Sender, SupervisorStatus
 
 Receive = Callable[[str, Any], None]
 Observe = Callable[[Sender, EngineStatus], None]
-OtherStatus = GatewayStatus | PlacementStatus
+OtherStatus = GatewayStatus | PlacementStatus | SupervisorStatus
 Watch = Callable[[Sender, Any], None]
 
 
@@ -20,7 +20,7 @@ class Network:
         self._latency_s = latency_s
         self._inboxes: dict[str, Receive] = {}
         self._listeners: dict[str, Observe] = {}
-        self._watchers: dict[type[OtherStatus], dict[str, Watch]] = {GatewayStatus: {}, PlacementStatus: {}}
+        self._watchers: dict[type[OtherStatus], dict[str, Watch]] = {kind: {} for kind in get_args(OtherStatus)}
         self._overhearing: list[Observe] = []
 
     def connect(self, process: str, receive: Receive) -> None:

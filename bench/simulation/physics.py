@@ -11,6 +11,7 @@ class Physics:
     kv_bytes_per_s: float = 25e9  # between two engines
     kv_message_s: float = 1e-4  # to begin to copy a message of KV blocks
     weight_bytes_per_s: float | None = None  # of one device that a service is loaded on; None: what its profile says
+    boot_s: float = 10.0  # of an engine's process, before the weights of its services come
     noise: float = 0.0  # standard deviation of the logarithm of step times
     step_s: float = 0.0  # that an engine's process spends between two steps
     shared_decode: float = 1.0  # times as long as alone: steps of decodes while another engine of the host computes

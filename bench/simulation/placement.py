@@ -10,12 +10,14 @@ from typing import NamedTuple, Protocol
 
 from bench.simulation.kernel import Kernel
 from bench.simulation.network import Network
-from mesh.messages import EngineStatus, GatewayStatus, Sender
+from mesh.messages import EngineStatus, GatewayStatus, Sender, SupervisorStatus
 from router.placement.catalogue import PlacementError
 from router.placement.daemon import PlacementDaemon
 from router.placement.effects import Abandon, Ask, Effect, Note, Tell
 from router.placement.evaluators import Evaluators
 from router.placement.question import Answer, Question, SearchFailed, answer
+
+HEARD = (GatewayStatus, SupervisorStatus)  # kinds of status, beside those of engines
 
 
 class Found(NamedTuple):
@@ -70,7 +72,8 @@ class SimulatedPlacement:
         self._on_note = on_note
         self._armed_at = inf
         network.subscribe(me.process, self.hear)
-        network.watch(me.process, GatewayStatus, self.hear)
+        for kind in HEARD:
+            network.watch(me.process, kind, self.hear)
 
     def __repr__(self) -> str:
         return f"<SimulatedPlacement {self.daemon!r}>"
@@ -80,7 +83,7 @@ class SimulatedPlacement:
         self._kernel.at(at, self._beat)
         self._rearm()
 
-    def hear(self, sender: Sender, status: EngineStatus | GatewayStatus) -> None:
+    def hear(self, sender: Sender, status: EngineStatus | GatewayStatus | SupervisorStatus) -> None:
         self.daemon.hear(sender, status, self._kernel.now)
         self._rearm()
 

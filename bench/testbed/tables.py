@@ -19,9 +19,9 @@ AXES = {
     7: "requests a second",
     8: "requests a second",
     10: "requests a second",
-    11: "density",
-    12: "in a row",
-    13: "error of lengths",
+    11: "density (1: 32 devices)",
+    12: "requests of a service in a row",
+    13: "error of answers' lengths",
 }
 PAPERS: Mapping[str, Mapping[str, float]] = {  # "up to so many times better", sections 6.2 and 6.3
     "dedicated": {"mean": 10.38, "p99": 12.13, "attainment": 1.82},

@@ -270,10 +270,14 @@ class PlacementDaemon:
         return self._change_to(Changeover(number, known, self._patience, now), "all engines know of it", now)
 
     def _restore(self, now: float) -> list[Effect]:
-        """A service that lost its last engine is given another one, at most once an interval."""
+        """A service that lost its last engine is given another one, at most once an interval.
+
+        Not at once, lest that one comes back with it; if it comes back without, there is nothing to wait for.
+        """
         unserved = self._roster.unserved()
         self._unserved_at = {name: self._unserved_at.get(name, now) for name in unserved}
-        due = [name for name, since in self._unserved_at.items() if now >= since + SILENT_S]
+        before = {name: self._roster.who_forgot(name) for name in unserved}
+        due = {name: those for name, those in before.items() if those or now >= self._unserved_at[name] + SILENT_S}
         if not due or self._restored_in == self._number:
             return []
         self._restored_in = self._number

@@ -13,6 +13,8 @@ class Roster:
         self.wanted: set[str] = set()  # services
         self._membership = Membership(lease_s)
         self._last: dict[str, EngineStatus] = {}  # of engines that live and of those that did
+        self._held: dict[str, tuple[int, set[str]]] = {}  # in which life, and what, when they were ready last
+        self._forgot: dict[str, set[str]] = {}  # what engines held before they were started again
 
     def __repr__(self) -> str:
         return f"<Roster {self._membership!r}, wanted: {sorted(self.wanted)}>"
@@ -42,11 +44,21 @@ class Roster:
         if known is not None and not is_new_life and status.seq < known.seq:
             return
         self._last[sender.process] = status
-        if status.state is not ProcessState.READY:
-            return
-        if known is not None and not is_new_life and known.state is ProcessState.READY:
-            self._let_go(served(known) - served(status))
-        self.wanted |= served(status)
+        if status.state is ProcessState.READY:
+            self._hear_ready(sender, served(status))
+
+    def _hear_ready(self, sender: Sender, holds: set[str]) -> None:
+        life, held = self._held.get(sender.process, (sender.incarnation, set[str]()))
+        self._held[sender.process] = sender.incarnation, holds
+        self.wanted |= holds
+        if life == sender.incarnation:
+            self._let_go(held - holds)
+        else:
+            self._forgot[sender.process] = held - holds
+
+    def who_forgot(self, service: str) -> list[str]:
+        """Engines that are ready again, and held it before they were started anew."""
+        return [engine for engine in self.ready if service in self._forgot.get(engine, ())]
 
     def _let_go(self, services: set[str]) -> None:
         """Taken from an engine that lives on: whoever did that wanted it."""

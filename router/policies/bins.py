@@ -6,6 +6,9 @@ c. t_p(sum of new l_in) <= T_pre: this prompt and those that are to be computed 
 d. t_p(sum of new l_in) <= theta min(T_dec l_out - t_dec): the same prompts within what the running decodes have saved.
 e. sum of kv(k) <= M for every step k to come: memory, until all have ended as expected.
 
+Or, ours: prompts flow into slack piece by piece, as `elastic` has it. Then d holds by itself, and c asks when the first
+token will come that way.
+
 An empty engine takes whatever it can hold, as a new worker does in algorithm 1: nothing could suit it better. A promise
 that not even that could keep is not for others to make room for: it is left out of b and c, and its request is put
 where it breaks nobody else's.
@@ -19,15 +22,20 @@ from typing import NamedTuple
 from engines.costs import decode_step_s, requests_s
 from engines.demand import held_tokens, highest_with
 from mesh.messages import Demand
+from router.policies.outlook import look_ahead
 from router.view import EngineView, RequestView, ServiceView
 
 
 @dataclass(frozen=True, slots=True)
 class Knobs:
-    """``gamma``: the share of an answer that counts as context. ``theta``: what prediction errors leave of b and d."""
+    """``gamma``: the share of an answer that counts as context. ``theta``: what prediction errors leave of b and d.
+
+    ``in_slack``: prompts are computed piece by piece in the slack of decodes, instead of before them.
+    """
 
     gamma: float
     theta: float
+    in_slack: bool = False
 
 
 class Level(NamedTuple):
@@ -100,6 +108,16 @@ def prefill_level(request: RequestView, engine: EngineView, now: float) -> Level
     return Level(engine.backlog_s(now) + own_s, limit_s)
 
 
+def finish_level(request: RequestView, engine: EngineView, now: float) -> Level:
+    """Constraint c where prompts flow into slack: when its first token comes, and no other prompt is made late by it.
+
+    The engine itself sees to it that prompts take no more than decodes have saved, which is constraint d.
+    """
+    outlook = look_ahead(engine, request, now)
+    limit_s = inf if prefill_s(request, engine) > request.deadline - request.arrived_at else request.deadline - now
+    return Level(inf if outlook.makes_late else outlook.finish_s, limit_s)
+
+
 def prefill_s(request: RequestView, engine: EngineView) -> float:
     return engine.prefill_s(request.service, request.num_tokens, request.cached.get(engine.id, 0))
 
@@ -137,6 +155,9 @@ def decode_levels(request: RequestView, engine: EngineView, knobs: Knobs) -> Lev
 def all_levels(request: RequestView, engine: EngineView, knobs: Knobs, now: float) -> Levels:
     """Of an engine that does both phases."""
     yield "b", context_level(request, engine, knobs)
-    yield "c", prefill_level(request, engine, now)
-    yield "d", saved_level(request, engine, knobs, now)
+    if knobs.in_slack:
+        yield "c", finish_level(request, engine, now)
+    else:
+        yield "c", prefill_level(request, engine, now)
+        yield "d", saved_level(request, engine, knobs, now)
     yield "e", memory_level(request, engine)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import heapify, heappop
 from itertools import chain
 from math import inf
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -49,12 +49,14 @@ class PackingParameters(msgspec.Struct, frozen=True):
 
     ``theta``: what prediction errors may leave of the limits on context and on prompts beside decodes.
     ``quantile``: of answers, to go by; 0: their mean.
+    ``prefill``: prompts are computed before decodes, as in the paper, or in their slack (docs/elastic.md).
     ``rebalance``: call back what has not begun, where answers came out longer than expected.
     """
 
     gamma: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.5
     theta: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.9
     quantile: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.0
+    prefill: Literal["first", "slack"] = "first"
     rebalance: bool = True
 
 
@@ -63,7 +65,7 @@ class Packing(Policy):
     uses_lengths = True
 
     def __init__(self, parameters: PackingParameters) -> None:
-        self._knobs = Knobs(parameters.gamma, parameters.theta)
+        self._knobs = Knobs(parameters.gamma, parameters.theta, parameters.prefill == "slack")
         self.length_quantile = parameters.quantile or None
         self.recalls = parameters.rebalance
         self._bound_for: dict[str, str] = {}  # where algorithm 2 wants those that it called back
@@ -139,7 +141,9 @@ class Packing(Policy):
         pool = decoder.services[request.service]
         numbers = {"capacity_norm": capacity_norm(pool.demand, self._knobs.gamma)}
         numbers["expected_tokens"] = request.answer_tokens
+        ttft_s = inf
         for name, level in levels:
+            ttft_s = level.used if name == "c" else ttft_s
             numbers[f"{name}_used"] = level.used
             if level.limit < inf:
                 numbers[f"{name}_limit"] = level.limit
@@ -149,8 +153,9 @@ class Packing(Policy):
             entrance,
             decoder,
             now,
-            mode=PrefillMode.FIRST,
-            order=PrefillOrder.ARRIVAL,
+            mode=PrefillMode.SLACK if self._knobs.in_slack else PrefillMode.FIRST,
+            order=PrefillOrder.DEADLINE if self._knobs.in_slack else PrefillOrder.ARRIVAL,
+            predicted_ttft_s=ttft_s if self._knobs.in_slack and ttft_s < inf else None,
             numbers=numbers,
         )
 

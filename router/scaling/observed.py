@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from math import inf
 
 from mesh.messages import GatewayStatus, Sender, ServiceTally
 from router.placement.monitor import ServiceMonitor
@@ -44,9 +45,10 @@ class Asked:
     outputs: _Lengths = field(default_factory=_Lengths)
     ended: int = 0
     late: int = 0
+    has_changed: bool = False  # its rate, at the last look
 
     def add(self, tally: ServiceTally, span_s: float) -> None:
-        self.rate.observe(tally.arrived, span_s)
+        self.has_changed = self.rate.observe(tally.arrived, span_s)
         self.inputs.add(tally.arrived, tally.input_tokens, tally.input_squares)
         self.outputs.add(tally.answered, tally.output_tokens, tally.output_squares)
         self.ended += tally.ended
@@ -60,6 +62,7 @@ class ObservedServices:
         self._monitor = ServiceMonitor(now)
         self._looked_at = now
         self._services: dict[str, Asked] = {}
+        self._changed_at: dict[str, float] = {}
 
     def __repr__(self) -> str:
         return f"<ObservedServices {sorted(self._services)}>"
@@ -76,11 +79,17 @@ class ObservedServices:
         for name in tallies.keys() | self._services.keys():
             asked = self._services.setdefault(name, Asked())
             asked.add(tallies.get(name, ServiceTally(name)), span_s)
+            if asked.has_changed:
+                self._changed_at[name] = now
         self._monitor.begin(now)
         self._looked_at = now
 
     def get(self, service: str) -> Asked | None:
         return self._services.get(service)
+
+    def changed_at(self, service: str) -> float:
+        """When its rate was last seen to have changed."""
+        return self._changed_at.get(service, -inf)
 
     def judge(self) -> Iterator[tuple[str, int, int]]:
         """Requests of each service that ended since the last call, and those of them that were late."""

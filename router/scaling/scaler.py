@@ -56,8 +56,7 @@ class Scaler:
         self._observed = ObservedServices(now)
         self._num_waiting: dict[str, int] = {}  # by gateway
         self._sizes = {pool.name: _Size(now) for pool in self._pools}
-        self._judged_at = now
-        self._looks_at = now
+        self._began_at = self._judged_at = self._looks_at = now
 
     def __repr__(self) -> str:
         return f"<Scaler { ({name: size.num_wanted for name, size in self._sizes.items()}) }>"
@@ -166,7 +165,7 @@ class Scaler:
         return max(0.0, 1 - most / needed) if needed else float(not prefilling)
 
     def _judge(self, views: list[PoolView], now: float) -> None:
-        """What came of the needs that were reckoned, over a time without changes."""
+        """What came of the needs that were reckoned, of requests that came and ended in a time without changes."""
         if now - self._judged_at < self._spec.judge_s:
             return
         began_at, self._judged_at = self._judged_at, now
@@ -174,7 +173,8 @@ class Scaler:
             attainment = self._topology.service(name).slo.attainment
             for view in views:
                 size = self._sizes[view.pool.name]
-                if name in view.services and size.changed_at <= began_at and size.need.least > 0 and not size.problem:
+                is_steady = max(size.changed_at, self._observed.changed_at(name)) <= began_at - self._spec.judge_s
+                if name in view.services and is_steady and size.need.least > 0 and not size.problem:
                     tried = view.num_running * size.correction.factor / size.need.least
                     size.correction.judge(num_ended, num_late, attainment, tried)
 
@@ -185,7 +185,8 @@ class Scaler:
     ) -> Iterator[ScaleOrder]:
         pool, size = view.pool, self._sizes[view.pool.name]
         if view.count(Phase.UNKNOWN):
-            size.problem = "not all of its supervisors were heard"
+            is_late = now > self._began_at + 2 * self._topology.timing.lease_s
+            size.problem = "not all of its supervisors were heard" if is_late else ""
             return
         least = max(pool.least, rounded(size.need.least))
         enough = max(pool.least, rounded(size.need.enough))

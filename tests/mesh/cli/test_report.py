@@ -1,7 +1,9 @@
 import json
 import math
+from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace as with_fields
 
 from mesh.cli.report import report
 from mesh.cli.status import _print_table
@@ -10,6 +12,7 @@ from mesh.messages import (
     DecodeCost,
     EngineStatus,
     GatewayStatus,
+    PlacementStatus,
     PolicyChoice,
     PrefillCost,
     ProcessState,
@@ -18,6 +21,7 @@ from mesh.messages import (
     SupervisorStatus,
 )
 from mesh.topology.parse import load
+from mesh.topology.schema import PlacementSpec
 
 
 @pytest.fixture
@@ -135,3 +139,19 @@ def test_the_table_shows_migrations_breakers_and_what_is_wrong(topology, capsys)
     assert "4, +1 now, 2 aborted" in row
     assert "open in g" in row
     assert "e: a step of s has been running for 9 s" in shown
+
+
+def test_the_placement_daemon_has_a_line_if_there_is_one(topology, capsys):
+    assert report(topology, {})["placement"] is None
+    status = PlacementStatus(1, ProcessState.READY, "local", 5, "apply", "plan 3: loading", 2, 41.6)
+    status = with_fields(status, changes_total=4, error="plan 1 was given up: e is gone; what was loaded stays")
+    topology = replace(topology, placement=PlacementSpec())
+    silent = report(topology, {})["placement"]
+    assert (silent["id"], silent["state"], silent["mode"], silent["plan"]) == ("placement", "unknown", "apply", None)
+    told = report(topology, {"placement": status})
+    json.dumps(told)
+    assert (told["placement"]["doing"], told["placement"]["changes"]) == ("plan 3: loading", 4)
+    _print_table(topology, told)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "placement ready 5 - apply plan 3: loading 2 - in 42 s" in shown
+    assert "placement: plan 1 was given up: e is gone; what was loaded stays" in shown

@@ -5,7 +5,7 @@ import pytest
 from mesh.messages import Load, Place, Role
 from mesh.topology.schema import PlacementMode
 from router.placement.daemon import SEARCH_S, Doing
-from tests.router.placement.daemon_world import World
+from tests.router.placement.daemon_world import LOAD_S, World
 
 TWO = {"e0": ["a"], "e1": ["a"], "e2": ["a"], "e3": ["b"]}
 
@@ -243,6 +243,20 @@ def test_a_service_that_lost_its_last_engine_gets_another_one() -> None:
     assert "plan 1 is to be carried out: no engine serves b" in world.notes
 
 
+def test_a_service_is_back_as_soon_as_the_engine_that_alone_held_it_is() -> None:
+    """The engine comes back with what the topology gives it."""
+    world = World({"e0": ["a"], "e1": ["a"], "e2": ["b"]})
+    world.ask_for(a=4.0, b=1.0)
+    world.run(5)
+    for name, services in {"e0": ("b",), "e1": ("a",), "e2": ("a",)}.items():
+        world.engines[name].place = Place(1, 3, services, Role.MULTIPLEX)
+    world.until(lambda: world.status().changes_total == 1)
+    world.kill("e0", for_s=3.0)
+    world.run(3.0 + LOAD_S + 2.0)
+    assert "b" in world.held()["e0"]
+    assert "b" not in world.held()["e2"]
+
+
 def test_a_successor_knows_which_services_are_to_be_served() -> None:
     world = World({"e0": ["a"], "e1": ["a"], "e2": ["b"]})
     world.ask_for(a=4.0, b=1.0)
@@ -311,3 +325,42 @@ def test_orders_are_repeated_but_not_at_every_turn() -> None:
     world = shifted()
     world.until(lambda: world.status().changes_total == 1)
     assert sum(isinstance(order, Load) for _, order in world.told) <= 6
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_whatever_happens_every_service_is_served_in_the_end(seed: int) -> None:
+    """Traffic shifts, engines and daemons die, weights are corrupt, searches fail, hands interfere, words are lost."""
+    world = World(TWO, seed, loss=0.2)
+    draw, engines = world.random, list(world.engines.values())
+
+    def lie_low() -> None:
+        world.searches_fail = draw.random() < 0.2
+        for engine in engines:
+            engine.is_broken = draw.random() < 0.1
+
+    def by_hand() -> None:
+        draw.choice(engines).services = ["a", "b"]
+
+    def plan_by_hand() -> None:
+        number, first = world.daemon.plan.number + 1, draw.randrange(4)
+        for index, engine in enumerate(engines[: draw.choice([2, 4])]):
+            services = ("a", "b") if index == first else draw.choice([("a",), ("b",)])
+            engine.place = Place(number, 4, services, Role.MULTIPLEX)
+
+    happenings = (
+        lambda: world.ask_for(a=draw.uniform(0, 12), b=draw.uniform(0, 12)),
+        lambda: world.kill(draw.choice(engines).id, for_s=draw.choice([1.0, 5.0, 20.0])),
+        world.new_daemon,
+        lie_low,
+        by_hand,
+        plan_by_hand,
+    )
+    for _ in range(25):
+        draw.choice(happenings)()
+        world.run(draw.uniform(0.0, 15.0))
+    world.searches_fail = False
+    for engine in engines:
+        engine.is_broken = False
+    world.run(120)
+    assert world.served() == {"a", "b"}
+    world.until(lambda: world.daemon.doing is Doing.LISTENING)

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from engines.demand import highest_with, peaks_of
-from mesh.messages import DecodeCost, Demand, PrefillCost, PrefillMode, Role
+from mesh.messages import DecodeCost, Demand, PendingPrefill, PrefillCost, PrefillMode, PrefillOrder, Role
 from router.policies.bins import Knobs, all_levels, decode_levels, is_empty
 from router.policies.packing import Packing, PackingParameters
 from router.policies.policy import Dispatch, Reject, Wait
@@ -117,6 +117,25 @@ def test_constraint_d_keeps_what_decodes_have_saved():
     fits, too_little = (engine(M0, FULL, min_slack_s=slack_s) for slack_s in (0.2001, 0.1999))
     assert where(decide(request(), fits, theta=0.5))[0] == M0
     assert decide(request(), too_little, theta=0.5) == Wait("no engine fits, by constraint d")
+
+
+def test_prompts_may_flow_into_slack_instead():
+    """No slack is saved; of each step of 10 ms, 90 are left of what is promised: 100 ms of prompt take 111."""
+    decision = decide(request(), engine(M0, FULL, min_slack_s=0.0), prefill="slack")
+    assert (decision.prefill, decision.order) == (PrefillMode.SLACK, PrefillOrder.DEADLINE)
+    assert decision.predicted_ttft_s == pytest.approx(0.1 / 0.9)
+    assert "d_used" not in decision.numbers
+    late = request(deadline=0.105)
+    assert isinstance(decide(late, engine(M0, FULL, min_slack_s=0.0), prefill="slack"), Wait)
+    assert where(decide(late, engine(M0, FULL, min_slack_s=0.2), prefill="slack"))[0] == M0
+
+
+def test_prompts_in_slack_make_no_earlier_one_late():
+    """Another one is due in 0.3 s and needs 0.25."""
+    busy = {"min_slack_s": 9.0, "prefills": [PendingPrefill(0.3, 0.25)], "num_waiting": 1, "prefill_waiting_s": 0.25}
+    in_front, behind = request(deadline=0.29), request(deadline=0.9)
+    assert decide(in_front, engine(M0, FULL, **busy), prefill="slack") == Wait("no engine fits, by constraint c")
+    assert where(decide(behind, engine(M0, FULL, **busy), prefill="slack"))[0] == M0
 
 
 def test_constraint_e_looks_at_every_step_to_come():

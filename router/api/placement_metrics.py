@@ -6,7 +6,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from mesh.clock import Clock
-from mesh.messages import Decision, PlacementStatus
+from mesh.messages import Decision, PlacementStatus, PoolStatus
 from router.marks import MarkKeeper
 
 Families = Iterable[GaugeMetricFamily | CounterMetricFamily]
@@ -27,6 +27,8 @@ class PlacementHealth(Collector):
         yield _gauge("silence_seconds", "Since the daemon was heard", silence_s)
         yield _gauge("plan", "Number of the newest plan that engines know of", status.plan)
         yield from self._of_decisions(status)
+        if status.pools:
+            yield _of_pools(status.pools)
         if status.memory is not None:
             yield _gauge("interval_seconds", "Length of the running interval", status.memory.interval_s)
         if status.decision is not None:
@@ -68,6 +70,19 @@ class PlacementHealth(Collector):
             if forecast is not None:
                 latency.add_metric((kind,), forecast.normalized_latency)
         yield from (rate, attainment, latency)
+
+
+def _of_pools(pools: Iterable[PoolStatus]) -> GaugeMetricFamily:
+    engines = GaugeMetricFamily(
+        "meshserve_pool_engines",
+        "Of a pool that is scaled: engines that its load needs, those that are wanted, and its bounds",
+        labels=("pool", "kind"),
+    )
+    for pool in pools:
+        told = {"needed": pool.need, "wanted": pool.num_wanted, "least": pool.least, "most": pool.most}
+        for kind, value in told.items():
+            engines.add_metric((pool.name, kind), value)
+    return engines
 
 
 def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:

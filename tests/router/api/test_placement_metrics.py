@@ -2,7 +2,7 @@ from types import SimpleNamespace
 
 from prometheus_client import CollectorRegistry
 
-from mesh.messages import Decision, Forecast, Memory, PlacementStatus, ProcessState, ServiceForecast
+from mesh.messages import Decision, Forecast, Memory, PlacementStatus, PoolStatus, ProcessState, ServiceForecast
 from router.api.placement_metrics import PlacementHealth
 from router.marks import MarkKeeper
 
@@ -32,6 +32,7 @@ STATUS = PlacementStatus(
     decision=DECISION,
     decisions_total={"replace": 1, "keep": 3},
     changes_total=1,
+    pools=[PoolStatus("decode", 3, 1, 8, 2.4)],
 )
 
 
@@ -58,5 +59,8 @@ def test_what_the_daemon_said_last_is_exported():
         1,
     ]
     assert value("attainment", service="code", kind="achieved") is None
+    kinds = ("needed", "wanted", "least", "most")
+    engines = [registry.get_sample_value("meshserve_pool_engines", {"pool": "decode", "kind": kind}) for kind in kinds]
+    assert engines == [2.4, 3, 1, 8]
     assert value("normalized_latency", kind="achieved") == 8.0
     assert value("normalized_latency", kind="proposed") is None

@@ -5,7 +5,7 @@
 
 ``rates``: throughput and response time of SLS (whole requests), SCLS, and ILS (continuous batching) against the rate.
 ``ablation``: SO, PM, AB, LB, each with one thing more than the one before. ``lengths``: slices of 16 to 1024 tokens.
-``workers``: SCLS's throughput with 1 to 8 workers. All but the first at the last rate but two. ``cost``: CPU of
+``workers``: SCLS's throughput with 1 to 8 workers. All but the first at the middle rate. ``cost``: CPU of
 forming batches of 512 requests. Requests and engines are described in `bench.slices_setting`. A run lasts until the
 last request has ended, so an overloaded one has a throughput that does not depend on the rate.
 """
@@ -96,7 +96,7 @@ def _parse() -> argparse.Namespace:
 
 def _cases(options: argparse.Namespace) -> Iterator[tuple[tuple[str, int], Case]]:
     """Of which part, and with slices of how many tokens."""
-    middle = options.rates[max(0, len(options.rates) - 3)]
+    middle = options.rates[len(options.rates) // 2]
     for kind in Kind:
         for seed in range(options.seeds):
             if "rates" in options.parts:

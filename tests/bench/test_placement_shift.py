@@ -6,7 +6,10 @@ from typing import NamedTuple
 
 import pytest
 
+from bench import placement_mesh as mesh
 from bench import placement_setting as setting
+from bench.placement_shift import Case, Mode
+from bench.placement_shift_plot import plot_runs
 from router.placement.interval import Threshold
 from router.placement.replacement import Verdict, judge
 from router.placement.search import search
@@ -84,3 +87,23 @@ def test_a_shift_is_felt_and_answered():
     felt = [fluid(seed, shift_at=5, num_intervals=8) for seed in range(5)]
     assert all(steps[4].achieved < steps[4].within_reach - 0.05 for steps in felt)
     assert all(steps[4].verdict is Verdict.REPLACE for steps in felt)
+
+
+def test_a_run_of_the_bench_tells_what_was_decided_and_what_became_of_requests(tmp_path):
+    pytest.importorskip("matplotlib")
+    run = Case(Mode.FIXED, rate=0.3, num_intervals=2, has_shift=False, num_batches=0, seed=0).run()
+    assert run.outcomes == {"finished": len(run.served)}
+    assert [told.decision.interval for told in run.decisions] == [1]
+    assert run.changes == []
+    assert run.attainment(0.0, run.end_s) == 1.0
+    assert plot_runs(tmp_path / "plot.png", [run]).stat().st_size > 0
+
+
+def test_loads_that_shift_keep_their_sum():
+    load = mesh.Load(2.0, 2000.0, seed=1, shift_at_s=1000.0)
+    trace = load.trace()
+    for service, before in (("s0", 1.2), ("s1", 0.2)):
+        times = [request.at_s for request in trace if request.service == service]
+        assert sum(at_s < 1000.0 for at_s in times) / 1000.0 == pytest.approx(before, abs=0.1)
+        assert sum(at_s >= 1000.0 for at_s in times) / 1000.0 == pytest.approx(1.4 - before, abs=0.1)
+    assert len(trace) / 2000.0 == pytest.approx(2.0, abs=0.1)

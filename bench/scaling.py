@@ -35,6 +35,7 @@ from bench.capacity import find_capacity
 from bench.simulation.cluster import Simulation
 from bench.simulation.physics import Physics
 from bench.simulation.placement import Found
+from bench.simulation.quiet import quiet_engines
 from bench.simulation.trace_request import TraceRequest
 from bench.simulation.workload import SloRule
 from engines.profiles import load_profile
@@ -159,7 +160,8 @@ def simulate(topology: Topology, requests: Iterator[TraceRequest], seconds: floa
         coasts=True,
         search=_never,
     )
-    simulation.run(SERVICE, requests, records.append)
+    with quiet_engines():
+        simulation.run(SERVICE, requests, records.append)
     in_time: dict[int, list[bool]] = {}
     for record in records:
         in_time.setdefault(int(record.arrived_s / WINDOW_S), []).append(record.meets_slo)

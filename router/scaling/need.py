@@ -24,7 +24,7 @@ MOST = 65536.0
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class ServiceLoad:
     """Of one service, and what it costs on the engines in question. ``kv_tokens``: that one engine can hold of it."""
 
     service: str
@@ -65,7 +65,7 @@ class ImpossibleError(Exception):
     """No number of engines keeps a promise; the text says which."""
 
 
-def engines_needed(demands: Sequence[tuple[Demand, Work]], margin: float = 1.0) -> float:
+def engines_needed(demands: Sequence[tuple[ServiceLoad, Work]], margin: float = 1.0) -> float:
     """The least number, not rounded, that keeps all promises at ``margin`` times their length. 0 without demand.
 
     Raise `ImpossibleError` if a promise is out of reach of an engine that has nothing else to do.
@@ -86,7 +86,7 @@ def engines_needed(demands: Sequence[tuple[Demand, Work]], margin: float = 1.0) 
     return high
 
 
-def _check_possible(demand: Demand, work: Work, margin: float) -> None:
+def _check_possible(demand: ServiceLoad, work: Work, margin: float) -> None:
     ttft_s, tpot_s = margin * demand.slo.ttft_s, margin * demand.slo.tpot_s
     if work.prefills and demand.prefill_s > ttft_s:
         takes, length = _ms(demand.prefill_s), round(demand.num_input.mean)
@@ -107,7 +107,7 @@ def _ms(seconds: float) -> str:
     return f"{seconds * 1000:.0f} ms"
 
 
-def _is_enough(asked: Sequence[tuple[Demand, Work]], margin: float, num_engines: float) -> bool:
+def _is_enough(asked: Sequence[tuple[ServiceLoad, Work]], margin: float, num_engines: float) -> bool:
     decodes = [(demand, work.decodes * demand.rate / num_engines) for demand, work in asked]
     prefills = [(demand, work.prefills * demand.rate / num_engines) for demand, work in asked]
     tpot_s = min(
@@ -127,14 +127,14 @@ def _is_enough(asked: Sequence[tuple[Demand, Work]], margin: float, num_engines:
     return False
 
 
-def _round_s(decodes: Sequence[tuple[Demand, float]], pace_s: float) -> float:
+def _round_s(decodes: Sequence[tuple[ServiceLoad, float]], pace_s: float) -> float:
     """A step of each service, with the batches that come about at that pace."""
     if pace_s == inf:
         return 0.0
     return sum(_step_s(demand, rate * demand.decoded_tokens * pace_s) for demand, rate in decodes)
 
 
-def _kv_share(decodes: Sequence[tuple[Demand, float]], pace_s: float) -> float:
+def _kv_share(decodes: Sequence[tuple[ServiceLoad, float]], pace_s: float) -> float:
     """Of an engine's KV memory, in use."""
     if pace_s == inf:
         return 0.0
@@ -142,7 +142,7 @@ def _kv_share(decodes: Sequence[tuple[Demand, float]], pace_s: float) -> float:
     return sum(batch * demand.context_tokens / demand.kv_tokens for demand, batch in batches)
 
 
-def _step_s(demand: Demand, batch: float) -> float:
+def _step_s(demand: ServiceLoad, batch: float) -> float:
     """Of a batch that holds so many requests on average. One with less than one does not decode all of the time."""
     if not batch:
         return 0.0
@@ -152,7 +152,7 @@ def _step_s(demand: Demand, batch: float) -> float:
     return (low_s + (whole - low) * (high_s - low_s)) * min(batch, 1.0)
 
 
-def _prefills_in_time(prefills: Sequence[tuple[Demand, float]], free: float, margin: float) -> bool:
+def _prefills_in_time(prefills: Sequence[tuple[ServiceLoad, float]], free: float, margin: float) -> bool:
     """Each waits for those before it: P(wait > w) = u exp(-2 (1 - u) w / t), of a queue with ``u`` of its time in use.
 
     ``prefills`` with the rate at which they come to one engine.

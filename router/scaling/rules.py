@@ -5,7 +5,7 @@ from math import ceil, isfinite
 from typing import NamedTuple, Protocol
 
 from mesh.topology.schema import ScalingRule, ScalingSpec
-from router.scaling.need import Demand, Work, engines_needed
+from router.scaling.need import ServiceLoad, Work, engines_needed
 from router.scaling.pools import Phase, PoolView
 
 
@@ -17,14 +17,14 @@ class Need(NamedTuple):
 
 
 class Rule(Protocol):
-    def __call__(self, view: PoolView, demands: Sequence[tuple[Demand, Work]], factor: float) -> Need:
+    def __call__(self, view: PoolView, demands: Sequence[tuple[ServiceLoad, Work]], factor: float) -> Need:
         """``factor``: what was learnt of the reckoning. Raise `ImpossibleError`."""
 
 
 def by_promises(margin: float) -> Rule:
     """Ours: what `engines_needed` says, corrected; and enough for so much more before fewer run."""
 
-    def wanted(view: PoolView, demands: Sequence[tuple[Demand, Work]], factor: float) -> Need:
+    def wanted(view: PoolView, demands: Sequence[tuple[ServiceLoad, Work]], factor: float) -> Need:
         least = factor * engines_needed(demands)
         return Need(least, (1 + margin) * least)
 
@@ -34,7 +34,7 @@ def by_promises(margin: float) -> Rule:
 def by_utilisation(target: float, margin: float) -> Rule:
     """Engines times the mean share of KV memory in use, over ``target``: what autoscalers of replicas do."""
 
-    def wanted(view: PoolView, demands: Sequence[tuple[Demand, Work]], factor: float) -> Need:
+    def wanted(view: PoolView, demands: Sequence[tuple[ServiceLoad, Work]], factor: float) -> Need:
         used = [1 - free / total for free, total in _blocks(view) if total]
         least = sum(used) / target
         return Need(least, (1 + margin) * least)
@@ -45,7 +45,7 @@ def by_utilisation(target: float, margin: float) -> Rule:
 def by_freeness(low: float, high: float) -> Rule:
     """One engine more where mean freeness is below ``low``, one less above ``high`` (Llumnix, section 4.4)."""
 
-    def wanted(view: PoolView, demands: Sequence[tuple[Demand, Work]], factor: float) -> Need:
+    def wanted(view: PoolView, demands: Sequence[tuple[ServiceLoad, Work]], factor: float) -> Need:
         number = view.num_running
         serving = [status for status in view.statuses.values() if status.services]
         free = [min(service.freeness for service in status.services) for status in serving]

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from mesh.messages import EngineStatus, GatewayStatus, PoolStatus, Role, Sender, SetRunning, SupervisorStatus
+from mesh.messages import EngineStatus, GatewayStatus, PoolStatus, Role, Sender, SetRunning, SupervisorStatus, Wanted
 from mesh.topology.schema import Topology
 from router.scaling.correction import Correction
 from router.scaling.fleet import Fleet, ScaleOrder
-from router.scaling.need import Demand, ImpossibleError, Work
+from router.scaling.need import ImpossibleError, ServiceLoad, Work
 from router.scaling.observed import NUM_DEVIATIONS, ObservedServices
 from router.scaling.pools import Phase, Pool, PoolView, pools_of
 from router.scaling.rules import Need, make_rule, rounded
@@ -31,6 +31,7 @@ class _Size:
     need: Need = NOTHING
     num_wanted: int = 0
     problem: str = ""
+    more: int = 0  # engines that requests waited for at the last look
     said: str = ""  # the last problem that was told, less its numbers
 
 
@@ -55,6 +56,7 @@ class Scaler:
         self._fleet = Fleet(topology)
         self._observed = ObservedServices(now)
         self._num_waiting: dict[str, int] = {}  # by gateway
+        self._wanted: dict[str, list[Wanted]] = {}  # by gateway, of policies that pack
         self._sizes = {pool.name: _Size(now) for pool in self._pools}
         self._began_at = self._judged_at = self._looks_at = now
 
@@ -72,6 +74,7 @@ class Scaler:
             case GatewayStatus():
                 self._observed.observe(sender, status)
                 self._num_waiting[sender.process] = status.num_waiting
+                self._wanted[sender.process] = status.wanted
             case SupervisorStatus():
                 self._fleet.hear_supervisor(sender, status, now)
 
@@ -128,7 +131,7 @@ class Scaler:
             except ImpossibleError as error:
                 size.problem, size.need = str(error), Need(view.num_running, view.num_running)
 
-    def _demands(self, view: PoolView, views: list[PoolView]) -> list[tuple[Demand, Work]]:
+    def _demands(self, view: PoolView, views: list[PoolView]) -> list[tuple[ServiceLoad, Work]]:
         """What services are asked for, and which part of it falls to this pool."""
         costs = {service.name: service for status in view.statuses.values() for service in status.services}
         asked = {name: found for name in sorted(costs) if (found := self._observed.get(name)) and found.rate.rate}
@@ -140,7 +143,7 @@ class Scaler:
             cost, lengths = costs[name], (found.inputs.moments, found.outputs.moments)
             kv_tokens = cost.num_blocks * cost.block_size
             slo = self._topology.service(name).slo
-            demand = Demand(name, rate, *lengths, slo, cost.prefill_cost, cost.decode_cost, kv_tokens)
+            demand = ServiceLoad(name, rate, *lengths, slo, cost.prefill_cost, cost.decode_cost, kv_tokens)
             demands.append((demand, self._work(name, view, views)))
         return demands
 
@@ -188,7 +191,7 @@ class Scaler:
             is_late = now > self._began_at + 2 * self._topology.timing.lease_s
             size.problem = "not all of its supervisors were heard" if is_late else ""
             return
-        least = max(pool.least, rounded(size.need.least))
+        least = max(pool.least, rounded(size.need.least), self._packed(view, size))
         enough = max(pool.least, rounded(size.need.enough))
         if least > pool.most:
             size.problem = f"{least} engines are needed, there are {pool.most}"
@@ -202,6 +205,16 @@ class Scaler:
         elif size.low_since is not None and now - size.low_since >= self._spec.down_after_s:
             size.low_since, size.num_wanted = None, max(enough, view.num_running // 2)
             yield from self._stop(view, statuses, view.num_running - size.num_wanted, now)
+
+    def _packed(self, view: PoolView, size: _Size) -> int:
+        """Engines, by gateways whose policy packs: those that serve, and as many more as requests wait for.
+
+        As many as at the last look, too: an engine takes longer to start than requests that only wait their turn.
+        """
+        wanted = [one for gateway in self._wanted.values() for one in gateway]
+        more = sum(one.num_engines for one in wanted if one.role is view.pool.role and one.service in view.services)
+        before, size.more = size.more, more
+        return view.count(Phase.SERVING) + min(before, more)
 
     def _start(self, view: PoolView, number: int, now: float) -> Iterator[ScaleOrder]:
         size = self._sizes[view.pool.name]

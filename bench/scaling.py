@@ -19,7 +19,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import cos, pi
 from multiprocessing import get_context
@@ -182,11 +182,18 @@ def _never(question: Question) -> Found:
 
 
 def run_rule(rule: str, day: Day, most: int, seed: int) -> Result:
-    """``rule``: of the autoscaler, or a number of engines that stays the same."""
+    """``rule``: of the autoscaler, ``utilisation:SHARE``, or a number of engines that stays the same."""
     if rule.isdecimal():
         return simulate(make_topology(int(rule), None, int(rule)), day.requests(seed), day.seconds, seed)
-    scaling = ScalingSpec(rule=ScalingRule(rule), down_after_s=30.0)
+    scaling = make_scaling(rule)
     return simulate(make_topology(most, scaling, 2), day.requests(seed), day.seconds, seed)
+
+
+def make_scaling(rule: str) -> ScalingSpec:
+    """Raise `ValueError` for what is no rule."""
+    name, _, share = rule.partition(":")
+    spec = ScalingSpec(rule=ScalingRule(name), down_after_s=30.0)
+    return replace(spec, utilisation=float(share)) if share else spec
 
 
 def capacity_of(number: int) -> float:
@@ -272,16 +279,19 @@ def _parse() -> argparse.Namespace:
     parser.add_argument(
         "--rules",
         nargs="+",
-        default=[*(str(rule) for rule in ScalingRule), "8"],
+        default=["promises", "utilisation:0.3", "utilisation:0.2", "utilisation:0.15", "8"],
         metavar="RULE",
-        help="promises, utilisation, freeness, or a number of engines that stays the same",
+        help="promises, utilisation[:SHARE], freeness, or a number of engines that stays the same",
     )
     parser.add_argument("--seeds", type=int, default=2, metavar="N")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="simulations at a time")
     options = parser.parse_args()
-    known = [str(rule) for rule in ScalingRule]
-    if strange := [rule for rule in options.rules if rule not in known and not rule.isdecimal()]:
-        parser.error(f"--rules: {strange[0]!r} is no rule; use {', '.join(known)} or a number of engines")
+    for rule in options.rules:
+        try:
+            _ = rule.isdecimal() or make_scaling(rule)
+        except ValueError:
+            known = ", ".join(ScalingRule)
+            parser.error(f"--rules: {rule!r} is no rule; use {known}, utilisation:0.2 or a number of engines")
     return options
 
 

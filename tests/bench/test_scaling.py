@@ -5,9 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from bench.scaling import WINDOW_S, Day, least_engines, made_up_day, make_topology, recorded_day, run_rule, simulate
+from bench.scaling import (
+    WINDOW_S,
+    Day,
+    least_engines,
+    made_up_day,
+    make_scaling,
+    make_topology,
+    recorded_day,
+    run_rule,
+    simulate,
+)
 from mesh.errors import UserError
-from mesh.topology.schema import ScalingSpec
+from mesh.topology.schema import ScalingRule, ScalingSpec
 
 RISING = Day((2.0, 2.0, 8.0, 8.0, 8.0, 1.0, 1.0, 1.0))
 
@@ -26,6 +36,13 @@ def test_engines_follow_the_load_and_no_request_is_lost(seed: int) -> None:
 def test_the_same_seed_is_the_same_run() -> None:
     day = Day((1.0, 5.0))
     assert run_rule("promises", day, 4, 3) == run_rule("promises", day, 4, 3)
+
+
+def test_rules() -> None:
+    assert make_scaling("utilisation:0.25").utilisation == 0.25
+    assert make_scaling("freeness").rule is ScalingRule.FREENESS
+    with pytest.raises(ValueError, match="hope"):
+        make_scaling("hope")
 
 
 def test_a_number_of_engines_is_that_many_all_day() -> None:

@@ -158,7 +158,7 @@ def simulate(topology: Topology, requests: Iterator[TraceRequest], seconds: floa
         physics=Physics(),
         slo=SloRule(5.0, keeps_traced=True),
         coasts=True,
-        search=_never,
+        search=never,
     )
     with quiet_engines():
         simulation.run(SERVICE, requests, records.append)
@@ -177,7 +177,8 @@ def simulate(topology: Topology, requests: Iterator[TraceRequest], seconds: floa
     )
 
 
-def _never(question: Question) -> Found:
+def never(question: Question) -> Found:
+    """For daemons that do not search."""
     raise AssertionError("plans are off")
 
 

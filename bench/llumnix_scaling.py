@@ -3,10 +3,10 @@
     python -m bench.llumnix_scaling [--lengths L-L] [--rates 1.0 1.6] [--seconds 600] [--freeness 10 40 80 160]
         [--seeds 1] [--jobs N]
 
-Engines start where mean freeness is below a bound, and end where it is above that bound and 50 more, as in section
-4.4 of the paper; 16 at most, A10s with Llama 7B. INFaaS's dispatch is beside Llumnix's with rescheduling. The higher the
-bound, the more engines and the lower the latency: what counts is how many engines are up on average where the P99 of
-TTFT is the same, on the line between two bounds. The paper: up to 36 % fewer.
+Engines start where mean freeness is below a bound, and end where it is above that bound and 50 more (section 4.4 of the
+paper); 16 at most, A10s with Llama 7B. INFaaS's dispatch is beside Llumnix's with rescheduling. The higher the bound,
+the more engines and the lower the latency: what counts is how many engines are up on average where the P99 of TTFT is
+the same, on the line between two bounds. The paper: up to 36 % fewer.
 """
 
 import argparse

@@ -8,7 +8,7 @@ from bench.llumnix_scaling import Case, Outcome, engines_at, run_case, savings
 
 def test_a_higher_bound_takes_more_engines() -> None:
     few, many = (run_case(Case(INFAAS, Load("M-M", 4.0), low, 40.0, 0)) for low in (1.0, 5000.0))
-    assert few.engines < 3 < 4 < many.engines
+    assert few.engines + 1 < many.engines
     assert many.ttft_mean <= few.ttft_mean
 
 

@@ -71,12 +71,12 @@ def broken(monkeypatch):
     monkeypatch.setattr(TokenStream, "_hold", lambda self, delta, now: [self._append(delta, delta.finish)])
 
 
-def failing_seed():
-    return next(seed for seed in range(100) if play(draw(seed, ["loss"])).failure is not None)
+def failing_seed(kinds):
+    return next(seed for seed in range(100) if play(draw(seed, kinds)).failure is not None)
 
 
 def test_a_failure_is_told_with_the_command_that_repeats_it(broken, monkeypatch, capsys):
-    seed = failing_seed()
+    seed = failing_seed(["loss"])
     monkeypatch.setattr(command, "_run_all", lambda seeds, only, jobs: command.run_some(seeds, only))
     monkeypatch.setattr(sys, "argv", ["x", "--seed-from", str(seed), "--runs", "1", "--only", "loss"])
     assert command.main() == 1
@@ -86,7 +86,8 @@ def test_a_failure_is_told_with_the_command_that_repeats_it(broken, monkeypatch,
 
 
 def test_a_failing_run_is_reduced_and_told(broken):
-    scenario = draw(failing_seed(), ["loss", "slow", "drain"])
+    kinds = ["loss", "slow", "drain"]
+    scenario = draw(failing_seed(kinds), kinds)
     small = reduced(scenario)
     assert len(small.trace) < len(scenario.trace)
     assert len(small.faults) == 1

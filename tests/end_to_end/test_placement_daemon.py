@@ -110,6 +110,11 @@ def plan(mesh: Mesh) -> dict[str, object]:
     return json.loads(mesh.run("plan", str(mesh.topology), "--json").stdout)["daemon"]  # type: ignore[no-any-return]
 
 
+def doing(mesh: Mesh) -> object:
+    """None while the daemon says nothing."""
+    return (plan(mesh) or {}).get("doing")
+
+
 class Gate:
     """A model that cannot be read until it is opened: who reads it waits."""
 
@@ -156,10 +161,10 @@ def test_a_service_follows_its_traffic_though_the_daemon_dies_on_the_way(
     mesh, gate = start_mesh(text(models, "apply")), Gate(models["b"])
     gate.close()
     with Load(mesh) as load:
-        until(lambda: plan(mesh)["doing"] == "plan 1: loading", every_s=0.5)
+        until(lambda: doing(mesh) == "plan 1: loading", every_s=0.5)
         os.kill(int(str(daemon(mesh)["pid"])), signal.SIGKILL)
         until(lambda: daemon(mesh)["restarts"] == 1 and plan(mesh) is not None, every_s=0.5)
-        until(lambda: plan(mesh)["doing"] == "plan 1: loading", every_s=0.5)
+        until(lambda: doing(mesh) == "plan 1: loading", every_s=0.5)
         assert placement(mesh) == BEFORE
         gate.open()
         until(lambda: daemon(mesh)["changes"] == 1, every_s=0.5)
@@ -179,7 +184,7 @@ def test_in_shadow_it_only_says_what_it_would_do_until_somebody_does_that(
     assert (early.returncode, len(early.stderr.splitlines())) == (1, 1)
     assert early.stderr.startswith("placement has found no plan: ")
     with Load(mesh) as load:
-        until(lambda: (plan(mesh)["decision"] or {}).get("verdict") == "replace", every_s=0.5)  # type: ignore[union-attr,attr-defined]
+        until(lambda: ((plan(mesh) or {}).get("decision") or {}).get("verdict") == "replace", every_s=0.5)  # type: ignore[attr-defined]
         time.sleep(1.0)
         assert placement(mesh) == BEFORE
         shown = mesh.run("plan", str(mesh.topology)).stdout

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.flight import Flight
+from router.lengths import Prediction
 from router.waiting import WaitingQueue
 from tests.router.cluster import make_spec
 
@@ -13,7 +14,7 @@ arrivals = st.lists(st.tuples(st.integers(0, 2), st.floats(0, 10), st.floats(0.1
 
 def make_flight(number: int, priority: int, now: float, slo_ttft_s: float) -> Flight:
     spec = make_spec(f"r{number}", 10, slo_ttft_s=slo_ttft_s, priority=priority)
-    return Flight.of(spec, number, 0.0, now)
+    return Flight.of(spec, number, 0.0, Prediction((16,), 16, 16, 16, is_exact=False), now)
 
 
 @given(arrivals)

@@ -172,7 +172,7 @@ def test_a_loss_may_be_of_some_messages_only(tmp_path):
     path.write_text('[[loss]]\nprobability = 0.5\nmessages = ["StepTokens", "Commit"]\n')
     assert faults(*read_faults(path)) == [Loss(0.5, EVERYBODY, EVERYBODY, kinds=("StepTokens", "Commit"))]
     path.write_text('[[loss]]\nprobability = 0.5\nmessages = ["Tokens"]\n')
-    with pytest.raises(UserError, match=r"faults: no message 'Tokens'; there are Submit, Cancel, "):
+    with pytest.raises(UserError, match=r"faults: no message 'Tokens'; there are Submit, SubmitBatch, Cancel, "):
         faults(*read_faults(path))
 
 

@@ -36,7 +36,7 @@ down: $(STAMP)
 	@$(BIN)/mesh down $(TOPOLOGY)
 
 test: $(STAMP)  # in a folder with a short name: paths of Unix sockets may have 107 bytes
-	@folder=$$(mktemp -d /tmp/meshXXXXXX) && trap "rm -rf $$folder" EXIT && $(BIN)/python -m pytest -n 2 --dist loadfile --basetemp=$$folder/t
+	@folder=$$(mktemp -d /tmp/meshXXXXXX) && trap "rm -rf $$folder" EXIT && $(BIN)/python -m pytest -n 4 --dist loadfile --basetemp=$$folder/t
 
 chaos: $(STAMP)
 	@mkdir -p build

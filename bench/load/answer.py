@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from bench.load.chunks import DONE, Chunk, Usage, error_of, error_of_body, read_chunk
+from bench.load.chunks import DONE, Chunk, ChunkChoice, Usage, error_of, error_of_body, read_chunk
 from bench.load.sse import EventSplitter
 
 OK = 200
@@ -13,8 +13,8 @@ MAX_ERROR_BYTES = 4096
 class Answer:
     """Feed it `head`, `body` and `end`. Times are whatever clock the caller has.
 
-    ``first_at`` and ``last_at`` are those of the first and last events with output; ``gaps_s`` lie between events of
-    the same choice.
+    ``first_at`` is that of the first event with output, ``last_at`` that of the last one or of what says why it ends;
+    ``gaps_s`` lie between events with output of the same choice.
     """
 
     keeps_text: bool = False
@@ -73,7 +73,7 @@ class Answer:
     def _take_choices(self, chunk: Chunk, now: float) -> None:
         for choice in chunk.choices or ():
             if not choice.has_output:
-                self._empty_at = now if self._empty_at is None else self._empty_at
+                self._end_silently(choice, now)
                 continue
             self.num_chunks += 1
             if self.first_at is None:
@@ -84,3 +84,10 @@ class Answer:
             self._last_of[choice.index] = now
             if self.keeps_text:
                 self.texts.append(choice.words)
+
+    def _end_silently(self, choice: ChunkChoice, now: float) -> None:
+        """An event without words: of a role, of a token that is none, or of the end."""
+        if self._empty_at is None:
+            self._empty_at = now
+        if choice.finish_reason is not None and self.first_at is not None:
+            self.last_at = now

@@ -35,6 +35,7 @@ class ChunkChoice(msgspec.Struct):
     index: int = 0
     text: str | None = None
     delta: Delta | None = None
+    finish_reason: str | None = None
 
     @property
     def has_output(self) -> bool:

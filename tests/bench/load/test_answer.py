@@ -43,7 +43,7 @@ def test_times_are_those_of_events_with_output() -> None:
         (5.0, event([{"index": 0, "delta": {}, "finish_reason": "length"}])),
         (6.0, event(usage=USAGE) + DONE),
     )
-    assert (answer.first_at, answer.last_at, answer.gaps_s) == (2.0, 4.0, [0.5, 1.5])
+    assert (answer.first_at, answer.last_at, answer.gaps_s) == (2.0, 5.0, [0.5, 1.5])
     assert answer.num_chunks == 3
     assert answer.usage is not None
     assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (7, 5)

@@ -72,7 +72,7 @@ class Setting:
         command = [sys.executable, "-m", "bench.torch_engine_speed", str(self.folder), dtype]
         return await Child.start(name, command, dict(os.environ), self.logs / dtype)
 
-    async def vllm(self, name: str, mode: str) -> Child:
+    async def vllm(self, name: str, mode: str, module: str = "bench.vllm_engine_speed") -> Child:
         environment = {
             "VLLM_CPU_KVCACHE_SPACE": "1",
             "VLLM_CPU_OMP_THREADS_BIND": str(self.core),
@@ -81,8 +81,9 @@ class Setting:
             "HF_HUB_OFFLINE": "1",
             "OMP_NUM_THREADS": "1",
         }
-        command = [self.vllm_python, "-m", "bench.vllm_engine_speed", str(self.folder), mode]
-        return await Child.start(name, command, {**os.environ, **environment, **self.vllm_env}, self.logs / mode)
+        command = [self.vllm_python, "-m", module, str(self.folder), mode]
+        log = self.logs / f"{module}-{mode}"
+        return await Child.start(name, command, {**os.environ, **environment, **self.vllm_env}, log)
 
 
 async def start_all(setting: Setting, stack: AsyncExitStack) -> list[Child]:

@@ -43,8 +43,8 @@ class Figure:
     value: Callable[[Measured], float | None]
     is_rate: bool
 
-    def round(self, seed: int) -> Round:
-        return Round(self.num_requests, self.prompt_tokens, self.new_tokens, seed)
+    def round(self, seed: int, clock: str) -> Round:
+        return Round(self.num_requests, self.prompt_tokens, self.new_tokens, seed, clock)
 
 
 FIGURES = (
@@ -108,13 +108,13 @@ async def start_all(setting: Setting, stack: AsyncExitStack) -> list[Child]:
     return children
 
 
-async def take_turns(children: Sequence[Child], rounds: int) -> dict[str, Values]:
+async def take_turns(children: Sequence[Child], rounds: int, clock: str = "wall") -> dict[str, Values]:
     """Every figure of every engine. The engines of a round get the same prompts; the first round only warms up."""
     figures: dict[str, Values] = {figure.name: {child.name: [] for child in children} for figure in FIGURES}
     for turn in range(rounds + 1):
         for index, figure in enumerate(FIGURES):
             for child in children:
-                value = figure.value(await child.measure(figure.round(seed=turn * len(FIGURES) + index)))
+                value = figure.value(await child.measure(figure.round(turn * len(FIGURES) + index, clock)))
                 if turn > 0 and value is not None:
                     figures[figure.name][child.name].append(value)
         print(f"round {turn} of {rounds} done", file=sys.stderr)

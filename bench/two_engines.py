@@ -28,13 +28,21 @@ tpot_ms = 10000
 [engines.first]
 role = "multiplex"
 kv_memory = "{kv_memory}"
+{backend}
 [engines.second]
 role = "multiplex"
 kv_memory = "{kv_memory}"
+{backend}
 [gateways.gateway]
 [transfer]
 transport = "{transport}"
 migration_share = {share}
+"""
+VLLM = """
+backend = "vllm"
+python = {python}
+block_size = 32
+options = {{ enforce_eager = true }}
 """
 
 
@@ -42,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_argument(parser)
     parser.add_argument("--kv-memory", default="384MiB", help="of each engine")
     parser.add_argument("--transport", choices=("auto", "shm", "tcp"), default="auto")
+    parser.add_argument("--vllm-python", help="interpreter of an environment with vLLM, for vLLM engines; else torch's")
     share = TransferSpec().migration_share
     parser.add_argument("--share", type=float, default=share, help=f"migration_share (default: {share:g})")
 
@@ -53,7 +62,12 @@ def two_engines(arguments: argparse.Namespace) -> Iterator[Topology]:
         os.environ["MESHSERVE_RUNTIME_DIR"] = folder
         file = Path(folder) / "topology.toml"
         model, transport, share = json.dumps(arguments.model), arguments.transport, arguments.share
-        file.write_text(TOPOLOGY.format(model=model, kv_memory=arguments.kv_memory, transport=transport, share=share))
+        python = arguments.vllm_python
+        backend = VLLM.format(python=json.dumps(str(Path(python).absolute()))) if python else ""
+        kv_memory = arguments.kv_memory
+        file.write_text(
+            TOPOLOGY.format(model=model, kv_memory=kv_memory, transport=transport, share=share, backend=backend)
+        )
         topology = load(file)
         make_runtime_dir(topology)
         with engine_processes(topology):

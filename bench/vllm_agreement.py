@@ -93,9 +93,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.vllm_agreement", description=__doc__.splitlines()[0])
     add_model_argument(parser)
     parser.add_argument("--url", default="http://127.0.0.1:8000", help="gateway of a mesh that serves the model alone")
-    parser.add_argument(
-        "--vllm-python", help="interpreter of an environment with vLLM; without it, only torch is asked"
-    )
+    parser.add_argument("--vllm-python", help="interpreter with vLLM; without, only torch is asked")
     parser.add_argument("--prompts", type=int, default=12)
     parser.add_argument("--tokens", type=int, default=48, help="of each answer")
     arguments = parser.parse_args()

@@ -4,6 +4,8 @@ VENV     ?= .venv
 TOPOLOGY ?= deploy/topology.toml
 TORCH    ?= 2.13.0
 
+SEEDED := $(shell grep -rl "from tests.seeds import" tests)  # files whose random runs are more at night
+
 BIN   := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
@@ -16,7 +18,7 @@ help:
 	@echo "make test    environment and all tests"
 	@echo "make check   lint, types, import floors and all tests: what CI runs"
 	@echo "make chaos   kills, stops, partitions and losses on real processes: a table of what came of the requests"
-	@echo "make nightly 10,000 simulations with faults"
+	@echo "make nightly 10,000 simulations with faults, and ten times the random runs of the tests"
 	@echo "variables    TOPOLOGY=deploy/other.toml  PYTHON=python3.12  TORCH=2.13.0"
 
 env: $(STAMP)
@@ -36,7 +38,7 @@ down: $(STAMP)
 	@$(BIN)/mesh down $(TOPOLOGY)
 
 test: $(STAMP)  # in a folder with a short name: paths of Unix sockets may have 107 bytes
-	@folder=$$(mktemp -d /tmp/meshXXXXXX) && trap "rm -rf $$folder" EXIT && $(BIN)/python -m pytest -n 4 --dist loadfile --basetemp=$$folder/t
+	@folder=$$(mktemp -d /tmp/meshXXXXXX) && trap "rm -rf $$folder" EXIT && $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder --basetemp=$$folder/t
 
 chaos: $(STAMP)
 	@mkdir -p build
@@ -56,6 +58,7 @@ check: lint types floors test
 
 nightly: $(STAMP)
 	$(BIN)/python -m bench.fault_runs --runs 10000
+	SEEDS=10 $(BIN)/python -m pytest -n 4 --dist load $(SEEDED)
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -240,11 +240,11 @@ class Dispatcher:
         return []
 
     def _end_slices(self, message: SlicesEnded, now: float) -> list[Effect]:
-        """What has not ended waits again, with its tokens."""
+        """What has not ended waits for its next slice, with its tokens."""
         for request, epoch in message.requests:
             flight = self._flights.placed(request)
             if flight is not None and epoch.attempt == flight.attempt and epoch >= flight.stream.epoch:
-                self._flights.wait_again(flight, (), now)
+                self._flights.wait_again(flight, (), now, has_slice_ended=True)
         return self._placing.try_waiting(now)
 
     def _accept(self, engine: str, message: Accepted, now: float) -> list[Effect]:

@@ -217,7 +217,7 @@ class Question(NamedTuple):
 
 
 class Probe(msgspec.Struct, frozen=True, tag=True):
-    """Which of these requests do you not have? Of the others, say again what you said from the next offset on.
+    """Which of these requests do you have? Of those, say again what you said from the next offset on.
 
     Asked of an engine that has not spoken of them, or of whose words some were lost. The answer takes the way of
     tokens, refusals and moves, and so comes after all that was said of them before it.
@@ -341,6 +341,20 @@ class NotHeld(msgspec.Struct, frozen=True, tag=True):
     """An answer to `Probe`: these are neither here nor expected. Not said if there are none."""
 
     requests: list[tuple[str, int]]
+
+
+class Holding(NamedTuple):
+    """``num_ahead``: requests of its service that wait here before it; None: it does not wait, it has begun here."""
+
+    request: str
+    attempt: int
+    num_ahead: int | None
+
+
+class Held(msgspec.Struct, frozen=True, tag=True):
+    """An answer to `Probe`: these are here, and there is nothing to say of them yet. Not said if there are none."""
+
+    requests: list[Holding]
 
 
 class StepTokens(msgspec.Struct, frozen=True, tag=True):
@@ -799,7 +813,7 @@ EngineMessage = (
     | Announce
     | TransferMessage
 )
-EngineAnswer = Accepted | Refused | Moved | SlicesEnded | NotHeld | StepTokens | Failed
+EngineAnswer = Accepted | Refused | Moved | SlicesEnded | Held | NotHeld | StepTokens | Failed
 GatewayMessage = EngineAnswer | SetPolicy
 SupervisorMessage = Stop | SetRunning
 BroadcastMessage = EngineStatus | GatewayStatus | PlacementStatus | SupervisorStatus

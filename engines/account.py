@@ -58,9 +58,12 @@ class Account:
         standing.seq += 1
         standing.has_news = False
         services = self._residency.services.values()
+        has_expectations = any(request.spec.expected for request in requests)
+        if has_expectations:
+            for service in services:
+                service.queue.book()
         decodes = [service.decodes(now) for service in services]
         step_s = sum([one.step_s for one in decodes])
-        has_expectations = any(request.spec.expected for request in requests)
         num_running = sum([len(service.queue.running) for service in services])
         num_decoding = sum([one.num_requests for one in decodes])
         prefills = self._backlog.account(step, now, has_started=num_running > num_decoding)
@@ -79,7 +82,8 @@ class Account:
             ],
             num_running=num_running,
             num_waiting=prefills.num_waiting,
-            num_tokens=sum([len(request.tokens) for request in requests]),
+            num_tokens=sum([len(request.tokens) for request in requests])
+            + sum([service.queue.num_unbooked for service in services]),
             prefill_remaining_s=prefills.remaining_s,
             prefill_waiting_s=prefills.waiting_s,
             decode_step_s=step_s,
@@ -106,8 +110,11 @@ class Account:
     def freeness(self, service: Service, now: float) -> float:
         """Of one service here: tokens of head room for each running request."""
         running, capacity = service.queue.running, service.pool.num_blocks * service.pool.block_size
-        cost, most_running = service.step_cost().decode, self._settings.limits.max_running
-        headroom = headroom_tokens(cost, capacity, running, most_running, IDEAL_SLOWDOWN)
+        headroom = 0
+        if any(request.spec.priority > 0 for request in running):
+            service.queue.book()
+            cost, most_running = service.step_cost().decode, self._settings.limits.max_running
+            headroom = headroom_tokens(cost, capacity, running, most_running, IDEAL_SLOWDOWN)
         free = in_all(self.bare_freeness(service, now), len(running))
         return freeness(free - headroom, len(running))
 

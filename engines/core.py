@@ -408,6 +408,7 @@ class EngineCore:
         """The request is over here, for whatever reason."""
         if request.is_over:
             return []
+        self._iterations.settle()
         request.is_over = self._standing.has_news = True
         self._discipline.ended(request)
         self._ended[request.id] = request.epoch
@@ -469,6 +470,7 @@ class EngineCore:
             self._standing.has_news = True
             return
         log.info("migrates a request", request=request.id, to=message.to, reason=message.reason)
+        self._iterations.settle()
         service = self._services[request.spec.service]
         self._effects += self._handovers.departures.migrate(service, request, message.to, now)
 
@@ -510,6 +512,7 @@ class EngineCore:
 
     def _give_away(self, now: float) -> None:
         """Migrate what the rules want elsewhere now."""
+        self._iterations.settle()
         while (move := self._rescheduler.next_move(self.role, now)) is not None:
             log.info("migrates a request", request=move.request.id, to=move.to, reason=move.reason)
             departures = self._handovers.departures
@@ -566,6 +569,7 @@ class EngineCore:
 
     def check_invariants(self) -> None:
         """Raise AssertionError unless every held block is accounted for."""
+        self._iterations.settle()
         for service in self._services.values():
             service.pool.check_invariants()
             queue = service.queue

@@ -25,6 +25,7 @@ from engines.disciplines.discipline import Phase, Rank
 from engines.pages import Precedence
 from engines.sequence import Sequence
 from engines.slack import IterationTime, SlackBudget, tightest
+from engines.steady import SteadyBatch
 from mesh.messages import PrefillMode, PrefillOrder, Role
 
 
@@ -51,6 +52,17 @@ class ServiceQueue:
     waiting: list[Sequence] = field(default_factory=list)  # hold no blocks
     running: list[Sequence] = field(default_factory=list)  # hold blocks; oldest admission first
     pinned: set[Sequence] = field(default_factory=set)  # a transfer reads their blocks: not to be preempted
+    steady: SteadyBatch | None = None  # the first ones of ``running``, while their steps repeat: not all is booked
+
+    @property
+    def num_unbooked(self) -> int:
+        """Tokens of steady decodes that are not in their sequences yet."""
+        return 0 if self.steady is None else self.steady.num_unbooked
+
+    def book(self) -> None:
+        """Let them be there: the lengths of single ones matter."""
+        if self.steady is not None:
+            self.steady.book()
 
     def prompts(self) -> Iterator[Sequence]:
         """What does not decode: what has begun, then what waits."""

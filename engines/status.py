@@ -1,6 +1,7 @@
 """What an engine says of itself, from what it holds: the numbers that routers decide with."""
 
 from collections.abc import Iterable
+from collections.abc import Sequence as Sequences
 from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
@@ -71,9 +72,12 @@ class Service:
 
     def decodes(self, now: float) -> "Decodes":
         """What a status tells of everything that decodes now."""
-        count = context = 0
-        paid_until = tpot_slo_s = inf
-        for sequence in self.queue.running:
+        count, context, paid_until, tpot_slo_s = 0, 0, inf, inf
+        others: Sequences[Sequence] = self.queue.running
+        if (steady := self.queue.steady) is not None:
+            count, context, paid_until, tpot_slo_s = steady.summary()
+            others = others[count:]
+        for sequence in others:
             # `Sequence.is_decoding` and `slack_s`, spelt out: they are asked for in every status
             spec, num_tokens = sequence.spec, len(sequence.tokens)
             num_generated = num_tokens - len(spec.prompt)

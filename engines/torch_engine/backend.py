@@ -8,7 +8,7 @@ import structlog
 
 from engines.backend import Backend, LoadedModel
 from engines.calibration import calibrate
-from engines.measuring import Scratch
+from engines.measuring import Scratch, usual_sampling
 from engines.models.cache import Cache
 from engines.models.config import ModelConfig
 from engines.models.errors import ModelError
@@ -141,7 +141,7 @@ def _measure(engine: EngineSpec, model: TorchModel, executor: TorchExecutor, whe
     log.info("measuring what prefills and decode steps cost", service=spec.name)
     memory = PagedMemory(PageLayout.of([layout.shape], min(SCRATCH_BLOCKS, layout.num_blocks)))
     executor.add(open_model(engine, spec, memory).torch_service)
-    scratch = Scratch(spec.name, memory.layout.num_pages, engine.block_size)
+    scratch = Scratch(spec.name, memory.layout.num_pages, engine.block_size, usual_sampling(spec))
     costs = calibrate(executor, scratch, engine.chunk_tokens)
     executor.move(model.torch_service)
     memory.close()

@@ -51,6 +51,7 @@ class Loaded:
             model.eos_token_ids,
             model.max_context,
             LearntCost(model.cost.in_chunks(engine.chunk_tokens)),
+            weight_bytes=model.weight_bytes,
         )
         self.transports[name] = transports_of(model.memory, self._peers, self._topology.transfer.checksum)
         return service

@@ -591,6 +591,7 @@ class ServiceStatus(msgspec.Struct, frozen=True):
     freeness: float = 0.0  # tokens of head room for each running request (engines/freeness.py); -inf: being emptied
     is_leaving: bool = False  # it is being unloaded and takes nothing new
     demand: Demand | None = None  # None: nothing is expected of any request's answer
+    weight_bytes: int = 0  # that its weights take; 0: not known
 
 
 class PendingPrefill(NamedTuple):
@@ -634,6 +635,7 @@ class EngineStatus(msgspec.Struct, frozen=True, tag=True):
     loading: list[str] = []  # services whose weights are on their way
     load_errors_total: int = 0
     last_load_error: str | None = None  # which service, and why not
+    weight_memory: int | None = None  # bytes that weights may take in all; None: nobody said
     error: str | None = None
 
 

@@ -120,6 +120,7 @@ def _settings(
         ),
         usual={service.name: (service.usual_prompt, service.usual_answer) for service in topology.services},
         num_devices=num_devices,
+        weight_memory_bytes=spec.weight_memory_bytes,
         deliver_every=deliver_every,
         rescheduling=topology.rescheduling,
         scheduling=spec.scheduling,

@@ -72,6 +72,7 @@ ENGINE: Keys = {
     "device": Key("device", device),
     "threads": Key("threads", integer(1, 1024)),
     "kv_memory": Key("kv_memory_bytes", size),
+    "weight_memory": Key("weight_memory_bytes", size),
     "kv_quotas": Key("kv_quotas", fractions),
     "block_size": Key("block_size", integer(1, 1024)),
     "max_running": Key("max_running", integer(1)),

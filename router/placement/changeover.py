@@ -52,6 +52,7 @@ class Changeover:
         self.places = places
         self.stage = Stage.ANNOUNCING
         self.reason = ""  # why it failed
+        self.not_loaded: list[tuple[str, str]] = []  # engines, and what they could not load
         self._may_leave = _services(places) | set(drops)
         self._patience = patience
         self._began_at = now
@@ -113,6 +114,8 @@ class Changeover:
                 return f"{engine} knows of plan {status.place.number}"
         for engine, num_errors in self._num_errors.items():
             if engine in here and here[engine].load_errors_total > num_errors:
+                coming = served(here[engine]) | set(here[engine].loading)
+                self.not_loaded = [(engine, name) for name in self.places[engine].services if name not in coming]
                 return f"{engine} did not load {here[engine].last_load_error}"
         return None
 

@@ -304,6 +304,7 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
                         "error_requests": -1,
                         "error_tokens": -12,
                     },
+                    "weight_bytes": 0,
                 }
             ],
             "num_running": 1,
@@ -330,6 +331,7 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
             "loading": [],
             "load_errors_total": 0,
             "last_load_error": None,
+            "weight_memory": None,
             "error": None,
         },
     ),

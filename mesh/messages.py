@@ -391,6 +391,7 @@ class KVShape(msgspec.Struct, frozen=True):
     head_dim: int
     block_size: int  # tokens
     dtype: str
+    form: str = ""  # of the bytes of a block, where a kernel has one of its own
 
 
 class Reserve(msgspec.Struct, frozen=True, tag=True):

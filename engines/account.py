@@ -104,6 +104,7 @@ class Account:
             loading=list(self._residency.loading),
             load_errors_total=self._residency.num_errors,
             last_load_error=self._residency.last_error,
+            weight_memory=self._settings.weight_memory_bytes,
         )
 
     def freeness(self, service: Service, now: float) -> float:

@@ -1,6 +1,6 @@
 """The prefills of an engine that are not done: how many, how long they will take, and when each is due."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -10,7 +10,7 @@ from engines.departures import Departures
 from engines.scheduler import LocalScheduler, Share
 from engines.sequence import Sequence as Request
 from engines.status import Service
-from mesh.messages import MOST_PREFILLS, PendingPrefill
+from mesh.messages import MOST_PREFILLS, Holding, PendingPrefill
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -49,6 +49,12 @@ class Backlog:
     def not_started(self, service: Service) -> tuple[Request, ...]:
         queue = service.queue
         return (*queue.waiting, *queue.unreserved, *self._departures.reserving(service.name))
+
+    def places(self, requests: Iterable[Request]) -> list[Holding]:
+        """Where these stand, in the order of the queues; a scheduler may let others pass."""
+        queues = map(self.not_started, self._services.values())
+        ahead = {request: index for queue in queues for index, request in enumerate(queue)}
+        return [Holding(request.id, request.epoch.attempt, ahead.get(request)) for request in requests]
 
     def waiting_s(self, service: Service) -> float:
         """Of the prefills of one service that have not started."""

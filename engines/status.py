@@ -51,6 +51,7 @@ class Service:
     cost: LearntCost
     is_leaving: bool = False  # it takes nothing new, and goes once it is empty
     early: EarlyEnds = field(default_factory=EarlyEnds)
+    weight_bytes: int = 0  # 0: not known
 
     @property
     def name(self) -> str:
@@ -130,6 +131,7 @@ class Service:
             freeness,
             self.is_leaving,
             demand,
+            self.weight_bytes,
         )
 
 

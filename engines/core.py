@@ -39,6 +39,7 @@ from mesh.messages import (
     EngineMessage,
     EngineStatus,
     Epoch,
+    Held,
     Load,
     MemoryRef,
     Migrate,
@@ -380,6 +381,7 @@ class EngineCore:
 
     def _answer(self, gateway: str, probe: Probe) -> None:
         deltas: list[Delta] = []
+        held: list[Request] = []
         missing: list[tuple[str, int]] = []
         for question in probe.requests:
             owned = self._requests.get(question.request)
@@ -388,10 +390,14 @@ class EngineCore:
             said = self._last_words.answer(question) if owned is None else owned.say_again(question.next_offset)
             if said is not None:
                 deltas.append(said)
-            elif owned is None and not self._handovers.arrivals.expects(question.request, question.attempt):
+            elif owned is not None:
+                held.append(owned)
+            elif not self._handovers.arrivals.expects(question.request, question.attempt):
                 missing.append((question.request, question.attempt))
         if deltas:
             self._send(gateway, StepTokens(deltas))
+        if held:
+            self._send(gateway, Held(self._backlog.places(held)))
         if missing:
             self._send(gateway, NotHeld(missing))
 
@@ -558,7 +564,7 @@ class EngineCore:
         """Of one service here: tokens of head room for each running request."""
         return self._account.freeness(service, now)
 
-    def _send(self, to: str, message: Accepted | Refused | Moved | NotHeld | StepTokens) -> None:
+    def _send(self, to: str, message: Accepted | Refused | Moved | Held | NotHeld | StepTokens) -> None:
         self._effects.append(Send(to, message))
 
     def check_invariants(self) -> None:

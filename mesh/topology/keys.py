@@ -19,6 +19,7 @@ from mesh.topology.values import (
     model,
     names,
     number,
+    options,
     positive,
     size,
     temperature,
@@ -84,6 +85,7 @@ ENGINE: Keys = {
     "num_devices": Key("num_devices", integer(1, 1024)),
     "profile": Key("profile", text),
     "python": Key("python", text),
+    "options": Key("options", options),
 }
 
 GATEWAY: Keys = {

@@ -97,6 +97,7 @@ class EngineSpec:
     num_devices: int | None = None  # that it computes on; None: what its profile says, 1 without
     profile: str | None = None  # what it costs when modelled: a preset, or the path of a file that ends in .toml
     python: str | None = None  # interpreter; None: the supervisor's own
+    options: Mapping[str, object] = field(default_factory=dict, hash=False)  # the backend's own
 
 
 @dataclass(frozen=True, slots=True)

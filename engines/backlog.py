@@ -70,6 +70,8 @@ class Backlog:
 
     def account(self, step: Step | None, now: float, *, has_started: bool) -> "Account":
         """All that a status tells of it. ``has_started``: whether any has."""
+        if not has_started and self._departures.is_idle and not any(map(_is_waited_for, self._services.values())):
+            return NOTHING
         waiting, started = list(self._waiting()), list(self._started()) if has_started else []
         if not waiting and not started:
             return NOTHING
@@ -117,6 +119,10 @@ class Account(msgspec.Struct, frozen=True):
 
 
 NOTHING = Account(0, 0.0, 0.0, [])
+
+
+def _is_waited_for(service: Service) -> bool:
+    return bool(service.queue.waiting or service.queue.unreserved)
 
 
 def _remaining_s(started: "list[Prefill] | Iterator[Prefill]", step: Step | None, now: float) -> float:

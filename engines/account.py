@@ -11,7 +11,7 @@ from engines.pace import Pace
 from engines.residency import Residency
 from engines.sequence import Sequence as Request
 from engines.settings import EngineSettings
-from engines.status import Service
+from engines.status import Decodes, Service
 from mesh.messages import Demand, EngineStatus, Place, ProcessState, Role
 
 
@@ -62,10 +62,9 @@ class Account:
         if has_expectations:
             for service in services:
                 service.queue.book()
-        decodes = [service.decodes(now) for service in services]
-        step_s = sum([one.step_s for one in decodes])
+        decodes = Decodes.all_of([service.decodes(now) for service in services])
         num_running = sum([len(service.queue.running) for service in services])
-        num_decoding = sum([one.num_requests for one in decodes])
+        num_decoding = decodes.num_requests
         prefills = self._backlog.account(step, now, has_started=num_running > num_decoding)
         departures, arrivals = self._handovers.departures, self._handovers.arrivals
         return EngineStatus(
@@ -86,9 +85,9 @@ class Account:
             + sum([service.queue.num_unbooked for service in services]),
             prefill_remaining_s=prefills.remaining_s,
             prefill_waiting_s=prefills.waiting_s,
-            decode_step_s=step_s,
-            min_slack_s=min([one.paid_until for one in decodes]) - now - step_s if num_decoding else None,
-            min_tpot_slo_s=min([one.tpot_slo_s for one in decodes]) if num_decoding else None,
+            decode_step_s=decodes.step_s,
+            min_slack_s=decodes.paid_until - now - decodes.step_s if num_decoding else None,
+            min_tpot_slo_s=decodes.tpot_slo_s if num_decoding else None,
             prefills=prefills.pending,
             pace_s=self._pace.seconds,
             num_role_changes=standing.num_role_changes,
@@ -105,6 +104,7 @@ class Account:
             loading=list(self._residency.loading),
             load_errors_total=self._residency.num_errors,
             last_load_error=self._residency.last_error,
+            weight_memory=self._settings.weight_memory_bytes,
         )
 
     def freeness(self, service: Service, now: float) -> float:

@@ -26,6 +26,18 @@ class Decodes(NamedTuple):
     paid_until: float
     tpot_slo_s: float
 
+    @classmethod
+    def all_of(cls, parts: "Sequences[Decodes]") -> "Decodes":
+        """Of several services, of which one steps at a time."""
+        if len(parts) == 1:
+            return parts[0]
+        return cls(
+            sum([part.num_requests for part in parts]),
+            sum([part.step_s for part in parts]),
+            min([part.paid_until for part in parts], default=inf),
+            min([part.tpot_slo_s for part in parts], default=inf),
+        )
+
 
 @dataclass(slots=True)
 class Service:
@@ -39,6 +51,7 @@ class Service:
     cost: LearntCost
     is_leaving: bool = False  # it takes nothing new, and goes once it is empty
     early: EarlyEnds = field(default_factory=EarlyEnds)
+    weight_bytes: int = 0  # 0: not known
 
     @property
     def name(self) -> str:
@@ -118,6 +131,7 @@ class Service:
             freeness,
             self.is_leaving,
             demand,
+            self.weight_bytes,
         )
 
 

@@ -3,13 +3,15 @@ PYTHON   ?= python3
 VENV     ?= .venv
 TOPOLOGY ?= deploy/topology.toml
 TORCH    ?= 2.13.0
+VLLM_VENV ?= .venv-vllm
 
-SEEDED := $(shell grep -rl "from tests.seeds import" tests)  # files whose random runs are more at night
+# Files with random runs, of which there are more at night.
+SEEDED = $(shell grep -rl "from tests.seeds import" tests)
 
 BIN   := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: up down test nightly check lint types floors env clean chaos
+.PHONY: up down test nightly check lint types floors env clean chaos vllm-env
 .DEFAULT_GOAL := help
 
 help:
@@ -18,6 +20,7 @@ help:
 	@echo "make test    environment and all tests"
 	@echo "make check   lint, types, import floors and all tests: what CI runs"
 	@echo "make chaos   kills, stops, partitions and losses on real processes: a table of what came of the requests"
+	@echo "make vllm-env  an environment with vLLM in $(VLLM_VENV), for engines with backend = \"vllm\" (3.5 GB)"
 	@echo "make nightly 10,000 simulations with faults, and ten times the random runs of the tests"
 	@echo "variables    TOPOLOGY=deploy/other.toml  PYTHON=python3.12  TORCH=2.13.0"
 
@@ -43,6 +46,9 @@ test: $(STAMP)  # in a folder with a short name: paths of Unix sockets may have 
 chaos: $(STAMP)
 	@mkdir -p build
 	$(BIN)/python -m bench.chaos --out build/chaos.json
+
+vllm-env: $(STAMP)
+	$(BIN)/python deploy/install_vllm.py $(VLLM_VENV)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -2,10 +2,10 @@
 
     python -m bench.migration_neighbours [--contexts 512,2048] [--neighbours 3] [--runs 12] [--json FILE]
 
-Two engines decode a few requests each. One more, of a longer context, is moved back and forth between them. The gaps
-between the others' tokens that end between the order and the last token of the old owner are compared with those just
-before the order: the batches of both engines are the same in both. A migration takes a few steps, so that the gaps of
-many are put together.
+Two engines decode a few requests each. One more, of a longer context, is moved from one to the other; each time another
+one, with a prompt of its own, so that nothing is found in a prefix cache. The gaps between the others' tokens that
+end between the order and the last token of the old owner are compared with those just before the order: the batches of
+both engines are the same in both. A migration takes a few steps, so that the gaps of many are put together.
 """
 
 import argparse
@@ -60,10 +60,9 @@ def gaps_ms(client: EngineClient, names: Sequence[str], start: float, end: float
 
 async def migrate(client: EngineClient, mover: str, context: int, to: str, neighbours: dict[str, list[str]]) -> Run:
     source = client.owners[mover]
-    num_tokens = len(client.streams[mover])
-    await client.until(lambda: len(client.streams[mover]) >= num_tokens + QUIET_TOKENS)
+    await client.until(lambda: len(client.streams[mover]) >= 2 + QUIET_TOKENS)
     times, asked = client.token_times[mover], len(client.streams[mover])
-    started_at, asked_at = times[num_tokens], times[asked - 1]
+    started_at, asked_at = times[1], times[asked - 1]  # gaps that began before the first token had the prefill in them
     client.sockets.send(source, Migrate(mover, to, "measured"))
     await client.until(lambda: client.owners[mover] == to)
     moved_at = times[-2]
@@ -94,15 +93,15 @@ async def _measure(client: EngineClient, context: int, num_neighbours: int, num_
             client.sockets.send(
                 engine, Submit(endless(name, 128, 1000 * context + 10 * number + ENGINES.index(engine)), Epoch(1))
             )
-    mover = f"mover-{context}"
-    client.sockets.send(ENGINES[0], Submit(endless(mover, context, context), Epoch(1)))
-    everybody = [mover, *(name for names in neighbours.values() for name in names)]
-    await client.until(lambda: client.refusals or all(len(client.streams.get(name, ())) > 2 for name in everybody))
-    if client.refusals:
-        raise RuntimeError(f"refused: {client.refusals[0].reason}")
+    everybody = [name for names in neighbours.values() for name in names]
+    await _decode(client, everybody)
     runs = []
     for number in range(num_runs + 1):
-        run = await migrate(client, mover, context, ENGINES[(number + 1) % 2], neighbours)
+        mover, (source, to) = f"mover-{context}-{number}", (ENGINES[number % 2], ENGINES[(number + 1) % 2])
+        client.sockets.send(source, Submit(endless(mover, context, 1000 * context + 100 + number), Epoch(1)))
+        await _decode(client, [mover])
+        run = await migrate(client, mover, context, to, neighbours)
+        _cancel(client, [mover])
         if number:  # the first warms up
             runs.append(run)
             print(
@@ -110,11 +109,21 @@ async def _measure(client: EngineClient, context: int, num_neighbours: int, num_
                 f" {slowdown([run.destination]):.2f}x at the destination",
                 flush=True,
             )
-    for name in everybody:
-        for engine in ENGINES:
-            client.sockets.send(engine, Cancel(name, Epoch(1, 10_000)))
+    _cancel(client, everybody)
     await client.until(lambda: all(map(client.is_idle, ENGINES)))
     return runs
+
+
+async def _decode(client: EngineClient, names: Sequence[str]) -> None:
+    await client.until(lambda: client.refusals or all(client.streams.get(name) for name in names))
+    if client.refusals:
+        raise RuntimeError(f"refused: {client.refusals[0].reason}")
+
+
+def _cancel(client: EngineClient, names: Sequence[str]) -> None:
+    for name in names:
+        for engine in ENGINES:
+            client.sockets.send(engine, Cancel(name, Epoch(1, 10_000)))
 
 
 def main() -> None:

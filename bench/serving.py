@@ -1,8 +1,10 @@
 """Serves a load on a live mesh and keeps what came of it, beside what tells how steady the machine was."""
 
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
+from typing import TypeVar
 
 import msgspec
 
@@ -14,8 +16,10 @@ from bench.sharing import TOKEN_IDS, Sharing, measure_sharing
 from mesh.messages import DecodeCost, PrefillCost
 
 OK, TOO_MANY = 200, 429
+ANSWERS_A_SAMPLE = 10  # of learnt costs
 PROBES, PROBE_PROMPT, PROBE_ANSWER, PROBE_GAP_S = 3, 128, 16, 3.0
 
+CostT = TypeVar("CostT", PrefillCost, DecodeCost)
 Learnt = Mapping[str, tuple[PrefillCost, DecodeCost]]  # by engine
 
 
@@ -41,7 +45,7 @@ class Workload:
 class Served:
     """What was sent, what came of it, and how steady the machine was meanwhile.
 
-    ``learnt`` are the costs that the engines had learnt from their steps when the load ended.
+    ``learnt`` are the costs that the engines had learnt from their steps, the mean over the load.
     """
 
     sendings: Sequence[Sending]
@@ -72,10 +76,37 @@ def serve(mesh: LiveMesh, workload: Workload, random: Random, on_answer: Callabl
     probe(mesh, random)  # memory that was never written and code that never ran are slower
     sharing = measure_sharing(mesh, random)
     before = probe(mesh, random)
+    learnt: list[Learnt] = []
+    num_answers = 0
+
+    def on_each() -> None:
+        nonlocal num_answers
+        num_answers += 1
+        if num_answers % ANSWERS_A_SAMPLE == 0 or num_answers == len(sendings):
+            learnt.append(learnt_costs(mesh))
+        on_answer()
+
     with Watch(mesh.pids()) as watch:
-        answers = mesh.answers(sendings, on_answer)
-    learnt = learnt_costs(mesh)
-    return Served(sendings, answers, sharing, learnt, before, probe(mesh, random), watch.contention)
+        answers = mesh.answers(sendings, on_each)
+    return Served(sendings, answers, sharing, mean_costs(learnt), before, probe(mesh, random), watch.contention)
+
+
+def mean_costs(samples: Sequence[Learnt]) -> Learnt:
+    """Of costs that differ in their coefficients only."""
+    return {
+        engine: (_mean([sample[engine][0] for sample in samples]), _mean([sample[engine][1] for sample in samples]))
+        for engine in samples[0]
+    }
+
+
+def _mean(costs: Sequence[CostT]) -> CostT:
+    first = costs[0]
+    names = [name for name in first.__struct_fields__ if isinstance(getattr(first, name), float)]
+    means = {name: statistics.fmean([getattr(cost, name) for cost in costs]) for name in names}
+    times_s = [[time_s for _, time_s in cost.table] for cost in costs]
+    sizes = [size for size, _ in first.table]
+    table = tuple(zip(sizes, map(statistics.fmean, zip(*times_s, strict=True)), strict=True))
+    return msgspec.structs.replace(first, table=table, **means)
 
 
 def learnt_costs(mesh: LiveMesh) -> Learnt:

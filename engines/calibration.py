@@ -1,7 +1,8 @@
 """What this engine's prefills and decode steps cost, roughly and at once: measured when it starts for the first time.
 
 A few batches over scratch blocks, a second or two on a laptop, give the coefficients that routers predict with; while
-the engine runs, `engines.learning` keeps them true. ``mesh profile`` measures the same more thoroughly.
+the engine runs, `engines.learning` keeps them true. ``mesh profile`` measures the same more thoroughly. The fastest
+round counts: engines that start together disturb each other, and do so no more when they serve.
 """
 
 from engines.batch import StepExecutor
@@ -15,7 +16,7 @@ REPEATS = 2
 
 def calibrate(executor: StepExecutor, scratch: Scratch, chunk_tokens: int) -> StepCost:
     """Measure and fit. There is room for at least one block."""
-    return fit(time_points(executor, scratch, _grid(chunk_tokens, scratch.block_size), REPEATS))
+    return fit(time_points(executor, scratch, _grid(chunk_tokens, scratch.block_size), REPEATS).fastest())
 
 
 def _grid(chunk_tokens: int, block_size: int) -> list[Point]:

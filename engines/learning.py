@@ -11,10 +11,7 @@ from bisect import bisect_left, insort
 from collections import deque
 from dataclasses import dataclass, field
 
-from msgspec.structs import replace
-
-from engines.step_cost import Load, MixedCost, Parts, StepCost
-from mesh.messages import DecodeCost, PrefillCost
+from engines.step_cost import Load, Parts, StepCost
 
 LARGEST_FACTOR = 8.0
 OUTLIER = 1.5  # one step counts as at most this many times slower or faster than predicted
@@ -59,17 +56,15 @@ class _Recent:
 
     errors: deque[float] = field(default_factory=deque)
     ordered: list[float] = field(default_factory=list)
+    p90: float | None = None  # None: too few
 
     def add(self, error: float) -> None:
         if len(self.errors) == NUM_RECENT:
             del self.ordered[bisect_left(self.ordered, self.errors.popleft())]
         self.errors.append(error)
         insort(self.ordered, error)
-
-    def p90(self) -> float | None:
-        if len(self.ordered) < FEW:
-            return None
-        return self.ordered[9 * (len(self.ordered) - 1) // 10]
+        if len(self.ordered) >= FEW:
+            self.p90 = self.ordered[9 * (len(self.ordered) - 1) // 10]
 
 
 class LearntCost:
@@ -92,12 +87,12 @@ class LearntCost:
     @property
     def prefill_error(self) -> float | None:
         """90th percentile of |measured / predicted - 1| of recent steps with a prompt; None: too few."""
-        return self._prefill_recent.p90()
+        return self._prefill_recent.p90
 
     @property
     def decode_error(self) -> float | None:
         """The same of steps of decodes alone."""
-        return self._decode_recent.p90()
+        return self._decode_recent.p90
 
     def observe(self, load: Load, measured_s: float) -> None:
         """A step of this load took so long. Non-positive times are ignored."""
@@ -128,43 +123,8 @@ class LearntCost:
 
     def _corrected(self) -> StepCost:
         prefill, decode = self._prefill, self._decode
-        initial = self._initial
-        return StepCost(
-            _scaled_prefill(initial.prefill, prefill.first, prefill.second),
-            _scaled_decode(initial.decode, decode.first, decode.second),
-            initial.mixed and _scaled_mixed(initial.mixed, prefill.first, decode.second),
-        )
+        return self._initial.scaled(Parts(prefill.first, prefill.second, decode.first, decode.second))
 
 
 def _bounded(factor: float) -> float:
     return min(max(factor, 1 / LARGEST_FACTOR), LARGEST_FACTOR)
-
-
-def _scaled_prefill(cost: PrefillCost, tokens: float, attention: float) -> PrefillCost:
-    return replace(
-        cost,
-        fixed_s=cost.fixed_s * tokens,
-        per_token_s=cost.per_token_s * tokens,
-        per_token_context_s=cost.per_token_context_s * attention,
-        per_cached_token_s=cost.per_cached_token_s * attention,
-        table=_scaled_table(cost.table, tokens),
-    )
-
-
-def _scaled_decode(cost: DecodeCost, requests: float, context: float) -> DecodeCost:
-    return replace(
-        cost,
-        fixed_s=cost.fixed_s * requests,
-        per_request_s=cost.per_request_s * requests,
-        per_context_token_s=cost.per_context_token_s * context,
-        per_mean_context_token_s=cost.per_mean_context_token_s * context,
-        table=_scaled_table(cost.table, requests),
-    )
-
-
-def _scaled_mixed(cost: MixedCost, tokens: float, context: float) -> MixedCost:
-    return MixedCost(cost.per_decode_s * tokens, cost.per_context_token_s * context, cost.per_prompt_s * tokens)
-
-
-def _scaled_table(table: tuple[tuple[int, float], ...], factor: float) -> tuple[tuple[int, float], ...]:
-    return tuple([(size, time_s * factor) for size, time_s in table])

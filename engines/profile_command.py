@@ -22,7 +22,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         type=_at_least_one,
         default=DEFAULT_REPEATS,
         metavar="N",
-        help=f"rounds of measuring; the fastest counts (default: {DEFAULT_REPEATS})",
+        help=f"rounds of measuring (default: {DEFAULT_REPEATS})",
     )
     parser.add_argument(
         "--live", action="store_true", help="measure the mesh that runs: what its engines learnt, after a load if idle"

@@ -10,7 +10,19 @@ from rich.console import Console
 from rich.table import Table
 
 from engines.formulas import decode_formula, kv_formula, mixed_formula, prefill_formula
-from engines.measuring import DecodePoint, MixedPoint, Point, PrefillPoint, Scratch, Times, fit, time_points
+from engines.measuring import (
+    DecodePoint,
+    MixedPoint,
+    Point,
+    PrefillPoint,
+    Rounds,
+    Scratch,
+    Times,
+    as_typical,
+    fit,
+    time_points,
+    usual_sampling,
+)
 from engines.models.cache import Cache
 from engines.profile_progress import progress
 from engines.profile_store import ProfileStore, profile_of
@@ -28,11 +40,15 @@ KEYS = {"prefill": "prefill", "decode step": "decode", "both in one step": "mixe
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Costs, the times that they were fitted to, and others that judge them."""
+    """Costs of undisturbed steps, the times that they were fitted to, and others that judge them.
+
+    ``rounds`` tell how much longer steps take on the whole.
+    """
 
     cost: StepCost
     fitted: Times
     held_out: Times
+    rounds: Rounds
 
     def accuracies(self) -> dict[str, Accuracy]:
         """Of the kinds of iterations that were held out: engines of little memory compute no mixed ones."""
@@ -46,7 +62,7 @@ def profile_engines(topology: Topology, repeats: int) -> None:
     for key, (engine, spec) in _distinct(topology).items():
         model = open_model(engine, spec, open_memory(engine, [spec]))
         measured = _measure(engine, model, repeats)
-        profile = _profile(engine, model, measured, f"mesh profile, fastest of {repeats} rounds")
+        profile = _profile(engine, model, measured, f"mesh profile, {repeats} rounds")
         _show(profile, measured)
         path = store.save(key, profile)
         sys.stdout.write(f"saved {path}\n")
@@ -70,7 +86,7 @@ def _distinct(topology: Topology) -> dict[str, tuple[EngineSpec, ServiceSpec]]:
 
 def _measure(engine: EngineSpec, model: TorchModel, repeats: int) -> Measured:
     layout, name = model.memory.layout, model.spec.name
-    scratch = Scratch(name, layout.num_blocks, engine.block_size)
+    scratch = Scratch(name, layout.num_blocks, engine.block_size, usual_sampling(model.spec))
     bounds = Bounds(engine.chunk_tokens, engine.max_running, model.config.max_context, layout.num_tokens)
     to_fit = [point for point in points_to_fit(bounds) if scratch.batch(point)]
     to_judge = [point for point in points_to_judge(bounds) if scratch.batch(point) and point not in to_fit]
@@ -78,9 +94,10 @@ def _measure(engine: EngineSpec, model: TorchModel, repeats: int) -> Measured:
         _check_enough(engine, kind, to_fit, to_judge)
     executor = load_executor(engine, [model])
     with progress(f"measuring {name}", (repeats + 1) * (len(to_fit) + len(to_judge))) as advance:
-        times = time_points(executor, scratch, [*to_fit, *to_judge], repeats, advance)
+        rounds = time_points(executor, scratch, [*to_fit, *to_judge], repeats, advance)
+    times = rounds.fastest()
     fitted = {point: times[point] for point in to_fit}
-    return Measured(fit(fitted), fitted, {point: times[point] for point in to_judge})
+    return Measured(fit(fitted), fitted, {point: times[point] for point in to_judge}, rounds)
 
 
 def _check_enough(engine: EngineSpec, kind: type, *grids: list[Point]) -> None:
@@ -92,7 +109,9 @@ def _profile(engine: EngineSpec, model: TorchModel, measured: Measured, source: 
     error: dict[str, float] = {}
     for name, judged in measured.accuracies().items():
         error |= {f"{KEYS[name]}_p50": judged.p50, f"{KEYS[name]}_p90": judged.p90}
-    return profile_of(engine, model.spec, model.memory.layout.shape, measured.cost, source, error)
+    return profile_of(
+        engine, model.spec, model.memory.layout.shape, as_typical(measured.cost, measured.rounds), source, error
+    )
 
 
 def _show(profile: ProfileFile, measured: Measured) -> None:
@@ -107,6 +126,11 @@ def _show(profile: ProfileFile, measured: Measured) -> None:
     for name, errors in measured.accuracies().items():
         table.add_row(name, formulas[name], str(errors.num_points), f"{errors.p50:.1%}", f"{errors.p90:.1%}")
     Console().print(table)
+    prefill, decode = (measured.rounds.typical(kind) for kind in (PrefillPoint, DecodePoint))
+    sys.stdout.write(
+        f"steps take {prefill:.2f}x (prefill) and {decode:.2f}x (decode) of the fastest rounds on the whole: "
+        "the fit has that in it, errors are those of its shape\n"
+    )
     sys.stdout.write(kv_formula(profile.profile()) + "\n")
 
 

@@ -57,6 +57,14 @@ class StepCost:
         """The same for an engine that computes longer prompts in chunks."""
         return dataclasses.replace(self, prefill=msgspec.structs.replace(self.prefill, chunk_tokens=chunk_tokens))
 
+    def scaled(self, factors: Parts) -> "StepCost":
+        """The same with each part longer by its factor."""
+        return StepCost(
+            _scaled_prefill(self.prefill, factors.prefill_tokens_s, factors.prefill_attention_s),
+            _scaled_decode(self.decode, factors.decode_requests_s, factors.decode_attention_s),
+            self.mixed and _scaled_mixed(self.mixed, factors.prefill_tokens_s, factors.decode_attention_s),
+        )
+
     def elapsed_s(self, batch: Batch) -> float:
         """Seconds that the batch takes."""
         return sum(self.parts(load_of(batch)))
@@ -114,4 +122,35 @@ def load_of_rows(rows: Rows, decodes: bool) -> Load:
 
 def is_decode(chunk: Chunk) -> bool:
     """One token, drawn earlier, whose successor is to be drawn."""
-    return chunk.draw is not None and len(chunk.tokens) == 1 and chunk.draw.num_generated > 0
+    draw = chunk.draw
+    return draw is not None and len(chunk.tokens) == 1 and draw.position > draw.num_prompt
+
+
+def _scaled_prefill(cost: PrefillCost, tokens: float, attention: float) -> PrefillCost:
+    return msgspec.structs.replace(
+        cost,
+        fixed_s=cost.fixed_s * tokens,
+        per_token_s=cost.per_token_s * tokens,
+        per_token_context_s=cost.per_token_context_s * attention,
+        per_cached_token_s=cost.per_cached_token_s * attention,
+        table=_scaled_table(cost.table, tokens),
+    )
+
+
+def _scaled_decode(cost: DecodeCost, requests: float, context: float) -> DecodeCost:
+    return msgspec.structs.replace(
+        cost,
+        fixed_s=cost.fixed_s * requests,
+        per_request_s=cost.per_request_s * requests,
+        per_context_token_s=cost.per_context_token_s * context,
+        per_mean_context_token_s=cost.per_mean_context_token_s * context,
+        table=_scaled_table(cost.table, requests),
+    )
+
+
+def _scaled_mixed(cost: MixedCost, tokens: float, context: float) -> MixedCost:
+    return MixedCost(cost.per_decode_s * tokens, cost.per_context_token_s * context, cost.per_prompt_s * tokens)
+
+
+def _scaled_table(table: tuple[tuple[int, float], ...], factor: float) -> tuple[tuple[int, float], ...]:
+    return tuple([(size, time_s * factor) for size, time_s in table])

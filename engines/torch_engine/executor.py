@@ -10,9 +10,10 @@ from torch import Tensor
 
 from engines.batch import Batch, Chunk, ChunkResult, StepResult
 from engines.models.config import ModelConfig
+from engines.torch_engine.drawing import draw_tokens
 from engines.torch_engine.kv_pool import KVPool
 from engines.torch_engine.llama import Llama
-from engines.torch_engine.logprobs import PromptLogprobs, of_tokens
+from engines.torch_engine.logprobs import PromptLogprobs
 from engines.torch_engine.sampling import Sampler
 from engines.torch_engine.shape import kv_shape
 from mesh.messages import KVShape, TokenLogprobs
@@ -105,12 +106,7 @@ class _Model:
         if not draws:
             return iter(())
         logits = self._llama.logits(hidden if len(last) == len(hidden) else hidden[last])
-        counts = [draw.sampling.logprobs for draw in draws]
-        if all(count is None for count in counts):
-            return ((token, None) for token in self._sampler.draw(logits, draws))
-        tokens = self._sampler.draw(logits.clone(), draws)
-        each = of_tokens(logits, tokens, [count or 0 for count in counts])
-        return ((own.token, None if count is None else own) for own, count in zip(each, counts, strict=True))
+        return iter(draw_tokens(self._sampler, logits, draws))
 
 
 def _pool(service: TorchService, device: torch.device) -> KVPool:

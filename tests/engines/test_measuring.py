@@ -6,7 +6,9 @@ from engines.measuring import (
     MixedPoint,
     Point,
     PrefillPoint,
+    Rounds,
     Scratch,
+    as_typical,
     fit,
     load_of_point,
     predict_s,
@@ -39,15 +41,25 @@ def test_the_batch_of_a_point_is_its_load() -> None:
 def test_points_that_do_not_fit_are_left_out() -> None:
     assert SCRATCH.batch(PrefillPoint(250, 7)) is None
     points: list[Point] = [PrefillPoint(250, 7), PrefillPoint(250, 6)]
-    assert list(time_points(ScriptedExecutor(COST), SCRATCH, points, 1)) == [PrefillPoint(250, 6)]
+    assert list(time_points(ScriptedExecutor(COST), SCRATCH, points, 1).fastest()) == [PrefillPoint(250, 6)]
 
 
 def test_the_fastest_round_after_the_first_counts() -> None:
     points: list[Point] = [PrefillPoint(8), PrefillPoint(16), DecodePoint((9, 9))]
     steps: list[None] = []
-    times = time_points(ScriptedExecutor(COST, slow_every=2), SCRATCH, points, 2, lambda: steps.append(None))
-    assert times == {point: pytest.approx(predict_s(COST, point)) for point in points}
+    rounds = time_points(ScriptedExecutor(COST, slow_every=2), SCRATCH, points, 2, lambda: steps.append(None))
+    assert rounds.fastest() == {point: pytest.approx(predict_s(COST, point)) for point in points}
     assert len(steps) == 9
+
+
+def test_costs_have_the_level_of_all_rounds_and_no_step_spoils_it() -> None:
+    rounds = Rounds({PrefillPoint(8): [2.0, 1.0], DecodePoint((9,)): [1.0, 1.5], DecodePoint((9, 9)): [2.0, 200.0]})
+    assert rounds.typical(PrefillPoint) == 1.5
+    assert rounds.typical(DecodePoint) == (1.0 + 1.5 + 1.0 + 3.0) / 4
+    assert rounds.typical(MixedPoint) == 1.0
+    typical = as_typical(COST, rounds)
+    assert predict_s(typical, PrefillPoint(30, 5)) == pytest.approx(1.5 * predict_s(COST, PrefillPoint(30, 5)))
+    assert predict_s(typical, DecodePoint((7, 8))) == pytest.approx(1.625 * predict_s(COST, DecodePoint((7, 8))))
 
 
 def test_what_calibration_measures_it_predicts() -> None:

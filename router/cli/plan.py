@@ -83,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
     if options.apply is True:
         wanted = _proposed(topology, asyncio.run(_hear_all(topology)))
         if not wanted:
-            print_line("the engines hold what was found: nothing is to be done")
+            print_line("the engines hold the best plan that was found: nothing is to be done")
             return 0
     if options.resume or wanted is not None:
         asyncio.run(_carry_out(topology, wanted, options.timeout, is_all=isinstance(options.apply, Path)))

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from operator import attrgetter
 
 from engines.backlog import Backlog, Step
 from engines.demand import demand_of
@@ -13,6 +14,8 @@ from engines.sequence import Sequence as Request
 from engines.settings import EngineSettings
 from engines.status import Decodes, Service
 from mesh.messages import Demand, EngineStatus, Place, ProcessState, Role
+
+EXPECTED, PRIORITY = attrgetter("spec.expected"), attrgetter("spec.priority")
 
 
 @dataclass(slots=True)
@@ -58,7 +61,7 @@ class Account:
         standing.seq += 1
         standing.has_news = False
         services = self._residency.services.values()
-        has_expectations = any(request.spec.expected for request in requests)
+        has_expectations = any(map(EXPECTED, requests))
         if has_expectations:
             for service in services:
                 service.queue.book()
@@ -111,7 +114,7 @@ class Account:
         """Of one service here: tokens of head room for each running request."""
         running, capacity = service.queue.running, service.pool.num_blocks * service.pool.block_size
         headroom = 0
-        if any(request.spec.priority > 0 for request in running):
+        if max(map(PRIORITY, running), default=0) > 0:
             service.queue.book()
             cost, most_running = service.step_cost().decode, self._settings.limits.max_running
             headroom = headroom_tokens(cost, capacity, running, most_running, IDEAL_SLOWDOWN)

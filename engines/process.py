@@ -17,7 +17,7 @@ from engines.profiles import num_devices_of
 from engines.scheduler import Limits
 from engines.settings import EngineSettings
 from engines.watch import StepWatch
-from kvtransfer.memory import PeerMemories
+from kvtransfer.peer_memories import PeerMemories
 from kvtransfer.protocol import ExportBlocks, ImportBlocks, Send
 from kvtransfer.protocol import Limits as TransferLimits
 from kvtransfer.transports import Transport

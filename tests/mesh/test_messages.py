@@ -191,7 +191,7 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
             "epoch": [1, 1],
             "num_tokens": 17,
             "shape": PLAIN_SHAPE,
-            "memory": {"host": "local", "path": "/proc/7/fd/9", "size_bytes": 4096, "token": "00ff"},
+            "memory": {"host": "local", "path": "/proc/7/fd/9", "size_bytes": 4096, "token": "00ff", "device": None},
             "deadline_s": 10.0,
             "is_migration": False,
             "min_freeness": None,

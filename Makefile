@@ -3,11 +3,12 @@ PYTHON   ?= python3
 VENV     ?= .venv
 TOPOLOGY ?= deploy/topology.toml
 TORCH    ?= 2.13.0
+VLLM_VENV ?= .venv-vllm
 
 BIN   := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: up down test nightly check lint types floors env clean chaos
+.PHONY: up down test nightly check lint types floors env clean chaos vllm-env
 .DEFAULT_GOAL := help
 
 help:
@@ -16,6 +17,7 @@ help:
 	@echo "make test    environment and all tests"
 	@echo "make check   lint, types, import floors and all tests: what CI runs"
 	@echo "make chaos   kills, stops, partitions and losses on real processes: a table of what came of the requests"
+	@echo "make vllm-env  an environment with vLLM in $(VLLM_VENV), for engines with backend = \"vllm\" (3.5 GB)"
 	@echo "make nightly 10,000 simulations with faults"
 	@echo "variables    TOPOLOGY=deploy/other.toml  PYTHON=python3.12  TORCH=2.13.0"
 
@@ -41,6 +43,9 @@ test: $(STAMP)  # in a folder with a short name: paths of Unix sockets may have 
 chaos: $(STAMP)
 	@mkdir -p build
 	$(BIN)/python -m bench.chaos --out build/chaos.json
+
+vllm-env: $(STAMP)
+	$(BIN)/python deploy/install_vllm.py $(VLLM_VENV)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

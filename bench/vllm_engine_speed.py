@@ -13,7 +13,7 @@ from bench.rounds import Answers
 
 class VllmEngine:
     def __init__(self, folder: str, mode: str) -> None:
-        import vllm  # type: ignore[import-not-found]  # prints while it is imported: after Answers
+        import vllm  # prints while it is imported: after Answers
 
         self._vllm = vllm
         llm = vllm.LLM(

@@ -12,12 +12,13 @@ from mesh.topology.schema import ServiceSpec
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A service that can be run. ``max_context`` counts prompt and answer, in tokens."""
+    """A service that can be run. ``max_context`` counts prompt and answer, in tokens. ``weight_bytes`` 0: not known."""
 
     memory: KVMemory | DeviceKVMemory
     eos_token_ids: frozenset[int]
     max_context: int
     cost: StepCost
+    weight_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -170,16 +170,18 @@ class BlockPool:
         free, cached, holders, names = self._free, self._cached, self._holders, self._names
         self._pages.clock = now = self._pages.clock + 1
         for block in reversed(blocks):
-            num_holders = holders[block] - 1
-            if num_holders < 0:
+            num_holders = holders[block]
+            if num_holders > 1:
+                holders[block] = num_holders - 1
+                continue
+            if num_holders < 1:
                 raise ValueError(f"block {block} is released but nobody holds it")
-            holders[block] = num_holders
-            if num_holders == 0:
-                self._num_here -= 1
-                if names[block] is None:
-                    free.append(block)
-                else:
-                    cached[block] = now
+            holders[block] = 0
+            self._num_here -= 1
+            if names[block] is None:
+                free.append(block)
+            else:
+                cached[block] = now
 
     def match(self, tokens: Sequence[int], num_tokens: int) -> list[int]:
         """Hold and return the blocks of the longest cached prefix of the first ``num_tokens``, whole blocks only."""

@@ -7,7 +7,7 @@ from engines.arrivals import Arrivals, Comes
 from engines.departures import Departures, Left
 from engines.effects import Effect
 from engines.settings import EngineSettings
-from engines.status import Service, min_or_none
+from engines.status import Service
 from kvtransfer.protocol import Buffer, Send, reply_to_unknown
 from kvtransfer.receive import ReceiveTransfer
 from kvtransfer.send import SendTransfer
@@ -62,7 +62,10 @@ class Handovers:
         return self.departures.expire(now) + self.arrivals.expire(now)
 
     def next_deadline(self) -> float | None:
-        return min_or_none([self.departures.next_deadline(), self.arrivals.next_deadline()])
+        outgoing, incoming = self.departures.next_deadline(), self.arrivals.next_deadline()
+        if outgoing is None or incoming is None:
+            return incoming if outgoing is None else outgoing
+        return min(outgoing, incoming)
 
     def check_invariants(self) -> None:
         for machine in self._machines():

@@ -17,7 +17,7 @@ from engines.pace import Pace
 from engines.scheduler import LocalScheduler, Plan, Ranking, ServiceQueue, Share, precedence
 from engines.sequence import Sequence as Request
 from engines.status import Service
-from engines.steady import num_steady_steps, num_steps_of_batch, num_steps_to_delivery, pass_steps
+from engines.steady import SteadyBatch, num_steps_to_delivery, steady_batch
 from engines.step_cost import Load, load_of_rows
 from kvtransfer.protocol import Send
 from mesh.messages import Delta, Epoch, Failed, FinishReason, SlicesEnded, StepTokens
@@ -58,6 +58,7 @@ class Iterations:
         self._pace = pace
         self._deliver_every = deliver_every
         self._owner = owner
+        self._steady: SteadyBatch | None = None  # what the running step decodes, once it was asked for
         self._due_in: int | None = None  # steps until tokens are to be delivered; None: not known
         self._failed_parts: deque[tuple[Service, Sequence[Share]]] = deque()  # of batches, to be computed by themselves
 
@@ -157,12 +158,28 @@ class Iterations:
 
     def finish(self, result: StepResult, now: float) -> list[Effect]:
         """The batch that `next_batch` gave is computed."""
+        steady = self._steady if self._is_quiet(result) else None
+        self.settle()
         step, self.step = self.step, None
         if step is None:
             raise RuntimeError("a step finished that was not started")
         _learn(step, result.elapsed_s)
         if len(step.prompts) < len(step.shares):
             self._pace.stepped(now)
+        if steady is not None and (token := result.chunks[0].token) is not None:
+            steady.finish(token)
+            self._charge(step, now)
+            return []
+        return self._book(step, result, now)
+
+    def _is_quiet(self, result: StepResult) -> bool:
+        """Whether the running step is one of steady decodes that all drew the same token, and nobody is told of it."""
+        if self._steady is None or self._steady.ends_soon or self.num_steps_to_delivery() == 1:
+            return False
+        return result.chunks.count(result.chunks[0]) == len(result.chunks)
+
+    def _book(self, step: Step, result: StepResult, now: float) -> list[Effect]:
+        """What it means for each request."""
         effects: list[Effect] = []
         deltas: dict[str, list[Delta]] = defaultdict(list)
         given_back: list[Request] = []
@@ -237,6 +254,7 @@ class Iterations:
 
     def fail(self, reason: str, now: float) -> list[Effect]:
         """The batch could not be computed. Its halves are tried by themselves until the request is found that fails."""
+        self.settle()
         step, self.step = self.step, None
         if step is None:
             return []
@@ -263,9 +281,27 @@ class Iterations:
         step = self.step
         if step is None or self._failed_parts or any(queue.unreserved for queue in self._others(step)):
             return 0
-        if self._static is not None:
-            return num_steps_of_batch(step.service.pool, step.shares)
-        return num_steady_steps(step.service.queue, step.shares)
+        queue = step.service.queue
+        may_change = queue.waiting or queue.unreserved or len(queue.running) != len(step.shares)
+        if may_change and self._static is None:
+            return 0
+        steady = self._steady or self._find_steady(step)
+        return 0 if steady is None else steady.num_steps_left()
+
+    def _find_steady(self, step: Step) -> SteadyBatch | None:
+        members = [share.sequence for share in step.shares]
+        self._steady = steady_batch(step.service.pool, members)
+        if self._steady is not None and members == step.service.queue.running:
+            step.service.queue.steady = self._steady
+        return self._steady
+
+    def settle(self) -> None:
+        """Whoever looks at what runs, or takes from it, is to see it as it is."""
+        if (steady := self._steady) is not None:
+            steady.book()
+            self._steady = None
+            for service in self._services.values():
+                service.queue.steady = None
 
     def steady_until(self) -> float:
         """Until when it stays the turn of the running step's service, if nothing happens."""
@@ -284,7 +320,8 @@ class Iterations:
         if self.step is None:
             return 0
         if self._due_in is None:
-            self._due_in = NEVER if self._pads else num_steps_to_delivery(self.step.shares, self._deliver_every)
+            members = [share.sequence for share in self.step.shares]
+            self._due_in = NEVER if self._pads else num_steps_to_delivery(members, self._deliver_every)
         return self._due_in
 
     def pass_steps(self, num_steps: int, token: int, now: float) -> list[Send]:
@@ -293,21 +330,24 @@ class Iterations:
         At most `num_steady_steps`, and no delivery is passed by. Nothing is learnt of their durations.
         """
         step = self.step
-        if step is None:
-            raise RuntimeError("steps were passed but none runs")
+        if step is None or (steady := self._steady or self._find_steady(step)) is None:
+            raise RuntimeError("steps were passed but none runs that repeats")
         due_in = self.num_steps_to_delivery()
-        pass_steps(step.service.pool, step.shares, num_steps, token)
-        self._charge(step, now)
+        steady.pass_steps(num_steps, token)
+        if step.service.queue.steady is not steady:
+            steady.book()
+        self._discipline.ran(step.service.name, steady.members, now - step.started_at)
         self._pace.stepped(now, num_steps)
         rows = step.rows and step.rows._replace(num_before=step.rows.num_before + num_steps)
         self.step = Step(step.service, step.shares, step.prompts, now, rows)
         self._due_in = due_in - num_steps
-        return [] if self._due_in > 0 else self._deliver_held(step)
+        return [] if self._due_in > 0 else self._deliver_held(steady)
 
-    def _deliver_held(self, step: Step) -> list[Send]:
+    def _deliver_held(self, steady: SteadyBatch) -> list[Send]:
         self._due_in = None
+        steady.book()
         deltas: dict[str, list[Delta]] = defaultdict(list)
-        for request in [share.sequence for share in step.shares]:
+        for request in steady.members:
             if not request.has_delivered or request.num_held >= self._deliver_every:
                 deltas[request.spec.gateway].append(request.take_delta(None))
         return _tokens(deltas)

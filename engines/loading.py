@@ -54,6 +54,7 @@ class Loaded:
             model.eos_token_ids,
             model.max_context,
             LearntCost(model.cost.in_chunks(engine.chunk_tokens)),
+            weight_bytes=model.weight_bytes,
         )
         self.transports[name] = transports_of(model.memory, self._peers, self._topology.transfer.checksum)
         return service
@@ -82,7 +83,7 @@ def _later(topology: Topology, engine: EngineSpec) -> list[ServiceSpec]:
     return [topology.service(name) for name in names]
 
 
-# Imported when chosen: only the torch engine needs torch.
+# Imported when chosen: only some need torch, and vLLM is not in every environment.
 
 
 def _torch(engine: EngineSpec, services: Services, later: Services) -> Backend:
@@ -97,4 +98,10 @@ def _simulated(engine: EngineSpec, services: Services, _later: Services) -> Back
     return simulated_backend(engine, services)
 
 
-BACKENDS: Mapping[str, MakeBackend] = {"torch": _torch, "simulated": _simulated}
+def _vllm(engine: EngineSpec, services: Services, _later: Services) -> Backend:
+    from engines.vllm_engine.backend import vllm_backend
+
+    return vllm_backend(engine, services)
+
+
+BACKENDS: Mapping[str, MakeBackend] = {"torch": _torch, "vllm": _vllm, "simulated": _simulated}

@@ -60,6 +60,7 @@ def settings_of(topology: Topology, engine: EngineSpec) -> EngineSettings:
         starvation_s=engine.starvation_s,
         strict_phases=engine.strict_phases,
         num_devices=num_devices_of(engine),
+        weight_memory_bytes=engine.weight_memory_bytes,
     )
 
 

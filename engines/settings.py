@@ -26,6 +26,7 @@ class EngineSettings:
     transfer_deadline_s: float
     transfer_limits: TransferLimits
     num_devices: int = 1
+    weight_memory_bytes: int | None = None  # of weights at most, in all
     deliver_every: int = 1
     rescheduling: Rescheduling | None = None
     scheduling: Scheduling = Scheduling.SLO

@@ -18,6 +18,7 @@ from engines.models.config import ModelConfig
 from engines.models.store import prepared_dir
 from engines.profiles import EngineProfile, load_profile
 from engines.step_cost import StepCost
+from engines.weight_room import WeightRoom
 from kvtransfer.layout import PageLayout
 from kvtransfer.memory import KVMemory, PagedMemory
 from mesh.errors import UserError
@@ -132,19 +133,25 @@ def simulated_backend(engine: EngineSpec, services: Sequence[ServiceSpec]) -> Ba
         )
     profile = load_profile(engine.profile)
     memory = PagedMemory(PageLayout.of([_shape(engine)], _num_blocks(engine, profile)))
-    executor = SimulatedExecutor()
+    executor, room = SimulatedExecutor(), WeightRoom(engine)
 
     def add(spec: ServiceSpec) -> LoadedModel:
         config, blocks = ModelConfig.load(prepared_dir(spec.model)), KVMemory(memory, _shape(engine))
+        room.take(spec.name, profile.weight_bytes)
         executor.add(SimulatedService(spec.name, profile.cost, blocks, _vocabulary(config)))
         return LoadedModel(
             memory=blocks,
             eos_token_ids=frozenset(config.eos_token_ids),
             max_context=spec.max_context or config.max_context,
             cost=profile.cost,
+            weight_bytes=profile.weight_bytes,
         )
 
-    return Backend(executor, memory, {spec.name: add(spec) for spec in services}, add, executor.remove)
+    def remove(service: str) -> None:
+        executor.remove(service)
+        room.give_back(service)
+
+    return Backend(executor, memory, {spec.name: add(spec) for spec in services}, add, remove)
 
 
 def _vocabulary(config: ModelConfig) -> list[int]:

@@ -1,6 +1,7 @@
 """What an engine says of itself, from what it holds: the numbers that routers decide with."""
 
 from collections.abc import Iterable
+from collections.abc import Sequence as Sequences
 from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
@@ -25,6 +26,18 @@ class Decodes(NamedTuple):
     paid_until: float
     tpot_slo_s: float
 
+    @classmethod
+    def all_of(cls, parts: "Sequences[Decodes]") -> "Decodes":
+        """Of several services, of which one steps at a time."""
+        if len(parts) == 1:
+            return parts[0]
+        return cls(
+            sum([part.num_requests for part in parts]),
+            sum([part.step_s for part in parts]),
+            min([part.paid_until for part in parts], default=inf),
+            min([part.tpot_slo_s for part in parts], default=inf),
+        )
+
 
 @dataclass(slots=True)
 class Service:
@@ -38,6 +51,7 @@ class Service:
     cost: LearntCost
     is_leaving: bool = False  # it takes nothing new, and goes once it is empty
     early: EarlyEnds = field(default_factory=EarlyEnds)
+    weight_bytes: int = 0  # 0: not known
 
     @property
     def name(self) -> str:
@@ -71,9 +85,12 @@ class Service:
 
     def decodes(self, now: float) -> "Decodes":
         """What a status tells of everything that decodes now."""
-        count = context = 0
-        paid_until = tpot_slo_s = inf
-        for sequence in self.queue.running:
+        count, context, paid_until, tpot_slo_s = 0, 0, inf, inf
+        others: Sequences[Sequence] = self.queue.running
+        if (steady := self.queue.steady) is not None:
+            count, context, paid_until, tpot_slo_s = steady.summary()
+            others = others[count:]
+        for sequence in others:
             # `Sequence.is_decoding` and `slack_s`, spelt out: they are asked for in every status
             spec, num_tokens = sequence.spec, len(sequence.tokens)
             num_generated = num_tokens - len(spec.prompt)
@@ -114,6 +131,7 @@ class Service:
             freeness,
             self.is_leaving,
             demand,
+            self.weight_bytes,
         )
 
 

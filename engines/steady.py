@@ -1,53 +1,175 @@
 """Decode steps that repeat: while nothing new happens, what many of them do can be done in one go."""
 
-from collections.abc import Sequence as Shares
+from collections.abc import Iterable
+from collections.abc import Sequence as Members
+from math import inf
+from typing import NamedTuple
 
 from engines.blocks import BlockPool
-from engines.scheduler import ServiceQueue, Share
 from engines.sequence import Sequence
 
 
-def num_steady_steps(queue: ServiceQueue, shares: Shares[Share]) -> int:
-    """How many steps like the running one can end, one after the other, without anything to decide.
-
-    That is: all that runs is decoding, nobody waits, nobody would end, and the pool has blocks for all. The step after
-    those must be finished and planned anew.
+class Summary(NamedTuple):
+    """Of decodes: how many, tokens in all, the first moment at which one is late unless it has its next token by then,
+    and the tightest promise. The last two are infinite where nothing decodes.
     """
-    if queue.waiting or queue.unreserved or len(queue.running) != len(shares):
-        return 0
-    return num_steps_of_batch(queue.pool, shares)
+
+    num_requests: int
+    context_tokens: int
+    paid_until: float
+    tpot_slo_s: float
 
 
-def num_steps_of_batch(pool: BlockPool, shares: Shares[Share]) -> int:
-    """The same for a batch that nobody can join."""
-    num_steps = min([_num_before_end(share.sequence) for share in shares], default=0)
-    if num_steps < 1:
-        return 0
-    if pool.can_allocate(len(shares) * (num_steps // pool.block_size + 1)):
-        return num_steps
-    missing = sum([_num_missing_blocks(share.sequence, num_steps, pool) for share in shares])
-    return num_steps if pool.can_allocate(missing) else 0
+class SteadyBatch:
+    """Decodes that step together, and nobody comes, leaves or ends: they share one count of steps.
 
+    So a step that is passed costs the same however many they are, and so does what a status tells of them. Each is
+    booked, with its tokens, when it fills a block, for the pool is always up to date; all of them by `book`, which goes
+    before anybody else looks at their tokens.
+    """
 
-def num_steps_to_delivery(shares: Shares[Share], deliver_every: int) -> int:
-    """After how many steps tokens of the first of them are to be delivered; 1 at least."""
-    return max(1, min([_num_to_hold(share.sequence, deliver_every) for share in shares]))
+    __slots__ = (
+        "_booked",
+        "_context",
+        "_filling",
+        "_is_new",
+        "_num_booked",
+        "_num_passed",
+        "_num_steps",
+        "_pool",
+        "_tightest",
+        "_token",
+        "members",
+    )
 
+    def __init__(self, pool: BlockPool, members: Members[Sequence], num_steps: int) -> None:
+        """``num_steps``: how many can be passed before one ends; see `steady_batch`."""
+        self.members = members
+        self._pool = pool
+        self._num_steps = num_steps
+        self._num_passed = 0
+        self._token = 0  # that was drawn in all steps that are not booked
+        self._booked = [0] * len(members)  # of the steps passed, by member
+        self._num_booked = 0  # their sum
+        self._context = sum([len(sequence.tokens) for sequence in members])
+        self._filling: list[list[int]] = [[] for _ in range(pool.block_size)]  # members: see `_filled`
+        for index, sequence in enumerate(members):
+            self._filling[-sequence.num_computed % pool.block_size].append(index)
+        self._is_new = any(sequence.published is None for sequence in members)
+        self._tightest: list[tuple[float, float, int]] | None = None
 
-def pass_steps(pool: BlockPool, shares: Shares[Share], num_steps: int, token: int) -> None:
-    """``num_steps`` (at most `num_steady_steps`) have drawn ``token`` for each sequence, and the next step runs."""
-    drawn, size = [token] * num_steps, pool.block_size
-    for share in shares:
-        sequence = share.sequence
-        sequence.tokens += drawn
-        missing = -(-len(sequence.tokens) // size) - len(sequence.blocks)
+    def __repr__(self) -> str:
+        return f"<SteadyBatch of {len(self.members)}, {self._num_passed} of {self._num_steps} steps passed>"
+
+    @property
+    def num_unbooked(self) -> int:
+        """Tokens that were drawn and are not in their sequences yet."""
+        return len(self.members) * self._num_passed - self._num_booked
+
+    @property
+    def ends_soon(self) -> bool:
+        """Whether one ends with the running step."""
+        return self._num_passed >= self._num_steps
+
+    def num_steps_left(self) -> int:
+        """How many more can be passed before one ends, if the pool has blocks for them all; else 0."""
+        pool, num_members, num_steps = self._pool, len(self.members), self._num_steps - self._num_passed
+        if num_steps < 1 or pool.can_allocate(num_members * (num_steps // pool.block_size + 1)):
+            return max(0, num_steps)
+        self.book()
+        missing = sum([_num_missing_blocks(sequence, num_steps, pool) for sequence in self.members])
+        return num_steps if pool.can_allocate(missing) else 0
+
+    def pass_steps(self, num_steps: int, token: int) -> None:
+        """So many (at most `num_steps_left`) have drawn ``token`` for each member, and the next one runs."""
+        for index in self._draw(num_steps, token):
+            self._book(index)
+            self._allot(self.members[index])
+
+    def finish(self, token: int) -> None:
+        """The running step has drawn ``token``, and is the last one. Nobody ended with it (`ends_soon`)."""
+        full = self._draw(1, token)
+        self.book()
+        for index in full:
+            self.members[index].publish_full_blocks(self._pool)
+
+    def _draw(self, num_steps: int, token: int) -> Iterable[int]:
+        """So many more are passed. Who has filled a block, or has told of none yet."""
+        if token != self._token:
+            self.book()
+            self._token = token
+        before = self._num_passed
+        self._num_passed = before + num_steps
+        if self._is_new:
+            self._is_new = False
+            return range(len(self.members))
+        return self._filled(before + 1, self._num_passed)
+
+    def _filled(self, first: int, last: int) -> list[int]:
+        """In those steps: the same ones at every count of steps with the same rest."""
+        size = self._pool.block_size
+        if first == last:
+            return self._filling[last % size]
+        steps = range(first, min(last, first + size - 1) + 1)
+        return sorted([index for step in steps for index in self._filling[step % size]])
+
+    def _book(self, index: int) -> None:
+        num_steps = self._num_passed - self._booked[index]
+        if num_steps:
+            sequence = self.members[index]
+            sequence.tokens += [self._token] * num_steps
+            sequence.num_computed += num_steps
+            self._booked[index] = self._num_passed
+            self._num_booked += num_steps
+
+    def _allot(self, sequence: Sequence) -> None:
+        """Its next token needs a block, and others may find those that are full."""
+        missing = self._pool.blocks_for(len(sequence.tokens)) - len(sequence.blocks)
         if missing > 0:
-            sequence.blocks += pool.allocate(missing)
-        # `Sequence.advance`, spelt out: no other line of a simulation is run as often
-        num_before = sequence.num_computed
-        sequence.num_computed = num_computed = num_before + num_steps
-        if num_computed // size > num_before // size or sequence.published is None:
-            sequence.publish_full_blocks(pool)
+            sequence.blocks += self._pool.allocate(missing)
+        sequence.publish_full_blocks(self._pool)
+
+    def book(self) -> None:
+        """Let the members have all their tokens."""
+        if self.num_unbooked:
+            for index in range(len(self.members)):
+                self._book(index)
+
+    def summary(self) -> Summary:
+        """As things are, be they booked or not."""
+        if self._tightest is None:
+            self._tightest = self._find_tightest()
+        passed, paid_until, tpot_slo_s = self._num_passed, inf, inf
+        for promise_s, first, num_generated in self._tightest:
+            paid_until = min(paid_until, first + (num_generated + passed) * promise_s)
+            tpot_slo_s = min(tpot_slo_s, promise_s)
+        num_members = len(self.members)
+        return Summary(num_members, self._context + num_members * passed, paid_until, tpot_slo_s)
+
+    def _find_tightest(self) -> list[tuple[float, float, int]]:
+        """Of each promise, who is late first, now and after any number of steps: when its first token came, and how
+        many it had before those that were passed.
+        """
+        tightest: dict[float, tuple[float, float, int]] = {}
+        for sequence, booked in zip(self.members, self._booked, strict=True):
+            first, promise_s = sequence.first_token_at, sequence.spec.slo_tpot_s
+            assert first is not None, "who decodes steadily has a first token"
+            num_generated = sequence.num_generated - booked
+            paid_until = first + num_generated * promise_s
+            if promise_s not in tightest or paid_until < tightest[promise_s][0]:
+                tightest[promise_s] = paid_until, first, num_generated
+        return [(promise_s, first, generated) for promise_s, (_, first, generated) in tightest.items()]
+
+
+def steady_batch(pool: BlockPool, members: Members[Sequence]) -> SteadyBatch | None:
+    """Of the decodes of the running step, if nobody can join them. None if one would end with it."""
+    num_steps = min([_num_before_end(sequence) for sequence in members], default=0)
+    return SteadyBatch(pool, members, num_steps) if num_steps > 0 else None
+
+
+def num_steps_to_delivery(members: Members[Sequence], deliver_every: int) -> int:
+    """After how many steps tokens of the first of them are to be delivered; 1 at least."""
+    return max(1, min([_num_to_hold(sequence, deliver_every) for sequence in members]))
 
 
 def _num_to_hold(sequence: Sequence, deliver_every: int) -> int:

@@ -47,6 +47,8 @@ class Machine(ABC, Generic[S, E, F]):
         self.ignored: Counter[str] = Counter()
         self._story: deque[tuple[float, S, str]] = deque(maxlen=STORY_LENGTH)
         self._effects: list[F] = []
+        self._deadline: float | None = None
+        self._has_changed = True  # since that was worked out
 
     def handle(self, event: E, now: float) -> list[F]:
         """Take an event; return the effects to carry out, in order. Raise `ProtocolError` if it is illegal here."""
@@ -59,15 +61,23 @@ class Machine(ABC, Generic[S, E, F]):
         self._expire(now)
         return self._take_effects()
 
-    @abstractmethod
     def next_deadline(self) -> float | None:
-        """When `expire` must be called; None: nothing is awaited."""
+        """When `expire` must be called; None: nothing is awaited. Only events change it, and it is asked for often."""
+        if self._has_changed:
+            self._deadline = self._find_deadline()
+            self._has_changed = False
+        return self._deadline
+
+    @abstractmethod
+    def _find_deadline(self) -> float | None:
+        """As things are."""
 
     @abstractmethod
     def _settle(self, now: float) -> None:
         """Make the transitions that need no event."""
 
     def _emit(self, effect: F) -> None:
+        self._has_changed = True
         self._effects.append(effect)
 
     def _take_effects(self) -> list[F]:
@@ -80,6 +90,7 @@ class Machine(ABC, Generic[S, E, F]):
             self._step(DeadlinePassed(), now)
 
     def _step(self, event: object, now: float) -> None:
+        self._has_changed = True
         rule = self.rules[self.state].get(type(event))
         if rule is None:
             if type(event) not in self.tolerated:

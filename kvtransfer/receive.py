@@ -127,8 +127,7 @@ class ReceiveTransfer(Machine[ReceiveState, ReceiveEvent, ReceiveEffect]):
     def start(self) -> list[ReceiveEffect]:
         return [self._reserved()]
 
-    def next_deadline(self) -> float | None:
-        """When `expire` must be called."""
+    def _find_deadline(self) -> float | None:
         match self.state:
             case ReceiveState.RESERVED:
                 ends_at = self._heard_at + self._reserve.deadline_s

@@ -104,8 +104,8 @@ class SendTransfer(Machine[SendState, SendEvent, SendEffect]):
     def start(self) -> list[SendEffect]:
         return [Send(self.peer, self._reserve)]
 
-    def next_deadline(self) -> float | None:
-        """When `expire` must be called. None: the peer owes nothing."""
+    def _find_deadline(self) -> float | None:
+        """None: the peer owes nothing."""
         return _earliest(self._repeats_at, self._fails_at)
 
     @property
@@ -144,6 +144,9 @@ class SendTransfer(Machine[SendState, SendEvent, SendEffect]):
         return self._unacknowledged.keys() - self._exporting.keys()
 
     def _expire(self, now: float) -> None:
+        deadline = self.next_deadline()
+        if deadline is None or now < deadline:
+            return
         repeats_at, fails_at = self._repeats_at, self._fails_at
         if repeats_at is None or now < repeats_at or (fails_at is not None and now >= fails_at):
             super()._expire(now)

@@ -217,7 +217,7 @@ class Question(NamedTuple):
 
 
 class Probe(msgspec.Struct, frozen=True, tag=True):
-    """Which of these requests do you not have? Of the others, say again what you said from the next offset on.
+    """Which of these requests do you have? Of those, say again what you said from the next offset on.
 
     Asked of an engine that has not spoken of them, or of whose words some were lost. The answer takes the way of
     tokens, refusals and moves, and so comes after all that was said of them before it.
@@ -343,6 +343,20 @@ class NotHeld(msgspec.Struct, frozen=True, tag=True):
     requests: list[tuple[str, int]]
 
 
+class Holding(NamedTuple):
+    """``num_ahead``: requests of its service that wait here before it; None: it does not wait, it has begun here."""
+
+    request: str
+    attempt: int
+    num_ahead: int | None
+
+
+class Held(msgspec.Struct, frozen=True, tag=True):
+    """An answer to `Probe`: these are here, and there is nothing to say of them yet. Not said if there are none."""
+
+    requests: list[Holding]
+
+
 class StepTokens(msgspec.Struct, frozen=True, tag=True):
     """What one step produced for one gateway: one message however many requests."""
 
@@ -390,6 +404,7 @@ class KVShape(msgspec.Struct, frozen=True):
     head_dim: int
     block_size: int  # tokens
     dtype: str
+    form: str = ""  # of the bytes of a block, where a kernel has one of its own
 
 
 class Reserve(msgspec.Struct, frozen=True, tag=True):
@@ -591,6 +606,7 @@ class ServiceStatus(msgspec.Struct, frozen=True):
     freeness: float = 0.0  # tokens of head room for each running request (engines/freeness.py); -inf: being emptied
     is_leaving: bool = False  # it is being unloaded and takes nothing new
     demand: Demand | None = None  # None: nothing is expected of any request's answer
+    weight_bytes: int = 0  # that its weights take; 0: not known
 
 
 class PendingPrefill(NamedTuple):
@@ -634,6 +650,7 @@ class EngineStatus(msgspec.Struct, frozen=True, tag=True):
     loading: list[str] = []  # services whose weights are on their way
     load_errors_total: int = 0
     last_load_error: str | None = None  # which service, and why not
+    weight_memory: int | None = None  # bytes that weights may take in all; None: nobody said
     error: str | None = None
 
 
@@ -813,7 +830,7 @@ EngineMessage = (
     | Announce
     | TransferMessage
 )
-EngineAnswer = Accepted | Refused | Moved | SlicesEnded | NotHeld | StepTokens | Failed
+EngineAnswer = Accepted | Refused | Moved | SlicesEnded | Held | NotHeld | StepTokens | Failed
 GatewayMessage = EngineAnswer | SetPolicy
 SupervisorMessage = Stop | SetRunning
 BroadcastMessage = EngineStatus | GatewayStatus | PlacementStatus | SupervisorStatus

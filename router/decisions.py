@@ -85,6 +85,14 @@ class Moved(msgspec.Struct, frozen=True, tag="moved"):
     engine: str
 
 
+class EngineHolds(msgspec.Struct, frozen=True, tag="holds"):
+    """The last time that its engine was asked. ``num_ahead``: as in `mesh.messages.Holding`."""
+
+    at_s: float
+    engine: str
+    num_ahead: int | None
+
+
 class FirstToken(msgspec.Struct, frozen=True, tag="first_token"):
     """``predicted_s``: of ``since_dispatch_s``, by the last dispatch."""
 
@@ -130,6 +138,7 @@ class Story:
     events: deque[Event] = field(default_factory=lambda: deque(maxlen=KEPT_EVENTS))
     num_events: int = 0  # forgotten ones included
     sent: Sent | None = None  # the last time
+    holds: EngineHolds | None = None
     first_token: FirstToken | None = None
     ended: Ended | None = None
 
@@ -240,6 +249,10 @@ class DecisionLog:
     def moved(self, request: str, engine: str, now: float) -> None:
         if story := self._open.get(request):
             story.add(Moved(now - story.arrived_at, engine))
+
+    def held(self, request: str, engine: str, num_ahead: int | None, now: float) -> None:
+        if story := self._open.get(request):
+            story.holds = EngineHolds(now - story.arrived_at, engine, num_ahead)
 
     def first_token(self, request: str, engine: str, now: float) -> None:
         story = self._open.get(request)

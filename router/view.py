@@ -176,7 +176,7 @@ def engine_view(
     reservations: Sequence[Reservation],
 ) -> EngineView:
     """A status plus reservations."""
-    prefills = [one.prefill_s for one in reservations if one.prefill_s is not None]
+    prefills = [one.prefill_s for one in reservations if one.prefill_s is not None] if reservations else ()
     reported_s = status.prefill_remaining_s + status.prefill_waiting_s
     return EngineView(
         id=id_,

@@ -74,7 +74,9 @@ def _add_load(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--rate", type=_positive, metavar="R", help="requests a second (default: the trace's own)")
     group.add_argument("--scale", type=_positive, metavar="X", help="with --trace: X times its own rate")
     group.add_argument(
-        "--arrivals", choices=("poisson", "gamma", "burst"), help="with --lengths: how they arrive (default: poisson)"
+        "--arrivals",
+        choices=("poisson", "gamma", "constant", "burst"),
+        help="with --lengths: how they arrive (default: poisson)",
     )
     group.add_argument("--cv", type=_positive, metavar="X", help="variation of gamma's gaps (default: 2)")
     group.add_argument("--duration", type=_positive, metavar="S", help="with --lengths: seconds (default: 600)")

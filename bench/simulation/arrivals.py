@@ -17,6 +17,7 @@ class Process(StrEnum):
     POISSON = "poisson"
     GAMMA = "gamma"
     BURST = "burst"
+    CONSTANT = "constant"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,10 @@ class Arrivals:
         place: Callable[[float], float] = _in_bursts if self.process is Process.BURST else lambda time: time
         time = 0.0
         while True:
-            time += random.gammavariate(shape, 1 / (shape * self.rate))
+            if self.process is Process.CONSTANT:
+                time += 1 / self.rate
+            else:
+                time += random.gammavariate(shape, 1 / (shape * self.rate))
             yield place(time)
 
 

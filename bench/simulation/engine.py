@@ -14,6 +14,7 @@ from engines.batch import Batch, ChunkResult, StepResult
 from engines.core import EngineCore
 from engines.effects import DropService, Effect, LoadService
 from kvtransfer.protocol import ExportBlocks, Exported, ImportBlocks, Imported, Send
+from mesh.errors import UserError
 from mesh.messages import Blocks, EngineMessage, EngineStatus, Probe, Sender, Taken
 
 TOKEN_ID = 0
@@ -162,8 +163,13 @@ class SimulatedEngine:
         self._catch_up()
         if self._loader.random() < self._load_failures:
             self._perform(self.core.not_loaded(service, "its weights cannot be read", self._kernel.now))
+            return
+        try:
+            opened = self._models.open(service)
+        except UserError as error:
+            self._perform(self.core.not_loaded(service, str(error), self._kernel.now))
         else:
-            self._perform(self.core.loaded(self._models.open(service), self._kernel.now))
+            self._perform(self.core.loaded(opened, self._kernel.now))
 
     def _rearm(self) -> None:
         deadline = self.core.next_deadline()

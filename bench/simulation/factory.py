@@ -60,8 +60,9 @@ class Factory:
 
     def gateway(self, spec: GatewaySpec, me: Sender, kernel: Kernel, ledger: Ledger) -> SimulatedGateway:
         policy = make_policy(self._topology.policy, kernel.random(f"policy of {spec.id}"))
-        timing, ask_s = self._topology.timing, inf if self._coasts else None  # coasting engines are silent
-        limits = DispatchLimits(spec.max_requests, spec.max_waiting, timing.reply_s, timing.stall_s, ask_s=ask_s)
+        timing = self._topology.timing
+        ask_s, stall_s = (inf, inf) if self._coasts else (None, timing.stall_s)  # coasting engines are silent, and live
+        limits = DispatchLimits(spec.max_requests, spec.max_waiting, timing.reply_s, stall_s, ask_s=ask_s)
         lengths = LengthPredictor(asked_of)
         dispatcher = Dispatcher(policy, Monitor(timing.lease_s), limits, lengths)
         return SimulatedGateway(me, spec, dispatcher, kernel, self._network, ledger, timing.heartbeat_s)
@@ -119,6 +120,7 @@ def _settings(
         ),
         usual={service.name: (service.usual_prompt, service.usual_answer) for service in topology.services},
         num_devices=num_devices,
+        weight_memory_bytes=spec.weight_memory_bytes,
         deliver_every=deliver_every,
         rescheduling=topology.rescheduling,
         scheduling=spec.scheduling,

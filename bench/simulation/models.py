@@ -12,6 +12,7 @@ from engines.pages import PagePool
 from engines.profiles import EngineProfile
 from engines.scheduler import ServiceQueue
 from engines.status import Service
+from engines.weight_room import WeightRoom
 from kvtransfer.layout import block_bytes, page_bytes
 from kvtransfer.protocol import Limits as TransferLimits
 from mesh.errors import UserError
@@ -45,6 +46,7 @@ class Models:
         if num_pages < 1:
             raise UserError(f"engines.{spec.id}: its KV memory holds no block of {spec.block_size} tokens")
         self._pages = PagePool(num_pages)
+        self._room = WeightRoom(spec)
         for name in spec.services:
             self.open(name)
 
@@ -60,8 +62,10 @@ class Models:
         return self._pages.num_pages * (self._page_bytes // block_bytes(self._shape(name))) * self._spec.block_size
 
     def open(self, name: str) -> Service:
-        """Its weights are here."""
-        shape, cost = self._shape(name), profile_of(self._profile, name).cost
+        """Its weights are here. Raise `UserError` if there is no room for them."""
+        profile = profile_of(self._profile, name)
+        self._room.take(name, profile.weight_bytes)
+        shape, cost = self._shape(name), profile.cost
         slots, quota = self._page_bytes // block_bytes(shape), self._spec.kv_quotas.get(name)
         pool = block_pool(self._pages, self._spec.block_size, slots, quota=quota)
         service = self.services[name] = Service(
@@ -71,6 +75,7 @@ class Models:
             frozenset(),
             self._topology.service(name).max_context or MAX_CONTEXT,
             LearntCost(cost.in_chunks(self._spec.chunk_tokens)),
+            weight_bytes=profile.weight_bytes,
         )
         steps = self.steps[name] = StepModel(cost, self._physics, self._random)
         steps.pace = self._pace
@@ -80,6 +85,7 @@ class Models:
     def drop(self, name: str) -> None:
         """Nothing of it is left in the engine's core."""
         del self.services[name], self.steps[name], self.copies[name]
+        self._room.give_back(name)
 
     def set_pace(self, pace: float) -> None:
         """Steps take so many times as long as modelled, from the next one on."""

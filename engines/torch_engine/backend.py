@@ -3,8 +3,11 @@
 import importlib.metadata
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
+import psutil
 import structlog
+import torch
 
 from engines.backend import Backend, LoadedModel
 from engines.calibration import calibrate
@@ -17,7 +20,8 @@ from engines.profile_store import ProfileStore, profile_key, profile_of
 from engines.profiles import ProfileFile
 from engines.torch_engine.executor import TorchExecutor, TorchService
 from engines.torch_engine.gpu_memory import gpu_memory, pages_tensor
-from engines.torch_engine.shape import kv_shape
+from engines.torch_engine.shape import kv_shape, weight_bytes
+from engines.weight_room import WeightRoom
 from kvtransfer.device_memory import DeviceKVMemory, DeviceMemory
 from kvtransfer.layout import PageLayout, block_bytes
 from kvtransfer.memory import KVMemory, PagedMemory
@@ -42,22 +46,39 @@ class TorchModel:
 
 def torch_backend(engine: EngineSpec, services: Sequence[ServiceSpec], later: Sequence[ServiceSpec]) -> Backend:
     """Raise `UserError` if a model is missing or the KV memory too small. For ``later`` see `open_memory`."""
-    memory = open_memory(engine, services, later)
+    memory, room = open_memory(engine, services, later), WeightRoom(engine, partial(_free_bytes, engine.device))
     executor = load_executor(engine, ())
     measured_when = "measured when an engine started"
 
     def add(spec: ServiceSpec) -> LoadedModel:
         model = open_model(engine, spec, memory)
-        known = ProfileStore.of(Cache.of_user()).load(key_of(engine, spec))
-        if known is None:
-            known = _measure(engine, model, executor, measured_when)
-        else:
-            executor.add(model.torch_service)
-        return _loaded(model, known)
+        num_bytes = weight_bytes(model.config, spec.dtype, engine.device)
+        room.take(spec.name, num_bytes)
+        try:
+            known = ProfileStore.of(Cache.of_user()).load(key_of(engine, spec))
+            if known is None:
+                known = _measure(engine, model, executor, measured_when)
+            else:
+                executor.add(model.torch_service)
+        except BaseException:
+            room.give_back(spec.name)
+            raise
+        return _loaded(model, known, num_bytes)
+
+    def remove(service: str) -> None:
+        executor.remove(service)
+        room.give_back(service)
 
     models = {spec.name: add(spec) for spec in services}
     measured_when = "measured when a service was loaded"
-    return Backend(executor, memory, models, add, executor.remove)
+    return Backend(executor, memory, models, add, remove)
+
+
+def _free_bytes(device: str) -> int:
+    """Of the memory that weights lie in, now."""
+    if device == "cpu":
+        return psutil.virtual_memory().available  # type: ignore[no-any-return]
+    return torch.cuda.mem_get_info(device)[0]
 
 
 def open_memory(
@@ -131,13 +152,14 @@ def key_of(engine: EngineSpec, spec: ServiceSpec) -> str:
     )
 
 
-def _loaded(model: TorchModel, profile: ProfileFile) -> LoadedModel:
+def _loaded(model: TorchModel, profile: ProfileFile, num_bytes: int) -> LoadedModel:
     limit = model.config.max_context
     return LoadedModel(
         memory=model.memory,
         eos_token_ids=frozenset(model.config.eos_token_ids),
         max_context=min(model.spec.max_context or limit, limit),
         cost=profile.profile().cost,
+        weight_bytes=num_bytes,
     )
 
 

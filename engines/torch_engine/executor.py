@@ -13,9 +13,10 @@ from engines.batch import Batch, Chunk, ChunkResult, StepResult
 from engines.models.config import ModelConfig
 from engines.torch_engine.acceleration import Acceleration, cuda_acceleration
 from engines.torch_engine.decode_graphs import DecodeGraphs
+from engines.torch_engine.drawing import draw_tokens
 from engines.torch_engine.kv_pool import KVPool
 from engines.torch_engine.llama import Llama
-from engines.torch_engine.logprobs import PromptLogprobs, of_tokens
+from engines.torch_engine.logprobs import PromptLogprobs
 from engines.torch_engine.sampling import Sampler
 from engines.torch_engine.shape import kv_shape
 from mesh.messages import KVShape, TokenLogprobs
@@ -114,7 +115,8 @@ class _Model:
             return []
         logits = None if self._graphs is None else self._graphs.logits(chunks)
         if logits is not None:
-            return [ChunkResult(token, own, None) for token, own in self._drawn(logits, chunks)]
+            draws = [chunk.draw for chunk in chunks if chunk.draw is not None]
+            return [ChunkResult(token, own, None) for token, own in draw_tokens(self._sampler, logits, draws)]
         layout = self._llama.plan(chunks)
         ordered = [chunks[i] for i in layout.order]
         rows, spans = _needed_rows(ordered)
@@ -134,17 +136,9 @@ class _Model:
         last = [span.stop - 1 for chunk, span in zip(chunks, spans, strict=True) if chunk.draw is not None]
         if not last:
             return iter(())
-        return self._drawn(self._llama.logits(hidden if len(last) == len(hidden) else hidden[last]), chunks)
-
-    def _drawn(self, logits: Tensor, chunks: Sequence[Chunk]) -> Iterator[tuple[int, TokenLogprobs | None]]:
-        """`_draw` from the logits of the chunks that draw. Changes them."""
         draws = [chunk.draw for chunk in chunks if chunk.draw is not None]
-        counts = [draw.sampling.logprobs for draw in draws]
-        if all(count is None for count in counts):
-            return ((token, None) for token in self._sampler.draw(logits, draws))
-        tokens = self._sampler.draw(logits.clone(), draws)
-        each = of_tokens(logits, tokens, [count or 0 for count in counts])
-        return ((own.token, None if count is None else own) for own, count in zip(each, counts, strict=True))
+        logits = self._llama.logits(hidden if len(last) == len(hidden) else hidden[last])
+        return iter(draw_tokens(self._sampler, logits, draws))
 
 
 def _pool(service: TorchService, device: torch.device) -> KVPool:

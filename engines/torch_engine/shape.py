@@ -1,4 +1,6 @@
-"""The shape of a service's KV blocks, known before any tensor exists."""
+"""The shape of a service's KV blocks, known before any tensor exists, and the size of its weights."""
+
+import torch
 
 from engines.models.config import ModelConfig
 from mesh.messages import KVShape
@@ -11,6 +13,22 @@ def compute_dtype(dtype: str) -> str:
     if dtype not in DTYPES:
         raise ValueError(f"dtype {dtype!r} is unknown; one of {', '.join(DTYPES)} would be right")
     return "float32" if dtype == "int8" else dtype
+
+
+def weight_bytes(config: ModelConfig, dtype: str, device: str) -> int:
+    """Of a loaded model. On CPU, embeddings are rows of the file, which the system reads when they are asked for."""
+    heads = config.num_heads + 2 * config.num_kv_heads
+    outs = [heads * config.head_dim, config.hidden_size, 2 * config.intermediate_size, config.hidden_size]
+    ins = [config.hidden_size, config.num_heads * config.head_dim, config.hidden_size, config.intermediate_size]
+    products = sum(num_out * num_in for num_out, num_in in zip(outs, ins, strict=True))
+    rows = config.vocab_size * config.hidden_size
+    num_weights = config.num_layers * products + rows
+    element = 1 if dtype == "int8" else _element_bytes(dtype)
+    return num_weights * element + (0 if device == "cpu" else rows * _element_bytes(compute_dtype(dtype)))
+
+
+def _element_bytes(dtype: str) -> int:
+    return getattr(torch, dtype).itemsize  # type: ignore[no-any-return]
 
 
 def kv_shape(config: ModelConfig, dtype: str, block_size: int) -> KVShape:

@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
     from mesh.logs import configure, log_file
     from mesh.process import make_runtime_dir
     from mesh.supervisor import lock
-    from mesh.supervisor.preflight import check_ipc_paths
+    from mesh.supervisor.preflight import check_interpreters, check_ipc_paths
     from mesh.topology.parse import load
 
     topology = load(options.file)
@@ -46,6 +46,7 @@ def run(options: argparse.Namespace) -> int:
     if options.detach:
         return _detach(options)
     check_ipc_paths(topology)
+    check_interpreters(topology, host)
     runtime = make_runtime_dir(topology)
     held = lock.acquire(runtime, host, topology.path)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # until the supervisor handles both

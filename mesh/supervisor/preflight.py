@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import shutil
 import socket
 from collections.abc import Iterable
 from pathlib import Path
@@ -38,6 +39,16 @@ def _ipc_paths(endpoints: Iterable[Endpoints]) -> Iterable[Path]:
         for address in (pair.inbox, pair.broadcast):
             if address.startswith("ipc://"):
                 yield Path(address.removeprefix("ipc://"))
+
+
+def check_interpreters(topology: Topology, host: str) -> None:
+    """Raise `UserError` if an engine of this host names a Python that is not there."""
+    for engine in topology.engines:
+        if engine.host == host and engine.python is not None and shutil.which(engine.python) is None:
+            raise UserError(
+                f"{engine.id}: python = {engine.python!r} is not a program of this machine; name the interpreter of an "
+                "environment with this project in it (for vLLM engines, `make vllm-env` makes one)"
+            )
 
 
 def check_ports(topology: Topology, host: str) -> None:

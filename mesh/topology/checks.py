@@ -1,7 +1,7 @@
 """What must hold between the parts of a topology."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -14,6 +14,7 @@ from mesh.topology.report import Report, suggestion
 from mesh.topology.schema import EngineSpec, GatewaySpec, PlacementMode, PlacementSpec, Scheduling, Topology
 from mesh.transports import fastest
 
+VLLM, VLLM_BLOCK_MULTIPLE = "vllm", 32  # the backend; tokens of its blocks
 WILDCARDS = ("0.0.0.0", "::", "*")
 PREFILLING = (Role.PREFILL, Role.MULTIPLEX)
 DECODING = (Role.DECODE, Role.MULTIPLEX)
@@ -36,6 +37,7 @@ def check_topology(topology: Topology, processes: Processes, report: Report) -> 
     _check_ids(topology, processes, report)
     _check_references(topology, processes, report)
     _check_static_batches(processes, report)
+    _check_vllm(topology, processes, report)
     _check_aliases(topology, report)
     if report.is_empty:
         _check_roles(topology, report)
@@ -87,6 +89,36 @@ def _check_static_batches(processes: Processes, report: Report) -> None:
         if spec.scheduling is Scheduling.PADDED and spec.backend != "simulated":
             problem = 'only simulated engines pad their batches; use "static", which computes no padding'
             report.add((*table, "scheduling"), problem)
+
+
+def _check_vllm(topology: Topology, processes: Processes, report: Report) -> None:
+    dtypes = {service.name: service.dtype for service in topology.services}
+    others = {name for engine in topology.engines if engine.backend != VLLM for name in engine.services}
+    for table, spec in {placed.table: placed.spec for placed in processes}.items():
+        if not isinstance(spec, EngineSpec):
+            continue
+        if spec.backend != VLLM:
+            if spec.options:
+                report.add((*table, "options"), f'only backend = "vllm" has options, and this one has {spec.backend!r}')
+            continue
+        for key, problem in _vllm_problems(spec, dtypes, others):
+            report.add((*table, key), problem)
+
+
+def _vllm_problems(spec: EngineSpec, dtypes: Mapping[str, str], others: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Key and problem. ``others``: services of engines that have another backend."""
+    if len(spec.services) > 1:
+        problem = f"a vLLM engine serves one service, and this one has {len(spec.services)}"
+        yield "services", f'{problem}; name one, such as services = ["{spec.services[0]}"]'
+    if spec.device != "cpu":
+        yield "device", f'{spec.device!r}: vLLM engines keep KV in memory of the host so far; use "cpu"'
+    if spec.block_size % VLLM_BLOCK_MULTIPLE:
+        yield "block_size", f"{spec.block_size}: vLLM's attention on CPUs wants multiples of {VLLM_BLOCK_MULTIPLE}"
+    for name in spec.services:
+        if name in others:
+            yield "backend", f"other engines of {name} are not of vLLM, and cannot take its KV; use one backend for it"
+        if dtypes.get(name) == "int8":
+            yield "backend", f"int8 is a dtype of torch engines; give {name} float32, bfloat16 or float16"
 
 
 def _check_aliases(topology: Topology, report: Report) -> None:

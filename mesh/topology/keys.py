@@ -19,6 +19,7 @@ from mesh.topology.values import (
     model,
     names,
     number,
+    options,
     positive,
     size,
     temperature,
@@ -73,6 +74,7 @@ ENGINE: Keys = {
     "device": Key("device", device),
     "threads": Key("threads", integer(1, 1024)),
     "kv_memory": Key("kv_memory_bytes", size),
+    "weight_memory": Key("weight_memory_bytes", size),
     "kv_quotas": Key("kv_quotas", fractions),
     "block_size": Key("block_size", integer(1, 1024)),
     "max_running": Key("max_running", integer(1)),
@@ -84,6 +86,7 @@ ENGINE: Keys = {
     "num_devices": Key("num_devices", integer(1, 1024)),
     "profile": Key("profile", text),
     "python": Key("python", text),
+    "options": Key("options", options),
 }
 
 GATEWAY: Keys = {

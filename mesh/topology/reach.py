@@ -40,7 +40,7 @@ def _gpu(engine: EngineSpec) -> str:
 
 
 def transport_lines(topology: Topology) -> list[str]:
-    """For each transport that will be used: between which engines, and, where a GPU is among them, why no faster one."""
+    """For each transport that will be used: between which engines and, if one is on a GPU, why no faster one."""
     found: dict[tuple[str, tuple[str, ...]], list[str]] = defaultdict(list)
     for source, target in engine_pairs(topology):
         ends = ends_of(source, target)

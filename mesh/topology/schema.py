@@ -83,6 +83,7 @@ class EngineSpec:
     device: str = "cpu"
     threads: int = 1
     kv_memory_bytes: int = 256 * 2**20  # shared by the services
+    weight_memory_bytes: int | None = None  # of the weights of its services at most; None: what its device has
     kv_quotas: Mapping[str, float] = field(default_factory=dict, hash=False)  # the part that a service may hold at most
     block_size: int = 16  # tokens
     max_running: int = 32  # requests in a decode batch
@@ -97,6 +98,7 @@ class EngineSpec:
     num_devices: int | None = None  # that it computes on; None: what its profile says, 1 without
     profile: str | None = None  # what it costs when modelled: a preset, or the path of a file that ends in .toml
     python: str | None = None  # interpreter; None: the supervisor's own
+    options: Mapping[str, object] = field(default_factory=dict, hash=False)  # the backend's own
 
 
 @dataclass(frozen=True, slots=True)

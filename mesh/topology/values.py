@@ -78,6 +78,13 @@ def fractions(value: object) -> dict[str, float]:
     return {name: fraction(part) for name, part in value.items()}
 
 
+def options(value: object) -> dict[str, object]:
+    """By name; what each may be is the backend's business."""
+    if not isinstance(value, dict):
+        raise ValueError(f"{value!r} is not a table; write it like {{ enforce_eager = true }}")
+    return dict(value)
+
+
 def temperature(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 2:
         raise ValueError(f"{value!r} does not fit; use a temperature from 0 (greedy) to 2")

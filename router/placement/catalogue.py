@@ -1,7 +1,7 @@
 """What a service needs of a group of devices, and whether it has it: the memory check of placement."""
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from engines.profiles import EngineProfile
 from mesh.errors import UserError
@@ -52,13 +52,16 @@ class Measure:
 class Catalogue:
     """``footprints`` by service and number of devices; ``device_bytes`` of one device are for weights and KV.
 
-    ``max_sharing``: services on one group. SeaLLM shares two at most (section 6.1).
+    ``max_sharing``: services on one group. SeaLLM shares two at most (section 6.1). Where memory for weights is
+    apart from that for KV, ``weights`` of services are held against ``weight_limits`` by number of devices.
     """
 
     footprints: Mapping[str, Mapping[int, Footprint]]
     device_bytes: int
     max_sharing: int = 2
     measure: Measure = Measure()
+    weights: Mapping[str, int] = field(default_factory=dict)
+    weight_limits: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def services(self) -> tuple[str, ...]:
@@ -77,7 +80,12 @@ class Catalogue:
             len(services) <= self.max_sharing
             and all(num_devices in self.footprints[name] for name in services)
             and self.missing_bytes(services, num_devices) <= 0
+            and self._holds_weights(services, num_devices)
         )
+
+    def _holds_weights(self, services: Collection[str], num_devices: int) -> bool:
+        limit = self.weight_limits.get(num_devices)
+        return limit is None or sum(self.weights.get(name, 0) for name in services) <= limit
 
     def missing_bytes(self, services: Iterable[str], num_devices: int) -> int:
         """By how much they are too large for a group of that size; negative: what they leave."""

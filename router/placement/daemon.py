@@ -39,6 +39,7 @@ from router.placement.effects import Abandon, Ask, Effect, Note, Tell
 from router.placement.interval import ReplacementInterval, Threshold
 from router.placement.live import places, present_plan
 from router.placement.monitor import ServiceMonitor
+from router.placement.obstacles import Obstacles
 from router.placement.plan import Plan
 from router.placement.question import Answer, SearchFailed, make_question
 from router.placement.replacement import Verdict
@@ -50,6 +51,7 @@ LOOK_S = 1.0  # while an interval lasts: whether somebody changed something
 ORDER_S = 0.1  # while a plan is carried out
 SEARCH_S = 120.0  # beyond local search, for a search to end
 SILENT_S = 10.0  # after which an engine is gone, and a service without an engine is given one
+FORGIVEN_AFTER = 5  # intervals, in which an engine is not told again to load what it could not
 BACK_OFF = 2.0  # times the interval, after a plan that could not be carried out
 
 
@@ -85,6 +87,7 @@ class PlacementDaemon:
         self._awaited: Decision | None = None  # that the change comes from
         self._unserved_at: dict[str, float] = {}  # since when, by service
         self._restored_in = 0  # the interval
+        self._failed_in: dict[tuple[str, str], int] = {}  # the interval, by engine and service that it could not load
         self._decision: Decision | None = None
         self._decided_at = now
         self._made: Decision | None = None
@@ -282,9 +285,9 @@ class PlacementDaemon:
             return []
         self._restored_in = self._number
         why = f"no engine serves {', '.join(due)}"
-        wanted = restored(self.plan, due, self._topology)
+        wanted = restored(self.plan, due, self._topology, self._obstacles())
         if wanted is None or self._spec.mode is PlacementMode.SHADOW:
-            return self._fail(why if wanted is not None else f"{why}, and none is ready to")
+            return self._fail(why if wanted is not None else f"{why}, and none that is ready can load it")
         number = self._next_number
         change = Changeover(number, places(replace(wanted, number=number)), self._patience, now)
         return self._change_to(change, why, now)
@@ -305,6 +308,7 @@ class PlacementDaemon:
             improve_s=self._spec.improve_s,
             max_services=self._spec.max_services,
             seed=self._seed + self._number,
+            obstacles=self._obstacles(),
         )
         if not any(service.rate for service in question.asked.services.values()):
             return self._idle(pending, "nobody asked for anything", now)
@@ -315,6 +319,10 @@ class PlacementDaemon:
         self._asked_at = now
         self.doing, self._deadline = Doing.SEARCHING, now + LOOK_S
         return [Ask(question)]
+
+    def _obstacles(self) -> Obstacles:
+        failed = [one for one, interval in self._failed_in.items() if self._number <= interval + FORGIVEN_AFTER]
+        return Obstacles.of(self._roster.statuses, self._roster.remembered, failed)
 
     def _idle(self, pending: Pending, why: str, now: float) -> list[Effect]:
         self._begin(now)
@@ -393,6 +401,7 @@ class PlacementDaemon:
             self._made, self._made_at, self._error = decision, now, None
             return [Note(f"plan {change.number} is carried out")]
         self._num_failed += 1
+        self._failed_in.update(dict.fromkeys(change.not_loaded, self._number))
         self._interval.estimate = None
         if self.plan.number <= change.number:  # else somebody has a newer plan, and that is no reason to wait
             self._interval.set(BACK_OFF * self._interval.seconds)

@@ -12,6 +12,7 @@ from router.placement.traffic import Moments, Traffic
 IN_WORDS = {
     Verdict.KEEP: "no better plan was found",
     Verdict.NOT_WORTH: "a better plan was found, and it is not worth the change",
+    Verdict.OBSTRUCTED: "a better plan was found, and it cannot be carried out",
     Verdict.BY_CHANCE: "a better plan was found, and on another sample of the same traffic it is not",
     Verdict.REPLACE: "a better plan was found",
 }
@@ -48,7 +49,7 @@ def with_plan(pending: Pending, answer: Answer, number: int, search_s: float) ->
     return Decision(
         pending.interval,
         str(proposal.verdict),
-        IN_WORDS[proposal.verdict],
+        _reason(proposal),
         pending.plan,
         pending.interval_s,
         search_s,
@@ -60,6 +61,11 @@ def with_plan(pending: Pending, answer: Answer, number: int, search_s: float) ->
         proposal.num_loads,
         list(answer.homeless.values()),
     )
+
+
+def _reason(proposal: Proposal) -> str:
+    said = IN_WORDS[proposal.verdict]
+    return f"{said}: {proposal.obstacle}" if proposal.verdict is Verdict.OBSTRUCTED else said
 
 
 def _services(pending: Pending, proposal: Proposal | None) -> list[ServiceForecast]:

@@ -13,6 +13,7 @@ from mesh.topology.schema import Topology
 from router.placement.evaluators import load_evaluators
 from router.placement.live import present_plan
 from router.placement.monitor import Observed, ServiceMonitor
+from router.placement.obstacles import Obstacles
 from router.placement.plan import Plan
 from router.placement.question import Answer, answer, make_question, time_is_over
 from router.placement.score import Score
@@ -56,7 +57,8 @@ def dry_run(topology: Topology, heard: Heard, *, improve_s: float, num_workers: 
     if not present.services:
         raise CommandError("no engine was heard that is ready to serve; look with `mesh status`")
     slos = {service.name: service.slo for service in topology.services}
-    question = make_question(0, present, heard.engines.values(), heard.observed, slos)
+    obstacles = Obstacles.of(heard.engines)
+    question = make_question(0, present, heard.engines.values(), heard.observed, slos, obstacles=obstacles)
     if not any(service.rate for service in question.asked.services.values()):
         silence = f"nobody asked for anything in {heard.observed.span_s:.0f} s"
         raise CommandError(f"{silence}; `mesh plan --search --listen SECONDS` listens longer")

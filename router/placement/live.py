@@ -1,14 +1,16 @@
 """A running mesh as the search sees it: engines as groups that stay as they are, with the costs that they learnt.
 
-Engines say how many tokens of each service their KV memory holds, and not how many bytes; weights are not counted,
+Engines say how many tokens of each service their KV memory holds, and not how many bytes; weights are counted apart,
 because what an engine has for KV is apart from them. So memory is measured in parts of an engine's KV memory.
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from engines.profiles import EngineProfile
 from mesh.messages import EngineStatus, Place, ProcessState, ServiceStatus
 from router.placement.catalogue import Catalogue, Cluster, Footprint, Measure
+from router.placement.obstacles import Obstacles
 from router.placement.plan import Group, Plan
 from router.placement.roster import served
 
@@ -49,6 +51,11 @@ def catalogue_of(statuses: Iterable[EngineStatus], longest: Mapping[str, int], m
                 by_size = footprints.setdefault(service.name, {})
                 by_size.setdefault(status.num_devices, _footprint(service, status.num_devices, longest[service.name]))
     return Catalogue(footprints, KV_UNITS, max_sharing, PERCENT)
+
+
+def with_weights(catalogue: Catalogue, obstacles: Obstacles, present: Plan) -> Catalogue:
+    """The same for engines that have a limit for weights."""
+    return replace(catalogue, weights=obstacles.weights, weight_limits=obstacles.roomiest(present))
 
 
 def _footprint(service: ServiceStatus, num_devices: int, longest: int) -> Footprint:

@@ -12,16 +12,19 @@ from router.placement.catalogue import Catalogue, Cluster
 from router.placement.evaluators import Evaluators
 from router.placement.greedy import Scored
 from router.placement.interval import Threshold
-from router.placement.live import catalogue_of, cluster_of
+from router.placement.live import catalogue_of, cluster_of, with_weights
 from router.placement.monitor import Observed
+from router.placement.obstacles import Obstacles
 from router.placement.plan import Plan
-from router.placement.replacement import Proposal, judge
+from router.placement.replacement import NO_OBSTACLES, Proposal, judge
 from router.placement.score import Score
 from router.placement.search import Evaluator, search
 from router.placement.traffic import Traffic
 
 DRAWN_S = 60.0  # of traffic that plans are scored on,
 MOST_DRAWN = 1500  # or less, if it has more requests than that
+LEAST_JUDGED = 600  # requests that the plan found is judged on, beside the present one: a minute's may be few,
+LONGEST_JUDGED_S = 600.0  # if they are not longer than that
 LENGTH_DEVIATIONS = 4.0  # above the mean: the longest request that a place must have room for
 LEAST_SHARING = 2  # services that may share an engine unless somebody says otherwise (SeaLLM, section 6.1)
 
@@ -30,7 +33,8 @@ LEAST_SHARING = 2  # services that may share an engine unless somebody says othe
 class Question:
     """Whether another plan than the ``present`` one is worth the change, for requests like those of ``asked``.
 
-    Engines stay as they are: ``cluster`` and ``present`` have the same ones. Local search takes ``improve_s``.
+    Engines stay as they are: ``cluster`` and ``present`` have the same ones. Local search takes ``improve_s``. A plan
+    that has ``obstacles`` is worth nothing.
     """
 
     number: int
@@ -42,11 +46,14 @@ class Question:
     threshold: Threshold
     improve_s: float
     seed: int = 0
+    obstacles: Obstacles = NO_OBSTACLES
 
-    def drawn(self) -> Traffic:
-        """Requests with the rates and the moments of lengths that were seen."""
+    def drawn(self, least: int = 0) -> Traffic:
+        """So many requests, or those of a minute, with the rates and the moments of lengths that were seen."""
         rate = sum(service.rate for service in self.asked.services.values())
         span_s = DRAWN_S if rate * DRAWN_S <= MOST_DRAWN else MOST_DRAWN / rate
+        if least > rate * span_s > 0:
+            span_s = min(least / rate, LONGEST_JUDGED_S)
         return Traffic(span_s, self.asked.services).drawn_anew(self.seed)
 
     def achieved(self, observed: Observed) -> Score:
@@ -83,15 +90,25 @@ def make_question(
     improve_s: float = 0.0,
     max_services: int | None = None,
     seed: int = 0,
+    obstacles: Obstacles = NO_OBSTACLES,
 ) -> Question:
     """``services`` are to be placed, too, if there is none of them yet. ``known`` tells what services cost."""
     traffic = observed.traffic()
     longest = {name: _longest(traffic, name) for name in present.services | set(services)}
     most = max_services or max(LEAST_SHARING, *(len(group.services) for group in present.groups))
-    catalogue = catalogue_of(known, longest, most)
+    catalogue = with_weights(catalogue_of(known, longest, most), obstacles, present)
     asked = traffic.only(catalogue.services)
     return Question(
-        number, present, cluster_of(present), catalogue, asked, slos, threshold or Threshold(), improve_s, seed
+        number,
+        present,
+        cluster_of(present),
+        catalogue,
+        asked,
+        slos,
+        threshold or Threshold(),
+        improve_s,
+        seed,
+        obstacles,
     )
 
 
@@ -105,7 +122,15 @@ def answer(question: Question, evaluators: Evaluators, is_over: Callable[[int], 
 
     random, present = Random(question.seed), question.present
     found = search(question.cluster, question.catalogue, traffic, first, random, is_over, present)
-    proposal = judge(present, found.best.plan, traffic, question.threshold, evaluator_for, question.seed + 1)
+    proposal = judge(
+        present,
+        found.best.plan,
+        question.drawn(LEAST_JUDGED),
+        question.threshold,
+        evaluator_for,
+        question.seed + 1,
+        question.obstacles,
+    )
     return Answer(proposal, found.greedy, found.homeless)
 
 

@@ -5,10 +5,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from router.placement.interval import Threshold
+from router.placement.obstacles import Obstacles
 from router.placement.plan import Plan
 from router.placement.score import Score
 from router.placement.search import Evaluator
 from router.placement.traffic import Traffic
+
+NO_OBSTACLES = Obstacles()
 
 EvaluatorFor = Callable[[Traffic], Evaluator]
 
@@ -16,19 +19,24 @@ EvaluatorFor = Callable[[Traffic], Evaluator]
 class Verdict(StrEnum):
     KEEP = "keep"  # there is no better plan
     NOT_WORTH = "not worth it"  # what it gains is less than what the change costs, or noise
+    OBSTRUCTED = "obstructed"  # it cannot be carried out
     BY_CHANCE = "by chance"  # it gains where it was found, not on another sample of the same traffic
     REPLACE = "replace"
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """``present`` and ``wanted`` are scores for the traffic of the interval that ended."""
+    """``present`` and ``wanted`` are scores for the traffic of the interval that ended.
+
+    ``obstacle``: why it cannot be carried out.
+    """
 
     plan: Plan
     verdict: Verdict
     present: Score
     wanted: Score
     num_loads: int
+    obstacle: str | None = None
 
     @property
     def estimate(self) -> Score:
@@ -37,28 +45,36 @@ class Proposal:
 
 
 def judge(
-    present: Plan, wanted: Plan, traffic: Traffic, threshold: Threshold, evaluator_for: EvaluatorFor, seed: int
+    present: Plan,
+    wanted: Plan,
+    traffic: Traffic,
+    threshold: Threshold,
+    evaluator_for: EvaluatorFor,
+    seed: int,
+    obstacles: Obstacles = NO_OBSTACLES,
 ) -> Proposal:
     """``wanted`` was found for the ``traffic``. ``seed`` draws another sample of it, on which the gain must show, too.
 
     A place for a service that has none is worth any change.
     """
     present_score, wanted_score = evaluator_for(traffic).exact([present, wanted])
-    loaded = loads(present, wanted)
+    loaded, obstacle = loads(present, wanted), obstacles.against(present, wanted)
     loaded_rate = sum(traffic.rate(service) for service in loaded)
 
     def verdict() -> Verdict:
+        if wanted_score.rank <= present_score.rank and not wanted.services > present.services:
+            return Verdict.KEEP
+        if obstacle is not None:
+            return Verdict.OBSTRUCTED
         if wanted.services > present.services:
             return Verdict.REPLACE
-        if wanted_score.rank <= present_score.rank:
-            return Verdict.KEEP
         if not threshold.is_worth(present_score, wanted_score, loaded_rate):
             return Verdict.NOT_WORTH
         present_again, wanted_again = evaluator_for(traffic.drawn_anew(seed)).exact([present, wanted])
         is_worth = threshold.is_worth(present_again, wanted_again, loaded_rate)
         return Verdict.REPLACE if is_worth else Verdict.BY_CHANCE
 
-    return Proposal(wanted, verdict(), present_score, wanted_score, len(loaded))
+    return Proposal(wanted, verdict(), present_score, wanted_score, len(loaded), obstacle)
 
 
 def loads(present: Plan, wanted: Plan) -> list[str]:

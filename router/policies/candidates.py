@@ -1,6 +1,6 @@
 """What policies share: who may serve a request, who of them is least loaded, and the dispatch that follows."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from mesh.messages import PrefillMode, PrefillOrder
 from router.cluster import Candidates, ClusterView
@@ -31,9 +31,18 @@ def load(engine: EngineView) -> tuple[int, str]:
     return engine.num_tokens, engine.id
 
 
-def least_loaded(engines: Iterable[EngineView]) -> EngineView | None:
-    """None if there is none."""
-    return min(engines, key=load, default=None)
+def least_loaded(engines: Iterable[EngineView], suits: Callable[[EngineView], bool]) -> EngineView | None:
+    """By `load`, of those that suit: only who is less loaded than all before it is looked at. None if none does."""
+    best: EngineView | None = None
+    for engine in engines:
+        # `load`, spelt out: it is asked for every engine in every decision
+        if best is not None and (
+            engine.num_tokens > best.num_tokens or (engine.num_tokens == best.num_tokens and engine.id > best.id)
+        ):
+            continue
+        if suits(engine):
+            best = engine
+    return best
 
 
 def route(

@@ -14,7 +14,7 @@ does not, as in rule 1. The engine that will decode after rules 1 and 2 must be 
 the KV would have nowhere to go.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 import msgspec
@@ -60,49 +60,50 @@ class Tropical(Policy):
         return self._roles.rebalance(view, num_waiting, now) if self._roles else ()
 
     def _rule_1(self, request: RequestView, found: Candidates, now: float) -> Dispatch | None:
-        idle = [engine for engine in found.prefill if engine.num_prefills == 0]
-        return self._hand_over("1: idle prefill engine", request, idle, found, now)
+        return self._hand_over("1: idle prefill engine", request, _is_idle, found, now)
 
     def _rule_2(self, request: RequestView, found: Candidates, now: float) -> Dispatch | None:
-        in_time = [
-            engine for engine in found.prefill if engine.num_prefills == 1 and _ends_in_time(engine, request, now)
-        ]
+        def in_time(engine: EngineView) -> bool:
+            return engine.num_prefills == 1 and _ends_in_time(engine, request, now)
+
         return self._hand_over("2: queued behind one prefill", request, in_time, found, now)
 
     def _hand_over(
-        self, rule: str, request: RequestView, entrances: Sequence[EngineView], found: Candidates, now: float
+        self, rule: str, request: RequestView, suits: Callable[[EngineView], bool], found: Candidates, now: float
     ) -> Dispatch | None:
-        entrance = least_loaded(entrances)
+        entrance = least_loaded(found.prefill, suits)
         if entrance is None:
             return None
-        decoder = least_loaded(self._with_room(request, found.decoders_for(entrance)))
+        decoder = least_loaded(found.decoders_for(entrance), lambda engine: self._has_room(engine, request))
         return None if decoder is None else route(request, rule, entrance, decoder, now)
 
     def _rule_3(self, request: RequestView, found: Candidates, now: float) -> Dispatch | None:
-        engine = least_loaded(
-            engine
-            for engine in self._with_room(request, found.multiplex)
-            if _spare_s(engine, now) > engine.prefill_s(request.service, request.num_tokens)
-            and (engine.num_prefills == 0 or _ends_in_time(engine, request, now))
-        )
+        def has_slack(engine: EngineView) -> bool:
+            return (
+                self._has_room(engine, request)
+                and _spare_s(engine, now) > engine.prefill_s(request.service, request.num_tokens)
+                and (engine.num_prefills == 0 or _ends_in_time(engine, request, now))
+            )
+
+        engine = least_loaded(found.multiplex, has_slack)
         if engine is None:
             return None
         rule, slack_s = "3: multiplexed in slack", _spare_s(engine, now)
         numbers = {"slack_s": slack_s}
         return route(request, rule, engine, engine, now, mode=PrefillMode.FIRST, multiplex=True, numbers=numbers)
 
-    def _with_room(self, request: RequestView, engines: Iterable[EngineView]) -> list[EngineView]:
-        pools = ((engine, engine.services[request.service]) for engine in engines)
-        return [
-            engine
-            for engine, pool in pools
-            if pool.watermark < self._watermark and pool.can_hold(request.num_tokens + 1)
-        ]
+    def _has_room(self, engine: EngineView, request: RequestView) -> bool:
+        pool = engine.services[request.service]
+        return pool.watermark < self._watermark and pool.can_hold(request.num_tokens + 1)
 
     def _why_wait(self, request: RequestView, found: Candidates) -> str:
-        if not self._with_room(request, found.decode):
+        if not any(self._has_room(engine, request) for engine in found.decode):
             return "no decode engine has room in its KV pool"
         return "prefill engines are busy and no decode engine has slack"
+
+
+def _is_idle(engine: EngineView) -> bool:
+    return engine.num_prefills == 0
 
 
 def _ends_in_time(engine: EngineView, request: RequestView, now: float) -> bool:

@@ -1,6 +1,7 @@
 """Passing by decode steps that repeat leaves an engine as if it had taken them one by one."""
 
 from collections.abc import Iterable
+from random import Random
 
 import msgspec
 import pytest
@@ -9,7 +10,7 @@ from engines.batch import Batch, ChunkResult, StepResult
 from engines.core import EngineCore
 from engines.effects import Effect
 from kvtransfer.protocol import Send
-from mesh.messages import EngineStatus, Epoch, StepTokens, Submit
+from mesh.messages import Cancel, EngineStatus, Epoch, StepTokens, Submit
 from tests.engines.conftest import MakeSpec
 from tests.engines.virtual import GATEWAY, SERVICE, VirtualMesh
 
@@ -61,9 +62,9 @@ def decoding(make_spec: MakeSpec, max_tokens: int = 30) -> EngineCore:
     return core
 
 
-def without_pace(core: EngineCore) -> EngineStatus:
-    """In this test, time passes for no step alone."""
-    return msgspec.structs.replace(core.status(1.0), seq=0, pace_s=0.0)
+def without_pace(core: EngineCore, now: float = 1.0) -> EngineStatus:
+    """In these tests, time passes for no step alone."""
+    return msgspec.structs.replace(core.status(now), seq=0, pace_s=0.0)
 
 
 def test_passed_steps_leave_what_steps_leave(make_spec: MakeSpec) -> None:
@@ -80,6 +81,63 @@ def test_passed_steps_leave_what_steps_leave(make_spec: MakeSpec) -> None:
     assert delivered == one_by_one
     assert {offset + count for offset, count in delivered} == {30}
     passed.check_invariants()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_said_between_them_is_what_steps_make_true(make_spec: MakeSpec, seed: int) -> None:
+    random = Random(seed)
+    deliver_every = random.choice([1, 7, HELD])
+    passed, stepped = new_core(400, deliver_every), new_core(400, deliver_every)
+    for number in range(random.randint(1, 5)):
+        num_prompt, max_tokens, promise_s = random.randint(1, 40), random.randint(3, 90), random.choice([0.05, 0.1])
+        spec = make_spec(str(number), num_prompt, max_tokens=max_tokens)
+        sampling = msgspec.structs.replace(spec.sampling, ignore_eos=True)
+        spec = msgspec.structs.replace(
+            spec, sampling=sampling, slo_tpot_s=promise_s, priority=int(random.random() < 0.1)
+        )
+        for core in (passed, stepped):
+            core.receive(GATEWAY, Submit(spec, Epoch(1)), (), 0.01 * number)
+    now = 1.0
+    while (batch := passed.next_batch(now)[0]) is not None:
+        same, _ = stepped.next_batch(now)
+        while left := min(passed.num_steady_steps(), passed.num_steps_to_delivery()):
+            num_steps = random.randint(1, left)
+            now += 0.01 * num_steps
+            told = delivered(passed.pass_steps(num_steps, TOKEN, now))
+            told_by_steps = []
+            for _ in range(num_steps):
+                told_by_steps += finish(stepped, same, now)
+                same = start(stepped, now)
+            assert told == told_by_steps
+            assert without_pace(passed, now) == without_pace(stepped, now)
+            if random.random() < 0.2:
+                break  # somebody comes, for all that is known here
+        now += 0.01
+        assert finish(passed, batch, now) == finish(stepped, same, now)
+        assert without_pace(passed, now) == without_pace(stepped, now)
+        assert held(passed) == held(stepped)
+    assert passed.is_idle
+    assert stepped.is_idle
+
+
+def held(core: EngineCore) -> list[tuple[int, int, int, int]]:
+    """Of each request: tokens, those computed, blocks, and those that others can find."""
+    return [
+        (len(one.tokens), one.num_computed, len(one.blocks), len(one.published.blocks) if one.published else 0)
+        for one in core._requests.values()
+    ]
+
+
+def test_who_is_cancelled_between_them_has_its_tokens(make_spec: MakeSpec) -> None:
+    core = decoding(make_spec)
+    [first, second] = core._requests.values()
+    before = first.num_generated, second.num_generated
+    core.pass_steps(1, TOKEN, 1.0)
+    core.pass_steps(2, TOKEN, 1.0)
+    core.receive(GATEWAY, Cancel(first.id, first.epoch), (), 1.0)
+    assert (first.num_generated - 3, second.num_generated - 3) == before
+    assert core.num_steady_steps() == 0
+    core.check_invariants()
 
 
 def test_some_can_be_passed_and_then_more(make_spec: MakeSpec) -> None:

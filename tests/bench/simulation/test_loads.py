@@ -176,3 +176,20 @@ def test_coasting_engines_load_and_unload_at_the_same_times():
         _, records = play(what, requests, orders, coasts=coasts)
         outcomes.append({record.id: (record.decode_engine, round(record.e2e_s, 6)) for record in records})
     assert outcomes[0] == outcomes[1]
+
+
+def test_weights_that_do_not_fit_are_refused_and_the_engine_serves_on():
+    """``code`` takes 2 GB beside the 1 GB of ``chat``."""
+    what = topology("chat", "code")
+    limited = replace(what, engines=(replace(what.engines[0], weight_memory_bytes=29 * 10**8), what.engines[1]))
+    orders = {2.0: ("e0", Load("code")), 9.0: ("e0", Unload("chat")), 10.0: ("e0", Load("code"))}
+    heard = statuses_of(limited, orders, trace("code", 80))
+    _, refused = next((at, status) for at, status in heard if status.load_errors_total)
+    assert refused.last_load_error == (
+        "code: engines.e0: weights of code take 1.86 GiB, beside 0.93 GiB of chat: 0.09 GiB more than its "
+        "weight_memory, 2.70 GiB"
+    )
+    assert served(refused) == {"chat"}
+    assert refused.weight_memory == 29 * 10**8
+    assert [service.weight_bytes for service in refused.services] == [10**9]
+    assert served(heard[-1][1]) == {"code"}, "there is room when the other is gone"

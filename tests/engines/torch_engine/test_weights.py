@@ -4,9 +4,12 @@ import json
 import re
 
 import pytest
+from safetensors import safe_open
 
 from bench.tiny_model import write_tiny_model
+from engines.models.config import ModelConfig
 from engines.models.errors import ModelError
+from engines.torch_engine.shape import weight_bytes
 
 
 @pytest.mark.parametrize(
@@ -43,3 +46,16 @@ def test_a_tensor_that_is_not_where_the_index_says(tmp_path, make_runner):
     (folder / "other.safetensors").write_bytes(b"\x02\0\0\0\0\0\0\0{}")
     with pytest.raises(ModelError, match=r"other\.safetensors: model\.layers\.0\.self_attn\.q_proj\.weight cannot be"):
         make_runner(folder)
+
+
+def test_the_size_of_weights_is_that_of_the_matrices_in_the_file(tmp_path):
+    """On CPU, embeddings stay in the file; a tied head is a matrix of its own."""
+    write_tiny_model(tmp_path)
+    config = ModelConfig.load(tmp_path)
+    with safe_open(tmp_path / "model.safetensors", "pt") as file:
+        shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118 - it is no mapping
+    in_layers = sum(shape[0] * shape[1] for name, shape in shapes.items() if ".layers." in name and len(shape) == 2)
+    rows = config.vocab_size * config.hidden_size
+    assert weight_bytes(config, "float32", "cpu") == 4 * (in_layers + rows)
+    assert weight_bytes(config, "bfloat16", "cuda:0") == 2 * (in_layers + 2 * rows)
+    assert weight_bytes(config, "int8", "cpu") == in_layers + rows

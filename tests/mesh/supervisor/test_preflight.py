@@ -10,7 +10,7 @@ from mesh.errors import UserError
 from mesh.process import make_runtime_dir
 from mesh.supervisor import lock
 from mesh.supervisor.command import child_commands, stop_waves
-from mesh.supervisor.preflight import check_ipc_paths, check_ports, remove_stale_sockets
+from mesh.supervisor.preflight import check_interpreters, check_ipc_paths, check_ports, remove_stale_sockets
 
 
 def test_a_second_supervisor_is_refused(topology):
@@ -95,3 +95,15 @@ def test_a_runtime_folder_that_cannot_be(topology, monkeypatch, tmp_path):
     with pytest.raises(UserError, match="set MESHSERVE_RUNTIME_DIR to another one"):
         make_runtime_dir(topology)
     assert Path(tmp_path / "file").is_file()
+
+
+def test_an_interpreter_that_is_not_there(topology):
+    [engine] = topology.engines
+    check_interpreters(topology, "local")
+    for python in (sys.executable, "sh"):
+        check_interpreters(replace(topology, engines=(replace(engine, python=python),)), "local")
+    missing = replace(topology, engines=(replace(engine, python="/nowhere/bin/python"),))
+    with pytest.raises(UserError, match=r"^e: python = '/nowhere/bin/python' is not a program.*make vllm-env") as error:
+        check_interpreters(missing, "local")
+    assert "\n" not in str(error.value)
+    check_interpreters(missing, "elsewhere")

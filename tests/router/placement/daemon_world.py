@@ -66,6 +66,7 @@ class Engine:
     errors: int = 0
     last_error: str | None = None
     is_broken: bool = False  # it cannot load anything
+    weight_memory: int | None = None  # bytes; each service takes one
     dead_until: float | None = None
     seq: int = 0
 
@@ -78,8 +79,11 @@ class Engine:
                 del self.loading[name]
                 self.services.append(name)
         self.seq += 1
+        status = make_status(M0, self.seq, services=sorted(self.services))
         return replace(
-            make_status(M0, self.seq, services=sorted(self.services)),
+            status,
+            services=[replace(service, weight_bytes=1) for service in status.services],
+            weight_memory=self.weight_memory,
             role=self.role,
             num_role_changes=self.num_role_changes,
             place=self.place,

@@ -4,7 +4,7 @@ import pytest
 
 from mesh.messages import Load, Place, Role
 from mesh.topology.schema import PlacementMode
-from router.placement.daemon import SEARCH_S, Doing
+from router.placement.daemon import FORGIVEN_AFTER, SEARCH_S, Doing
 from tests.router.placement.daemon_world import LOAD_S, World
 
 TWO = {"e0": ["a"], "e1": ["a"], "e2": ["a"], "e3": ["b"]}
@@ -231,6 +231,35 @@ def test_weights_that_cannot_be_had_are_told_and_the_mesh_goes_on() -> None:
         engine.is_broken = False
     world.until(lambda: world.status().changes_total == 1)
     assert world.status().error is None
+
+
+def test_a_plan_that_engines_have_no_room_for_is_told_and_not_tried() -> None:
+    world = shifted()
+    for engine in world.engines.values():
+        engine.weight_memory = 1
+    world.until(lambda: world.status().decision.verdict == "obstructed")
+    assert "would hold a, b while the plan changes" in world.status().decision.reason
+    world.run(100)
+    assert world.told == []
+    for engine in world.engines.values():
+        engine.weight_memory = 2
+    world.until(lambda: world.status().changes_total == 1)
+
+
+def test_what_an_engine_could_not_load_is_not_asked_of_it_again_for_some_intervals() -> None:
+    world = shifted()
+    for engine in world.engines.values():
+        engine.is_broken = True
+    world.until(lambda: world.status().changes_failed_total == 1)
+    failed = {engine for engine, order in world.told if isinstance(order, Load)}
+    world.told.clear()
+    interval = world.daemon.memory.interval
+    while world.daemon.memory.interval <= interval + FORGIVEN_AFTER:
+        world.step()
+        assert not any(engine in failed and isinstance(order, Load) for engine, order in world.told)
+    for engine in world.engines.values():
+        engine.is_broken = False
+    world.until(lambda: world.status().changes_total == 1, limit_s=1000.0)
 
 
 def test_a_service_that_lost_its_last_engine_gets_another_one() -> None:

@@ -1,0 +1,1 @@
+"""A load generator for servers with the OpenAI API: ``mesh bench``."""

@@ -1,0 +1,249 @@
+"""From the arguments of ``mesh bench`` to what its client processes do. What does not fit together is a `UserError`."""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from random import Random
+
+import msgspec
+
+from bench.load.arguments import NUM_INPUT, NUM_OUTPUT, NUM_REQUESTS, NUM_SLOTS
+from bench.load.fetch import served_models
+from bench.load.goodput import Promises, parse_promises
+from bench.load.http import Address, HttpClient
+from bench.load.planning import POOL, Extent, Lengths, Plan, shape_of, with_models
+from bench.load.prompting import Prompting, prompting
+from bench.load.wire import Assignment, Pace, Shape
+from bench.simulation.arrivals import Arrivals, Process
+from bench.simulation.mix import Mix
+from bench.simulation.trace_request import TraceRequest
+from bench.simulation.traces import at_rate, load_lengths, load_trace, scaled
+from mesh.errors import UserError
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A run that is ready to begin. ``mix`` has one model at least."""
+
+    address: Address
+    headers: dict[str, str]
+    prompting: Prompting
+    mix: Mix
+    plan: Plan
+    promises: Promises
+    timeout_s: float
+    num_workers: int
+    sends_promises: bool
+    keeps_text: bool = False
+
+    @property
+    def model(self) -> str:
+        return ", ".join(self.mix.services)
+
+    def assignments(self) -> list[Assignment]:
+        return self._assignments(self.plan, self.prompting)
+
+    def warm_up(self, num_requests: int) -> list[Assignment]:
+        """Some of its requests one by one, with other prompts."""
+        recipe = msgspec.structs.replace(self.prompting.recipe, seed=-1 - self.prompting.recipe.seed)
+        shapes = (self.plan.shapes * num_requests)[:num_requests]
+        return self._assignments(Plan(shapes, Pace(num_slots=1)), replace(self.prompting, recipe=recipe))
+
+    def _assignments(self, plan: Plan, prompts: Prompting) -> list[Assignment]:
+        count = plan.num_parts(self.num_workers)
+        parts = [plan.part(index, count) for index in range(count)]
+        return [
+            Assignment(
+                self.address,
+                self.headers,
+                prompts.recipe,
+                tuple(self._promised(shape) for shape in part.shapes),
+                part.pace,
+                self.timeout_s,
+                first=index,
+                step=count,
+                keeps_text=self.keeps_text,
+                sends_promises=self.sends_promises,
+            )
+            for index, part in enumerate(parts)
+        ]
+
+    def _promised(self, shape: Shape) -> Shape:
+        """With the promises that are sent: its own, or those of all if they are to be sent."""
+        if not self.sends_promises:
+            return shape
+        promise = self.promises.common.override(shape.promise).override(self.promises.services.get(shape.model))
+        return msgspec.structs.replace(shape, promise=promise)
+
+
+async def asked(options: argparse.Namespace) -> Asked:
+    """All is checked before anything is sent but questions. Raise `UserError`."""
+    check(options)
+    promises = _promises(options)
+    address = Address.parse(options.url, is_verified=not options.insecure)
+    headers = dict(options.header)
+    if options.api_key:
+        headers.setdefault("authorization", f"Bearer {options.api_key}")
+    client = HttpClient(address, headers)
+    try:
+        mix = await _mix(options, client, address.url)
+        prompts = await prompting(options, client, address.url, mix.services[0])
+    finally:
+        await client.close()
+    plan = make_plan(options, mix, prompts)
+    _check_promised_services(promises, plan)
+    return Asked(
+        address,
+        headers,
+        prompts,
+        mix,
+        plan,
+        promises,
+        options.timeout,
+        options.workers,
+        options.send_slo or any(shape.promise for shape in plan.shapes),
+    )
+
+
+# --- what is asked together -------------------------------------------------------------------------------------------
+
+CONFLICTS = (
+    ("trace", "lengths"),
+    ("trace", "chats"),
+    ("chats", "lengths"),
+    ("chats", "text"),
+    ("trace", "input_tokens"),
+    ("trace", "output_tokens"),
+    ("lengths", "input_tokens"),
+    ("lengths", "output_tokens"),
+    ("chats", "input_tokens"),
+    ("chats", "prefix_tokens"),
+    ("trace", "prefix_tokens"),
+    ("trace", "arrivals"),
+    ("mix", "model"),
+    ("speed", "rate"),
+)
+NEEDS = (("speed", "trace"), ("arrivals", "rate"), ("cv", "arrivals"), ("prefixes", "prefix_tokens"))
+
+
+def check(options: argparse.Namespace) -> None:
+    given = {name for name, value in vars(options).items() if value is not None}
+    for one, other in CONFLICTS:
+        if one in given and other in given:
+            raise UserError(f"{_option(one)} and {_option(other)}: give one of them")
+    for one, needed in NEEDS:
+        if one in given and needed not in given:
+            raise UserError(f"{_option(one)}: is for {_option(needed)}; give that, too, or leave it out")
+    if options.prompt_as == "ids" and (options.chats or options.api == "chat"):
+        raise UserError("--prompt-as ids: is for completions; chats are texts")
+    if options.cv is not None and options.arrivals != "gamma":
+        raise UserError("--cv: is of gamma's gaps; give --arrivals gamma, too")
+    if options.skip is not None and options.duration is not None and options.skip >= options.duration:
+        raise UserError(f"--skip: {options.skip:g} s is the whole run; use less than --duration {options.duration:g}")
+    if options.rate == float("inf") and (options.duration or options.trace):
+        other = "--duration" if options.duration else "--trace"
+        raise UserError(f"--rate inf: sends all at once; leave {other} out")
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _promises(options: argparse.Namespace) -> Promises:
+    try:
+        promises = parse_promises(options.goodput or ())
+    except ValueError as error:
+        raise UserError(f"--goodput: {error}") from None
+    if options.send_slo and promises.is_empty:
+        raise UserError("--send-slo: sends what --goodput promises; give that, too")
+    return promises
+
+
+def _check_promised_services(promises: Promises, plan: Plan) -> None:
+    models = sorted({shape.model for shape in plan.shapes})
+    for service in promises.services:
+        if service not in models:
+            raise UserError(f"--goodput: {service}: no request asks for it; they ask for {', '.join(models)}")
+
+
+async def _mix(options: argparse.Namespace, client: HttpClient, url: str) -> Mix:
+    """The models that are asked for."""
+    served = await served_models(client, url)
+    wanted: Mix | None = options.mix or (Mix.even([options.model]) if options.model else None)
+    if wanted is None:
+        return Mix.even([_only(served, url)])
+    option = "--mix" if options.mix else "--model"
+    for name in wanted.services:
+        if served is not None and name not in served:
+            raise UserError(f"{option}: {url} has no model {name!r}; it has {', '.join(served) or 'none'}")
+    return wanted
+
+
+def _only(served: dict[str, str] | None, url: str) -> str:
+    if served is None:
+        raise UserError(f"{url} does not list its models; name one with --model")
+    if len(set(served.values())) != 1:
+        names = ", ".join(served) or "none"
+        raise UserError(f"{url} has several models, or none; choose with --model or --mix from: {names}")
+    return next(iter(served))
+
+
+# --- the plan ---------------------------------------------------------------------------------------------------------
+
+
+def make_plan(options: argparse.Namespace, mix: Mix, prompts: Prompting) -> Plan:
+    """Raise `UserError` if nothing would be sent."""
+    times, random = Random(f"{options.seed}/times"), Random(f"{options.seed}/shapes")
+    extent = Extent(options.requests, options.duration)
+    if options.trace is not None:
+        return _traced(options, extent, mix)
+    if options.requests is None and options.duration is None:
+        extent = Extent(NUM_REQUESTS)
+    due_s = extent.times(_arrivals(options), times) if options.rate is not None else None
+    if due_s == []:
+        raise UserError(f"--duration: at {options.rate:g} requests a second none comes within {options.duration:g} s")
+    number = len(due_s) if due_s is not None else extent.num_requests or POOL
+    if due_s is None and options.requests is not None and options.duration is not None:
+        raise UserError("--requests and --duration: a closed loop ends by one of them; give one")
+    shapes = _shapes(options, number, mix, prompts, random)
+    slots = options.concurrency or (None if due_s is not None else NUM_SLOTS)
+    return Plan(tuple(shapes), Pace(None if due_s is None else tuple(due_s), slots, options.duration))
+
+
+def _arrivals(options: argparse.Namespace) -> Arrivals | None:
+    if options.rate == float("inf"):
+        return None
+    return Arrivals(options.rate, Process(options.arrivals or "poisson"), options.cv or 2.0)
+
+
+def _traced(options: argparse.Namespace, extent: Extent, mix: Mix) -> Plan:
+    requests = load_trace(options.trace, Random(f"{options.seed}/spread"))
+    requests = at_rate(requests, options.rate) if options.rate else scaled(requests, options.speed or 1.0)
+    requests = extent.cut(requests)
+    if options.mix is not None:
+        requests = list(mix.assign(requests, Random(f"{options.seed}/mix")))
+    if options.model is not None:
+        requests = [replace(request, service=options.model) for request in requests]
+    shapes = tuple(shape_of(one, one.service or "") for one in with_models(requests, mix.services[0]))
+    return Plan(shapes, Pace(tuple(request.at_s for request in requests), options.concurrency, None))
+
+
+def _shapes(options: argparse.Namespace, number: int, mix: Mix, prompts: Prompting, random: Random) -> Sequence[Shape]:
+    if options.chats is not None:
+        requests = [TraceRequest(0.0, 0, _asked_output(options, prompts, index, random)) for index in range(number)]
+    elif options.lengths is not None:
+        requests = random.choices(load_lengths(options.lengths), k=number)
+    else:
+        lengths = Lengths(options.input_tokens or NUM_INPUT, options.output_tokens or NUM_OUTPUT)
+        requests = lengths.draw(number, random)
+    asked = mix.assign((replace(one, service=None) for one in requests), random)
+    shapes = [shape_of(one, one.service or "") for one in asked]
+    if options.chats is None:
+        return shapes
+    count = len(prompts.recipe.chats)
+    return [msgspec.structs.replace(shape, chat=index % count) for index, shape in enumerate(shapes)]
+
+
+def _asked_output(options: argparse.Namespace, prompts: Prompting, index: int, random: Random) -> int:
+    own = prompts.output_tokens[index % len(prompts.output_tokens)]
+    return own if own and options.output_tokens is None else random.randint(*(options.output_tokens or NUM_OUTPUT))

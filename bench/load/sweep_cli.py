@@ -1,0 +1,208 @@
+"""``mesh bench sweep``: how much a server, or each of several topologies, takes."""
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from math import ceil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bench.load.arguments import (
+    Formatter,
+    add_arrivals,
+    add_generator,
+    add_promises,
+    add_prompts,
+    add_server,
+    count,
+    positive,
+    share,
+)
+
+if TYPE_CHECKING:
+    from bench.load.sweep import Goal, Sweep, Trial
+    from mesh.topology.schema import Topology
+
+DESCRIPTION = """\
+Find the highest rate at which a share of the requests meets its SLO, by bisection. A rate at which
+the requests sent so far leave it open gets more of them. With topologies, each mesh is started,
+measured and stopped in turn; promises are then those of its services.
+"""
+EPILOG = """\
+examples:
+  mesh bench sweep --goodput ttft:500 tpot:50 --attainment 90% --requests 300
+  mesh bench sweep --topology one.toml two.toml --lengths llumnix:sharegpt --out results
+"""
+SEEDS_APART = 1000  # of trials: prompts of one are not in caches because of another
+FEELERS = 3  # requests that tell where to begin
+
+
+def register(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = commands.add_parser("sweep", help="the highest rate at which a share of requests meets its SLO")
+    parser.description, parser.epilog, parser.formatter_class = DESCRIPTION, EPILOG, Formatter
+    parser.usage = "mesh bench sweep [--url URL | --topology FILE [FILE ...]] [options]"
+    server = parser.add_argument_group("server")
+    add_server(server)
+    server.add_argument("--topology", type=Path, nargs="+", metavar="FILE", help="start these meshes, one by one")
+    group = parser.add_argument_group("search")
+    group.add_argument(
+        "--attainment", type=share, metavar="X", help="the share, as 0.9 or 90%% (default: the topology's, or 0.9)"
+    )
+    group.add_argument("--requests", type=count, default=200, metavar="N", help="of one trial, at least (default: 200)")
+    group.add_argument(
+        "--least-s", type=positive, default=10.0, metavar="S", help="a trial's least length (default: 10)"
+    )
+    group.add_argument("--trials", type=count, default=3, metavar="N", help="at a rate, at most (default: 3)")
+    group.add_argument("--confidence", type=share, default=0.95, metavar="X", help="of verdicts (default: 0.95)")
+    group.add_argument("--precision", type=share, default=0.1, metavar="X", help="of the rate (default: 0.1)")
+    group.add_argument("--first-rate", type=positive, metavar="R", help="(default: what one request at a time makes)")
+    group.add_argument("--most-rates", type=count, default=16, metavar="N", help="to try (default: 16)")
+    add_arrivals(group)
+    add_prompts(parser.add_argument_group("requests"))
+    add_promises(parser.add_argument_group("promises"))
+    add_generator(parser.add_argument_group("the generator itself"))
+    results = parser.add_argument_group("results")
+    results.add_argument("--out", type=Path, metavar="DIR", help="write sweep.json and sweep.html there")
+    unused = dict.fromkeys(("rate", "concurrency", "trace", "speed", "duration", "skip"))
+    parser.set_defaults(run=run, **unused)
+
+
+def run(options: argparse.Namespace) -> int:
+    from bench.load.sweep import Goal
+    from mesh.errors import EXIT_INTERRUPTED, UserError
+
+    if options.topology is None and not options.goodput:
+        raise UserError("--goodput: is needed to know what is kept; give it, such as ttft:500 tpot:50")
+    if options.attainment == 1.0 or options.confidence == 1.0:
+        raise UserError("--attainment and --confidence: must be below 1; no number of requests tells more")
+    goal = Goal(options.attainment or 0.9, options.confidence, options.precision, options.trials, options.most_rates)
+    sweeps: dict[str, Sweep] = {}
+    was_interrupted = True
+    with suppress(KeyboardInterrupt):
+        if options.topology is None:
+            _one(options, goal, options.url, sweeps)
+        else:
+            _topologies(options, goal, sweeps)
+        was_interrupted = False
+    _print(sweeps)
+    if options.out is not None and sweeps:
+        _write(options.out, sweeps)
+    return EXIT_INTERRUPTED if was_interrupted else 0
+
+
+def _topologies(options: argparse.Namespace, goal: "Goal", sweeps: "dict[str, Sweep]") -> None:
+    from dataclasses import replace
+
+    from bench.live_mesh import live_mesh
+    from bench.load.report import names_of
+    from mesh.topology.parse import load
+
+    topologies = [load(path) for path in options.topology]  # all are checked before one is started
+    for name, topology in zip(names_of(options.topology), topologies, strict=True):
+        _say(f"{name}: starting")
+        own = max(service.slo.attainment for service in topology.services)
+        with live_mesh(topology.path) as mesh:
+            here = argparse.Namespace(**{**vars(options), "url": f"http://127.0.0.1:{mesh.port}"})
+            here.goodput = options.goodput or _promised(topology)
+            _one(here, replace(goal, attainment=options.attainment or own), name, sweeps)
+
+
+def _promised(topology: "Topology") -> list[str]:
+    """What the services promise, as ``--goodput`` has it."""
+    by_service = {
+        service.name: {"ttft": service.slo.ttft_s, "tpot": service.slo.tpot_s} for service in topology.services
+    }
+    is_alone = len(by_service) == 1
+    return [
+        f"{'' if is_alone else name + '/'}{metric}:{1e3 * limit_s:g}"
+        for name, limits in by_service.items()
+        for metric, limit_s in limits.items()
+    ]
+
+
+def _one(options: argparse.Namespace, goal: "Goal", name: str, sweeps: "dict[str, Sweep]") -> None:
+    from bench.load.sweep import Sweep
+
+    sweep = sweeps[name] = Sweep(goal, _measure(options), say=lambda words: _say(f"{name}: {words}"))
+    sweep.run(options.first_rate or _first_rate(options))
+
+
+def _measure(options: argparse.Namespace) -> "Callable[[float, int], Trial]":
+    def measure(rate: float, number: int) -> "Trial":
+        requests = max(options.requests, ceil(rate * options.least_s))
+        return _trial(options, {"rate": rate, "requests": requests, "seed": options.seed + SEEDS_APART * (number + 1)})
+
+    return measure
+
+
+def _first_rate(options: argparse.Namespace) -> float:
+    """Requests one by one."""
+    alone = {"rate": None, "arrivals": None, "cv": None, "concurrency": 1, "requests": FEELERS}
+    figures = _trial(options, alone).figures
+    mean_ms = figures.get("mean_e2el_ms")
+    return float(f"{1e3 / mean_ms:.2g}") if mean_ms else 1.0
+
+
+def _trial(options: argparse.Namespace, changes: Mapping[str, object]) -> "Trial":
+    """Raise `KeyboardInterrupt` if it was interrupted: a cut trial would mislead."""
+    from bench.load.asked import asked
+    from bench.load.running import Ended
+    from bench.load.running import run as measure
+    from bench.load.sweep import Trial
+
+    here = argparse.Namespace(**{**vars(options), **changes})
+
+    async def whole() -> Ended:
+        ready = await asked(here)
+        return await measure(ready, "", num_warmups=here.warmup, skip_s=0.0, rate=here.rate, is_shown=not here.quiet)
+
+    ended = asyncio.run(whole())
+    if ended.was_interrupted:
+        raise KeyboardInterrupt
+    result = ended.result
+    for warning in result.warnings:
+        _say(f"note: {warning}")
+    return Trial(round((result.attainment or 0.0) * len(result.counted)), len(result.counted), result.json)
+
+
+def _say(words: str) -> None:
+    sys.stderr.write(f"{words}\n")
+
+
+# --- what comes of it -------------------------------------------------------------------------------------------------
+
+
+def _print(sweeps: "Mapping[str, Sweep]") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title="requests that met their SLO, by rate", title_justify="left")
+    for column in ("", "requests/s", "met", "between", "of", "P99 TTFT, ms", "P99 TPOT, ms"):
+        table.add_column(column, justify="left" if not column else "right")
+    for name, sweep in sweeps.items():
+        for index, point in enumerate(sweep.json()["points"]):
+            cells = [f"{point['rate']:.3g}", f"{point['attainment']:.1%}", f"{point['low']:.1%} - {point['high']:.1%}"]
+            late = [point[key] for key in ("p99_ttft_ms", "p99_tpot_ms")]
+            cells += [str(point["requests"]), *("-" if value is None else f"{value:.1f}" for value in late)]
+            table.add_row("" if index else name, *cells)
+        table.add_section()
+    Console(width=None if sys.stdout.isatty() else 120, highlight=False).print(table)
+    for name, sweep in sweeps.items():
+        sys.stdout.write(f"{name}: {sweep.goal.attainment:.0%} of the requests meet their SLO up to {sweep.words()}\n")
+
+
+def _write(folder: Path, sweeps: "Mapping[str, Sweep]") -> None:
+    from bench.load.report import write_sweep
+    from bench.load.result import write_result
+
+    first = next(iter(sweeps.values()))
+    lines: dict[str, Sequence[tuple[float, float, float, float]]] = {name: one.line() for name, one in sweeps.items()}
+    found = {name: f"{sweep.goal.attainment:.0%}: up to {sweep.words()}" for name, sweep in sweeps.items()}
+    json_of = {name: {"attainment_goal": sweep.goal.attainment, **sweep.json()} for name, sweep in sweeps.items()}
+    write_result(folder / "sweep.json", {"confidence": first.goal.confidence, "runs": json_of})
+    write_sweep(
+        folder / "sweep.html", found, {name: line for name, line in lines.items() if line}, first.goal.attainment
+    )
+    sys.stdout.write(f"written to {folder}\n")

@@ -1,0 +1,137 @@
+"""The backend ``vllm``: vLLM computes, in pages that peers read, at costs measured here or remembered."""
+
+import importlib.metadata
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+import structlog
+
+from engines.backend import Backend, LoadedModel
+from engines.calibration import DECODE_SIZES, calibrate
+from engines.measuring import Scratch
+from engines.models.cache import Cache
+from engines.models.config import ModelConfig
+from engines.models.store import prepared_dir
+from engines.profile_store import ProfileStore, profile_key, profile_of
+from engines.profiles import ProfileFile
+from engines.vllm_engine.executor import VllmExecutor
+from engines.vllm_engine.memory import PagesRef
+from engines.vllm_engine.runner import RunnerSettings, VllmRunner
+from engines.vllm_engine.versions import installed_vllm
+from kvtransfer.layout import PageLayout
+from kvtransfer.memory import Geometry, KVMemory, PagedMemory
+from mesh.errors import UserError
+from mesh.messages import KVShape
+from mesh.topology.schema import EngineSpec, ServiceSpec
+
+OURS = (  # options of vLLM that the engine sets
+    "model", "dtype", "block_size", "max_model_len", "max_num_seqs", "max_num_batched_tokens", "worker_cls",
+    "enable_prefix_caching", "async_scheduling", "kv_cache_memory_bytes", "speculative_config", "skip_tokenizer_init",
+)  # fmt: skip
+SPARE = 2  # batches may be so many times max_running: requests arrive from others while their places are taken
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class VllmModel:
+    """A model that vLLM has loaded, and its blocks."""
+
+    executor: VllmExecutor
+    memory: KVMemory
+    config: ModelConfig
+
+
+def vllm_backend(engine: EngineSpec, services: Sequence[ServiceSpec]) -> Backend:
+    """Of one service. Raise `UserError` if vLLM is missing or not one that was tested, or cannot do what is asked."""
+    version = installed_vllm()
+    [spec] = services
+    memory = open_memory(engine, spec)
+    model = start_vllm(engine, spec, memory)
+    profile = _profile(engine, spec, model, version)
+    limit = model.config.max_context
+    loaded = LoadedModel(
+        memory=model.memory,
+        eos_token_ids=frozenset(model.config.eos_token_ids),
+        max_context=min(spec.max_context or limit, limit),
+        cost=profile.profile().cost,
+    )
+
+    def add(asked: ServiceSpec) -> LoadedModel:
+        """The one that it has, once more: vLLM keeps its model while the service is unloaded."""
+        if asked.name != spec.name:
+            raise UserError(
+                f"engines.{engine.id}: a vLLM engine serves one service, and this one is made for {spec.name}"
+            )
+        return loaded
+
+    return Backend(model.executor, memory, {spec.name: loaded}, add, lambda _: None)
+
+
+def open_memory(engine: EngineSpec, spec: ServiceSpec) -> PagedMemory:
+    """Raise `UserError` if the model is missing or the KV memory too small."""
+    shape = _shape(engine, spec, ModelConfig.load(prepared_dir(spec.model)))
+    try:
+        return PagedMemory(PageLayout.fitting([shape], engine.kv_memory_bytes))
+    except ValueError as error:
+        raise UserError(f"engines.{engine.id}: kv_memory: {error}") from None
+
+
+def start_vllm(engine: EngineSpec, spec: ServiceSpec, memory: PagedMemory) -> VllmModel:
+    """Load the model, with its KV cache in ``memory``. Takes half a minute. Raise `UserError` for options of ours."""
+    if taken := [name for name in OURS if name in engine.options]:
+        raise UserError(f"engines.{engine.id}: options.{taken[0]}: the engine sets that itself; leave it out")
+    folder = prepared_dir(spec.model)
+    config = ModelConfig.load(folder)
+    layout = memory.layout
+    pages = PagesRef(memory.ref("").path, Geometry(layout).pages_offset, layout.num_pages, layout.page_bytes)
+    most_requests = max(SPARE * engine.max_running, *DECODE_SIZES)
+    settings = RunnerSettings(
+        folder=str(folder),
+        dtype=spec.dtype,
+        block_size=engine.block_size,
+        max_context=config.max_context,
+        most_tokens=max(engine.chunk_tokens, engine.block_size) + most_requests,
+        most_requests=most_requests,
+        eos_token_ids=config.eos_token_ids,
+        options=engine.options,
+    )
+    runner = VllmRunner(settings, pages)
+    shape = msgspec.structs.replace(_shape(engine, spec, config), form=runner.form)
+    return VllmModel(VllmExecutor(spec.name, shape, runner), KVMemory(memory, shape), config)
+
+
+def key_of(engine: EngineSpec, spec: ServiceSpec, version: str) -> str:
+    """Under which the profile of a service on such an engine is kept."""
+    return profile_key(
+        model=spec.model,
+        dtype=spec.dtype,
+        device=engine.device,
+        threads=engine.threads,
+        block_size=engine.block_size,
+        chunk_tokens=engine.chunk_tokens,
+        vllm=version,
+        options=dict(engine.options),
+        meshserve=importlib.metadata.version("meshserve"),
+    )
+
+
+def _profile(engine: EngineSpec, spec: ServiceSpec, model: VllmModel, version: str) -> ProfileFile:
+    """What it costs: as remembered, or measured now, in blocks that nobody uses yet."""
+    store, key = ProfileStore.of(Cache.of_user()), key_of(engine, spec, version)
+    known = store.load(key)
+    if known is not None:
+        return known
+    log.info("measuring what prefills and decode steps cost", service=spec.name)
+    layout = model.memory.layout
+    scratch = Scratch(spec.name, layout.num_blocks, engine.block_size)
+    costs = calibrate(model.executor, scratch, engine.chunk_tokens)
+    profile = profile_of(engine, spec, layout.shape, costs, "measured when an engine started")
+    store.save(key, profile)
+    return profile
+
+
+def _shape(engine: EngineSpec, spec: ServiceSpec, config: ModelConfig) -> KVShape:
+    """But for the form of its bytes, which only the kernels know."""
+    return KVShape(config.num_layers, config.num_kv_heads, config.head_dim, engine.block_size, spec.dtype)

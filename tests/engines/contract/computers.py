@@ -1,0 +1,209 @@
+"""Executors of every backend over KV memory of their own, behind one interface: what the contract tests drive.
+
+vLLM computes in a process of its own, under the interpreter that has it; batches and results cross a pipe.
+"""
+
+import os
+import pickle
+import random
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Protocol
+
+from engines.batch import Batch, Chunk, ChunkResult, Draw, StepExecutor
+from engines.models.config import ModelConfig
+from engines.simulated import HEAD_DIM, SimulatedExecutor, SimulatedService
+from engines.step_cost import StepCost
+from engines.torch_engine.executor import TorchExecutor, TorchService
+from engines.torch_engine.shape import kv_shape
+from kvtransfer.layout import PageLayout
+from kvtransfer.memory import KVMemory, PagedMemory
+from mesh.messages import DecodeCost, KVShape, PrefillCost, Sampling
+
+ROOT = Path(__file__).parents[3]
+FOLDER = ROOT / "deploy/models/byte-llama"
+SERVICE, BLOCK_SIZE, NUM_BLOCKS = "model", 32, 400
+LOG_LINES = 30
+
+
+class Computer(Protocol):
+    """An executor of ``SERVICE`` with ``NUM_BLOCKS`` blocks of ``BLOCK_SIZE`` tokens."""
+
+    def compute(self, chunks: list[Chunk]) -> list[ChunkResult]: ...
+
+    def copy_block(self, source: int, destination: int) -> None:
+        """Its bytes, as a transfer would."""
+
+    def close(self) -> None: ...
+
+
+class Local:
+    """In this process."""
+
+    def __init__(self, executor: StepExecutor, memory: KVMemory) -> None:
+        self._executor = executor
+        self._memory = memory
+
+    def compute(self, chunks: list[Chunk]) -> list[ChunkResult]:
+        return list(self._executor.execute(Batch(SERVICE, chunks)).chunks)
+
+    def copy_block(self, source: int, destination: int) -> None:
+        self._memory[destination] = self._memory[source]
+
+    def close(self) -> None:
+        self._memory.close()
+
+
+def torch_computer() -> Computer:
+    config = ModelConfig.load(FOLDER)
+    shape = kv_shape(config, "float32", BLOCK_SIZE)
+    memory = PagedMemory(PageLayout.of([shape], NUM_BLOCKS))
+    pages = memory.pages.reshape(-1).data
+    service = TorchService(SERVICE, FOLDER, config, "float32", BLOCK_SIZE, pages, memory.layout.page_bytes)
+    return Local(TorchExecutor([service]), KVMemory(memory, shape))
+
+
+def simulated_computer() -> Computer:
+    memory = KVMemory.alone(KVShape(1, 1, HEAD_DIM, BLOCK_SIZE, "float16"), NUM_BLOCKS)
+    cost = StepCost(PrefillCost(0.0, 0.0), DecodeCost(0.0, 0.0))
+    executor = SimulatedExecutor(sleep=lambda _: None)
+    executor.add(SimulatedService(SERVICE, cost, memory, range(256)))
+    return Local(executor, memory)
+
+
+class Remote:
+    """Under another interpreter: see `tests.engines.contract.vllm_child`."""
+
+    def __init__(self, python: str, log: Path) -> None:
+        self._log = log
+        command = [python, "-m", "tests.engines.contract.vllm_child"]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+        with log.open("wb") as stderr:
+            self._child = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, cwd=ROOT, env=environment
+            )
+        try:
+            self._answer()
+        except BaseException:
+            self.close()
+            raise
+
+    def compute(self, chunks: list[Chunk]) -> list[ChunkResult]:
+        self._say(("compute", chunks))
+        return self._answer()  # type: ignore[return-value]
+
+    def copy_block(self, source: int, destination: int) -> None:
+        self._say(("copy_block", (source, destination)))
+        self._answer()
+
+    def _say(self, question: object) -> None:
+        assert self._child.stdin is not None
+        pickle.dump(question, self._child.stdin)
+        self._child.stdin.flush()
+
+    def _answer(self) -> object:
+        assert self._child.stdout is not None
+        try:
+            answer = pickle.load(self._child.stdout)
+        except EOFError:
+            words = "\n".join(self._log.read_text(errors="replace").splitlines()[-LOG_LINES:])
+            raise RuntimeError(f"the child ended:\n{words}") from None
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def close(self) -> None:
+        assert self._child.stdin is not None
+        assert self._child.stdout is not None
+        self._child.stdin.close()
+        self._child.stdout.close()
+        try:
+            self._child.wait(20)
+        except subprocess.TimeoutExpired:
+            self._child.kill()
+            self._child.wait()
+
+
+class Desk:
+    """What one test does with a computer: gives requests blocks, in random order, that no other of the test has."""
+
+    def __init__(self, computer: Computer, seed: int) -> None:
+        self.computer = computer
+        self._free = list(range(NUM_BLOCKS))
+        random.Random(seed).shuffle(self._free)
+        self._num_runners = 0
+
+    def take(self) -> int:
+        return self._free.pop()
+
+    def runner(self) -> "Runner":
+        """Its requests share nothing with those of other runners."""
+        self._num_runners += 1
+        return Runner(self, f"{self._num_runners}-")
+
+
+class Runner:
+    """Keeps each request's blocks."""
+
+    def __init__(self, desk: Desk, prefix: str) -> None:
+        self._desk = desk
+        self._prefix = prefix
+        self.blocks: dict[str, list[int]] = {}
+
+    def chunk(
+        self,
+        request: str,
+        tokens: list[int],
+        start: int,
+        sampling: Sampling | None = None,
+        num_prompt: int | None = None,
+        prompt_logprobs: int | None = None,
+    ) -> Chunk:
+        """``tokens[start:]`` are to be computed; with ``sampling`` the token after them is drawn."""
+        table = self.blocks.setdefault(request, [])
+        while len(table) * BLOCK_SIZE < len(tokens):
+            table.append(self._desk.take())
+        num_prompt = len(tokens) if num_prompt is None else num_prompt
+        draw = None if sampling is None else Draw(sampling, tokens, num_prompt, len(tokens))
+        return Chunk(self._prefix + request, tokens[start:], start, table, draw, prompt_logprobs)
+
+    def execute(self, *chunks: Chunk) -> list[ChunkResult]:
+        return self._desk.computer.compute(list(chunks))
+
+    def generate(
+        self, request: str, prompt: list[int], sampling: Sampling, count: int, split: int = 10**6
+    ) -> list[int]:
+        """Prefill in chunks of ``split`` tokens, then decode alone."""
+        tokens, computed = list(prompt), 0
+        while len(tokens) < len(prompt) + count:
+            upto = min(len(tokens), computed + split)
+            drawn = sampling if upto == len(tokens) else None
+            [result] = self.execute(self.chunk(request, tokens[:upto], computed, drawn, len(prompt)))
+            computed = upto
+            if result.token is not None:
+                tokens.append(result.token)
+        return tokens[len(prompt) :]
+
+
+def generate_together(
+    runner: Runner, prompts: list[list[int]], sampling: Sampling, count: int, chunk_tokens: int
+) -> list[list[int]]:
+    """All at once, at most about ``chunk_tokens`` of each a step, so that prefills and decodes mix."""
+    tokens, computed = [list(prompt) for prompt in prompts], [0] * len(prompts)
+    while active := [i for i, prompt in enumerate(prompts) if len(tokens[i]) < len(prompt) + count]:
+        chunks = []
+        for i in active:
+            upto = min(len(tokens[i]), computed[i] + chunk_tokens + i)
+            drawn = sampling if upto == len(tokens[i]) else None
+            chunks.append(runner.chunk(str(i), tokens[i][:upto], computed[i], drawn, len(prompts[i])))
+            computed[i] = upto
+        for i, result in zip(active, runner.execute(*chunks), strict=True):
+            if result.token is not None:
+                tokens[i].append(result.token)
+    return [tokens[i][len(prompt) :] for i, prompt in enumerate(prompts)]
+
+
+def random_prompts(lengths: Iterable[int], seed: int) -> list[list[int]]:
+    draw = random.Random(seed)
+    return [[draw.randrange(256) for _ in range(length)] for length in lengths]

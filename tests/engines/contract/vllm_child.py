@@ -1,0 +1,51 @@
+"""The vLLM executor behind a pipe: pickled questions on standard input, answers on standard output."""
+
+import os
+import pickle
+import sys
+
+from engines.batch import Batch
+from engines.vllm_engine.backend import open_memory, start_vllm
+from mesh.messages import Role
+from mesh.topology.schema import EngineSpec, ServiceSpec, Slo
+from tests.engines.contract.computers import BLOCK_SIZE, FOLDER, NUM_BLOCKS, SERVICE
+
+BLOCK_BYTES = 4 * 2 * 2 * BLOCK_SIZE * 32 * 4
+
+
+def main() -> None:
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print
+    engine = EngineSpec(
+        "engine", Role.MULTIPLEX, (SERVICE,), backend="vllm", block_size=BLOCK_SIZE, chunk_tokens=512,
+        kv_memory_bytes=NUM_BLOCKS * BLOCK_BYTES, options={"enforce_eager": True},
+    )  # fmt: skip
+    spec = ServiceSpec(SERVICE, str(FOLDER), Slo(10.0, 1.0))
+    model = start_vllm(engine, spec, open_memory(engine, spec))
+    executor, memory = model.executor, model.memory
+    assert len(memory) == NUM_BLOCKS
+
+    def answer(what: object) -> None:
+        pickle.dump(what, answers)
+        answers.flush()
+
+    answer("ready")
+    while True:
+        try:
+            question, argument = pickle.load(sys.stdin.buffer)
+        except EOFError:
+            break
+        try:
+            if question == "compute":
+                answer(list(executor.execute(Batch(SERVICE, argument)).chunks))
+            else:
+                source, destination = argument
+                memory[destination] = memory[source]
+                answer(None)
+        except Exception as error:
+            answer(RuntimeError(f"{type(error).__name__}: {error}"))
+    os._exit(0)  # nothing to save, and vLLM takes its time
+
+
+if __name__ == "__main__":
+    main()

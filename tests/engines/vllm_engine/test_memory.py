@@ -1,0 +1,64 @@
+"""A layer's tensor over pages: vLLM writes a block there, peers read it, and no other block or layer changes."""
+
+import pytest
+import torch
+
+from engines.vllm_engine.memory import PagesRef, layer_view, map_pages
+from kvtransfer.layout import PageLayout
+from kvtransfer.memory import Geometry, KVMemory, PagedMemory
+from mesh.messages import KVShape
+
+LAYERS, HEADS, DIM, SIZE, BLOCKS = 3, 2, 5, 4, 6
+SHAPE = KVShape(LAYERS, HEADS, DIM, SIZE, "float32")
+
+
+@pytest.fixture
+def memory():
+    memory = PagedMemory(PageLayout.of([SHAPE], BLOCKS))
+    yield memory
+    memory.close()
+
+
+def pages_of(memory):
+    layout = memory.layout
+    return map_pages(PagesRef(memory.ref("").path, Geometry(layout).pages_offset, layout.num_pages, layout.page_bytes))
+
+
+@pytest.mark.parametrize("like", [(7, HEADS, SIZE, 2 * DIM), (2, 7, HEADS, SIZE, DIM), (7, 2, SIZE, HEADS, DIM)])
+def test_what_is_written_into_a_layer_is_in_the_block_and_nowhere_else(memory, like):
+    blocks, pages = KVMemory(memory, SHAPE), pages_of(memory)
+    views = [layer_view(pages, memory.layout.page_bytes, layer, torch.empty(like), 7) for layer in range(LAYERS)]
+    axis = like.index(7)
+    for layer, view in enumerate(views):
+        for block in range(BLOCKS):
+            view.select(axis, block).fill_(10.0 * layer + block + 1)
+    for block in range(BLOCKS):
+        content = blocks[block].view("float32").reshape(LAYERS, -1)
+        assert [set(row.tolist()) for row in content] == [{10.0 * layer + block + 1} for layer in range(LAYERS)]
+
+
+def test_a_block_that_arrives_is_in_the_tensors(memory):
+    blocks, pages = KVMemory(memory, SHAPE), pages_of(memory)
+    view = layer_view(pages, memory.layout.page_bytes, 1, torch.empty(7, HEADS, SIZE, 2 * DIM), 7)
+    view[2] = torch.arange(view[2].numel(), dtype=torch.float32).view(view[2].shape)
+    blocks[5] = blocks[2]
+    assert torch.equal(view[5], view[2])
+    assert not view[4].any()
+    # What vLLM's kernels for CPUs make of it: K and V of a head, one after the other.
+    assert view.view(BLOCKS, HEADS, 2 * SIZE, DIM).data_ptr() == view.data_ptr()
+
+
+def test_workers_of_a_layer_have_their_heads_side_by_side(memory):
+    pages, page_bytes = pages_of(memory), memory.layout.page_bytes
+    whole = layer_view(pages, page_bytes, 1, torch.empty(7, HEADS, SIZE, 2 * DIM), 7)
+    halves = [layer_view(pages, page_bytes, 2 + rank, torch.empty(7, 1, SIZE, 2 * DIM), 7) for rank in range(2)]
+    for rank, half in enumerate(halves):
+        half[3] = rank + 1.0
+    assert whole[3, 0].eq(1.0).all()
+    assert whole[3, 1].eq(2.0).all()
+
+
+@pytest.mark.parametrize(("layer", "like"), [(LAYERS, (7, HEADS, SIZE, 2 * DIM)), (0, (HEADS, SIZE, 7, DIM))])
+def test_what_is_no_layer_of_the_pages_is_refused(memory, layer, like):
+    with pytest.raises(ValueError, match=r"is not in pages|counts 7 blocks"):
+        layer_view(pages_of(memory), memory.layout.page_bytes, layer, torch.empty(like), 7)

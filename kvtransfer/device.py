@@ -12,6 +12,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+MESSAGE_BYTES = 64 * 2**20  # of KV in one `Blocks` message of an engine on a GPU: each costs a launch and two waits
+
 Bytes = NDArray[np.uint8]
 Offsets = NDArray[np.int64]
 

@@ -4,11 +4,10 @@ from collections import OrderedDict
 from contextlib import suppress
 from threading import Lock
 
-from kvtransfer.device import Device
+from kvtransfer.device import MESSAGE_BYTES, Device
 from kvtransfer.device_memory import PeerDeviceMemory
 from kvtransfer.memory import MemoryUnreachableError, PeerMemory
 from kvtransfer.nccl import NcclLimits, NcclLinks
-from kvtransfer.protocol import Limits
 from mesh.messages import MemoryRef
 
 MAX_PEERS = 64
@@ -38,7 +37,7 @@ class PeerMemories:
         """This engine's KV lies on ``device``, in pages of so many bytes. Before any peer is heard."""
         self.device = device
         if device.has_nccl:
-            self.links = NcclLinks(device, NcclLimits(slot_bytes=max(Limits().message_bytes, page_bytes)))
+            self.links = NcclLinks(device, NcclLimits(slot_bytes=max(MESSAGE_BYTES, page_bytes)))
 
     def open(self, peer: str, ref: MemoryRef) -> PeerMemory | PeerDeviceMemory:
         """Raise `MemoryUnreachableError` if the pool of process ``peer`` cannot be mapped here."""

@@ -15,7 +15,7 @@ from engines.batch import Chunk
 from engines.models.config import ModelConfig
 from engines.torch_engine.attention import Layout, Planner
 from engines.torch_engine.kv_pool import KVPool
-from engines.torch_engine.linear import Linear, pack, pack_head
+from engines.torch_engine.linear import Linear, pack
 from engines.torch_engine.norm import rms_norm
 from engines.torch_engine.rotary import Rotary, rotate
 from engines.torch_engine.rotation import Spread
@@ -93,7 +93,7 @@ class Llama:
         head = checkpoint.get(embeddings if config.tie_word_embeddings else "lm_head.weight")
         norm = checkpoint.get("model.norm.weight")
         self._norm = norm if self._spread is None else None
-        self._head = pack_head(head if self._spread is None else self._spread.reader(head, norm), dtype)
+        self._head = pack(head if self._spread is None else self._spread.reader(head, norm), None, dtype)
         self._embeddings = checkpoint.mapped(embeddings)
         if self._device.type != "cpu":
             self._embeddings = self._embeddings.to(self._device, self._dtype)

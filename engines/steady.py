@@ -169,11 +169,7 @@ def steady_batch(pool: BlockPool, members: Members[Sequence]) -> SteadyBatch | N
 
 def num_steps_to_delivery(members: Members[Sequence], deliver_every: int) -> int:
     """After how many steps tokens of the first of them are to be delivered; 1 at least."""
-    return max(1, min([_num_to_hold(sequence, deliver_every) for sequence in members]))
-
-
-def _num_to_hold(sequence: Sequence, deliver_every: int) -> int:
-    return deliver_every - sequence.num_held if sequence.has_delivered else 1
+    return max(1, min([deliver_every - one.num_held if one.has_delivered else 1 for one in members]))
 
 
 def _num_before_end(sequence: Sequence) -> int:

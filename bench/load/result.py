@@ -56,7 +56,7 @@ def make_result(asked: Asked, crew: Crew, label: str, skip_s: float, rate: float
     lagging = health.warnings(None if median_ttft_ms is None else median_ttft_ms / 1e3)
     warnings = [*asked.prompting.remarks, *_failures(outcomes), *_lagging(lagging), *_estimates(counted)]
     warnings += _lengths(counted)
-    pace = asked.plan.pace
+    pace, has_promises = asked.plan.pace, summary["slo_attainment"] is not None
     head = {
         "date": now.astimezone(UTC).strftime("%Y%m%d-%H%M%S"),
         "backend": "openai-chat" if asked.prompting.recipe.api == "chat" else "openai",
@@ -76,7 +76,7 @@ def make_result(asked: Asked, crew: Crew, label: str, skip_s: float, rate: float
         "generator": health.json(),
         "warnings": warnings,
         "distributions_ms": drawn,
-        "over_time": [one.json() for one in slices(outcomes, asked.promises)],
+        "over_time": [one.json(has_promises=has_promises) for one in slices(outcomes, asked.promises)],
         "meshserve_bench": FORMAT,
     }
     return Result(counted, outcomes, {**head, **summary, **rest}, warnings)

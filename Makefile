@@ -5,10 +5,13 @@ TOPOLOGY ?= deploy/topology.toml
 TORCH    ?= 2.13.0
 VLLM_VENV ?= .venv-vllm
 
+# Files with random runs, of which there are more at night.
+SEEDED = $(shell grep -rl "from tests.seeds import" tests)
+
 BIN   := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: up down test nightly check lint types floors env clean chaos vllm-env
+.PHONY: up down test nightly check lint types floors env clean chaos figures vllm-env gpu-check
 .DEFAULT_GOAL := help
 
 help:
@@ -18,7 +21,9 @@ help:
 	@echo "make check   lint, types, import floors and all tests: what CI runs"
 	@echo "make chaos   kills, stops, partitions and losses on real processes: a table of what came of the requests"
 	@echo "make vllm-env  an environment with vLLM in $(VLLM_VENV), for engines with backend = \"vllm\" (3.5 GB)"
-	@echo "make nightly 10,000 simulations with faults"
+	@echo "make gpu-check  all tests and benches that need an NVIDIA GPU, in one table (installs the extra gpu)"
+	@echo "make nightly 10,000 simulations with faults, and ten times the random runs of the tests"
+	@echo "make figures the papers' figures in simulation, into docs/figures; wants DATA=folder with their traces"
 	@echo "variables    TOPOLOGY=deploy/other.toml  PYTHON=python3.12  TORCH=2.13.0"
 
 env: $(STAMP)
@@ -38,7 +43,7 @@ down: $(STAMP)
 	@$(BIN)/mesh down $(TOPOLOGY)
 
 test: $(STAMP)  # in a folder with a short name: paths of Unix sockets may have 107 bytes
-	@folder=$$(mktemp -d /tmp/meshXXXXXX) && trap "rm -rf $$folder" EXIT && $(BIN)/python -m pytest -n 4 --dist loadfile --basetemp=$$folder/t
+	@folder=$$(mktemp -d /tmp/meshXXXXXX) && trap "rm -rf $$folder" EXIT && $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder --basetemp=$$folder/t
 
 chaos: $(STAMP)
 	@mkdir -p build
@@ -59,8 +64,25 @@ floors: $(STAMP)
 
 check: lint types floors test
 
+gpu-check: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,gpu]'
+	$(BIN)/python -m bench.gpu_check
+
 nightly: $(STAMP)
 	$(BIN)/python -m bench.fault_runs --runs 10000
+	SEEDS=10 $(BIN)/python -m pytest -n 4 --dist load $(SEEDED)
+
+FIGURES := docs/figures
+
+figures: $(STAMP)  # reduced: docs/results.md says what the full figures take
+	@test -d "$(DATA)" || { echo "make: DATA is not a folder; give the one with conversation_trace.jsonl.gz and arxiv_4k_llama2.csv: make figures DATA=..."; exit 1; }
+	@mkdir -p $(FIGURES)
+	$(BIN)/python -m bench.tropical_figure --mooncake $(DATA)/conversation_trace.jsonl.gz --arxiv $(DATA)/arxiv_4k_llama2.csv \
+	    --requests 100 --seeds 1 --out $(FIGURES)/tropical
+	$(BIN)/python -m bench.disciplines --arxiv $(DATA)/arxiv_4k_llama2.csv --seeds 1 --out $(FIGURES)/disciplines
+	$(BIN)/python -m bench.testbed --figure 6 7 8 --rates 10 30 --seconds 20 --requests 200 --history 100 --batches 2 --out $(FIGURES)/seallm
+	$(BIN)/python -m bench.slices --rates 20 --seconds 30 --out $(FIGURES)/slices
+	$(BIN)/python -m bench.llumnix_figure --parts gains --coast --requests 1000 --seeds 1 --out $(FIGURES)/llumnix
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

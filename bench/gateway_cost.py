@@ -1,9 +1,11 @@
-"""What a gateway costs: microseconds of its CPU per streamed token, everything included.
+"""What a gateway costs: microseconds of its CPU per streamed token, everything included, or its memory.
 
     python -m bench.gateway_cost [--streams N ...] [--tokens N] [--step-ms MS] [--runs N] [--record] [--model REFERENCE]
+    python -m bench.gateway_cost --requests N
 
 A real gateway process behind real HTTP, an engine that computes nothing, and a client in this process. The gateway's
-CPU time (user and system) is read before and after, and divided by the tokens that reached the client.
+CPU time (user and system) is read before and after, and divided by the tokens that reached the client. With
+``--requests``, so many short ones are sent, and its resident memory is told after each 2048 of them.
 """
 
 import argparse
@@ -42,6 +44,9 @@ role = "multiplex"
 PROMPT = "The quick brown fox jumps over the lazy dog, writes it down, and reads it aloud to everybody who is near."
 START_S = 60.0
 ANSWER_S = 300.0
+PART = 2048  # requests between two looks at memory
+AT_ONCE = 24
+SHORT = 8  # tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +57,9 @@ class Gateway:
     def cpu_s(self) -> float:
         times = self.process.cpu_times()
         return float(times.user + times.system)
+
+    def resident_mb(self) -> float:
+        return float(self.process.memory_info().rss) / 1e6
 
 
 @contextmanager
@@ -123,6 +131,25 @@ async def measure(gateway: Gateway, num_streams: int, num_tokens: int) -> float:
     return (gateway.cpu_s() - before) / sum(counts)
 
 
+async def send_many(gateway: Gateway, num_requests: int) -> None:
+    """Short ones, some at once."""
+    left = iter(range(num_requests))
+
+    async def one_by_one() -> None:
+        for _ in left:
+            await stream(gateway.port, SHORT)
+
+    await asyncio.gather(*(one_by_one() for _ in range(AT_ONCE)))
+
+
+def print_memory(gateway: Gateway, num_requests: int) -> None:
+    print(f"{0:6d} requests: {gateway.resident_mb():.1f} MB")
+    for first in range(0, num_requests, PART):
+        count = min(PART, num_requests - first)
+        asyncio.run(send_many(gateway, count))
+        print(f"{first + count:6d} requests: {gateway.resident_mb():.1f} MB")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.gateway_cost", description=__doc__.splitlines()[0])
     parser.add_argument("--model", default=DEFAULT_MODEL, help="whose tokenizer to use; must be prepared")
@@ -131,9 +158,13 @@ def main() -> None:
     parser.add_argument("--step-ms", type=float, default=5.0, help="time between two tokens of a stream")
     parser.add_argument("--record", action="store_true", help="keep a recording meanwhile")
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--requests", type=int, metavar="N", help="send so many short ones, and tell of memory instead")
     arguments = parser.parse_args()
     with mesh(arguments.model, arguments.step_ms, records=arguments.record) as gateway:
         asyncio.run(measure(gateway, 2, 50))
+        if arguments.requests:
+            print_memory(gateway, arguments.requests)
+            return
         for num_streams in arguments.streams:
             costs = [asyncio.run(measure(gateway, num_streams, arguments.tokens)) * 1e6 for _ in range(arguments.runs)]
             runs = ", ".join(f"{cost:.1f}" for cost in costs)

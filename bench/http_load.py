@@ -3,16 +3,23 @@
 Or one by one, each when the one before has ended: what requests take that nothing disturbs.
 
 Reads one line of JSON from standard input (`Load`) and writes one line of JSON for each answer as it ends (`Answer`).
-Imports little, so that it needs little of the machine that it loads.
+`mesh bench` is the load generator for users; this one takes prompts and promises as they are given.
 """
 
 import asyncio
 import json
 import sys
 import time
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 
+from bench.load.answer import OK
+from bench.load.answer import Answer as Seen
+from bench.load.http import Address, HttpClient, HttpError
+
 DEADLINE_S = 300.0
+BROKEN = 0  # stands for a status: the connection ended before its answer was whole
 HEADERS = ("prefill", "decode", "rule", "queued-ms")
 
 
@@ -41,7 +48,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Seconds since the start. The response's head comes with the first token. ``headers`` without their prefix."""
+    """Seconds since the start: when the first and the last token came. ``headers`` without their prefix."""
 
     number: int
     sent_s: float
@@ -52,7 +59,7 @@ class Answer:
     text: str = ""
 
 
-async def send(load: Load, number: int, started_at: float) -> Answer:
+async def send(load: Load, client: HttpClient, number: int, started_at: float) -> Answer:
     sending = load.sendings[number]
     body = json.dumps(
         {
@@ -66,47 +73,39 @@ async def send(load: Load, number: int, started_at: float) -> Answer:
         }
     ).encode()
     wishes = {"x-slo-ttft-ms": sending.slo_ttft_s, "x-slo-tpot-ms": sending.slo_tpot_s}
-    lines = ["POST /v1/completions HTTP/1.1", "host: bench", f"content-length: {len(body)}", "connection: close"]
-    lines += [f"{name}: {1e3 * value:.3f}" for name, value in wishes.items() if value is not None]
+    headers = {name: f"{1e3 * value:.3f}" for name, value in wishes.items() if value is not None}
     if not load.one_by_one:
         await asyncio.sleep(started_at + sending.at_s - time.perf_counter())
-    sent_s = time.perf_counter() - started_at
-    reader, writer = await asyncio.open_connection("127.0.0.1", load.port, limit=2**20)
-    writer.write("\r\n".join([*lines, "", ""]).encode() + body)
-    answer = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-    first_s = time.perf_counter() - started_at
-    rest = await reader.read(-1)
-    last_s = time.perf_counter() - started_at
-    writer.close()
-    status = int(answer.split(" ", 2)[1])
-    if status == 200 and b"data: [DONE]" not in rest:
-        status = 0
-    text = _text(rest) if load.keeps_text else ""
-    return Answer(number, sent_s, status, first_s, last_s, _headers(answer), text)
+    sent_at = time.perf_counter()
+    seen = Seen(keeps_text=load.keeps_text)
+    with suppress(HttpError):
+        await client.request("POST", "/v1/completions", body, seen, headers)
+    ended_at = time.perf_counter()
+    first_at, last_at = (at or ended_at for at in (seen.first_at, seen.last_at))
+    status = seen.status if seen.status != OK or seen.is_whole else BROKEN
+    times_s = (first_at - started_at, last_at - started_at)
+    return Answer(number, sent_at - started_at, status, *times_s, _headers(seen.headers), "".join(seen.texts))
 
 
-def _headers(answer: str) -> dict[str, str]:
-    lines = (line.partition(": ") for line in answer.splitlines())
-    found = {name.lower().removeprefix("x-meshserve-"): value for name, _, value in lines}
-    return {name: found[name] for name in HEADERS if name in found}
-
-
-def _text(events: bytes) -> str:
-    chunks = (json.loads(line[6:]) for line in events.splitlines() if line.startswith(b"data: {"))
-    return "".join(choice["text"] for chunk in chunks for choice in chunk.get("choices", []))
+def _headers(found: Mapping[str, str]) -> dict[str, str]:
+    return {name: found[key] for name in HEADERS if (key := f"x-meshserve-{name}") in found}
 
 
 async def run(load: Load) -> None:
     started_at = time.perf_counter() + 0.2
-    sends = (send(load, number, started_at) for number in range(len(load.sendings)))
-    if load.one_by_one:
-        for one in sends:
-            async with asyncio.timeout(DEADLINE_S):
-                _tell(await one)
-        return
-    async with asyncio.timeout(load.sendings[-1].at_s + DEADLINE_S):
-        for sent in asyncio.as_completed(list(sends)):
-            _tell(await sent)
+    client = HttpClient(Address("127.0.0.1", load.port), clock=time.perf_counter)
+    sends = (send(load, client, number, started_at) for number in range(len(load.sendings)))
+    try:
+        if load.one_by_one:
+            for one in sends:
+                async with asyncio.timeout(DEADLINE_S):
+                    _tell(await one)
+            return
+        async with asyncio.timeout(load.sendings[-1].at_s + DEADLINE_S):
+            for sent in asyncio.as_completed(list(sends)):
+                _tell(await sent)
+    finally:
+        await client.close()
 
 
 def _tell(answer: Answer) -> None:

@@ -83,8 +83,8 @@ class ScriptedEngine:
                     self._sockets.send(spec.gateway, Accepted(spec.id, epoch, self._seq + 1))
                     self._running[spec.id] = _Running(spec, epoch)
                     self._work.set()
-                case Cancel(request):
-                    self._running.pop(request, None)
+                case Cancel(request, epoch) if request in self._running and self._running[request].epoch <= epoch:
+                    del self._running[request]
 
     async def step(self) -> None:
         while True:

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from operator import attrgetter
 
 from engines.backlog import Backlog, Step
 from engines.demand import demand_of
@@ -11,8 +12,10 @@ from engines.pace import Pace
 from engines.residency import Residency
 from engines.sequence import Sequence as Request
 from engines.settings import EngineSettings
-from engines.status import Service
+from engines.status import Decodes, Service
 from mesh.messages import Demand, EngineStatus, Place, ProcessState, Role
+
+EXPECTED, PRIORITY = attrgetter("spec.expected"), attrgetter("spec.priority")
 
 
 @dataclass(slots=True)
@@ -58,14 +61,13 @@ class Account:
         standing.seq += 1
         standing.has_news = False
         services = self._residency.services.values()
-        has_expectations = any(request.spec.expected for request in requests)
+        has_expectations = any(map(EXPECTED, requests))
         if has_expectations:
             for service in services:
                 service.queue.book()
-        decodes = [service.decodes(now) for service in services]
-        step_s = sum([one.step_s for one in decodes])
+        decodes = Decodes.all_of([service.decodes(now) for service in services])
         num_running = sum([len(service.queue.running) for service in services])
-        num_decoding = sum([one.num_requests for one in decodes])
+        num_decoding = decodes.num_requests
         prefills = self._backlog.account(step, now, has_started=num_running > num_decoding)
         departures, arrivals = self._handovers.departures, self._handovers.arrivals
         return EngineStatus(
@@ -86,9 +88,9 @@ class Account:
             + sum([service.queue.num_unbooked for service in services]),
             prefill_remaining_s=prefills.remaining_s,
             prefill_waiting_s=prefills.waiting_s,
-            decode_step_s=step_s,
-            min_slack_s=min([one.paid_until for one in decodes]) - now - step_s if num_decoding else None,
-            min_tpot_slo_s=min([one.tpot_slo_s for one in decodes]) if num_decoding else None,
+            decode_step_s=decodes.step_s,
+            min_slack_s=decodes.paid_until - now - decodes.step_s if num_decoding else None,
+            min_tpot_slo_s=decodes.tpot_slo_s if num_decoding else None,
             prefills=prefills.pending,
             pace_s=self._pace.seconds,
             num_role_changes=standing.num_role_changes,
@@ -112,7 +114,7 @@ class Account:
         """Of one service here: tokens of head room for each running request."""
         running, capacity = service.queue.running, service.pool.num_blocks * service.pool.block_size
         headroom = 0
-        if any(request.spec.priority > 0 for request in running):
+        if max(map(PRIORITY, running), default=0) > 0:
             service.queue.book()
             cost, most_running = service.step_cost().decode, self._settings.limits.max_running
             headroom = headroom_tokens(cost, capacity, running, most_running, IDEAL_SLOWDOWN)

@@ -108,7 +108,11 @@ class Arrivals:
             return self.decline(sender, reserve, *refusal)
         try:
             transport = choose(
-                self._settings.transport, reserve.memory, self._settings.host, lambda ref: self._can_open(sender, ref)
+                self._settings.transport,
+                reserve.memory,
+                self._settings.host,
+                lambda ref: self._can_open(sender, ref),
+                None if service.memory is None else service.memory.device,
             )
         except TransportError as error:
             return self.decline(sender, reserve, RefusalCode.TRANSFER_FAILED, str(error))
@@ -132,7 +136,8 @@ class Arrivals:
 
     def _hold(self, sender: str, reserve: Reserve, service: Service, transport: str, now: float) -> list[Effect]:
         pool, spec = service.pool, reserve.spec
-        blocks = pool.match([*spec.prompt, *spec.generated], reserve.num_tokens)
+        tokens = [*spec.prompt, *spec.generated] if spec.generated else spec.prompt
+        blocks = pool.match(tokens, reserve.num_tokens)
         num_matched = len(blocks) * pool.block_size
         missing = pool.blocks_for(reserve.num_tokens) - len(blocks)
         if not pool.can_allocate(missing + self._headroom(service)):

@@ -1,6 +1,6 @@
 """The prefills of an engine that are not done: how many, how long they will take, and when each is due."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -10,7 +10,7 @@ from engines.departures import Departures
 from engines.scheduler import LocalScheduler, Share
 from engines.sequence import Sequence as Request
 from engines.status import Service
-from mesh.messages import MOST_PREFILLS, PendingPrefill
+from mesh.messages import MOST_PREFILLS, Holding, PendingPrefill
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -50,6 +50,12 @@ class Backlog:
         queue = service.queue
         return (*queue.waiting, *queue.unreserved, *self._departures.reserving(service.name))
 
+    def places(self, requests: Iterable[Request]) -> list[Holding]:
+        """Where these stand, in the order of the queues; a scheduler may let others pass."""
+        queues = map(self.not_started, self._services.values())
+        ahead = {request: index for queue in queues for index, request in enumerate(queue)}
+        return [Holding(request.id, request.epoch.attempt, ahead.get(request)) for request in requests]
+
     def waiting_s(self, service: Service) -> float:
         """Of the prefills of one service that have not started."""
         return sum(map(service.prefill_s, self.not_started(service)))
@@ -64,6 +70,8 @@ class Backlog:
 
     def account(self, step: Step | None, now: float, *, has_started: bool) -> "Account":
         """All that a status tells of it. ``has_started``: whether any has."""
+        if not has_started and self._departures.is_idle and not any(map(_is_waited_for, self._services.values())):
+            return NOTHING
         waiting, started = list(self._waiting()), list(self._started()) if has_started else []
         if not waiting and not started:
             return NOTHING
@@ -111,6 +119,10 @@ class Account(msgspec.Struct, frozen=True):
 
 
 NOTHING = Account(0, 0.0, 0.0, [])
+
+
+def _is_waited_for(service: Service) -> bool:
+    return bool(service.queue.waiting or service.queue.unreserved)
 
 
 def _remaining_s(started: "list[Prefill] | Iterator[Prefill]", step: Step | None, now: float) -> float:

@@ -22,9 +22,8 @@ from engines.effects import Effect
 from engines.handover import Handovers
 from engines.iterations import Iterations
 from engines.last_words import LastWords
+from engines.moves import Moves
 from engines.pace import Pace
-from engines.peers import Peers
-from engines.rescheduling import Here, Rescheduler
 from engines.residency import Residency
 from engines.sequence import Sequence as Request
 from engines.settings import EngineSettings
@@ -39,6 +38,7 @@ from mesh.messages import (
     EngineMessage,
     EngineStatus,
     Epoch,
+    Held,
     Load,
     MemoryRef,
     Migrate,
@@ -111,18 +111,16 @@ class EngineCore:
             settings.deliver_every,
             self,
         )
-        self._peers = Peers(settings.transfer_limits.headroom_blocks)
-        here = Here(
-            settings.id,
-            services,
-            self._movable,
-            self._handovers.departures.leaving,
-            self.freeness,
-            self._account.bare_freeness,
-            self._account.head,
+        self._moves = Moves(
+            settings,
+            self._residency,
+            self._backlog,
+            self._handovers,
+            self._iterations,
+            self._account,
             lambda: pace.seconds,
+            self,
         )
-        self._rescheduler = Rescheduler(here, self._peers, settings.rescheduling)
 
     def __repr__(self) -> str:
         requests = f"{len(self._requests)} requests"
@@ -205,10 +203,8 @@ class EngineCore:
     def lose_peer(self, process: str, now: float) -> list[Effect]:
         """A gateway or engine died: its requests end here, transfers with it fail. A gateway may live: it is told."""
         for request in [request for request in self._requests.values() if request.spec.gateway == process]:
-            code, reason = RefusalCode.GATEWAY_SILENT, "the gateway was silent"
-            self._send(process, Refused(request.id, request.epoch, code, reason))
-            self._end(request, now)
-        self._peers.lose(process)
+            self._effects += self.give_back(request, RefusalCode.GATEWAY_SILENT, "the gateway was silent", now)
+        self._moves.lose_peer(process)
         self._effects += self._handovers.lose_peer(process, now)
         return self._finish_event(now)
 
@@ -218,14 +214,12 @@ class EngineCore:
         return self._finish_event(now)
 
     def next_deadline(self) -> float | None:
-        is_emptying = self._rescheduler.must_leave() and any(map(self._movable, self._services.values()))
-        retry = self._peers.next_retry() if is_emptying else None
-        deadline = self._handovers.next_deadline()
+        deadline, retry = self._handovers.next_deadline(), self._moves.next_retry()
         return deadline if retry is None else min_or_none([deadline, retry])
 
     def observe(self, process: str, status: EngineStatus, now: float) -> bool:
         """Another engine's status. Whether to call `look` now."""
-        return self._rescheduler.observe(process, status, now)
+        return self._moves.observe(process, status, now)
 
     def look(self, now: float) -> list[Effect]:
         """For requests that had better run elsewhere."""
@@ -234,13 +228,13 @@ class EngineCore:
     def drain(self, now: float) -> list[Effect]:
         """Take nothing new; what is here moves to other engines if there are any, else it ends here."""
         self._standing.state, self._standing.has_news = ProcessState.DRAINING, True
-        self._is_stopping = self._rescheduler.is_emptying = True
+        self._is_stopping = self._moves.is_emptying = True
         return self._finish_event(now)
 
     def _drain_or_undo(self, message: Drain) -> None:
         if self._is_stopping:
             return
-        self._rescheduler.is_emptying = not message.undo
+        self._moves.is_emptying = not message.undo
         self._standing.state = ProcessState.READY if message.undo else ProcessState.DRAINING
         self._standing.has_news = True
         log.info("serves again" if message.undo else "drains: its requests move away", engine=self._settings.id)
@@ -270,12 +264,11 @@ class EngineCore:
         for service in self._services.values():
             if service.queue.unreserved:
                 self._reserve_ahead(service, now)
-        if self._rescheduler.must_leave():
-            self._send_back(now)
-            self._give_away(now)
+        if self._moves.must_leave():
+            self._effects += self._moves.empty(self.role, now)
             self._drop()
-        elif self._rescheduler.has_rules:
-            self._give_away(now)
+        elif self._moves.has_rules:
+            self._effects += self._moves.give_away(self.role, now)
         effects, self._effects = self._effects, []
         return effects
 
@@ -372,14 +365,11 @@ class EngineCore:
         if request is None or request.epoch > message.epoch or request.num_generated:
             return
         if request in self._backlog.not_started(self._services[request.spec.service]):
-            self._send(
-                request.spec.gateway,
-                Refused(request.id, request.epoch, RefusalCode.RECALLED, "another engine suits it better"),
-            )
-            self._end(request, now)
+            self._effects += self.give_back(request, RefusalCode.RECALLED, "another engine suits it better", now)
 
     def _answer(self, gateway: str, probe: Probe) -> None:
         deltas: list[Delta] = []
+        held: list[Request] = []
         missing: list[tuple[str, int]] = []
         for question in probe.requests:
             owned = self._requests.get(question.request)
@@ -388,10 +378,14 @@ class EngineCore:
             said = self._last_words.answer(question) if owned is None else owned.say_again(question.next_offset)
             if said is not None:
                 deltas.append(said)
-            elif owned is None and not self._handovers.arrivals.expects(question.request, question.attempt):
+            elif owned is not None:
+                held.append(owned)
+            elif not self._handovers.arrivals.expects(question.request, question.attempt):
                 missing.append((question.request, question.attempt))
         if deltas:
             self._send(gateway, StepTokens(deltas))
+        if held:
+            self._send(gateway, Held(self._backlog.places(held)))
         if missing:
             self._send(gateway, NotHeld(missing))
 
@@ -421,6 +415,11 @@ class EngineCore:
         self.release(request)
         return effects
 
+    def give_back(self, request: Request, code: RefusalCode, reason: str, now: float) -> list[Effect]:
+        """It is for its gateway to dispatch anew."""
+        refused = Refused(request.id, request.epoch, code, reason)
+        return [Send(request.spec.gateway, refused), *self.end(request, now)]
+
     def release(self, request: Request) -> None:
         """Free the blocks of a request that is over, unless the running step or a transfer still touches them."""
         service = self._services[request.spec.service]
@@ -434,8 +433,7 @@ class EngineCore:
     def not_handed_over(self, request: Request, code: RefusalCode, reason: str, now: float) -> None:
         """The transfer failed: the gateway decides who goes on."""
         if not request.is_over:
-            self._send(request.spec.gateway, Refused(request.id, request.epoch, code, reason))
-            self._end(request, now)
+            self._effects += self.give_back(request, code, reason, now)
 
     def migrated(self, request: Request, to: str, epoch: Epoch, now: float) -> None:
         """Another engine decodes it now. Its gateway is told: that engine may die before its first token is sent."""
@@ -446,7 +444,7 @@ class EngineCore:
     def not_migrated(self, request: Request, to: str, now: float) -> None:
         """It goes on here as if nothing had happened."""
         self._standing.has_news = True
-        self._peers.avoid(to, now)
+        self._moves.failed(to, now)
         queue = self._services[request.spec.service].queue
         if not request.is_over and request not in queue.running:
             queue.running.append(request)
@@ -457,44 +455,11 @@ class EngineCore:
         self.release(request)
 
     def _migrate(self, message: Migrate, now: float) -> None:
-        request = self._requests.get(message.request)
-        obstacle = self._obstacle(message, request)
-        if request is None or obstacle is not None:
-            self._handovers.departures.tally.aborted(message.request, message.to, obstacle or "it is not here")
+        effects = self._moves.migrate(message, self._requests.get(message.request), now)
+        if effects is None:
             self._standing.has_news = True
-            return
-        log.info("migrates a request", request=request.id, to=message.to, reason=message.reason)
-        self._iterations.settle()
-        service = self._services[request.spec.service]
-        self._effects += self._handovers.departures.migrate(service, request, message.to, now)
-
-    def _obstacle(self, message: Migrate, request: Request | None) -> str | None:
-        """Why a request cannot migrate; None if it can."""
-        if request is None:
-            return "it is not here"
-        if message.to == self._settings.id:
-            return "it is there already"
-        if request.transfer is not None:
-            return "it is on its way already"
-        return None if self._is_movable(request) else "it does not decode now"
-
-    def _is_movable(self, request: Request) -> bool:
-        queue = self._services[request.spec.service].queue
-        idle = request.transfer is None and request not in queue.pinned and not self._settings.scheduling.is_static
-        return idle and request.is_decoding and request in queue.running
-
-    def _movable(self, service: Service) -> list[Request]:
-        return [request for request in service.queue.running if self._is_movable(request)]
-
-    def _send_back(self, now: float) -> None:
-        """What is to leave and has not begun here is for the gateways to send elsewhere."""
-        is_emptying = self._rescheduler.is_emptying
-        reason = "the engine is drained" if is_emptying else "the service is unloaded"
-        for service in list(self._services.values()) if is_emptying else self._residency.leaving():
-            waiting = self._backlog.not_started(service) if self._peers.any_for(service.name) else ()
-            for request in waiting:
-                self._send(request.spec.gateway, Refused(request.id, request.epoch, RefusalCode.DRAINING, reason))
-                self._end(request, now)
+        else:
+            self._effects += effects
 
     def _is_empty(self, service: Service) -> bool:
         """Nobody holds or wants anything of it here."""
@@ -503,16 +468,6 @@ class EngineCore:
         return (
             not is_used and not self._handovers.concern(service.name) and (step is None or step.service is not service)
         )
-
-    def _give_away(self, now: float) -> None:
-        """Migrate what the rules want elsewhere now."""
-        self._iterations.settle()
-        while (move := self._rescheduler.next_move(self.role, now)) is not None:
-            log.info("migrates a request", request=move.request.id, to=move.to, reason=move.reason)
-            departures = self._handovers.departures
-            self._effects += departures.migrate(
-                move.service, move.request, move.to, now, move.min_freeness, must_leave=move.must_leave
-            )
 
     # --- iterations ---------------------------------------------------------------------------------------------------
 
@@ -558,7 +513,7 @@ class EngineCore:
         """Of one service here: tokens of head room for each running request."""
         return self._account.freeness(service, now)
 
-    def _send(self, to: str, message: Accepted | Refused | Moved | NotHeld | StepTokens) -> None:
+    def _send(self, to: str, message: Accepted | Refused | Moved | Held | NotHeld | StepTokens) -> None:
         self._effects.append(Send(to, message))
 
     def check_invariants(self) -> None:

@@ -158,6 +158,7 @@ class Iterations:
 
     def finish(self, result: StepResult, now: float) -> list[Effect]:
         """The batch that `next_batch` gave is computed."""
+        steady = self._steady if self._is_quiet(result) else None
         self.settle()
         step, self.step = self.step, None
         if step is None:
@@ -165,6 +166,20 @@ class Iterations:
         _learn(step, result.elapsed_s)
         if len(step.prompts) < len(step.shares):
             self._pace.stepped(now)
+        if steady is not None and (token := result.chunks[0].token) is not None:
+            steady.finish(token)
+            self._charge(step, now)
+            return []
+        return self._book(step, result, now)
+
+    def _is_quiet(self, result: StepResult) -> bool:
+        """Whether the running step is one of steady decodes that all drew the same token, and nobody is told of it."""
+        if self._steady is None or self._steady.ends_soon or self.num_steps_to_delivery() == 1:
+            return False
+        return result.chunks.count(result.chunks[0]) == len(result.chunks)
+
+    def _book(self, step: Step, result: StepResult, now: float) -> list[Effect]:
+        """What it means for each request."""
         effects: list[Effect] = []
         deltas: dict[str, list[Delta]] = defaultdict(list)
         given_back: list[Request] = []

@@ -56,17 +56,15 @@ class _Recent:
 
     errors: deque[float] = field(default_factory=deque)
     ordered: list[float] = field(default_factory=list)
+    p90: float | None = None  # None: too few
 
     def add(self, error: float) -> None:
         if len(self.errors) == NUM_RECENT:
             del self.ordered[bisect_left(self.ordered, self.errors.popleft())]
         self.errors.append(error)
         insort(self.ordered, error)
-
-    def p90(self) -> float | None:
-        if len(self.ordered) < FEW:
-            return None
-        return self.ordered[9 * (len(self.ordered) - 1) // 10]
+        if len(self.ordered) >= FEW:
+            self.p90 = self.ordered[9 * (len(self.ordered) - 1) // 10]
 
 
 class LearntCost:
@@ -89,12 +87,12 @@ class LearntCost:
     @property
     def prefill_error(self) -> float | None:
         """90th percentile of |measured / predicted - 1| of recent steps with a prompt; None: too few."""
-        return self._prefill_recent.p90()
+        return self._prefill_recent.p90
 
     @property
     def decode_error(self) -> float | None:
         """The same of steps of decodes alone."""
-        return self._decode_recent.p90()
+        return self._decode_recent.p90
 
     def observe(self, load: Load, measured_s: float) -> None:
         """A step of this load took so long. Non-positive times are ignored."""

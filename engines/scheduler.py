@@ -148,7 +148,8 @@ class LocalScheduler:
         decodes_wait = role is not Role.PREFILL and self._decodes_wait(queue, now, plan)
         if not decodes_wait:
             self._add_decodes(queue, plan)
-        self._add_prefills(queue, role, now, plan, decodes_wait)
+        if queue.waiting or len(plan.shares) < len(queue.running):
+            self._add_prefills(queue, role, now, plan, decodes_wait)
         return plan
 
     def _add_phase(self, queue: ServiceQueue, role: Role, phase: Phase, ranking: Ranking, plan: Plan) -> None:
@@ -185,17 +186,19 @@ class LocalScheduler:
             decoding = [sequence for sequence in decoding if sequence in members]
         if rank is not None and not queue.pool.can_allocate(len(decoding)):
             decoding.sort(key=rank)  # not all of them may find room
+        shares, block_size = plan.shares, queue.pool.block_size
         for sequence in decoding:
-            if (not preempted or sequence in queue.running) and self._make_room(queue, sequence, plan, rank):
-                plan.shares.append(Share(sequence, 1))
+            if preempted and sequence not in queue.running:
+                continue
+            has_room = len(sequence.blocks) * block_size > sequence.num_computed
+            if has_room or self._make_room(queue, sequence, plan, rank):
+                shares.append(Share(sequence, 1))
         if preempted:
             plan.shares[:] = [share for share in plan.shares if share.sequence not in preempted]
 
     def _make_room(self, queue: ServiceQueue, sequence: Sequence, plan: Plan, rank: Rank | None) -> bool:
-        """Hold a block for the next token, preempting others if need be; False if the sequence cannot go on now."""
+        """Hold one more block, for the next token, preempting others if need be; False if it cannot go on now."""
         pool = queue.pool
-        if len(sequence.blocks) * pool.block_size > sequence.num_computed:
-            return True
         while not pool.can_allocate(1):
             victim = self._victim(queue, rank)
             if victim is None or (victim is sequence and len(queue.running) == 1):

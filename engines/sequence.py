@@ -125,11 +125,11 @@ class Sequence:
 
     def chunk(self, num_tokens: int) -> Chunk:
         """The next ``num_tokens`` tokens to compute; draws one if they are the last."""
-        start, end = self.num_computed, self.num_computed + num_tokens
-        sampling, num_prompt = self.spec.sampling, len(self.spec.prompt)
-        draw = Draw(sampling, self.tokens, num_prompt, end) if end == len(self.tokens) else None
+        spec, tokens, start = self.spec, self.tokens, self.num_computed
+        end, sampling, num_prompt = start + num_tokens, spec.sampling, len(spec.prompt)
+        draw = Draw(sampling, tokens, num_prompt, end) if end == len(tokens) else None
         wanted = sampling.prompt_logprobs if start < num_prompt else None
-        return Chunk(self.id, self.tokens[start:end], start, self.blocks, draw, wanted)
+        return Chunk(spec.id, tokens[start:end], start, self.blocks, draw, wanted)
 
     def append(self, token: int, logprobs: TokenLogprobs | None, now: float) -> FinishReason | None:
         """A token was drawn. Returns why the request ends with it, if it does."""

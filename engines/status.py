@@ -26,6 +26,18 @@ class Decodes(NamedTuple):
     paid_until: float
     tpot_slo_s: float
 
+    @classmethod
+    def all_of(cls, parts: "Sequences[Decodes]") -> "Decodes":
+        """Of several services, of which one steps at a time."""
+        if len(parts) == 1:
+            return parts[0]
+        return cls(
+            sum([part.num_requests for part in parts]),
+            sum([part.step_s for part in parts]),
+            min([part.paid_until for part in parts], default=inf),
+            min([part.tpot_slo_s for part in parts], default=inf),
+        )
+
 
 @dataclass(slots=True)
 class Service:

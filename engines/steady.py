@@ -52,7 +52,7 @@ class SteadyBatch:
         self._booked = [0] * len(members)  # of the steps passed, by member
         self._num_booked = 0  # their sum
         self._context = sum([len(sequence.tokens) for sequence in members])
-        self._filling: list[list[int]] = [[] for _ in range(pool.block_size)]  # members: see `_fill`
+        self._filling: list[list[int]] = [[] for _ in range(pool.block_size)]  # members: see `_filled`
         for index, sequence in enumerate(members):
             self._filling[-sequence.num_computed % pool.block_size].append(index)
         self._is_new = any(sequence.published is None for sequence in members)
@@ -66,6 +66,11 @@ class SteadyBatch:
         """Tokens that were drawn and are not in their sequences yet."""
         return len(self.members) * self._num_passed - self._num_booked
 
+    @property
+    def ends_soon(self) -> bool:
+        """Whether one ends with the running step."""
+        return self._num_passed >= self._num_steps
+
     def num_steps_left(self) -> int:
         """How many more can be passed before one ends, if the pool has blocks for them all; else 0."""
         pool, num_members, num_steps = self._pool, len(self.members), self._num_steps - self._num_passed
@@ -77,22 +82,31 @@ class SteadyBatch:
 
     def pass_steps(self, num_steps: int, token: int) -> None:
         """So many (at most `num_steps_left`) have drawn ``token`` for each member, and the next one runs."""
+        for index in self._draw(num_steps, token):
+            self._book(index)
+            self._allot(self.members[index])
+
+    def finish(self, token: int) -> None:
+        """The running step has drawn ``token``, and is the last one. Nobody ended with it (`ends_soon`)."""
+        full = self._draw(1, token)
+        self.book()
+        for index in full:
+            self.members[index].publish_full_blocks(self._pool)
+
+    def _draw(self, num_steps: int, token: int) -> Iterable[int]:
+        """So many more are passed. Who has filled a block, or has told of none yet."""
         if token != self._token:
             self.book()
             self._token = token
         before = self._num_passed
-        self._num_passed = now = before + num_steps
+        self._num_passed = before + num_steps
         if self._is_new:
             self._is_new = False
-            full: Iterable[int] = range(len(self.members))
-        else:
-            full = self._fill(before + 1, now)
-        for index in full:
-            self._book(index)
-            self._allot(self.members[index])
+            return range(len(self.members))
+        return self._filled(before + 1, self._num_passed)
 
-    def _fill(self, first: int, last: int) -> list[int]:
-        """Who has filled a block in those steps: the same at every count of steps with the same rest."""
+    def _filled(self, first: int, last: int) -> list[int]:
+        """In those steps: the same ones at every count of steps with the same rest."""
         size = self._pool.block_size
         if first == last:
             return self._filling[last % size]
@@ -155,11 +169,7 @@ def steady_batch(pool: BlockPool, members: Members[Sequence]) -> SteadyBatch | N
 
 def num_steps_to_delivery(members: Members[Sequence], deliver_every: int) -> int:
     """After how many steps tokens of the first of them are to be delivered; 1 at least."""
-    return max(1, min([_num_to_hold(sequence, deliver_every) for sequence in members]))
-
-
-def _num_to_hold(sequence: Sequence, deliver_every: int) -> int:
-    return deliver_every - sequence.num_held if sequence.has_delivered else 1
+    return max(1, min([deliver_every - one.num_held if one.has_delivered else 1 for one in members]))
 
 
 def _num_before_end(sequence: Sequence) -> int:

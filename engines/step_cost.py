@@ -122,7 +122,8 @@ def load_of_rows(rows: Rows, decodes: bool) -> Load:
 
 def is_decode(chunk: Chunk) -> bool:
     """One token, drawn earlier, whose successor is to be drawn."""
-    return chunk.draw is not None and len(chunk.tokens) == 1 and chunk.draw.num_generated > 0
+    draw = chunk.draw
+    return draw is not None and len(chunk.tokens) == 1 and draw.position > draw.num_prompt
 
 
 def _scaled_prefill(cost: PrefillCost, tokens: float, attention: float) -> PrefillCost:

@@ -9,6 +9,7 @@ afterwards brings it back.
 
 from collections import OrderedDict
 from collections.abc import Mapping
+from itertools import takewhile
 
 import msgspec
 
@@ -92,7 +93,7 @@ class Membership:
 
     def expire(self, now: float) -> list[Lost]:
         """Declare dead whoever's lease has ended."""
-        ended = [process for process, lease in self._leases.items() if lease <= now]
+        ended = [process for process, _ in takewhile(lambda lease: lease[1] <= now, self._leases.items())]
         for process in ended:
             del self._leases[process]
         return [Lost(Sender(process, self._newest[process])) for process in ended]

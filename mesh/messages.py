@@ -217,7 +217,7 @@ class Question(NamedTuple):
 
 
 class Probe(msgspec.Struct, frozen=True, tag=True):
-    """Which of these requests do you not have? Of the others, say again what you said from the next offset on.
+    """Which of these requests do you have? Of those, say again what you said from the next offset on.
 
     Asked of an engine that has not spoken of them, or of whose words some were lost. The answer takes the way of
     tokens, refusals and moves, and so comes after all that was said of them before it.
@@ -343,6 +343,20 @@ class NotHeld(msgspec.Struct, frozen=True, tag=True):
     requests: list[tuple[str, int]]
 
 
+class Holding(NamedTuple):
+    """``num_ahead``: requests of its service that wait here before it; None: it does not wait, it has begun here."""
+
+    request: str
+    attempt: int
+    num_ahead: int | None
+
+
+class Held(msgspec.Struct, frozen=True, tag=True):
+    """An answer to `Probe`: these are here, and there is nothing to say of them yet. Not said if there are none."""
+
+    requests: list[Holding]
+
+
 class StepTokens(msgspec.Struct, frozen=True, tag=True):
     """What one step produced for one gateway: one message however many requests."""
 
@@ -360,13 +374,26 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
 # --- engine to engine: the transfer protocol (kvtransfer/protocol.py) -------------------------------------------------
 
 
+class DeviceRef(msgspec.Struct, frozen=True):
+    """The GPU that a KV pool lies on. ``handle`` opens it in processes of the same host (CUDA IPC)."""
+
+    uuid: str
+    handle: bytes
+    has_nccl: bool
+    allows_two_ranks: bool = False  # of one NCCL communicator on the GPU
+
+
 class MemoryRef(msgspec.Struct, frozen=True):
-    """Where a KV pool can be read by a process on the same host. ``token`` proves that both see the same memory."""
+    """Where a KV pool can be read by a process on the same host. ``token`` proves that both see the same memory.
+
+    With ``device``, only header and generations lie at ``path``; the pages are on that GPU.
+    """
 
     host: str
     path: str
     size_bytes: int
     token: str
+    device: DeviceRef | None = None
 
 
 class KVShape(msgspec.Struct, frozen=True):
@@ -431,8 +458,9 @@ class Declined(msgspec.Struct, frozen=True, tag=True):
 class Blocks(msgspec.Struct, frozen=True, tag=True):
     """Sender: KV of ``num_tokens`` tokens from the block with logical index ``first_block`` on.
 
-    With transport ``shm``, ``source_blocks`` and ``generations`` say where the receiver copies from; with ``tcp`` the
-    block bytes are the payload frames, one a block. ``checksums`` (one a block) are empty when the option is off.
+    With transports ``shm`` and ``cuda-ipc``, ``source_blocks`` and ``generations`` say where the receiver copies from;
+    with ``tcp`` the block bytes are the payload frames, one a block; with ``nccl`` the first frame says how they come
+    (`kvtransfer.nccl`). ``checksums`` (one a block) are empty when the option is off.
     """
 
     transfer: str
@@ -802,7 +830,7 @@ EngineMessage = (
     | Announce
     | TransferMessage
 )
-EngineAnswer = Accepted | Refused | Moved | SlicesEnded | NotHeld | StepTokens | Failed
+EngineAnswer = Accepted | Refused | Moved | SlicesEnded | Held | NotHeld | StepTokens | Failed
 GatewayMessage = EngineAnswer | SetPolicy
 SupervisorMessage = Stop | SetRunning
 BroadcastMessage = EngineStatus | GatewayStatus | PlacementStatus | SupervisorStatus

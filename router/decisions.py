@@ -85,6 +85,14 @@ class Moved(msgspec.Struct, frozen=True, tag="moved"):
     engine: str
 
 
+class EngineHolds(msgspec.Struct, frozen=True, tag="holds"):
+    """The last time that its engine was asked. ``num_ahead``: as in `mesh.messages.Holding`."""
+
+    at_s: float
+    engine: str
+    num_ahead: int | None
+
+
 class FirstToken(msgspec.Struct, frozen=True, tag="first_token"):
     """``predicted_s``: of ``since_dispatch_s``, by the last dispatch."""
 
@@ -130,6 +138,7 @@ class Story:
     events: deque[Event] = field(default_factory=lambda: deque(maxlen=KEPT_EVENTS))
     num_events: int = 0  # forgotten ones included
     sent: Sent | None = None  # the last time
+    holds: EngineHolds | None = None
     first_token: FirstToken | None = None
     ended: Ended | None = None
 
@@ -165,7 +174,7 @@ class DecisionLog:
         self._ended: OrderedDict[int, Story] = OrderedDict()  # by number, in the order of their ends
         self._kept_requests = kept_requests
         self._kept_engines = kept_engines
-        self._decided: deque[Decided] = deque()  # with complete views
+        self._decided: deque[tuple[Story, Decided]] = deque()  # with complete views
         self._num_engines = 0  # in those
         self._num_arrived = 0
 
@@ -218,12 +227,15 @@ class DecisionLog:
         story.add(event)
         if isinstance(decision, Dispatch):
             story.sent = Sent(event.at_s, decision.predicted_ttft_s)
-        self._decided.append(event)
+        self._decided.append((story, event))
         self._num_engines += _weight(event)
         while self._num_engines > self._kept_engines and len(self._decided) > 1:
-            oldest = self._decided.popleft()
-            self._num_engines -= _weight(oldest)
-            oldest.seen.trim(oldest.decision)
+            self._trim_oldest()
+
+    def _trim_oldest(self) -> None:
+        _, oldest = self._decided.popleft()
+        self._num_engines -= _weight(oldest)
+        oldest.seen.trim(oldest.decision)
 
     def accepted(self, request: str, engine: str, now: float) -> None:
         if story := self._open.get(request):
@@ -240,6 +252,10 @@ class DecisionLog:
     def moved(self, request: str, engine: str, now: float) -> None:
         if story := self._open.get(request):
             story.add(Moved(now - story.arrived_at, engine))
+
+    def held(self, request: str, engine: str, num_ahead: int | None, now: float) -> None:
+        if story := self._open.get(request):
+            story.holds = EngineHolds(now - story.arrived_at, engine, num_ahead)
 
     def first_token(self, request: str, engine: str, now: float) -> None:
         story = self._open.get(request)
@@ -275,6 +291,11 @@ class DecisionLog:
         self._ended[story.number] = story
         if len(self._ended) > self._kept_requests:
             self._ended.popitem(last=False)
+            while self._decided and self._is_forgotten(self._decided[0][0]):
+                self._trim_oldest()
+
+    def _is_forgotten(self, story: Story) -> bool:
+        return story.ended is not None and story.number not in self._ended
 
 
 def _weight(decided: Decided) -> int:

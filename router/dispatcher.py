@@ -19,6 +19,7 @@ from mesh.messages import (
     Epoch,
     Failed,
     FinishReason,
+    Held,
     Moved,
     NotHeld,
     ProcessState,
@@ -170,10 +171,17 @@ class Dispatcher:
                 return self._placing.try_waiting(now) if self._recovery.refuse(sender, message, now) else []
             case Moved() | SlicesEnded():
                 return self._move(message, now) if isinstance(message, Moved) else self._end_slices(message, now)
-            case NotHeld():
-                return [*self._recovery.deny(sender, message, now), *self._placing.try_waiting(now)]
+            case Held() | NotHeld():
+                return self._hear_answer(sender, message, now)
             case Failed():
                 return [*self._recovery.fail(sender, message, now), *self._placing.try_waiting(now)]
+
+    def _hear_answer(self, engine: str, message: Held | NotHeld, now: float) -> list[Effect]:
+        """To a question about requests that were silent."""
+        if isinstance(message, Held):
+            self._recovery.hold(engine, message, now)
+            return []
+        return [*self._recovery.deny(engine, message, now), *self._placing.try_waiting(now)]
 
     def _take_tokens(self, sender: str, deltas: Iterable[Delta], now: float) -> list[Effect]:
         effects: list[Effect] = []
@@ -240,11 +248,11 @@ class Dispatcher:
         return []
 
     def _end_slices(self, message: SlicesEnded, now: float) -> list[Effect]:
-        """What has not ended waits again, with its tokens."""
+        """What has not ended waits for its next slice, with its tokens."""
         for request, epoch in message.requests:
             flight = self._flights.placed(request)
             if flight is not None and epoch.attempt == flight.attempt and epoch >= flight.stream.epoch:
-                self._flights.wait_again(flight, (), now)
+                self._flights.wait_again(flight, (), now, has_slice_ended=True)
         return self._placing.try_waiting(now)
 
     def _accept(self, engine: str, message: Accepted, now: float) -> list[Effect]:

@@ -15,6 +15,7 @@ from router.decisions import (
     DecisionLog,
     Ended,
     EngineAccepted,
+    EngineHolds,
     EngineRefused,
     FirstToken,
     Interrupted,
@@ -67,7 +68,7 @@ class Decision(msgspec.Struct, frozen=True, tag="decided"):
     num_engines: int
 
 
-Event = Decision | EngineAccepted | EngineRefused | Interrupted | Moved | FirstToken | Ended
+Event = Decision | EngineAccepted | EngineRefused | EngineHolds | Interrupted | Moved | FirstToken | Ended
 
 
 class Explanation(msgspec.Struct, frozen=True):
@@ -127,13 +128,20 @@ def explain(story: Story, now: float) -> Explanation:
         slo_tpot_s=story.slo_tpot_s,
         age_s=now - story.arrived_at,
         admitted_s=story.admitted_s,
-        events=[_decision(event, story) if isinstance(event, Decided) else event for event in story.events],
+        events=_events(story),
         num_forgotten=story.num_events - len(story.events),
     )
 
 
 def explain_all(gateway: str, log: DecisionLog, stories: Sequence[Story], now: float) -> Explanations:
     return Explanations(gateway, memory(log, now), [explain(story, now) for story in stories])
+
+
+def _events(story: Story) -> list[Event]:
+    """Where it stands is the last one, as long as nothing else has happened."""
+    events: list[Event] = [_decision(event, story) if isinstance(event, Decided) else event for event in story.events]
+    is_newest = story.holds is not None and (not events or story.holds.at_s >= events[-1].at_s)
+    return [*events, story.holds] if story.holds is not None and is_newest else events
 
 
 def memory(log: DecisionLog, now: float) -> Memory:

@@ -18,6 +18,7 @@ from router.view import RequestView, Reservation
 ANY_HOP = 2**31 - 1
 BACKOFF_S = 0.02  # how long an engine is avoided after its first refusal; doubles with each
 MAX_BACKOFF_S = 1.0
+LOOK_S = 5.0  # between two looks whether an engine could take what waits though it had begun
 
 
 class Phase(Enum):
@@ -44,6 +45,7 @@ class Flight:
     engines: tuple[str, ...] = ()
     sent_at: float = 0.0
     progress_at: float = 0.0  # when it was last heard of
+    held_at: float = -inf  # when an engine last said that it has it, and no more
     first_token_at: float | None = None
     num_refusals: int = 0
     num_losses: int = 0  # of engines and of messages
@@ -53,6 +55,9 @@ class Flight:
     fruitless_since: float = inf  # no token came between any two losses since
     num_failed_steps: int = 0  # that computed nothing but this request
     is_recovering: bool = False  # had begun somewhere: the client is not to notice
+    has_slice_ended: bool = False  # waits for its next slice, in turn: nobody failed it
+    num_tokens_at_promise: int = -1  # when its deadline was last moved
+    engine_seen_at: float = -inf  # that could take it, had it room
     avoided: dict[str, float] = field(default_factory=dict)  # until when, by engine
     wait_reason: str = ""
     prefix: tuple[int, ...] = ()  # names of its prompt's blocks, if the policy asks what engines have of it
@@ -83,18 +88,21 @@ class Flight:
         return Epoch(self.attempt, ANY_HOP)
 
     def expires_at(self, limits: DispatchLimits) -> float:
-        """Until when it may wait."""
-        return self.deadline + (limits.recovery_s if self.is_recovering else self.grace_s)
+        """Until when it may wait. What had begun waits on while engines are there that could take it, up to a bound."""
+        if not self.is_recovering:
+            return self.deadline + self.grace_s
+        return min(max(self.deadline, self.engine_seen_at) + limits.recovery_s, self.deadline + limits.patience_s)
 
     def due(self, limits: DispatchLimits, now: float) -> float:
         """When it needs attention next, if nothing happens."""
         if self.phase is Phase.SENT:
             return self.sent_at + limits.reply_s
         if self.phase is Phase.WAITING:
-            moments = (*self.avoided.values(), self.deadline, self.expires_at(limits))
+            look_at = (now // LOOK_S + 1) * LOOK_S if self.is_recovering else inf  # at all of them together
+            moments = (*self.avoided.values(), self.deadline, self.expires_at(limits), look_at)
             return min((moment for moment in moments if moment > now), default=now)
         predicted_s = self.dispatch.predicted_ttft_s if self.dispatch else 0.0
-        stalled_at = self.progress_at + limits.stall_s + 4 * predicted_s
+        stalled_at = max(self.progress_at, self.held_at) + limits.stall_s + 4 * predicted_s
         gap_since = self.stream.gap_since
         return stalled_at if gap_since is None else min(stalled_at, gap_since + limits.reply_s)
 
@@ -171,14 +179,19 @@ class Flight:
             self.attempt,
         )
 
-    def wait_again(self, now: float) -> None:
-        """Back to the queue. What had begun is recovered, and its next token has the promise of a first one."""
+    def wait_again(self, now: float, *, has_slice_ended: bool = False) -> None:
+        """Back to the queue. What had begun is recovered, and its next token has the promise of a first one.
+
+        Who got no token since the last such promise keeps that one, and so its place before those that came later.
+        """
         self.phase, self.engines = Phase.WAITING, ()
-        if self.stream.tokens:
+        self.has_slice_ended, self.engine_seen_at = has_slice_ended, now
+        num_tokens = len(self.stream.tokens)
+        if num_tokens:
             self.is_recovering = True
-        if self.is_recovering:
-            self.deadline = max(self.deadline, now + self.spec.slo_ttft_s)
-        self.request = _request(self.spec, len(self.stream.tokens), self.arrived_at, self.deadline)
+        if self.is_recovering and num_tokens > self.num_tokens_at_promise:
+            self.deadline, self.num_tokens_at_promise = max(self.deadline, now + self.spec.slo_ttft_s), num_tokens
+        self.request = _request(self.spec, num_tokens, self.arrived_at, self.deadline)
 
     def expect(self, steps: tuple[int, ...]) -> None:
         """Let policies and engines know how long its answer is expected to be."""

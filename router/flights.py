@@ -63,10 +63,12 @@ class Flights:
         self._flights[flight.id] = flight
         self.waiting.add(flight)
 
-    def wait_again(self, flight: Flight, avoided: tuple[str, ...], now: float) -> None:
+    def wait_again(
+        self, flight: Flight, avoided: tuple[str, ...], now: float, *, has_slice_ended: bool = False
+    ) -> None:
         self._leave_engines(flight)
         flight.avoid(avoided, now)
-        flight.wait_again(now)
+        flight.wait_again(now, has_slice_ended=has_slice_ended)
         self.waiting.add(flight)
         self.arm(flight, now)
 

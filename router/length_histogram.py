@@ -10,6 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from math import ceil
+from operator import add
 
 EXACT = 32  # lengths up to here have a bin each
 GROWTH = 1.08
@@ -74,14 +75,9 @@ class LengthDistribution:
     __slots__ = ("_below", "_mass", "_means", "_tokens_below", "_unknown")
 
     def __init__(self, parts: Sequence[tuple[LengthHistogram, float]], num_seen: float) -> None:
-        ended, tokens, cut = (
-            [sum(counts) for counts in zip(*([scale * n for n in values] for values, scale in of), strict=True)]
-            for of in (
-                [(part.ended, scale) for part, scale in parts],
-                [(part.tokens, scale) for part, scale in parts],
-                [(part.cut, scale) for part, scale in parts],
-            )
-        )
+        ended = _weighted([(part.ended, scale) for part, scale in parts])
+        tokens = _weighted([(part.tokens, scale) for part, scale in parts])
+        cut = _weighted([(part.cut, scale) for part, scale in parts])
         mids = [low + (width - 1) / 2 for low, width in zip(LOWS, WIDTHS, strict=False)]
         self._means = [total / count if count else mid for total, count, mid in zip(tokens, ended, mids, strict=True)]
         self._mass = _masses(ended, cut)
@@ -122,6 +118,14 @@ class LengthDistribution:
             return self._below[number + 1], self._tokens_below[number + 1]
         mass = self._mass[number] * (length - low + 1) / width
         return self._below[number] + mass, self._tokens_below[number] + mass * (low + length) / 2
+
+
+def _weighted(parts: Sequence[tuple[Sequence[float], float]]) -> list[float]:
+    """The sum of counts that each count so many times, bin by bin."""
+    total, *more = [[scale * count for count in counts] for counts, scale in parts]
+    for counts in more:
+        total = list(map(add, total, counts))
+    return total
 
 
 def _masses(ended: Sequence[float], cut: Sequence[float]) -> list[float]:

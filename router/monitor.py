@@ -108,7 +108,7 @@ class Monitor:
         for engine in changed:
             known, heard = self._views.get(engine), self._heard.get(engine)
             if heard is not None:
-                view = engine_view(engine, heard.status, heard.received_at, self._reservations.of(engine))
+                view = engine_view(engine, heard.status, heard.received_at, self._reservations.of(engine), known)
                 self._views[engine] = view
                 has_new = has_new or known is None
                 only_loads = only_loads and known is not None and view.has_same_place(known)

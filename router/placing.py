@@ -105,11 +105,11 @@ class Placing:
     def try_waiting(self, now: float, max_in_vain: int = TRIES_PER_ROUND) -> list[Effect]:
         """Dispatch what can be dispatched, earliest deadline first."""
         effects: list[Effect] = []
-        if not self._flights.waiting or not self._is_open(now):
+        if not self._flights.waiting:
             return effects
         num_in_vain: Counter[str] = Counter()  # by service: none takes the turns of another
         view: ClusterView | None = None
-        for flight in self._ranked(now):
+        for flight in self._ranked(now) if self._is_open(now) else self._overdue(now):
             service = flight.spec.service
             if num_in_vain[service] >= max_in_vain:
                 continue
@@ -142,9 +142,17 @@ class Placing:
         requests = [flight.request for flight in waiting.values()]
         return [waiting[request.id] for request in self.policy.rank(requests, self._monitor.view(), now)]
 
+    def _overdue(self, now: float) -> Iterable[Flight]:
+        """Those that wait for no round of the policy."""
+        return [flight for flight in self._flights.waiting if self._is_overdue(flight, now)]
+
+    def _is_overdue(self, flight: Flight, now: float) -> bool:
+        """Had begun, and the promise of its next token is over: it goes wherever it can. But a slice is had in turn."""
+        is_in_turn = flight.has_slice_ended and self.policy.opens_at is not None
+        return flight.is_recovering and now >= flight.deadline and not is_in_turn
+
     def _decide(self, flight: Flight, view: ClusterView, now: float) -> Decision:
-        overdue = flight.is_recovering and now >= flight.deadline
-        policy: Policy = self._last_resort if overdue else self.policy
+        policy: Policy = self._last_resort if self._is_overdue(flight, now) else self.policy
         avoided, broken = flight.avoids(now), self._broken(flight, view, now)
         view = view.without(avoided | broken)
         request = flight.request
@@ -194,11 +202,18 @@ class Placing:
 
     def end_expired(self, now: float) -> list[Effect]:
         """Rule 4: what has waited for too long is rejected, once it was tried for the last time."""
-        return [
-            self._flights.fail(flight, self._too_late(flight, now), now)
-            for flight in self._flights.waiting
-            if now >= flight.expires_at(self._limits)
-        ]
+        effects: list[Effect] = []
+        for flight in self._flights.waiting:
+            if flight.is_recovering and self._could_run(flight):
+                flight.engine_seen_at = now
+            if now >= flight.expires_at(self._limits):
+                effects.append(self._flights.fail(flight, self._too_late(flight, now), now))
+        return effects
+
+    def _could_run(self, flight: Flight) -> bool:
+        """Whether an engine is there that could take it, had it room."""
+        request = flight.request
+        return self._monitor.view().candidates(request.service, request.num_tokens + 1) is not None
 
     def _too_late(self, flight: Flight, now: float) -> RouterError:
         service = flight.spec.service

@@ -4,7 +4,7 @@ times.
 
 from collections.abc import Iterable
 
-from mesh.messages import Cancel, Failed, NotHeld, RefusalCode, Refused, Sender
+from mesh.messages import Cancel, Failed, Held, NotHeld, RefusalCode, Refused, Sender
 from router.breakers import Breakers
 from router.decisions import DecisionLog
 from router.effects import Effect, Forget, Send
@@ -85,6 +85,14 @@ class Recovery:
         for flight in self.probing.denied(engine, message):
             effects += self.interrupt(flight, f"{' and '.join(flight.engines)} did not have it any more", (), now)
         return effects
+
+    def hold(self, engine: str, message: Held, now: float) -> None:
+        """It answers, and has these: they are not forgotten, however long they wait there."""
+        for holding in message.requests:
+            flight = self._flights.placed(holding.request)
+            if flight is not None and flight.attempt == holding.attempt and engine in flight.engines:
+                flight.held_at = now
+                self._decisions.held(flight.id, engine, holding.num_ahead, now)
 
     def refuse(self, engine: str, message: Refused, now: float) -> bool:
         """Whether the request waits again."""

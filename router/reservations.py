@@ -45,7 +45,9 @@ class Reservations:
 
     def settle(self, engine: str, seq: int) -> None:
         """Status ``seq`` of the engine is known: drop what it counts."""
-        held = self._by_engine.get(engine, {})
+        held = self._by_engine.get(engine)
+        if not held:
+            return
         for request in [request for request, one in held.items() if one.is_counted(seq)]:
             self._drop(request, engine)
 

@@ -174,16 +174,18 @@ def engine_view(
     status: EngineStatus,
     received_at: float,
     reservations: Sequence[Reservation],
+    known: EngineView | None = None,
 ) -> EngineView:
-    """A status plus reservations."""
-    prefills = [one.prefill_s for one in reservations if one.prefill_s is not None]
+    """A status plus reservations. ``known``: the view before, of which what is the same need not be worked out."""
+    services_known = {} if known is None else known.services
+    prefills = [one.prefill_s for one in reservations if one.prefill_s is not None] if reservations else ()
     reported_s = status.prefill_remaining_s + status.prefill_waiting_s
     return EngineView(
         id=id_,
         role=status.role,
         state=status.state,
         services={
-            service.name: _service_view(service, status, reservations)
+            service.name: _service_view(service, status, reservations, services_known.get(service.name))
             for service in status.services
             if not service.is_leaving
         },
@@ -209,7 +211,13 @@ def _prefills(status: EngineStatus, at: float, reservations: Sequence[Reservatio
     return tuple(sorted(told + sent)) if told or sent else ()
 
 
-def _service_view(status: ServiceStatus, engine: EngineStatus, held: Sequence[Reservation]) -> ServiceView:
+def _service_view(
+    status: ServiceStatus, engine: EngineStatus, held: Sequence[Reservation], known: ServiceView | None
+) -> ServiceView:
+    if known is not None and known.prefill_cost == status.prefill_cost:
+        pace_s = known.pace_s
+    else:
+        pace_s = prefill_s(status.prefill_cost, PACE_TOKENS)
     reserved = [-(-r.num_tokens // status.block_size) for r in held if r.service == status.name]
     num_reserved = sum(reserved)
     return ServiceView(
@@ -218,7 +226,7 @@ def _service_view(status: ServiceStatus, engine: EngineStatus, held: Sequence[Re
         status.block_size,
         status.prefill_cost,
         status.decode_cost,
-        prefill_s(status.prefill_cost, PACE_TOKENS),
+        pace_s,
         status.prefill_error,
         status.decode_error,
         *_freeness(status, engine, len(reserved), num_reserved * status.block_size),

@@ -87,9 +87,10 @@ class Shed:
         simulation.kernel.after(self.back_after_s, self._load, simulation)
 
     def _load(self, simulation: Simulation) -> None:
-        engine = simulation.engines.get(self.engine)
+        """An engine that is held up may still have to hear that it is to unload."""
+        engine, is_held_up = simulation.engines.get(self.engine), _mortals(simulation).engines[self.engine].is_held_up
         service = None if engine is None else engine.core._services.get(self.service)
-        if engine is not None and (service is None or service.is_leaving):
+        if engine is not None and (is_held_up or service is None or service.is_leaving):
             _order(simulation, self.engine, messages.Load(self.service))
             simulation.kernel.after(self.load_s, self._load, simulation)
 

@@ -6,7 +6,7 @@ import msgspec
 
 from bench.fault_runs.play import Failure, play
 from bench.fault_runs.scenario import Scenario
-from mesh.messages import EngineStatus, RequestSpec, Sender, StepTokens
+from mesh.messages import BroadcastMessage, RequestSpec, Sender, StepTokens
 
 LAST = 60  # lines, where no request can be named
 
@@ -18,7 +18,7 @@ class Story:
         self._lines: list[tuple[float, str, str]] = []  # when, whom it concerns, what
 
     def __call__(self, now: float, event: str, sender: Sender, to: str, message: object) -> None:
-        if isinstance(message, EngineStatus):
+        if isinstance(message, BroadcastMessage):
             return
         way = f"{event:5} {sender.process}@{sender.incarnation} -> {to}"
         if isinstance(message, StepTokens):

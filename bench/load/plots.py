@@ -52,7 +52,7 @@ def over_time(runs: Runs) -> str:
         for color, (name, run) in _colored(runs):
             for key, style in zip(keys, ("-", ":"), strict=False):
                 times, values = _series(run, key)
-                if any(values) or style == "-":
+                if any(values) or (values and style == "-"):
                     scaled = [100 * value if unit == "%" else value for value in values]
                     label = name if style == "-" else None
                     axes.plot(times, scaled, color=color, linestyle=style, label=label, linewidth=1.4)

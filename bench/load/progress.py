@@ -10,7 +10,7 @@ from bench.load.goodput import Promises
 
 COLUMNS = (
     TextColumn("{task.description}"),
-    BarColumn(bar_width=20),
+    BarColumn(bar_width=12),
     TimeElapsedColumn(),
     TextColumn("{task.fields[now]}"),
 )
@@ -46,9 +46,9 @@ class Live:
 
     def words(self, crew: Crew) -> str:
         rate = self._num_seen / crew.elapsed_s if crew.elapsed_s > 0 else 0.0
-        parts = [f"{self._num_seen} done", f"{crew.num_in_flight} in flight", f"{rate:.2f} requests/s"]
+        parts = [f"{self._num_seen} done", f"{crew.num_in_flight} in flight", f"{rate:.2f}/s"]
         if self._num_failed:
             parts.append(f"{self._num_failed} failed")
         if self._num_seen and not self._promises.is_empty:
-            parts.append(f"{self._num_good / self._num_seen:.1%} met their SLO")
+            parts.append(f"{self._num_good / self._num_seen:.1%} in SLO")
         return ", ".join(parts)

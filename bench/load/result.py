@@ -54,8 +54,9 @@ def make_result(asked: Asked, crew: Crew, label: str, skip_s: float, rate: float
     median_ttft_ms = summary["median_ttft_ms"]
     assert median_ttft_ms is None or isinstance(median_ttft_ms, float)
     lagging = health.warnings(None if median_ttft_ms is None else median_ttft_ms / 1e3)
-    warnings = [*asked.prompting.remarks, *_lagging(lagging), *_estimates(counted), *_lengths(counted)]
-    pace = asked.plan.pace
+    warnings = [*asked.prompting.remarks, *_failures(outcomes), *_lagging(lagging), *_estimates(counted)]
+    warnings += _lengths(counted)
+    pace, has_promises = asked.plan.pace, summary["slo_attainment"] is not None
     head = {
         "date": now.astimezone(UTC).strftime("%Y%m%d-%H%M%S"),
         "backend": "openai-chat" if asked.prompting.recipe.api == "chat" else "openai",
@@ -63,7 +64,7 @@ def make_result(asked: Asked, crew: Crew, label: str, skip_s: float, rate: float
         "model_id": asked.model,
         "base_url": asked.address.url,
         "num_prompts": len(outcomes),
-        "request_rate": "inf" if rate in {None, float("inf")} else rate,
+        "request_rate": _rate(asked, rate),
         "max_concurrency": pace.num_slots,
         "goodput": asked.promises.words(),
         "workers": len(crew.told),
@@ -75,10 +76,23 @@ def make_result(asked: Asked, crew: Crew, label: str, skip_s: float, rate: float
         "generator": health.json(),
         "warnings": warnings,
         "distributions_ms": drawn,
-        "over_time": [one.json() for one in slices(outcomes, asked.promises)],
+        "over_time": [one.json(has_promises=has_promises) for one in slices(outcomes, asked.promises)],
         "meshserve_bench": FORMAT,
     }
     return Result(counted, outcomes, {**head, **summary, **rest}, warnings)
+
+
+def _rate(asked: Asked, rate: float | None) -> float | str:
+    """A trace has its own; otherwise as vLLM says that nothing holds requests back."""
+    due_s = asked.plan.pace.due_s
+    if rate is None and due_s and due_s[-1] > 0:
+        return (len(due_s) - 1) / due_s[-1]
+    return "inf" if rate is None or rate == float("inf") else rate
+
+
+def _failures(outcomes: Sequence[Outcome]) -> list[str]:
+    reasons = [one.reason for one in outcomes if not one.is_finished]
+    return [f"{len(reasons)} of {len(outcomes)} requests failed; the first one: {reasons[0]}"] if reasons else []
 
 
 def _lagging(lines: Sequence[str]) -> list[str]:

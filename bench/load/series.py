@@ -23,12 +23,12 @@ class Slice:
     tokens: int
     in_flight: float  # on average
 
-    def json(self) -> dict[str, float | None]:
+    def json(self, *, has_promises: bool) -> dict[str, float | None]:
         return {
             "at_s": self.at_s,
             "arrivals_per_s": self.arrived / self.width_s,
             "lost_per_s": self.lost / self.width_s,
-            "attainment": self.kept / self.arrived if self.arrived else None,
+            "attainment": self.kept / self.arrived if self.arrived and has_promises else None,
             "tokens_per_s": self.tokens / self.width_s,
             "in_flight": self.in_flight,
         }

@@ -4,18 +4,10 @@ from math import sqrt
 
 from bench.simulation.steps import StepModel
 from engines.batch import Batch
-from engines.costs import decode_step_s
 from engines.step_cost import load_of
-from mesh.messages import DecodeCost
 
 TIMES_AGREE_S = 1e-6  # rounding of sums of step times is far below
 HELD_TOKENS = 256  # of a request that coasting engines deliver at a time, lest coasts end for them
-SILENT_S = 30.0  # about as long as they may take: a gateway that hears nothing for a minute gives the engine up
-
-
-def held_tokens(cost: DecodeCost, most_running: int, num_slots: int) -> int:
-    """How many tokens of a request are delivered at a time, be the engine's batch and its KV pool full."""
-    return max(1, min(HELD_TOKENS, int(SILENT_S / decode_step_s(cost, most_running, num_slots))))
 
 
 class Coast:

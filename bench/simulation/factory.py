@@ -3,16 +3,16 @@
 from collections.abc import Callable, Mapping
 from math import inf
 
-from bench.simulation.coasting import held_tokens
+from bench.simulation.coasting import HELD_TOKENS
 from bench.simulation.engine import SimulatedEngine
 from bench.simulation.gateway import SimulatedGateway
 from bench.simulation.host import Host
 from bench.simulation.kernel import Kernel
 from bench.simulation.models import Models, weights_s
 from bench.simulation.network import Network
-from bench.simulation.observer import Observer
+from bench.simulation.observer import CoreParts, Observer
 from bench.simulation.physics import Physics
-from bench.simulation.shared_profiles import Profile, profile_of
+from bench.simulation.shared_profiles import Profile
 from bench.simulation.workload import asked_of
 from engines.core import EngineCore
 from engines.scheduler import Limits
@@ -60,8 +60,9 @@ class Factory:
 
     def gateway(self, spec: GatewaySpec, me: Sender, kernel: Kernel, ledger: Ledger) -> SimulatedGateway:
         policy = make_policy(self._topology.policy, kernel.random(f"policy of {spec.id}"))
-        timing, ask_s = self._topology.timing, inf if self._coasts else None  # coasting engines are silent
-        limits = DispatchLimits(spec.max_requests, spec.max_waiting, timing.reply_s, timing.stall_s, ask_s=ask_s)
+        timing = self._topology.timing
+        ask_s, stall_s = (inf, inf) if self._coasts else (None, timing.stall_s)  # coasting engines are silent, and live
+        limits = DispatchLimits(spec.max_requests, spec.max_waiting, timing.reply_s, stall_s, ask_s=ask_s)
         lengths = LengthPredictor(asked_of)
         dispatcher = Dispatcher(policy, Monitor(timing.lease_s), limits, lengths)
         return SimulatedGateway(me, spec, dispatcher, kernel, self._network, ledger, timing.heartbeat_s)
@@ -89,14 +90,10 @@ class Factory:
 
     def _core(self, spec: EngineSpec, models: Models, expect: Expect) -> EngineCore:
         num_devices = spec.num_devices or self._profiles[spec.id].num_devices
-        deliver_every = min(self._held_tokens(spec, models, name) for name in models.loadable) if self._coasts else 1
+        deliver_every = HELD_TOKENS if self._coasts else 1
         settings = _settings(self._topology, spec, num_devices, deliver_every, models.loadable)
-        make = EngineCore if self._observer is None else self._observer.core
-        return make(settings, models.services, _always, expect)
-
-    def _held_tokens(self, spec: EngineSpec, models: Models, service: str) -> int:
-        cost = profile_of(self._profiles[spec.id], service).cost.in_chunks(spec.chunk_tokens)
-        return held_tokens(cost.decode, spec.max_running, models.num_tokens(service))
+        parts = CoreParts(settings, models.services, _always, expect)
+        return parts.core() if self._observer is None else self._observer.core(parts)
 
 
 def _settings(

@@ -28,7 +28,8 @@ class InTurns:
         """Nothing was kept of it."""
 
     def ran(self, service: str, sequences: Requests[Sequence], elapsed_s: float) -> None:
-        self._rotation = [name for name in self._rotation if name != service] + [service]
+        if self._rotation[-1:] != [service]:
+            self._rotation = [name for name in self._rotation if name != service] + [service]
 
     def turns(self, now: float) -> Iterator[Turn]:
         self._rotation = [name for name in self._rotation if name in self._services]

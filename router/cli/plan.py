@@ -83,10 +83,10 @@ def run(options: argparse.Namespace) -> int:
     if options.apply is True:
         wanted = _proposed(topology, asyncio.run(_hear_all(topology)))
         if not wanted:
-            print_line("the engines hold what was found: nothing is to be done")
+            print_line("the engines hold the best plan that was found: nothing is to be done")
             return 0
     if options.resume or wanted is not None:
-        asyncio.run(_carry_out(topology, wanted, options.timeout))
+        asyncio.run(_carry_out(topology, wanted, options.timeout, is_all=isinstance(options.apply, Path)))
         return 0
     heard = asyncio.run(_hear_all(topology))
     if options.json:
@@ -133,11 +133,10 @@ class Heard(NamedTuple):
 
 
 async def _hear_all(topology: "Topology") -> Heard:
-    from mesh.cli.cluster import collect, visitor
+    from mesh.cli.cluster import statuses_of
     from mesh.messages import PlacementStatus
 
-    async with visitor(topology) as sockets:
-        statuses = await collect(topology, sockets)
+    statuses = await statuses_of(topology)
     daemon = None if topology.placement is None else statuses.get(topology.placement.id)
     return Heard(_engines(statuses), daemon if isinstance(daemon, PlacementStatus) else None)
 
@@ -171,8 +170,10 @@ def _proposed(topology: "Topology", heard: Heard) -> dict[str, "Place"]:
 # --- carrying out -----------------------------------------------------------------------------------------------------
 
 
-async def _carry_out(topology: "Topology", wanted: Mapping[str, "Place"] | None, timeout_s: float) -> None:
-    """``wanted`` None: the plan that the engines know of."""
+async def _carry_out(
+    topology: "Topology", wanted: Mapping[str, "Place"] | None, timeout_s: float, *, is_all: bool
+) -> None:
+    """``wanted`` None: the plan that the engines know of. ``is_all``: what it has no place for is to leave."""
     import msgspec
 
     from mesh.cli.cluster import collect, visitor
@@ -191,7 +192,8 @@ async def _carry_out(topology: "Topology", wanted: Mapping[str, "Place"] | None,
             number += 1
             places = {engine: msgspec.structs.replace(place, number=number) for engine, place in wanted.items()}
         patience = Patience(timing.reply_s, timing.lease_s + timing.reply_s, timeout_s)
-        change = Changeover(number, places, patience, clock())
+        drops = {service.name for status in statuses.values() for service in status.services} if is_all else ()
+        change = Changeover(number, places, patience, clock(), drops)
         print_line(f"plan {number}: {change.stage}")
         await _until_over(sockets, change, Alive(statuses, timing.lease_s, clock()))
     if change.reason:

@@ -12,6 +12,7 @@ from rich.table import Table
 from mesh.messages import Decision, EngineStatus, Forecast, Place, PlacementStatus, ServiceForecast
 from mesh.topology.schema import PlacementMode, Topology
 from router.placement.changeover import announced, is_in_force
+from router.placement.replacement import Verdict
 
 PLAIN_WIDTH = 120
 
@@ -82,8 +83,8 @@ def _change(row: Mapping[str, Any], place: Place | None) -> str:
 
 
 def proposal(decision: Decision | None, engines: Mapping[str, EngineStatus]) -> Mapping[str, Place]:
-    """What the daemon found last, if that is not what the engines hold already."""
-    if decision is None or is_in_force(decision.places, engines):
+    """What the daemon found last, if that is better than what the engines hold, and something else."""
+    if decision is None or decision.verdict == Verdict.KEEP or is_in_force(decision.places, engines):
         return {}
     return decision.places
 

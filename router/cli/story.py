@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from router.cli.policy_tables import make_console
-from router.decisions import Ended, EngineAccepted, EngineRefused, FirstToken, Interrupted, Moved
+from router.decisions import Ended, EngineAccepted, EngineHolds, EngineRefused, FirstToken, Interrupted, Moved
 from router.explain import Decision, EngineSeen, Event, Explanation, Explanations
 
 MAX_ENGINES = 12  # shown of those that a decision saw
@@ -133,12 +133,15 @@ def _tell(event: Event, one: Explanation) -> Text:
             return _tell_step(event)
 
 
-def _tell_step(event: EngineAccepted | EngineRefused | Interrupted | Moved) -> Text:
+def _tell_step(event: EngineAccepted | EngineRefused | EngineHolds | Interrupted | Moved) -> Text:
     match event:
         case EngineAccepted(engine=engine):
             return Text(f"{engine} accepted it")
         case EngineRefused(engine=engine, code=code, reason=reason):
             return Text(f"{engine} refused it: {code}: {reason}", "yellow")
+        case EngineHolds(engine=engine, num_ahead=num_ahead):
+            where = "computes it" if num_ahead is None else f"has it, {_count(num_ahead, 'request')} before it"
+            return Text(f"{engine} {where}")
         case Interrupted(reason=reason, num_tokens=num_tokens):
             return Text(f"interrupted after {_count(num_tokens, 'token')}: {reason}; it waits again", "yellow")
         case Moved(engine=engine):

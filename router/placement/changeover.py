@@ -9,9 +9,12 @@ when they have, services leave the engines that the plan does not want them on, 
 Every order is an answer to what statuses say, and is repeated until they say that it is done: lost messages, and orders
 that were given twice, do no harm. An engine that cannot load a service, or that is gone for long, ends the changeover:
 what was loaded stays, what was to leave stays, everything goes on being served.
+
+Nor does a plan take away what it has no place for: such a service was not wanted when the plan was made, and somebody
+loaded it since. It goes only if who gives the plan says that nobody is to serve it (``drops``).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -42,12 +45,15 @@ class Patience:
 class Changeover:
     """``places``: what the plan ``number`` wants of each engine that it concerns, by the engine's name."""
 
-    def __init__(self, number: int, places: Mapping[str, Place], patience: Patience, now: float) -> None:
+    def __init__(
+        self, number: int, places: Mapping[str, Place], patience: Patience, now: float, drops: Collection[str] = ()
+    ) -> None:
         self.number = number
         self.places = places
         self.stage = Stage.ANNOUNCING
         self.reason = ""  # why it failed
         self.not_loaded: list[tuple[str, str]] = []  # engines, and what they could not load
+        self._may_leave = _services(places) | set(drops)
         self._patience = patience
         self._began_at = now
         self._heard_at = dict.fromkeys(places, now)
@@ -125,7 +131,7 @@ class Changeover:
             case Stage.CHANGING_ROLES if status.role is not place.role:
                 yield SetRole(place.role, status.num_role_changes)
             case Stage.UNLOADING:
-                yield from (Unload(name) for name in sorted(held) if name not in place.services)
+                yield from (Unload(name) for name in sorted(held & self._may_leave) if name not in place.services)
 
     def _is_unfinished(self, here: Mapping[str, EngineStatus]) -> bool:
         """Whether engines still do what they were told."""
@@ -133,7 +139,8 @@ class Changeover:
             status = here[engine]
             if self.stage is Stage.LOADING and not served(status) >= set(place.services):
                 return True
-            if self.stage is Stage.UNLOADING and {service.name for service in status.services} - set(place.services):
+            holds = {service.name for service in status.services}
+            if self.stage is Stage.UNLOADING and holds & self._may_leave - set(place.services):
                 return True
         return False
 
@@ -148,9 +155,15 @@ def announced(statuses: Mapping[str, EngineStatus]) -> Mapping[str, Place]:
 
 def is_in_force(places: Mapping[str, Place], statuses: Mapping[str, EngineStatus]) -> bool:
     """Whether the engines are as a plan wants them."""
+    placed = _services(places)
     return all(
         engine in statuses
         and statuses[engine].role is place.role
-        and {service.name for service in statuses[engine].services} == set(place.services)
+        and placed & {service.name for service in statuses[engine].services} == set(place.services)
         for engine, place in places.items()
     )
+
+
+def _services(places: Mapping[str, Place]) -> set[str]:
+    """That a plan has places for."""
+    return {name for place in places.values() for name in place.services}

@@ -21,10 +21,10 @@ from router.placement.score import Score
 from router.placement.search import Evaluator, search
 from router.placement.traffic import Traffic
 
-DRAWN_S = 60.0  # of traffic that plans are scored on; longer, if it has
-LEAST_DRAWN = 600  # requests or fewer, lest estimates be noise where little is asked for,
-LONGEST_DRAWN_S = 600.0  # but no longer than that; shorter, if it has more than
-MOST_DRAWN = 1500  # requests
+DRAWN_S = 60.0  # of traffic that plans are scored on,
+MOST_DRAWN = 1500  # or less, if it has more requests than that
+LEAST_JUDGED = 600  # requests that the plan found is judged on, beside the present one: a minute's may be few,
+LONGEST_JUDGED_S = 600.0  # if they are not longer than that
 LENGTH_DEVIATIONS = 4.0  # above the mean: the longest request that a place must have room for
 LEAST_SHARING = 2  # services that may share an engine unless somebody says otherwise (SeaLLM, section 6.1)
 
@@ -48,10 +48,12 @@ class Question:
     seed: int = 0
     obstacles: Obstacles = NO_OBSTACLES
 
-    def drawn(self) -> Traffic:
-        """Requests with the rates and the moments of lengths that were seen."""
+    def drawn(self, least: int = 0) -> Traffic:
+        """So many requests, or those of a minute, with the rates and the moments of lengths that were seen."""
         rate = sum(service.rate for service in self.asked.services.values())
-        span_s = min(max(DRAWN_S, LEAST_DRAWN / rate), LONGEST_DRAWN_S, MOST_DRAWN / rate) if rate else DRAWN_S
+        span_s = DRAWN_S if rate * DRAWN_S <= MOST_DRAWN else MOST_DRAWN / rate
+        if least > rate * span_s > 0:
+            span_s = min(least / rate, LONGEST_JUDGED_S)
         return Traffic(span_s, self.asked.services).drawn_anew(self.seed)
 
     def achieved(self, observed: Observed) -> Score:
@@ -121,7 +123,13 @@ def answer(question: Question, evaluators: Evaluators, is_over: Callable[[int], 
     random, present = Random(question.seed), question.present
     found = search(question.cluster, question.catalogue, traffic, first, random, is_over, present)
     proposal = judge(
-        present, found.best.plan, traffic, question.threshold, evaluator_for, question.seed + 1, question.obstacles
+        present,
+        found.best.plan,
+        question.drawn(LEAST_JUDGED),
+        question.threshold,
+        evaluator_for,
+        question.seed + 1,
+        question.obstacles,
     )
     return Answer(proposal, found.greedy, found.homeless)
 

@@ -8,7 +8,7 @@ from bench.fault_runs.play import bounds_of, play
 from bench.fault_runs.scenario import KINDS, LONG_S, ORDERS, Scenario, draw
 from bench.simulation.faults import Duplicate, Kill, Loss
 from bench.simulation.invariants import Bounds
-from mesh.topology.schema import PlacementSpec, PolicySpec
+from mesh.topology.schema import PlacementSpec, PolicySpec, Timing
 
 
 def as_drawn(scenario: Scenario) -> Scenario:
@@ -38,6 +38,12 @@ def crowded(scenario: Scenario) -> Scenario:
     engines = tuple(replace(engine, max_running=2, max_waiting=64) for engine in scenario.topology.engines)
     topology = replace(scenario.topology, engines=engines, policy=PolicySpec("round_robin"))
     return replace(long_answers(scenario), topology=topology)
+
+
+def queued(scenario: Scenario) -> Scenario:
+    """As above, and for much longer than gateways bear silence."""
+    crowd = crowded(scenario)
+    return replace(crowd, topology=replace(crowd.topology, timing=Timing(stall_s=3.0)))
 
 
 def lossy(scenario: Scenario) -> Scenario:

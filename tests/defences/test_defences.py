@@ -19,7 +19,8 @@ import numpy as np
 import pytest
 
 from kvtransfer.machine import ProtocolError
-from kvtransfer.memory import KVMemory, PeerMemories
+from kvtransfer.memory import KVMemory
+from kvtransfer.peer_memories import PeerMemories
 from kvtransfer.protocol import SHM, ExportBlocks, ImportBlocks
 from kvtransfer.transports import SharedMemoryTransport
 from mesh.messages import Blocks, KVShape
@@ -33,6 +34,7 @@ from tests.defences.attacks import (
     long_answers,
     lossy,
     orphaned,
+    queued,
     roomy,
     speechless,
     unheard,
@@ -47,7 +49,7 @@ def a_reused_block() -> None:
     source, target = KVMemory.alone(SHAPE, 2), KVMemory.alone(SHAPE, 2)
     source.array[:] = 1
     exported = SharedMemoryTransport(source, PeerMemories(), checksum=False).export_blocks(
-        ExportBlocks("t", "s", SHM, 0, [0])
+        ExportBlocks("t", "s", SHM, 0, [0], "peer")
     )
     source.reuse(0)
     source[0] = 2
@@ -96,8 +98,9 @@ DEFENCES = [
     Defence(switches.holding_behind_gaps, Runs(seeds=(2, 3))),
     Defence(switches.end_of_gaps, Runs(("loss",), change=long_answers, gap_s=3.0, seeds=(11, 16))),
     Defence(switches.asking_for_lost_tokens, Runs((), change=speechless, gap_s=1.3, seeds=(0, 1))),
-    Defence(switches.noticing_unanswered_submits, Runs(("loss",), seeds=(25,))),
-    Defence(switches.probing, Runs(("loss",), seeds=(11, 43))),
+    Defence(switches.noticing_unanswered_submits, Runs(("loss",), seeds=(16, 35))),
+    Defence(switches.probing, Runs(("loss",), seeds=(35, 64))),
+    Defence(switches.knowing_that_requests_are_held, Runs((), change=queued, seeds=(0, 1))),
     Defence(switches.backing_off, Runs(("partition", "slow"), seeds=(1, 6))),
     Defence(switches.stopping_strangers, Runs(("leave",), change=deaf, gone_s=1.5, seeds=(0, 1))),
     Defence(switches.cancelling, Runs(("leave",), change=crowded, gone_s=1.0, seeds=(2, 3))),
@@ -114,7 +117,7 @@ DEFENCES = [
     Defence(switches.ending_earlier_owners, Runs(("duplicate", "hang", "delay", "move"), seeds=(111,))),
     Defence(switches.bound_of_waiting, Runs((), change=busy, seeds=(0, 1))),
     Defence(switches.deadline_of_reservations, Runs(("move",), change=lossy, seeds=(1, 4))),
-    Defence(switches.deadlines_of_senders, Runs(("loss",), seeds=(25, 64))),
+    Defence(switches.deadlines_of_senders, Runs(("loss",), seeds=(43, 67))),
     Defence(switches.giving_up_unanswered_reserves, Runs(("loss",), seeds=(43,))),
     Defence(switches.giving_up_unanswered_commits, Runs(("move",), change=lossy, seeds=(1, 4))),
     Defence(switches.unknown_owners, Runs(("move", "hang", "partition"), change=roomy, seeds=(17, 85))),

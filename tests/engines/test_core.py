@@ -17,6 +17,8 @@ from mesh.messages import (
     Epoch,
     Failed,
     FinishReason,
+    Held,
+    Holding,
     Message,
     NotHeld,
     Probe,
@@ -405,6 +407,30 @@ def test_an_engine_says_what_it_does_not_have(make_spec: MakeSpec) -> None:
     assert not_held(mesh, "decode", ("r", 3)) == []
     mesh.settle()
     assert not_held(mesh, "decode", ("r", 3)) == [("r", 3)], "it has ended"
+
+
+def held(mesh: VirtualMesh, engine: str, *requests: str) -> list[Holding]:
+    probe = Probe([Question(request, 1, 0) for request in requests])
+    effects = mesh.engines[engine].core.receive(GATEWAY, probe, (), mesh.now)
+    said = [effect.message for effect in effects if isinstance(effect, Send)]
+    return [holding for message in said if isinstance(message, Held) for holding in message.requests]
+
+
+def test_an_engine_says_what_it_has_and_how_many_came_before_it(make_spec: MakeSpec) -> None:
+    mesh = VirtualMesh()
+    mesh.add("e", num_blocks=64, max_running=1)
+    for index in range(3):
+        mesh.submit("e", make_spec(f"r{index}", 40, max_tokens=12))
+    asked = "r2", "r1", "r0", "nobody"
+    assert held(mesh, "e", *asked) == [Holding("r2", 1, 2), Holding("r1", 1, 1), Holding("r0", 1, 0)]
+    while mesh.engines["e"].core._iterations.step is None:
+        mesh.step()
+    assert held(mesh, "e", *asked) == [Holding("r2", 1, 1), Holding("r1", 1, 0), Holding("r0", 1, None)]
+    while "r0" not in mesh.streams:
+        mesh.step()
+    assert held(mesh, "e", "r0") == [], "it says its tokens"
+    mesh.settle()
+    assert held(mesh, "e", *asked) == []
 
 
 def said_again(mesh: VirtualMesh, engine: str, offset: int, attempt: int = 1) -> list[Delta]:

@@ -85,7 +85,9 @@ def test_passed_steps_leave_what_steps_leave(make_spec: MakeSpec) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_what_is_said_between_them_is_what_steps_make_true(make_spec: MakeSpec, seed: int) -> None:
-    random, passed, stepped = Random(seed), new_core(400), new_core(400)
+    random = Random(seed)
+    deliver_every = random.choice([1, 7, HELD])
+    passed, stepped = new_core(400, deliver_every), new_core(400, deliver_every)
     for number in range(random.randint(1, 5)):
         num_prompt, max_tokens, promise_s = random.randint(1, 40), random.randint(3, 90), random.choice([0.05, 0.1])
         spec = make_spec(str(number), num_prompt, max_tokens=max_tokens)
@@ -101,16 +103,29 @@ def test_what_is_said_between_them_is_what_steps_make_true(make_spec: MakeSpec, 
         while left := min(passed.num_steady_steps(), passed.num_steps_to_delivery()):
             num_steps = random.randint(1, left)
             now += 0.01 * num_steps
-            passed.pass_steps(num_steps, TOKEN, now)
+            told = delivered(passed.pass_steps(num_steps, TOKEN, now))
+            told_by_steps = []
             for _ in range(num_steps):
-                finish(stepped, same, now)
+                told_by_steps += finish(stepped, same, now)
                 same = start(stepped, now)
+            assert told == told_by_steps
             assert without_pace(passed, now) == without_pace(stepped, now)
+            if random.random() < 0.2:
+                break  # somebody comes, for all that is known here
         now += 0.01
         assert finish(passed, batch, now) == finish(stepped, same, now)
         assert without_pace(passed, now) == without_pace(stepped, now)
+        assert held(passed) == held(stepped)
     assert passed.is_idle
     assert stepped.is_idle
+
+
+def held(core: EngineCore) -> list[tuple[int, int, int, int]]:
+    """Of each request: tokens, those computed, blocks, and those that others can find."""
+    return [
+        (len(one.tokens), one.num_computed, len(one.blocks), len(one.published.blocks) if one.published else 0)
+        for one in core._requests.values()
+    ]
 
 
 def test_who_is_cancelled_between_them_has_its_tokens(make_spec: MakeSpec) -> None:

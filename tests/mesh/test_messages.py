@@ -32,6 +32,8 @@ from mesh.messages import (
     Forecast,
     GatewayMessage,
     GatewayStatus,
+    Held,
+    Holding,
     KVShape,
     Load,
     Mark,
@@ -105,7 +107,7 @@ PLAIN_CONTINUED = {
     "first_token_age_s": 0.25,
 }
 SHAPE = KVShape(30, 3, 64, 16, "float32")
-PLAIN_SHAPE = {"num_layers": 30, "num_kv_heads": 3, "head_dim": 64, "block_size": 16, "dtype": "float32"}
+PLAIN_SHAPE = {"num_layers": 30, "num_kv_heads": 3, "head_dim": 64, "block_size": 16, "dtype": "float32", "form": ""}
 DEMAND = Demand(2, 40, 60, 0.1, ((9, 70),), -1, -12)
 SERVICE = ServiceStatus("chat", 100, 60, 16, PrefillCost(0.01, 0.001), DecodeCost(0.02, 0.002, 1e-6), demand=DEMAND)
 
@@ -155,6 +157,10 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
     (Unload("chat"), {"type": "Unload", "service": "chat"}),
     (Recall("r1", Epoch(1)), {"type": "Recall", "request": "r1", "epoch": [1, 0]}),
     (Probe([Question("r1", 2, 7)]), {"type": "Probe", "requests": [["r1", 2, 7]]}),
+    (
+        Held([Holding("r1", 2, 7), Holding("r2", 0, None)]),
+        {"type": "Held", "requests": [["r1", 2, 7], ["r2", 0, None]]},
+    ),
     (NotHeld([("r1", 2)]), {"type": "NotHeld", "requests": [["r1", 2]]}),
     (Moved("r1", Epoch(1, 2), "decode-1"), {"type": "Moved", "request": "r1", "epoch": [1, 2], "to": "decode-1"}),
     (Extend("t1", 33), {"type": "Extend", "transfer": "t1", "num_tokens": 33}),
@@ -191,7 +197,7 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
             "epoch": [1, 1],
             "num_tokens": 17,
             "shape": PLAIN_SHAPE,
-            "memory": {"host": "local", "path": "/proc/7/fd/9", "size_bytes": 4096, "token": "00ff"},
+            "memory": {"host": "local", "path": "/proc/7/fd/9", "size_bytes": 4096, "token": "00ff", "device": None},
             "deadline_s": 10.0,
             "is_migration": False,
             "min_freeness": None,

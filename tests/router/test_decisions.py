@@ -105,9 +105,23 @@ def test_events_of_unknown_requests_are_ignored():
 
 
 def test_decisions_without_any_engine_in_view_are_bounded_too():
-    log = DecisionLog(kept_requests=2, kept_engines=3)
+    log = DecisionLog(kept_engines=3)
     for n in range(20):
         log.arrived(make_spec(f"r{n}"), 0.0)
         log.decided(0, "tropical", Wait("no engine"), Seen(1.0, make_request(id_=f"r{n}"), make_view(), ()))
         log.failed(f"r{n}", Overloaded("full", 1.0), 0, 1.0)
     assert len(log._decided) == 3
+
+
+def test_what_requests_saw_that_are_forgotten_is_forgotten():
+    """Though far fewer engines are kept than may be."""
+    log = DecisionLog(kept_requests=10)
+    log.arrived(make_spec("open"), 0.0)
+    for n in range(200):
+        log.arrived(make_spec(f"r{n}"), float(n))
+        log.decided(0, "tropical", Wait("busy"), seen(f"r{n}"))
+        log.decided(0, "tropical", dispatch(), seen(f"r{n}"))
+        log.finished(f"r{n}", FinishReason.STOP, 1, n + 0.5)
+        assert len(log._decided) <= 2 * 10
+    assert all(len(decided.seen.view.engines) == 4 for story in log for decided in story.decisions)
+    assert log._num_engines == 2 * 10 * 4

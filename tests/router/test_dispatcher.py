@@ -14,6 +14,8 @@ from mesh.messages import (
     Epoch,
     Failed,
     FinishReason,
+    Held,
+    Holding,
     Moved,
     NotHeld,
     PendingPrefill,
@@ -540,6 +542,28 @@ def test_a_denial_of_one_round_says_nothing_in_the_next():
     world.receive(M0, NotHeld([("r", 0)]))
     assert probes(world.wait(1.0))
     assert submits(world.receive(P0, NotHeld([("r", 0)]))) == [], "meanwhile M0 has it"
+
+
+@pytest.mark.parametrize("num_ahead", [12, None])
+def test_silence_is_borne_while_an_engine_says_that_it_has_the_request(num_ahead):
+    world = World(M0, M1, lease_s=10_000.0)
+    world.submit("r")
+    world.accept(M0)
+    for _ in range(20):
+        assert probes(world.wait(10.0))
+        assert world.receive(M0, Held([Holding("r", 0, num_ahead)])) == []
+    assert submits(world.wait(59.0)) == []
+    assert only_submit(world.wait(2.0))[0] == M1, "it said so for the last time"
+
+
+def test_that_others_have_it_or_had_it_before_says_nothing():
+    world = World(M0, M1)
+    world.submit("r")
+    world.accept(M0)
+    world.wait(50.0)
+    world.receive(M1, Held([Holding("r", 0, None)]))
+    world.receive(M0, Held([Holding("r", 1, None), Holding("nobody", 0, 3)]))
+    assert only_submit(world.wait(11.0))[0] == M1
 
 
 # --- engines that are known to have died, or hang

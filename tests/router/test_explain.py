@@ -2,7 +2,7 @@ import msgspec
 import pytest
 
 from bench.simulation.traces import TraceRequest
-from mesh.messages import FinishReason, RefusalCode
+from mesh.messages import FinishReason, Held, Holding, RefusalCode
 from router.explain import Decision, Explanation, Explanations, explain, explain_all
 from router.generation import Overloaded
 from router.records import Outcome
@@ -58,6 +58,20 @@ def test_a_story_from_arrival_to_end():
         3,
         pytest.approx(0.125),
     )
+
+
+def test_where_a_request_stands_is_told_until_something_happens():
+    world = World(M0)
+    world.submit("r")
+    world.accept(M0)
+    for num_ahead in (3, 2):
+        world.wait(2.0)
+        world.receive(M0, Held([Holding("r", 0, num_ahead)]))
+    last = told(world).events[-1]
+    assert (last.engine, last.num_ahead, last.at_s) == (M0, 2, pytest.approx(4.0))
+    world.wait(1.0)
+    world.tokens(M0, 0, 10, finish=FinishReason.STOP)
+    assert kinds(told(world)) == ["Decision", "EngineAccepted", "FirstToken", "Ended"]
 
 
 def test_waiting_refusals_and_recoveries_are_told():

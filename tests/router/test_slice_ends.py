@@ -1,9 +1,10 @@
 """What an engine gives back at the end of a slice goes on, with its tokens, in another round."""
 
 from mesh.messages import Epoch, RefusalCode, SlicesEnded, SubmitBatch
-from router.effects import Send
-from tests.router.cluster import M0, M1
-from tests.router.test_dispatcher import STOP, World
+from router.effects import Fail, Send
+from router.flight import LOOK_S
+from tests.router.cluster import M0, M1, life
+from tests.router.test_dispatcher import LIMITS, STOP, World, only_submit
 
 
 def batches(effects):
@@ -68,3 +69,71 @@ def test_an_engine_that_dies_gives_its_load_back():
     world.status(M1)
     world.wait(0.5)
     assert policy._loads.of(M0) == 0.0
+
+
+# --- what has begun is not refused ------------------------------------------------------------------------------------
+
+
+def world_with_begun(*engines, opens_at, slo_ttft_s=1.0):
+    """One request has tokens of its first slice, and the next round of batching is far."""
+    world = World(*engines, policy="slices", lease_s=10_000.0)
+    ((engine, _),) = batches(world.submit("begun", slo_ttft_s=slo_ttft_s))
+    world.accept(engine, "begun")
+    world.tokens(engine, 0, 7, 8, id_="begun")
+    world.dispatcher._placing.policy.opens_at = opens_at
+    return world, engine
+
+
+def failures(effects):
+    return [effect.request for effect in effects if isinstance(effect, Fail)]
+
+
+def test_a_request_waits_for_its_next_slice_as_long_as_an_engine_could_run_it():
+    world, engine = world_with_begun(M0, opens_at=200.0)
+    world.receive(engine, ended("begun"))
+    assert world.wait(199.0) == [], "its promise and the time to recover are long over"
+    ((_, [again]),) = batches(world.wait(1.0))
+    assert (again.spec.generated, again.slice_tokens) == ([7, 8], 128)
+
+
+def test_but_not_for_ever():
+    world, engine = world_with_begun(M0, opens_at=5000.0)
+    world.receive(engine, ended("begun"))
+    assert failures(world.wait(LIMITS.patience_s)) == []
+    assert failures(world.wait(2.0)) == ["begun"]
+
+
+def test_when_no_engine_is_left_it_waits_for_one_until_its_time_to_recover_is_over():
+    world, engine = world_with_begun(M0, opens_at=5000.0)
+    world.receive(engine, ended("begun"))
+    assert world.wait(100.0) == []
+    world.checked(world.dispatcher.bury(life(M0), world.now))
+    assert failures(world.wait(LIMITS.recovery_s - LOOK_S)) == []
+    assert failures(world.wait(LOOK_S)) == ["begun"]
+
+
+def test_an_engine_that_is_too_small_for_it_is_none():
+    world, engine = world_with_begun(M0, opens_at=5000.0)
+    world.receive(engine, ended("begun"))
+    world.status(M0, num_blocks=4, num_free_blocks=4)
+    assert failures(world.wait(1.0 + LIMITS.recovery_s)) == ["begun"]
+
+
+def test_what_lost_its_engine_waits_for_no_round():
+    world, engine = world_with_begun(M0, M1, opens_at=5000.0)
+    other = M1 if engine == M0 else M0
+    assert batches(world.checked(world.dispatcher.bury(life(engine), world.now))) == []
+    to, submit = only_submit(world.wait(1.0))
+    assert (to, submit.spec.generated) == (other, [7, 8])
+
+
+def test_what_was_refused_its_next_slice_waits_for_no_round_and_keeps_its_place():
+    world, engine = world_with_begun(M0, opens_at=0.0)
+    ((_, [again]),) = batches(world.receive(engine, ended("begun")))
+    world.dispatcher._placing.policy.opens_at = 5000.0
+    promised = world.dispatcher._flights.get("begun").deadline
+    for attempt in range(1, 30):
+        world.refuse(M0, "begun", attempt)
+        assert world.dispatcher._flights.get("begun").deadline == promised
+        to, again = only_submit(world.wait(1.0))
+        assert (to, again.spec.generated) == (M0, [7, 8])

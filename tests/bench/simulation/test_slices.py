@@ -84,3 +84,17 @@ def test_what_an_engine_held_when_it_died_goes_on_elsewhere(seed):
     faults = [Kill("engine-1", 2.0 + seed / 7, 2.0), Loss(0.02, ("*",), ("*",))]
     records = run(mesh(stall_s=20.0), trace_of(seed, 40), faults=faults, seed=seed)
     assert {record.outcome for record in records} == {Outcome.FINISHED}
+
+
+@pytest.mark.parametrize("scheduling", [Scheduling.STATIC, Scheduling.SLO])
+def test_who_has_begun_gets_a_next_slice_though_newcomers_fill_the_engines(scheduling):
+    """Newcomers are short, so batches of theirs are formed, and sent, first."""
+    what = mesh(scheduling, slice_tokens=16)
+    engines = tuple(replace(engine, max_running=2, max_waiting=1) for engine in what.engines[:2])
+    services = tuple(replace(service, slo=Slo(5.0, 1e3)) for service in what.services)
+    random = Random(5)
+    newcomers = [TraceRequest(0.02 * number, random.randint(50, 200), 12) for number in range(1, 1000)]
+    records = run(replace(what, engines=engines, services=services), [TraceRequest(0.0, 900, 200), *newcomers])
+    [long] = [record for record in records if record.input_tokens == 900]
+    assert long.outcome is Outcome.FINISHED
+    assert long.e2e_s < 15.0, "it takes 5.5 s alone"

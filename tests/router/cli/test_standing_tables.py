@@ -95,3 +95,11 @@ def test_programs_get_all_of_it():
     }
     assert told["daemon"]["decision"]["places"]["e0"]["services"] == ["a", "b"]
     assert summary(TOPOLOGY, {}, None)["daemon"] is None
+
+
+def test_a_plan_that_is_no_better_is_not_shown(shown):
+    kept = replace(DECISION, verdict="keep", reason="no better plan was found")
+    said = shown(replace(STATUS, decision=kept))
+    assert "found" not in said.splitlines()[1]
+    assert "multiplex: a, b" not in said
+    assert "multiplex: a, b" in shown(replace(STATUS, decision=replace(DECISION, verdict="not worth it")))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mesh.messages import FinishReason, RefusalCode
+from mesh.messages import FinishReason, Held, Holding, RefusalCode
 from router.cli import story as module
 from router.explain import explain_all
 from tests.router.cluster import D0, M0, P0
@@ -66,6 +66,16 @@ def test_waits_refusals_losses_and_rejections_are_told(printed):
         "not ended yet",
     ):
         assert words in text, text
+
+
+@pytest.mark.parametrize(("num_ahead", "words"), [(1, "has it, 1 request before it"), (None, "computes it")])
+def test_where_a_request_stands_that_is_silent_is_told(printed, num_ahead, words):
+    world = World(M0)
+    world.submit("r", 100)
+    world.accept(M0)
+    world.now = 2.5
+    world.receive(M0, Held([Holding("r", 0, num_ahead)]))
+    assert f"2500 ms multiplex-0 {words} not ended yet" in printed(world)
 
 
 def test_of_many_engines_the_chosen_and_the_least_busy_are_shown(printed):

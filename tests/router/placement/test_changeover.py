@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import pytest
 
 from mesh.messages import Announce, EngineStatus, Place, Refused, Role
-from router.placement.changeover import Changeover, Patience, Stage, announced
+from router.placement.changeover import Changeover, Patience, Stage, announced, is_in_force
 from tests.engines.conftest import make_spec as make_spec  # a fixture
 from tests.engines.virtual import OTHER, SERVICE, VirtualMesh, continuation
 
@@ -161,3 +161,24 @@ def test_orders_are_repeated_but_not_at_once() -> None:
     assert len(change.orders(statuses, 0.0)) == 2
     assert change.orders(statuses, 0.05) == []
     assert len(change.orders(statuses, 0.11)) == 2
+
+
+def gather(number: int = 1) -> dict[str, Place]:
+    """Both serve what ``a`` serves; nobody is to serve what ``b`` does."""
+    return {name: Place(number, 2, (SERVICE,), Role.MULTIPLEX) for name in ("a", "b")}
+
+
+def test_a_service_that_the_plan_knows_nothing_of_stays(make_spec) -> None:
+    world = World(0)
+    world.mesh.submit("b", make_spec("r", 5, 300, service=OTHER))
+    world.carry_out(Changeover(1, gather(), PATIENCE, world.mesh.now))
+    assert world.placement() == {"a": ({SERVICE}, Role.MULTIPLEX), "b": ({SERVICE, OTHER}, Role.MULTIPLEX)}
+    assert is_in_force(gather(), world.statuses())
+    world.mesh.settle()
+    assert world.mesh.finished == {"r": "length"}
+
+
+def test_a_service_goes_that_nobody_is_to_serve() -> None:
+    world = World(0)
+    world.carry_out(Changeover(1, gather(), PATIENCE, world.mesh.now, drops=(OTHER,)))
+    assert world.placement() == dict.fromkeys("ab", ({SERVICE}, Role.MULTIPLEX))

@@ -8,7 +8,7 @@ VLLM_VENV ?= .venv-vllm
 BIN   := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: up down test nightly check lint types floors env clean chaos figures vllm-env
+.PHONY: up down test nightly check lint types floors env clean chaos figures vllm-env gpu-check
 .DEFAULT_GOAL := help
 
 help:
@@ -18,6 +18,7 @@ help:
 	@echo "make check   lint, types, import floors and all tests: what CI runs"
 	@echo "make chaos   kills, stops, partitions and losses on real processes: a table of what came of the requests"
 	@echo "make vllm-env  an environment with vLLM in $(VLLM_VENV), for engines with backend = \"vllm\" (3.5 GB)"
+	@echo "make gpu-check  all tests and benches that need an NVIDIA GPU, in one table (installs the extra gpu)"
 	@echo "make nightly 10,000 simulations with faults"
 	@echo "make figures the papers' figures in simulation, into docs/figures; wants DATA=folder with their traces"
 	@echo "variables    TOPOLOGY=deploy/other.toml  PYTHON=python3.12  TORCH=2.13.0"
@@ -59,6 +60,10 @@ floors: $(STAMP)
 	$(BIN)/lint-imports
 
 check: lint types floors test
+
+gpu-check: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,gpu]'
+	$(BIN)/python -m bench.gpu_check
 
 nightly: $(STAMP)
 	$(BIN)/python -m bench.fault_runs --runs 10000

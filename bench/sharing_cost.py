@@ -30,7 +30,7 @@ from engines.loading import load
 from engines.models.config import ModelConfig
 from engines.models.store import prepared_dir
 from engines.process import settings_of
-from kvtransfer.memory import PeerMemories
+from kvtransfer.peer_memories import PeerMemories
 from mesh.messages import Epoch, RequestSpec, Role, Sampling, Submit
 from mesh.topology.schema import EngineSpec, ServiceSpec, Slo, Topology
 

@@ -13,7 +13,7 @@ from engines.core import EngineCore
 from engines.effects import Effect
 from engines.loading import load
 from engines.process import settings_of
-from kvtransfer.memory import PeerMemories
+from kvtransfer.peer_memories import PeerMemories
 from kvtransfer.protocol import Send
 from mesh.messages import Epoch, RequestSpec, Role, Sampling, StepTokens, Submit
 from mesh.topology.schema import EngineSpec, ServiceSpec, Slo, Topology

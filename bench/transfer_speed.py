@@ -22,10 +22,12 @@ from rich.console import Console
 from rich.table import Table
 
 from kvtransfer.layout import block_bytes
-from kvtransfer.memory import KVMemory, PeerMemories
-from kvtransfer.protocol import SHM, TCP, ExportBlocks, Exported, ImportBlocks
+from kvtransfer.memory import KVMemory
+from kvtransfer.peer_memories import PeerMemories
+from kvtransfer.protocol import ExportBlocks, Exported, ImportBlocks
 from kvtransfer.transports import transports_of
 from mesh.messages import Blocks, KVShape, MemoryRef
+from mesh.transports import SHM, TCP
 
 BLOCK_KIB = (64, 256, 1024, 8192)
 POOL_BYTES = 32 * 2**20
@@ -56,7 +58,7 @@ def run_sender(pipe: Connection, block_kib: int, checksum: bool, zmq_address: st
     memory = make_memory(block_kib)
     memory.array[:] = np.random.default_rng(0).integers(0, 256, memory.array.shape, np.uint8)
     transports = transports_of(memory, PeerMemories(), checksum)
-    jobs = {name: ExportBlocks("t", "s", name, 0, list(range(len(memory)))) for name in (SHM, TCP)}
+    jobs = {name: ExportBlocks("t", "s", name, 0, list(range(len(memory))), "peer") for name in (SHM, TCP)}
     context = zmq.Context()
     frames = context.socket(zmq.PUSH)
     frames.connect(zmq_address)

@@ -15,6 +15,7 @@ from mesh.messages import RequestSpec, Sampling
 from mesh.process import make_runtime_dir
 from mesh.topology.parse import load
 from mesh.topology.schema import Topology, TransferSpec
+from mesh.transports import SETTINGS
 
 ENDLESS = Sampling(max_tokens=10_000, seed=0, temperature=0.0, ignore_eos=True)
 TOPOLOGY = """
@@ -27,9 +28,11 @@ ttft_ms = 600000
 tpot_ms = 10000
 [engines.first]
 role = "multiplex"
+device = "{device}"
 kv_memory = "{kv_memory}"
 [engines.second]
 role = "multiplex"
+device = "{device}"
 kv_memory = "{kv_memory}"
 [gateways.gateway]
 [transfer]
@@ -41,7 +44,8 @@ migration_share = {share}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_argument(parser)
     parser.add_argument("--kv-memory", default="384MiB", help="of each engine")
-    parser.add_argument("--transport", choices=("auto", "shm", "tcp"), default="auto")
+    parser.add_argument("--transport", choices=SETTINGS, default="auto")
+    parser.add_argument("--device", default="cpu", help="of both engines (default: cpu)")
     share = TransferSpec().migration_share
     parser.add_argument("--share", type=float, default=share, help=f"migration_share (default: {share:g})")
 
@@ -52,8 +56,8 @@ def two_engines(arguments: argparse.Namespace) -> Iterator[Topology]:
     with tempfile.TemporaryDirectory() as folder:
         os.environ["MESHSERVE_RUNTIME_DIR"] = folder
         file = Path(folder) / "topology.toml"
-        model, transport, share = json.dumps(arguments.model), arguments.transport, arguments.share
-        file.write_text(TOPOLOGY.format(model=model, kv_memory=arguments.kv_memory, transport=transport, share=share))
+        settings = {name: getattr(arguments, name) for name in ("kv_memory", "transport", "share", "device")}
+        file.write_text(TOPOLOGY.format(model=json.dumps(arguments.model), **settings))
         topology = load(file)
         make_runtime_dir(topology)
         with engine_processes(topology):

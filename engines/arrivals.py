@@ -108,7 +108,11 @@ class Arrivals:
             return self.decline(sender, reserve, *refusal)
         try:
             transport = choose(
-                self._settings.transport, reserve.memory, self._settings.host, lambda ref: self._can_open(sender, ref)
+                self._settings.transport,
+                reserve.memory,
+                self._settings.host,
+                lambda ref: self._can_open(sender, ref),
+                None if service.memory is None else service.memory.device,
             )
         except TransportError as error:
             return self.decline(sender, reserve, RefusalCode.TRANSFER_FAILED, str(error))

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from engines.batch import StepExecutor
 from engines.step_cost import StepCost
+from kvtransfer.device_memory import DeviceKVMemory, DeviceMemory
 from kvtransfer.memory import KVMemory, PagedMemory
 from mesh.topology.schema import ServiceSpec
 
@@ -13,7 +14,7 @@ from mesh.topology.schema import ServiceSpec
 class LoadedModel:
     """A service that can be run. ``max_context`` counts prompt and answer, in tokens. ``weight_bytes`` 0: not known."""
 
-    memory: KVMemory
+    memory: KVMemory | DeviceKVMemory
     eos_token_ids: frozenset[int]
     max_context: int
     cost: StepCost
@@ -29,7 +30,7 @@ class Backend:
     """
 
     executor: StepExecutor
-    memory: PagedMemory
+    memory: PagedMemory | DeviceMemory
     models: Mapping[str, LoadedModel]
     add: Callable[[ServiceSpec], LoadedModel]
     remove: Callable[[str], None]

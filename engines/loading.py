@@ -9,7 +9,8 @@ from engines.packed import block_pool
 from engines.pages import PagePool
 from engines.scheduler import ServiceQueue
 from engines.status import Service
-from kvtransfer.memory import PeerMemories
+from kvtransfer.device_memory import DeviceMemory
+from kvtransfer.peer_memories import PeerMemories
 from kvtransfer.transports import Transport, transports_of
 from mesh.errors import UserError
 from mesh.topology.report import suggestion
@@ -31,6 +32,8 @@ class Loaded:
         self._peers = peers
         self._backend = backend
         self._pages = PagePool(backend.memory.layout.num_pages)
+        if isinstance(backend.memory, DeviceMemory):
+            peers.equip(backend.memory.device, backend.memory.layout.page_bytes)
         for name, model in backend.models.items():
             self.open(name, model)
 

@@ -17,7 +17,8 @@ from engines.profiles import num_devices_of
 from engines.scheduler import Limits
 from engines.settings import EngineSettings
 from engines.watch import StepWatch
-from kvtransfer.memory import PeerMemories
+from kvtransfer.device import MESSAGE_BYTES
+from kvtransfer.peer_memories import PeerMemories
 from kvtransfer.protocol import ExportBlocks, ImportBlocks, Send
 from kvtransfer.protocol import Limits as TransferLimits
 from kvtransfer.transports import Transport
@@ -54,6 +55,7 @@ def settings_of(topology: Topology, engine: EngineSpec) -> EngineSettings:
             reply_s=topology.timing.reply_s,
             migration_share=topology.transfer.migration_share,
             migration_s=topology.transfer.migration_deadline_s,
+            message_bytes=TransferLimits().message_bytes if engine.device == "cpu" else MESSAGE_BYTES,
         ),
         rescheduling=topology.rescheduling,
         scheduling=engine.scheduling,

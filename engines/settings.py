@@ -11,7 +11,7 @@ from mesh.topology.schema import Rescheduling, Scheduling
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """``max_waiting`` prefills are accepted and not started; ``transport`` is auto, shm or tcp.
+    """``max_waiting`` prefills are accepted and not started; ``transport`` is one of `mesh.transports.SETTINGS`.
 
     A request's tokens may be held back until there are ``deliver_every``, but never its first one here or its last.
     """

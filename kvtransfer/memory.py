@@ -5,6 +5,8 @@ anonymous memory file that peers reach through /proc, so that nothing is left be
 a temporary file. The header holds a random token that also travels in `MemoryRef`: reading it proves that both
 processes mean the same memory, not two containers with the same process ids.
 
+A GPU's memory (`kvtransfer.device_memory`) has its pages on the device; header and counters lie here in the same way.
+
 Reuse. The owner raises a block's generation before the block gets new content, and those of a whole page before the
 page changes hands. A reader that finds the same generation before and after its copy has copied what it was promised (a
 sequence lock with any number of readers and no waiting).
@@ -17,11 +19,9 @@ import secrets
 import stat
 import struct
 import tempfile
-from collections import OrderedDict
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from threading import Lock
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,10 +29,10 @@ from numpy.typing import NDArray
 from kvtransfer.layout import KVLayout, PageLayout, align
 from mesh.messages import KVShape, MemoryRef
 
-MAGIC = b"MSKVPL02"
+MAGIC = b"MSKVPL02"  # pages follow the counters
+MAGIC_DEVICE = b"MSKVPD02"  # pages lie on a GPU
 TOKEN_BYTES = 16
 HEADER = struct.Struct(f"<8s{TOKEN_BYTES}sQQQ")  # magic, token, number of pages, bytes of a page, counters of a page
-MAX_PEERS = 64
 # Take the pages now, where the system can: the first write to one costs ten copies, and a hand-over waits for it.
 POPULATE = getattr(mmap, "MAP_POPULATE", 0)
 
@@ -46,9 +46,10 @@ class MemoryUnreachableError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """Where the parts of a memory lie, in bytes from its start."""
+    """Where the parts of a memory lie, in bytes from its start. Without ``has_pages`` these lie elsewhere."""
 
     layout: PageLayout
+    has_pages: bool = True
 
     @property
     def generations_offset(self) -> int:
@@ -60,7 +61,7 @@ class Geometry:
 
     @property
     def size_bytes(self) -> int:
-        return self.pages_offset + self.layout.num_pages * self.layout.page_bytes
+        return self.pages_offset + self.has_pages * self.layout.num_pages * self.layout.page_bytes
 
     def generations(self, buffer: mmap.mmap) -> Counters:
         shape = self.layout.num_pages, self.layout.most_slots
@@ -71,30 +72,22 @@ class Geometry:
         return np.frombuffer(buffer, np.uint8, shape[0] * shape[1], self.pages_offset).reshape(shape)
 
 
-class KVBlocks:
-    """The blocks of one service, in pages here or of a peer: block ``b`` is ``array[divmod(b, slots)]``.
+class BlockCounters:
+    """The generations of one service's blocks, wherever their content lies: block ``b`` has `divmod(b, slots)`'s.
 
     Raise ValueError if the pages were not made for such blocks.
     """
 
-    def __init__(self, layout: KVLayout, pages: Bytes, generations: Counters) -> None:
-        slots, size = layout.slots, layout.block_bytes
-        if not slots:
-            raise ValueError(f"pages of {layout.pages.page_bytes} bytes are not made for blocks of {size} bytes")
+    def __init__(self, layout: KVLayout, generations: Counters) -> None:
+        if not layout.slots:
+            pages, size = layout.pages.page_bytes, layout.block_bytes
+            raise ValueError(f"pages of {pages} bytes are not made for blocks of {size} bytes")
         self.layout = layout
-        self.array: Bytes = pages[:, : slots * size].reshape(-1, slots, size)
-        self._slots = slots
+        self._slots = layout.slots
         self._generations = generations
 
     def __len__(self) -> int:
         return self.layout.num_blocks
-
-    def __getitem__(self, block: int) -> Bytes:
-        content: Bytes = self.array[divmod(block, self._slots)]
-        return content
-
-    def __setitem__(self, block: int, content: Bytes) -> None:
-        self.array[divmod(block, self._slots)] = content
 
     def generations(self, blocks: Sequence[int]) -> list[int]:
         pages, slots = np.divmod(np.asarray(blocks, np.intp), self._slots)
@@ -106,28 +99,51 @@ class KVBlocks:
         return self.generations(blocks) == list(generations)
 
 
-class PagedMemory:
-    """An engine's KV memory, zeroed, that peers can map. Owned by one process until `close`."""
+class KVBlocks(BlockCounters):
+    """The blocks of one service, in pages here or of a peer: block ``b`` is ``array[divmod(b, slots)]``.
 
-    def __init__(self, layout: PageLayout) -> None:
+    Raise ValueError if the pages were not made for such blocks.
+    """
+
+    def __init__(self, layout: KVLayout, pages: Bytes, generations: Counters) -> None:
+        super().__init__(layout, generations)
+        slots, size = layout.slots, layout.block_bytes
+        self.array: Bytes = pages[:, : slots * size].reshape(-1, slots, size)
+
+    def __getitem__(self, block: int) -> Bytes:
+        content: Bytes = self.array[divmod(block, self._slots)]
+        return content
+
+    def __setitem__(self, block: int, content: Bytes) -> None:
+        self.array[divmod(block, self._slots)] = content
+
+
+class CountedPages(ABC):
+    """An engine's KV memory: header and counters in shared memory, pages there or elsewhere. One process owns it."""
+
+    def __init__(self, layout: PageLayout, magic: bytes, has_pages: bool) -> None:
         self.layout = layout
-        geometry = Geometry(layout)
-        self._size_bytes = geometry.size_bytes
+        self._geometry = Geometry(layout, has_pages)
         self._token = secrets.token_bytes(TOKEN_BYTES)
-        self._fd, self._path, self._is_file = _create(self._size_bytes)
-        buffer = mmap.mmap(self._fd, self._size_bytes, flags=mmap.MAP_SHARED | POPULATE)
+        size_bytes = self._geometry.size_bytes
+        self._fd, self._path, self._is_file = _create(size_bytes)
+        self._buffer = mmap.mmap(self._fd, size_bytes, flags=mmap.MAP_SHARED | POPULATE)
         numbers = layout.num_pages, layout.page_bytes, layout.most_slots
-        buffer[: HEADER.size] = HEADER.pack(MAGIC, self._token, *numbers)
-        self.generations: Counters = geometry.generations(buffer)
-        self.pages: Bytes = geometry.pages(buffer)  # [num_pages, page_bytes], writable, in one piece
+        self._buffer[: HEADER.size] = HEADER.pack(magic, self._token, *numbers)
+        self.generations: Counters = self._geometry.generations(self._buffer)
         self.dtypes: list[str | None] = [None] * layout.num_pages  # of what each page holds; None: zeros
 
     def __repr__(self) -> str:
-        return f"<PagedMemory {self._path} {self.layout.num_pages} pages of {self.layout.page_bytes} bytes>"
+        name = type(self).__name__
+        return f"<{name} {self._path} {self.layout.num_pages} pages of {self.layout.page_bytes} bytes>"
+
+    @abstractmethod
+    def zero_page(self, page: int) -> None:
+        """All of it is zeros when this returns."""
 
     def ref(self, host: str) -> MemoryRef:
         """How peers on ``host``, which must be this one, find the memory."""
-        return MemoryRef(host, self._path, self._size_bytes, self._token.hex())
+        return MemoryRef(host, self._path, self._geometry.size_bytes, self._token.hex())
 
     def close(self) -> None:
         """Let no new peer in. The memory itself goes with the last array over it, and the last peer's mapping."""
@@ -138,20 +154,25 @@ class PagedMemory:
                 os.unlink(self._path)
 
 
-class KVMemory(KVBlocks):
+class PagedMemory(CountedPages):
+    """KV memory of the host, zeroed, that peers can map. Owned by one process until `close`."""
+
+    def __init__(self, layout: PageLayout) -> None:
+        super().__init__(layout, MAGIC, has_pages=True)
+        self.pages: Bytes = self._geometry.pages(self._buffer)  # [num_pages, page_bytes], writable, in one piece
+
+    def zero_page(self, page: int) -> None:
+        self.pages[page] = 0
+
+
+class OwnedBlocks(BlockCounters):
     """One service's blocks in the memory of its engine. Raise ValueError if the pages were not made for them."""
 
-    def __init__(self, memory: PagedMemory, shape: KVShape) -> None:
-        super().__init__(KVLayout(shape, memory.layout), memory.pages, memory.generations)
-        self._memory = memory
-
-    @classmethod
-    def alone(cls, shape: KVShape, num_pages: int) -> "KVMemory":
-        """In a memory that is made for this service only."""
-        return cls(PagedMemory(PageLayout.of([shape], num_pages)), shape)
+    _memory: CountedPages
 
     def __repr__(self) -> str:
-        return f"<KVMemory {self.layout.num_blocks} blocks of {self.layout.block_bytes} bytes in {self._memory!r}>"
+        name = type(self).__name__
+        return f"<{name} {self.layout.num_blocks} blocks of {self.layout.block_bytes} bytes in {self._memory!r}>"
 
     def ref(self, host: str) -> MemoryRef:
         return self._memory.ref(host)
@@ -169,12 +190,25 @@ class KVMemory(KVBlocks):
         memory.generations[page] += np.uint64(1)
         if memory.dtypes[page] != dtype:
             if memory.dtypes[page] is not None:
-                memory.pages[page] = 0
+                memory.zero_page(page)
             memory.dtypes[page] = dtype
 
     def reuse(self, block: int) -> None:
         """Tell readers that ``block`` is about to get new content."""
         self._memory.generations[divmod(block, self._slots)] += np.uint64(1)
+
+
+class KVMemory(KVBlocks, OwnedBlocks):
+    """One service's blocks in the host memory of its engine. Raise ValueError if the pages were not made for them."""
+
+    def __init__(self, memory: PagedMemory, shape: KVShape) -> None:
+        super().__init__(KVLayout(shape, memory.layout), memory.pages, memory.generations)
+        self._memory = memory
+
+    @classmethod
+    def alone(cls, shape: KVShape, num_pages: int) -> "KVMemory":
+        """In a memory that is made for this service only."""
+        return cls(PagedMemory(PageLayout.of([shape], num_pages)), shape)
 
 
 def _create(size_bytes: int) -> tuple[int, str, bool]:
@@ -194,15 +228,9 @@ class PeerMemory:
     """A peer's memory, mapped read-only. Unmapped when the last reference to it and its arrays is gone."""
 
     def __init__(self, ref: MemoryRef) -> None:
-        """Raise `MemoryUnreachableError` unless this is the memory that ``ref`` means."""
-        buffer = _map(ref)
-        magic, token, *numbers = HEADER.unpack(buffer[: HEADER.size])
-        self.layout = PageLayout(*numbers)
-        geometry = Geometry(self.layout)
-        if magic != MAGIC or token.hex() != ref.token or geometry.size_bytes != ref.size_bytes:
-            raise MemoryUnreachableError(
-                f"{ref.path} is another memory than the peer means (host {ref.host!r} here too?)"
-            )
+        """Raise `MemoryUnreachableError` unless this is the memory that ``ref`` means, with pages of the host."""
+        geometry, buffer = map_counted(ref, MAGIC)
+        self.layout = geometry.layout
         self.generations: Counters = geometry.generations(buffer)
         self.pages: Bytes = geometry.pages(buffer)
 
@@ -212,6 +240,19 @@ class PeerMemory:
             return KVBlocks(KVLayout(shape, self.layout), self.pages, self.generations)
         except ValueError as error:
             raise MemoryUnreachableError(str(error)) from None
+
+
+def map_counted(ref: MemoryRef, magic: bytes) -> tuple[Geometry, mmap.mmap]:
+    """Map a peer's header and counters, and its pages if they are there.
+
+    Raise `MemoryUnreachableError` unless it is the memory that ``ref`` means, of the kind that ``magic`` names.
+    """
+    buffer = _map(ref)
+    found, token, *numbers = HEADER.unpack(buffer[: HEADER.size])
+    geometry = Geometry(PageLayout(*numbers), has_pages=magic == MAGIC)
+    if found != magic or token.hex() != ref.token or geometry.size_bytes != ref.size_bytes:
+        raise MemoryUnreachableError(f"{ref.path} is another memory than the peer means (host {ref.host!r} here too?)")
+    return geometry, buffer
 
 
 def _map(ref: MemoryRef) -> mmap.mmap:
@@ -231,45 +272,3 @@ def _map(ref: MemoryRef) -> mmap.mmap:
         raise MemoryUnreachableError(f"cannot map {ref.path}: {error}") from error
     finally:
         os.close(fd)
-
-
-class PeerMemories:
-    """Pools of peers, mapped once and kept while used: the least recently used goes when there are too many.
-
-    Safe to use from several threads. A pool that is forgotten while somebody copies from it is unmapped after the copy.
-    """
-
-    def __init__(self, max_peers: int = MAX_PEERS) -> None:
-        self._max_peers = max_peers
-        self._lock = Lock()
-        self._pools: OrderedDict[tuple[str, str], tuple[str, PeerMemory]] = OrderedDict()  # by path and token
-
-    def __repr__(self) -> str:
-        return f"<PeerMemories {[peer for peer, _ in self._pools.values()]}>"
-
-    def __len__(self) -> int:
-        return len(self._pools)
-
-    def open(self, peer: str, ref: MemoryRef) -> PeerMemory:
-        """Raise `MemoryUnreachableError` if the pool of process ``peer`` cannot be mapped here."""
-        key = ref.path, ref.token
-        with self._lock:
-            found = self._pools.get(key)
-            pool = PeerMemory(ref) if found is None else found[1]
-            self._pools[key] = peer, pool
-            self._pools.move_to_end(key)
-            if len(self._pools) > self._max_peers:
-                self._pools.popitem(last=False)
-            return pool
-
-    def can_open(self, peer: str, ref: MemoryRef) -> bool:
-        with suppress(MemoryUnreachableError):
-            self.open(peer, ref)
-            return True
-        return False
-
-    def forget(self, peer: str) -> None:
-        """Drop the pools of a process that died."""
-        with self._lock:
-            for key in [key for key, (owner, _) in self._pools.items() if owner == peer]:
-                del self._pools[key]

@@ -51,11 +51,11 @@ passed fails before it looks at the event, however late it is called. A migratio
 CommitRequested on, so from then on the peer has ``reply_s + grace_s``; until then all of it may take
 ``Limits.migration_s``.
 
-Blocks in transit. With ``shm`` the receiver sees by generation numbers that a block was reused under it. With ``tcp``
-the sender's own network thread reads the blocks some time after they were handed to it, so a transfer that fails
-*lingers*: its blocks are released when the peer has acknowledged all Blocks messages or the Abort, when it died (its
-connection is dropped with all that was queued), or after another ``deadline_s``, which is longer than the receiver
-keeps the reservation.
+Blocks in transit. With ``shm`` and ``cuda-ipc`` the receiver sees by generation numbers that a block was reused under
+it. With ``tcp`` the sender's own network thread reads the blocks some time after they were handed to it, so a transfer
+that fails *lingers*: its blocks are released when the peer has acknowledged all Blocks messages or the Abort, when it
+died (its connection is dropped with all that was queued), or after another ``deadline_s``, which is longer than the
+receiver keeps the reservation.
 
 Endings. Each machine says exactly once that its blocks are free (ReleaseSource, ReleaseReserved) or adopted (Adopt),
 never while a copy into them is running. A machine that `is_over` can be forgotten; `reply_to_unknown` answers what
@@ -85,10 +85,10 @@ from mesh.messages import (
     Taken,
     TokenLogprobs,
 )
+from mesh.transports import CUDA_IPC, NCCL, SHM, TCP
 
-SHM = "shm"
-TCP = "tcp"
-READS_LATER = {SHM: False, TCP: True}  # whether the sender's own threads read blocks after the export
+# Whether the sender's own threads read blocks after the export. ``nccl`` sends a copy of them.
+READS_LATER = {CUDA_IPC: False, NCCL: False, SHM: False, TCP: True}
 
 Buffer = bytes | bytearray | memoryview
 ToSender = Reserved | Extended | Declined | Taken | Committed | Abort
@@ -213,13 +213,14 @@ class Send(msgspec.Struct, frozen=True):
 
 
 class ExportBlocks(msgspec.Struct, frozen=True):
-    """Let the transport prepare these physical blocks for sending; answer with `Exported`."""
+    """Let the transport prepare these physical blocks for sending to ``peer``; answer with `Exported`."""
 
     transfer: str
     service: str
     transport: str
     seq: int
     blocks: list[int]
+    peer: str
 
 
 class ImportBlocks(msgspec.Struct, frozen=True):

@@ -325,7 +325,8 @@ class SendTransfer(Machine[SendState, SendEvent, SendEffect]):
             blocks = list(self._table[first:last])
             self._exporting[self._next_seq] = first, num_tokens, blocks
             self._unacknowledged[self._next_seq] = len(blocks)
-            self._emit(ExportBlocks(self.id, self._reserve.spec.service, self._transport, self._next_seq, blocks))
+            service, seq = self._reserve.spec.service, self._next_seq
+            self._emit(ExportBlocks(self.id, service, self._transport, seq, blocks, self.peer))
             self._next_seq += 1
             self._next_block = last
 

@@ -1,22 +1,24 @@
 """What moves block bytes between two engines. The transfer machines say which blocks; a transport says how.
 
 ``shm``: the receiver copies out of the sender's pool; only ids and generations are sent. ``tcp``: the block bytes are
-the payload frames of the message, views of the sender's pool that are not copied on their way to the network.
+the payload frames of the message, views of the sender's pool that are not copied on their way to the network. Memory on
+GPUs has transports of its own (`kvtransfer.device_transports`).
 """
 
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 from typing import Protocol
 
 import numpy as np
-import structlog
 
-from kvtransfer.memory import KVBlocks, KVMemory, MemoryUnreachableError, PeerMemories
-from kvtransfer.protocol import SHM, TCP, ExportBlocks, Exported, ImportBlocks, Imported
-from mesh.messages import MemoryRef
-
-log = structlog.get_logger()
+from kvtransfer.copying import checksum_fault, checksums, copy_unchanged, frames_of, imported
+from kvtransfer.device_memory import DeviceKVMemory
+from kvtransfer.device_transports import device_transports
+from kvtransfer.memory import KVMemory, MemoryUnreachableError
+from kvtransfer.peer_memories import PeerMemories
+from kvtransfer.protocol import Buffer, ExportBlocks, Exported, ImportBlocks, Imported
+from mesh.messages import DeviceRef, MemoryRef
+from mesh.transports import SHM, TCP, Ends, fastest
 
 
 class TransportError(ValueError):
@@ -49,7 +51,8 @@ class SharedMemoryTransport:
 
     def export_blocks(self, job: ExportBlocks) -> Exported:
         generations = self._memory.generations(job.blocks)
-        return Exported(job.seq, generations, _checksums(self._memory, job.blocks, self._checksum), ())
+        sums = checksums(_contents(self._memory, job.blocks)) if self._checksum else []
+        return Exported(job.seq, generations, sums, ())
 
     def import_blocks(self, job: ImportBlocks) -> Imported:
         started = perf_counter()
@@ -57,24 +60,19 @@ class SharedMemoryTransport:
             fault = self._copy(job)
         except MemoryUnreachableError as error:
             fault = str(error)
-        return _imported(job, fault, started)
+        return imported(job, fault, started)
 
     def _copy(self, job: ImportBlocks) -> str | None:
-        message = job.message
         if job.source is None:
             return "the sender named no memory"
-        pool = self._peers.open(job.peer, job.source).blocks(self._memory.layout.shape)
-        if len(message.generations) != len(message.source_blocks) or not all(
-            0 <= block < len(pool) for block in message.source_blocks
-        ):
-            return "block ids or generations make no sense"
-        if not pool.is_unchanged(message.source_blocks, message.generations):
-            return "blocks were reused before the copy"
-        for source, destination in zip(message.source_blocks, job.destinations, strict=True):
-            self._memory[destination] = pool[source]
-        if not pool.is_unchanged(message.source_blocks, message.generations):
-            return "blocks were reused during the copy"
-        return _checksum_fault(self._memory, job)
+        pool = self._peers.open_host(job.peer, job.source).blocks(self._memory.layout.shape)
+
+        def copy() -> None:
+            for source, destination in zip(job.message.source_blocks, job.destinations, strict=True):
+                self._memory[destination] = pool[source]
+
+        fault = copy_unchanged(job, pool, copy)
+        return fault or checksum_fault(job, lambda: _contents(self._memory, job.destinations))
 
 
 class TcpTransport:
@@ -87,60 +85,67 @@ class TcpTransport:
         self._checksum = checksum
 
     def export_blocks(self, job: ExportBlocks) -> Exported:
-        payload = [self._memory[block].data for block in job.blocks]
-        generations = self._memory.generations(job.blocks)
-        return Exported(job.seq, generations, _checksums(self._memory, job.blocks, self._checksum), payload)
+        payload = _contents(self._memory, job.blocks)
+        sums = checksums(payload) if self._checksum else []
+        return Exported(job.seq, self._memory.generations(job.blocks), sums, payload)
 
     def import_blocks(self, job: ImportBlocks) -> Imported:
         started = perf_counter()
-        return _imported(job, self._copy(job), started)
+        return imported(job, self._copy(job), started)
 
     def _copy(self, job: ImportBlocks) -> str | None:
-        frames, size = [memoryview(frame).cast("B") for frame in job.payload], self._memory.layout.block_bytes
-        if len(frames) != len(job.destinations):
-            return f"{len(frames)} payload frames for {len(job.destinations)} blocks"
+        frames = frames_of(job, job.payload, self._memory.layout.block_bytes)
+        if isinstance(frames, str):
+            return frames
         for frame, destination in zip(frames, job.destinations, strict=True):
-            if len(frame) != size:
-                return f"a payload frame of {len(frame)} bytes, want {size}"
             self._memory[destination] = np.frombuffer(frame, np.uint8)
-        return _checksum_fault(self._memory, job)
+        return checksum_fault(job, lambda: _contents(self._memory, job.destinations))
 
 
-def transports_of(memory: KVMemory, peers: PeerMemories, checksum: bool) -> Mapping[str, Transport]:
+def transports_of(memory: KVMemory | DeviceKVMemory, peers: PeerMemories, checksum: bool) -> Mapping[str, Transport]:
     """All transports of one service, by name."""
-    transports: Sequence[Transport] = (SharedMemoryTransport(memory, peers, checksum), TcpTransport(memory, checksum))
+    transports: Sequence[Transport]
+    if isinstance(memory, DeviceKVMemory):
+        transports = device_transports(memory, peers, checksum)
+    else:
+        transports = SharedMemoryTransport(memory, peers, checksum), TcpTransport(memory, checksum)
     return {transport.name: transport for transport in transports}
 
 
-def choose(setting: str, memory: MemoryRef | None, host: str, can_open: Callable[[MemoryRef], bool]) -> str:
-    """The receiver's choice; ``setting`` is the topology's (auto, shm, tcp), ``memory`` the sender's pool.
+def choose(
+    setting: str,
+    memory: MemoryRef | None,
+    host: str,
+    can_open: Callable[[MemoryRef], bool],
+    here: DeviceRef | None = None,
+) -> str:
+    """The receiver's choice; ``setting`` is the topology's, ``memory`` the sender's pool, ``here`` the GPU of the own.
 
-    Raise `TransportError` if shm is demanded but the pool is out of reach.
+    Raise `TransportError` if the transport that is demanded cannot be had.
     """
     if setting == TCP:
         return TCP
-    if memory is not None and memory.host == host and can_open(memory):
-        return SHM
-    if setting == SHM:
-        raise TransportError(
-            "transport shm is demanded, but the sender's KV memory cannot be mapped here; use auto or tcp"
-        )
-    return TCP
+    transport, reasons = fastest(setting, _ends(memory, host, can_open, here))
+    if transport is None:
+        raise TransportError(f"transport {setting} is demanded, but {reasons[setting]}; use auto or tcp")
+    return transport
 
 
-def _checksums(memory: KVMemory, blocks: Sequence[int], wanted: bool) -> list[int]:
-    return [zlib.crc32(memory[block].data) for block in blocks] if wanted else []
+def _ends(memory: MemoryRef | None, host: str, can_open: Callable[[MemoryRef], bool], here: DeviceRef | None) -> Ends:
+    there = None if memory is None else memory.device
+    is_one_host = memory is not None and memory.host == host
+    is_readable = memory is not None and is_one_host and (there is None or here is not None) and can_open(memory)
+    both = None if there is None or here is None else (there, here)
+    return Ends(
+        is_one_host,
+        there is not None,
+        here is not None,
+        can_open=is_readable,
+        have_nccl=both is None or all(device.has_nccl for device in both),
+        is_one_gpu=both is not None and both[0].uuid == both[1].uuid,
+        allow_two_ranks=both is None or all(device.allows_two_ranks for device in both),
+    )
 
 
-def _checksum_fault(blocks: KVBlocks, job: ImportBlocks) -> str | None:
-    """Checked at the destination, so that the copy is covered too."""
-    expected = job.message.checksums
-    if expected and expected != [zlib.crc32(blocks[block].data) for block in job.destinations]:
-        return "checksums differ"
-    return None
-
-
-def _imported(job: ImportBlocks, fault: str | None, started: float) -> Imported:
-    if fault is not None:
-        log.warning("dropped KV blocks", transfer=job.transfer, sender=job.peer, transport=job.transport, reason=fault)
-    return Imported(job.message.seq, fault is None, perf_counter() - started)
+def _contents(memory: KVMemory, blocks: Sequence[int]) -> list[Buffer]:
+    return [memory[block].data for block in blocks]

@@ -374,13 +374,26 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
 # --- engine to engine: the transfer protocol (kvtransfer/protocol.py) -------------------------------------------------
 
 
+class DeviceRef(msgspec.Struct, frozen=True):
+    """The GPU that a KV pool lies on. ``handle`` opens it in processes of the same host (CUDA IPC)."""
+
+    uuid: str
+    handle: bytes
+    has_nccl: bool
+    allows_two_ranks: bool = False  # of one NCCL communicator on the GPU
+
+
 class MemoryRef(msgspec.Struct, frozen=True):
-    """Where a KV pool can be read by a process on the same host. ``token`` proves that both see the same memory."""
+    """Where a KV pool can be read by a process on the same host. ``token`` proves that both see the same memory.
+
+    With ``device``, only header and generations lie at ``path``; the pages are on that GPU.
+    """
 
     host: str
     path: str
     size_bytes: int
     token: str
+    device: DeviceRef | None = None
 
 
 class KVShape(msgspec.Struct, frozen=True):
@@ -445,8 +458,9 @@ class Declined(msgspec.Struct, frozen=True, tag=True):
 class Blocks(msgspec.Struct, frozen=True, tag=True):
     """Sender: KV of ``num_tokens`` tokens from the block with logical index ``first_block`` on.
 
-    With transport ``shm``, ``source_blocks`` and ``generations`` say where the receiver copies from; with ``tcp`` the
-    block bytes are the payload frames, one a block. ``checksums`` (one a block) are empty when the option is off.
+    With transports ``shm`` and ``cuda-ipc``, ``source_blocks`` and ``generations`` say where the receiver copies from;
+    with ``tcp`` the block bytes are the payload frames, one a block; with ``nccl`` the first frame says how they come
+    (`kvtransfer.nccl`). ``checksums`` (one a block) are empty when the option is off.
     """
 
     transfer: str

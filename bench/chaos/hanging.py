@@ -16,7 +16,7 @@ from unittest.mock import patch
 from engines import process
 from engines.batch import Batch, StepExecutor, StepResult
 from engines.loading import Loaded, load
-from kvtransfer.memory import PeerMemories
+from kvtransfer.peer_memories import PeerMemories
 from mesh.messages import KVShape
 from mesh.topology.schema import EngineSpec, Topology
 

@@ -99,13 +99,34 @@ def _causal(num_queries: int, num_keys: int, like: Tensor) -> Tensor:
     return mask.triu_(num_keys - num_queries + 1)
 
 
+class Layout(Protocol):
+    """The order of a batch's chunks in its rows, and how these attend. ``workspace_items``: what `attend` needs."""
+
+    @property
+    def order(self) -> Sequence[int]: ...
+
+    @property
+    def workspace_items(self) -> int: ...
+
+    def attend(self, layer: int, queries: Tensor, pool: KVPool, workspace: Tensor) -> Tensor:
+        """[rows, heads, head_dim] to [rows, heads * head_dim], over the KV in ``pool``."""
+
+
 @dataclass(frozen=True, slots=True)
-class Layout:
-    """The order of a batch's chunks in its rows, and how each stretch of rows attends."""
+class GatheredLayout:
+    """Each stretch of rows gathers what it attends to."""
 
     order: Sequence[int]
     groups: Sequence[Group]
     workspace_items: int  # the largest gather of a group
+
+    def attend(self, layer: int, queries: Tensor, pool: KVPool, workspace: Tensor) -> Tensor:
+        out, row = [], 0
+        for group in self.groups:
+            keys, values = pool.read(layer, group.index, group.num_requests, workspace)
+            out.append(group.attend(queries[row : row + group.num_rows], keys, values))
+            row += group.num_rows
+        return out[0] if len(out) == 1 else torch.cat(out)
 
 
 class Planner:
@@ -129,7 +150,7 @@ class Planner:
         ]
         groups += [self._prefill(chunks[i]) for i in prefills]
         items = max(group.index.numel() for group in groups) * self._block_items // (2 * self._pool.shape.num_kv_heads)
-        return Layout([*decodes, *prefills], groups, items)
+        return GatheredLayout([*decodes, *prefills], groups, items)
 
     def _split(self, decodes: Sequence[int], lengths: Sequence[int]) -> list[list[int]]:
         parts: list[list[int]] = []

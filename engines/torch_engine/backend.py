@@ -19,8 +19,10 @@ from engines.models.store import prepared_dir
 from engines.profile_store import ProfileStore, profile_key, profile_of
 from engines.profiles import ProfileFile
 from engines.torch_engine.executor import TorchExecutor, TorchService
+from engines.torch_engine.gpu_memory import gpu_memory, pages_tensor
 from engines.torch_engine.shape import kv_shape, weight_bytes
 from engines.weight_room import WeightRoom
+from kvtransfer.device_memory import DeviceKVMemory, DeviceMemory
 from kvtransfer.layout import PageLayout, block_bytes
 from kvtransfer.memory import KVMemory, PagedMemory
 from mesh.errors import UserError
@@ -38,7 +40,7 @@ class TorchModel:
 
     spec: ServiceSpec
     config: ModelConfig
-    memory: KVMemory
+    memory: KVMemory | DeviceKVMemory
     torch_service: TorchService
 
 
@@ -79,7 +81,9 @@ def _free_bytes(device: str) -> int:
     return torch.cuda.mem_get_info(device)[0]
 
 
-def open_memory(engine: EngineSpec, services: Sequence[ServiceSpec], later: Sequence[ServiceSpec] = ()) -> PagedMemory:
+def open_memory(
+    engine: EngineSpec, services: Sequence[ServiceSpec], later: Sequence[ServiceSpec] = ()
+) -> PagedMemory | DeviceMemory:
     """KV memory for ``services``, in pages that suit those that may come ``later``, too, if their models are here.
 
     Raise `UserError` if a model of ``services`` is missing or the KV memory too small.
@@ -87,9 +91,10 @@ def open_memory(engine: EngineSpec, services: Sequence[ServiceSpec], later: Sequ
     shapes = [_shape(engine, spec) for spec in services]
     shapes += [shape for spec in later if (shape := _shape_if_here(engine, spec)) is not None]
     try:
-        return PagedMemory(PageLayout.fitting(shapes, engine.kv_memory_bytes))
+        layout = PageLayout.fitting(shapes, engine.kv_memory_bytes)
     except ValueError as error:
         raise UserError(f"engines.{engine.id}: kv_memory: {error}") from None
+    return PagedMemory(layout) if engine.device == "cpu" else gpu_memory(engine, layout)
 
 
 def _shape(engine: EngineSpec, spec: ServiceSpec) -> KVShape:
@@ -108,7 +113,7 @@ def _shape_if_here(engine: EngineSpec, spec: ServiceSpec) -> KVShape | None:
     return shape if block_bytes(shape) <= engine.kv_memory_bytes else None
 
 
-def open_model(engine: EngineSpec, spec: ServiceSpec, memory: PagedMemory) -> TorchModel:
+def open_model(engine: EngineSpec, spec: ServiceSpec, memory: PagedMemory | DeviceMemory) -> TorchModel:
     """``memory`` is of `open_memory` for that service. Raise `UserError` if the model is missing."""
     folder = prepared_dir(spec.model)
     config = ModelConfig.load(folder)
@@ -118,11 +123,12 @@ def open_model(engine: EngineSpec, spec: ServiceSpec, memory: PagedMemory) -> To
         config,
         spec.dtype,
         engine.block_size,
-        memory.pages.reshape(-1).data,
+        memory.pages.reshape(-1).data if isinstance(memory, PagedMemory) else pages_tensor(memory),
         memory.layout.page_bytes,
     )
     try:
-        blocks = KVMemory(memory, kv_shape(config, spec.dtype, engine.block_size))
+        shape = kv_shape(config, spec.dtype, engine.block_size)
+        blocks = KVMemory(memory, shape) if isinstance(memory, PagedMemory) else DeviceKVMemory(memory, shape)
     except ValueError as error:
         raise UserError(f"{error}; start the engine again with it among its services") from None
     return TorchModel(spec, config, blocks, torch_service)
@@ -161,7 +167,9 @@ def _measure(engine: EngineSpec, model: TorchModel, executor: TorchExecutor, whe
     """Load it, with scratch memory at first, and remember what it costs."""
     spec, layout = model.spec, model.memory.layout
     log.info("measuring what prefills and decode steps cost", service=spec.name)
-    memory = PagedMemory(PageLayout.of([layout.shape], min(SCRATCH_BLOCKS, layout.num_blocks)))
+    scratch_layout = PageLayout.of([layout.shape], min(SCRATCH_BLOCKS, layout.num_blocks))
+    device = model.memory.device if isinstance(model.memory, DeviceKVMemory) else None
+    memory = PagedMemory(scratch_layout) if device is None else DeviceMemory(scratch_layout, device)
     executor.add(open_model(engine, spec, memory).torch_service)
     scratch = Scratch(spec.name, memory.layout.num_pages, engine.block_size, usual_sampling(spec))
     costs = calibrate(executor, scratch, engine.chunk_tokens)

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from torch import Tensor
 
 from engines.batch import Batch, Chunk, ChunkResult, StepResult
 from engines.models.config import ModelConfig
+from engines.torch_engine.acceleration import Acceleration, cuda_acceleration
+from engines.torch_engine.decode_graphs import DecodeGraphs
 from engines.torch_engine.drawing import draw_tokens
 from engines.torch_engine.kv_pool import KVPool
 from engines.torch_engine.llama import Llama
@@ -38,9 +41,17 @@ class TorchService:
 class TorchExecutor:
     """A model is computed in one thread at a time; others may come and go meanwhile."""
 
-    def __init__(self, services: Iterable[TorchService], device: str = "cpu", threads: int = 1) -> None:
+    def __init__(
+        self,
+        services: Iterable[TorchService],
+        device: str = "cpu",
+        threads: int = 1,
+        acceleration: Acceleration | None = None,
+    ) -> None:
         self._device = torch.device(device)
         self._threads = threads
+        is_gpu = acceleration is None and self._device.type == "cuda"
+        self._acceleration = cuda_acceleration(self._device) if is_gpu else acceleration
         self._models: dict[str, _Model] = {}
         for service in services:
             self.add(service)
@@ -48,8 +59,8 @@ class TorchExecutor:
     def add(self, service: TorchService) -> None:
         """Load a model."""
         torch.set_num_threads(self._threads)  # of the calling thread
-        with torch.inference_mode():
-            self._models[service.name] = _Model(service, self._device)
+        with torch.inference_mode(), self._on_device():
+            self._models[service.name] = _Model(service, self._device, self._acceleration)
 
     def move(self, service: TorchService) -> None:
         """Let a loaded model keep its KV in the memory that is named now; what it kept is lost."""
@@ -63,17 +74,26 @@ class TorchExecutor:
 
     def execute(self, batch: Batch) -> StepResult:
         started = time.perf_counter()
-        with torch.inference_mode():
+        with torch.inference_mode(), self._on_device():
             results = self._models[batch.service].step(batch.chunks)
+            if self._device.type == "cuda":  # what is told as computed is there, for every stream and process
+                torch.cuda.current_stream().synchronize()
         return StepResult(results, time.perf_counter() - started)
+
+    def _on_device(self) -> AbstractContextManager[None]:
+        """CUDA has a current device by thread, and so have streams and graphs."""
+        return torch.cuda.device(self._device) if self._device.type == "cuda" else nullcontext()
 
 
 class _Model:
     """A loaded service."""
 
-    def __init__(self, service: TorchService, device: torch.device) -> None:
+    def __init__(self, service: TorchService, device: torch.device, acceleration: Acceleration | None) -> None:
         self.pool = _pool(service, device)
-        self._llama = Llama(service.folder, service.config, service.dtype, self.pool)
+        self._acceleration = acceleration
+        self._paged = None if acceleration is None else acceleration.paged(self.pool.shape)
+        self._llama = Llama(service.folder, service.config, service.dtype, self.pool, self._paged)
+        self._graphs = self._new_graphs()
         self._sampler = Sampler(service.config.eos_token_ids)
         self._prompts = PromptLogprobs(self._llama.logits)
         self._device = device
@@ -81,10 +101,22 @@ class _Model:
     def use(self, service: TorchService) -> None:
         self.pool = _pool(service, self._device)
         self._llama.use(self.pool)
+        self._graphs = self._new_graphs()
+
+    def _new_graphs(self) -> DecodeGraphs | None:
+        """Those of a pool: they have its addresses."""
+        acceleration = self._acceleration
+        if acceleration is None:
+            return None
+        return DecodeGraphs(self._llama, self.pool, self._paged, acceleration.capture)
 
     def step(self, chunks: Sequence[Chunk]) -> list[ChunkResult]:
         if not chunks:
             return []
+        logits = None if self._graphs is None else self._graphs.logits(chunks)
+        if logits is not None:
+            draws = [chunk.draw for chunk in chunks if chunk.draw is not None]
+            return [ChunkResult(token, own, None) for token, own in draw_tokens(self._sampler, logits, draws)]
         layout = self._llama.plan(chunks)
         ordered = [chunks[i] for i in layout.order]
         rows, spans = _needed_rows(ordered)
@@ -102,9 +134,9 @@ class _Model:
     ) -> Iterator[tuple[int, TokenLogprobs | None]]:
         """Token and log-probabilities of every chunk that draws, in order."""
         last = [span.stop - 1 for chunk, span in zip(chunks, spans, strict=True) if chunk.draw is not None]
-        draws = [chunk.draw for chunk in chunks if chunk.draw is not None]
-        if not draws:
+        if not last:
             return iter(())
+        draws = [chunk.draw for chunk in chunks if chunk.draw is not None]
         logits = self._llama.logits(hidden if len(last) == len(hidden) else hidden[last])
         return iter(draw_tokens(self._sampler, logits, draws))
 

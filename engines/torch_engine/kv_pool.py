@@ -55,6 +55,26 @@ class KVPool:
         """Store ``kv`` [n * 2 * kv_heads, head_dim]."""
         self._tokens[layer].index_copy_(0, index, kv)
 
+    def first_rows(self, tables: Tensor) -> Tensor:
+        """Where blocks begin in `paged`."""
+        return self._first_rows(tables)
+
+    def paged(self, layer: int) -> tuple[Tensor, Tensor]:
+        """K and V of a layer in place, views ``[places, block_size, kv_heads, head_dim]``.
+
+        A block is a place: that of its `first_rows`. Places overlap, as one begins at every row of the pool.
+        """
+        rows, heads, (size, dim) = (
+            self._heads[layer],
+            self.shape.num_kv_heads,
+            (self.shape.block_size, self.shape.head_dim),
+        )
+        shape, strides = (len(rows) - 2 * heads + 1, size, heads, dim), (size * dim, dim, size * dim, 1)
+        keys, values = (
+            rows.as_strided(shape, strides, rows.storage_offset() + part * heads * size * dim) for part in range(2)
+        )
+        return keys, values
+
     def read_index(self, tables: Sequence[Sequence[int]]) -> Tensor:
         """For `read` of requests whose block tables have one length: [2 * requests * kv_heads * blocks]."""
         blocks = self._first_rows(torch.tensor(tables, device=self.device))

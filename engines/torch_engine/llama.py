@@ -17,6 +17,7 @@ from engines.torch_engine.attention import Layout, Planner
 from engines.torch_engine.kv_pool import KVPool
 from engines.torch_engine.linear import Linear, pack
 from engines.torch_engine.norm import rms_norm
+from engines.torch_engine.paged_attention import PagedAttention, PagedPlanner
 from engines.torch_engine.rotary import Rotary, rotate
 from engines.torch_engine.rotation import Spread
 from engines.torch_engine.shape import compute_dtype
@@ -78,10 +79,13 @@ def _layer(checkpoint: Checkpoint, number: int, config: ModelConfig, dtype: str,
 
 
 class Llama:
-    """One model with its KV pool. ``dtype`` is one of `shape.DTYPES`."""
+    """One model with its KV pool. ``dtype`` is one of `shape.DTYPES`; ``paged`` reads the pool in place."""
 
-    def __init__(self, folder: Path, config: ModelConfig, dtype: str, pool: KVPool) -> None:
+    def __init__(
+        self, folder: Path, config: ModelConfig, dtype: str, pool: KVPool, paged: PagedAttention | None = None
+    ) -> None:
         self.config = config
+        self._paged = paged
         self._device = pool.device
         self._dtype: torch.dtype = getattr(torch, compute_dtype(dtype))
         self._epsilon = torch.tensor(config.rms_norm_eps, device=self._device)
@@ -105,14 +109,19 @@ class Llama:
         """Keep KV there from now on."""
         self._pool = pool
         group_bytes = CPU_GROUP_BYTES if self._device.type == "cpu" else DEVICE_GROUP_BYTES
-        self._planner = Planner(pool, self._dtype, group_bytes)
+        self._planner: Planner | PagedPlanner = Planner(pool, self._dtype, group_bytes)
+        if self._paged is not None:
+            self._planner = PagedPlanner(pool, self._paged)
 
     def plan(self, chunks: Sequence[Chunk]) -> Layout:
         return self._planner.plan(chunks)
 
     def forward(self, chunks: Sequence[Chunk], layout: Layout, rows: Tensor) -> Tensor:
         """Compute the chunks (in the layout's order), store their KV, return the final hidden states of ``rows``."""
-        tokens, positions, write_index = self._inputs(chunks)
+        return self.compute(*self._inputs(chunks), layout, rows)
+
+    def compute(self, tokens: Tensor, positions: Tensor, write_index: Tensor, layout: Layout, rows: Tensor) -> Tensor:
+        """`forward` of tokens at positions [n], whose KV goes to ``write_index`` (`KVPool.write_index`)."""
         step = _Step(self._rotary.angles(positions), write_index, layout)
         hidden = self._embeddings.index_select(0, tokens).to(self._dtype)
         if self._spread is not None:
@@ -157,15 +166,7 @@ class Llama:
             )
         rotate(rotated, step.angles)
         self._pool.write(number, step.write_index, heads[:, config.num_heads :].reshape(-1, config.head_dim))
-        return self._attend(number, heads[:, : config.num_heads], step.layout)
-
-    def _attend(self, number: int, queries: Tensor, layout: Layout) -> Tensor:
-        out, row = [], 0
-        for group in layout.groups:
-            keys, values = self._pool.read(number, group.index, group.num_requests, self._workspace)
-            out.append(group.attend(queries[row : row + group.num_rows], keys, values))
-            row += group.num_rows
-        return out[0] if len(out) == 1 else torch.cat(out)
+        return step.layout.attend(number, heads[:, : config.num_heads], self._pool, self._workspace)
 
     def _mlp(self, layer: Layer, hidden: Tensor) -> Tensor:
         gate, up = layer.gate_up(self._normed(hidden, layer.mlp_norm)).chunk(2, dim=-1)

@@ -18,6 +18,7 @@ def register(subparsers: "Subparsers") -> None:
 
 def run(options: argparse.Namespace) -> int:
     from mesh.topology.parse import load
+    from mesh.topology.reach import transport_lines
 
     topology = load(options.file)
     lines = [f"{options.file}: ok"]
@@ -34,6 +35,7 @@ def run(options: argparse.Namespace) -> int:
     if daemon := topology.placement:
         every = f"every {daemon.interval_s:g} s at first, then {daemon.shortest_s:g} to {daemon.longest_s:g} s"
         lines.append(f"  {daemon.id} on {daemon.host}: {daemon.mode}, {every}")
+    lines += [f"  {line}" for line in transport_lines(topology)]
     lines.append(f"  policy {topology.policy.name}")
     sys.stdout.write("\n".join(lines) + "\n")
     return 0

@@ -9,8 +9,10 @@ from typing import Generic, TypeVar
 from mesh.addresses import directory, supervisor_id
 from mesh.messages import Role
 from mesh.topology.lines import KeyPath
+from mesh.topology.reach import ends_of, engine_pairs
 from mesh.topology.report import Report, suggestion
 from mesh.topology.schema import EngineSpec, GatewaySpec, PlacementMode, PlacementSpec, Scheduling, Topology
+from mesh.transports import fastest
 
 VLLM, VLLM_BLOCK_MULTIPLE = "vllm", 32  # the backend; tokens of its blocks
 WILDCARDS = ("0.0.0.0", "::", "*")
@@ -41,6 +43,7 @@ def check_topology(topology: Topology, processes: Processes, report: Report) -> 
         _check_roles(topology, report)
     _check_gateway_ports(processes, report)
     _check_recordings(processes, report)
+    _check_transport(topology, report)
     _check_timing(topology, report)
     _check_rescheduling(topology, report)
     _check_placement(topology, report)
@@ -188,6 +191,17 @@ def _check_mesh_ports(topology: Topology, report: Report) -> None:
                     ("hosts", owners[process], "base_port"),
                     f"gives {process} port {port}, which is {other}'s; use another base_port",
                 )
+
+
+def _check_transport(topology: Topology, report: Report) -> None:
+    """A transport that is demanded must be one that the engines of each service can use among themselves."""
+    setting = topology.transfer.transport
+    for source, target in engine_pairs(topology):
+        transport, reasons = fastest(setting, ends_of(source, target))
+        if transport is None:
+            problem = f"{setting} cannot carry blocks from {source.id} to {target.id}: {reasons[setting]}; use auto"
+            report.add(("transfer", "transport"), problem)
+            return
 
 
 def _check_timing(topology: Topology, report: Report) -> None:

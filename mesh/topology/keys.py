@@ -25,6 +25,7 @@ from mesh.topology.values import (
     temperature,
     text,
 )
+from mesh.transports import SETTINGS
 
 
 class Key(NamedTuple):
@@ -105,7 +106,7 @@ HOST: Keys = {
 }
 
 TRANSFER: Keys = {
-    "transport": Key("transport", choice(("auto", "shm", "tcp"), "a transport")),
+    "transport": Key("transport", choice(SETTINGS, "a transport")),
     "checksum": Key("checksum", boolean),
     "deadline_ms": Key("deadline_s", milliseconds),
     "migration_share": Key("migration_share", fraction),

@@ -6,6 +6,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from mesh.messages import Role
+from mesh.transports import AUTO
 
 LOCAL_HOST = "local"
 
@@ -129,7 +130,7 @@ class PolicySpec:
 
 @dataclass(frozen=True, slots=True)
 class TransferSpec:
-    transport: str = "auto"  # auto, shm, tcp
+    transport: str = AUTO  # one of mesh.transports.SETTINGS
     checksum: bool = False
     deadline_s: float = 10.0
     migration_share: float = 0.05  # of the time that copies take, while the request that they move goes on

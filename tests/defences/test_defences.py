@@ -19,7 +19,8 @@ import numpy as np
 import pytest
 
 from kvtransfer.machine import ProtocolError
-from kvtransfer.memory import KVMemory, PeerMemories
+from kvtransfer.memory import KVMemory
+from kvtransfer.peer_memories import PeerMemories
 from kvtransfer.protocol import SHM, ExportBlocks, ImportBlocks
 from kvtransfer.transports import SharedMemoryTransport
 from mesh.messages import Blocks, KVShape
@@ -48,7 +49,7 @@ def a_reused_block() -> None:
     source, target = KVMemory.alone(SHAPE, 2), KVMemory.alone(SHAPE, 2)
     source.array[:] = 1
     exported = SharedMemoryTransport(source, PeerMemories(), checksum=False).export_blocks(
-        ExportBlocks("t", "s", SHM, 0, [0])
+        ExportBlocks("t", "s", SHM, 0, [0], "peer")
     )
     source.reuse(0)
     source[0] = 2

@@ -13,7 +13,7 @@ from engines import watch
 from engines.batch import Batch, StepExecutor, StepResult
 from engines.loading import load as load_engine
 from engines.process import EngineProcess
-from kvtransfer.memory import PeerMemories
+from kvtransfer.peer_memories import PeerMemories
 from mesh.messages import EngineMessage, Epoch, KVShape, ProcessState, RequestSpec, Sampling, Sender, Submit
 from mesh.process import ProcessShell, make_runtime_dir
 from mesh.sockets import Sockets

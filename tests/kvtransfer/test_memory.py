@@ -7,7 +7,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from kvtransfer.memory import KVMemory, MemoryUnreachableError, PeerMemories, PeerMemory
+from kvtransfer.memory import KVMemory, MemoryUnreachableError, PeerMemory
+from kvtransfer.peer_memories import PeerMemories
 from mesh.messages import MemoryRef
 
 HOLDER = """

@@ -68,13 +68,13 @@ def test_full_blocks_leave_as_they_are_computed(transfer):
     opened(transfer)
     assert transfer.handle(BlocksReady(3, TABLE[:1]), 0.2) == []
     effects = transfer.handle(BlocksReady(9, TABLE[:3]), 0.3)
-    assert effects == [ExportBlocks("t", "tiny", "shm", 0, [10, 11])]
+    assert effects == [ExportBlocks("t", "tiny", "shm", 0, [10, 11], "decode-0")]
     assert export(transfer, effects) == [Blocks("t", 0, 0, 8, [10, 11], [0, 0], [])]
 
 
 def test_blocks_that_the_receiver_has_are_not_sent(transfer):
     opened(transfer, matched=8)
-    assert transfer.handle(BlocksReady(13, TABLE[:4]), 0.2) == [ExportBlocks("t", "tiny", "shm", 0, [12])]
+    assert transfer.handle(BlocksReady(13, TABLE[:4]), 0.2) == [ExportBlocks("t", "tiny", "shm", 0, [12], "decode-0")]
 
 
 def test_the_window_holds_back_what_the_peer_has_not_taken(transfer):

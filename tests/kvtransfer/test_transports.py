@@ -10,7 +10,8 @@ import pytest
 import zmq
 
 from kvtransfer.layout import PageLayout
-from kvtransfer.memory import KVBlocks, KVMemory, PagedMemory, PeerMemories
+from kvtransfer.memory import KVBlocks, KVMemory, PagedMemory
+from kvtransfer.peer_memories import PeerMemories
 from kvtransfer.protocol import SHM, TCP, ExportBlocks, ImportBlocks
 from kvtransfer.transports import TransportError, choose, transports_of
 from mesh.messages import Blocks, KVShape, MemoryRef
@@ -19,7 +20,8 @@ NUM_BLOCKS = 8
 
 SENDER = """
 import sys, msgspec, numpy as np, zmq
-from kvtransfer.memory import KVMemory, PeerMemories
+from kvtransfer.memory import KVMemory
+from kvtransfer.peer_memories import PeerMemories
 from kvtransfer.protocol import ExportBlocks
 from kvtransfer.transports import transports_of
 from mesh.messages import Blocks, KVShape
@@ -39,7 +41,7 @@ while True:
         socket.send(b"")
     else:
         done = transports_of(memory, PeerMemories(), checksum == "1")[transport].export_blocks(
-            ExportBlocks("t", "s", transport, 0, blocks))
+            ExportBlocks("t", "s", transport, 0, blocks, "peer"))
         body = Blocks("t", 0, 0, len(blocks) * memory.layout.shape.block_size, blocks, done.generations, done.checksums)
         socket.send_multipart([msgspec.msgpack.encode(body), *done.payload], copy=False)
 """
@@ -228,7 +230,7 @@ class TestTcp:
 
     def test_payload_is_a_view_of_the_pool(self, receiver):
         receiver.memory[3] = 9
-        (frame,) = receiver.transport.export_blocks(ExportBlocks("t", "s", TCP, 0, [3])).payload
+        (frame,) = receiver.transport.export_blocks(ExportBlocks("t", "s", TCP, 0, [3], "peer")).payload
         assert frame.contiguous
         assert np.shares_memory(np.frombuffer(frame, np.uint8), receiver.memory[3])
 
@@ -274,7 +276,7 @@ def test_engines_with_other_pages_exchange_blocks(shape, name, seed):
     for block in blocks:
         sent[block] = dice.integers(3, 256, sent.layout.block_bytes, np.uint8)
     exported = transports_of(sent, PeerMemories(), checksum=True)[name].export_blocks(
-        ExportBlocks("t", "s", name, 0, blocks)
+        ExportBlocks("t", "s", name, 0, blocks, "peer")
     )
     message = Blocks("t", 0, 0, 5 * shape.block_size, blocks, exported.generations, exported.checksums)
     job = ImportBlocks("t", "s", name, "peer", sent.ref("here"), message, exported.payload, destinations)
@@ -293,7 +295,7 @@ def test_a_page_that_changed_hands_is_noticed_whichever_block_is_copied(shape):
     small, other, peer = KVMemory(memory, shape), KVMemory(memory, large), KVMemory.alone(shape, 1)
     transport, receiver = (transports_of(each, PeerMemories(), checksum=False)[SHM] for each in (small, peer))
     for block in range(len(small)):
-        exported = transport.export_blocks(ExportBlocks("t", "s", SHM, 0, [block]))
+        exported = transport.export_blocks(ExportBlocks("t", "s", SHM, 0, [block], "peer"))
         message = Blocks("t", 0, 0, shape.block_size, [block], exported.generations, [])
         job = ImportBlocks("t", "s", SHM, "peer", small.ref("here"), message, (), [0])
         assert receiver.import_blocks(job).ok

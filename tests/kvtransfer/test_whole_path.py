@@ -5,7 +5,8 @@ import asyncio
 import numpy as np
 import pytest
 
-from kvtransfer.memory import KVMemory, PeerMemories
+from kvtransfer.memory import KVMemory
+from kvtransfer.peer_memories import PeerMemories
 from kvtransfer.protocol import (
     SHM,
     TCP,

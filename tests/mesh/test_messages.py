@@ -107,7 +107,7 @@ PLAIN_CONTINUED = {
     "first_token_age_s": 0.25,
 }
 SHAPE = KVShape(30, 3, 64, 16, "float32")
-PLAIN_SHAPE = {"num_layers": 30, "num_kv_heads": 3, "head_dim": 64, "block_size": 16, "dtype": "float32"}
+PLAIN_SHAPE = {"num_layers": 30, "num_kv_heads": 3, "head_dim": 64, "block_size": 16, "dtype": "float32", "form": ""}
 DEMAND = Demand(2, 40, 60, 0.1, ((9, 70),), -1, -12)
 SERVICE = ServiceStatus("chat", 100, 60, 16, PrefillCost(0.01, 0.001), DecodeCost(0.02, 0.002, 1e-6), demand=DEMAND)
 
@@ -197,7 +197,7 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
             "epoch": [1, 1],
             "num_tokens": 17,
             "shape": PLAIN_SHAPE,
-            "memory": {"host": "local", "path": "/proc/7/fd/9", "size_bytes": 4096, "token": "00ff"},
+            "memory": {"host": "local", "path": "/proc/7/fd/9", "size_bytes": 4096, "token": "00ff", "device": None},
             "deadline_s": 10.0,
             "is_migration": False,
             "min_freeness": None,

@@ -7,7 +7,7 @@ import pytest
 from engines.loading import load
 from engines.vllm_engine import versions
 from engines.vllm_engine.backend import open_memory, start_vllm
-from kvtransfer.memory import PeerMemories
+from kvtransfer.peer_memories import PeerMemories
 from mesh.errors import UserError
 from mesh.topology.parse import load as load_topology
 from tests.engines.contract.computers import FOLDER

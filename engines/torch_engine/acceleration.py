@@ -1,0 +1,23 @@
+"""What the torch engine does on GPUs and not on processors."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from engines.torch_engine.decode_graphs import Capture, capture_cuda
+from engines.torch_engine.paged_attention import PagedAttention, flash_attention, takes
+from mesh.messages import KVShape
+
+
+@dataclass(frozen=True, slots=True)
+class Acceleration:
+    """``capture`` makes graphs of decode steps. ``paged``: attention that reads such KV in place, if there is any."""
+
+    capture: Capture
+    paged: Callable[[KVShape], PagedAttention | None]
+
+
+def cuda_acceleration(device: torch.device) -> Acceleration:
+    flash = flash_attention(device)
+    return Acceleration(capture_cuda, lambda shape: flash if takes(shape) else None)

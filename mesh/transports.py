@@ -1,0 +1,81 @@
+"""Which transports can carry KV blocks from one engine to another: asked by engines, and by ``mesh check`` before."""
+
+from dataclasses import dataclass
+
+AUTO = "auto"
+CUDA_IPC = "cuda-ipc"
+NCCL = "nccl"
+SHM = "shm"
+TCP = "tcp"
+TRANSPORTS = (CUDA_IPC, NCCL, SHM, TCP)  # the fastest first
+SETTINGS = (AUTO, *TRANSPORTS)
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """What is known of two engines, and of the memories of both. ``can_open``: the sender's, by the receiver.
+
+    ``have_nccl`` and ``is_one_gpu`` matter where both are on GPUs.
+    """
+
+    is_one_host: bool
+    source_is_gpu: bool
+    target_is_gpu: bool
+    can_open: bool = True
+    have_nccl: bool = True
+    is_one_gpu: bool = False
+    allow_two_ranks: bool = False  # of an NCCL communicator on one GPU
+
+    @property
+    def are_gpus(self) -> bool:
+        return self.source_is_gpu and self.target_is_gpu
+
+
+def why_not(transport: str, ends: Ends) -> str | None:
+    """Why a transport of `TRANSPORTS` cannot be used between two ends; None if it can."""
+    if transport == CUDA_IPC:
+        return _why_not_cuda_ipc(ends)
+    if transport == NCCL:
+        return _why_not_nccl(ends)
+    if transport == SHM:
+        return _why_not_shm(ends)
+    return None
+
+
+def _why_not_cuda_ipc(ends: Ends) -> str | None:
+    if not ends.are_gpus:
+        return "not both engines keep their KV on a GPU"
+    return _why_not_mapped(ends)
+
+
+def _why_not_nccl(ends: Ends) -> str | None:
+    if not ends.are_gpus:
+        return "not both engines keep their KV on a GPU"
+    if not ends.have_nccl:
+        return "not both engines have NCCL; the extra gpu brings it"
+    if ends.is_one_gpu and not ends.allow_two_ranks:
+        return "both engines are on one GPU; NCCL 2.32 takes them if both have NCCL_MULTI_RANK_GPU_ENABLE=1"
+    return None
+
+
+def _why_not_shm(ends: Ends) -> str | None:
+    if ends.source_is_gpu:
+        return "the sender's KV memory lies on a GPU and cannot be mapped here"
+    return _why_not_mapped(ends)
+
+
+def _why_not_mapped(ends: Ends) -> str | None:
+    if not ends.is_one_host:
+        return "the engines are on two hosts and the sender's KV memory cannot be mapped here"
+    return None if ends.can_open else "the sender's KV memory cannot be mapped here"
+
+
+def fastest(setting: str, ends: Ends) -> tuple[str | None, dict[str, str]]:
+    """The transport to use, None if ``setting`` (of `SETTINGS`) cannot be had, and why faster ones cannot."""
+    reasons: dict[str, str] = {}
+    for transport in TRANSPORTS if setting == AUTO else (setting,):
+        reason = why_not(transport, ends)
+        if reason is None:
+            return transport, reasons
+        reasons[transport] = reason
+    return None, reasons

@@ -119,7 +119,8 @@ class CudaDevice:
         self.number = int(name.partition(":")[2] or 0)
         with _errors():
             self._device = cupy.cuda.Device(self.number)
-            self.uuid = bytes(runtime.getDeviceProperties(self.number)["uuid"]).hex()
+            uuid = bytes(runtime.getDeviceProperties(self.number)["uuid"])  # cupy cuts it at a byte that is 0
+            self.uuid = f"{uuid.hex()}-{runtime.deviceGetPCIBusId(self.number)}"
         self.has_nccl = bool(nccl.available)
         is_enabled = os.environ.get("NCCL_MULTI_RANK_GPU_ENABLE") == "1"
         self.allows_two_ranks = self.has_nccl and is_enabled and nccl.get_version() >= MULTI_RANK_VERSION

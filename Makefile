@@ -5,6 +5,9 @@ TOPOLOGY ?= deploy/topology.toml
 TORCH    ?= 2.13.0
 VLLM_VENV ?= .venv-vllm
 
+# Files with random runs, of which there are more at night.
+SEEDED = $(shell grep -rl "from tests.seeds import" tests)
+
 BIN   := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
@@ -19,7 +22,7 @@ help:
 	@echo "make chaos   kills, stops, partitions and losses on real processes: a table of what came of the requests"
 	@echo "make vllm-env  an environment with vLLM in $(VLLM_VENV), for engines with backend = \"vllm\" (3.5 GB)"
 	@echo "make gpu-check  all tests and benches that need an NVIDIA GPU, in one table (installs the extra gpu)"
-	@echo "make nightly 10,000 simulations with faults"
+	@echo "make nightly 10,000 simulations with faults, and ten times the random runs of the tests"
 	@echo "make figures the papers' figures in simulation, into docs/figures; wants DATA=folder with their traces"
 	@echo "variables    TOPOLOGY=deploy/other.toml  PYTHON=python3.12  TORCH=2.13.0"
 
@@ -40,7 +43,7 @@ down: $(STAMP)
 	@$(BIN)/mesh down $(TOPOLOGY)
 
 test: $(STAMP)  # in a folder with a short name: paths of Unix sockets may have 107 bytes
-	@folder=$$(mktemp -d /tmp/meshXXXXXX) && trap "rm -rf $$folder" EXIT && $(BIN)/python -m pytest -n 4 --dist loadfile --basetemp=$$folder/t
+	@folder=$$(mktemp -d /tmp/meshXXXXXX) && trap "rm -rf $$folder" EXIT && $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder --basetemp=$$folder/t
 
 chaos: $(STAMP)
 	@mkdir -p build
@@ -67,6 +70,7 @@ gpu-check: $(STAMP)
 
 nightly: $(STAMP)
 	$(BIN)/python -m bench.fault_runs --runs 10000
+	SEEDS=10 $(BIN)/python -m pytest -n 4 --dist load $(SEEDED)
 
 FIGURES := docs/figures
 

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -21,6 +20,7 @@ from mesh.messages import (
     StepTokens,
 )
 from mesh.sockets import Sockets
+from mesh.supervisor.command import ENGINE, child_commands
 from mesh.topology.schema import Topology
 
 BEAT_S = 0.1
@@ -29,8 +29,8 @@ BEAT_S = 0.1
 @contextmanager
 def engine_processes(topology: Topology) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
     """The engines of a deployment, by id. They are killed in the end."""
-    command = [sys.executable, "-m", "engines", "--topology", str(topology.path), "--id"]
-    processes = {engine.id: subprocess.Popen([*command, engine.id]) for engine in topology.engines}
+    commands = [command for command in child_commands(topology, topology.hosts[0].name) if command.kind == ENGINE]
+    processes = {one.process: subprocess.Popen(one.argv, env={**os.environ, **one.env}) for one in commands}
     try:
         yield processes
     finally:

@@ -1,18 +1,16 @@
 """What records do not tell of a simulation: preemptions, migrations, and memory that is free in the wrong places."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from bench.simulation.observer import CoreParts, ObservedCore
 from bench.simulation.timeline import Timeline
 from engines.batch import Batch, StepResult
 from engines.core import EngineCore
 from engines.effects import Effect
 from engines.scheduler import ServiceQueue
 from engines.sequence import Sequence
-from engines.settings import EngineSettings
-from engines.status import Service
-from mesh.messages import Epoch, MemoryRef
+from mesh.messages import Epoch
 
 
 @dataclass(slots=True)
@@ -34,15 +32,9 @@ class Watch(Timeline):
         self.seen = Seen()
         self._queues: list[ServiceQueue] = []
 
-    def core(
-        self,
-        settings: EngineSettings,
-        services: Mapping[str, Service],
-        can_open: Callable[[str, MemoryRef], bool],
-        expect: Callable[[str, float], None],
-    ) -> EngineCore:
-        self._queues += [service.queue for service in services.values()]
-        return _WatchedCore(self.seen, settings, services, can_open, expect)
+    def core(self, parts: CoreParts) -> EngineCore:
+        self._queues += [service.queue for service in parts.services.values()]
+        return _WatchedCore(self.seen, parts)
 
     def sample(self, now: float) -> None:
         """How much of the cluster's memory is fragmented now."""
@@ -73,18 +65,11 @@ def _blocked_blocks(queue: ServiceQueue) -> int:
     return demand if demand + len(queue.running) > queue.pool.num_free else 0
 
 
-class _WatchedCore(EngineCore):
-    def __init__(
-        self,
-        seen: Seen,
-        settings: EngineSettings,
-        services: Mapping[str, Service],
-        can_open: Callable[[str, MemoryRef], bool],
-        expect: Callable[[str, float], None],
-    ) -> None:
-        super().__init__(settings, services, can_open, expect)
+class _WatchedCore(ObservedCore):
+    def __init__(self, seen: Seen, parts: CoreParts) -> None:
+        super().__init__(parts)
         self._seen = seen
-        self._queues = [service.queue for service in services.values()]
+        self._queues = [service.queue for service in parts.services.values()]
         self._stalled: dict[Sequence, tuple[float, int]] = {}  # since when, and with how many tokens
 
     def next_batch(self, now: float) -> tuple[Batch | None, list[Effect]]:

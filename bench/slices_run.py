@@ -3,7 +3,7 @@
 import logging
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import msgspec
@@ -11,6 +11,7 @@ import structlog
 
 from bench.simulation.cluster import Simulation
 from bench.simulation.experiment import rare_collections
+from bench.simulation.observer import CoreParts, ObservedCore
 from bench.simulation.physics import Physics
 from bench.simulation.timeline import Timeline
 from bench.simulation.workload import SloRule
@@ -18,11 +19,8 @@ from bench.slices_setting import Case, profile
 from engines.batch import Batch
 from engines.core import EngineCore
 from engines.effects import Effect
-from engines.settings import EngineSettings
-from engines.status import Service
 from engines.step_cost import is_decode
 from kvtransfer.protocol import Send
-from mesh.messages import MemoryRef
 from router.records import Outcome, Record
 
 
@@ -60,26 +58,13 @@ class Watch(Timeline):
         super().__init__(origin_s)
         self.tally = Tally()
 
-    def core(
-        self,
-        settings: EngineSettings,
-        services: Mapping[str, Service],
-        can_open: Callable[[str, MemoryRef], bool],
-        expect: Callable[[str, float], None],
-    ) -> EngineCore:
-        return _CountingCore(self.tally, settings, services, can_open, expect)
+    def core(self, parts: CoreParts) -> EngineCore:
+        return _CountingCore(self.tally, parts)
 
 
-class _CountingCore(EngineCore):
-    def __init__(
-        self,
-        tally: Tally,
-        settings: EngineSettings,
-        services: Mapping[str, Service],
-        can_open: Callable[[str, MemoryRef], bool],
-        expect: Callable[[str, float], None],
-    ) -> None:
-        super().__init__(settings, services, can_open, expect)
+class _CountingCore(ObservedCore):
+    def __init__(self, tally: Tally, parts: CoreParts) -> None:
+        super().__init__(parts)
         self._tally = tally
         self._num_idle = 0  # rows that draw for nobody
 

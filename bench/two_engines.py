@@ -30,14 +30,22 @@ tpot_ms = 10000
 role = "multiplex"
 device = "{device}"
 kv_memory = "{kv_memory}"
+{backend}
 [engines.second]
 role = "multiplex"
 device = "{device}"
 kv_memory = "{kv_memory}"
+{backend}
 [gateways.gateway]
 [transfer]
 transport = "{transport}"
 migration_share = {share}
+"""
+VLLM = """
+backend = "vllm"
+python = {python}
+block_size = 32
+options = {{ enforce_eager = true }}
 """
 
 
@@ -46,6 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kv-memory", default="384MiB", help="of each engine")
     parser.add_argument("--transport", choices=SETTINGS, default="auto")
     parser.add_argument("--device", default="cpu", help="of both engines (default: cpu)")
+    parser.add_argument("--vllm-python", help="interpreter of an environment with vLLM, for vLLM engines; else torch's")
     share = TransferSpec().migration_share
     parser.add_argument("--share", type=float, default=share, help=f"migration_share (default: {share:g})")
 
@@ -56,8 +65,10 @@ def two_engines(arguments: argparse.Namespace) -> Iterator[Topology]:
     with tempfile.TemporaryDirectory() as folder:
         os.environ["MESHSERVE_RUNTIME_DIR"] = folder
         file = Path(folder) / "topology.toml"
+        python = arguments.vllm_python
+        backend = VLLM.format(python=json.dumps(str(Path(python).absolute()))) if python else ""
         settings = {name: getattr(arguments, name) for name in ("kv_memory", "transport", "share", "device")}
-        file.write_text(TOPOLOGY.format(model=json.dumps(arguments.model), **settings))
+        file.write_text(TOPOLOGY.format(model=json.dumps(arguments.model), backend=backend, **settings))
         topology = load(file)
         make_runtime_dir(topology)
         with engine_processes(topology):

@@ -43,8 +43,8 @@ class Figure:
     value: Callable[[Measured], float | None]
     is_rate: bool
 
-    def round(self, seed: int) -> Round:
-        return Round(self.num_requests, self.prompt_tokens, self.new_tokens, seed)
+    def round(self, seed: int, clock: str) -> Round:
+        return Round(self.num_requests, self.prompt_tokens, self.new_tokens, seed, clock)
 
 
 FIGURES = (
@@ -72,7 +72,7 @@ class Setting:
         command = [sys.executable, "-m", "bench.torch_engine_speed", str(self.folder), dtype]
         return await Child.start(name, command, dict(os.environ), self.logs / dtype)
 
-    async def vllm(self, name: str, mode: str) -> Child:
+    async def vllm(self, name: str, mode: str, module: str = "bench.vllm_engine_speed") -> Child:
         environment = {
             "VLLM_CPU_KVCACHE_SPACE": "1",
             "VLLM_CPU_OMP_THREADS_BIND": str(self.core),
@@ -81,8 +81,9 @@ class Setting:
             "HF_HUB_OFFLINE": "1",
             "OMP_NUM_THREADS": "1",
         }
-        command = [self.vllm_python, "-m", "bench.vllm_engine_speed", str(self.folder), mode]
-        return await Child.start(name, command, {**os.environ, **environment, **self.vllm_env}, self.logs / mode)
+        command = [self.vllm_python, "-m", module, str(self.folder), mode]
+        log = self.logs / f"{module}-{mode}"
+        return await Child.start(name, command, {**os.environ, **environment, **self.vllm_env}, log)
 
 
 async def start_all(setting: Setting, stack: AsyncExitStack) -> list[Child]:
@@ -107,13 +108,13 @@ async def start_all(setting: Setting, stack: AsyncExitStack) -> list[Child]:
     return children
 
 
-async def take_turns(children: Sequence[Child], rounds: int) -> dict[str, Values]:
+async def take_turns(children: Sequence[Child], rounds: int, clock: str = "wall") -> dict[str, Values]:
     """Every figure of every engine. The engines of a round get the same prompts; the first round only warms up."""
     figures: dict[str, Values] = {figure.name: {child.name: [] for child in children} for figure in FIGURES}
     for turn in range(rounds + 1):
         for index, figure in enumerate(FIGURES):
             for child in children:
-                value = figure.value(await child.measure(figure.round(seed=turn * len(FIGURES) + index)))
+                value = figure.value(await child.measure(figure.round(turn * len(FIGURES) + index, clock)))
                 if turn > 0 and value is not None:
                     figures[figure.name][child.name].append(value)
         print(f"round {turn} of {rounds} done", file=sys.stderr)

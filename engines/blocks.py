@@ -9,9 +9,10 @@ smaller blocks there is `engines.packed`.
 """
 
 from array import array
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
+from itertools import compress, count
 from math import inf
 from typing import Protocol
 
@@ -291,23 +292,26 @@ class BlockPool:
         self._pages.remove(self)
 
     def _held(self) -> set[int]:
-        return {block for block, holders in enumerate(self._holders) if holders > 0}
+        return set(compress(count(), self._holders))
 
     def check_invariants(self) -> None:
-        """Raise AssertionError unless every block is in exactly one state and the prefix index is consistent."""
-        held, cached, free = self._held(), set(self._cached), self._free_blocks()
-        names = self._names
-        assert not (held | free) & cached, "a cached block is held or free"
-        assert not held & free, "a held block is free"
+        """Raise AssertionError unless every block is in exactly one state and the prefix index is consistent.
+
+        Tests call it after every event.
+        """
+        held, cached, free = self._held(), self._cached.keys(), self._free_blocks()
+        assert cached.isdisjoint(held | free), "a cached block is held or free"
+        assert held.isdisjoint(free), "a held block is free"
         assert len(held) == self._num_here, "held blocks are miscounted"
-        assert None not in {names[block] for block in cached}, "a cached block is not published"
-        assert {names[block] for block in free} <= {None}, "a free block is published"
-        assert all(names[block] == digest for digest, block in self._by_digest.items()), "the prefix index is stale"
-        kinds = Counter(map(type, names))
-        assert kinds[bytes] == len(self._by_digest), "a digest is not indexed"
-        assert all(run.is_alone and digest in self._by_digest for digest, run in self._alone.items()), "a run is lost"
-        pending = Counter(name for name in names if type(name) is Run) if kinds[Run] else {}
-        assert all(run.is_alone and run.num_pending == count for run, count in pending.items()), "a run is miscounted"
+        names, digests = self._names, self._by_digest
+        published = set(compress(count(), names))
+        assert cached <= published, "a cached block is not published"
+        assert free.isdisjoint(published), "a free block is published"
+        assert [*map(names.__getitem__, digests.values())] == [*digests], "the prefix index is stale"
+        runs = [name for name in names if type(name) is Run]
+        assert len(published) - len(runs) == len(digests), "a digest is not indexed"
+        assert all(run.is_alone and digest in digests for digest, run in self._alone.items()), "a run is lost"
+        assert all(run.is_alone and run.num_pending == runs.count(run) for run in set(runs)), "a run is miscounted"
         self._pages.check_invariants()
 
     def _free_blocks(self) -> set[int]:

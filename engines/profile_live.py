@@ -18,7 +18,7 @@ from engines.models.cache import Cache
 from engines.profile_progress import progress
 from engines.profile_store import ProfileStore
 from engines.profiles import ProfileFile, load_profile
-from mesh.cli.cluster import collect, may_run, visitor
+from mesh.cli.cluster import may_run, statuses_of
 from mesh.errors import UserError
 from mesh.messages import EngineStatus, GatewayStatus, ProcessState, ServiceStatus
 from mesh.topology.schema import EngineSpec, Topology
@@ -92,8 +92,7 @@ async def _learn(topology: Topology, draw: random.Random) -> Mesh:
 async def _listen(topology: Topology) -> Mesh:
     if not may_run(topology):
         return Mesh({}, ())
-    async with visitor(topology) as sockets:
-        statuses = await collect(topology, sockets)
+    statuses = await statuses_of(topology)
     engines = {
         name: status
         for name, status in statuses.items()

@@ -10,7 +10,7 @@ from bench.simulation.host import Host
 from bench.simulation.kernel import Kernel
 from bench.simulation.models import Models, weights_s
 from bench.simulation.network import Network
-from bench.simulation.observer import Observer
+from bench.simulation.observer import CoreParts, Observer
 from bench.simulation.physics import Physics
 from bench.simulation.shared_profiles import Profile
 from bench.simulation.workload import asked_of
@@ -92,8 +92,8 @@ class Factory:
         num_devices = spec.num_devices or self._profiles[spec.id].num_devices
         deliver_every = HELD_TOKENS if self._coasts else 1
         settings = _settings(self._topology, spec, num_devices, deliver_every, models.loadable)
-        make = EngineCore if self._observer is None else self._observer.core
-        return make(settings, models.services, _always, expect)
+        parts = CoreParts(settings, models.services, _always, expect)
+        return parts.core() if self._observer is None else self._observer.core(parts)
 
 
 def _settings(

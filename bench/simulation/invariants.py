@@ -12,20 +12,19 @@ An engine is checked after each event that concerned it, block by block every `F
 its pool is large) and at rest; gateways after every `GATEWAYS_EVERY` events of the run, and at rest.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from bench.simulation.observer import CoreParts, ObservedCore
 from engines.batch import ChunkResult, StepResult
-from engines.core import EngineCore
 from engines.effects import DropService, Effect
 from engines.sequence import Sequence as Request
-from engines.settings import EngineSettings
 from engines.status import Service
 from kvtransfer.protocol import Buffer
 from kvtransfer.receive import ReceiveState
-from mesh.messages import EngineMessage, Epoch, MemoryRef, RequestSpec, TransferMessage
+from mesh.messages import EngineMessage, Epoch, RequestSpec, TransferMessage
 from router.generation import Placement, TokenBatch
 from router.ledger import Ledger, OnEnd
 from router.records import Outcome, Record
@@ -126,15 +125,9 @@ class Invariants:
     def now(self) -> float:
         return self.simulation.kernel.now
 
-    def core(
-        self,
-        settings: EngineSettings,
-        services: Mapping[str, Service],
-        can_open: Callable[[str, MemoryRef], bool],
-        expect: Callable[[str, float], None],
-    ) -> "WatchedCore":
+    def core(self, parts: CoreParts) -> "WatchedCore":
         """A new life of an engine, watched."""
-        core = WatchedCore(self, settings, services, can_open, expect)
+        core = WatchedCore(self, parts)
         self.cores.append(core)
         return core
 
@@ -297,19 +290,12 @@ class Invariants:
         self._ended_at[record.id] = self.now
 
 
-class WatchedCore(EngineCore):
+class WatchedCore(ObservedCore):
     """An engine core that tells of each event, and whose tokens say who drew them."""
 
-    def __init__(
-        self,
-        invariants: Invariants,
-        settings: EngineSettings,
-        services: Mapping[str, Service],
-        can_open: Callable[[str, MemoryRef], bool],
-        expect: Callable[[str, float], None],
-    ) -> None:
-        super().__init__(settings, services, can_open, expect)
-        self.settings = settings
+    def __init__(self, invariants: Invariants, parts: CoreParts) -> None:
+        super().__init__(parts)
+        self.settings = parts.settings
         self.heard: dict[str, float] = {}  # when the sender of each transfer to here last said something
         self.ran: set[Own] = set()
         self.num_checked = 0

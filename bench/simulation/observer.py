@@ -1,6 +1,7 @@
 """What looks on while a simulation runs."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 from engines.core import EngineCore
@@ -9,13 +10,28 @@ from engines.status import Service
 from mesh.messages import MemoryRef
 
 
+@dataclass(frozen=True, slots=True)
+class CoreParts:
+    """What an `EngineCore` is made of."""
+
+    settings: EngineSettings
+    services: Mapping[str, Service]
+    can_open: Callable[[str, MemoryRef], bool]
+    expect: Callable[[str, float], None]
+
+    def core(self) -> EngineCore:
+        """One that nobody looks at."""
+        return EngineCore(self.settings, self.services, self.can_open, self.expect)
+
+
 class Observer(Protocol):
     """Makes engine cores whose events it sees."""
 
-    def core(
-        self,
-        settings: EngineSettings,
-        services: Mapping[str, Service],
-        can_open: Callable[[str, MemoryRef], bool],
-        expect: Callable[[str, float], None],
-    ) -> EngineCore: ...
+    def core(self, parts: CoreParts) -> EngineCore: ...
+
+
+class ObservedCore(EngineCore):
+    """For observers to derive from."""
+
+    def __init__(self, parts: CoreParts) -> None:
+        super().__init__(parts.settings, parts.services, parts.can_open, parts.expect)

@@ -1,18 +1,18 @@
 """What each engine does over time, kept in bins whose number is bounded however long a run is."""
 
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
+from bench.simulation.observer import CoreParts, ObservedCore
 from engines.batch import Batch, StepResult
 from engines.core import EngineCore
 from engines.effects import DropService, Effect
-from engines.settings import EngineSettings
 from engines.status import Service
 from engines.step_cost import is_decode
 from kvtransfer.protocol import Buffer
-from mesh.messages import EngineMessage, MemoryRef
+from mesh.messages import EngineMessage
 
 MAX_BINS = 2048
 FINEST_S = 2**-7  # width of a bin to begin with; it doubles when a run outgrows the bins
@@ -107,17 +107,11 @@ class Timeline:
         self.roles: dict[str, str] = {}
         self.end_s = origin_s
 
-    def core(
-        self,
-        settings: EngineSettings,
-        services: Mapping[str, Service],
-        can_open: Callable[[str, MemoryRef], bool],
-        expect: Callable[[str, float], None],
-    ) -> EngineCore:
+    def core(self, parts: CoreParts) -> EngineCore:
         """An engine core whose iterations are seen here."""
-        lane = self.lanes.setdefault(settings.id, Lane(self.origin_s))
-        self.roles.setdefault(settings.id, str(settings.role))
-        return _SeenCore(lane, settings, services, can_open, expect)
+        lane = self.lanes.setdefault(parts.settings.id, Lane(self.origin_s))
+        self.roles.setdefault(parts.settings.id, str(parts.settings.role))
+        return _SeenCore(lane, parts)
 
     def killed(self, engine: str, now: float) -> None:
         lane = self.lanes[engine]
@@ -155,16 +149,9 @@ class Timeline:
         return bin_s
 
 
-class _SeenCore(EngineCore):
-    def __init__(
-        self,
-        lane: Lane,
-        settings: EngineSettings,
-        services: Mapping[str, Service],
-        can_open: Callable[[str, MemoryRef], bool],
-        expect: Callable[[str, float], None],
-    ) -> None:
-        super().__init__(settings, services, can_open, expect)
+class _SeenCore(ObservedCore):
+    def __init__(self, lane: Lane, parts: CoreParts) -> None:
+        super().__init__(parts)
         self._lane = lane
 
     def receive(self, sender: str, message: EngineMessage, payload: Sequence[Buffer], now: float) -> list[Effect]:

@@ -53,6 +53,7 @@ class VllmRunner:
         self._executor = _executor(_config(settings))
         [self.form, *_] = self._executor.collective_rpc("use_pages", args=(pages, tuple(settings.eos_token_ids)))
         self._executor.compile_or_warm_up_model()
+        _settle()
 
     def compute(self, step: Step) -> StepOutput:
         settings = self._settings
@@ -114,6 +115,15 @@ def _executor(config: Any) -> Any:
     config.cache_config.num_gpu_blocks = FEW_BLOCKS
     executor.initialize_from_config(caches)
     return executor
+
+
+def _settle() -> None:
+    """As vLLM's engine core ends its start: what is here stays, and settings are not read anew at every use."""
+    from vllm.envs import enable_envs_cache
+    from vllm.utils.gc_utils import freeze_gc_heap
+
+    freeze_gc_heap()
+    enable_envs_cache()
 
 
 def _with_few_blocks(config: Any, plan: Any) -> Any:

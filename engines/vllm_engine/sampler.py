@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from vllm.v1.outputs import SamplerOutput
+from vllm.v1.outputs import LogprobsTensors, SamplerOutput
 from vllm.v1.sample.sampler import Sampler as VllmSampler
 
 from engines.torch_engine.drawing import draw_tokens
@@ -70,6 +70,17 @@ class MeshSampler(VllmSampler):  # type: ignore[misc]  # vLLM is not there when 
                 if own is not None:
                     self.logprobs.drawn[names[row]] = own
         return SamplerOutput(sampled_token_ids=tokens.to(logits.device), logprobs_tensors=None)
+
+    @staticmethod
+    def gather_logprobs(logprobs: Tensor, num_logprobs: int, token_ids: Tensor) -> Any:
+        """As vLLM has it, for prompts, but for ranks: nobody asks for them, and it compiles what counts them."""
+        values, ids = logprobs.topk(num_logprobs, dim=-1)
+        own = token_ids[:, None]
+        return LogprobsTensors(
+            torch.cat([own, ids], dim=1).to(torch.int32),
+            torch.cat([logprobs.gather(-1, own), values], dim=1),
+            torch.zeros(len(logprobs), dtype=torch.int32, device=logprobs.device),
+        )
 
     def _keep_tails(self, step: Step, names: Sequence[str], logits: Tensor) -> None:
         """The last token of a chunk predicts the first one of the next."""

@@ -66,6 +66,12 @@ async def collect(topology: Topology, sockets: Sockets[SupervisorMessage]) -> Ma
     return statuses
 
 
+async def statuses_of(topology: Topology) -> Mapping[str, BroadcastMessage]:
+    """`collect` for somebody who asks nothing else."""
+    async with visitor(topology) as sockets:
+        return await collect(topology, sockets)
+
+
 def _expected(topology: Topology, statuses: Mapping[str, BroadcastMessage]) -> set[str]:
     """Everybody, less the processes that a supervisor knows not to be running."""
     expected = set(directory(topology))

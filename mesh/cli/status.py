@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from mesh.cli.arguments import Subparsers
-    from mesh.messages import BroadcastMessage
     from mesh.topology.schema import Topology
 
 WIDTH_OF_A_PIPE = 160
@@ -27,13 +26,13 @@ def register(subparsers: "Subparsers") -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from mesh.cli.cluster import not_running, require_running
+    from mesh.cli.cluster import not_running, require_running, statuses_of
     from mesh.cli.report import report
     from mesh.topology.parse import load
 
     topology = load(options.file)
     require_running(topology, options.file)
-    statuses = asyncio.run(_collect(topology))
+    statuses = asyncio.run(statuses_of(topology))
     if not statuses:
         raise not_running(topology, options.file)
     summary = report(topology, statuses)
@@ -42,13 +41,6 @@ def run(options: argparse.Namespace) -> int:
     else:
         _print_table(topology, summary)
     return 0
-
-
-async def _collect(topology: "Topology") -> Mapping[str, "BroadcastMessage"]:
-    from mesh.cli.cluster import collect, visitor
-
-    async with visitor(topology) as sockets:
-        return await collect(topology, sockets)
 
 
 def _print_table(topology: "Topology", summary: Mapping[str, Any]) -> None:

@@ -133,11 +133,10 @@ class Heard(NamedTuple):
 
 
 async def _hear_all(topology: "Topology") -> Heard:
-    from mesh.cli.cluster import collect, visitor
+    from mesh.cli.cluster import statuses_of
     from mesh.messages import PlacementStatus
 
-    async with visitor(topology) as sockets:
-        statuses = await collect(topology, sockets)
+    statuses = await statuses_of(topology)
     daemon = None if topology.placement is None else statuses.get(topology.placement.id)
     return Heard(_engines(statuses), daemon if isinstance(daemon, PlacementStatus) else None)
 

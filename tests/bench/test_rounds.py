@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from bench import rounds
+from bench.core_engine import CoreEngine
 from bench.rounds import Measured, Round, measure
 from bench.tiny_model import write_tiny_model
-from bench.torch_engine_speed import TorchEngine
 
 
 class Scripted:
@@ -64,7 +64,7 @@ def test_prompts_of_a_seed_are_the_same_in_every_process() -> None:
 def test_the_torch_engine_gives_every_request_its_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MESHSERVE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(rounds, "TOKEN_IDS", range(200))
-    engine = TorchEngine(write_tiny_model(tmp_path / "model"), "float32")
+    engine = CoreEngine(write_tiny_model(tmp_path / "model"), "float32")
     for seed in (1, 2):
         measured = measure(engine, Round(num_requests=3, prompt_tokens=40, new_tokens=6, seed=seed))
         assert measured.decode_rate is not None

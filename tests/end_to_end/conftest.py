@@ -1,6 +1,6 @@
 """A whole mesh, started and stopped by the command that users type."""
 
-import json
+import asyncio
 import os
 import socket
 import subprocess
@@ -10,6 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from mesh.cli.cluster import statuses_of
+from mesh.cli.report import report
+from mesh.topology.parse import load
 
 DEFAULT_TOPOLOGY = Path(__file__).parents[2] / "deploy/topology.toml"
 
@@ -33,7 +37,9 @@ class Mesh:
         )
 
     def status(self) -> dict[str, list[dict[str, object]]]:
-        return json.loads(self.run("status", str(self.topology), "--json").stdout)  # type: ignore[no-any-return]
+        """What `mesh status --json` prints, without a process for each question."""
+        topology = load(self.topology)
+        return report(topology, asyncio.run(statuses_of(topology)))
 
 
 def free_port() -> int:
@@ -49,19 +55,19 @@ StartMesh = Callable[..., Mesh]
 def start_mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartMesh]:
     """Starts meshes from topology texts with ``{port}`` in them, and stops them at the end."""
     started: list[Mesh] = []
+    folder = tmp_path_factory.mktemp("mesh")
 
     def start(text: str) -> Mesh:
-        folder = tmp_path_factory.mktemp("mesh")
-        port = free_port()
-        topology = folder / "topology.toml"
+        port, topology = free_port(), folder / f"mesh-{len(started)}.toml"
         topology.write_text(text.replace("{port}", str(port)))
-        env = {**os.environ, "MESHSERVE_RUNTIME_DIR": str(folder / "run")}
-        mesh = Mesh(topology, f"http://127.0.0.1:{port}", env)
+        mesh = Mesh(topology, f"http://127.0.0.1:{port}", dict(os.environ))
         started.append(mesh)
         up = mesh.run("up", str(topology), "--detach", timeout_s=600.0)
         assert up.returncode == 0, f"{up.stdout}\n{up.stderr}"
         return mesh
 
-    yield start
-    for mesh in started:
-        mesh.run("down", str(mesh.topology), "--now")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MESHSERVE_RUNTIME_DIR", str(folder / "run"))
+        yield start
+        for mesh in started:
+            mesh.run("down", str(mesh.topology), "--now")

@@ -3,9 +3,7 @@
 import json
 import os
 import signal
-import threading
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -15,7 +13,8 @@ from bench.tiny_model import write_tiny_model
 from engines.profiles import ProfileFile
 from mesh.messages import DecodeCost, PrefillCost
 from tests.end_to_end.conftest import Mesh, StartMesh
-from tests.end_to_end.tiny import DEADLINE_S, engine, until
+from tests.end_to_end.load import Load
+from tests.end_to_end.tiny import engine, until
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -52,67 +51,12 @@ improve_s = 0.5
 BEFORE = {"e0": ["a"], "e1": ["b"]}
 
 
-class Load(threading.Thread):
-    """Requests of both services, until it is left."""
-
-    def __init__(self, mesh: Mesh) -> None:
-        super().__init__()
-        self._mesh = mesh
-        self._is_over = threading.Event()
-        self._pool = ThreadPoolExecutor(64)
-        self.answers: list[Future[httpx.Response]] = []
-
-    def __enter__(self) -> "Load":
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._is_over.set()
-        self.join()
-        self._pool.shutdown()
-
-    def run(self) -> None:
-        due = dict.fromkeys(RATES, time.monotonic())
-        while not self._is_over.wait(0.05):
-            for name, at in due.items():
-                if time.monotonic() >= at:
-                    due[name] = at + 1 / RATES[name]
-                    self.answers.append(self._pool.submit(ask, self._mesh, name, len(self.answers)))
-
-
-def ask(mesh: Mesh, service: str, number: int) -> httpx.Response:
-    request = {"model": service, "prompt": f"question {number % 4}", "max_tokens": NUM_TOKENS, "seed": 3}
-    return httpx.post(f"{mesh.url}/v1/completions", json={**request, "ignore_eos": True}, timeout=DEADLINE_S)
-
-
-def assert_all_are_right(load: Load) -> None:
-    """Each is as long as it was to be, and the same as others to the same question."""
-    texts: dict[tuple[str, int], set[str]] = {}
-    for number, future in enumerate(load.answers):
-        answer = future.result()
-        assert answer.status_code == 200, answer.text
-        told = answer.json()
-        assert told["usage"]["completion_tokens"] == NUM_TOKENS
-        texts.setdefault((told["model"], number % 4), set()).add(told["choices"][0]["text"])
-    assert len(texts) > 4
-    assert all(len(those) == 1 for those in texts.values())
-
-
 def placement(mesh: Mesh) -> dict[str, list[str]]:
     return {name: [one["name"] for one in engine(mesh, name)["services"]] for name in BEFORE}  # type: ignore[attr-defined]
 
 
 def daemon(mesh: Mesh) -> dict[str, object]:
     return mesh.status()["placement"]  # type: ignore[return-value]
-
-
-def plan(mesh: Mesh) -> dict[str, object]:
-    return json.loads(mesh.run("plan", str(mesh.topology), "--json").stdout)["daemon"]  # type: ignore[no-any-return]
-
-
-def doing(mesh: Mesh) -> object:
-    """None while the daemon says nothing."""
-    return (plan(mesh) or {}).get("doing")
 
 
 class Gate:
@@ -160,16 +104,16 @@ def test_a_service_follows_its_traffic_though_the_daemon_dies_on_the_way(
 ) -> None:
     mesh, gate = start_mesh(text(models, "apply")), Gate(models["b"])
     gate.close()
-    with Load(mesh) as load:
-        until(lambda: doing(mesh) == "plan 1: loading", every_s=0.5)
+    with Load(mesh, RATES, NUM_TOKENS) as load:
+        until(lambda: daemon(mesh)["doing"] == "plan 1: loading")
         os.kill(int(str(daemon(mesh)["pid"])), signal.SIGKILL)
-        until(lambda: daemon(mesh)["restarts"] == 1 and plan(mesh) is not None, every_s=0.5)
-        until(lambda: doing(mesh) == "plan 1: loading", every_s=0.5)
+        until(lambda: daemon(mesh)["restarts"] == 1 and daemon(mesh)["doing"] is not None)
+        until(lambda: daemon(mesh)["doing"] == "plan 1: loading")
         assert placement(mesh) == BEFORE
         gate.open()
-        until(lambda: daemon(mesh)["changes"] == 1, every_s=0.5)
+        until(lambda: daemon(mesh)["changes"] == 1)
         assert "b" in placement(mesh)["e0"]
-    assert_all_are_right(load)
+    load.check()
     logs = mesh.run("logs", "placement", "--topology", str(mesh.topology)).stdout
     assert "goes on with interval" in logs
     assert "plan 1 is to be carried out: all engines know of it" in logs
@@ -183,10 +127,12 @@ def test_in_shadow_it_only_says_what_it_would_do_until_somebody_does_that(
     early = mesh.run("plan", str(mesh.topology), "--apply")
     assert (early.returncode, len(early.stderr.splitlines())) == (1, 1)
     assert early.stderr.startswith("placement has found no plan: ")
-    with Load(mesh) as load:
-        until(lambda: ((plan(mesh) or {}).get("decision") or {}).get("verdict") == "replace", every_s=0.5)  # type: ignore[attr-defined]
+    with Load(mesh, RATES, NUM_TOKENS) as load:
+        until(lambda: daemon(mesh)["last_verdict"] == "replace")
         time.sleep(1.0)
         assert placement(mesh) == BEFORE
+        told = json.loads(mesh.run("plan", str(mesh.topology), "--json").stdout)["daemon"]
+        assert told["decision"]["verdict"] == "replace"
         shown = mesh.run("plan", str(mesh.topology)).stdout
         assert "shadow, changes nothing: `mesh plan --apply` does" in shown
         assert "no plan was made since the engines started" in shown
@@ -197,5 +143,5 @@ def test_in_shadow_it_only_says_what_it_would_do_until_somebody_does_that(
         assert (applied.returncode, applied.stderr) == (0, "")
         assert applied.stdout.endswith("plan 1 is carried out\n")
         assert "b" in placement(mesh)["e0"]
-    assert_all_are_right(load)
-    until(lambda: daemon(mesh)["plan"] == 1, every_s=0.5)
+    load.check()
+    until(lambda: daemon(mesh)["plan"] == 1)

@@ -3,8 +3,7 @@
 import json
 import os
 import signal
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,11 +22,11 @@ from engines.torch_engine.shape import kv_shape
 from kvtransfer.layout import block_bytes
 from mesh.messages import Sampling
 from tests.end_to_end.conftest import Mesh, StartMesh
+from tests.end_to_end.tiny import DEADLINE_S, is_at_rest, until
 
 pytestmark = pytest.mark.timeout(300)
 
 BYTE_LLAMA = Path(__file__).parents[2] / "deploy/models/byte-llama"
-DEADLINE_S = 60.0
 DECODES = ("decode-0", "decode-1")
 TOPOLOGY = """
 [services.tiny]
@@ -127,23 +126,6 @@ def stream(mesh: Mesh, service: str, prompt: str, num_tokens: int, begun: "Queue
                     begun.put(Answer(service, "", response.headers))
                 text += "".join(choice["text"] for choice in chunk["choices"])
         return Answer(service, text, response.headers)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, "did not come true in time"
-        time.sleep(0.1)
-
-
-def is_at_rest(mesh: Mesh) -> bool:
-    engines = mesh.status()["engines"]
-    return len(engines) == 3 and all(
-        engine["state"] == "ready"
-        and engine["running"] == engine["waiting"] == 0
-        and engine["free_blocks"] == engine["num_blocks"]
-        for engine in engines
-    )
 
 
 def test_every_engine_holds_both_models(mesh: Mesh) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from bench.tiny_model import write_tiny_model
 from tests.end_to_end.conftest import Mesh, StartMesh
-from tests.end_to_end.tiny import DEADLINE_S, until
+from tests.end_to_end.tiny import DEADLINE_S, is_at_rest, until
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -68,16 +68,6 @@ def stream(mesh: Mesh, prompt: str, num_tokens: int, on_first: Callable[[httpx.R
 def pids(mesh: Mesh) -> dict[str, int]:
     rows = mesh.status()
     return {str(row["id"]): int(str(row["pid"])) for row in (*rows["engines"], *rows["gateways"])}
-
-
-def is_at_rest(mesh: Mesh) -> bool:
-    engines = mesh.status()["engines"]
-    return len(engines) == 3 and all(
-        engine["state"] == "ready"
-        and engine["running"] == engine["waiting"] == 0
-        and engine["free_blocks"] == engine["num_blocks"]
-        for engine in engines
-    )
 
 
 @pytest.mark.parametrize("victim", ["decode", "prefill"])

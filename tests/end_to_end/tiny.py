@@ -51,6 +51,16 @@ def engine(mesh: Mesh, name: str) -> dict[str, object]:
     return next(row for row in mesh.status()["engines"] if row["id"] == name)
 
 
+def is_at_rest(mesh: Mesh) -> bool:
+    """All engines are ready, and hold nothing."""
+    return all(
+        engine["state"] == "ready"
+        and engine["running"] == engine["waiting"] == 0
+        and engine["free_blocks"] == engine["num_blocks"]
+        for engine in mesh.status()["engines"]
+    )
+
+
 def body(prompt: str, num_tokens: int = NUM_TOKENS, **more: object) -> dict[str, object]:
     return {"model": "tiny", "prompt": prompt, "max_tokens": num_tokens, "seed": 3, "ignore_eos": True, **more}
 

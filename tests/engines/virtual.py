@@ -292,8 +292,12 @@ class VirtualMesh:
         choices: list[Callable[[], bool]] = [self._next_on(link) for link in self._links.values() if link]
         choices += [self._copying(copy) for copy in self._copies]
         choices += [self._computing(name) for name, engine in self.engines.items() if not engine.dead]
-        self._random.shuffle(choices)
-        return any(choice() for choice in choices)
+        while choices:
+            number = int(self._random.random() * len(choices))
+            choices[number], choices[-1] = choices[-1], choices[number]
+            if choices.pop()():
+                return True
+        return False
 
     @staticmethod
     def _next_on(link: deque[Callable[[], None]]) -> Callable[[], bool]:

@@ -9,8 +9,9 @@ from mesh.messages import RequestSpec, Reserve, Role, Sampling
 from mesh.topology.schema import Rescheduling, Trigger
 from tests.engines.virtual import BLOCK_SIZE, GATEWAY, SERVICE
 from tests.router.test_migrations import ENGINES, MigratingMesh, assert_whole, losing, make_mesh, spec
+from tests.seeds import seeds
 
-SEEDS = range(20)
+SEEDS = seeds(6)
 MOST_MOVES = 8  # log2 of a life of a few seconds over the rest of 0.05 s
 RULES = Rescheduling(give_below=24.0, take_above=48.0, interval_s=0.02, rest_s=0.05)
 

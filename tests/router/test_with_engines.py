@@ -92,10 +92,10 @@ class RoutedMesh(VirtualMesh):
     def tick(self) -> None:
         if self.now >= self._next_beat:
             self.beat()
-        self.do(self.dispatcher.expire(self.now))
+        if is_due(self.dispatcher.next_deadline(), self.now):
+            self.do(self.dispatcher.expire(self.now))
         for name, engine in self.engines.items():
-            deadline = None if engine.dead else engine.core.next_deadline()
-            if deadline is not None and deadline <= self.now:
+            if not engine.dead and is_due(engine.core.next_deadline(), self.now):
                 self.perform(name, engine.core.expire(self.now))
         if not self.step():
             self.now = min([self._next_beat, *self._deadlines()])
@@ -103,6 +103,10 @@ class RoutedMesh(VirtualMesh):
     def _deadlines(self) -> list[float]:
         deadlines = [engine.core.next_deadline() for engine in self.engines.values() if not engine.dead]
         return [deadline for deadline in (*deadlines, self.dispatcher.next_deadline()) if deadline is not None]
+
+
+def is_due(deadline: float | None, now: float) -> bool:
+    return deadline is not None and deadline <= now
 
 
 def make_mesh(seed, policy="tropical", **options) -> RoutedMesh:

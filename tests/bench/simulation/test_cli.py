@@ -115,14 +115,15 @@ def test_services_share_a_load_and_are_summed_up_apart(files, tmp_path, capsys):
     topology = tmp_path / "two.toml"
     topology.write_text(TWO_SERVICES.replace('role = "', 'services = ["small", "large"]\nrole = "'))
     out = tmp_path / "out"
-    options = ("--rate", "20", "--duration", "20", "--mix", "large=3,small=1", "--out", str(out))
+    options = ("--rate", "20", "--duration", "10", "--mix", "large=3,small=1", "--out", str(out))
     assert simulate((str(topology), files[1]), *options) == 0
     assert "by service" in capsys.readouterr().out
     [summary] = json.loads((out / "summaries.json").read_text())
     counts = {name: part["num_requests"] for name, part in summary["services"].items()}
     assert sum(counts.values()) == summary["num_requests"]
     assert counts["large"] / counts["small"] == pytest.approx(3, rel=0.4)
-    assert simulate((str(topology), files[1]), "--rate", "5", "--service", "large", "--service", "small") == 0
+    options = ("--rate", "5", "--duration", "4", "--service", "large", "--service", "small")
+    assert simulate((str(topology), files[1]), *options) == 0
     assert "by service" in capsys.readouterr().out
 
 
@@ -148,7 +149,7 @@ def test_a_killed_engine_is_survived_and_drawn(files, tmp_path, capsys):
 def test_policies_are_named_with_their_parameters(files, tmp_path, capsys):
     out = tmp_path / "out"
     compared = "tropical,tropical:watermark=0.5"
-    options = ("--compare", compared, "--rate", "2", "--duration", "5", "--jobs", "2", "--out", str(out))
+    options = ("--compare", compared, "--rate", "2", "--duration", "3", "--jobs", "1", "--out", str(out))
     assert simulate(files, *options, "--timeline", "tropical:watermark=0.5") == 0
     assert "tropical:watermark=0.5" in capsys.readouterr().out
     assert [path.name for path in out.glob("timeline*")] == ["timeline-tropical-watermark=0.5-2.png"]

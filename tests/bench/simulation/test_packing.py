@@ -25,7 +25,7 @@ def steady(rate: float, seed: int, duration_s: float = 60.0) -> list[TraceReques
 
 def serve(what: Topology, trace: list[TraceRequest], seed: int = 0, **options: object) -> list[Record]:
     records: list[Record] = []
-    sim = simulation(what, seed=seed, **options)
+    sim = simulation(what, seed=seed, coasts=True, **options)
     sim.run(SERVICE, trace, records.append)
     assert_all_ended_once(sim, records, trace)
     return records
@@ -40,7 +40,7 @@ def engines_of(records: list[Record]) -> set[str]:
 def test_promises_to_those_that_are_accepted_are_kept_under_overload(
     roles: dict[str, Role], rate: float, seed: int
 ) -> None:
-    records = serve(topology(roles, "packing", slo=SLO), steady(rate, seed, 15.0), seed, coasts=True)
+    records = serve(topology(roles, "packing", slo=SLO), steady(rate, seed, 15.0), seed)
     finished = [record for record in records if record.outcome is Outcome.FINISHED]
     assert len(finished) < len(records), "the load is to be too much"
     assert sum(record.meets_slo for record in finished) >= 0.97 * len(finished)

@@ -35,7 +35,7 @@ def serve(phases: tuple[Phase, ...], policy: str, seed: int, *, flips: bool) -> 
     for number, phase in enumerate(phases):
         trace += phase.requests(number * PHASE_S, PHASE_S, random)
     timeline, records = Timeline(-1.0), list[Record]()
-    sim = simulation(cluster(policy, flips=flips), seed=seed, profile=PROFILE, timeline=timeline)
+    sim = simulation(cluster(policy, flips=flips), seed=seed, profile=PROFILE, timeline=timeline, coasts=True)
     sim.run(SERVICE, trace, records.append)
     assert_all_ended_once(sim, records, trace)
     return flips_of(timeline), records

@@ -36,7 +36,7 @@ def go_on(runner, name, sampling, known):
 
 
 @feature("requests of all lengths in one iteration, prompts in chunks beside decodes")
-@pytest.mark.parametrize("name", ["greedy", "seeded"])
+@pytest.mark.parametrize("name", ["greedy", "seeded", "cut"])
 def test_mixed_batches_give_the_tokens_of_lonely_runs(make_runner, name):
     sampling, prompts = SAMPLINGS[name], random_prompts(LENGTHS, seed=2)
     alone = make_runner()
@@ -144,6 +144,9 @@ def test_what_is_asked_of_tokens_is_heeded(make_runner):
     assert make_runner().generate("bias", PROMPT, banned, 3) == [65, 65, 65]
     both = Sampling(max_tokens=64, seed=0, temperature=0.0, logit_bias={65: 50.0, 66: 49.0}, presence_penalty=2.0)
     assert make_runner().generate("both", PROMPT, both, 2) == [65, 66]
+    known = make_runner().generate("known", PROMPT, PENALISED, 12)
+    as_prompt = make_runner().generate("prompt", [*PROMPT, *known], PENALISED, 12)
+    assert as_prompt != make_runner().generate("whole", PROMPT, PENALISED, 24)[12:], "answers count, prompts do not"
     ends = Sampling(64, seed=0, temperature=0.0, logit_bias={257: 100.0, 65: 50.0}, min_tokens=3)
     assert make_runner().generate("ends", PROMPT, ends, 4) == [65, 65, 65, 257]
 

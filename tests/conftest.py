@@ -1,0 +1,30 @@
+"""What all tests share."""
+
+from itertools import chain
+
+import pytest
+import structlog
+
+LONG_S = 300  # files whose tests have as long as this start meshes or run models, and wait for most of their time
+BETWEEN = 4
+
+
+def pytest_configure() -> None:
+    """What is logged stands in the report of a test that fails, one plain line each: coloured ones cost a test more."""
+    structlog.configure(processors=[structlog.processors.KeyValueRenderer(key_order=["event"])])
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that wait are spread among those that compute, from the beginning on: none is left alone at the end."""
+    files: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.nodeid.partition("::")[0], []).append(item)
+    waiting = [tests for tests in files.values() if _takes_long(tests[0])]
+    computing = iter([tests for tests in files.values() if not _takes_long(tests[0])])
+    spread = ([tests, *(next(computing, []) for _ in range(BETWEEN))] for tests in waiting)
+    items[:] = chain.from_iterable([*chain.from_iterable(spread), *computing])
+
+
+def _takes_long(item: pytest.Item) -> bool:
+    mark = item.get_closest_marker("timeout")
+    return mark is not None and mark.args[0] >= LONG_S

@@ -1,0 +1,197 @@
+"""A mesh of two real vLLM engines: whatever becomes of a request, its tokens are those that it would have had."""
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+
+from tests.end_to_end.conftest import Mesh, StartMesh
+from tests.end_to_end.tiny import engine, until
+from tests.engines.contract.computers import FOLDER
+from tests.engines.contract.conftest import vllm_python
+
+pytestmark = [
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(
+        vllm_python() is None, reason="no vLLM here: `make vllm-env`, or name an interpreter in MESHSERVE_VLLM_PYTHON"
+    ),
+]
+
+DEADLINE_S = 120.0
+NUM_TOKENS = 900
+TOPOLOGY = """
+[mesh]
+start_s = 400
+[services.tiny]
+model = "{model}"
+ttft_ms = 60000
+tpot_ms = 5000
+[engines.prefill]
+role = "prefill"
+{vllm}
+[engines.decode]
+role = "multiplex"
+{vllm}
+[gateways.gateway]
+port = {port}
+[transfer]
+checksum = true
+"""
+VLLM = """backend = "vllm"
+python = "{python}"
+block_size = 32
+kv_memory = "16MiB"
+options = { enforce_eager = true }"""
+
+
+@pytest.fixture(scope="module")
+def mesh(start_mesh: StartMesh) -> Mesh:
+    vllm = VLLM.replace("{python}", str(vllm_python()))
+    return start_mesh(TOPOLOGY.replace("{model}", str(FOLDER)).replace("{vllm}", vllm))
+
+
+def body(prompt: str, num_tokens: int, **more: object) -> dict[str, object]:
+    wishes = {"temperature": 0.9, "seed": 5, "ignore_eos": True}
+    return {"model": "tiny", "prompt": prompt, "max_tokens": num_tokens, **wishes, **more}
+
+
+def complete(mesh: Mesh, prompt: str, num_tokens: int, **more: object) -> dict[str, object]:
+    response = httpx.post(f"{mesh.url}/v1/completions", json=body(prompt, num_tokens, **more), timeout=DEADLINE_S)
+    assert response.status_code == 200, response.text
+    answer: dict[str, object] = response.json()
+    return answer
+
+
+def text(answer: dict[str, object]) -> str:
+    return str(answer["choices"][0]["text"])  # type: ignore[index]
+
+
+class Client(threading.Thread):
+    """Streams one answer. ``started`` once its first token is here."""
+
+    def __init__(self, mesh: Mesh, payload: dict[str, object]) -> None:
+        super().__init__()
+        self.started = threading.Event()
+        self.text, self.id, self.headers = "", "", httpx.Headers()
+        self._url, self._body = f"{mesh.url}/v1/completions", {**payload, "stream": True}
+
+    def run(self) -> None:
+        with httpx.stream("POST", self._url, json=self._body, timeout=DEADLINE_S) as response:
+            self.headers = response.headers
+            for chunk in self._chunks(response):
+                assert "error" not in chunk, chunk
+                self.id = chunk.get("id", self.id)
+                self.text += "".join(choice["text"] for choice in chunk.get("choices", []))
+                self.started.set()
+
+    @staticmethod
+    def _chunks(response: httpx.Response) -> Iterator[dict[str, object]]:
+        for line in response.iter_lines():
+            if line.startswith("data: {"):
+                yield json.loads(line.removeprefix("data: "))
+
+    def begin(self) -> "Client":
+        self.start()
+        assert self.started.wait(DEADLINE_S)
+        return self
+
+    def end(self) -> str:
+        self.join(DEADLINE_S)
+        assert not self.is_alive()
+        return self.text
+
+
+def is_at_rest(mesh: Mesh) -> bool:
+    engines = mesh.status()["engines"]
+    return len(engines) == 2 and all(
+        row["state"] == "ready" and row["running"] == row["waiting"] == 0 and row["free_blocks"] == row["num_blocks"]
+        for row in engines
+    )
+
+
+def test_one_engine_prefills_and_another_decodes(mesh: Mesh) -> None:
+    client = Client(mesh, body("def open(", 40)).begin()
+    client.end()
+    assert (client.headers["x-meshserve-prefill"], client.headers["x-meshserve-decode"]) == ("prefill", "decode")
+    assert client.text == text(complete(mesh, "def open(", 40))
+    assert client.text != text(complete(mesh, "def open(", 40, seed=6))
+
+
+def test_prompts_that_begin_alike_are_computed_once(mesh: Mesh) -> None:
+    shared = "The same words again and again, so that blocks are full of them. " * 3
+    first, second = (complete(mesh, shared + end, 30, temperature=0) for end in ("One", "Two"))
+    assert first["usage"]["prompt_tokens_details"]["cached_tokens"] == 0  # type: ignore[index]
+    assert second["usage"]["prompt_tokens_details"]["cached_tokens"] >= 160  # type: ignore[index]
+    assert text(complete(mesh, shared + "One", 30, temperature=0)) == text(first)
+
+
+def test_logprobs_of_prompt_and_answer(mesh: Mesh) -> None:
+    answer = complete(mesh, "Return the name", 4, temperature=0, logprobs=2, echo=True)
+    logprobs = answer["choices"][0]["logprobs"]  # type: ignore[index]
+    assert "".join(logprobs["tokens"]).endswith(text(answer))  # a token that begins prompts is not in texts
+    assert logprobs["token_logprobs"][0] is None
+    assert all(value < 0 for value in logprobs["token_logprobs"][1:])
+    assert all(len(top) >= 2 for top in logprobs["top_logprobs"][1:])
+
+
+def test_a_request_that_moves_while_it_runs_has_the_tokens_of_one_that_stays(mesh: Mesh) -> None:
+    until(lambda: is_at_rest(mesh))
+    payload = body("Move me. ", NUM_TOKENS)
+    expected = text(complete(mesh, "Move me. ", NUM_TOKENS))
+    client = Client(mesh, payload).begin()
+    moved = mesh.run("migrate", str(mesh.topology), client.id, "prefill")
+    assert (moved.returncode, moved.stderr) == (0, "")
+    assert client.end() == expected
+    assert engine(mesh, "decode")["migrations"] == 1
+
+
+def test_a_drained_engine_gives_its_requests_away(mesh: Mesh) -> None:
+    until(lambda: is_at_rest(mesh))
+    prompts = [f"Drain number {number}. " for number in range(3)]
+    expected = [text(complete(mesh, prompt, NUM_TOKENS)) for prompt in prompts]
+    clients = [Client(mesh, body(prompt, NUM_TOKENS)).begin() for prompt in prompts]
+    drained = mesh.run("drain", str(mesh.topology), "decode")
+    assert (drained.returncode, drained.stderr) == (0, "")
+    assert any(client.is_alive() for client in clients)
+    assert [client.end() for client in clients] == expected
+    assert mesh.run("drain", str(mesh.topology), "decode", "--undo").returncode == 0
+    until(lambda: engine(mesh, "decode")["state"] == "ready")
+
+
+def test_what_is_more_urgent_is_answered_first(mesh: Mesh) -> None:
+    """More requests than the memory holds: the urgent one passes those that wait, and preempts."""
+    until(lambda: is_at_rest(mesh))
+    prompt = "Some words that fill blocks. " * 10
+    expected = text(complete(mesh, "Urgent. " + prompt, 300))
+    ended: list[str] = []
+
+    def ask(name: str, priority: int) -> str:
+        answer = text(complete(mesh, f"{name}. {prompt}", 300, priority=priority))
+        ended.append(name)
+        return answer
+
+    with ThreadPoolExecutor(40) as threads:
+        others = [threads.submit(ask, f"Patient {number}", 0) for number in range(38)]
+        time.sleep(0.5)
+        urgent = threads.submit(ask, "Urgent", -100)
+        assert urgent.result() == expected
+        assert all(other.result() for other in others)
+    assert ended.index("Urgent") < 20
+
+
+def test_an_engine_killed_in_mid_answer_costs_no_token(mesh: Mesh) -> None:
+    """Last of all: it takes its time to start again."""
+    until(lambda: is_at_rest(mesh))
+    wishes = {"greedy": {"temperature": 0}, "seeded": {}, "penalised": {"frequency_penalty": 0.5, "logprobs": 1}}
+    expected = {name: text(complete(mesh, name, NUM_TOKENS, **wish)) for name, wish in wishes.items()}
+    pid = int(str(engine(mesh, "decode")["pid"]))
+    clients = {name: Client(mesh, body(name, NUM_TOKENS, **wish)).begin() for name, wish in wishes.items()}
+    assert all(client.is_alive() for client in clients.values())
+    os.kill(pid, signal.SIGKILL)
+    assert {name: client.end() for name, client in clients.items()} == expected

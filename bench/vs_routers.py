@@ -1,11 +1,12 @@
 """What a gateway costs beside the Rust routers of others: CPU of their processes for each streamed token and request.
 
-    python -m bench.vs_routers --routers FOLDER [--streams N] [--tokens N] [--rounds N] [--json FILE]
+    python -m bench.vs_routers [--routers FOLDER] [--also NAME PORT PID ...] [--streams N] [--step-ms MS] [--json FILE]
 
 ``FOLDER`` holds the commands ``vllm-router`` and ``smg`` (PyPI, both of the same names). They pass through what a mock
 backend says; our gateway tokenises, routes, detokenises and encodes what scripted engines say, which is all that vLLM's
 API server and a router do together. All take turns under the same load: `mesh bench`'s clients, chats of 64 words.
-Engines and backend say a token each ``--step-ms``.
+Engines and backend say a token each ``--step-ms``. ``--also`` takes a server that runs already and serves ``model``,
+such as vLLM's (``vllm serve MODEL --served-model-name model``), whose API server is a process of its own.
 """
 
 import argparse
@@ -39,15 +40,15 @@ OURS, DIRECT = "MeshServe gateway", "mock backend alone"
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """``processes``: whose CPU is counted, with their children."""
+    """``process``: whose CPU is counted, that of all its threads."""
 
     name: str
     port: int
-    processes: Sequence[psutil.Process]
+    process: psutil.Process
 
     def cpu_s(self) -> float:
-        all_ = [child for process in self.processes for child in (process, *process.children(recursive=True))]
-        return float(sum(times.user + times.system for times in (process.cpu_times() for process in all_)))
+        times = self.process.cpu_times()
+        return float(times.user + times.system)
 
 
 @dataclass(slots=True)
@@ -117,7 +118,7 @@ def routers(folder: Path, backend: str, logs: Path) -> Iterator[list[System]]:
             where = ["--host", "127.0.0.1", "--port", str(port), "--prometheus-port", str(free_port())]
             what = ["--worker-urls", backend, "--policy", "round_robin"]
             running = stack.enter_context(process([*command, *where, *what], logs / f"{name}.log"))
-            found.append(System(name, port, [running]))
+            found.append(System(name, port, running))
             wait_until_ready(found[-1], logs / f"{name}.log")
         yield found
 
@@ -143,14 +144,22 @@ def mock(step_ms: float, logs: Path) -> Iterator[System]:
     pace = ["--first-ms", str(step_ms), "--gap-ms", str(step_ms), "--model", "model"]
     command = [sys.executable, "-m", "bench.mock_backend", "--port", str(port), *pace]
     with process(command, logs / "mock.log") as running:
-        system = System(DIRECT, port, [running])
+        system = System(DIRECT, port, running)
         wait_until_ready(system, logs / "mock.log")
         yield system
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.vs_routers", description=__doc__.splitlines()[0])
-    parser.add_argument("--routers", type=Path, required=True, metavar="FOLDER", help="holds vllm-router and smg")
+    parser.add_argument("--routers", type=Path, metavar="FOLDER", help="holds vllm-router and smg")
+    parser.add_argument(
+        "--also",
+        nargs=3,
+        action="append",
+        default=[],
+        metavar=("NAME", "PORT", "PID"),
+        help="a server that runs already",
+    )
     parser.add_argument("--model", default=DEFAULT_MODEL, help="whose tokenizer our gateway uses; must be prepared")
     parser.add_argument("--streams", type=int, default=32, metavar="N", help="concurrent (default: 32)")
     parser.add_argument("--tokens", type=int, default=64, metavar="N", help="of an answer (default: 64)")
@@ -162,9 +171,11 @@ def main() -> int:
         logs = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         direct = stack.enter_context(mock(options.step_ms, logs))
         backend = f"http://127.0.0.1:{direct.port}"
-        others = stack.enter_context(routers(options.routers, backend, logs))
+        others = [System(name, int(port), psutil.Process(int(pid))) for name, port, pid in options.also]
+        if options.routers is not None:
+            others += stack.enter_context(routers(options.routers, backend, logs))
         gateway = stack.enter_context(mesh(options.model, options.step_ms, records=False))
-        systems = [direct, *others, System(OURS, gateway.port, [gateway.process])]
+        systems = [direct, *others, System(OURS, gateway.port, gateway.process)]
         costs = {system.name: Cost() for system in systems}
         for turn in range(options.rounds):
             for system in systems:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 import cupy
 import numpy as np
@@ -20,6 +21,7 @@ from cupy.cuda import nccl, runtime
 
 from kvtransfer.device import Bytes, Communicator, Device, DeviceError, Offsets, Region, Stream
 
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")  # with the PCI address it names a GPU, in containers, too
 THREADS = 256
 WORDS_A_THREAD = 8  # of 16 bytes
 MULTI_RANK_VERSION = 23200  # of NCCL: the one that was seen to know NCCL_MULTI_RANK_GPU_ENABLE
@@ -119,7 +121,7 @@ class CudaDevice:
         self.number = int(name.partition(":")[2] or 0)
         with _errors():
             self._device = cupy.cuda.Device(self.number)
-            self.uuid = bytes(runtime.getDeviceProperties(self.number)["uuid"]).hex()
+            self.uuid = f"{BOOT_ID.read_text().strip()}-{runtime.deviceGetPCIBusId(self.number)}"
         self.has_nccl = bool(nccl.available)
         is_enabled = os.environ.get("NCCL_MULTI_RANK_GPU_ENABLE") == "1"
         self.allows_two_ranks = self.has_nccl and is_enabled and nccl.get_version() >= MULTI_RANK_VERSION

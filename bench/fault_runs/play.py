@@ -135,7 +135,8 @@ def bounds_of(scenario: Scenario) -> Bounds:
     for fault in scenario.faults:
         if isinstance(fault, Hang):
             held_up.setdefault(fault.process, []).append((fault.at_s, fault.at_s + fault.for_s))
-    away_s = 0.0 if scenario.topology.placement is None else LONG_S  # of the one engine that a plan leaves to a service
+    has_plans = scenario.topology.placement is not None  # one may leave a service to an engine that is gone
+    away_s = LONG_S if has_plans and scenario.is_somebody_gone else 0.0
     return Bounds(
         calm_at_s=scenario.calm_at_s,
         end_s=END_S + scenario.work_s + away_s,

@@ -100,6 +100,11 @@ class Scenario:
         return any(isinstance(fault, kinds) for fault in self.faults)
 
     @property
+    def is_somebody_gone(self) -> bool:
+        """For long, while others have to do."""
+        return any(isinstance(fault, Kill) and fault.restart_after_s == LONG_S for fault in self.faults)
+
+    @property
     def may_give_up(self) -> bool:
         """Whether so many engines may die under a request that its gateway thinks that it is to blame."""
         return sum(isinstance(fault, Kill | Hang) for fault in self.faults) > MOST_DEATHS

@@ -33,7 +33,7 @@ def parts(*wanted):
     source = Path(kvtransfer.__file__).with_name("cuda.py").read_text()
     names = {}
     for node in ast.parse(source).body:
-        is_constant = isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "").isupper()
+        is_constant = isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
         if is_constant or (isinstance(node, ast.FunctionDef) and node.name in wanted):
             exec(compile(ast.Module([node], []), "cuda.py", "exec"), names)
     return names

@@ -343,6 +343,7 @@ class TestNccl:
     def test_blocks_may_change_once_they_are_exported(self, make):
         source, target = make("a"), make("b")
         connected(source, target)
+        make.world.delay_s = 0.01
         expected = source.bytes_of(1)
         exported = source.export(NCCL, [1], target)
         source.fill(77)

@@ -395,8 +395,10 @@ class TestNccl:
         source, target = make("a"), make("b", receive_s=0.1)
         connected(source, target)
         exported = source.export(NCCL, [1], target)
+        sends = source.device.communicators[0].meeting.sends
+        until(lambda: not sends.empty())
         make.world.die(source.device)
-        source.device.communicators[0].meeting.sends.queue.clear()
+        sends.queue.clear()
         assert not target.take(NCCL, source, exported, [0])
         until(lambda: make.world.num_aborts > 0)
 

@@ -1,6 +1,7 @@
 """What GPUs have and processors do not, over doubles on the processor: attention in place, and graphs of decodes."""
 
 import itertools
+import random
 
 import pytest
 import torch
@@ -11,7 +12,12 @@ from engines.torch_engine.decode_graphs import bucket
 from engines.torch_engine.executor import TorchExecutor
 from engines.torch_engine.paged_attention import takes
 from mesh.messages import KVShape, Sampling
-from tests.engines.torch_engine.test_executor import prompts, run_together
+from tests.engines.contract.computers import generate_together
+
+
+def prompts(count, seed=0):
+    draw = random.Random(seed)
+    return [[draw.randrange(3, 199) for _ in range(draw.randrange(2, 60))] for _ in range(count)]
 
 
 def reference(queries, keys, values, paging):
@@ -78,7 +84,7 @@ def test_tokens_are_those_of_the_plain_engine(tiny, make_runner, accelerated, sa
     expected = [plain.generate(f"alone-{i}", prompt, sampling, 12) for i, prompt in enumerate(requests)]
     accelerated.use()
     for chunk_tokens in (6, 100):
-        assert run_together(make_runner(tiny, seed=chunk_tokens), requests, sampling, 12, chunk_tokens) == expected
+        assert generate_together(make_runner(tiny, seed=chunk_tokens), requests, sampling, 12, chunk_tokens) == expected
     assert accelerated.replayed > accelerated.captured > 0
 
 

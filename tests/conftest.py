@@ -1,5 +1,6 @@
 """What all tests share."""
 
+from collections.abc import Iterator
 from itertools import chain
 
 import pytest
@@ -12,6 +13,14 @@ BETWEEN = 4
 def pytest_configure() -> None:
     """What is logged stands in the report of a test that fails, one plain line each: coloured ones cost a test more."""
     structlog.configure(processors=[structlog.processors.KeyValueRenderer(key_order=["event"])])
+
+
+@pytest.fixture(autouse=True)
+def _own_logging() -> Iterator[None]:
+    """What a test says of logging, by running a command in this process, holds for that test."""
+    configured = structlog.get_config()
+    yield
+    structlog.configure(**configured)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -161,7 +161,7 @@ class Observer:
 
     def delivered(self, published: Mapping[str, int]) -> int:
         """What that comes to at all who listen."""
-        of_engines = sum(number for process, number in published.items() if process in self._engines)
+        of_engines = sum(number for process, number in list(published.items()) if process in self._engines)
         of_gateways = sum(published.values()) - of_engines
         return of_engines * self._num_gateways + of_gateways * (len(self._engines) + self._num_gateways - 1)
 

@@ -1,7 +1,7 @@
 """The torch engine beside vLLM's CPU build and transformers: same model, one thread, all on the same core.
 
     python -m bench.vs_vllm --vllm-python PATH [--model REFERENCE] [--rounds 3] [--only NAME ...]
-        [--vllm-env NAME=VALUE] [--json FILE]
+        [--vllm-env NAME=VALUE] [--clock cpu] [--json FILE]
 
 ``PATH`` is the interpreter of an environment with vLLM; it needs nothing of this project. Transformers are those of
 this one, by ``generate`` and by continuous batching. All engines are loaded at once and take turns, round by round, so
@@ -26,7 +26,7 @@ from rich.table import Table
 
 from bench.child import Child, ChildError
 from bench.engine_under_test import add_model_argument
-from bench.rounds import Measured, Round
+from bench.rounds import CLOCKS, Measured, Round
 from engines.models.store import prepared_dir
 
 NEW_TOKENS = 32
@@ -227,10 +227,12 @@ def summary(figures: Sequence[Figure], values: Mapping[str, Values]) -> dict[str
     }
 
 
-async def compare(setting: Setting, names: Sequence[str], rounds: int, cases: Sequence[Case]) -> dict[str, Values]:
+async def compare(
+    setting: Setting, names: Sequence[str], rounds: int, clock: str, cases: Sequence[Case]
+) -> dict[str, Values]:
     async with AsyncExitStack() as stack:
         children = await start_all(setting, names, stack)
-        return await take_turns(children, rounds, cases=cases)
+        return await take_turns(children, rounds, clock, cases)
 
 
 def name_and_value(text: str) -> tuple[str, str]:
@@ -254,6 +256,7 @@ def main() -> int:
     parser.add_argument(
         "--most-tokens", type=int, default=16 * 512, metavar="N", help="leave out cases with more tokens in all prompts"
     )
+    parser.add_argument("--clock", choices=CLOCKS, default="wall", help="cpu: CPU time, for machines that are busy")
     parser.add_argument("--core", type=int, default=max(os.sched_getaffinity(0)), help="the core all run on")
     parser.add_argument("--json", type=Path, help="write the figures here")
     arguments = parser.parse_args()
@@ -263,7 +266,7 @@ def main() -> int:
         folder = prepared_dir(arguments.model)
         setting = Setting(folder, arguments.vllm_python, dict(arguments.vllm_env), arguments.core, Path(logs))
         try:
-            values = asyncio.run(compare(setting, arguments.only, arguments.rounds, cases))
+            values = asyncio.run(compare(setting, arguments.only, arguments.rounds, arguments.clock, cases))
         except (ChildError, OSError) as error:
             print(error, file=sys.stderr)
             return 1

@@ -21,4 +21,4 @@ def keep_freed_memory() -> bool:
     if mallopt is None:
         return False
     settings = ((_M_TRIM_THRESHOLD, KEPT_BYTES), (_M_TOP_PAD, AHEAD_BYTES), (_M_MMAP_THRESHOLD, LARGEST_BYTES))
-    return sum(mallopt(name, value) for name, value in settings) == len(settings)
+    return all(bool(mallopt(name, value)) for name, value in settings)

@@ -20,12 +20,13 @@ from bench.simulation.trace_request import TraceRequest
 from bench.simulation.workload import SloRule
 from bench.testbed.scene import Scene, Service, World
 from bench.testbed.systems import Replacement, System
-from mesh.topology.schema import EngineSpec, GatewaySpec, PlacementSpec, PolicySpec, ServiceSpec, Topology
+from mesh.topology.schema import EngineSpec, GatewaySpec, PlacementSpec, PolicySpec, ServiceSpec, Timing, Topology
 from router.placement.catalogue import Catalogue
 from router.placement.plan import Group, Plan
 from router.records import Outcome, Record
 
 MAX_RUNNING, CHUNK_TOKENS = 128, 2048
+DAEMON_TIMING = Timing(heartbeat_s=1.0, lease_s=5.0)  # a daemon listens for a lease before its first interval
 INTERVAL_S = 60.0  # between two decisions, at first
 SEARCH_BATCHES = 2  # of local search, when services are placed anew
 ROOM_FOR_WEIGHTS = 0.6  # of an engine's memory, where services come and go
@@ -129,10 +130,11 @@ def make_topology(system: System, plan: Plan, world: World) -> tuple[Topology, M
     services = tuple(_service(world.services[name]) for name in sorted(plan.services))
     gateway = GatewaySpec("gateway", max_requests=MANY, max_waiting=MANY)
     policy, placement = PolicySpec(system.policy), _placement(system)
-    return (
-        Topology("testbed", Path(), services, engines, (gateway,), policy=policy, timing=TIMING, placement=placement),
-        profiles,
+    timing = TIMING if placement is None else DAEMON_TIMING
+    topology = Topology(
+        "testbed", Path(), services, engines, (gateway,), policy=policy, timing=timing, placement=placement
     )
+    return topology, profiles
 
 
 def _placement(system: System) -> PlacementSpec | None:

@@ -5,6 +5,9 @@ TOPOLOGY ?= deploy/topology.toml
 TORCH    ?= 2.13.0
 VLLM_VENV ?= .venv-vllm
 
+# Kept byte code spares every process that tests start to compile what it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Files with random runs, of which there are more at night.
 SEEDED = $(shell grep -rl "from tests.seeds import" tests)
 

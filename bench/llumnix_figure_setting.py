@@ -11,7 +11,16 @@ from bench.simulation.trace_request import TraceRequest
 from bench.simulation.workload_lengths import PREFIX, described_lengths
 from engines.profiles import EngineProfile, load_profile
 from mesh.messages import Role
-from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, Rescheduling, ServiceSpec, Slo, Topology
+from mesh.topology.schema import (
+    EngineSpec,
+    GatewaySpec,
+    PolicySpec,
+    Rescheduling,
+    ServiceSpec,
+    Slo,
+    Topology,
+    TransferSpec,
+)
 
 SERVICE = "llama-7b"
 PROFILE = "a10-llama2-7b-tp1"
@@ -58,6 +67,7 @@ def make_topology(contender: Contender, num_engines: int) -> Topology:
         tuple(engines),
         (GatewaySpec("gateway", max_requests=1_000_000, max_waiting=1_000_000),),
         policy=PolicySpec(contender.policy),
+        transfer=TransferSpec(migration_share=0.05),  # copies between GPUs take no core from decodes
         rescheduling=Rescheduling() if contender.reschedules else None,
     )
 

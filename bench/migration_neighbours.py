@@ -5,7 +5,8 @@
 Two engines decode a few requests each. One more, of a longer context, is moved from one to the other; each time another
 one, with a prompt of its own, so that nothing is found in a prefix cache. The gaps between the others' tokens that
 end between the order and the last token of the old owner are compared with those just before the order: the batches of
-both engines are the same in both. A migration takes a few steps, so that the gaps of many are put together.
+both engines are the same in both. A migration takes a few steps, so that the gaps of many are put together. Machines
+change their speed meanwhile: a stretch in which nothing moves, before each order, is compared with the one before it.
 """
 
 import argparse
@@ -23,7 +24,7 @@ from mesh.messages import Cancel, Epoch, Migrate, Submit
 from mesh.topology.schema import Topology
 
 DEADLINE_S = 300.0
-QUIET_TOKENS = 24  # of the mover, before each order
+QUIET_TOKENS = 16  # of the mover, in each of the two stretches before each order
 ENGINES = ("first", "second")
 GOAL = 1.05
 
@@ -44,6 +45,8 @@ class Run:
     copying_ms: float
     source: Gaps
     destination: Gaps
+    source_unmoved: Gaps
+    destination_unmoved: Gaps
 
 
 def slowdown(gaps: Sequence[Gaps]) -> float:
@@ -60,20 +63,21 @@ def gaps_ms(client: EngineClient, names: Sequence[str], start: float, end: float
 
 async def migrate(client: EngineClient, mover: str, context: int, to: str, neighbours: dict[str, list[str]]) -> Run:
     source = client.owners[mover]
-    await client.until(lambda: len(client.streams[mover]) >= 2 + QUIET_TOKENS)
+    await client.until(lambda: len(client.streams[mover]) >= 2 + 2 * QUIET_TOKENS)
     times, asked = client.token_times[mover], len(client.streams[mover])
-    started_at, asked_at = times[1], times[asked - 1]  # gaps that began before the first token had the prefill in them
+    first_at, second_at = times[1], times[1 + QUIET_TOKENS]  # gaps that began before the first token had the prefill
+    asked_at = times[asked - 1]
     client.sockets.send(source, Migrate(mover, to, "measured"))
     await client.until(lambda: client.owners[mover] == to)
     moved_at = times[-2]
-    source_gaps, destination_gaps = [
-        Gaps(
-            gaps_ms(client, neighbours[engine], started_at, asked_at),
-            gaps_ms(client, neighbours[engine], asked_at, moved_at),
-        )
-        for engine in (source, to)
-    ]
-    return Run(context, 1e3 * (moved_at - asked_at), source_gaps, destination_gaps)
+    of_ends = []
+    for engine in (source, to):
+        first = gaps_ms(client, neighbours[engine], first_at, second_at)
+        second = gaps_ms(client, neighbours[engine], second_at, asked_at)
+        of_ends.append((Gaps(second, gaps_ms(client, neighbours[engine], asked_at, moved_at)), Gaps(first, second)))
+    (source_moved, source_unmoved), (destination_moved, destination_unmoved) = of_ends
+    copying_ms = 1e3 * (moved_at - asked_at)
+    return Run(context, copying_ms, source_moved, destination_moved, source_unmoved, destination_unmoved)
 
 
 async def measure(topology: Topology, contexts: Sequence[int], num_neighbours: int, num_runs: int) -> list[Run]:
@@ -142,8 +146,9 @@ def main() -> None:
         num_gaps = sum(len(run.source.during) + len(run.destination.during) for run in of_context)
         print(
             f"{context:6} tokens: {slowdown([run.source for run in of_context]):.3f}x where it leaves,"
-            f" {slowdown([run.destination for run in of_context]):.3f}x where it comes"
-            f" ({num_gaps} gaps; goal: below {GOAL})"
+            f" {slowdown([run.destination for run in of_context]):.3f}x where it comes ({num_gaps} gaps; goal: below"
+            f" {GOAL}); while none moves {slowdown([run.source_unmoved for run in of_context]):.3f}x and"
+            f" {slowdown([run.destination_unmoved for run in of_context]):.3f}x"
         )
     if arguments.json:
         arguments.json.write_text(json.dumps([asdict(run) for run in runs], indent=1))

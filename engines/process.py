@@ -18,6 +18,7 @@ from engines.scheduler import Limits
 from engines.settings import EngineSettings
 from engines.watch import StepWatch
 from kvtransfer.device import MESSAGE_BYTES
+from kvtransfer.freed_memory import keep_freed_memory
 from kvtransfer.peer_memories import PeerMemories
 from kvtransfer.protocol import ExportBlocks, ImportBlocks, Send
 from kvtransfer.protocol import Limits as TransferLimits
@@ -69,6 +70,7 @@ def settings_of(topology: Topology, engine: EngineSpec) -> EngineSettings:
 
 async def serve(shell: ProcessShell) -> None:
     """Be an engine: load, say that it is ready, serve until asked to drain, drain."""
+    keep_freed_memory()
     engine = shell.topology.engine(shell.me.process)
     sockets: Sockets[EngineMessage] = shell.sockets(EngineMessage)
     compute = ThreadPoolExecutor(1, "compute")

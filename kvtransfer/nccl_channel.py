@@ -66,8 +66,9 @@ class Channel:
             communicator.connect()
             slots = [self._device.allocate(self.slot_bytes) for _ in range(self._num_slots)]
             stream = self._device.stream()
-            exchange = communicator.send if self._rank == 0 else communicator.receive
-            exchange(slots[0], GREETING_BYTES, stream)
+            if not self._greet(communicator, slots[0], stream):
+                _abort(communicator)  # an abort while it connected may have found nothing to abort
+                return
             stream.synchronize()
         except DeviceError as error:
             self.end(str(error))
@@ -76,6 +77,15 @@ class Channel:
             if self.state is ChannelState.CONNECTING:
                 self.slots, self._stream, self.state = slots, stream, ChannelState.READY
                 self._changed.notify_all()
+
+    def _greet(self, communicator: Communicator, slot: Region, stream: Stream) -> bool:
+        """Queue the first message, unless the channel has ended meanwhile."""
+        with self._changed:
+            if self.state is ChannelState.ENDED:
+                return False
+            exchange = communicator.send if self._rank == 0 else communicator.receive
+            exchange(slot, GREETING_BYTES, stream)
+            return True
 
     def is_ready(self, patience_s: float) -> bool:
         """Whether it is, or gets so in time."""

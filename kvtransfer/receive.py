@@ -207,17 +207,21 @@ class ReceiveTransfer(Machine[ReceiveState, ReceiveEvent, ReceiveEffect]):
         if event.ok:
             self._num_intact |= self._tokens_by_block(message)
         taken = Taken(self.id, message.seq, event.ok)
-        rest_s = self._rest_s(event.elapsed_s)
+        rest_s = self._rest_s(event.elapsed_s, len(message.source_blocks))
         if rest_s > 0 and event.ok:
             self._resting = Rest(now + rest_s, taken)
         else:
             self._emit(Send(self.peer, taken))
 
-    def _rest_s(self, copied_s: float) -> float:
-        """After a copy, lest the decodes of both engines be slowed; never so long that the reservation may end."""
+    def _rest_s(self, copied_s: float, num_copied: int) -> float:
+        """After a copy of some blocks, lest the decodes of both engines be slowed.
+
+        Never so long that the reservation may end, nor that a long context's rests take most of the migration's time.
+        """
         if self.state is not ReceiveState.RESERVED or not self._reserve.is_migration or self._reserve.must_leave:
             return 0.0
-        return min(copied_s * (1 / self._limits.migration_share - 1), self._reserve.deadline_s / 4)
+        longest_s = min(self._reserve.deadline_s / 4, self._limits.migration_s / 2 * num_copied / len(self._blocks))
+        return min(copied_s * (1 / self._limits.migration_share - 1), longest_s)
 
     def _end_rest(self) -> None:
         if self._resting is not None:

@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from random import Random
 
 import structlog
-from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
+from starlette.types import ASGIApp
 
 from engines.models.store import prepared_dir
 from mesh.messages import GatewayMessage, RequestSpec
@@ -82,7 +82,7 @@ def _ledger(shell: ProcessShell, spec: GatewaySpec, registry: CollectorRegistry,
 
 def _app(
     shell: ProcessShell, spec: GatewaySpec, router: Router, models: Models, registry: CollectorRegistry
-) -> FastAPI:
+) -> ASGIApp:
     return create_app(
         ApiConfig(
             gateway=spec.id,

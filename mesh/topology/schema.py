@@ -135,7 +135,7 @@ class TransferSpec:
     transport: str = AUTO  # one of mesh.transports.SETTINGS
     checksum: bool = False
     deadline_s: float = 10.0
-    migration_share: float = 0.05  # of the time that copies take, while the request that they move goes on
+    migration_share: float = 0.015  # of the time that copies take, while the request that they move goes on
     migration_deadline_s: float = 60.0  # for a request to stop at its old engine
 
 

@@ -93,6 +93,9 @@ class Call:
                 choice.generation.cancel()
 
     async def _run(self, sink: Sink) -> None:
+        if len(self.choices) == 1:
+            await self._pump(self.choices[0], self.timers[0], sink)
+            return
         async with asyncio.TaskGroup() as tasks:
             for choice, timer in zip(self.choices, self.timers, strict=True):
                 tasks.create_task(self._pump(choice, timer, sink))

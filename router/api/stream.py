@@ -5,6 +5,7 @@ request runs. An error after that is an event of the stream.
 """
 
 import asyncio
+from collections.abc import Mapping
 from typing import Protocol
 
 import structlog
@@ -65,6 +66,11 @@ class EventStream(Response):
             await sink.finish(error_event(internal_error(self._call.request_id)))
 
 
+def encoded(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+    """As ASGI wants them."""
+    return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+
+
 def error_event(error: ApiError) -> bytes:
     return b"data: " + error.body() + b"\n\n"
 
@@ -95,7 +101,7 @@ class _EventSink:
             if self.started:
                 return
             if placement := self._call.placement:
-                self._response.headers.update(placement_headers(placement))
+                self._response.raw_headers += encoded(placement_headers(placement))
             await self._send({"type": "http.response.start", "status": 200, "headers": self._response.raw_headers})
             self.started = True
 

@@ -6,8 +6,10 @@ for one process. Streams do what they are given later, in order, so that a missi
 
 import itertools
 import queue
+import random
 import secrets
 import threading
+import time
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -33,6 +35,7 @@ class World:
         self.meetings = {}
         self.num_aborts = 0
         self.refuses_ids = False
+        self.late_s = 0.0  # ranks begin to connect up to so much later than they are told to
 
     def meeting(self, unique_id):
         with self.lock:
@@ -118,6 +121,7 @@ class FakeCommunicator:
 
     def connect(self):
         meeting = self.meeting
+        time.sleep(random.uniform(0, self.device.world.late_s))
         with meeting.changed:
             assert self.rank not in meeting.ranks, "a rank joins once"
             meeting.ranks.add(self.rank)

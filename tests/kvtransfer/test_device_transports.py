@@ -481,8 +481,10 @@ class TestNccl:
 
     @pytest.mark.parametrize("seed", range(6))
     def test_whatever_is_lost_or_late_what_is_taken_is_right(self, make, seed):
+        """Who is forgotten while a channel connects does not learn of it: the channel is late then, and made anew."""
         dice = np.random.default_rng(seed)
-        ends = [make(name, settle_s=0.3, receive_s=0.3) for name in "ab"]
+        make.world.late_s = 0.05
+        ends = [make(name, settle_s=0.3, receive_s=0.3, connect_s=1.0) for name in "ab"]
         waiting = []
         for _ in range(60):
             source, target = ends if dice.random() < 0.5 else ends[::-1]

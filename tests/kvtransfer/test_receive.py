@@ -98,6 +98,17 @@ def test_a_migration_rests_between_its_copies(migration):
     assert job.message.seq == 1
 
 
+def test_rests_leave_a_long_migration_half_of_its_time(make_reserve):
+    reserve = msgspec.structs.replace(make_reserve(), is_migration=True, deadline_s=1000.0)
+    limits = replace(LIMITS, migration_share=0.001, migration_s=60.0)
+    transfer = ReceiveTransfer(
+        "decode-1", reserve, blocks=TABLE, num_matched_tokens=0, transport="shm", limits=limits, now=0.0
+    )
+    transfer.handle(blocks(0, 0, 4), 0.1)
+    transfer.handle(Imported(0, True, elapsed_s=1.0), 1.0)
+    assert transfer.next_deadline() == pytest.approx(1.0 + 30 / len(TABLE)), "one of its blocks is copied"
+
+
 def test_the_end_of_a_migration_does_not_wait(migration):
     migration.handle(blocks(0, 0, 8), 0.1)
     migration.handle(Imported(0, True, elapsed_s=0.02), 0.12)

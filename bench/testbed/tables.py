@@ -18,6 +18,7 @@ AXES = {
     6: "requests a second",
     7: "requests a second",
     8: "requests a second",
+    9: "requests a second",
     10: "requests a second",
     11: "density (1: 32 devices)",
     12: "requests of a service in a row",
@@ -52,7 +53,7 @@ def curves(answers: Answers, figure: int, systems: Sequence[str], cells: Sequenc
 
 
 def mean_result(runs: Sequence[Result]) -> Result:
-    """Of seeds. Requests and failures are sums."""
+    """Of seeds. Requests, failures and changes are sums."""
     services = {name for run in runs for name in run.by_service}
     return Result(
         num_requests=sum(run.num_requests for run in runs),
@@ -64,6 +65,7 @@ def mean_result(runs: Sequence[Result]) -> Result:
         ttft_s=fmean(run.ttft_s for run in runs),
         tpot_s=fmean(run.tpot_s for run in runs),
         by_scale={scale: fmean(run.by_scale[scale] for run in runs) for scale in runs[0].by_scale},
+        num_changes=sum(run.num_changes for run in runs),
         by_service={
             name: fmean(run.by_service[name] for run in runs if name in run.by_service) for name in sorted(services)
         },
@@ -86,7 +88,7 @@ def figure_table(figure: int, by_system: Mapping[str, Points]) -> Table:
     table = Table(title=f"figure {figure}", title_justify="left")
     table.add_column(AXES[figure], justify="right")
     table.add_column("system")
-    for heading in ("requests", "failed", "mean", "P99", "P99, s", "kept, %", "TTFT, s", "TPOT, ms"):
+    for heading in ("requests", "failed", "mean", "P99", "P99, s", "kept, %", "TTFT, s", "TPOT, ms", "changes"):
         table.add_column(heading, justify="right")
     for at in sorted({at for points in by_system.values() for at in points}):
         for name, points in by_system.items():
@@ -105,6 +107,7 @@ def _numbers(result: Result) -> tuple[str, ...]:
         f"{100 * result.attainment:.1f}",
         f"{result.ttft_s:.2f}",
         f"{1e3 * result.tpot_s:.0f}",
+        str(result.num_changes),
     )
 
 

@@ -15,7 +15,7 @@ import os
 import statistics
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,6 +84,9 @@ class Setting:
         command = [self.vllm_python, "-m", module, str(self.folder), mode]
         log = self.logs / f"{module}-{mode}"
         return await Child.start(name, command, {**os.environ, **environment, **self.vllm_env}, log)
+
+
+Compare = Callable[[Setting], Coroutine[None, None, dict[str, Values]]]
 
 
 async def start_all(setting: Setting, stack: AsyncExitStack) -> list[Child]:
@@ -166,8 +169,9 @@ def name_and_value(text: str) -> tuple[str, str]:
     return name, value
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.vs_vllm", description=__doc__.splitlines()[0])
+def parser_of(command: str, about: str) -> argparse.ArgumentParser:
+    """What all comparisons with vLLM are told."""
+    parser = argparse.ArgumentParser(prog=f"python -m {command}", description=about.splitlines()[0])
     add_model_argument(parser)
     parser.add_argument("--vllm-python", required=True, help="interpreter of an environment with vLLM")
     parser.add_argument(
@@ -176,16 +180,25 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--core", type=int, default=max(os.sched_getaffinity(0)), help="the core all run on")
     parser.add_argument("--json", type=Path, help="write the figures here")
-    arguments = parser.parse_args()
+    return parser
+
+
+def measured(arguments: argparse.Namespace, compare: Compare) -> dict[str, Values]:
+    """Raise `ChildError` or `OSError` if an engine cannot be measured."""
     os.sched_setaffinity(0, {arguments.core})  # the children inherit it
+    folder = prepared_dir(arguments.model)
     with tempfile.TemporaryDirectory() as logs:
-        folder = prepared_dir(arguments.model)
         setting = Setting(folder, arguments.vllm_python, dict(arguments.vllm_env), arguments.core, Path(logs))
-        try:
-            figures = asyncio.run(compare(setting, arguments.rounds))
-        except (ChildError, OSError) as error:
-            print(error, file=sys.stderr)
-            return 1
+        return asyncio.run(compare(setting))
+
+
+def main() -> int:
+    arguments = parser_of("bench.vs_vllm", __doc__).parse_args()
+    try:
+        figures = measured(arguments, lambda setting: compare(setting, arguments.rounds))
+    except (ChildError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1
     lines = summary(figures)
     Console(width=120).print(table(lines))
     if arguments.json:

@@ -1,9 +1,9 @@
-"""How fast KV blocks move between two processes of this host.
+"""How fast KV blocks move between two processes of this host, how soon one is there, and what CPU that takes.
 
-    python -m bench.transfer_speed
+    python -m bench.transfer_speed [--blocks KIB ...] [--rounds N]
 
 Shared memory is held against a plain memory copy, TCP against a bare socket. The blocks end at their place in the
-receiver's pool in every case.
+receiver's pool in every case, in messages as large as an engine's. All ways take turns; medians of the rounds count.
 """
 
 import argparse
@@ -13,25 +13,28 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 
 import numpy as np
+import psutil
 import zmq
 from rich.console import Console
 from rich.table import Table
 
+from kvtransfer.freed_memory import keep_freed_memory
 from kvtransfer.layout import block_bytes
 from kvtransfer.memory import KVMemory
 from kvtransfer.peer_memories import PeerMemories
-from kvtransfer.protocol import ExportBlocks, Exported, ImportBlocks
+from kvtransfer.protocol import ExportBlocks, Exported, ImportBlocks, Limits
 from kvtransfer.transports import transports_of
-from mesh.messages import Blocks, KVShape, MemoryRef
+from mesh.messages import Blocks, Codec, KVShape, MemoryRef, encode
 from mesh.transports import SHM, TCP
 
 BLOCK_KIB = (64, 256, 1024, 8192)
 POOL_BYTES = 32 * 2**20
-REPEATS = 5
+MOVES = 4  # of a round
+SINGLES = 20  # blocks that are moved alone in a round
 
 
 def make_memory(block_kib: int) -> KVMemory:
@@ -41,39 +44,55 @@ def make_memory(block_kib: int) -> KVMemory:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """The sending process as the receiver sees it. ``ask`` lets it send its whole pool once."""
+    """The sending process as the receiver sees it. ``ask`` lets it send its first blocks, in their order."""
 
     ref: MemoryRef
-    exported: Exported  # what the ``shm`` transport would send
+    exported: Exported  # what the ``shm`` transport would send of all blocks
     pipe: Connection
     frames: zmq.Socket[bytes]
     stream: socket.socket
+    process: psutil.Process
 
-    def ask(self, transport: str) -> None:
-        self.pipe.send(transport)
+    def ask(self, transport: str, num_blocks: int) -> None:
+        self.pipe.send((transport, num_blocks))
+
+    def cpu_s(self) -> float:
+        """Of both processes."""
+        there = self.process.cpu_times()
+        return float(there.user + there.system) + time.process_time()
 
 
 def run_sender(pipe: Connection, block_kib: int, checksum: bool, zmq_address: str, port: int) -> None:
     """The sending process, until it is told None."""
+    keep_freed_memory()
     memory = make_memory(block_kib)
     memory.array[:] = np.random.default_rng(0).integers(0, 256, memory.array.shape, np.uint8)
     transports = transports_of(memory, PeerMemories(), checksum)
-    jobs = {name: ExportBlocks("t", "s", name, 0, list(range(len(memory))), "peer") for name in (SHM, TCP)}
+    blocks = list(range(len(memory)))
     context = zmq.Context()
     frames = context.socket(zmq.PUSH)
     frames.connect(zmq_address)
     stream = socket.create_connection(("127.0.0.1", port))
-    pipe.send((memory.ref("local"), transports[SHM].export_blocks(jobs[SHM])))
-    while (transport := pipe.recv()) is not None:
+    pipe.send((memory.ref("local"), transports[SHM].export_blocks(ExportBlocks("t", "s", SHM, 0, blocks, "peer"))))
+    while (asked := pipe.recv()) is not None:
+        transport, num_blocks = asked
         if transport == TCP:
-            exported = transports[TCP].export_blocks(jobs[TCP])
-            pipe.send(exported.checksums)
-            frames.send_multipart(exported.payload, copy=False)
+            for part in parts(blocks[:num_blocks], block_kib):
+                exported = transports[TCP].export_blocks(ExportBlocks("t", "s", TCP, 0, part, "peer"))
+                message = Blocks("t", 0, part[0], len(part), part, exported.generations, exported.checksums)
+                frames.send_multipart([encode(message), *exported.payload], copy=False)
         else:
-            for block in memory.array:
+            for block in memory.array[:num_blocks]:
                 stream.sendall(memoryview(block))
     context.destroy(linger=0)
     stream.close()
+
+
+def parts(blocks: list[int], block_kib: int) -> Iterator[list[int]]:
+    """Of a message each, as a sending engine divides them."""
+    most = max(1, Limits().message_bytes // (block_kib * 1024))
+    for first in range(0, len(blocks), most):
+        yield blocks[first : first + most]
 
 
 @contextmanager
@@ -88,79 +107,112 @@ def sender(block_kib: int, checksum: bool) -> Iterator[Peer]:
         stream, _ = server.accept()
         with stream:
             ref, exported = here.recv()
-            yield Peer(ref, exported, here, frames, stream)
+            yield Peer(ref, exported, here, frames, stream, psutil.Process(process.pid))
             here.send(None)
             process.join()
 
 
 class Receiver:
-    """Moves the peer's whole pool into its own, by one way or another."""
+    """Moves the peer's first blocks into its own pool, by one way or another."""
 
-    def __init__(self, peer: Peer, memory: KVMemory) -> None:
+    def __init__(self, peer: Peer, memory: KVMemory, block_kib: int) -> None:
         self.peer = peer
         self.memory = memory
+        self._block_kib = block_kib
         self.transports = transports_of(self.memory, PeerMemories(), checksum=False)
         self.blocks = list(range(len(memory)))
         self._source = np.ones_like(memory.array)
+        self._codec: Codec[Blocks] = Codec(Blocks)
 
-    def _take(self, name: str, checksums: list[int], payload: list[memoryview]) -> None:
-        generations = self.peer.exported.generations
-        message = Blocks("t", 0, 0, len(self.blocks), self.blocks, generations, checksums)
-        job = ImportBlocks("t", "s", name, "peer", self.peer.ref, message, payload, self.blocks)
+    def _take(self, name: str, message: Blocks, payload: list[memoryview]) -> None:
+        job = ImportBlocks("t", "s", name, "peer", self.peer.ref, message, payload, message.source_blocks)
         if not self.transports[name].import_blocks(job).ok:
             raise SystemExit(f"{name}: blocks did not arrive intact")
 
-    def memcpy(self) -> None:
-        np.copyto(self.memory.array, self._source)
+    def memcpy(self, num_blocks: int) -> None:
+        np.copyto(self.memory.array[:num_blocks], self._source[:num_blocks])
 
-    def shm(self) -> None:
-        self._take(SHM, self.peer.exported.checksums, [])
+    def shm(self, num_blocks: int) -> None:
+        exported = self.peer.exported
+        for part in parts(self.blocks[:num_blocks], self._block_kib):
+            generations = [exported.generations[block] for block in part]
+            checksums = [exported.checksums[block] for block in part] if exported.checksums else []
+            self._take(SHM, Blocks("t", 0, part[0], len(part), part, generations, checksums), [])
 
-    def tcp(self) -> None:
-        self.peer.ask(TCP)
-        checksums = self.peer.pipe.recv()
-        self._take(TCP, checksums, [frame.buffer for frame in self.peer.frames.recv_multipart(copy=False)])
+    def tcp(self, num_blocks: int) -> None:
+        self.peer.ask(TCP, num_blocks)
+        for _ in parts(self.blocks[:num_blocks], self._block_kib):
+            body, *payload = self.peer.frames.recv_multipart(copy=False)
+            self._take(TCP, self._codec.decode(body.buffer), [frame.buffer for frame in payload])
 
-    def bare_socket(self) -> None:
-        self.peer.ask("bare socket")
-        for block in self.memory.array:
+    def bare_socket(self, num_blocks: int) -> None:
+        self.peer.ask("bare socket", num_blocks)
+        for block in self.memory.array[:num_blocks]:
             view = memoryview(block).cast("B")
             while view:
                 view = view[self.peer.stream.recv_into(view) :]
 
 
-def gb_per_s(move: Callable[[], None], num_bytes: int) -> float:
-    """Median over some runs after one that does not count."""
-    move()
-    rates = []
-    for _ in range(REPEATS):
+@dataclass(slots=True)
+class Found:
+    """Of one way, by round."""
+
+    gb_per_s: list[float] = field(default_factory=list)
+    cpu_s_per_gb: list[float] = field(default_factory=list)  # of both processes
+    latency_ms: list[float] = field(default_factory=list)  # of one block, from the wish to its place
+
+    def cells(self) -> list[str]:
+        rate, cpu_s, latency_ms = map(statistics.median, (self.gb_per_s, self.cpu_s_per_gb, self.latency_ms))
+        return [f"{rate:.2f}", f"{cpu_s:.2f}", f"{latency_ms:.3f}"]
+
+
+def measure(peer: Peer, move: Callable[[int], None], num_blocks: int, num_bytes: int, found: Found) -> None:
+    move(num_blocks)
+    cpu_s, start = peer.cpu_s(), time.perf_counter()
+    for _ in range(MOVES):
+        move(num_blocks)
+    gb = MOVES * num_bytes / 1e9
+    found.gb_per_s.append(gb / (time.perf_counter() - start))
+    found.cpu_s_per_gb.append((peer.cpu_s() - cpu_s) / gb)
+    latencies = []
+    for _ in range(SINGLES):
         start = time.perf_counter()
-        move()
-        rates.append(num_bytes / (time.perf_counter() - start) / 1e9)
-    return statistics.median(rates)
+        move(1)
+        latencies.append(1e3 * (time.perf_counter() - start))
+    found.latency_ms.append(statistics.median(latencies))
 
 
-def measure(block_kib: int) -> list[float]:
-    """GB/s of memcpy, shm, shm with checksums, bare socket, tcp, tcp with checksums."""
+def compare(block_kib: int, num_rounds: int) -> dict[str, Found]:
+    """All ways, with blocks of that size."""
     memory = make_memory(block_kib)
-    num_bytes = memory.array.nbytes
-    with sender(block_kib, checksum=False) as peer:
-        plain = Receiver(peer, memory)
-        ways = (plain.memcpy, plain.shm, plain.bare_socket, plain.tcp)
-        memcpy, shm, bare_socket, tcp = (gb_per_s(move, num_bytes) for move in ways)
-    with sender(block_kib, checksum=True) as peer:
-        checked = Receiver(peer, memory)
-        shm_checked, tcp_checked = (gb_per_s(move, num_bytes) for move in (checked.shm, checked.tcp))
-    return [memcpy, shm, shm_checked, bare_socket, tcp, tcp_checked]
+    with sender(block_kib, checksum=False) as peer, sender(block_kib, checksum=True) as checking:
+        plain, checked = Receiver(peer, memory, block_kib), Receiver(checking, memory, block_kib)
+        ways = {
+            "memcpy": (peer, plain.memcpy),
+            "shm": (peer, plain.shm),
+            "shm + checksum": (checking, checked.shm),
+            "bare socket": (peer, plain.bare_socket),
+            "tcp": (peer, plain.tcp),
+            "tcp + checksum": (checking, checked.tcp),
+        }
+        found = {name: Found() for name in ways}
+        for _ in range(num_rounds):
+            for name, (whose, move) in ways.items():
+                measure(whose, move, len(memory), memory.array.nbytes, found[name])
+    return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.transfer_speed", description=__doc__.splitlines()[0])
-    parser.parse_args()
-    columns = ("block", "memcpy", "shm", "shm + checksum", "bare socket", "tcp", "tcp + checksum")
-    table = Table(*columns, title=f"GB/s, median of {REPEATS} moves of {POOL_BYTES // 2**20} MiB")
-    for block_kib in BLOCK_KIB:
-        table.add_row(f"{block_kib} KiB", *(f"{rate:.2f}" for rate in measure(block_kib)))
+    parser.add_argument("--blocks", type=int, nargs="+", default=BLOCK_KIB, metavar="KIB", help="sizes of a block")
+    parser.add_argument("--rounds", type=int, default=5, metavar="N", help="(default: 5)")
+    options = parser.parse_args()
+    keep_freed_memory()
+    title = f"moves of {POOL_BYTES // 2**20} MiB, medians of {options.rounds} rounds"
+    table = Table("block", "way", "GB/s", "CPU s/GB, both ends", "one block, ms", title=title)
+    for block_kib in options.blocks:
+        for name, found in compare(block_kib, options.rounds).items():
+            table.add_row(f"{block_kib} KiB", name, *found.cells())
     Console().print(table)
 
 

@@ -16,7 +16,7 @@ import os
 import statistics
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -142,6 +142,9 @@ ENGINES = {
 }
 
 
+Compare = Callable[[Setting], Coroutine[None, None, dict[str, Values]]]
+
+
 async def start_all(setting: Setting, names: Iterable[str], stack: AsyncExitStack) -> list[Child]:
     """One after the other. One that does not start is left out: vLLM may fail to compile here."""
     children = []
@@ -242,34 +245,46 @@ def name_and_value(text: str) -> tuple[str, str]:
     return name, value
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.vs_vllm", description=__doc__.splitlines()[0])
+def parser_of(command: str, about: str) -> argparse.ArgumentParser:
+    """What all comparisons with vLLM are told."""
+    parser = argparse.ArgumentParser(prog=f"python -m {command}", description=about.splitlines()[0])
     add_model_argument(parser)
     parser.add_argument("--vllm-python", required=True, help="interpreter of an environment with vLLM")
     parser.add_argument(
         "--vllm-env", action="append", default=[], type=name_and_value, metavar="NAME=VALUE", help="such as LD_PRELOAD"
     )
-    parser.add_argument(
-        "--only", nargs="+", choices=ENGINES, default=[*ENGINES], metavar="NAME", help=f"of {', '.join(ENGINES)}"
-    )
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument(
-        "--most-tokens", type=int, default=16 * 512, metavar="N", help="leave out cases with more tokens in all prompts"
-    )
     parser.add_argument("--clock", choices=CLOCKS, default="wall", help="cpu: CPU time, for machines that are busy")
     parser.add_argument("--core", type=int, default=max(os.sched_getaffinity(0)), help="the core all run on")
     parser.add_argument("--json", type=Path, help="write the figures here")
-    arguments = parser.parse_args()
+    return parser
+
+
+def measured(arguments: argparse.Namespace, compare: Compare) -> dict[str, Values]:
+    """Raise `ChildError` or `OSError` if an engine cannot be measured."""
     os.sched_setaffinity(0, {arguments.core})  # the children inherit it
-    cases = [case for case in CASES if case.num_requests * case.prompt_tokens <= arguments.most_tokens]
+    folder = prepared_dir(arguments.model)
     with tempfile.TemporaryDirectory() as logs:
-        folder = prepared_dir(arguments.model)
         setting = Setting(folder, arguments.vllm_python, dict(arguments.vllm_env), arguments.core, Path(logs))
-        try:
-            values = asyncio.run(compare(setting, arguments.only, arguments.rounds, arguments.clock, cases))
-        except (ChildError, OSError) as error:
-            print(error, file=sys.stderr)
-            return 1
+        return asyncio.run(compare(setting))
+
+
+def main() -> int:
+    parser = parser_of("bench.vs_vllm", __doc__)
+    parser.add_argument(
+        "--only", nargs="+", choices=ENGINES, default=[*ENGINES], metavar="NAME", help=f"of {', '.join(ENGINES)}"
+    )
+    parser.add_argument(
+        "--most-tokens", type=int, default=16 * 512, metavar="N", help="leave out cases with more tokens in all prompts"
+    )
+    arguments = parser.parse_args()
+    cases = [case for case in CASES if case.num_requests * case.prompt_tokens <= arguments.most_tokens]
+    names, rounds, clock = arguments.only, arguments.rounds, arguments.clock
+    try:
+        values = measured(arguments, lambda setting: compare(setting, names, rounds, clock, cases))
+    except (ChildError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1
     figures = figures_of(cases)
     console = Console(width=120)
     for kind in (RATE, TTFT):

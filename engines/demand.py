@@ -5,6 +5,7 @@ rises until one ends, falls, and rises again: it is highest at the ends. Those p
 whether a further request would ever be without memory.
 """
 
+from bisect import bisect_left
 from collections.abc import Collection, Sequence
 from itertools import islice
 from math import inf
@@ -100,14 +101,11 @@ def with_one_more(peaks: Peaks, steps: int, held: int) -> tuple[tuple[int, int],
 
 def highest_with(peaks: Peaks, steps: int, held: int) -> int:
     """The most tokens that are ever held once such a request has joined."""
-    most = beyond = 0
-    for end, tokens in peaks:
-        if end < steps:
-            most = max(most, tokens + held + end)
-        else:
-            beyond = beyond or tokens
-            most = max(most, tokens)
-    return max(most, beyond + held + steps)
+    first_later = bisect_left(peaks, (steps,))
+    later = [tokens for _, tokens in peaks[first_later:]]
+    last = (later[0] if later else 0) + steps
+    joined = max([end + tokens for end, tokens in peaks[:first_later]], default=0)
+    return max(joined + held, last + held, max(later, default=0))
 
 
 def _condensed(peaks: list[tuple[int, int]]) -> list[tuple[int, int]]:

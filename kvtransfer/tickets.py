@@ -68,7 +68,8 @@ class Outbox:
         return list(self._recent)
 
     def is_overdue(self, now: float) -> bool:
-        return any(now >= deadline for _, deadline in self._sent.values())
+        """May be asked while another thread sends."""
+        return any(now >= deadline for _, deadline in tuple(self._sent.values()))
 
 
 class Inbox:

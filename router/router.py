@@ -12,6 +12,7 @@ from mesh.errors import UserError
 from mesh.heartbeat import Heartbeat
 from mesh.membership import ended_lives
 from mesh.messages import (
+    BroadcastMessage,
     EngineStatus,
     FinishReason,
     GatewayMessage,
@@ -20,6 +21,7 @@ from mesh.messages import (
     PolicyChoice,
     ProcessState,
     RequestSpec,
+    Sender,
     SetPolicy,
     SupervisorStatus,
 )
@@ -86,6 +88,9 @@ class Router:
         self._armed_at: float | None = None
         self._rearm = asyncio.Event()
         self._idle = asyncio.Event()
+        self._log = (
+            log.bind()
+        )  # a logger that is bound anew for each line costs what the line does not if it is dropped
 
     def __repr__(self) -> str:
         return f"<Router {self._spec.id} {self._state} {self._dispatcher!r} {self._monitor!r}>"
@@ -190,24 +195,32 @@ class Router:
     async def _take_messages(self) -> None:
         num_taken = 0
         async for sender, message, _ in self._sockets.messages():
-            if isinstance(message, SetPolicy):
-                self._consider(message.choice)
-            else:
-                self._carry_out(self._dispatcher.receive(sender.process, message, self._clock.now()))
+            self.take(sender, message)
             num_taken += 1
             if num_taken % MESSAGES_PER_TURN == 0:
                 await asyncio.sleep(0)
 
     async def _take_statuses(self) -> None:
         async for sender, message in self._sockets.broadcasts():
-            if isinstance(message, EngineStatus):
-                self._carry_out(self._dispatcher.observe(sender, message, self._clock.now()))
-            elif isinstance(message, SupervisorStatus):
-                self._bury(sender.process, message)
-            elif isinstance(message, GatewayStatus) and message.policy is not None:
-                self._consider(message.policy)
-            elif isinstance(message, PlacementStatus):
-                self.marks.hear(message, self._tallies.read(), self._clock.now())
+            self.hear(sender, message)
+
+    def take(self, sender: Sender, message: GatewayMessage) -> None:
+        """A message for this gateway."""
+        if isinstance(message, SetPolicy):
+            self._consider(message.choice)
+        else:
+            self._carry_out(self._dispatcher.receive(sender.process, message, self._clock.now()))
+
+    def hear(self, sender: Sender, status: BroadcastMessage) -> None:
+        """Somebody's status."""
+        if isinstance(status, EngineStatus):
+            self._carry_out(self._dispatcher.observe(sender, status, self._clock.now()))
+        elif isinstance(status, SupervisorStatus):
+            self._bury(sender.process, status)
+        elif isinstance(status, GatewayStatus) and status.policy is not None:
+            self._consider(status.policy)
+        elif isinstance(status, PlacementStatus):
+            self.marks.hear(status, self._tallies.read(), self._clock.now())
 
     def _bury(self, supervisor: str, status: SupervisorStatus) -> None:
         """A supervisor saw processes end: nobody waits for their leases."""
@@ -262,10 +275,11 @@ class Router:
         self._carry_out(self._dispatcher.cancel(request, self._clock.now(), outcome, reason))
 
     def _carry_out(self, effects: Iterable[Effect]) -> None:
+        now = self._clock.now()
         for effect in effects:
             match effect:
                 case Deliver(request, batch):
-                    self._deliver(request, batch)
+                    self._deliver(request, batch, now)
                 case Send(to, message):
                     self._sockets.send(to, message)
                 case Place(request, placement):
@@ -279,11 +293,11 @@ class Router:
         if deadline is not None and (self._armed_at is None or deadline < self._armed_at):
             self._rearm.set()
 
-    def _deliver(self, request: str, batch: TokenBatch) -> None:
+    def _deliver(self, request: str, batch: TokenBatch, now: float) -> None:
         generation = self._generations.get(request)
         if generation is None:
             return
-        self._ledger.delivered(request, batch, self._clock.now())
+        self._ledger.delivered(request, batch, now)
         generation.put(batch)
         if batch.finish is not None:
             self._retire(request)
@@ -296,7 +310,7 @@ class Router:
             generation.placement = placement
             self._ledger.placed(request, placement)
         event = "dispatched anew" if placement.attempt else "dispatched"
-        log.debug(event, request=request, prefill=placement.prefill_engine, decode=placement.decode_engine)
+        self._log.debug(event, request=request, prefill=placement.prefill_engine, decode=placement.decode_engine)
 
     def _fail(self, request: str, error: RouterError) -> None:
         log.info("request failed", request=request, reason=str(error))

@@ -37,10 +37,10 @@ class TokenStream:
         "_handover",
         "_held",
         "_num_cached",
-        "_num_known",
         "_prompt_logprobs_sent",
         "epoch",
         "gap_since",
+        "next_offset",
         "tokens",
     )
 
@@ -48,7 +48,7 @@ class TokenStream:
         self.tokens: list[int] = []  # taken from deltas, in order
         self.epoch = Epoch(0)
         self.gap_since: float | None = None
-        self._num_known = num_known
+        self.next_offset = num_known
         self._handover = num_known
         self._held: dict[int, Delta] = {}  # by offset; of the current epoch
         self._finished = False
@@ -58,10 +58,6 @@ class TokenStream:
     def __repr__(self) -> str:
         held = f" held={sorted(self._held)}" if self._held else ""
         return f"<TokenStream {self.epoch} next={self.next_offset}{held}{' finished' * self._finished}>"
-
-    @property
-    def next_offset(self) -> int:
-        return self._num_known + len(self.tokens)
 
     @property
     def has_prompt_logprobs(self) -> bool:
@@ -78,9 +74,9 @@ class TokenStream:
         """What a delta makes deliverable: nothing if it is a duplicate or must be held."""
         if self._finished:
             return []
-        if delta.epoch < self.epoch:
-            return self._take_late(delta, now)
-        if delta.epoch > self.epoch:
+        if delta.epoch != self.epoch:
+            if delta.epoch < self.epoch:
+                return self._take_late(delta, now)
             self._change_owner(delta)
         if delta.offset > self.next_offset:
             return self._hold(delta, now)
@@ -138,17 +134,18 @@ class TokenStream:
         """Take the tokens of ``delta`` that are new; None if nothing is."""
         skip = self.next_offset - delta.offset
         tokens = tuple(delta.tokens[skip:] if skip else delta.tokens)
-        prompt_logprobs = self._prompt_logprobs(delta)
+        prompt_logprobs = None if delta.prompt_logprobs is None else self._prompt_logprobs(delta.prompt_logprobs)
         if not tokens and finish is None and prompt_logprobs is None:
             return None
         self.tokens += tokens
+        self.next_offset += len(tokens)
         self._finished = finish is not None
         self._num_cached = self._num_cached or delta.num_cached_tokens
         logprobs = None if delta.logprobs is None else tuple(delta.logprobs[skip:])
         return TokenBatch(tokens, finish, self._num_cached, logprobs, prompt_logprobs)
 
-    def _prompt_logprobs(self, delta: Delta) -> tuple[TokenLogprobs | None, ...] | None:
-        if delta.prompt_logprobs is None or self._prompt_logprobs_sent:
+    def _prompt_logprobs(self, found: list[TokenLogprobs | None]) -> tuple[TokenLogprobs | None, ...] | None:
+        if self._prompt_logprobs_sent:
             return None
         self._prompt_logprobs_sent = True
-        return tuple(delta.prompt_logprobs)
+        return tuple(found)

@@ -5,11 +5,13 @@ from dataclasses import dataclass
 
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
+from starlette.types import ASGIApp
 
 from mesh.clock import Clock
 from router.api.edge import Edge, install_error_handlers
 from router.api.generate import GenerateRoutes
 from router.api.intake import Intake
+from router.api.lanes import Lane, Lanes
 from router.api.metrics import EngineGauges, GatewayMetrics
 from router.api.models import Models
 from router.api.operations import OperationRoutes
@@ -35,15 +37,16 @@ class ApiConfig:
     registry: CollectorRegistry
 
 
-def create_app(config: ApiConfig) -> FastAPI:
+def create_app(config: ApiConfig) -> ASGIApp:
     app = FastAPI(title="MeshServe", openapi_url="/openapi.json", redoc_url=None)
     app.add_middleware(Edge)
     install_error_handlers(app)
     config.registry.register(EngineGauges(config.view))
     intake = Intake(config.gateway, config.frontdoor, GatewayMetrics(config.registry), config.clock)
-    GenerateRoutes(intake, config.models, config.clock, config.wall_clock, config.max_body_bytes).install(app)
+    generate = GenerateRoutes(intake, config.models, config.clock, config.wall_clock, config.max_body_bytes)
+    generate.install(app)
     TokenRoutes(config.models, config.max_body_bytes).install(app)
     created = int(config.wall_clock())
     OperationRoutes(config.frontdoor, config.view, config.models, config.registry, created).install(app)
     RequestRoutes(config.gateway, config.decisions, config.clock).install(app)
-    return app
+    return Lanes(app, {path: Edge(Lane(handle)) for path, handle in generate.handlers.items()})

@@ -13,6 +13,7 @@ from router.api.door import Door
 from router.api.headers import Wishes
 from router.api.ids import CallId
 from router.api.intake import Intake, Order
+from router.api.lanes import Handler
 from router.api.models import Models
 from router.api.prompts import chat_prompt, completion_prompts
 from router.api.reading import read_body
@@ -34,9 +35,14 @@ class GenerateRoutes:
         self._max_body_bytes = max_body_bytes
         self._door = Door()
 
+    @property
+    def handlers(self) -> dict[str, Handler]:
+        """By path; all take POST."""
+        return {"/v1/completions": self.complete, "/v1/chat/completions": self.chat}
+
     def install(self, app: FastAPI) -> None:
-        app.add_api_route("/v1/completions", self.complete, methods=["POST"], openapi_extra=body_schema(CompletionBody))
-        app.add_api_route("/v1/chat/completions", self.chat, methods=["POST"], openapi_extra=body_schema(ChatBody))
+        for path, body in (("/v1/completions", CompletionBody), ("/v1/chat/completions", ChatBody)):
+            app.add_api_route(path, self.handlers[path], methods=["POST"], openapi_extra=body_schema(body))
 
     async def complete(self, request: Request) -> Response:
         arrived_s, wishes = self._clock.now(), Wishes.of(request.headers)

@@ -46,6 +46,8 @@ class Order:
     @property
     def slo(self) -> Slo:
         ours = self.model.slo
+        if self.wishes.slo_ttft_s is None and self.wishes.slo_tpot_s is None:
+            return ours
         return replace(ours, ttft_s=self.wishes.slo_ttft_s or ours.ttft_s, tpot_s=self.wishes.slo_tpot_s or ours.tpot_s)
 
     def samplings(self) -> list[Sampling]:

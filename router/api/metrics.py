@@ -10,6 +10,7 @@ from prometheus_client.registry import Collector
 from mesh.messages import FinishReason
 from mesh.topology.schema import Slo
 from router.api.choice import Choice
+from router.api.token_metrics import TokenMetrics
 from router.cluster import ClusterView
 from router.generation import Placement
 from router.lengths import Calibration
@@ -37,7 +38,8 @@ class GatewayMetrics:
 
         self.registry = registry
         self.ttft = seconds("vllm:time_to_first_token_seconds", "From arrival to the first token")
-        self.itl = seconds("vllm:inter_token_latency_seconds", "Between two tokens of a request")
+        self.tokens = TokenMetrics(LATENCY_BUCKETS)
+        registry.register(self.tokens)
         self.tpot = seconds("vllm:time_per_output_token_seconds", "Mean time of a request's tokens after the first")
         self.e2e = seconds("vllm:e2e_request_latency_seconds", "From arrival to the last token")
         self.queue = seconds("vllm:request_queue_time_seconds", "Time that a request waited in the gateway")
@@ -46,7 +48,6 @@ class GatewayMetrics:
         self.request_prompt = tokens("vllm:request_prompt_tokens", "Prompt tokens of a request")
         self.request_generation = tokens("vllm:request_generation_tokens", "Generated tokens of a request")
         self.prompt_tokens = count("vllm:prompt_tokens", "Prompt tokens of finished requests")
-        self.generation_tokens = count("vllm:generation_tokens", "Tokens generated")
         self.prefix_queries = count("vllm:prefix_cache_queries", "Prompt tokens looked up in prefix caches")
         self.prefix_hits = count("vllm:prefix_cache_hits", "Prompt tokens found in prefix caches")
         self.success = count("vllm:request_success", "Requests that ended well", "finished_reason")
@@ -71,43 +72,51 @@ class GatewayMetrics:
 
 
 class ServiceMetrics:
-    """One service's children of the metrics, looked up once: labels are too slow to look up for every token."""
+    """One service's children of the metrics, looked up once: labels are slow to look up."""
 
     def __init__(self, metrics: GatewayMetrics, service: str) -> None:
         self._metrics = metrics
         self._service = service
+        self.tokens = metrics.tokens.of(service)
         self._ttft = metrics.ttft.labels(service)
-        self._itl = metrics.itl.labels(service)
-        self._generation_tokens = metrics.generation_tokens.labels(service)
+        self._tpot = metrics.tpot.labels(service)
+        self._e2e = metrics.e2e.labels(service)
+        self._queue = metrics.queue.labels(service)
+        self._prefill = metrics.prefill.labels(service)
+        self._decode = metrics.decode.labels(service)
+        self._request_prompt = metrics.request_prompt.labels(service)
+        self._request_generation = metrics.request_generation.labels(service)
+        self._prompt_tokens = metrics.prompt_tokens.labels(service)
+        self._prefix_queries = metrics.prefix_queries.labels(service)
+        self._prefix_hits = metrics.prefix_hits.labels(service)
+        self._prediction_error = metrics.prediction_error.labels(service)
+        self._slo_requests = metrics.slo_requests.labels(service)
+        promises = ("ttft", "tpot", "both")
+        self._slo_attained = [metrics.slo_attained.labels(service, promise) for promise in promises]
 
     def first_tokens(self, count: int, ttft_s: float) -> None:
         self._ttft.observe(ttft_s)
-        self._generation_tokens.inc(count)
-
-    def next_tokens(self, count: int, gap_s: float) -> None:
-        self._itl.observe(gap_s / count)
-        self._generation_tokens.inc(count)
+        self.tokens.first_tokens(count)
 
     def ended(self, timer: "ChoiceTimer", choice: Choice, finish: FinishReason) -> None:
-        metrics, service = self._metrics, self._service
         num_prompt, num_cached, placement = (
             len(choice.prompt.tokens),
             choice.num_cached_tokens,
             choice.generation.placement,
         )
         queued_s = placement.queued_s if placement else 0.0
-        metrics.e2e.labels(service).observe(timer.last_s - timer.arrived_s)
-        metrics.queue.labels(service).observe(queued_s)
-        metrics.prefill.labels(service).observe(max(0.0, timer.ttft_s - queued_s))
-        metrics.decode.labels(service).observe(timer.last_s - timer.first_s)
+        self._e2e.observe(timer.last_s - timer.arrived_s)
+        self._queue.observe(queued_s)
+        self._prefill.observe(max(0.0, timer.ttft_s - queued_s))
+        self._decode.observe(timer.last_s - timer.first_s)
         if timer.num_tokens > 1:
-            metrics.tpot.labels(service).observe(timer.tpot_s)
-        metrics.request_prompt.labels(service).observe(num_prompt)
-        metrics.request_generation.labels(service).observe(timer.num_tokens)
-        metrics.prompt_tokens.labels(service).inc(num_prompt)
-        metrics.prefix_queries.labels(service).inc(num_prompt)
-        metrics.prefix_hits.labels(service).inc(num_cached)
-        metrics.success.labels(service, str(finish)).inc()
+            self._tpot.observe(timer.tpot_s)
+        self._request_prompt.observe(num_prompt)
+        self._request_generation.observe(timer.num_tokens)
+        self._prompt_tokens.inc(num_prompt)
+        self._prefix_queries.inc(num_prompt)
+        self._prefix_hits.inc(num_cached)
+        self._metrics.success.labels(self._service, str(finish)).inc()
         self._count_placement(placement)
         self._judge_prediction(placement, timer.ttft_s - queued_s)
         self._count_slo(timer)
@@ -116,7 +125,7 @@ class ServiceMetrics:
         """A request without a proper end. One that its client left broke no promise of ours."""
         self._metrics.failures.labels(self._service, code).inc()
         if broke_promise:
-            self._metrics.slo_requests.labels(self._service).inc()
+            self._slo_requests.inc()
 
     def _count_placement(self, placement: Placement | None) -> None:
         if placement is None:
@@ -128,13 +137,13 @@ class ServiceMetrics:
     def _judge_prediction(self, placement: Placement | None, first_token_s: float) -> None:
         """Of requests that were dispatched once: a later attempt's prediction was not of the whole time."""
         if placement is not None and placement.attempt == 0 and placement.predicted_ttft_s:
-            self._metrics.prediction_error.labels(self._service).observe(first_token_s / placement.predicted_ttft_s)
+            self._prediction_error.observe(first_token_s / placement.predicted_ttft_s)
 
     def _count_slo(self, timer: "ChoiceTimer") -> None:
         met_ttft, met_tpot = timer.ttft_s <= timer.slo.ttft_s, timer.tpot_s <= timer.slo.tpot_s
-        self._metrics.slo_requests.labels(self._service).inc()
-        for promise, met in (("ttft", met_ttft), ("tpot", met_tpot), ("both", met_ttft and met_tpot)):
-            self._metrics.slo_attained.labels(self._service, promise).inc(met)
+        self._slo_requests.inc()
+        for attained, met in zip(self._slo_attained, (met_ttft, met_tpot, met_ttft and met_tpot), strict=True):
+            attained.inc(met)
 
 
 class ChoiceTimer:
@@ -154,7 +163,7 @@ class ChoiceTimer:
         if num_tokens == 0:
             return
         if self.num_tokens:
-            self._metrics.next_tokens(num_tokens, now - self.last_s)
+            self._metrics.tokens.next_tokens(num_tokens, now - self.last_s)
         else:
             self.first_s = now
             self._metrics.first_tokens(num_tokens, now - self.arrived_s)

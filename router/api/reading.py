@@ -4,7 +4,8 @@ import asyncio
 from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
+from starlette.types import Receive
 
 from router.api.bodies import SHAPES, Body
 from router.api.errors import ApiError, ClientGoneError, bad_parameter, body_too_large
@@ -21,22 +22,24 @@ async def read_body(request: Request, kind: type[B], max_bytes: int) -> B:
         raise body_too_large(max_bytes)
     try:
         async with asyncio.timeout(BODY_TIMEOUT_S):
-            data = await _read(request, max_bytes)
+            data = await _read(request.receive, max_bytes)
     except TimeoutError:
         message = f"The body did not arrive within {BODY_TIMEOUT_S:g} s"
         raise ApiError(408, message, code="body_timeout", headers={"connection": "close"}) from None
-    except ClientDisconnect:
-        raise ClientGoneError from None
     return parse_body(data, kind)
 
 
-async def _read(request: Request, max_bytes: int) -> bytes:
+async def _read(receive: Receive, max_bytes: int) -> bytes:
     """Counts what arrives, so that a chunked body without a length cannot grow past the limit."""
-    data = bytearray()
-    async for part in request.stream():
-        data += part
+    data, more = bytearray(), True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGoneError
+        data += message.get("body", b"")
         if len(data) > max_bytes:
             raise body_too_large(max_bytes)
+        more = message.get("more_body", False)
     return bytes(data)
 
 

@@ -6,7 +6,7 @@ import socket
 from collections.abc import Iterator
 
 import uvicorn
-from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from mesh.errors import UserError
 from mesh.topology.schema import GatewaySpec
@@ -46,7 +46,7 @@ def url_of(spec: GatewaySpec, listener: socket.socket) -> str:
 class HttpServer:
     """Serves an app on a listening socket until it is told to stop."""
 
-    def __init__(self, app: FastAPI, listener: socket.socket, stop_s: float) -> None:
+    def __init__(self, app: ASGIApp, listener: socket.socket, stop_s: float) -> None:
         """``stop_s``: how long answers that are being sent may go on after `stop`."""
         self._listener = listener
         self._server = _Server(
@@ -58,6 +58,7 @@ class HttpServer:
                 lifespan="off",
                 log_config=None,
                 access_log=False,
+                proxy_headers=False,
                 server_header=False,
                 backlog=BACKLOG,
                 timeout_keep_alive=KEEP_ALIVE_S,

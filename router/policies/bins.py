@@ -140,10 +140,17 @@ def memory_level(request: RequestView, engine: EngineView) -> Level:
 
 def broken(levels: Levels) -> str | None:
     """The first that does not hold."""
+    return checked(levels)[0]
+
+
+def checked(levels: Levels) -> tuple[str | None, list[tuple[str, Level]]]:
+    """The first that does not hold, and all up to it."""
+    seen: list[tuple[str, Level]] = []
     for name, level in levels:
+        seen.append((name, level))
         if level.used > level.limit:
-            return name
-    return None
+            return name, seen
+    return None, seen
 
 
 def decode_levels(request: RequestView, engine: EngineView, knobs: Knobs) -> Levels:

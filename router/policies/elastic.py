@@ -14,8 +14,7 @@ decodes nothing, so F(W) = W there.
 Of the requests that wait it serves as many as can make it: see `router.policies.feasible`.
 """
 
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Sequence
 from heapq import heappop, heappush
 from math import inf
 from operator import attrgetter
@@ -109,7 +108,8 @@ class Elastic(Policy):
         option = self._soonest_idle(request, found, now)
         if option is not None:
             return self._dispatch(request, option, now)
-        if self.grace_s or not _could_have_made_it(request, found):
+        uncached_s = own_work_s(found.entrances[0], request, cached=0)
+        if self.grace_s or not _could_have_made_it(request, found, uncached_s):
             return Wait("late: all engines have other prefills")
         return GiveUp(f"its first token would come {late_s:.2f} s too late")
 
@@ -124,9 +124,11 @@ class Elastic(Policy):
         needs longer than the best one found is the end. What is ahead on an engine is looked at in its turn only.
         """
         best: _Option | None = None
-        soonest_s, within_s = inf, _within_s(request, found, self.grace_s, now)
-        decoder, place = self._decoder(request, found, now), (-request.priority, request.deadline)
-        entrances, own_s = found.entrances, _own_work_s(request, found)
+        entrances, uncached_s = found.entrances, own_work_s(found.entrances[0], request, cached=0)
+        may_be_late = self.grace_s or not _could_have_made_it(request, found, uncached_s)
+        soonest_s, within_s = inf, inf if may_be_late else request.deadline - now
+        decoder, place = _Decoder(self, request, found, now), (-request.priority, request.deadline)
+        own_s = _own_work_s(request, found, uncached_s)
         order = _by_work(own_s)
         num_tried, num_entrances = 0, len(entrances)
         heap: list[tuple[float, int]] = []  # of those tried that prefill already: seconds with what is ahead; number
@@ -149,20 +151,20 @@ class Elastic(Policy):
                 break
             if best is not None and not engine.prefills and alone_s(engine, own_s[number], now) >= best.finish_s:
                 continue
-            option = self._option(request, engine, None if found.keeps(engine) else decoder(), now)
+            option = self._option(request, engine, None if found.keeps(engine) else decoder.find(), now)
             if option is not None and (best is None or option.finish_s < best.finish_s):
                 best = option
         return best, soonest_s
 
     def _soonest_idle(self, request: RequestView, found: Candidates, now: float) -> _Option | None:
         """Of the engines that prefill nothing else: where those that are late may go."""
-        decoder = self._decoder(request, found, now)
+        decoder = _Decoder(self, request, found, now)
         idle = [engine for engine in found.entrances if not engine.num_prefills]
         finishes = [(alone_s(engine, own_work_s(engine, request), now), number) for number, engine in enumerate(idle)]
         for finish_s, number in sorted(finishes):
             if finish_s == inf:
                 return None
-            option = self._option(request, idle[number], None if found.keeps(idle[number]) else decoder(), now)
+            option = self._option(request, idle[number], None if found.keeps(idle[number]) else decoder.find(), now)
             if option is not None:
                 return option
         return None
@@ -174,24 +176,11 @@ class Elastic(Policy):
         outlook = look_ahead(engine, request, now)
         if outlook.num_ahead >= self._parameters.depth or outlook.makes_late:
             return None
-        if decoder is None and not self._can_join(request, engine, now):
+        if decoder is None and not self.can_join(request, engine, now):
             return None
         return _Option(outlook.finish_s, engine, decoder or engine)
 
-    def _decoder(self, request: RequestView, found: Candidates, now: float) -> Callable[[], EngineView | None]:
-        """Where steps are shortest, of those that the request may join: looked for once, if anybody asks."""
-
-        @cache
-        def find() -> EngineView | None:
-            first = _shortest_step(found.decode)
-            if self._can_join(request, first, now):
-                return first
-            by_step = sorted(found.decode, key=_by_step)
-            return next((engine for engine in by_step if self._can_join(request, engine, now)), None)
-
-        return find
-
-    def _can_join(self, request: RequestView, engine: EngineView, now: float) -> bool:
+    def can_join(self, request: RequestView, engine: EngineView, now: float) -> bool:
         """Whether it has memory for the request, and time: all decodes there would still keep their promises.
 
         An engine that decodes nothing takes any; and who is late already finds no promise in its way but others'.
@@ -223,15 +212,38 @@ class Elastic(Policy):
         )
 
 
-def _within_s(request: RequestView, found: Candidates, grace_s: float, now: float) -> float:
-    """In how long its first token must come to be in time; infinite if it may be late."""
-    return inf if grace_s or not _could_have_made_it(request, found) else request.deadline - now
+class _Decoder:
+    """Where steps are shortest, of the engines that a request may join: looked for once, if anybody asks."""
+
+    __slots__ = ("_elastic", "_found", "_is_known", "_known", "_now", "_request")
+
+    def __init__(self, elastic: Elastic, request: RequestView, found: Candidates, now: float) -> None:
+        self._elastic, self._request, self._found, self._now = elastic, request, found, now
+        self._known: EngineView | None = None
+        self._is_known = False
+
+    def find(self) -> EngineView | None:
+        if not self._is_known:
+            self._known, self._is_known = self._find(), True
+        return self._known
+
+    def _find(self) -> EngineView | None:
+        first = _shortest_step(self._found.decode)
+        if self._can_take(first):
+            return first
+        return next(filter(self._can_take, sorted(self._found.decode, key=_by_step)), None)
+
+    def _can_take(self, engine: EngineView) -> bool:
+        return self._elastic.can_join(self._request, engine, self._now)
 
 
-def _own_work_s(request: RequestView, found: Candidates) -> list[float]:
-    """Of its prefill on each entrance, at full speed: by their paces where nothing is cached."""
+def _own_work_s(request: RequestView, found: Candidates, first_s: float) -> list[float]:
+    """Of its prefill on each entrance, at full speed: by their paces where nothing is cached.
+
+    ``first_s``: on the first entrance, if nothing is cached there.
+    """
     paces_s = found.paces_s
-    pace_s, first_s = paces_s[0], own_work_s(found.entrances[0], request, cached=0)
+    pace_s = paces_s[0]
     if _are_all(pace_s, paces_s):
         work_s = [first_s] * len(paces_s)
     else:
@@ -257,13 +269,20 @@ def _shortest_step(engines: Sequence[EngineView]) -> EngineView:
     """The first one by `_by_step`: few have the shortest step, so few are looked at closely."""
     steps_s = [engine.decode_step_s for engine in engines]
     least_s = min(steps_s)
+    if steps_s.count(least_s) == 1:
+        return engines[steps_s.index(least_s)]
     return min([engine for engine, step_s in zip(engines, steps_s, strict=True) if step_s == least_s], key=_by_step)
 
 
 _by_step = attrgetter("decode_step_s", "num_tokens", "id")
 
 
-def _could_have_made_it(request: RequestView, found: Candidates) -> bool:
-    """On an idle engine. A promise that none could keep is not for the load to break: it is served as late ones are."""
+def _could_have_made_it(request: RequestView, found: Candidates, first_s: float) -> bool:
+    """On an idle engine; ``first_s``: its prefill on the first entrance.
+
+    A promise that none could keep is not for the load to break: it is served as late ones are.
+    """
     promise_s = request.deadline - request.arrived_at
+    if first_s <= promise_s:
+        return True
     return any(e.prefill_s(request.service, request.num_tokens) <= promise_s for e in found.entrances)

@@ -15,10 +15,8 @@ is moved by the engines themselves where a promise is in danger: `[rescheduling]
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from heapq import heapify, heappop
-from itertools import chain
-from math import inf
-from typing import Annotated, Literal
+from math import hypot, inf
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 
@@ -26,10 +24,11 @@ from mesh.messages import PrefillMode, PrefillOrder, Role, Wanted
 from router.cluster import Candidates, ClusterView
 from router.policies.bins import (
     Knobs,
+    Level,
     Levels,
     all_levels,
-    broken,
     capacity_norm,
+    checked,
     decode_levels,
     is_empty,
     prefill_level,
@@ -60,6 +59,13 @@ class PackingParameters(msgspec.Struct, frozen=True):
     rebalance: bool = True
 
 
+class _Fit(NamedTuple):
+    """An engine that takes a request, and how far its constraints are used up then."""
+
+    engine: EngineView
+    levels: Sequence[tuple[str, Level]]
+
+
 class Packing(Policy):
     name = "packing"
     uses_lengths = True
@@ -86,15 +92,16 @@ class Packing(Policy):
         def levels_of(engine: EngineView) -> Levels:
             return all_levels(request, engine, self._knobs, now)
 
-        engine = self._best_fit(request, engines, levels_of, failed)
-        return None if engine is None else self._route(request, engine, engine, levels_of(engine), now)
+        fit = self._best_fit(request, engines, levels_of, failed)
+        return None if fit is None else self._route(request, fit.engine, fit, now)
 
     # --- a prefill engine, then a decode engine -----------------------------------------------------------------------
 
     def _split(self, request: RequestView, found: Candidates, now: float, failed: set[str]) -> Dispatch | None:
         if not found.prefill or found.decode is found.prefill:
             return None
-        entrance = min(found.prefill, key=lambda engine: (engine.backlog_s(now), engine.id))
+        backlogs_s = [engine.backlog_s(now) for engine in found.prefill]
+        entrance = found.prefill[backlogs_s.index(min(backlogs_s))]
         in_time = prefill_level(request, entrance, now)
         if not in_time.holds:
             failed.add("c")
@@ -103,10 +110,10 @@ class Packing(Policy):
         def levels_of(engine: EngineView) -> Levels:
             return decode_levels(request, engine, self._knobs)
 
-        decoder = self._best_fit(request, found.decode, levels_of, failed)
-        if decoder is None:
+        fit = self._best_fit(request, found.decode, levels_of, failed)
+        if fit is None:
             return None
-        return self._route(request, entrance, decoder, chain(levels_of(decoder), [("c", in_time)]), now)
+        return self._route(request, entrance, _Fit(fit.engine, [*fit.levels, ("c", in_time)]), now)
 
     def _best_fit(
         self,
@@ -114,35 +121,33 @@ class Packing(Policy):
         engines: Sequence[EngineView],
         levels_of: Callable[[EngineView], Levels],
         failed: set[str],
-    ) -> EngineView | None:
+    ) -> _Fit | None:
         """Algorithm 1. One that was called back tries first where it was meant to go."""
         service, gamma, bound_for = request.service, self._knobs.gamma, self._bound_for.get(request.id)
-        norms = [
-            -inf if engine.id == bound_for else -capacity_norm(engine.services[service].demand, gamma)
-            for engine in engines
-        ]
-        heap = [(norm, engine.id, engine) for norm, engine in zip(norms, engines, strict=True)]
-        heapify(heap)
+        demands = [engine.services[service].demand for engine in engines]
+        # `capacity_norm`, spelt out: it is asked for every engine in every decision
+        norms = [hypot(one.num_requests, one.prompt_tokens + gamma * one.answer_tokens) for one in demands]
+        if bound_for is not None:
+            norms = [inf if engine.id == bound_for else norm for engine, norm in zip(engines, norms, strict=True)]
         empty: EngineView | None = None
-        while heap:
-            engine = heappop(heap)[2]
+        for number in sorted(range(len(norms)), key=norms.__getitem__, reverse=True):  # the first of equals first
+            engine = engines[number]
             if is_empty(engine):
                 empty = empty or engine
                 continue
-            name = broken(levels_of(engine))
+            name, levels = checked(levels_of(engine))
             if name is None:
-                return engine
+                return _Fit(engine, levels)
             failed.add(name)
-        return empty
+        return None if empty is None else _Fit(empty, list(levels_of(empty)))
 
-    def _route(
-        self, request: RequestView, entrance: EngineView, decoder: EngineView, levels: Levels, now: float
-    ) -> Dispatch:
+    def _route(self, request: RequestView, entrance: EngineView, fit: _Fit, now: float) -> Dispatch:
+        decoder = fit.engine
         pool = decoder.services[request.service]
         numbers = {"capacity_norm": capacity_norm(pool.demand, self._knobs.gamma)}
         numbers["expected_tokens"] = request.answer_tokens
         ttft_s = inf
-        for name, level in levels:
+        for name, level in fit.levels:
             ttft_s = level.used if name == "c" else ttft_s
             numbers[f"{name}_used"] = level.used
             if level.limit < inf:

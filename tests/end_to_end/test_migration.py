@@ -1,10 +1,11 @@
 """`mesh migrate`, `mesh drain` and `mesh role` on a live mesh: clients see no gap, and the same tokens as ever."""
 
+import httpx
 import pytest
 
 from bench.tiny_model import write_tiny_model
 from tests.end_to_end.conftest import Mesh, StartMesh
-from tests.end_to_end.tiny import DEADLINE_S, engine, expected, simulated_mesh, start, until
+from tests.end_to_end.tiny import DEADLINE_S, LONG, body, engine, simulated_mesh, start, until
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -20,35 +21,35 @@ def other(name: str) -> str:
 
 
 def test_a_stream_that_moves_is_the_stream_that_stays(mesh: Mesh) -> None:
-    client = start(mesh, "move me")
+    client = start(mesh, "move me", LONG)
     to = other(client.decode)
     moved = mesh.run("migrate", str(mesh.topology), client.id, to)
     assert (moved.returncode, moved.stderr) == (0, "")
     assert moved.stdout.endswith(f"decodes on {to} (from {client.decode})\n")
     assert engine(mesh, client.decode)["migrations"] == 1
-    client.join(DEADLINE_S)
-    assert client.problems == []
-    assert client.text == expected(mesh, "move me")
+    assert client.leave() == client.undisturbed()
     story = mesh.run("explain", str(mesh.topology), client.id).stdout
     assert f"{to} has it from here on" in story
     assert "interrupted" not in story
-    again = mesh.run("migrate", str(mesh.topology), client.id, to)
-    assert (again.returncode, again.stdout, again.stderr.count("\n")) == (1, "", 1)
-    assert "has ended (length)" in again.stderr
+
+
+def test_what_has_ended_moves_nowhere(mesh: Mesh) -> None:
+    answer = httpx.post(f"{mesh.url}/v1/completions", json=body("short", 4), timeout=DEADLINE_S)
+    late = mesh.run("migrate", str(mesh.topology), answer.json()["id"], "decode-0")
+    assert (late.returncode, late.stdout, late.stderr.count("\n")) == (1, "", 1)
+    assert "has ended (length)" in late.stderr
 
 
 def test_a_drained_engine_is_empty_before_its_answers_end(mesh: Mesh) -> None:
-    clients = [start(mesh, f"drain {number}") for number in range(3)]
+    clients = [start(mesh, f"drain {number}", LONG) for number in range(3)]
     victim = clients[0].decode
     drained = mesh.run("drain", str(mesh.topology), victim)
     assert (drained.returncode, drained.stderr) == (0, "")
     assert drained.stdout.endswith(f"{victim} is empty and takes nothing new (--undo: it does)\n")
-    assert any(client.is_alive() for client in clients)
+    assert all(client.is_alive() for client in clients)
     assert engine(mesh, victim)["state"] == "draining"
-    for client in clients:
-        client.join(DEADLINE_S)
-        assert client.problems == []
-        assert client.text == expected(mesh, client._body["prompt"])
+    texts = [client.leave() for client in clients]
+    assert texts == [client.undisturbed() for client in clients]
     undone = mesh.run("drain", str(mesh.topology), victim, "--undo")
     assert (undone.returncode, undone.stdout) == (0, f"{victim} serves again\n")
     until(lambda: engine(mesh, victim)["state"] == "ready")

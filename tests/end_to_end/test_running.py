@@ -29,7 +29,8 @@ def test_engines_start_and_end_while_clients_stream(mesh: Mesh) -> None:
     refused = mesh.run("stop", file, "engine-0")
     only = "engine-0 is the only engine that serves tiny: --last stops it all the same\n"
     assert (refused.returncode, refused.stderr) == (1, only)
-    streams = [start(mesh, f"question {number}") for number in range(3)]
+    questions = [f"question {number}" for number in range(3)]
+    streams = [start(mesh, question) for question in questions]
     started = mesh.run("start", file, "engine-1")
     assert (started.returncode, started.stderr) == (0, "")
     assert started.stdout.splitlines() == ["engine-1: starting", "engine-1: running", "engine-1 serves"]
@@ -41,10 +42,7 @@ def test_engines_start_and_end_while_clients_stream(mesh: Mesh) -> None:
         "engine-0: standby",
         "engine-0 is on standby; `mesh start engine-0` starts it again",
     ]
-    for number, stream in enumerate(streams):
-        stream.join()
-        assert stream.problems == []
-        assert stream.text == expected(mesh, f"question {number}")
+    assert [stream.end() for stream in streams] == expected(mesh, *questions)
     assert (engine(mesh, "engine-0")["state"], engine(mesh, "engine-0")["last_exit"]) == ("standby", None)
 
 

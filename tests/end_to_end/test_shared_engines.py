@@ -1,6 +1,5 @@
 """Two services on the same engines: the tokens of each are those it has alone, whoever dies."""
 
-import json
 import os
 import signal
 from collections.abc import Mapping
@@ -22,7 +21,7 @@ from engines.torch_engine.shape import kv_shape
 from kvtransfer.layout import block_bytes
 from mesh.messages import Sampling
 from tests.end_to_end.conftest import Mesh, StartMesh
-from tests.end_to_end.tiny import DEADLINE_S, is_at_rest, until
+from tests.end_to_end.tiny import DEADLINE_S, chunks_of, is_at_rest, until
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -118,13 +117,11 @@ def stream(mesh: Mesh, service: str, prompt: str, num_tokens: int, begun: "Queue
     payload, text = body(service, prompt, num_tokens, stream=True), ""
     with httpx.stream("POST", f"{mesh.url}/v1/completions", json=payload, timeout=DEADLINE_S) as response:
         assert response.status_code == 200
-        for line in response.iter_lines():
-            if line.startswith("data: {"):
-                chunk = json.loads(line.removeprefix("data: "))
-                assert "error" not in chunk, chunk
-                if not text:
-                    begun.put(Answer(service, "", response.headers))
-                text += "".join(choice["text"] for choice in chunk["choices"])
+        for chunk in chunks_of(response):
+            assert "error" not in chunk, chunk
+            if not text:
+                begun.put(Answer(service, "", response.headers))
+            text += "".join(choice["text"] for choice in chunk["choices"])  # type: ignore[attr-defined]
         return Answer(service, text, response.headers)
 
 

@@ -1,6 +1,5 @@
 """Real processes with a tiny random model: what must hold while processes die, clients leave and meshes stop."""
 
-import json
 import os
 import signal
 import threading
@@ -13,7 +12,7 @@ import pytest
 
 from bench.tiny_model import write_tiny_model
 from tests.end_to_end.conftest import Mesh, StartMesh
-from tests.end_to_end.tiny import DEADLINE_S, is_at_rest, until
+from tests.end_to_end.tiny import DEADLINE_S, chunks_of, is_at_rest, until
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -56,13 +55,11 @@ def stream(mesh: Mesh, prompt: str, num_tokens: int, on_first: Callable[[httpx.R
     payload = body(prompt, num_tokens, stream=True)
     with httpx.stream("POST", f"{mesh.url}/v1/completions", json=payload, timeout=DEADLINE_S) as response:
         assert response.status_code == 200
-        for index, line in enumerate(line for line in response.iter_lines() if line.startswith("data: ")):
+        for index, chunk in enumerate(chunks_of(response)):
             if index == 0:
                 on_first(response)
-            if line != "data: [DONE]":
-                chunk = json.loads(line.removeprefix("data: "))
-                assert "error" not in chunk, chunk
-                yield from (choice["text"] for choice in chunk["choices"])
+            assert "error" not in chunk, chunk
+            yield from (choice["text"] for choice in chunk["choices"])  # type: ignore[attr-defined]
 
 
 def pids(mesh: Mesh) -> dict[str, int]:

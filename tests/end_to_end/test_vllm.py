@@ -1,18 +1,15 @@
 """A mesh of two real vLLM engines: whatever becomes of a request, its tokens are those that it would have had."""
 
-import json
 import os
 import signal
-import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
 
 from tests.end_to_end.conftest import Mesh, StartMesh
-from tests.end_to_end.tiny import engine, until
+from tests.end_to_end.tiny import DEADLINE_S, Client, engine, is_at_rest, until
 from tests.engines.contract.computers import FOLDER
 from tests.engines.contract.conftest import vllm_python
 
@@ -23,7 +20,6 @@ pytestmark = [
     ),
 ]
 
-DEADLINE_S = 120.0
 NUM_TOKENS = 900
 ATTEMPTS = 8  # a command may come when the answer has ended
 TOPOLOGY = """
@@ -74,51 +70,12 @@ def text(answer: dict[str, object]) -> str:
     return str(answer["choices"][0]["text"])  # type: ignore[index]
 
 
-class Client(threading.Thread):
-    """Streams one answer. ``started`` once its first token is here."""
-
-    def __init__(self, mesh: Mesh, payload: dict[str, object]) -> None:
-        super().__init__()
-        self.started = threading.Event()
-        self.text, self.id, self.headers = "", "", httpx.Headers()
-        self._url, self._body = f"{mesh.url}/v1/completions", {**payload, "stream": True}
-
-    def run(self) -> None:
-        with httpx.stream("POST", self._url, json=self._body, timeout=DEADLINE_S) as response:
-            self.headers = response.headers
-            for chunk in self._chunks(response):
-                assert "error" not in chunk, chunk
-                self.id = chunk.get("id", self.id)
-                self.text += "".join(choice["text"] for choice in chunk.get("choices", []))
-                self.started.set()
-
-    @staticmethod
-    def _chunks(response: httpx.Response) -> Iterator[dict[str, object]]:
-        for line in response.iter_lines():
-            if line.startswith("data: {"):
-                yield json.loads(line.removeprefix("data: "))
-
-    def begin(self) -> "Client":
-        self.start()
-        assert self.started.wait(DEADLINE_S)
-        return self
-
-    def end(self) -> str:
-        self.join(DEADLINE_S)
-        assert not self.is_alive()
-        return self.text
-
-
-def is_at_rest(mesh: Mesh) -> bool:
-    engines = mesh.status()["engines"]
-    return len(engines) == 2 and all(
-        row["state"] == "ready" and row["running"] == row["waiting"] == 0 and row["free_blocks"] == row["num_blocks"]
-        for row in engines
-    )
+def start(mesh: Mesh, payload: dict[str, object]) -> Client:
+    return Client(mesh.url, payload).begin()
 
 
 def test_one_engine_prefills_and_another_decodes(mesh: Mesh) -> None:
-    client = Client(mesh, body("def open(", 40)).begin()
+    client = start(mesh, body("def open(", 40))
     client.end()
     assert (client.headers["x-meshserve-prefill"], client.headers["x-meshserve-decode"]) == ("prefill", "decode")
     assert client.text == text(complete(mesh, "def open(", 40))
@@ -148,7 +105,7 @@ def test_a_request_that_moves_while_it_runs_has_the_tokens_of_one_that_stays(mes
     payload = body("Move me. ", NUM_TOKENS)
     expected = text(complete(mesh, "Move me. ", NUM_TOKENS))
     for _ in range(ATTEMPTS):
-        client = Client(mesh, payload).begin()
+        client = start(mesh, payload)
         moved = mesh.run("migrate", str(mesh.topology), client.id, "prefill")
         assert client.end() == expected
         if moved.returncode == 0:
@@ -164,7 +121,7 @@ def test_a_drained_engine_gives_its_requests_away(mesh: Mesh) -> None:
     expected = [text(complete(mesh, prompt, NUM_TOKENS)) for prompt in prompts]
     num_before, num_moved = int(str(engine(mesh, "decode")["migrations"])), 0
     for _ in range(ATTEMPTS):
-        clients = [Client(mesh, body(prompt, NUM_TOKENS)).begin() for prompt in prompts]
+        clients = [start(mesh, body(prompt, NUM_TOKENS)) for prompt in prompts]
         drained = mesh.run("drain", str(mesh.topology), "decode")
         num_moved = int(str(engine(mesh, "decode")["migrations"])) - num_before
         undone = mesh.run("drain", str(mesh.topology), "decode", "--undo")
@@ -203,7 +160,7 @@ def test_an_engine_killed_in_mid_answer_costs_no_token(mesh: Mesh) -> None:
     wishes = {"greedy": {"temperature": 0}, "seeded": {}, "penalised": {"frequency_penalty": 0.5, "logprobs": 1}}
     expected = {name: text(complete(mesh, name, NUM_TOKENS, **wish)) for name, wish in wishes.items()}
     pid = int(str(engine(mesh, "decode")["pid"]))
-    clients = {name: Client(mesh, body(name, NUM_TOKENS, **wish)).begin() for name, wish in wishes.items()}
+    clients = {name: start(mesh, body(name, NUM_TOKENS, **wish)) for name, wish in wishes.items()}
     assert all(client.is_alive() for client in clients.values())
     os.kill(pid, signal.SIGKILL)
     assert {name: client.end() for name, client in clients.items()} == expected

@@ -3,14 +3,17 @@
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from math import inf
 
 import httpx
 
 from tests.end_to_end.conftest import Mesh
 
-DEADLINE_S = 60.0
+DEADLINE_S = 120.0
 NUM_TOKENS = 400  # some 7 s of them
+LONG = 1900  # half a minute of them: clients leave earlier
 SERVICE = """
 [services.tiny]
 model = "{model}"
@@ -65,40 +68,84 @@ def body(prompt: str, num_tokens: int = NUM_TOKENS, **more: object) -> dict[str,
     return {"model": "tiny", "prompt": prompt, "max_tokens": num_tokens, "seed": 3, "ignore_eos": True, **more}
 
 
-def expected(mesh: Mesh, prompt: str) -> str:
-    answer = httpx.post(f"{mesh.url}/v1/completions", json=body(prompt), timeout=DEADLINE_S)
-    return str(answer.json()["choices"][0]["text"])
+def expected(mesh: Mesh, *prompts: str) -> list[str]:
+    """The whole answers to them, with nothing done to them."""
+
+    def ask(prompt: str) -> str:
+        answer = httpx.post(f"{mesh.url}/v1/completions", json=body(prompt), timeout=DEADLINE_S)
+        return str(answer.json()["choices"][0]["text"])
+
+    with ThreadPoolExecutor(len(prompts)) as clients:
+        return list(clients.map(ask, prompts))
+
+
+def chunks_of(response: httpx.Response) -> Iterator[dict[str, object]]:
+    """What comes on a stream."""
+    for line in response.iter_lines():
+        if line.startswith("data: {"):
+            yield json.loads(line.removeprefix("data: "))
 
 
 class Client(threading.Thread):
-    """Streams one answer."""
+    """Streams one answer, or the first ``enough`` characters of it."""
 
-    def __init__(self, mesh: Mesh, prompt: str) -> None:
+    def __init__(self, url: str, payload: Mapping[str, object], enough: float = inf) -> None:
         super().__init__()
-        self.started = threading.Event()
-        self.text, self.id, self.decode, self.problems = "", "", "", []
-        self._url, self._body = f"{mesh.url}/v1/completions", body(prompt, stream=True)
+        self.text, self.id, self.headers = "", "", httpx.Headers()
+        self._url, self._body, self._enough = url, payload, enough
+        self._problems: list[object] = []
+        self._is_going_on = threading.Event()
 
     def run(self) -> None:
-        with httpx.stream("POST", self._url, json=self._body, timeout=DEADLINE_S) as response:
-            self.decode = response.headers["x-meshserve-decode"]
-            for chunk in self._chunks(response):
-                self.problems += [chunk["error"]] if "error" in chunk else []
-                self.id = chunk.get("id", self.id)
-                self.text += "".join(choice["text"] for choice in chunk.get("choices", []))
-                self.started.set()
+        url, stream = f"{self._url}/v1/completions", {**self._body, "stream": True}
+        try:
+            with httpx.stream("POST", url, json=stream, timeout=DEADLINE_S) as response:
+                assert response.status_code == 200, response.read()
+                self.headers = response.headers
+                for chunk in chunks_of(response):
+                    self._take(chunk)
+                    if len(self.text) >= self._enough:
+                        break
+        finally:
+            self._is_going_on.set()
 
-    @staticmethod
-    def _chunks(response: httpx.Response) -> Iterator[dict[str, object]]:
-        for line in response.iter_lines():
-            if line.startswith("data: {"):
-                yield json.loads(line.removeprefix("data: "))
+    def _take(self, chunk: Mapping[str, object]) -> None:
+        self._problems += [chunk["error"]] if "error" in chunk else []
+        self.id = str(chunk.get("id", self.id))
+        if self.text:
+            self._is_going_on.set()  # the first token is the prefill's
+        self.text += "".join(choice["text"] for choice in chunk.get("choices", []))  # type: ignore[attr-defined]
+
+    @property
+    def decode(self) -> str:
+        """The engine that had it first."""
+        return str(self.headers["x-meshserve-decode"])
+
+    def begin(self) -> "Client":
+        """Return once it is decoded."""
+        self.start()
+        assert self._is_going_on.wait(DEADLINE_S)
+        return self
+
+    def end(self) -> str:
+        """All of the text."""
+        self.join(DEADLINE_S)
+        assert not self.is_alive()
+        assert self._problems == []
+        return self.text
+
+    def leave(self) -> str:
+        """The text so far and some of what comes next. Whoever is asked goes on without the client."""
+        self._enough = len(self.text) + 40
+        return self.end()
+
+    def undisturbed(self) -> str:
+        """What it would have read, had nothing happened."""
+        other = Client(self._url, self._body, len(self.text))
+        other.start()
+        return other.end()[: len(self.text)]
 
 
-def start(mesh: Mesh, prompt: str) -> Client:
-    """A client whose answer has begun."""
-    client = Client(mesh, prompt)
-    client.start()
-    assert client.started.wait(DEADLINE_S)
-    time.sleep(0.2)  # until the decode engine has it
-    return client
+def start(mesh: Mesh, prompt: str, num_tokens: int = NUM_TOKENS) -> Client:
+    """A client whose answer is being decoded."""
+    return Client(mesh.url, body(prompt, num_tokens)).begin()

@@ -1,6 +1,8 @@
 """Matching of sends and receives on a channel without tags."""
 
 import random
+import sys
+import threading
 
 import pytest
 
@@ -43,6 +45,26 @@ def test_slots_are_used_until_their_send_is_read_and_sends_have_deadlines():
     assert outbox.free_slot is not None
     assert outbox.tickets == [1]
     assert outbox.recent() == [(0, 1), (1, 1)], "a send that is finished may not have been received"
+
+
+def test_deadlines_may_be_looked_at_while_another_thread_sends():
+    outbox, ends = Outbox(4), threading.Event()
+
+    def send():
+        while not ends.is_set():
+            for ticket in [outbox.add(1, 10.0) for _ in range(4)]:
+                outbox.finish(ticket)
+
+    sender = threading.Thread(target=send)
+    interval_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    sender.start()
+    try:
+        assert not any(outbox.is_overdue(0.0) for _ in range(20_000))
+    finally:
+        ends.set()
+        sender.join()
+        sys.setswitchinterval(interval_s)
 
 
 @pytest.mark.parametrize("seed", range(200))

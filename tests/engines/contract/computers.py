@@ -7,11 +7,11 @@ import os
 import pickle
 import random
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from engines.batch import Batch, Chunk, ChunkResult, Draw, StepExecutor
+from engines.batch import Batch, Chunk, ChunkResult, StepExecutor
 from engines.models.config import ModelConfig
 from engines.simulated import HEAD_DIM, SimulatedExecutor, SimulatedService
 from engines.step_cost import StepCost
@@ -19,7 +19,8 @@ from engines.torch_engine.executor import TorchExecutor, TorchService
 from engines.torch_engine.shape import kv_shape
 from kvtransfer.layout import PageLayout
 from kvtransfer.memory import KVMemory, PagedMemory
-from mesh.messages import DecodeCost, KVShape, PrefillCost, Sampling
+from mesh.messages import DecodeCost, KVShape, PrefillCost
+from tests.engines.runner import Runner
 
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "deploy/models/byte-llama"
@@ -30,7 +31,7 @@ LOG_LINES = 30
 class Computer(Protocol):
     """An executor of ``SERVICE`` with ``NUM_BLOCKS`` blocks of ``BLOCK_SIZE`` tokens."""
 
-    def compute(self, chunks: list[Chunk]) -> list[ChunkResult]: ...
+    def compute(self, chunks: Sequence[Chunk]) -> Sequence[ChunkResult]: ...
 
     def copy_block(self, source: int, destination: int) -> None:
         """Its bytes, as a transfer would."""
@@ -45,8 +46,8 @@ class Local:
         self._executor = executor
         self._memory = memory
 
-    def compute(self, chunks: list[Chunk]) -> list[ChunkResult]:
-        return list(self._executor.execute(Batch(SERVICE, chunks)).chunks)
+    def compute(self, chunks: Sequence[Chunk]) -> Sequence[ChunkResult]:
+        return self._executor.execute(Batch(SERVICE, chunks)).chunks
 
     def copy_block(self, source: int, destination: int) -> None:
         self._memory[destination] = self._memory[source]
@@ -89,8 +90,8 @@ class Remote:
             self.close()
             raise
 
-    def compute(self, chunks: list[Chunk]) -> list[ChunkResult]:
-        self._say(("compute", chunks))
+    def compute(self, chunks: Sequence[Chunk]) -> Sequence[ChunkResult]:
+        self._say(("compute", list(chunks)))
         return self._answer()  # type: ignore[return-value]
 
     def copy_block(self, source: int, destination: int) -> None:
@@ -137,71 +138,10 @@ class Desk:
     def take(self) -> int:
         return self._free.pop()
 
-    def runner(self) -> "Runner":
+    def runner(self) -> Runner:
         """Its requests share nothing with those of other runners."""
         self._num_runners += 1
-        return Runner(self, f"{self._num_runners}-")
-
-
-class Runner:
-    """Keeps each request's blocks."""
-
-    def __init__(self, desk: Desk, prefix: str) -> None:
-        self._desk = desk
-        self._prefix = prefix
-        self.blocks: dict[str, list[int]] = {}
-
-    def chunk(
-        self,
-        request: str,
-        tokens: list[int],
-        start: int,
-        sampling: Sampling | None = None,
-        num_prompt: int | None = None,
-        prompt_logprobs: int | None = None,
-    ) -> Chunk:
-        """``tokens[start:]`` are to be computed; with ``sampling`` the token after them is drawn."""
-        table = self.blocks.setdefault(request, [])
-        while len(table) * BLOCK_SIZE < len(tokens):
-            table.append(self._desk.take())
-        num_prompt = len(tokens) if num_prompt is None else num_prompt
-        draw = None if sampling is None else Draw(sampling, tokens, num_prompt, len(tokens))
-        return Chunk(self._prefix + request, tokens[start:], start, table, draw, prompt_logprobs)
-
-    def execute(self, *chunks: Chunk) -> list[ChunkResult]:
-        return self._desk.computer.compute(list(chunks))
-
-    def generate(
-        self, request: str, prompt: list[int], sampling: Sampling, count: int, split: int = 10**6
-    ) -> list[int]:
-        """Prefill in chunks of ``split`` tokens, then decode alone."""
-        tokens, computed = list(prompt), 0
-        while len(tokens) < len(prompt) + count:
-            upto = min(len(tokens), computed + split)
-            drawn = sampling if upto == len(tokens) else None
-            [result] = self.execute(self.chunk(request, tokens[:upto], computed, drawn, len(prompt)))
-            computed = upto
-            if result.token is not None:
-                tokens.append(result.token)
-        return tokens[len(prompt) :]
-
-
-def generate_together(
-    runner: Runner, prompts: list[list[int]], sampling: Sampling, count: int, chunk_tokens: int
-) -> list[list[int]]:
-    """All at once, at most about ``chunk_tokens`` of each a step, so that prefills and decodes mix."""
-    tokens, computed = [list(prompt) for prompt in prompts], [0] * len(prompts)
-    while active := [i for i, prompt in enumerate(prompts) if len(tokens[i]) < len(prompt) + count]:
-        chunks = []
-        for i in active:
-            upto = min(len(tokens[i]), computed[i] + chunk_tokens + i)
-            drawn = sampling if upto == len(tokens[i]) else None
-            chunks.append(runner.chunk(str(i), tokens[i][:upto], computed[i], drawn, len(prompts[i])))
-            computed[i] = upto
-        for i, result in zip(active, runner.execute(*chunks), strict=True):
-            if result.token is not None:
-                tokens[i].append(result.token)
-    return [tokens[i][len(prompt) :] for i, prompt in enumerate(prompts)]
+        return Runner(self.computer.compute, self.take, BLOCK_SIZE, f"{self._num_runners}-")
 
 
 def random_prompts(lengths: Iterable[int], seed: int) -> list[list[int]]:

@@ -6,15 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.engines.contract.computers import (
-    ROOT,
-    Computer,
-    Desk,
-    Remote,
-    Runner,
-    simulated_computer,
-    torch_computer,
-)
+from tests.engines.contract.computers import ROOT, Computer, Desk, Remote, simulated_computer, torch_computer
+from tests.engines.runner import Runner
 
 BACKENDS = ("torch", "vllm", "simulated")
 

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from mesh.messages import Sampling
-from tests.engines.contract.computers import BLOCK_SIZE, Desk, generate_together, random_prompts
+from tests.engines.contract.computers import BLOCK_SIZE, Desk, random_prompts
 from tests.engines.contract.conftest import BACKENDS
 from tests.engines.contract.features import FEATURES, feature, table
+from tests.engines.runner import generate_together
 
 GREEDY = Sampling(max_tokens=64, seed=0, temperature=0.0)
 SEEDED = Sampling(max_tokens=64, seed=11, temperature=0.9)

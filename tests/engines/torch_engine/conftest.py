@@ -9,12 +9,13 @@ import pytest
 import torch
 import transformers
 
-from engines.batch import Batch, Chunk, ChunkResult, Draw
+from engines.batch import Batch
 from engines.models.config import ModelConfig
 from engines.torch_engine.executor import TorchExecutor, TorchService
 from engines.torch_engine.shape import kv_shape
 from kvtransfer.layout import block_bytes
 from mesh.messages import Sampling
+from tests.engines.runner import Runner
 
 COMMON: dict[str, Any] = {
     "vocab_size": 199,
@@ -65,57 +66,21 @@ def _write_model(folder: Path, variant: str) -> Any:
     return model
 
 
-def _executor_for(folder: Path, dtype: str = "float32", block_size: int = 4, num_blocks: int = 256) -> TorchExecutor:
+def _executor_for(folder: Path, dtype: str, block_size: int, num_blocks: int) -> TorchExecutor:
     config = ModelConfig.load(folder)
     page_bytes = block_bytes(kv_shape(config, dtype, block_size))
     memory = bytearray(num_blocks * page_bytes)
     return TorchExecutor([TorchService("model", folder, config, dtype, block_size, memory, page_bytes)])
 
 
-class Runner:
-    """Drives an executor: hands out blocks in random order and keeps each request's tokens."""
+class TorchRunner(Runner):
+    """Of an executor by itself; blocks are handed out in random order."""
 
-    def __init__(self, executor: TorchExecutor, block_size: int = 4, num_blocks: int = 256, seed: int = 0) -> None:
+    def __init__(self, executor: TorchExecutor, block_size: int, num_blocks: int, seed: int) -> None:
+        free = list(range(num_blocks))
+        random.Random(seed).shuffle(free)
+        super().__init__(lambda chunks: executor.execute(Batch("model", chunks)).chunks, free.pop, block_size)
         self.executor = executor
-        self._block_size = block_size
-        self._free = list(range(num_blocks))
-        random.Random(seed).shuffle(self._free)
-        self._blocks: dict[str, list[int]] = {}
-
-    def chunk(
-        self,
-        request: str,
-        tokens: list[int],
-        start: int,
-        sampling: Sampling | None = None,
-        num_prompt: int | None = None,
-        prompt_logprobs: int | None = None,
-    ) -> Chunk:
-        """``tokens[start:]`` are to be computed; with ``sampling`` the token after them is drawn."""
-        table = self._blocks.setdefault(request, [])
-        while len(table) * self._block_size < len(tokens):
-            table.append(self._free.pop())
-        num_prompt = len(tokens) if num_prompt is None else num_prompt
-        draw = None if sampling is None else Draw(sampling, tokens, num_prompt, len(tokens))
-        return Chunk(request, tokens[start:], start, table, draw, prompt_logprobs)
-
-    def execute(self, *chunks: Chunk) -> list[ChunkResult]:
-        return list(self.executor.execute(Batch("model", chunks)).chunks)
-
-    def generate(
-        self, request: str, prompt: list[int], sampling: Sampling, count: int, split: int = 10**6
-    ) -> list[int]:
-        """Prefill in chunks of ``split`` tokens, then decode alone."""
-        tokens, computed = list(prompt), 0
-        while len(tokens) < len(prompt) + count:
-            upto = min(len(tokens), computed + split)
-            last = upto == len(tokens)
-            chunk = self.chunk(request, tokens[:upto], computed, sampling if last else None, len(prompt))
-            [result] = self.execute(chunk)
-            computed = upto
-            if result.token is not None:
-                tokens.append(result.token)
-        return tokens[len(prompt) :]
 
 
 @pytest.fixture(scope="session", params=list(VARIANTS))
@@ -134,9 +99,11 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def make_runner() -> Callable[..., Runner]:
-    def make(folder: Path, dtype: str = "float32", block_size: int = 4, num_blocks: int = 256, seed: int = 0) -> Runner:
-        return Runner(_executor_for(folder, dtype, block_size, num_blocks), block_size, num_blocks, seed)
+def make_runner() -> Callable[..., TorchRunner]:
+    def make(
+        folder: Path, dtype: str = "float32", block_size: int = 4, num_blocks: int = 256, seed: int = 0
+    ) -> TorchRunner:
+        return TorchRunner(_executor_for(folder, dtype, block_size, num_blocks), block_size, num_blocks, seed)
 
     return make
 

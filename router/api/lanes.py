@@ -1,0 +1,44 @@
+"""The way of requests for tokens: straight from the server to their handlers.
+
+Routing, dependencies and the layers of a web framework cost a request more than choosing its engine, and each token
+passes all of them on its way out. Everything else goes through the framework, which also describes these paths.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from router.api.edge import error_response
+from router.api.errors import ApiError, api_error
+from router.generation import RouterError
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class Lane:
+    """One handler as an ASGI app. An error that it raises before its answer begins is the answer."""
+
+    def __init__(self, handle: Handler) -> None:
+        self._handle = handle
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            response = await self._handle(Request(scope, receive))
+            await response(scope, receive, send)
+        except (ApiError, RouterError) as error:
+            await error_response(api_error(error))(scope, receive, send)
+
+
+class Lanes:
+    """Sends POST requests for the paths of ``lanes`` there, and all others to ``app``."""
+
+    def __init__(self, app: ASGIApp, lanes: Mapping[str, ASGIApp]) -> None:
+        self._app = app
+        self._lanes = lanes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_post = scope["type"] == "http" and scope["method"] == "POST"
+        app = self._lanes.get(scope["path"], self._app) if is_post else self._app
+        await app(scope, receive, send)

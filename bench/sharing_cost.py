@@ -8,18 +8,22 @@ it, so scheduling is in it. Ratios compare medians of one round; what is printed
 
 A model that is smaller than the processor's caches finds its weights there as long as nothing else runs. What that is
 worth is measured, too: "swept" is alone, but as much memory as the other model's weights is read before each iteration.
-What is left between swept and shared is the engine's own cost of having two services. With --cpu-time, iterations count
-by the CPU time of the process, which what else the machine does disturbs less.
+What is left between swept and shared is the engine's own cost of having two services. That is looked for, too: how much
+of an iteration is not the model's computation but the engine's decisions, and how many pages of memory it had to ask
+the system for (which an allocator that gives memory back would have to do again). With --cpu-time, iterations count by
+the CPU time of the process, which what else the machine does disturbs less.
 """
 
 import argparse
 import json
+import resource
 import statistics
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
@@ -40,17 +44,41 @@ PROMPT = 64  # tokens
 SLO = Slo(ttft_s=60.0, tpot_s=10.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Round:
-    """Median milliseconds of a service's decode iterations."""
+class Iteration(NamedTuple):
+    """``decided_s``: of its seconds, those that the model was not computed in. ``num_faults``: of pages."""
 
-    alone_ms: float
-    swept_ms: float
-    shared_ms: float
+    seconds: float
+    decided_s: float
+    num_faults: int
+
+
+@dataclass(frozen=True, slots=True)
+class Usual:
+    """Of a service's decode iterations in one round: median milliseconds, and faults of pages on average."""
+
+    ms: float
+    decided_ms: float
+    num_faults: float
 
     @classmethod
-    def of(cls, *seconds: Sequence[float]) -> "Round":
-        return cls(*(1e3 * statistics.median(kind) for kind in seconds))
+    def of(cls, iterations: Sequence[Iteration]) -> "Usual":
+        seconds, decided_s, num_faults = zip(*iterations, strict=True)
+        return cls(1e3 * statistics.median(seconds), 1e3 * statistics.median(decided_s), statistics.fmean(num_faults))
+
+    def plus(self, other: "Usual") -> "Usual":
+        return Usual(self.ms + other.ms, self.decided_ms + other.decided_ms, self.num_faults + other.num_faults)
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """How a service's iterations were."""
+
+    alone: Usual
+    swept: Usual
+    shared: Usual
+
+    def plus(self, other: "Round") -> "Round":
+        return Round(self.alone.plus(other.alone), self.swept.plus(other.swept), self.shared.plus(other.shared))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +86,9 @@ class Cost:
     """Of one service, or of an iteration of each of both. Medians over rounds."""
 
     what: str
-    alone_ms: float
-    swept_ms: float
-    shared_ms: float
+    alone: Usual
+    swept: Usual
+    shared: Usual
     over_alone: float
     over_swept: float
 
@@ -68,16 +96,23 @@ class Cost:
     def of(cls, what: str, rounds: Sequence[Round]) -> "Cost":
         return cls(
             what,
-            statistics.median(one.alone_ms for one in rounds),
-            statistics.median(one.swept_ms for one in rounds),
-            statistics.median(one.shared_ms for one in rounds),
-            statistics.median(one.shared_ms / one.alone_ms for one in rounds),
-            statistics.median(one.shared_ms / one.swept_ms for one in rounds),
+            _median([one.alone for one in rounds]),
+            _median([one.swept for one in rounds]),
+            _median([one.shared for one in rounds]),
+            statistics.median(one.shared.ms / one.alone.ms for one in rounds),
+            statistics.median(one.shared.ms / one.swept.ms for one in rounds),
         )
 
     def __str__(self) -> str:
-        times = f"{self.alone_ms:9.2f}{self.swept_ms:9.2f}{self.shared_ms:9.2f}"
-        return f"{self.what:18}{times}{self.over_alone:14.3f}{self.over_swept:14.3f}"
+        kinds = (self.alone, self.swept, self.shared)
+        times = "".join(f"{kind.ms:9.2f}" for kind in kinds)
+        decided = "".join(f"{kind.decided_ms:9.2f}" for kind in kinds)
+        faults = "".join(f"{kind.num_faults:9.1f}" for kind in kinds)
+        return f"{self.what:18}{times}{self.over_alone:14.3f}{self.over_swept:14.3f}{decided}{faults}"
+
+
+def _median(kinds: Sequence[Usual]) -> Usual:
+    return Usual(*(statistics.median(values) for values in zip(*map(astuple, kinds), strict=True)))
 
 
 class SharedEngine:
@@ -96,30 +131,35 @@ class SharedEngine:
 
     def decode(
         self, services: Sequence[str], num_requests: int, num_steps: int, between: Callable[[], object] | None = None
-    ) -> dict[str, list[float]]:
-        """Decode requests of these services to their end. Seconds of iterations, once all services decode in turns.
+    ) -> dict[str, list[Iteration]]:
+        """Decode requests of these services to their end. Its iterations, once all services decode in turns.
 
         ``between`` is called before each iteration and not counted.
         """
         for service in services:
             for number in range(num_requests):
                 self._submit(service, number, num_steps)
-        found: dict[str, list[float]] = defaultdict(list)
+        found: dict[str, list[Iteration]] = defaultdict(list)
         recent: list[str | None] = [None] * len(services)  # whose decodes the last iterations were; None: prompts
-        ended_at = self._clock()
+        ended_at, num_faults = self._clock(), _num_faults()
         while not self._core.is_idle:
             if between is not None:
                 between()
-                ended_at = self._clock()
+                ended_at, num_faults = self._clock(), _num_faults()
             batch, _ = self._core.next_batch(time.monotonic())
             if batch is None:
                 raise RuntimeError(f"nothing to compute though requests are here: {self._core!r}")
-            self._core.finish_step(self._executor.execute(batch), time.monotonic())
+            began_at = self._clock()
+            result = self._executor.execute(batch)
+            computed_s = self._clock() - began_at
+            self._core.finish_step(result, time.monotonic())
             before, ended_at = ended_at, self._clock()
+            faults_before, num_faults = num_faults, _num_faults()
             is_decode = all(len(chunk.tokens) == 1 for chunk in batch.chunks)
             recent = [*recent[1:], batch.service if is_decode else None]
             if set(recent) == set(services):
-                found[batch.service].append(ended_at - before)
+                seconds = ended_at - before
+                found[batch.service].append(Iteration(seconds, seconds - computed_s, num_faults - faults_before))
         return found
 
     def _submit(self, service: str, number: int, num_steps: int) -> None:
@@ -143,8 +183,8 @@ def measure(
             alone = engine.decode([name], num_requests, num_steps)[name]
             swept = engine.decode([name], num_requests, num_steps, sweepers[other])[name]
             if number:  # the first one warms up
-                rounds[name].append(Round.of(alone, swept, shared[name]))
-    both = [_sum(parts) for parts in zip(*rounds.values(), strict=True)]
+                rounds[name].append(Round(*map(Usual.of, (alone, swept, shared[name]))))
+    both = [one.plus(other) for one, other in zip(*rounds.values(), strict=True)]
     return [Cost.of("both", both), *(Cost.of(name, rounds[name]) for name in models)]
 
 
@@ -154,8 +194,8 @@ def _reader(model: str) -> Callable[[], object]:
     return torch.ones(layer_parameters(config) + config.vocab_size * config.hidden_size).sum
 
 
-def _sum(parts: Sequence[Round]) -> Round:
-    return Round(*(sum(values) for values in zip(*(asdict(part).values() for part in parts), strict=True)))
+def _num_faults() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 
 def main() -> None:
@@ -172,7 +212,9 @@ def main() -> None:
     clock = time.process_time if arguments.cpu_time else time.perf_counter
     engine = SharedEngine(models, arguments.threads, clock)
     costs = measure(engine, models, arguments.requests, arguments.steps, arguments.rounds)
-    print(f"{'ms an iteration':18}{'alone':>9}{'swept':>9}{'shared':>9}{'shared/alone':>14}{'shared/swept':>14}")
+    kinds = "".join(f"{kind:>9}" for kind in ("alone", "swept", "shared"))
+    print(f"{'':18}{'ms':>27}{'':28}{'of which deciding, ms':>27}{'page faults':>27}")
+    print(f"{'an iteration':18}{kinds}{'shared/alone':>14}{'shared/swept':>14}{kinds}{kinds}")
     for cost in costs:
         print(cost)
     if arguments.json:

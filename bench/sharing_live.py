@@ -1,15 +1,17 @@
-"""Two services on two engines, live: disciplines beside each other, and placements that change while requests run.
+"""Services that share two engines, live: disciplines beside each other, and placements that change while requests run.
 
-    python -m bench.sharing_live [--backend torch|simulated] [--seeds 3] [--only NAME ...] [--load L] [--out DIR]
+    python -m bench.sharing_live [--setting torch|simulated|three] [--seeds 3] [--only NAME ...] [--load L] [--out DIR]
 
-Real processes: gateway, engines, plans and migrations. With torch, the default model and byte-llama are computed; with
-`simulated`, engines take the time of an A10 with Llama-2-7B instead, which needs little of the machine. Of the three
-phases the first and last are full of long requests, the second of short ones.
+Real processes: gateway, engines, plans and migrations. With `torch`, the default model and byte-llama are computed;
+with `simulated`, engines take the time of an A10 with Llama-2-7B instead, which needs little of the machine. Of the
+three phases the first and last are full of long requests, the second of short ones. `three` services share two such
+engines, two at most on each: the one that is busy can have both, and it is another one in the second phase.
 
 First the requests of a seed are served one by one: that gives each its undisturbed latency and (greedy) tokens. Then
-each contender gets the same requests at the same times on a mesh of its own. Both services on both engines, by
+each contender gets the same requests at the same times on a mesh of its own. One placement for all the time, by
 discipline: db, fcfs, round_robin, slo. An engine each. And with db: a plan made for the first phase and kept, or
-changed with each phase by `mesh plan --apply` while requests run, or left to the placement daemon. Normalised latency
+changed with each phase by `mesh plan --apply` while requests run. With a placement daemon, by discipline: the daemon
+begins with an engine each (or the placement for the first phase), and changes what it wants to. Normalised latency
 is latency over the mean undisturbed one of the service; a promise is 5 times the request's own. Run it alone: it says
 what others used of the machine.
 """
@@ -25,15 +27,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from bench.sharing_live_report import Summary, report
 from bench.sharing_live_run import Run, serve, serve_alone
-from bench.sharing_live_setting import SETTINGS, Contender, contenders, draw
+from bench.sharing_live_setting import SETTINGS, Contender, contenders, draw, names_of
 from mesh.errors import UserError
 
-NAMES = tuple(one.name for one in contenders(SETTINGS["torch"]))
+NAMES = names_of(SETTINGS.values())
 
 
 def run_all(options: argparse.Namespace, progress: Progress) -> list[Run]:
     """Contenders alternate, each time another one first, so that what drifts falls on all."""
-    setting = SETTINGS[options.backend]
+    setting = SETTINGS[options.setting]
     chosen = [one for one in contenders(setting) if one.name in options.only]
     load = options.load or setting.load
     requests = {seed: draw(setting, seed, options.scale) for seed in range(options.seeds)}
@@ -57,10 +59,10 @@ def _turned(chosen: Sequence[Contender], by: int) -> Sequence[Contender]:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.sharing_live", description=__doc__.splitlines()[0])
-    parser.add_argument("--backend", choices=SETTINGS, default="torch", help="what computes (default: torch)")
+    parser.add_argument("--setting", choices=SETTINGS, default="torch", help="services and engines (default: torch)")
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="times that all is served (default: 3)")
     parser.add_argument(
-        "--only", nargs="+", choices=NAMES, default=NAMES, metavar="NAME", help=f"contenders: {', '.join(NAMES)}"
+        "--only", nargs="+", choices=NAMES, default=NAMES, metavar="NAME", help=f"contenders: {'; '.join(NAMES)}"
     )
     parser.add_argument(
         "--load",
@@ -71,7 +73,12 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--scale", type=float, default=1.0, metavar="X", help="times as many requests (default: 1)")
     parser.add_argument("--out", type=Path, default=Path("sharing_live"), metavar="DIR", help="figures and picture")
-    return parser.parse_args()
+    options = parser.parse_args()
+    own = names_of([SETTINGS[options.setting]])
+    options.only = [name for name in options.only if name in own]
+    if not options.only:
+        parser.error(f"--setting {options.setting} has none of these; it has {', '.join(own)}")
+    return options
 
 
 def main() -> None:

@@ -20,7 +20,9 @@ STYLES = {
     "an engine each": ("C2", "-"),
     "plan kept": ("C3", ":"),
     "plans changed": ("C3", "--"),
-    "daemon": ("C4", "--"),
+    "daemon, db": ("C4", "--"),
+    "daemon, fcfs": ("C0", "--"),
+    "daemon, round_robin": ("C1", "--"),
 }
 SLICES = 4 * NUM_PHASES  # of the time in which requests arrive
 

@@ -47,6 +47,8 @@ def report(console: Console, runs: Sequence[Run]) -> None:
     if REFERENCE in by_contender(runs):
         console.print(_ratios(runs))
     console.print(_losses(runs))
+    if any(run.decisions for run in runs):
+        console.print(_decisions(runs))
     busiest = max(runs, key=lambda run: run.others)
     console.print(
         f"others used {statistics.fmean(run.others for run in runs):.2f} cores meanwhile, {busiest.others:.2f} at most"
@@ -119,6 +121,19 @@ def _losses(runs: Sequence[Run]) -> Table:
             f"{statistics.fmean(took_s):.1f} s" if took_s else "-",
             f"{sum(run.num_migrated for run in of_one)}",
         )
+    return table
+
+
+def _decisions(runs: Sequence[Run]) -> Table:
+    """Of daemons."""
+    columns = ("seed", "at, s", "achieved", "predicted", "found", "", "plan")
+    table = _empty("what daemons decided, and the attainments that they saw and foresaw", *columns)
+    table.columns[-1].justify = "left"
+    for run in runs:
+        for one in run.decisions:
+            shares = ("-" if share is None else f"{share:.0%}" for share in (one.achieved, one.predicted, one.found))
+            plan = "; ".join(f"{engine}: {', '.join(services)}" for engine, services in sorted(one.plan.items()))
+            table.add_row(run.contender, str(run.seed), f"{one.place * run.duration_s:.0f}", *shares, one.verdict, plan)
     return table
 
 

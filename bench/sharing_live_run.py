@@ -4,7 +4,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -14,9 +14,11 @@ import msgspec
 from bench.contention import Watch
 from bench.http_load import Answer, Sending
 from bench.live_mesh import LiveMesh, live_mesh
+from bench.placement_watch import Said, changes, decisions, watched
 from bench.serving import OK
 from bench.sharing_live_setting import NUM_PHASES, Contender, Request, Setting, contenders, write_topologies
 from mesh.errors import UserError
+from mesh.messages import Decision
 
 PROMISE = 5.0  # times what the request takes undisturbed
 WARM_UP = 3  # requests of each service, of so many tokens:
@@ -47,9 +49,22 @@ class Outcome(msgspec.Struct, frozen=True):
     is_kept: bool  # the promise
 
 
+class Decided(msgspec.Struct, frozen=True):
+    """What a daemon made of an interval. ``place``: as of a request. Attainments, by TTFT and TPOT, are None where
+    nothing was searched for. ``plan``: the services of each engine, as they were found.
+    """
+
+    place: float
+    verdict: str
+    achieved: float | None
+    predicted: float | None
+    found: float | None
+    plan: Mapping[str, Sequence[str]]
+
+
 class Run(msgspec.Struct, frozen=True):
-    """``changes`` that were asked for: when each began and ended, in fractions of the time in which requests arrive.
-    ``num_plans`` were carried out, the daemon's among them. ``others``: cores.
+    """``changes`` of plans: when each began and ended, in fractions of the time in which requests arrive. ``num_plans``
+    were carried out. ``others``: cores.
     """
 
     contender: str
@@ -60,6 +75,7 @@ class Run(msgspec.Struct, frozen=True):
     num_plans: int
     num_migrated: int
     others: float
+    decisions: Sequence[Decided] = ()
 
 
 @contextmanager
@@ -105,14 +121,35 @@ def serve(
     with mesh_of(setting, contender) as (mesh, plans), ThreadPoolExecutor(1) as beside:
         began_at = time.perf_counter()
         changing = beside.submit(_change, mesh, plans, began_at, duration_s)
-        with Watch(mesh.pids()) as watch:
+        hearing = watched(mesh.topology.path, mesh.environment) if contender.has_daemon else nullcontext(list[Said]())
+        with hearing as said, Watch(mesh.pids()) as watch:
             answers = mesh.answers(_sendings(requests, duration_s), on_answer, keeps_text=True)
-        changes = changing.result()
+        asked_for = changing.result()
         status = mesh.status()
-    outcomes = outcomes_of(requests, answers, alone)
-    num_plans = int(status["placement"]["changes"]) if contender.has_daemon else len(changes)
-    num_migrated = sum(int(engine["migrations"]) for engine in status["engines"])
-    return Run(contender.name, seed, duration_s, outcomes, changes, num_plans, num_migrated, watch.contention.others)
+
+    def place(at: float) -> float:
+        return (at - began_at) / duration_s
+
+    return Run(
+        contender.name,
+        seed,
+        duration_s,
+        outcomes_of(requests, answers, alone),
+        [*asked_for, *((place(begun), place(ended)) for begun, ended in changes(said))],
+        int(status["placement"]["changes"]) if contender.has_daemon else len(asked_for),
+        sum(int(engine["migrations"]) for engine in status["engines"]),
+        watch.contention.others,
+        [_decided(place(at), decision) for at, decision in decisions(said)],
+    )
+
+
+def _decided(place: float, decision: Decision) -> Decided:
+    achieved, predicted, found = (
+        None if forecast is None else forecast.attainment
+        for forecast in (decision.achieved, decision.predicted, decision.proposed)
+    )
+    plan = {engine: list(one.services) for engine, one in decision.places.items()}
+    return Decided(place, decision.verdict, achieved, predicted, found, plan)
 
 
 def _change(mesh: LiveMesh, plans: Mapping[int, Path], began_at: float, duration_s: float) -> list[tuple[float, float]]:

@@ -31,6 +31,9 @@ class Standing:
     seq: int = 0  # of the last status
     num_cancelled: int = 0
     num_preempted: int = 0
+    num_kept: int = 0  # of ends of slices
+    num_moved: int = 0
+    num_parked: int = 0
     num_role_changes: int = 0
     place: Place | None = None  # in the newest plan that was announced
     has_news: bool = True
@@ -98,6 +101,10 @@ class Account:
             num_reserved=len(arrivals),
             cancelled_total=standing.num_cancelled,
             preemptions_total=standing.num_preempted,
+            num_parked=sum([len(service.queue.away) for service in services]),
+            slices_kept_total=standing.num_kept,
+            slices_moved_total=standing.num_moved,
+            slices_parked_total=standing.num_parked,
             num_migrating_out=len(departures.migrating()),
             num_migrating_in=arrivals.num_migrating,
             migrations_total=departures.tally.num_completed,
@@ -135,7 +142,7 @@ class Account:
 
     def head(self, service: Service, now: float) -> Request | None:
         """Who waits first for memory."""
-        waiting = service.queue.waiting
+        waiting = [*service.queue.waiting, *service.queue.parked]
         return self._residency.schedulers[service.name].most_urgent(waiting, now) if waiting else None
 
 

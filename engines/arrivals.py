@@ -125,7 +125,7 @@ class Arrivals:
         if service.shape != reserve.shape:
             return RefusalCode.UNKNOWN_SERVICE, "KV blocks have another shape here"
         num_coming = sum(incoming.service is service for incoming in self._incoming.values())
-        num_running = len(service.queue.running)
+        num_running = service.queue.num_taken
         if num_running + num_coming >= self._settings.limits.max_running:
             return RefusalCode.FULL, f"{self._settings.limits.max_running} requests run"
         if reserve.min_freeness is not None:
@@ -207,7 +207,7 @@ class Arrivals:
 
     def _headroom(self, service: Service) -> int:
         """Blocks left for what runs here to grow into."""
-        return len(service.queue.running) + service.growth_elsewhere(self._services.values())
+        return service.queue.growth_blocks + service.growth_elsewhere(self._services.values())
 
     def lose_peer(self, process: str, now: float) -> list[Effect]:
         """An engine died, or a gateway whose requests were on their way here."""

@@ -111,6 +111,10 @@ class BlockPool:
         """Whether a block is held here. Slow: it looks at all."""
         return any(self._holders)
 
+    def num_sole(self, blocks: Sequence[int]) -> int:
+        """How many of a table's blocks nobody else holds."""
+        return sum([self._holders[block] == 1 for block in blocks])
+
     def blocks_for(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size)
 

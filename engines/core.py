@@ -18,15 +18,17 @@ from engines.admission import Admission, Refusal
 from engines.backlog import Backlog
 from engines.batch import Batch, StepResult
 from engines.disciplines.registry import make_discipline
-from engines.effects import Effect
+from engines.effects import Copied, Effect
 from engines.handover import Handovers
 from engines.iterations import Iterations
 from engines.last_words import LastWords
 from engines.moves import Moves
 from engines.pace import Pace
+from engines.peers import Peers
 from engines.residency import Residency
 from engines.sequence import Sequence as Request
 from engines.settings import EngineSettings
+from engines.slicing import Slicing
 from engines.status import Service, min_or_none
 from kvtransfer.protocol import Buffer, Exported, Imported, Send
 from mesh.messages import (
@@ -101,10 +103,13 @@ class EngineCore:
         self._backlog = Backlog(services, schedulers, self._handovers.departures)
         self._admission = Admission(services, self._backlog, settings.max_waiting)
         self._account = Account(settings, self._standing, self._residency, self._backlog, self._handovers, pace)
+        peers = Peers(settings.transfer_limits.headroom_blocks)
+        self._slicing = Slicing(settings, services, schedulers, self._handovers.departures, peers, self._standing, pace)
         self._iterations = Iterations(
             services,
             schedulers,
             self._discipline,
+            self._slicing,
             self._handovers,
             self._standing,
             pace,
@@ -118,6 +123,7 @@ class EngineCore:
             self._handovers,
             self._iterations,
             self._account,
+            peers,
             lambda: pace.seconds,
             self,
         )
@@ -142,7 +148,8 @@ class EngineCore:
     @property
     def is_idle(self) -> bool:
         """Nothing is owned, promised or being moved."""
-        return not self._requests and self._iterations.step is None and self._handovers.is_idle
+        is_still = self._iterations.step is None and self._slicing.is_idle
+        return not self._requests and is_still and self._handovers.is_idle
 
     # --- events -------------------------------------------------------------------------------------------------------
 
@@ -186,6 +193,16 @@ class EngineCore:
 
     def imported(self, transfer: str, event: Imported, now: float) -> list[Effect]:
         self._effects += self._handovers.arrivals.imported(transfer, event, now)
+        return self._finish_event(now)
+
+    def parked(self, copied: Copied, now: float) -> list[Effect]:
+        """`ParkBlocks` is done."""
+        self._effects += self._slicing.parked(copied)
+        return self._finish_event(now)
+
+    def restored(self, copied: Copied, now: float) -> list[Effect]:
+        """`RestoreBlocks` is done."""
+        self._effects += self._slicing.restored(copied)
         return self._finish_event(now)
 
     def loaded(self, service: Service, now: float) -> list[Effect]:
@@ -345,6 +362,7 @@ class EngineCore:
         missing = max(0, service.pool.blocks_for(len(request.tokens)) - len(request.blocks))
         if request.is_decoding or service.pool.can_allocate(missing):
             request.blocks += service.pool.allocate(0 if request.is_decoding else missing)
+            self._slicing.begin(service, request)
             service.queue.running.append(request)
         else:
             request.release_blocks(service.pool)
@@ -412,6 +430,7 @@ class EngineCore:
         effects: list[Effect] = []
         if request.transfer is not None:
             effects = self._handovers.departures.cancel(request.transfer, "request ended", now)
+        effects += self._slicing.ended(request)
         self.release(request)
         return effects
 
@@ -421,9 +440,10 @@ class EngineCore:
         return [Send(request.spec.gateway, refused), *self.end(request, now)]
 
     def release(self, request: Request) -> None:
-        """Free the blocks of a request that is over, unless the running step or a transfer still touches them."""
+        """Free the blocks of a request that is over, unless the running step or a copy still touches them."""
         service = self._services[request.spec.service]
-        if request.is_over and not self._iterations.computes(request) and request not in service.queue.pinned:
+        is_touched = request in service.queue.pinned or self._slicing.copies(request)
+        if request.is_over and not is_touched and not self._iterations.computes(request):
             request.release_blocks(service.pool)
 
     def handed_over(self, request: Request, now: float) -> None:
@@ -447,6 +467,7 @@ class EngineCore:
         self._moves.failed(to, now)
         queue = self._services[request.spec.service].queue
         if not request.is_over and request not in queue.running:
+            self._slicing.begin(self._services[request.spec.service], request)
             queue.running.append(request)
             self._discipline.came(request)
 
@@ -464,7 +485,7 @@ class EngineCore:
     def _is_empty(self, service: Service) -> bool:
         """Nobody holds or wants anything of it here."""
         queue, step = service.queue, self._iterations.step
-        is_used = queue.waiting or queue.unreserved or queue.running or queue.pinned or service.pool.is_used
+        is_used = any((queue.waiting, queue.unreserved, queue.running, queue.pinned, queue.away, service.pool.is_used))
         return (
             not is_used and not self._handovers.concern(service.name) and (step is None or step.service is not service)
         )
@@ -522,11 +543,17 @@ class EngineCore:
         for service in self._services.values():
             service.pool.check_invariants()
             queue = service.queue
-            assert not {*queue.waiting, *queue.unreserved} & set(queue.running), "a request stands in two places"
+            places = [*queue.waiting, *queue.unreserved, *queue.running, *queue.away]
+            assert len(set(places)) == len(places), "a request stands in two places"
             assert all(self._requests.get(request.id) is request for request in queue.running), (
                 "an unowned request runs"
             )
-            assert all(not request.blocks for request in (*queue.waiting, *queue.unreserved)), "a waiting request holds"
+            assert not any(request.blocks for request in (*queue.waiting, *queue.unreserved, *queue.parked)), (
+                "a waiting request holds"
+            )
+            is_owned = [self._requests.get(request.id) is request for request in queue.parked]
+            assert all(is_owned), "an unowned request is parked"
+        self._slicing.check_invariants()
         queues = [service.queue for service in self._services.values()]
         self._discipline.check_invariants([request for queue in queues for request in (*queue.waiting, *queue.running)])
         if self.is_idle:

@@ -16,6 +16,7 @@ from engines.handover import Handovers
 from engines.pace import Pace
 from engines.scheduler import LocalScheduler, Plan, Ranking, ServiceQueue, Share, precedence
 from engines.sequence import Sequence as Request
+from engines.slicing import Slicing
 from engines.status import Service
 from engines.steady import SteadyBatch, num_steps_to_delivery, steady_batch
 from engines.step_cost import Load, load_of_rows
@@ -41,6 +42,7 @@ class Iterations:
         services: Mapping[str, Service],
         schedulers: Mapping[str, LocalScheduler],
         discipline: Discipline,
+        slicing: Slicing,
         handovers: Handovers,
         standing: Standing,
         pace: Pace,
@@ -53,6 +55,7 @@ class Iterations:
         self._discipline = discipline
         self._static = discipline if isinstance(discipline, StaticBatches) else None
         self._pads = self._static is not None and self._static.pads
+        self._slicing = slicing
         self._handovers = handovers
         self._standing = standing
         self._pace = pace
@@ -130,6 +133,7 @@ class Iterations:
     def _plan_once(self, turn: Turn, effects: list[Effect], now: float) -> Plan:
         service, rank = self._services[turn.service], self._discipline.rank(now)
         num_running, role = len(service.queue.running), self._standing.role
+        effects += self._slicing.before_plan(service, now)
         here = service.queue.prompts()
         with closing(self._discipline.prompts(service.name, here, now)) as prompts:
             ranking = None if rank is None else Ranking(rank, prompts, turn.members)
@@ -282,7 +286,7 @@ class Iterations:
         if step is None or self._failed_parts or any(queue.unreserved for queue in self._others(step)):
             return 0
         queue = step.service.queue
-        may_change = queue.waiting or queue.unreserved or len(queue.running) != len(step.shares)
+        may_change = queue.waiting or queue.unreserved or queue.away or len(queue.running) != len(step.shares)
         if may_change and self._static is None:
             return 0
         steady = self._steady or self._find_steady(step)
@@ -306,7 +310,7 @@ class Iterations:
     def steady_until(self) -> float:
         """Until when it stays the turn of the running step's service, if nothing happens."""
         step = self.step
-        if step is None or not any(queue.waiting or queue.running for queue in self._others(step)):
+        if step is None or not any(queue.waiting or queue.running or queue.away for queue in self._others(step)):
             return inf
         sequences = [share.sequence for share in step.shares]
         return self._discipline.steady_until(Turn(step.service.name, Phase.DECODE), sequences, step.started_at)

@@ -10,6 +10,7 @@ from engines.pages import PagePool
 from engines.scheduler import ServiceQueue
 from engines.status import Service
 from kvtransfer.device_memory import DeviceMemory
+from kvtransfer.parked import ParkedBlocks
 from kvtransfer.peer_memories import PeerMemories
 from kvtransfer.transports import Transport, transports_of
 from mesh.errors import UserError
@@ -27,6 +28,7 @@ class Loaded:
         self.executor = backend.executor
         self.services: dict[str, Service] = {}
         self.transports: dict[str, Mapping[str, Transport]] = {}
+        self.parked: dict[str, ParkedBlocks] = {}
         self._topology = topology
         self._engine = engine
         self._peers = peers
@@ -57,11 +59,12 @@ class Loaded:
             weight_bytes=model.weight_bytes,
         )
         self.transports[name] = transports_of(model.memory, self._peers, self._topology.transfer.checksum)
+        self.parked[name] = ParkedBlocks(model.memory)
         return service
 
     def drop(self, name: str) -> None:
         """Its memory goes when nobody copies from it any more."""
-        del self.services[name], self.transports[name]
+        del self.services[name], self.transports[name], self.parked[name]
         self._backend.remove(name)
 
 

@@ -42,6 +42,7 @@ class Moves:
         handovers: Handovers,
         iterations: Iterations,
         account: Account,
+        peers: Peers,
         pace_s: Callable[[], float],
         owner: Gives,
     ) -> None:
@@ -51,7 +52,7 @@ class Moves:
         self._departures = handovers.departures
         self._iterations = iterations
         self._owner = owner
-        self._peers = Peers(settings.transfer_limits.headroom_blocks)
+        self._peers = peers
         here = Here(
             settings.id,
             residency.services,
@@ -140,6 +141,8 @@ class Moves:
             return "it is there already"
         if request.transfer is not None:
             return "it is on its way already"
+        if request in self._residency.services[request.spec.service].queue.away:
+            return "it is parked"
         return None if self._is_movable(request) else "it does not decode now"
 
     def _is_movable(self, request: Request) -> bool:

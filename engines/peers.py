@@ -100,7 +100,7 @@ def _find(status: EngineStatus, service: str) -> ServiceStatus | None:
 
 
 def _peer(engine: str, status: EngineStatus, service: ServiceStatus, promised: int) -> Peer:
-    """Its running requests may take a block each for their next tokens."""
-    num_free = service.num_free_blocks - service.num_running - promised
+    """Its running requests may take a block each for their next tokens, or all that their slices grant them."""
+    num_free = service.num_free_blocks - max(service.num_running, service.growth_blocks) - promised
     free_tokens = in_all(service.freeness, service.num_running) - promised * service.block_size
     return Peer(engine, status, service, num_free, freeness(free_tokens, service.num_running))

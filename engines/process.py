@@ -11,7 +11,7 @@ import structlog
 
 from engines.batch import Batch, StepResult
 from engines.core import EngineCore
-from engines.effects import DropService, Effect, LoadService
+from engines.effects import Copied, DropService, Effect, ForgetBlocks, LoadService, ParkBlocks, RestoreBlocks
 from engines.loading import Loaded, load
 from engines.profiles import num_devices_of
 from engines.scheduler import Limits
@@ -46,7 +46,8 @@ def settings_of(topology: Topology, engine: EngineSpec) -> EngineSettings:
         host=engine.host,
         pid=os.getpid(),
         role=engine.role,
-        limits=Limits(engine.max_running, engine.chunk_tokens),
+        limits=Limits(engine.max_running, engine.chunk_tokens, slice_tokens=engine.slice_tokens),
+        parking_bytes=engine.parking_memory_bytes,
         max_waiting=engine.max_waiting,
         transport=topology.transfer.transport,
         transfer_deadline_s=topology.transfer.deadline_s,
@@ -296,6 +297,12 @@ class EngineProcess:
                     self._copies.create_task(self._export(effect, self._loaded.transports[effect.service]))
                 case ImportBlocks():
                     self._copies.create_task(self._import(effect, self._loaded.transports[effect.service]))
+                case ParkBlocks():
+                    self._copies.create_task(self._park(effect))
+                case RestoreBlocks():
+                    self._copies.create_task(self._restore(effect))
+                case ForgetBlocks():
+                    self._loaded.parked[effect.service].forget(effect.ticket)
                 case LoadService():
                     self._copies.create_task(self._load(effect.service))
                 case DropService():
@@ -312,6 +319,26 @@ class EngineProcess:
     async def _import(self, job: ImportBlocks, transports: Mapping[str, Transport]) -> None:
         imported = await self._in_copy_thread(transports[job.transport].import_blocks, job)
         self._perform(self._core.imported(job.transfer, imported, self._clock.now()))
+
+    async def _park(self, job: ParkBlocks) -> None:
+        kept = self._loaded.parked[job.service]
+        copied = await self._copied(job.ticket, lambda: kept.keep(job.ticket, job.blocks))
+        self._perform(self._core.parked(copied, self._clock.now()))
+
+    async def _restore(self, job: RestoreBlocks) -> None:
+        kept = self._loaded.parked[job.service]
+        copied = await self._copied(job.ticket, lambda: kept.restore(job.ticket, job.first, job.blocks))
+        self._perform(self._core.restored(copied, self._clock.now()))
+
+    async def _copied(self, ticket: int, copy: Callable[[], None]) -> Copied:
+        """Whatever goes wrong, serving goes on: the request is computed again."""
+        started = self._clock.now()
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._copy, copy)
+        except Exception:
+            log.exception("KV of a parked request could not be copied")
+            return Copied(ticket, ok=False, elapsed_s=self._clock.now() - started)
+        return Copied(ticket, ok=True, elapsed_s=self._clock.now() - started)
 
     async def _load(self, name: str) -> None:
         """Beside what is computed; whatever goes wrong, serving goes on."""

@@ -78,6 +78,7 @@ class Residency:
         return [DropService(name) for name in gone]
 
     def _open(self, service: Service) -> None:
+        service.queue.slice_tokens = self._limits.slice_tokens
         self.services[service.name] = service
         self.schedulers[service.name] = LocalScheduler(self._limits, EngineForecast(service, self.services))
 

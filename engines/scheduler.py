@@ -40,6 +40,7 @@ class Limits:
     chunk_tokens: int
     slack_margin: float = 0.9
     min_chunk_tokens: int = 32
+    slice_tokens: int | None = None  # after so many of its answer a request is kept, moved or parked; None: never
 
 
 @dataclass(slots=True)
@@ -52,12 +53,48 @@ class ServiceQueue:
     waiting: list[Sequence] = field(default_factory=list)  # hold no blocks
     running: list[Sequence] = field(default_factory=list)  # hold blocks; oldest admission first
     pinned: set[Sequence] = field(default_factory=set)  # a transfer reads their blocks: not to be preempted
+    parking: list[Sequence] = field(default_factory=list)  # their KV is on its way to host memory
+    parked: list[Sequence] = field(default_factory=list)  # hold no blocks: it is there
+    restoring: list[Sequence] = field(default_factory=list)  # it is on its way back to blocks that they hold
+    slice_tokens: int | None = None  # as in `Limits`
+    is_claimed: bool = False  # the next memory is that of a parked sequence
     steady: SteadyBatch | None = None  # the first ones of ``running``, while their steps repeat: not all is booked
 
     @property
     def num_unbooked(self) -> int:
         """Tokens of steady decodes that are not in their sequences yet."""
         return 0 if self.steady is None else self.steady.num_unbooked
+
+    @property
+    def num_taken(self) -> int:
+        """Sequences that run, or will at once."""
+        return len(self.running) + len(self.restoring)
+
+    @property
+    def away(self) -> list[Sequence]:
+        """Sequences whose KV is in host memory, or on its way there or back."""
+        return [*self.parking, *self.parked, *self.restoring]
+
+    @property
+    def growth_blocks(self) -> int:
+        """Blocks for what runs to grow into: one each, or, with slices, what each is granted and does not hold."""
+        if self.slice_tokens is None:
+            return len(self.running)
+        blocks_for = self.pool.blocks_for
+        return sum(
+            [
+                max(0, blocks_for(sequence.granted) - len(sequence.blocks))
+                for sequence in chain(self.running, self.restoring)
+                if sequence.granted is not None
+            ]
+        )
+
+    def slice_end(self, sequence: Sequence) -> int | None:
+        """How many tokens it may have when a slice ends that begins now; None: there are no slices."""
+        if self.slice_tokens is None:
+            return None
+        num_new = 1 if sequence.decode_engine is not None else min(self.slice_tokens, sequence.num_left_here)
+        return min(len(sequence.tokens) + num_new, self.pool.num_blocks * self.pool.block_size)
 
     def book(self) -> None:
         """Let them be there: the lengths of single ones matter."""
@@ -70,7 +107,7 @@ class ServiceQueue:
 
     def remove(self, sequence: Sequence) -> None:
         """Take a sequence out, wherever it stands. Its blocks stay its own."""
-        for place in (self.unreserved, self.waiting, self.running):
+        for place in (self.unreserved, self.waiting, self.running, self.parked):
             if sequence in place:
                 place.remove(sequence)
 
@@ -305,26 +342,30 @@ class LocalScheduler:
 
     def _next_waiting(self, queue: ServiceQueue, now: float, plan: Plan) -> Sequence | None:
         """The most urgent one, if any may be admitted."""
-        if plan.preempted or not queue.waiting or len(queue.running) >= self._limits.max_running:
+        if plan.preempted or not queue.waiting or queue.is_claimed or queue.num_taken >= self._limits.max_running:
             return None
         return self.most_urgent(queue.waiting, now)
 
     def _admit(self, queue: ServiceQueue, sequence: Sequence, rank: Rank | None = None) -> bool:
-        """Move a waiting sequence to the running ones, with blocks for all its tokens; False if it does not fit."""
-        pool = queue.pool
+        """Move a waiting sequence to the running ones, with blocks for all its tokens; False if it does not fit, with
+        the first slice of its answer.
+        """
+        pool, granted = queue.pool, queue.slice_end(sequence)
         sequence.take_prefix(pool)
         missing = pool.blocks_for(len(sequence.tokens)) - len(sequence.blocks)
-        if not pool.can_admit(missing + self._headroom(queue), sequence, precedence(sequence, rank)):
+        growth = 0 if granted is None else pool.blocks_for(granted) - pool.blocks_for(len(sequence.tokens))
+        if not pool.can_admit(missing + growth + self._headroom(queue), sequence, precedence(sequence, rank)):
             sequence.release_blocks(pool)
             return False
         sequence.blocks += pool.allocate(missing)
+        sequence.granted = granted
         queue.waiting.remove(sequence)
         queue.running.append(sequence)
         return True
 
     def _headroom(self, queue: ServiceQueue) -> int:
         """Blocks left for running sequences to grow into, lest the newcomer is preempted at once."""
-        return len(queue.running) + self._forecast.growth_elsewhere()
+        return queue.growth_blocks + self._forecast.growth_elsewhere()
 
     def most_urgent(self, sequences: list[Sequence], now: float, rank: Rank | None = None) -> Sequence:
         """The one whose prefill should start first, by its rank if there is one; there is at least one sequence."""

@@ -34,6 +34,7 @@ class Sequence:
     has_delivered: bool = False  # a token from here
     came_at: float = 0.0  # to this engine
     slice_tokens: int | None = None  # that it may draw here
+    granted: int | None = None  # tokens, prompt and answer, for which it may hold blocks; None: not bounded
     batch: int = 0  # that it came in, counted from 1; 0: it came alone
     uses_prefixes: bool = True  # of others that begin alike
     finish: FinishReason | None = None  # that its gateway was told
@@ -168,6 +169,13 @@ class Sequence:
         self.blocks = []
         self.num_computed = 0
         self.published = None
+        self.granted = None
+
+    def park_blocks(self, pool: BlockPool) -> None:
+        """As `release_blocks`, but what they held is kept elsewhere."""
+        num_computed = self.num_computed
+        self.release_blocks(pool)
+        self.num_computed = num_computed
 
     def take_delta(self, finish: FinishReason | None) -> Delta:
         """What the gateway has not been sent yet."""

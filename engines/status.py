@@ -110,7 +110,7 @@ class Service:
     def growth_elsewhere(self, services: Iterable["Service"]) -> int:
         """Blocks of this one that the next tokens of the engine's other ``services`` may take: it goes by pages."""
         others = [service.queue for service in services if service is not self]
-        return self.pool.slots * sum([-(-len(queue.running) // queue.pool.slots) for queue in others])
+        return self.pool.slots * sum([-(-queue.growth_blocks // queue.pool.slots) for queue in others])
 
     def learn(self, load: Load, measured_s: float) -> None:
         """Correct later predictions by what a step took."""
@@ -132,6 +132,7 @@ class Service:
             self.is_leaving,
             demand,
             self.weight_bytes,
+            0 if self.queue.slice_tokens is None else self.queue.growth_blocks,
         )
 
 

@@ -187,6 +187,8 @@ def _num_before_end(sequence: Sequence) -> int:
     ):
         return 0
     left = min(sampling.max_tokens - num_generated, sequence.context_limit - num_tokens)
+    if sequence.granted is not None:
+        left = min(left, sequence.granted - num_tokens)
     return left - 1 if sequence.slice_tokens is None else min(left, sequence.num_left_here) - 1
 
 

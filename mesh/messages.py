@@ -607,6 +607,7 @@ class ServiceStatus(msgspec.Struct, frozen=True):
     is_leaving: bool = False  # it is being unloaded and takes nothing new
     demand: Demand | None = None  # None: nothing is expected of any request's answer
     weight_bytes: int = 0  # that its weights take; 0: not known
+    growth_blocks: int = 0  # free ones that are promised to slices of what runs; 0: there are no slices
 
 
 class PendingPrefill(NamedTuple):
@@ -641,6 +642,10 @@ class EngineStatus(msgspec.Struct, frozen=True, tag=True):
     num_reserved: int = 0  # transfers expected
     cancelled_total: int = 0
     preemptions_total: int = 0
+    num_parked: int = 0  # requests whose KV is in host memory, or on its way there or back
+    slices_kept_total: int = 0  # ends of slices after which the request stayed
+    slices_moved_total: int = 0
+    slices_parked_total: int = 0
     num_migrating_out: int = 0
     num_migrating_in: int = 0
     migrations_total: int = 0  # of requests that left

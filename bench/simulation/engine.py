@@ -12,7 +12,7 @@ from bench.simulation.network import Network
 from bench.simulation.steps import StepModel
 from engines.batch import Batch, ChunkResult, StepResult
 from engines.core import EngineCore
-from engines.effects import DropService, Effect, LoadService
+from engines.effects import Copied, DropService, Effect, LoadService, ParkBlocks, RestoreBlocks
 from kvtransfer.protocol import ExportBlocks, Exported, ImportBlocks, Imported, Send
 from mesh.errors import UserError
 from mesh.messages import Blocks, EngineMessage, EngineStatus, Probe, Sender, Taken
@@ -115,6 +115,16 @@ class SimulatedEngine:
         event = Imported(job.message.seq, ok=True, elapsed_s=self._copy_s(job))
         self._perform(self.core.imported(job.transfer, event, self._kernel.now))
 
+    def _parked(self, job: ParkBlocks, since: float) -> None:
+        self._catch_up()
+        copied = Copied(job.ticket, ok=True, elapsed_s=self._kernel.now - since)
+        self._perform(self.core.parked(copied, self._kernel.now))
+
+    def _restored(self, job: RestoreBlocks, since: float) -> None:
+        self._catch_up()
+        copied = Copied(job.ticket, ok=True, elapsed_s=self._kernel.now - since)
+        self._perform(self.core.restored(copied, self._kernel.now))
+
     def _expire(self, when: float) -> None:
         if when != self._armed_at:
             return
@@ -137,6 +147,10 @@ class SimulatedEngine:
                     self._kernel.after(0.0, self._exported, effect)
                 case ImportBlocks():
                     self._import(effect)
+                case ParkBlocks():
+                    self._copier.copy(self._parking_s(effect), self._parked, effect, self._kernel.now)
+                case RestoreBlocks():
+                    self._copier.copy(self._parking_s(effect), self._restored, effect, self._kernel.now)
                 case LoadService():
                     self._load(effect.service)
                 case DropService():
@@ -153,6 +167,9 @@ class SimulatedEngine:
 
     def _copy_s(self, job: ImportBlocks) -> float:
         return self._models.copies[job.service].elapsed_s(len(job.destinations))
+
+    def _parking_s(self, job: ParkBlocks | RestoreBlocks) -> float:
+        return self._models.parking[job.service].elapsed_s(len(job.blocks))
 
     def _load(self, service: str) -> None:
         """Beside what is computed; one after the other, as there is one thread for it."""

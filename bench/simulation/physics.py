@@ -10,6 +10,7 @@ class Physics:
     latency_s: float = 2e-4  # of a control message
     kv_bytes_per_s: float = 25e9  # between two engines
     kv_message_s: float = 1e-4  # to begin to copy a message of KV blocks
+    host_bytes_per_s: float = 20e9  # between one device and its host's memory: PCIe 4.0 x16, less its overhead
     weight_bytes_per_s: float | None = None  # of one device that a service is loaded on; None: what its profile says
     boot_s: float = 10.0  # of an engine's process, before the weights of its services come
     noise: float = 0.0  # standard deviation of the logarithm of step times

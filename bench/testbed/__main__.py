@@ -29,7 +29,7 @@ from bench.testbed.lengths import Files
 from bench.testbed.plans import Effort
 from bench.testbed.run import Result
 from bench.testbed.scene import Inputs, make_world
-from bench.testbed.tables import Answers, curves, figure_table, ratios_table, scales_table
+from bench.testbed.tables import Answers, curves, figure_table, greatest_table, ratios_table, scales_table
 from mesh.errors import UserError
 
 RATES = (2.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0)
@@ -46,7 +46,15 @@ def main() -> int:
         Effort(options.history, options.history_seconds, options.batches),
         options.out.absolute(),
     )
-    span = Range(options.rates, options.rate, options.requests, options.seconds, options.seeds, options.strict)
+    span = Range(
+        options.rates,
+        options.rate,
+        options.requests,
+        options.seconds,
+        options.seeds,
+        options.strict,
+        options.replaced_seconds,
+    )
     try:
         make_world(lab.inputs)  # before anything is written
         lab.check()
@@ -57,22 +65,27 @@ def main() -> int:
     console = Console(width=None if sys.stdout.isatty() else 140)
     for figure in options.figure:
         _show(console, figure, span, answers, lab.folder)
+    if len(options.figure) > 1:
+        console.print(greatest_table(answers))
     return 0
 
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.testbed", description=__doc__.splitlines()[0])
     parser.add_argument(
-        "--figure", nargs="+", type=int, choices=FIGURES, default=FIGURES, metavar="N", help="6 to 8, 10 to 13 (all)"
+        "--figure", nargs="+", type=int, choices=FIGURES, default=FIGURES, metavar="N", help="6 to 13 (all)"
     )
     parser.add_argument("--sharegpt", type=Path, metavar="FILE", help="lengths of chats (input_tokens, output_tokens)")
     parser.add_argument("--arxiv", type=Path, metavar="FILE", help="lengths of summaries")
     parser.add_argument("--code", type=Path, metavar="FILE", help="lengths of code (prompt_pieces, solution_pieces)")
     parser.add_argument("--arrivals", type=Path, metavar="FILE", help="Azure Functions or ServeGen")
     parser.add_argument("--rates", nargs="+", type=float, default=RATES, metavar="R", help="of figures 6, 7 and 8")
-    parser.add_argument("--rate", type=float, default=30.0, metavar="R", help="of figures 10 to 13 (default: 30)")
+    parser.add_argument("--rate", type=float, default=30.0, metavar="R", help="of figures 9 to 13 (default: 30)")
     parser.add_argument("--requests", type=int, default=800, metavar="N", help="of a run (default: 800)")
     parser.add_argument("--seconds", type=float, default=60.0, metavar="S", help="of a run at least (default: 60)")
+    parser.add_argument(
+        "--replaced-seconds", type=float, default=600.0, metavar="S", help="of a run of figure 9 (default: 600)"
+    )
     parser.add_argument("--seeds", type=int, default=1, metavar="N", help="runs of each case (default: 1)")
     parser.add_argument("--strict", action="store_true", help="FCFS to the letter, too, in figures 6 to 8: slow")
     parser.add_argument("--history", type=int, default=300, metavar="N", help="requests that plans are made for")

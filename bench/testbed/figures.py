@@ -1,13 +1,17 @@
-"""Which runs each figure of the paper is made of (6 to 13; figure 9 is `bench.kv_pools`)."""
+"""Which runs each figure is made of: 6 to 13, numbered as the paper orders what it shows.
+
+Figure 9 is ablation -A, in longer runs, as plans change during them. What the unified KV cache brings shows
+`bench.kv_pools`.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from bench.testbed.cells import Cell
 from bench.testbed.scene import Scene
-from bench.testbed.systems import ABLATIONS, OURS, RIVALS, STRICT, System
+from bench.testbed.systems import ABLATIONS, OURS, REPLACING, RIVALS, STRICT, System
 
-FIGURES = (6, 7, 8, 10, 11, 12, 13)
+FIGURES = (6, 7, 8, 9, 10, 11, 12, 13)
 DEVICES = (64, 48, 32, 16)
 IN_A_ROW = (1, 4, 16)
 ERRORS = (0.0, 1.0, 4.0, 16.0)
@@ -23,6 +27,7 @@ class Range:
     least_s: float
     seeds: int
     with_strict: bool = False  # systems that are first come, first served to the letter, too
+    replaced_s: float = 600.0  # of a run of figure 9
 
     def scene(self, rate: float, seed: int) -> Scene:
         return Scene(rate, max(self.least_s, self.num_requests / rate), seed=seed)
@@ -34,6 +39,8 @@ class Range:
     def _scenes(self, figure: int, seed: int) -> Iterator[Scene]:
         base = self.scene(self.rate, seed)
         match figure:
+            case 9:
+                yield replace(base, span_s=self.replaced_s)
             case 11:
                 yield from (replace(base, num_devices=num_devices) for num_devices in DEVICES)
             case 12:
@@ -47,6 +54,8 @@ class Range:
 
 
 def systems_of(figure: int, span: Range) -> tuple[System, ...]:
+    if figure == 9:
+        return REPLACING
     others = ABLATIONS if figure == 8 else RIVALS
     return (OURS, *others, *(STRICT.get(figure, ()) if span.with_strict else ()))
 

@@ -19,6 +19,9 @@ COLORS = {
     "-F-strict": "#8cbbe0",
     "-M": "#6a4c93",
     "-P": "0.45",
+    "adaptive": "#c1272d",
+    "-A": "#2a9d5c",
+    "never": "0.45",
 }
 MARKERS = {"ours": "o", "dedicated": "s", "alpaserve": "^", "alpaserve-strict": "v", "muxserve": "D"}
 LABELS = {
@@ -33,6 +36,7 @@ PANELS = {
     6: ("mean", "p99", "attainment"),
     7: ("ttft_s", "tpot_s"),
     8: ("mean", "attainment"),
+    9: ("mean", "attainment"),
     11: ("mean", "attainment"),
     12: ("mean", "attainment"),
     13: ("mean", "attainment"),
@@ -42,6 +46,7 @@ TITLES = {
     6: "Latency and attainment under rising load",
     7: "First token, and tokens after it",
     8: "What each part of the design brings",
+    9: "Services placed anew as traffic moves",
     11: "Fewer devices for the same load",
     12: "Requests of one service in a row",
     13: "Answers whose length was not foreseen",

@@ -12,19 +12,24 @@ from bench import placement_setting as setting
 from bench.simulation.cluster import Simulation
 from bench.simulation.experiment import rare_collections
 from bench.simulation.physics import Physics
-from bench.simulation.placing import MANY, TIMING
+from bench.simulation.placement import ModelledSearch
+from bench.simulation.placing import MANY, TIMING, LocalSimulators
 from bench.simulation.quiet import quiet_engines
 from bench.simulation.shared_profiles import Profile, SharedProfile
 from bench.simulation.trace_request import TraceRequest
 from bench.simulation.workload import SloRule
 from bench.testbed.scene import Scene, Service, World
-from bench.testbed.systems import System
-from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, ServiceSpec, Topology
+from bench.testbed.systems import Replacement, System
+from mesh.topology.schema import EngineSpec, GatewaySpec, PlacementSpec, PolicySpec, ServiceSpec, Timing, Topology
 from router.placement.catalogue import Catalogue
 from router.placement.plan import Group, Plan
 from router.records import Outcome, Record
 
 MAX_RUNNING, CHUNK_TOKENS = 128, 2048
+DAEMON_TIMING = Timing(heartbeat_s=1.0, lease_s=5.0)  # a daemon listens for a lease before its first interval
+INTERVAL_S = 60.0  # between two decisions, at first
+SEARCH_BATCHES = 2  # of local search, when services are placed anew
+ROOM_FOR_WEIGHTS = 0.6  # of an engine's memory, where services come and go
 SLO_SCALES = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0)
 
 
@@ -45,6 +50,7 @@ class Result(msgspec.Struct, frozen=True):
     tpot_s: float
     by_scale: dict[float, float]
     by_service: dict[str, float]
+    num_changes: int = 0  # of the plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +73,20 @@ def serve(system: System, plan: Plan, world: World, scene: Scene) -> Result:
     requests = world.requests(scene)
     placed = [request for request in requests if request.service in plan.services]
     topology, profiles = make_topology(system, plan, world)
-    simulation = Simulation(topology, profiles, seed=scene.seed, physics=Physics(), slo=SloRule(), coasts=True)
+    search = ModelledSearch(LocalSimulators(), SEARCH_BATCHES)
+    simulation = Simulation(
+        topology, profiles, seed=scene.seed, physics=Physics(), slo=SloRule(), coasts=True, search=search
+    )
     records: list[Record] = []
     with rare_collections(), quiet_engines():
         simulation.run(topology.services[0].name, placed, records.append)
-    return result_of(list(_served(records, placed, world)), len(requests))
+    result = result_of(list(_served(records, placed, world)), len(requests))
+    return msgspec.structs.replace(result, num_changes=_num_changes(simulation))
+
+
+def _num_changes(simulation: Simulation) -> int:
+    daemon = simulation.placement
+    return 0 if daemon is None else daemon.daemon.status(simulation.kernel.now).changes_total
 
 
 def _served(records: Sequence[Record], requests: Sequence[TraceRequest], world: World) -> Iterator[Served]:
@@ -109,11 +124,27 @@ def make_topology(system: System, plan: Plan, world: World) -> tuple[Topology, M
     """Engines are those groups of the plan that hold anything."""
     groups = [group for group in plan.groups if group.services]
     engines = tuple(_engine(system, group, world) for group in groups)
-    profiles = {engine.id: _profile(group, world.catalogue) for engine, group in zip(engines, groups, strict=True)}
+    profiles = {
+        engine.id: _profile(system, group, world.catalogue) for engine, group in zip(engines, groups, strict=True)
+    }
     services = tuple(_service(world.services[name]) for name in sorted(plan.services))
     gateway = GatewaySpec("gateway", max_requests=MANY, max_waiting=MANY)
-    policy = PolicySpec(system.policy)
-    return Topology("testbed", Path(), services, engines, (gateway,), policy=policy, timing=TIMING), profiles
+    policy, placement = PolicySpec(system.policy), _placement(system)
+    timing = TIMING if placement is None else DAEMON_TIMING
+    topology = Topology(
+        "testbed", Path(), services, engines, (gateway,), policy=policy, timing=timing, placement=placement
+    )
+    return topology, profiles
+
+
+def _placement(system: System) -> PlacementSpec | None:
+    match system.replacement:
+        case Replacement.FIXED:
+            return PlacementSpec(interval_s=INTERVAL_S, shortest_s=INTERVAL_S, longest_s=INTERVAL_S)
+        case Replacement.ADAPTIVE:
+            return PlacementSpec(interval_s=INTERVAL_S)
+        case _:
+            return None
 
 
 def _service(service: Service) -> ServiceSpec:
@@ -135,11 +166,31 @@ def _engine(system: System, group: Group, world: World) -> EngineSpec:
         scheduling=system.scheduling,
         strict_phases=system.is_strict,
         kv_quotas=quotas(group, world) if system.has_quotas else {},
+        weight_memory_bytes=None if system.replacement is None else _weight_room(group, world.catalogue),
     )
 
 
-def _profile(group: Group, catalogue: Catalogue) -> Profile:
-    return SharedProfile.of({name: catalogue.profile(name, group.num_devices) for name in group.services})
+def _profile(system: System, group: Group, catalogue: Catalogue) -> Profile:
+    held = SharedProfile.of({name: catalogue.profile(name, group.num_devices) for name in group.services})
+    if system.replacement is None:
+        return held
+    room = _weight_room(group, catalogue)
+    loadable = {
+        name: by_size[group.num_devices].profile
+        for name, by_size in catalogue.footprints.items()
+        if group.num_devices in by_size and by_size[group.num_devices].profile.weight_bytes <= room
+    }
+    return SharedProfile(loadable, _memory_bytes(group, catalogue) - room, group.num_devices)
+
+
+def _weight_room(group: Group, catalogue: Catalogue) -> int:
+    held = sum(catalogue.profile(name, group.num_devices).weight_bytes for name in group.services)
+    return max(held, int(ROOM_FOR_WEIGHTS * _memory_bytes(group, catalogue)))
+
+
+def _memory_bytes(group: Group, catalogue: Catalogue) -> int:
+    profile = catalogue.profile(group.services[0], group.num_devices)
+    return profile.kv_memory_bytes + profile.weight_bytes
 
 
 def quotas(group: Group, world: World) -> dict[str, float]:

@@ -15,11 +15,21 @@ class Planner(StrEnum):
     MUXSERVE = "muxserve"
 
 
+class Replacement(StrEnum):
+    """When services are placed anew during a run, by the placement daemon. With any of them, engines have room for
+    weights of services that are to come, which KV does not get.
+    """
+
+    NEVER = "never"
+    FIXED = "fixed"  # intervals keep their length
+    ADAPTIVE = "adaptive"  # SeaLLM, equation 8
+
+
 @dataclass(frozen=True, slots=True)
 class System:
     """``policy`` dispatches. ``has_quotas``: each service of an engine has a part of its KV memory, and no more.
 
-    ``is_strict``: the request that ranks first names the phase of an iteration.
+    ``is_strict``: the request that ranks first names the phase of an iteration. ``replacement`` None: a plan stays.
     """
 
     name: str
@@ -28,6 +38,7 @@ class System:
     policy: str = "join_shortest_queue"
     has_quotas: bool = False
     is_strict: bool = False
+    replacement: Replacement | None = None
 
 
 OURS = System("ours", Planner.SEARCH, Scheduling.DB)
@@ -39,10 +50,15 @@ WITHOUT_DB = System("-F", Planner.SEARCH, Scheduling.FCFS)
 WITHOUT_DB_STRICT = System("-F-strict", Planner.SEARCH, Scheduling.FCFS, is_strict=True)
 WITH_MLFQ = System("-M", Planner.SEARCH, Scheduling.MLFQ)
 WITHOUT_SHARING = System("-P", Planner.DEDICATED, Scheduling.DB)
+ADAPTIVE = System("adaptive", Planner.SEARCH, Scheduling.DB, replacement=Replacement.ADAPTIVE)
+WITHOUT_ADAPTATION = System("-A", Planner.SEARCH, Scheduling.DB, replacement=Replacement.FIXED)
+WITHOUT_REPLACEMENT = System("never", Planner.SEARCH, Scheduling.DB, replacement=Replacement.NEVER)
 
 RIVALS = (DEDICATED, ALPASERVE, MUXSERVE)
 ABLATIONS = (WITHOUT_DB, WITH_MLFQ, WITHOUT_SHARING)
+REPLACING = (ADAPTIVE, WITHOUT_ADAPTATION, WITHOUT_REPLACEMENT)
 STRICT = {6: (ALPASERVE_STRICT,), 7: (ALPASERVE_STRICT,), 8: (WITHOUT_DB_STRICT,)}  # by figure
 SYSTEMS = {
-    system.name: system for system in (OURS, *RIVALS, *ABLATIONS, *(one for extra in STRICT.values() for one in extra))
+    system.name: system
+    for system in (OURS, *RIVALS, *ABLATIONS, *REPLACING, *(one for extra in STRICT.values() for one in extra))
 }

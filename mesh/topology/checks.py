@@ -37,6 +37,7 @@ def check_topology(topology: Topology, processes: Processes, report: Report) -> 
     _check_ids(topology, processes, report)
     _check_references(topology, processes, report)
     _check_static_batches(processes, report)
+    _check_slices(processes, report)
     _check_vllm(topology, processes, report)
     _check_aliases(topology, report)
     if report.is_empty:
@@ -89,6 +90,13 @@ def _check_static_batches(processes: Processes, report: Report) -> None:
         if spec.scheduling is Scheduling.PADDED and spec.backend != "simulated":
             problem = 'only simulated engines pad their batches; use "static", which computes no padding'
             report.add((*table, "scheduling"), problem)
+
+
+def _check_slices(processes: Processes, report: Report) -> None:
+    for table, spec in {placed.table: placed.spec for placed in processes}.items():
+        if isinstance(spec, EngineSpec) and spec.slice_tokens is not None and spec.scheduling is not Scheduling.SLO:
+            problem = f'slices go by promises, and scheduling is "{spec.scheduling!s}"; use scheduling = "slo"'
+            report.add((*table, "slice_tokens"), problem)
 
 
 def _check_vllm(topology: Topology, processes: Processes, report: Report) -> None:

@@ -38,7 +38,7 @@ from router.placement.decisions import Pending, with_plan, without_plan
 from router.placement.effects import Abandon, Ask, Effect, Note, Tell
 from router.placement.interval import ReplacementInterval, Threshold
 from router.placement.live import places, present_plan
-from router.placement.monitor import ServiceMonitor
+from router.placement.monitor import ServiceMonitor, TrafficSeen
 from router.placement.obstacles import Obstacles
 from router.placement.plan import Plan
 from router.placement.question import Answer, SearchFailed, make_question
@@ -75,6 +75,7 @@ class PlacementDaemon:
         self._pid, self._seed = pid, seed
         self._roster = Roster(topology.timing.lease_s)
         self._monitor = ServiceMonitor(now)
+        self._seen = TrafficSeen()
         self._interval = ReplacementInterval(spec.interval_s, spec.shortest_s, spec.longest_s)
         self._number = 0  # of the interval
         self._began_at = now
@@ -301,7 +302,7 @@ class PlacementDaemon:
             self._number,
             present,
             self._roster.remembered,
-            observed,
+            self._seen.add(observed),
             self._slos,
             services=self._roster.wanted,
             threshold=Threshold(self._spec.min_gain, self._spec.max_latency_ratio, self._spec.load_s),

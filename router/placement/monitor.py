@@ -1,4 +1,6 @@
-"""The service monitor: what gateways say of their services, added up over an interval (SeaLLM, section 3)."""
+"""The service monitor: what gateways say of their services, added up over an interval (SeaLLM, section 3), and over
+those before it in which services were asked for the same.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -11,9 +13,14 @@ from mesh.messages import GatewayStatus, Sender, ServiceTally
 from router.placement.score import Score, ServiceScore
 from router.placement.traffic import Moments, ServiceTraffic, Traffic
 
+DEVIATIONS = 3.0  # between what an interval saw and what was seen before, for services to be asked for something else
+
+FEWEST_LENGTHS = 10  # for their mean to tell anything
+
 SUMS = tuple(field for field in ServiceTally.__struct_fields__ if field != "name")
 
 Tallies = Mapping[str, ServiceTally]
+Sums = tuple[int, int, int]  # number of lengths, their sum, the sum of their squares
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +51,59 @@ class Observed:
                 if name in alone_s
             }
         )
+
+
+class TrafficSeen:
+    """What services are asked for, over as many intervals as it is the same.
+
+    One interval is a small sample: at constant load its rates differ from those of the one before, and a plan that
+    suits them better is no better for what comes. So intervals add up until one differs from them by more than chance
+    explains: Poisson arrivals, lengths with the variance that they have. From then on only that one counts.
+    """
+
+    def __init__(self) -> None:
+        self._seen: Observed | None = None
+
+    def add(self, observed: Observed) -> Observed:
+        """An interval that is over. What is to be planned for."""
+        seen = self._seen
+        if seen is None or _differ(observed, seen):
+            self._seen = observed
+        else:
+            both = _added_up([seen.services, observed.services])
+            self._seen = Observed(seen.span_s + observed.span_s, both)
+        return self._seen
+
+
+def _differ(one: Observed, other: Observed) -> bool:
+    """Whether any service is asked for at another rate, or for other lengths."""
+    nothing = {name: ServiceTally(name) for name in one.services.keys() | other.services.keys()}
+    return any(
+        _differs(tally, one.span_s, other.services.get(name, nothing[name]), other.span_s)
+        for name, tally in {**nothing, **one.services}.items()
+    )
+
+
+def _differs(one: ServiceTally, span_s: float, other: ServiceTally, other_span_s: float) -> bool:
+    """Variances are those of both together: if it is the same traffic, they are known best so."""
+    rate = (one.arrived + other.arrived) / (span_s + other_span_s)
+    if _is_beyond(one.arrived / span_s, other.arrived / other_span_s, rate * (1 / span_s + 1 / other_span_s)):
+        return True
+    inputs = [(tally.arrived, tally.input_tokens, tally.input_squares) for tally in (one, other)]
+    outputs = [(tally.answered, tally.output_tokens, tally.output_squares) for tally in (one, other)]
+    return _have_other_means(*inputs) or _have_other_means(*outputs)
+
+
+def _have_other_means(one: Sums, other: Sums) -> bool:
+    if min(one[0], other[0]) < FEWEST_LENGTHS:
+        return False
+    mine, theirs = _moments(*one).mean, _moments(*other).mean
+    deviation = _moments(one[0] + other[0], one[1] + other[1], one[2] + other[2]).deviation
+    return _is_beyond(mine, theirs, deviation**2 * (1 / one[0] + 1 / other[0]))
+
+
+def _is_beyond(one: float, other: float, variance: float) -> bool:
+    return abs(one - other) > DEVIATIONS * sqrt(variance)
 
 
 class _Life(NamedTuple):

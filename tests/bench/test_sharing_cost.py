@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.sharing_cost import Cost, Round, SharedEngine, measure
+from bench.sharing_cost import Cost, Round, SharedEngine, Usual, measure
 from bench.tiny_model import write_tiny_model
 
 NUM_STEPS = 10
@@ -28,22 +28,28 @@ def test_alone_every_decode_step_counts(engine: SharedEngine) -> None:
     found = engine.decode(["a"], 2, NUM_STEPS, lambda: calls.append(None))
     assert set(found) == {"a"}
     assert NUM_STEPS - 2 <= len(found["a"]) <= NUM_STEPS <= len(calls)
-    assert all(seconds > 0 for seconds in found["a"])
+    assert all(0 < one.decided_s < one.seconds for one in found["a"])
 
 
 def test_with_two_services_steps_count_that_follow_one_of_the_other(engine: SharedEngine) -> None:
     found = engine.decode(["a", "b"], 2, NUM_STEPS)
     assert set(found) == {"a", "b"}
-    assert all(NUM_STEPS - 3 <= len(seconds) <= NUM_STEPS for seconds in found.values())
+    assert all(NUM_STEPS - 3 <= len(iterations) <= NUM_STEPS for iterations in found.values())
 
 
 def test_costs_are_told_of_each_and_of_both(engine: SharedEngine, models: dict[str, str]) -> None:
     both, a, b = measure(engine, models, 2, NUM_STEPS, 1)
     assert (both.what, a.what, b.what) == ("both", "a", "b")
-    assert both.alone_ms == pytest.approx(a.alone_ms + b.alone_ms)
-    assert both.shared_ms == pytest.approx(a.shared_ms + b.shared_ms)
+    for kind in ("alone", "swept", "shared"):
+        sum_of, one, other = (getattr(cost, kind) for cost in (both, a, b))
+        assert sum_of.ms == pytest.approx(one.ms + other.ms)
+        assert sum_of.decided_ms == pytest.approx(one.decided_ms + other.decided_ms)
+        assert 0 < one.decided_ms < one.ms
 
 
 def test_ratios_are_medians_of_rounds() -> None:
-    rounds = [Round(1.0, 2.0, 2.0), Round(2.0, 2.0, 3.0), Round(4.0, 4.0, 4.0)]
-    assert Cost.of("x", rounds) == Cost("x", 2.0, 2.0, 3.0, 1.5, 1.0)
+    def usual(ms: float) -> Usual:
+        return Usual(ms, ms / 10, 0.0)
+
+    rounds = [Round(*map(usual, ms)) for ms in ((1.0, 2.0, 2.0), (2.0, 2.0, 3.0), (4.0, 4.0, 4.0))]
+    assert Cost.of("x", rounds) == Cost("x", usual(2.0), usual(2.0), usual(3.0), 1.5, 1.0)

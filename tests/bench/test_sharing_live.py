@@ -10,6 +10,7 @@ import pytest
 
 from bench import http_load
 from bench.http_load import Answer, Load, Sending
+from bench.placement_watch import Said, changes, decisions
 from bench.sharing_live_report import Summary, ratio
 from bench.sharing_live_run import Alone, Outcome, Run, outcomes_of
 from bench.sharing_live_setting import (
@@ -20,6 +21,7 @@ from bench.sharing_live_setting import (
     draw,
     write_topologies,
 )
+from mesh.messages import Decision
 from mesh.topology.parse import load
 
 
@@ -32,7 +34,7 @@ def test_requests_shift_from_one_service_to_the_other_and_back(setting, seed):
     assert [one.place for one in requests] == sorted(one.place for one in requests)
     assert all(one.phase <= NUM_PHASES * one.place < one.phase + 1 for one in requests)
     count = Counter((one.service, one.phase) for one in requests)
-    large, small = setting.services
+    large, small, *_ = setting.services
     assert count[large, 0] == count[large, 2] > 4 * count[large, 1]
     assert count[small, 1] > 4 * count[small, 0] == 4 * count[small, 2]
     for one in requests:
@@ -45,19 +47,31 @@ def test_requests_shift_from_one_service_to_the_other_and_back(setting, seed):
 @pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS)
 def test_topologies_are_right_and_plans_have_their_engines(setting, tmp_path: Path):
     for contender in contenders(setting):
-        path, changes = write_topologies(tmp_path, setting, contender)
+        path, plans = write_topologies(tmp_path, setting, contender)
         topology = load(path)
         assert {engine.scheduling for engine in topology.engines} == {contender.scheduling}
         assert {engine.id: set(engine.services) for engine in topology.engines} == {
             engine: set(services) for engine, services in contender.placements[0].items()
         }
-        assert (topology.placement is not None) == (contender.name == "daemon")
-        assert list(changes) == ([1, 2] if contender.name == "plans changed" else [])
-        for plan in changes.values():
+        assert (topology.placement is not None) == contender.has_daemon
+        assert list(plans) == ([1, 2] if contender.name == "plans changed" else [])
+        for plan in plans.values():
             other = load(plan)
             assert [engine.id for engine in other.engines] == [engine.id for engine in topology.engines]
             held = {service for engine in other.engines for service in engine.services}
             assert held == set(setting.services), "a service is nowhere"
+
+
+@pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS)
+def test_a_daemon_begins_without_sharing_if_it_can_and_has_the_right_to_change_that(setting, tmp_path: Path):
+    daemons = [one for one in contenders(setting) if one.has_daemon]
+    assert [one.scheduling for one in daemons] == ["db", "fcfs", "round_robin"]
+    for contender in daemons:
+        topology = load(write_topologies(tmp_path, setting, contender)[0])
+        held = [len(engine.services) for engine in topology.engines]
+        assert held == ([1, 1] if len(setting.services) == 2 else [2, 2])
+        assert topology.placement.mode == "apply"
+        assert topology.placement.longest_s < 20
 
 
 REQUESTS = [Request("long", 0, 0.1, [1], 5), Request("short", 1, 0.4, [1], 5), Request("long", 2, 0.9, [1], 5)]
@@ -76,6 +90,26 @@ def test_latencies_are_normalised_by_service_and_tokens_compared():
     assert [one.is_same for one in (first, second, third)] == [True, False, False]
     assert [one.is_kept for one in (first, second, third)] == [False, True, False]
     assert ALONE.duration_s(load=0.5) == 4.5
+
+
+def said(at: float, doing: str, interval: int | None = None) -> Said:
+    return Said(at, doing, None if interval is None else Decision(interval, "keep", "no better plan was found", 0, 8.0))
+
+
+def test_what_a_daemon_says_is_told_as_decisions_and_changes():
+    heard = [
+        said(1.0, "listening"),
+        said(2.0, "searching"),
+        said(3.0, "plan 1: announcing", 1),
+        said(4.0, "plan 1: loading", 1),
+        said(5.0, "listening", 1),
+        said(6.0, "listening", 2),
+        said(7.0, "plan 2: loading", 3),
+        said(8.0, "plan 2: unloading", 3),
+    ]
+    assert changes(heard) == [(3.0, 5.0), (7.0, 8.0)]
+    assert [(at, decision.interval) for at, decision in decisions(heard)] == [(3.0, 1), (6.0, 2), (7.0, 3)]
+    assert changes([]) == decisions([]) == []
 
 
 def run(seed: int, *normalised: float) -> Run:

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from bench import placement_setting as setting
+from bench.simulation.placement import ModelledSearch
 from bench.simulation.rows import TraceError
 from bench.testbed.arrivals import Source, dealt, read_sources
 from bench.testbed.cells import Cell, Lab, placings
@@ -17,8 +18,18 @@ from bench.testbed.lengths import Files, all_kinds, clusters
 from bench.testbed.plans import Effort, dedicated, group_loads, make_plan, muxserve
 from bench.testbed.run import Served, make_topology, quotas, result_of
 from bench.testbed.scene import Inputs, Scene, cluster, make_world
-from bench.testbed.systems import ALPASERVE, DEDICATED, MUXSERVE, OURS, SYSTEMS, Planner
-from bench.testbed.tables import best_ratios, curves
+from bench.testbed.systems import (
+    ADAPTIVE,
+    ALPASERVE,
+    DEDICATED,
+    MUXSERVE,
+    OURS,
+    SYSTEMS,
+    WITHOUT_ADAPTATION,
+    WITHOUT_REPLACEMENT,
+    Planner,
+)
+from bench.testbed.tables import best_ratios, curves, greatest_ratios
 from mesh.errors import UserError
 from router.placement.score import Score, ServiceScore
 
@@ -181,6 +192,24 @@ def test_quotas_share_the_memory_and_hold_a_longest_request_each():
     assert not any(engine.kv_quotas for engine in make_topology(OURS, plan, world)[0].engines)
 
 
+def test_where_services_come_and_go_engines_leave_room_for_their_weights():
+    world = make_world(INPUTS)
+    plan = make_plan(Planner.SEARCH, world, replace(SCENE, num_devices=16), QUICK)
+    kept, profiles = make_topology(OURS, plan, world)
+    for system, bounds in ((WITHOUT_REPLACEMENT, None), (WITHOUT_ADAPTATION, (60.0, 60.0)), (ADAPTIVE, (30.0, 600.0))):
+        topology, others = make_topology(system, plan, world)
+        found = topology.placement
+        assert (found and (found.shortest_s, found.longest_s)) == bounds
+        for before, engine in zip(kept.engines, topology.engines, strict=True):
+            room, weights = engine.weight_memory_bytes, others[engine.id].services
+            memory = profiles[engine.id].kv_memory_bytes + sum(weights[name].weight_bytes for name in engine.services)
+            assert others[engine.id].kv_memory_bytes + room == memory
+            assert sum(weights[name].weight_bytes for name in engine.services) <= room
+            assert set(before.services) <= weights.keys()
+            assert all(one.weight_bytes <= room for one in weights.values())
+    assert all(engine.weight_memory_bytes is None for engine in kept.engines)
+
+
 # --- what comes of runs -----------------------------------------------------------------------------------------------
 
 
@@ -210,6 +239,25 @@ def test_the_greatest_ratio_of_all_loads_counts_and_more_attainment_is_better():
     assert (best["attainment"].ratio, best["attainment"].at) == (pytest.approx(4.0), 2.0)
 
 
+def test_the_greatest_ratio_of_all_scenes_is_told_with_its_scene():
+    def result(mean, kept, by_scale):
+        plain = result_of([Served("a", 1.0, 1.0, 1.0, 1.0, 1.0)], 1)
+        return msgspec.structs.replace(plain, mean=mean, attainment=kept, by_scale=by_scale)
+
+    dense = replace(SCENE, num_devices=16)
+    answers = {
+        Cell("ours", SCENE): result(2.0, 0.9, {1.0: 0.6, 5.0: 0.9}),
+        Cell("muxserve", SCENE): result(3.0, 0.8, {1.0: 0.1, 5.0: 0.8}),
+        Cell("ours", dense): result(2.0, 0.8, {1.0: 0.0, 5.0: 0.8}),
+        Cell("ours", replace(dense, seed=1)): result(4.0, 0.8, {1.0: 0.0, 5.0: 0.8}),
+        Cell("muxserve", dense): result(9.0, 0.4, {1.0: 0.0, 5.0: 0.4}),
+    }
+    best = greatest_ratios(answers)["muxserve"]
+    assert str(best["mean"]) == "3.00 (6/s, 16 devices)"
+    assert str(best["attainment"]) == "2.00 (6/s, 16 devices)"
+    assert str(best["scaled"]) == "6.00 (6/s, SLO scale 1)"
+
+
 # --- figures and what is kept -----------------------------------------------------------------------------------------
 
 
@@ -219,6 +267,11 @@ def test_figures_share_runs_and_say_what_they_vary():
     assert len(set(all_cells)) == len(all_cells)
     assert {cell.scene.span_s for cell in cells_of([6], span)} == {60.0, 10.0}
     assert set(cells_of([10], span)) < set(cells_of([6], span))
+    assert {(cell.system, cell.scene.span_s) for cell in cells_of([9], span)} == {
+        ("adaptive", 600.0),
+        ("-A", 600.0),
+        ("never", 600.0),
+    }
     assert [varied(11, scene) for scene in span.scenes(11)] == [0.5, pytest.approx(2 / 3), 1.0, 2.0]
     assert {placing.scene.error for placing in placings(cells_of([13], span))} == {0.0}
 
@@ -243,6 +296,28 @@ def test_runs_of_other_inputs_are_not_mixed(tmp_path: Path):
     Lab(INPUTS, QUICK, tmp_path).check()
     with pytest.raises(UserError, match="use another --out"):
         Lab(replace(INPUTS, num_services=4), QUICK, tmp_path).check()
+
+
+def test_a_run_with_a_daemon_decides_at_the_end_of_an_interval(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("bench.testbed.run.INTERVAL_S", 10.0)
+    monkeypatch.setattr("bench.testbed.run.SEARCH_BATCHES", 0)
+    monkeypatch.setattr("router.placement.question.LEAST_JUDGED", 0)
+    asked = []
+    monkeypatch.setattr(ModelledSearch, "__call__", _listening(ModelledSearch.__call__, asked))
+    scene = Scene(1.0, 25.0, num_devices=16)
+    results = {name: Lab(INPUTS, QUICK, tmp_path).run(Cell(name, scene)) for name in (WITHOUT_REPLACEMENT.name, "-A")}
+    assert [result.num_failed for result in results.values()] == [0, 0]
+    assert [question.number for question in asked] == list(range(1, len(asked) + 1))
+    assert asked, "nothing was decided"
+    assert results["never"].num_changes == 0
+
+
+def _listening(search, asked):
+    def answer(self, question):
+        asked.append(question)
+        return search(self, question)
+
+    return answer
 
 
 @pytest.mark.parametrize("system", [OURS, ALPASERVE, MUXSERVE], ids=lambda system: system.name)

@@ -15,7 +15,7 @@ from typing import Any
 from engines.batch import Batch, ChunkResult, StepResult
 from engines.blocks import BlockPool
 from engines.core import EngineCore
-from engines.effects import DropService, Effect, LoadService
+from engines.effects import Copied, DropService, Effect, ForgetBlocks, LoadService, ParkBlocks, RestoreBlocks
 from engines.learning import LearntCost
 from engines.packed import block_pool
 from engines.pages import PagePool
@@ -156,16 +156,20 @@ class VirtualEngine:
     executor: HashingExecutor
     memory: VirtualMemory
     dropped: list[str] = field(default_factory=list)
+    kept: dict[int, list[dict[int, bytes]]] = field(default_factory=dict)  # parked blocks, by ticket
     batch: Batch | None = None
     dead: bool = False
 
 
 @dataclass
 class VirtualMesh:
-    """``lose`` says of a message from one process to another whether it is lost."""
+    """``lose`` says of a message from one process to another whether it is lost, ``spoil`` of a copy of KV to host
+    memory or back whether it fails.
+    """
 
     seed: int = 0
     lose: Callable[[str, str, Message], bool] = lambda sender, to, message: False
+    spoil: Callable[[], bool] = lambda: False
     now: float = 0.0
     engines: dict[str, VirtualEngine] = field(default_factory=dict)
     streams: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
@@ -196,12 +200,15 @@ class VirtualMesh:
             "here",
             1,
             role,
-            Limits(limits.get("max_running", 8), limits.get("chunk_tokens", 8)),
+            Limits(
+                limits.get("max_running", 8), limits.get("chunk_tokens", 8), slice_tokens=limits.get("slice_tokens")
+            ),
             limits.get("max_waiting", 16),
             "auto",
             5.0,
             TransferLimits(reply_s=0.5, grace_s=0.2, window=2, message_bytes=256),
             deliver_every=limits.get("deliver_every", 1),
+            parking_bytes=limits.get("parking_bytes", 0),
             rescheduling=rescheduling,
             scheduling=scheduling,
             loadable=frozenset({SERVICE, OTHER}),
@@ -232,6 +239,12 @@ class VirtualMesh:
                     self._copies.append(self._exporting(name, effect))
                 case ImportBlocks():
                     self._copies.append(self._importing(name, effect))
+                case ParkBlocks():
+                    self._copies.append(self._parking(name, effect))
+                case RestoreBlocks():
+                    self._copies.append(self._restoring(name, effect))
+                case ForgetBlocks(ticket):
+                    self.engines[name].kept.pop(ticket, None)
                 case LoadService(service):
                     self._copies.append(self._loading(name, service))
                 case DropService(service):
@@ -259,6 +272,33 @@ class VirtualMesh:
                 for offset, state in source.memory.read(job.service, block).items():
                     engine.memory.write(job.service, destination, offset, state)
             self.perform(name, engine.core.imported(job.transfer, Imported(job.message.seq, fresh), self.now))
+
+        return run
+
+    def _parking(self, name: str, job: ParkBlocks) -> Callable[[], None]:
+        engine = self.engines[name]
+
+        def run() -> None:
+            if engine.dead:
+                return
+            ok = not self.spoil()
+            engine.kept[job.ticket] = [dict(engine.memory.read(job.service, block)) for block in job.blocks]
+            self.perform(name, engine.core.parked(Copied(job.ticket, ok, 0.001), self.now))
+
+        return run
+
+    def _restoring(self, name: str, job: RestoreBlocks) -> Callable[[], None]:
+        engine = self.engines[name]
+
+        def run() -> None:
+            if engine.dead:
+                return
+            ok = not self.spoil()
+            kept = engine.kept[job.ticket][job.first :] if ok else []
+            for block, content in zip(job.blocks, kept, strict=ok):
+                for offset, state in content.items():
+                    engine.memory.write(job.service, block, offset, state)
+            self.perform(name, engine.core.restored(Copied(job.ticket, ok, 0.001), self.now))
 
         return run
 

@@ -305,6 +305,7 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
                         "error_tokens": -12,
                     },
                     "weight_bytes": 0,
+                    "growth_blocks": 0,
                 }
             ],
             "num_running": 1,
@@ -322,6 +323,10 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
             "num_reserved": 0,
             "cancelled_total": 0,
             "preemptions_total": 0,
+            "num_parked": 0,
+            "slices_kept_total": 0,
+            "slices_moved_total": 0,
+            "slices_parked_total": 0,
             "num_migrating_out": 0,
             "num_migrating_in": 0,
             "migrations_total": 0,

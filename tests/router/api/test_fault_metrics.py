@@ -11,7 +11,15 @@ from tests.router.cluster import D0, P0, make_status
 def test_states_migrations_and_breakers_are_exported():
     statuses = {
         D0: make_status(D0, state=ProcessState.DRAINING, num_migrating_out=2, migrations_total=7),
-        P0: make_status(P0, migrations_aborted_total=3),
+        P0: make_status(
+            P0,
+            migrations_aborted_total=3,
+            preemptions_total=2,
+            num_parked=5,
+            slices_kept_total=9,
+            slices_moved_total=8,
+            slices_parked_total=6,
+        ),
     }
     breakers, clock = Breakers(), SimpleNamespace(now=lambda: 9.5)
     for at in (6.0, 7.0, 8.0, 9.0):
@@ -28,6 +36,10 @@ def test_states_migrations_and_breakers_are_exported():
     assert value("meshserve_migrations_running", D0) == 2
     assert value("meshserve_migrations_total", D0) == 7
     assert value("meshserve_migrations_aborted_total", P0) == 3
+    assert value("meshserve_preemptions_total", P0) == 2
+    assert value("meshserve_parked", P0) == 5
+    fates = {fate: value("meshserve_slices_total", P0, fate=fate) for fate in ("kept", "moved", "parked")}
+    assert fates == {"kept": 9, "moved": 8, "parked": 6}
     assert value("meshserve_breaker_state", D0, state="open") == 1
     assert value("meshserve_breaker_state", P0, state="closed") == 1
     assert value("meshserve_breaker_openings_total", D0) == 1

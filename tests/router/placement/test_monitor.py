@@ -1,11 +1,12 @@
 """What gateways say of their services, over intervals."""
 
+from itertools import pairwise
 from random import Random
 
 import pytest
 
 from mesh.messages import GatewayStatus, ProcessState, Sender, ServiceTally
-from router.placement.monitor import ServiceMonitor
+from router.placement.monitor import Observed, ServiceMonitor, TrafficSeen
 from router.placement.traffic import Moments
 
 
@@ -84,3 +85,50 @@ def test_lengths_spread():
     chat = monitor.observed(1.0).traffic().services["chat"]
     assert chat.num_input == Moments(15.0, 5.0)
     assert chat.num_output == Moments(8.0, 0.0)
+
+
+# --- several intervals ------------------------------------------------------------------------------------------------
+
+
+def drawn_interval(random, rates, span_s=100.0, mean=100.0):
+    """Poisson arrivals at these rates; lengths of prompts are exponential."""
+    services = {}
+    for name, rate in rates.items():
+        lengths, at_s = [], random.expovariate(rate)
+        while at_s < span_s:
+            lengths.append(1 + int(random.expovariate(1 / mean)))
+            at_s += random.expovariate(rate)
+        num, total, squares = len(lengths), sum(lengths), sum(length**2 for length in lengths)
+        services[name] = ServiceTally(name, num, total, squares, num, 0, num, 10 * num, 100 * num, 1.0 * num)
+    return Observed(span_s, services)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_intervals_with_the_same_traffic_add_up_and_rates_become_what_they_are(seed):
+    random, seen, rates = Random(seed), TrafficSeen(), {"a": 1.0, "b": 0.1}
+    spans = []
+    for _ in range(30):
+        planned_for = seen.add(drawn_interval(random, rates))
+        spans.append(planned_for.span_s)
+    assert sum(later < earlier for earlier, later in pairwise(spans)) <= 2, "chance was taken for a change"
+    if spans[-1] > 1000.0:
+        assert planned_for.traffic().rate("a") == pytest.approx(1.0, rel=0.12)
+
+
+@pytest.mark.parametrize(
+    ("rates", "mean"), [({"a": 0.3, "b": 0.8}, 100.0), ({"a": 1.0}, 100.0), ({"a": 1.0, "b": 0.1}, 300.0)]
+)
+def test_an_interval_with_other_traffic_counts_alone(rates, mean):
+    random, seen = Random(5), TrafficSeen()
+    for _ in range(5):
+        seen.add(drawn_interval(random, {"a": 1.0, "b": 0.1} if mean == 300.0 else {"a": 1.0, "b": 0.3}))
+    other = drawn_interval(random, rates, mean=mean)
+    assert seen.add(other) == other
+    assert seen.add(drawn_interval(random, rates, mean=mean)).span_s == 200.0
+
+
+def test_an_interval_in_which_nobody_asks_is_another_traffic():
+    seen, random = TrafficSeen(), Random(1)
+    seen.add(drawn_interval(random, {"a": 1.0}))
+    nothing = Observed(100.0, {})
+    assert seen.add(nothing) == nothing

@@ -1,0 +1,60 @@
+"""Slices with continuous batching on a live mesh: requests are parked, and their answers are the same as ever."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+
+from bench.tiny_model import write_tiny_model
+from tests.end_to_end.conftest import Mesh, StartMesh
+from tests.end_to_end.tiny import DEADLINE_S, body, engine, is_at_rest, until
+
+pytestmark = pytest.mark.timeout(300)
+
+NUM_REQUESTS = 8
+TOPOLOGY = """
+[services.tiny]
+model = "{model}"
+ttft_ms = 200
+tpot_ms = 1000
+[engines.worker]
+count = 2
+kv_memory = "{kv_memory}"
+slice_tokens = 16
+parking_memory = "64MiB"
+[gateways.gateway]
+port = {port}
+[policy]
+name = "least_loaded"
+"""
+BLOCKS = 24  # of 8 KiB and 16 tokens, of an engine; an answer of 150 tokens takes 11
+
+
+@pytest.fixture(scope="module")
+def mesh(start_mesh: StartMesh, tmp_path_factory: pytest.TempPathFactory) -> Mesh:
+    model = write_tiny_model(tmp_path_factory.mktemp("model"))
+    return start_mesh(TOPOLOGY.replace("{model}", str(model)).replace("{kv_memory}", f"{8 * BLOCKS}KiB"))
+
+
+def ask(mesh: Mesh, number: int) -> str:
+    answer = httpx.post(
+        f"{mesh.url}/v1/completions", json=body(f"question {number} ", 150, temperature=0), timeout=DEADLINE_S
+    )
+    assert answer.status_code == 200, answer.text
+    return str(answer.json()["choices"][0]["text"])
+
+
+def total(mesh: Mesh, kind: str) -> int:
+    return sum(int(str(engine(mesh, f"worker-{number}")[kind])) for number in range(2))
+
+
+def test_parking_changes_no_token_and_nobody_is_preempted(mesh: Mesh) -> None:
+    alone = [ask(mesh, number) for number in range(NUM_REQUESTS)]
+    with ThreadPoolExecutor(NUM_REQUESTS) as pool:
+        crowded = list(pool.map(lambda number: ask(mesh, number), range(NUM_REQUESTS)))
+    assert crowded == alone
+    until(lambda: is_at_rest(mesh))
+    assert total(mesh, "slices_kept") > 0
+    assert total(mesh, "slices_parked") > 0
+    assert total(mesh, "parked") == 0
+    assert total(mesh, "preemptions") == 0

@@ -37,7 +37,6 @@ BATCH = 4  # requests of a static batch without slices
 TOPOLOGY = """
 [services.smollm2]
 model = "{model}"
-dtype = "int8"
 ttft_ms = {ttft_ms}
 tpot_ms = 3600000
 [engines.worker]

@@ -5,17 +5,26 @@ a GPU this script asks first for the CPU build by its local version (found in a 
 from the project's CPU index, and only then takes what the registry has.
 """
 
+import compileall
 import importlib.util
+import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 
 
 def pip_install(*arguments: str) -> bool:
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *arguments]
+    words = ["--quiet", "--disable-pip-version-check", "--no-compile", *arguments]
+    command = [sys.executable, "-m", "pip", "install", *words]
     return subprocess.run(command, check=False, stderr=subprocess.DEVNULL).returncode == 0
+
+
+def compile_all() -> None:
+    """On all cores: pip compiles one file after the other."""
+    compileall.compile_dir(sysconfig.get_path("purelib"), rx=re.compile("/tests/"), quiet=2, workers=0)
 
 
 def main(version: str) -> int:
@@ -33,6 +42,7 @@ def main(version: str) -> int:
         sys.stdout.write(f"installing {' '.join(attempt)}\n")
         sys.stdout.flush()
         if pip_install(*attempt):
+            compile_all()
             return 0
     sys.stderr.write(f"could not install torch {version}: run `{sys.executable} -m pip install torch` to see why\n")
     return 1

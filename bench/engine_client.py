@@ -105,9 +105,9 @@ class EngineClient:
             await self._changed.wait_for(lambda: bool(condition()))
 
     async def all_ready(self) -> None:
-        await self.until(lambda: all(self._is_ready(engine) for engine in self._engines))
+        await self.until(lambda: all(self.is_ready(engine) for engine in self._engines))
 
-    def _is_ready(self, engine: str) -> bool:
+    def is_ready(self, engine: str) -> bool:
         return engine in self.statuses and self.statuses[engine].state is ProcessState.READY
 
     def is_idle(self, engine: str) -> bool:

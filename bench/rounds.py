@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from statistics import fmean
 from typing import Protocol
 
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
@@ -38,7 +39,9 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """``decode_rate``: tokens/s of all requests together while all of them decode; None if they never do."""
+    """``ttft_ms``: the mean over the requests, which all arrive at once. ``decode_rate``: tokens/s of all of them
+    together while all decode; None if they never do.
+    """
 
     ttft_ms: float
     decode_rate: float | None
@@ -63,17 +66,19 @@ def measure(engine: Generator, work: Round, now: Callable[[], float] | None = No
 def _evaluate(work: Round, started: float, steps: Sequence[tuple[float, Mapping[str, int]]]) -> Measured:
     """The rate counts from the step that gave the last request its first token to the first one that ends a request."""
     got: Counter[str] = Counter()
-    first_at: float | None = None
+    first_at: dict[str, float] = {}  # by request
     all_decode: list[tuple[float, int]] = []  # time, tokens of all requests so far
     for at, tokens in steps:
         was_over = bool(got) and max(got.values()) >= work.new_tokens
         got.update(tokens)
-        first_at = at if first_at is None and got else first_at
+        for request, num_tokens in tokens.items():
+            if num_tokens:
+                first_at.setdefault(request, at)
         if len(got) == work.num_requests and not was_over:
             all_decode.append((at, got.total()))
-    if first_at is None or got.total() != work.num_requests * work.new_tokens:
+    if not first_at or got.total() != work.num_requests * work.new_tokens:
         raise RuntimeError(f"{got.total()} tokens came, not {work.new_tokens} for each of {work.num_requests} requests")
-    return Measured(1e3 * (first_at - started), _rate(all_decode))
+    return Measured(1e3 * (fmean(first_at.values()) - started), _rate(all_decode))
 
 
 def _rate(points: Sequence[tuple[float, int]]) -> float | None:

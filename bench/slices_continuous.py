@@ -1,6 +1,7 @@
 """What slices add on top of continuous batching, in simulation: the same engines with and without them.
 
     python -m bench.slices_continuous [--rates R ...] [--seconds 60] [--seeds 1] [--slices S ...] [--jobs N]
+        [--memories "40 GB" "80 GB"]
 
 Engines are Llama-2-13B on A100s of 40 GB (memory is scarce: 12,500 tokens) and of 80 GB (62,600), and get CodeFuse-like
 requests (`bench.slices_setting`), dispatched to the least loaded. ``optimistic`` is the engine as it is without slices:
@@ -47,7 +48,7 @@ from router.records import Outcome, Record
 
 NUM_WORKERS = 2
 RATES = (5.0, 7.0, 9.0)  # requests a second, of all workers
-SLICES = (32, 64, 128, 256)
+SLICES = (16, 32, 64, 128)
 PROMISE = Slo(ttft_s=2.0, tpot_s=0.06)
 MEMORIES = {"40 GB": 40e9, "80 GB": 80e9}  # of an A100
 PARKING_BYTES = 64 * 2**30
@@ -151,14 +152,14 @@ def main() -> int:
     options = _parse()
     cases = [
         Case(memory, contender, rate, options.seconds, seed)
-        for memory in MEMORIES
+        for memory in options.memories
         for rate in options.rates
         for contender in _contenders(options.slices)
         for seed in range(options.seeds)
     ]
     results = _run(cases, options.jobs)
     console = Console(width=None if sys.stdout.isatty() else 160)
-    for memory in MEMORIES:
+    for memory in options.memories:
         console.print(_table(memory, {case: result for case, result in results.items() if case.memory == memory}))
     return 0
 
@@ -169,6 +170,9 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=60.0, metavar="S", help="of arrivals (default: 60)")
     parser.add_argument("--seeds", type=int, default=1, metavar="N", help="runs of each case (default: 1)")
     parser.add_argument("--slices", nargs="+", type=int, default=SLICES, metavar="S", help="tokens of a slice")
+    parser.add_argument(
+        "--memories", nargs="+", choices=MEMORIES, default=tuple(MEMORIES), metavar="M", help="of an A100"
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="runs at a time")
     return parser.parse_args()
 
@@ -178,7 +182,7 @@ def _contenders(slices: Sequence[int]) -> list[Contender]:
         Contender("optimistic"),
         Contender("cautious", LONGEST),
         *(Contender(f"slices of {tokens}", tokens) for tokens in slices),
-        Contender(f"slices of {slices[-1]}, drop", slices[-1], 0),
+        Contender(f"slices of {slices[0]}, drop", slices[0], 0),
     ]
 
 
@@ -232,9 +236,11 @@ def _quantile(values: Sequence[float], quantile: float) -> float:
 
 
 def _table(memory: str, results: Mapping[Case, Result]) -> Table:
-    table = Table(title=f"A100s of {memory}", title_justify="left")
+    table = Table(
+        title=f"A100s of {memory}; what was preempted, kept, moved and parked: times a request", title_justify="left"
+    )
     table.add_column("req/s", justify="right")
-    table.add_column("engine")
+    table.add_column("engine", no_wrap=True)
     for heading in (
         "throughput",
         "running",
@@ -247,7 +253,7 @@ def _table(memory: str, results: Mapping[Case, Result]) -> Table:
     ):
         table.add_column(heading, justify="right")
     for heading in ("preempted", "kept", "moved", "parked"):
-        table.add_column(f"{heading} a request", justify="right")
+        table.add_column(heading, justify="right")
     seeds: dict[tuple[float, str], list[Result]] = defaultdict(list)
     for case, result in results.items():
         seeds[case.rate, case.contender.name].append(result)

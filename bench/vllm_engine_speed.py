@@ -1,6 +1,6 @@
 """Child of `bench.vs_vllm`, under an interpreter that has vLLM: its engine core in this process, no server around it.
 
-    python -m bench.vllm_engine_speed MODEL_FOLDER eager|compiled
+    python -m bench.vllm_engine_speed MODEL_FOLDER eager|compiled [DTYPE]
 
 Needs nothing of this project but `bench.rounds`. Tokens stay ids: no time goes into text.
 """
@@ -12,13 +12,13 @@ from bench.rounds import Answers
 
 
 class VllmEngine:
-    def __init__(self, folder: str, mode: str) -> None:
+    def __init__(self, folder: str, mode: str, dtype: str) -> None:
         import vllm  # prints while it is imported: after Answers
 
         self._vllm = vllm
         llm = vllm.LLM(
             model=folder,
-            dtype="float32",
+            dtype=dtype,
             enforce_eager=mode == "eager",
             skip_tokenizer_init=True,
             max_model_len=1024,
@@ -43,9 +43,9 @@ class VllmEngine:
             yield {output.request_id: len(output.outputs[0].token_ids) for output in self._engine.step()}
 
 
-def main(folder: str, mode: str) -> None:
+def main(folder: str, mode: str, dtype: str = "float32") -> None:
     answers = Answers()
-    answers.serve(VllmEngine(folder, mode))
+    answers.serve(VllmEngine(folder, mode, dtype))
 
 
 if __name__ == "__main__":

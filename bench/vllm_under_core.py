@@ -15,26 +15,25 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.child import ChildError
-from bench.rounds import CLOCKS
-from bench.vs_vllm import FIGURES, Setting, Values, advantage, measured, parser_of, take_turns
+from bench.vs_vllm import CASES, VLLM_MODULE, Setting, Values, advantage, figures_of, measured, parser_of, take_turns
 
 ALONE, UNDER_CORE = "vLLM alone", "under our core"
+FEW = [case for case in CASES if case.num_requests * case.prompt_tokens <= 1024]
 
 
 async def compare(setting: Setting, mode: str, rounds: int, clock: str) -> dict[str, Values]:
     async with AsyncExitStack() as stack:
         children = []
-        for name, module in ((ALONE, "bench.vllm_engine_speed"), (UNDER_CORE, "bench.vllm_core_speed")):
-            child = await setting.vllm(name, mode, module)
+        for name, module in ((ALONE, VLLM_MODULE), (UNDER_CORE, "bench.vllm_core_speed")):
+            child = await setting.vllm(name, mode, module=module)
             stack.push_async_callback(child.stop)
             children.append(child)
-        return await take_turns(children, rounds, clock)
+        return await take_turns(children, rounds, clock, FEW)
 
 
 def main() -> int:
     parser = parser_of("bench.vllm_under_core", __doc__)
     parser.add_argument("--mode", choices=("eager", "compiled"), default="eager")
-    parser.add_argument("--clock", choices=CLOCKS, default="wall", help="cpu: CPU time, for machines that are busy")
     arguments = parser.parse_args()
     mode, rounds, clock = arguments.mode, arguments.rounds, arguments.clock
     try:
@@ -43,7 +42,7 @@ def main() -> int:
         print(error, file=sys.stderr)
         return 1
     made = Table(f"{mode}, medians", ALONE, UNDER_CORE, "ratio")
-    for figure in FIGURES:
+    for figure in figures_of(FEW):
         values = figures[figure.name]
         ratio = advantage(figure, values, UNDER_CORE, ALONE)
         made.add_row(figure.name, *(f"{statistics.median(each):.1f}" for each in values.values()), f"{ratio:.2f}x")

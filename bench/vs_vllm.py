@@ -1,11 +1,12 @@
-"""The torch engine beside vLLM's CPU build: same model, one thread on the same core, float32.
+"""The torch engine beside vLLM's CPU build and transformers: same model, one thread, all on the same core.
 
-    python -m bench.vs_vllm --vllm-python PATH [--model REFERENCE] [--rounds 5] [--vllm-env NAME=VALUE] [--json FILE]
+    python -m bench.vs_vllm --vllm-python PATH [--model REFERENCE] [--rounds 3] [--only NAME ...]
+        [--vllm-env NAME=VALUE] [--clock cpu] [--json FILE]
 
-``PATH`` is the interpreter of an environment with vLLM; it needs nothing of this project. All engines are loaded at
-once and take turns, round by round, so that what else the machine does falls on all of them. vLLM runs eager and
-compiled: the better of the two counts. The int8 mode runs along, against float32. Ratios are medians over the rounds.
-Linux only: processes are pinned to one core.
+``PATH`` is the interpreter of an environment with vLLM; it needs nothing of this project. Transformers are those of
+this one, by ``generate`` and by continuous batching. All engines are loaded at once and take turns, round by round, so
+that what else the machine does falls on all of them. vLLM runs eager and compiled: the better of the two counts. Ratios
+are medians over the rounds. Linux only: processes are pinned to one core.
 """
 
 import argparse
@@ -15,7 +16,7 @@ import os
 import statistics
 import sys
 import tempfile
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,37 +26,59 @@ from rich.table import Table
 
 from bench.child import Child, ChildError
 from bench.engine_under_test import add_model_argument
-from bench.rounds import Measured, Round
+from bench.rounds import CLOCKS, Measured, Round
 from engines.models.store import prepared_dir
 
-NEW_TOKENS = 48
-OURS, INT8, EAGER, COMPILED = "float32", "int8", "vLLM eager", "vLLM compiled"
+NEW_TOKENS = 32
+VLLM_MODULE = "bench.vllm_engine_speed"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Requests that arrive at once."""
+
+    num_requests: int
+    prompt_tokens: int
+
+    def round(self, seed: int, clock: str) -> Round:
+        return Round(self.num_requests, self.prompt_tokens, NEW_TOKENS, seed, clock)
+
+    def __str__(self) -> str:
+        return f"{self.num_requests} x {self.prompt_tokens}"
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One line of the comparison. ``value`` reads it from what a round measured."""
+    """What is read from a case."""
 
-    name: str
-    num_requests: int
-    prompt_tokens: int
-    new_tokens: int
+    kind: str
+    case: Case
     value: Callable[[Measured], float | None]
     is_rate: bool
 
-    def round(self, seed: int, clock: str) -> Round:
-        return Round(self.num_requests, self.prompt_tokens, self.new_tokens, seed, clock)
+    @property
+    def name(self) -> str:
+        return f"{self.kind}, {self.case}"
 
 
-FIGURES = (
-    *(
-        Figure(f"decode, {n:2} requests (tokens/s)", n, 64, NEW_TOKENS, lambda m: m.decode_rate, True)
-        for n in (1, 4, 16)
-    ),
-    *(Figure(f"TTFT, {n:3} tokens (ms)", 1, n, 1, lambda m: m.ttft_ms, False) for n in (64, 512)),
-)
+CASES = tuple(Case(num_requests, prompt) for prompt in (64, 512) for num_requests in (1, 4, 16))
+RATE, TTFT = "decode, tokens/s", "mean TTFT, ms"
 
 Values = dict[str, list[float]]  # of one figure: by engine, one a round
+
+
+def figures_of(cases: Iterable[Case]) -> list[Figure]:
+    return [
+        figure
+        for case in cases
+        for figure in (
+            Figure(RATE, case, lambda measured: measured.decode_rate, True),
+            Figure(TTFT, case, lambda measured: measured.ttft_ms, False),
+        )
+    ]
+
+
+# --- engines ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +91,14 @@ class Setting:
     core: int
     logs: Path
 
-    async def torch(self, name: str, dtype: str) -> Child:
-        command = [sys.executable, "-m", "bench.torch_engine_speed", str(self.folder), dtype]
-        return await Child.start(name, command, dict(os.environ), self.logs / dtype)
+    async def ours(self, name: str, *arguments: str) -> Child:
+        return await self._child(name, sys.executable, "bench.torch_engine_speed", {}, arguments)
 
-    async def vllm(self, name: str, mode: str, module: str = "bench.vllm_engine_speed") -> Child:
+    async def transformers(self, name: str, *arguments: str) -> Child:
+        environment = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+        return await self._child(name, sys.executable, "bench.transformers_speed", environment, arguments)
+
+    async def vllm(self, name: str, *arguments: str, module: str = VLLM_MODULE) -> Child:
         environment = {
             "VLLM_CPU_KVCACHE_SPACE": "1",
             "VLLM_CPU_OMP_THREADS_BIND": str(self.core),
@@ -80,30 +106,54 @@ class Setting:
             "VLLM_NO_USAGE_STATS": "1",
             "HF_HUB_OFFLINE": "1",
             "OMP_NUM_THREADS": "1",
+            **self.vllm_env,
         }
-        command = [self.vllm_python, "-m", module, str(self.folder), mode]
-        log = self.logs / f"{module}-{mode}"
-        return await Child.start(name, command, {**os.environ, **environment, **self.vllm_env}, log)
+        return await self._child(name, self.vllm_python, module, environment, arguments)
+
+    async def _child(
+        self, name: str, python: str, module: str, environment: Mapping[str, str], arguments: Sequence[str]
+    ) -> Child:
+        command = [python, "-m", module, str(self.folder), *arguments]
+        return await Child.start(name, command, {**os.environ, **environment}, self.logs / f"{module}-{name}")
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """``arguments`` of the child's module. ``family``: whose it is."""
+
+    family: str
+    start: Callable[..., Awaitable[Child]]
+    arguments: tuple[str, ...]
+    is_exact: bool  # float32
+
+
+OURS, VLLM, TRANSFORMERS = "ours", "vLLM", "transformers"
+ENGINES = {
+    "ours": Engine(OURS, Setting.ours, ("float32",), True),
+    "ours-bfloat16": Engine(OURS, Setting.ours, ("bfloat16",), False),
+    "ours-int8": Engine(OURS, Setting.ours, ("int8",), False),
+    "vllm-eager": Engine(VLLM, Setting.vllm, ("eager", "float32"), True),
+    "vllm-compiled": Engine(VLLM, Setting.vllm, ("compiled", "float32"), True),
+    "vllm-bfloat16": Engine(VLLM, Setting.vllm, ("compiled", "bfloat16"), False),
+    "generate": Engine(TRANSFORMERS, Setting.transformers, ("generate", "float32"), True),
+    "generate-bfloat16": Engine(TRANSFORMERS, Setting.transformers, ("generate", "bfloat16"), False),
+    "continuous": Engine(TRANSFORMERS, Setting.transformers, ("continuous", "float32"), True),
+    "continuous-bfloat16": Engine(TRANSFORMERS, Setting.transformers, ("continuous", "bfloat16"), False),
+}
 
 
 Compare = Callable[[Setting], Coroutine[None, None, dict[str, Values]]]
 
 
-async def start_all(setting: Setting, stack: AsyncExitStack) -> list[Child]:
-    """One after the other. vLLM may fail to compile here; it is then measured eager alone."""
+async def start_all(setting: Setting, names: Iterable[str], stack: AsyncExitStack) -> list[Child]:
+    """One after the other. One that does not start is left out: vLLM may fail to compile here."""
     children = []
-    for name, start, mode in (
-        (OURS, setting.torch, "float32"),
-        (EAGER, setting.vllm, "eager"),
-        (INT8, setting.torch, "int8"),
-        (COMPILED, setting.vllm, "compiled"),
-    ):
+    for name in names:
         print(f"starting {name}", file=sys.stderr)
+        engine = ENGINES[name]
         try:
-            child = await start(name, mode)
+            child = await engine.start(setting, name, *engine.arguments)
         except ChildError as error:
-            if name != COMPILED:
-                raise
             print(f"without it: {error}", file=sys.stderr)
             continue
         stack.push_async_callback(child.stop)
@@ -111,22 +161,32 @@ async def start_all(setting: Setting, stack: AsyncExitStack) -> list[Child]:
     return children
 
 
-async def take_turns(children: Sequence[Child], rounds: int, clock: str = "wall") -> dict[str, Values]:
+async def take_turns(
+    children: Sequence[Child], rounds: int, clock: str = "wall", cases: Sequence[Case] = CASES
+) -> dict[str, Values]:
     """Every figure of every engine. The engines of a round get the same prompts; the first round only warms up."""
-    figures: dict[str, Values] = {figure.name: {child.name: [] for child in children} for figure in FIGURES}
+    figures = figures_of(cases)
+    values: dict[str, Values] = {figure.name: {child.name: [] for child in children} for figure in figures}
     for turn in range(rounds + 1):
-        for index, figure in enumerate(FIGURES):
+        for index, case in enumerate(cases):
             for child in children:
-                value = figure.value(await child.measure(figure.round(turn * len(FIGURES) + index, clock)))
-                if turn > 0 and value is not None:
-                    figures[figure.name][child.name].append(value)
+                measured = await child.measure(case.round(turn * len(cases) + index, clock))
+                for figure in (figure for figure in figures if figure.case == case):
+                    value = figure.value(measured)
+                    if turn > 0 and value is not None:
+                        values[figure.name][child.name].append(value)
         print(f"round {turn} of {rounds} done", file=sys.stderr)
-    return figures
+    return values
 
 
-def best_vllm(figure: Figure, values: Values) -> str:
-    medians = {name: statistics.median(values[name]) for name in (EAGER, COMPILED) if name in values}
-    return max(medians, key=lambda name: medians[name] if figure.is_rate else -medians[name])
+# --- what comes of it -------------------------------------------------------------------------------------------------
+
+
+def best(figure: Figure, values: Values, family: str, *, exact: bool) -> str | None:
+    """The family's fastest engine, of those in float32 if it is to be ``exact``."""
+    names = [name for name in values if ENGINES[name].family == family and ENGINES[name].is_exact >= exact]
+    medians = {name: statistics.median(values[name]) for name in names}
+    return max(medians, key=lambda name: medians[name] if figure.is_rate else -medians[name], default=None)
 
 
 def advantage(figure: Figure, values: Values, name: str, over: str) -> float:
@@ -136,30 +196,46 @@ def advantage(figure: Figure, values: Values, name: str, over: str) -> float:
     return ratio if figure.is_rate else 1 / ratio
 
 
-def summary(figures: Mapping[str, Values]) -> dict[str, dict[str, float]]:
-    """By figure: the medians, and how many times faster we are."""
-    lines = {}
-    for figure in FIGURES:
-        values = figures[figure.name]
-        lines[figure.name] = {name: statistics.median(each) for name, each in values.items()} | {
-            "float32 / vLLM": advantage(figure, values, OURS, best_vllm(figure, values)),
-            "int8 / float32": advantage(figure, values, INT8, OURS),
-        }
-    return lines
+def advantages(figure: Figure, values: Values) -> dict[str, float]:
+    """Ours over the others, in float32 and each with the dtype that suits it best."""
+    found = {}
+    for exact, how in ((True, "float32"), (False, "best dtype")):
+        mine = best(figure, values, OURS, exact=exact)
+        for family in (VLLM, TRANSFORMERS):
+            other = best(figure, values, family, exact=exact)
+            if mine is not None and other is not None:
+                found[f"ours / {family}, {how}"] = advantage(figure, values, mine, other)
+    return found
 
 
-def table(lines: Mapping[str, Mapping[str, float]]) -> Table:
-    columns = list(next(iter(lines.values())))
-    made = Table("one thread, medians", *(f"{column}" for column in columns))
-    for name, line in lines.items():
-        made.add_row(name, *(f"{line[column]:.2f}x" if "/" in column else f"{line[column]:.1f}" for column in columns))
+def table(kind: str, figures: Sequence[Figure], values: Mapping[str, Values]) -> Table:
+    """Engines by case, and what ours are ahead by."""
+    mine = [figure for figure in figures if figure.kind == kind]
+    made = Table(kind, *(f"{figure.case} tokens" for figure in mine))
+    for name in values[mine[0].name]:
+        made.add_row(name, *(f"{statistics.median(values[figure.name][name]):.1f}" for figure in mine))
+    made.add_section()
+    ahead = [advantages(figure, values[figure.name]) for figure in mine]
+    for what in ahead[0]:
+        made.add_row(what, *(f"{one[what]:.2f}x" for one in ahead))
     return made
 
 
-async def compare(setting: Setting, rounds: int) -> dict[str, Values]:
+def summary(figures: Sequence[Figure], values: Mapping[str, Values]) -> dict[str, dict[str, float]]:
+    """By figure: the medians, and how many times faster we are."""
+    return {
+        figure.name: {name: statistics.median(each) for name, each in values[figure.name].items()}
+        | advantages(figure, values[figure.name])
+        for figure in figures
+    }
+
+
+async def compare(
+    setting: Setting, names: Sequence[str], rounds: int, clock: str, cases: Sequence[Case]
+) -> dict[str, Values]:
     async with AsyncExitStack() as stack:
-        children = await start_all(setting, stack)
-        return await take_turns(children, rounds)
+        children = await start_all(setting, names, stack)
+        return await take_turns(children, rounds, clock, cases)
 
 
 def name_and_value(text: str) -> tuple[str, str]:
@@ -177,7 +253,8 @@ def parser_of(command: str, about: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "--vllm-env", action="append", default=[], type=name_and_value, metavar="NAME=VALUE", help="such as LD_PRELOAD"
     )
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--clock", choices=CLOCKS, default="wall", help="cpu: CPU time, for machines that are busy")
     parser.add_argument("--core", type=int, default=max(os.sched_getaffinity(0)), help="the core all run on")
     parser.add_argument("--json", type=Path, help="write the figures here")
     return parser
@@ -193,16 +270,27 @@ def measured(arguments: argparse.Namespace, compare: Compare) -> dict[str, Value
 
 
 def main() -> int:
-    arguments = parser_of("bench.vs_vllm", __doc__).parse_args()
+    parser = parser_of("bench.vs_vllm", __doc__)
+    parser.add_argument(
+        "--only", nargs="+", choices=ENGINES, default=[*ENGINES], metavar="NAME", help=f"of {', '.join(ENGINES)}"
+    )
+    parser.add_argument(
+        "--most-tokens", type=int, default=16 * 512, metavar="N", help="leave out cases with more tokens in all prompts"
+    )
+    arguments = parser.parse_args()
+    cases = [case for case in CASES if case.num_requests * case.prompt_tokens <= arguments.most_tokens]
+    names, rounds, clock = arguments.only, arguments.rounds, arguments.clock
     try:
-        figures = measured(arguments, lambda setting: compare(setting, arguments.rounds))
+        values = measured(arguments, lambda setting: compare(setting, names, rounds, clock, cases))
     except (ChildError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
-    lines = summary(figures)
-    Console(width=120).print(table(lines))
+    figures = figures_of(cases)
+    console = Console(width=120)
+    for kind in (RATE, TTFT):
+        console.print(table(kind, figures, values))
     if arguments.json:
-        arguments.json.write_text(json.dumps({"summary": lines, "rounds": figures}, indent=1))
+        arguments.json.write_text(json.dumps({"summary": summary(figures, values), "rounds": values}, indent=1))
     return 0
 
 

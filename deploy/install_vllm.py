@@ -48,6 +48,16 @@ def main(folder: Path) -> int:
 def install_plain(python: str, _: Path) -> None:
     say(f"installing vllm {VLLM} (some gigabytes)")
     pip(python, "install", f"vllm=={VLLM}")
+    command = [python, "-c", "import torch; print(torch.version.cuda or '')"]
+    cuda = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    pip(python, "install", cupy_for(cuda))
+
+
+def cupy_for(cuda: str) -> str:
+    """The requirement of the extra ``gpu``, for the CUDA that torch was built for."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    [requirement] = [line for line in extras["gpu"] if line.startswith("cupy-cuda")]
+    return re.sub(r"cupy-cuda\d+x", f"cupy-cuda{cuda.partition('.')[0] or 12}x", requirement)
 
 
 def install_for_cpu(python: str, folder: Path) -> None:

@@ -142,7 +142,8 @@ class Account:
 
     def head(self, service: Service, now: float) -> Request | None:
         """Who waits first for memory."""
-        waiting = [*service.queue.waiting, *service.queue.parked]
+        queue = service.queue
+        waiting = [*queue.waiting, *queue.parked] if queue.parked else queue.waiting
         return self._residency.schedulers[service.name].most_urgent(waiting, now) if waiting else None
 
 

@@ -147,14 +147,22 @@ class BlockPool:
             if free:  # to give up one cached block can free others
                 blocks.append(free.pop())
             elif not self._pages.reclaim(self):
-                block, _ = self._cached.popitem(last=False)
-                self._forget(block)
-                blocks.append(block)
+                blocks += self._give_up_own(count - len(blocks))
         self._num_here += count
         for block in blocks:
             holders[block] = 1
             if content is not None:
                 content.take_page(block)
+        return blocks
+
+    def _give_up_own(self, most: int) -> list[int]:
+        """Cached blocks, one at least: those that nobody has held for longer than any page of another pool."""
+        cached, free, idle_since = self._cached, self._free, self._pages.idle_since_beside(self)
+        blocks: list[int] = []
+        while not blocks or (len(blocks) < most and not free and self.cached_since < idle_since):
+            block, _ = cached.popitem(last=False)
+            self._forget(block)
+            blocks.append(block)
         return blocks
 
     def _check_room(self, count: int) -> None:

@@ -234,6 +234,11 @@ class EngineCore:
         deadline, retry = self._handovers.next_deadline(), self._moves.next_retry()
         return deadline if retry is None else min_or_none([deadline, retry])
 
+    @property
+    def looks_at_peers(self) -> bool:
+        """Whether other engines' statuses matter: something here may go to one of them."""
+        return self._moves.has_rules or self._moves.must_leave()
+
     def observe(self, process: str, status: EngineStatus, now: float) -> bool:
         """Another engine's status. Whether to call `look` now."""
         return self._moves.observe(process, status, now)

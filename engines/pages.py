@@ -78,6 +78,10 @@ class PagePool:
         """Idle pages of the other pools."""
         return sum([other.num_idle_pages for other in self._owners if other is not owner])
 
+    def idle_since_beside(self, owner: Owner) -> float:
+        """Since when the longest idle page of the other pools is; infinite if they have none."""
+        return min([other.idle_since for other in self._owners if other is not owner], default=inf)
+
     def reclaim(self, wanting: Owner) -> bool:
         """Free a page of another pool, unless ``wanting`` has what is older, or the others have none to give."""
         if not self.is_shared:

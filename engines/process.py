@@ -136,9 +136,11 @@ class EngineProcess:
         self._compute = compute
         self._copy = ThreadPoolExecutor(1, "copy")
         self._loader = ThreadPoolExecutor(1, "load")
-        self._neighbours = [spec.id for spec in topology.serving if spec.id != engine.id]
+        self._neighbours = {spec.id for spec in topology.serving if spec.id != engine.id}
         self._gateways = {spec.id for spec in topology.gateways}
+        self._unfollowed = self._neighbours - self._gateways
         self._supervisor_of = supervisors(topology)
+        self._supervisors = frozenset(self._supervisor_of.values())
         self._membership = Membership(topology.timing.lease_s)
         self._core = EngineCore(settings_of(topology, engine), loaded.services, peers.can_open, self._membership.expect)
         self._heartbeat = Heartbeat(sockets, self._status, topology.timing.heartbeat_s)
@@ -149,7 +151,8 @@ class EngineProcess:
         self._may_compute, self._may_rearm, self._may_be_idle = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def run(self) -> None:
-        self._sockets.subscribe({*self._neighbours, *self._supervisor_of.values()})
+        self._sockets.subscribe({*self._gateways, *self._supervisors})
+        self._follow_all_if_needed()
         log.info("ready", role=self._core.role, services=list(self._loaded.services))
         try:
             async with self._copies as tasks:
@@ -183,6 +186,7 @@ class EngineProcess:
     async def _hear_messages(self) -> None:
         async for sender, message, payload in self._sockets.messages():
             now = self._clock.now()
+            self._follow(sender.process)
             is_visitor = sender.process not in self._neighbours  # a command: it has no lease to keep
             if is_visitor or self._observe(sender, now):
                 frames = [frame.buffer for frame in payload]
@@ -191,7 +195,7 @@ class EngineProcess:
                     self._perform(effects)
 
     async def _hear_broadcasts(self) -> None:
-        async for sender, status in self._sockets.broadcasts():
+        async for sender, status in self._sockets.beacons(self._reads):
             if isinstance(status, SupervisorStatus):
                 self._bury(sender.process, status)
                 continue
@@ -201,6 +205,24 @@ class EngineProcess:
             effects = self._core.look(now) if self._core.observe(sender.process, status, now) else []
             if effects:  # else each status would make this engine publish its own
                 self._perform(effects)
+
+    def _follow(self, process: str) -> None:
+        """Hear the statuses of an engine that this one has to do with, from now on: it might die.
+
+        Were each engine to hear all others, statuses would grow with the square of their number.
+        """
+        if process in self._unfollowed:
+            self._unfollowed.remove(process)
+            self._sockets.subscribe([process])
+
+    def _follow_all_if_needed(self) -> None:
+        if self._unfollowed and self._core.looks_at_peers:
+            for process in list(self._unfollowed):
+                self._follow(process)
+
+    def _reads(self, process: str) -> bool:
+        """Whether its statuses tell this engine more than that it lives."""
+        return process in self._supervisors or self._core.looks_at_peers
 
     def _observe(self, sender: Sender, now: float) -> bool:
         """A sign of life; False if it is of a life that is over."""
@@ -292,6 +314,7 @@ class EngineProcess:
         for effect in effects:
             match effect:
                 case Send():
+                    self._follow(effect.to)
                     self._sockets.send(effect.to, effect.message, effect.payload)
                 case ExportBlocks():
                     self._copies.create_task(self._export(effect, self._loaded.transports[effect.service]))
@@ -307,6 +330,7 @@ class EngineProcess:
                     self._copies.create_task(self._load(effect.service))
                 case DropService():
                     self._loaded.drop(effect.service)
+        self._follow_all_if_needed()
         for event in (self._may_compute, self._may_rearm, self._may_be_idle):
             event.set()
         if self._core.has_news:  # told once the next batch is chosen: others hear of it, too

@@ -7,7 +7,7 @@ successor is not handed old work.
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Generic, NamedTuple, TypeVar
 
@@ -170,12 +170,19 @@ class Sockets(Generic[M]):
 
     async def broadcasts(self) -> AsyncIterator[tuple[Sender, BroadcastMessage]]:
         """Statuses of the processes that this one subscribed to."""
+        async for sender, status in self.beacons(lambda _: True):
+            if status is not None:
+                yield sender, status
+
+    async def beacons(self, reads: Callable[[str], bool]) -> AsyncIterator[tuple[Sender, BroadcastMessage | None]]:
+        """The same, but None for what processes say that ``reads`` leaves out: they live. Decoding would cost most."""
         while True:
             frames = await self._status_inlet.receive()
             try:
                 if len(frames) != 4 or frames[1].bytes != WIRE_VERSION:
                     raise WireError("not a status of this version")
-                yield Sender.decode(frames[2].bytes), self._broadcast_codec.decode(frames[3].buffer)
+                sender = _sender_of(frames[2].bytes)
+                yield sender, self._broadcast_codec.decode(frames[3].buffer) if reads(sender.process) else None
             except WireError as error:
                 self._drop(error, frames[1:])
 

@@ -32,6 +32,7 @@ from router.records import RECORDING_FORMAT, Header, Record
 from router.router import Router
 from router.tallies import Tallies
 
+COLLECT_AFTER = 20_000  # containers more than before
 STOP_S = 5.0  # for answers that are still being sent when all requests have ended
 
 log = structlog.get_logger()
@@ -54,6 +55,7 @@ async def serve(shell: ProcessShell) -> None:
         server = HttpServer(_app(shell, spec, router, models, registry), listener, STOP_S)
         gc.collect()
         gc.freeze()  # what is loaded by now stays: a collection while tokens stream need not look at it
+        gc.set_threshold(COLLECT_AFTER)  # requests leave hardly any cycles, but are remembered by the thousand
         try:
             await _run(shell, router, server, url_of(spec, listener))
         finally:

@@ -44,6 +44,10 @@ class Generation(Protocol):
     def __aiter__(self) -> AsyncIterator[TokenBatch]:
         """Batches, the last one with ``finish`` set. Raises `RouterError`, before the first batch or after any."""
 
+    @property
+    def has_more(self) -> bool:
+        """Whether the next batch is here already."""
+
     def cancel(self) -> None:
         """Stop the request everywhere and free what it holds. Idempotent; does nothing after the end."""
 

@@ -41,6 +41,10 @@ class LiveGeneration(AsyncIterator[TokenBatch]):
         self.num_pending -= len(batch.tokens)
         return batch
 
+    @property
+    def has_more(self) -> bool:
+        return bool(self._batches)
+
     def cancel(self) -> None:
         self._leave(self._cancel)
 

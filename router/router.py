@@ -275,10 +275,11 @@ class Router:
         self._carry_out(self._dispatcher.cancel(request, self._clock.now(), outcome, reason))
 
     def _carry_out(self, effects: Iterable[Effect]) -> None:
+        now = self._clock.now()
         for effect in effects:
             match effect:
                 case Deliver(request, batch):
-                    self._deliver(request, batch)
+                    self._deliver(request, batch, now)
                 case Send(to, message):
                     self._sockets.send(to, message)
                 case Place(request, placement):
@@ -292,11 +293,11 @@ class Router:
         if deadline is not None and (self._armed_at is None or deadline < self._armed_at):
             self._rearm.set()
 
-    def _deliver(self, request: str, batch: TokenBatch) -> None:
+    def _deliver(self, request: str, batch: TokenBatch, now: float) -> None:
         generation = self._generations.get(request)
         if generation is None:
             return
-        self._ledger.delivered(request, batch, self._clock.now())
+        self._ledger.delivered(request, batch, now)
         generation.put(batch)
         if batch.finish is not None:
             self._retire(request)

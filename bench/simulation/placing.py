@@ -152,11 +152,14 @@ class LocalSimulators:
 
 
 class Simulators:
-    """Makes evaluators that share worker processes, until `close`: the entry point of `meshserve.evaluators`."""
+    """Makes evaluators that share worker processes, until `close`: the entry point of `meshserve.evaluators`.
+
+    One worker is this process: another one would begin with a second of imports, and this one wait for it.
+    """
 
     def __init__(self, num_workers: int) -> None:
         self._num_workers = num_workers
-        self._pool = ProcessPoolExecutor(num_workers, mp_context=get_context("spawn"))
+        self._pool = None if num_workers == 1 else ProcessPoolExecutor(num_workers, mp_context=get_context("spawn"))
 
     def __enter__(self) -> "Simulators":
         return self
@@ -179,7 +182,8 @@ class Simulators:
         )
 
     def close(self) -> None:
-        self._pool.shutdown(cancel_futures=True)
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
 
 
 def _service_score(asked: Asked, seen: Sequence[tuple[_Verdict, int]]) -> ServiceScore:

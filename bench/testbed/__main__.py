@@ -29,7 +29,7 @@ from bench.testbed.lengths import Files
 from bench.testbed.plans import Effort
 from bench.testbed.run import Result
 from bench.testbed.scene import Inputs, make_world
-from bench.testbed.tables import Answers, curves, figure_table, ratios_table, scales_table
+from bench.testbed.tables import Answers, curves, figure_table, greatest_table, ratios_table, scales_table
 from mesh.errors import UserError
 
 RATES = (2.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0)
@@ -65,6 +65,8 @@ def main() -> int:
     console = Console(width=None if sys.stdout.isatty() else 140)
     for figure in options.figure:
         _show(console, figure, span, answers, lab.folder)
+    if len(options.figure) > 1:
+        console.print(greatest_table(answers))
     return 0
 
 

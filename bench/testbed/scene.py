@@ -20,6 +20,7 @@ from router.placement.catalogue import Catalogue, Cluster
 from router.placement.traffic import Arrival, Traffic
 
 MODELS = ("llama2-7b", "opt-6.7b", "llama2-13b", "llama2-70b")
+NUM_DEVICES = 32  # the paper's
 LONGEST_ANSWER = 8192  # tokens, where lengths are disturbed
 
 
@@ -43,7 +44,7 @@ class Scene:
 
     rate: float  # requests a second, of all services
     span_s: float
-    num_devices: int = 32
+    num_devices: int = NUM_DEVICES
     in_a_row: int = 0
     error: float = 0.0
     seed: int = 0

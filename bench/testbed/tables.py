@@ -1,7 +1,7 @@
 """The testbed's runs in tables: each figure, and the greatest ratios beside those that the paper states."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 from rich.table import Table
@@ -9,6 +9,7 @@ from rich.table import Table
 from bench.testbed.cells import Cell
 from bench.testbed.figures import varied
 from bench.testbed.run import Result
+from bench.testbed.scene import NUM_DEVICES, Scene
 from bench.testbed.systems import OURS
 
 Answers = Mapping[Cell, Result]
@@ -82,6 +83,64 @@ def best_ratios(ours: Points, theirs: Points) -> dict[str, Best]:
             if worse > 0 and (name not in best or better / worse > best[name].ratio):
                 best[name] = Best(better / worse, at)
     return best
+
+
+@dataclass(frozen=True, slots=True)
+class Greatest:
+    """Of all scenes. ``scale``: of the SLO; None for what does not depend on it."""
+
+    ratio: float
+    scene: Scene
+    scale: float | None = None
+
+    def __str__(self) -> str:
+        where = [f"{self.scene.rate:g}/s"]
+        where += [f"{self.scene.num_devices} devices"] * (self.scene.num_devices != NUM_DEVICES)
+        where += [f"{self.scene.in_a_row} in a row"] * bool(self.scene.in_a_row)
+        where += [f"error {self.scene.error:g}"] * bool(self.scene.error)
+        where += [] if self.scale is None else [f"SLO scale {self.scale:g}"]
+        return f"{self.ratio:.2f} ({', '.join(where)})"
+
+
+def greatest_ratios(answers: Answers) -> dict[str, dict[str, Greatest]]:
+    """How many times better ours is at most in any scene, by system and measure. Scenes are means over seeds.
+
+    ``scaled``: attainment at the SLO scale where it differs most.
+    """
+    by_scene: dict[Scene, dict[str, list[Result]]] = {}
+    for cell, result in answers.items():
+        by_scene.setdefault(replace(cell.scene, seed=0), {}).setdefault(cell.system, []).append(result)
+    found: dict[str, dict[str, Greatest]] = {}
+    for scene, runs in by_scene.items():
+        if OURS.name not in runs:
+            continue
+        ours = mean_result(runs[OURS.name])
+        for name in runs.keys() - {OURS.name}:
+            theirs, best = mean_result(runs[name]), found.setdefault(name, {})
+            for measure, greatest in _greatest_in(scene, ours, theirs):
+                if measure not in best or greatest.ratio > best[measure].ratio:
+                    best[measure] = greatest
+    return found
+
+
+def _greatest_in(scene: Scene, ours: Result, theirs: Result) -> Iterator[tuple[str, Greatest]]:
+    for measure, best in best_ratios({0.0: ours}, {0.0: theirs}).items():
+        yield measure, Greatest(best.ratio, scene)
+    for scale, share in theirs.by_scale.items():
+        if share > 0:
+            yield "scaled", Greatest(ours.by_scale[scale] / share, scene, scale)
+
+
+def greatest_table(answers: Answers) -> Table:
+    """Of all figures that are shown."""
+    table = Table(title="ours is up to so many times better in any scene", title_justify="left")
+    table.add_column("than")
+    for heading in ("mean latency", "P99", "promises kept", "TTFT", "kept, by scale"):
+        table.add_column(heading)
+    for name, best in sorted(greatest_ratios(answers).items()):
+        measures = ("mean", "p99", "attainment", "ttft_s", "scaled")
+        table.add_row(name, *(str(best[measure]) if measure in best else "-" for measure in measures))
+    return table
 
 
 def figure_table(figure: int, by_system: Mapping[str, Points]) -> Table:

@@ -1,32 +1,35 @@
 """Tokens to text while they come, one stream an object."""
 
-import codecs
-from collections.abc import Iterable
+from codecs import utf_8_decode
+from collections.abc import Sequence
 
 from engines.models.pieces import Pieces
-
-_new_decoder = codecs.getincrementaldecoder("utf-8")
 
 
 class Detokenizer:
     """Gives whole characters only: the bytes of an unfinished one wait for the tokens that finish it."""
 
-    __slots__ = ("_decode", "_drop_space", "_pieces")
+    __slots__ = ("_drop_space", "_pieces", "_rest")
 
     def __init__(self, pieces: Pieces, drop_first_space: bool) -> None:
         self._pieces = pieces
-        self._decode = _new_decoder("replace").decode
+        self._rest = b""  # of an unfinished character
         self._drop_space = drop_first_space
 
-    def feed(self, tokens: Iterable[int]) -> str:
+    def feed(self, tokens: Sequence[int]) -> str:
         """The text that these tokens complete."""
         pieces = self._pieces
-        text = self._decode(b"".join([pieces[token] for token in tokens]))
+        data = pieces[tokens[0]] if len(tokens) == 1 else b"".join([pieces[token] for token in tokens])
+        if self._rest:
+            data = self._rest + data
+        text, num_taken = utf_8_decode(data, "replace")
+        self._rest = data[num_taken:]
         return self._without_first_space(text) if self._drop_space and text else text
 
     def finish(self) -> str:
         """What is left: replacement characters for an unfinished character."""
-        return self._decode(b"", True)
+        rest, self._rest = self._rest, b""
+        return utf_8_decode(rest, "replace", True)[0]
 
     def _without_first_space(self, text: str) -> str:
         self._drop_space = False

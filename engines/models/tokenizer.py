@@ -80,7 +80,7 @@ class Tokenizer:
         text = self.render_chat(messages, tools, add_generation_prompt, parameters)
         return self.encode(text, add_special_tokens=False)
 
-    def decode(self, tokens: Iterable[int], skip_special_tokens: bool = True) -> str:
+    def decode(self, tokens: Sequence[int], skip_special_tokens: bool = True) -> str:
         detokenizer = self.detokenizer(skip_special_tokens, continues=False)
         return detokenizer.feed(tokens) + detokenizer.finish()
 

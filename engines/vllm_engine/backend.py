@@ -1,8 +1,9 @@
 """The backend ``vllm``: vLLM computes, in pages that peers read, at costs measured here or remembered."""
 
 import importlib.metadata
+import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 import structlog
@@ -15,10 +16,15 @@ from engines.models.config import ModelConfig
 from engines.models.store import prepared_dir
 from engines.profile_store import ProfileStore, profile_key, profile_of
 from engines.profiles import ProfileFile
+from engines.torch_engine.gpu_memory import gpu_memory
+from engines.torch_engine.shape import weight_bytes
 from engines.vllm_engine.executor import VllmExecutor
-from engines.vllm_engine.memory import PagesRef
+from engines.vllm_engine.gpu import FIRST, PARALLEL, gpu_share, see_only
+from engines.vllm_engine.memory import GpuPages, HostPages, Pages
 from engines.vllm_engine.runner import RunnerSettings, VllmRunner
 from engines.vllm_engine.versions import installed_vllm
+from engines.weight_room import WeightRoom
+from kvtransfer.device_memory import DeviceKVMemory, DeviceMemory
 from kvtransfer.layout import PageLayout
 from kvtransfer.memory import Geometry, KVMemory, PagedMemory
 from mesh.errors import UserError
@@ -39,7 +45,7 @@ class VllmModel:
     """A model that vLLM has loaded, and its blocks."""
 
     executor: VllmExecutor
-    memory: KVMemory
+    memory: KVMemory | DeviceKVMemory
     config: ModelConfig
 
 
@@ -47,6 +53,8 @@ def vllm_backend(engine: EngineSpec, services: Sequence[ServiceSpec]) -> Backend
     """Of one service. Raise `UserError` if vLLM is missing or not one that was tested, or cannot do what is asked."""
     version = installed_vllm()
     [spec] = services
+    num_bytes = weight_bytes(ModelConfig.load(prepared_dir(spec.model)), spec.dtype, engine.device)
+    WeightRoom(engine).take(spec.name, num_bytes)
     memory = open_memory(engine, spec)
     model = start_vllm(engine, spec, memory)
     profile = _profile(engine, spec, model, version)
@@ -56,6 +64,7 @@ def vllm_backend(engine: EngineSpec, services: Sequence[ServiceSpec]) -> Backend
         eos_token_ids=frozenset(model.config.eos_token_ids),
         max_context=min(spec.max_context or limit, limit),
         cost=profile.profile().cost,
+        weight_bytes=num_bytes,
     )
 
     def add(asked: ServiceSpec) -> LoadedModel:
@@ -69,23 +78,29 @@ def vllm_backend(engine: EngineSpec, services: Sequence[ServiceSpec]) -> Backend
     return Backend(model.executor, memory, {spec.name: loaded}, add, lambda _: None)
 
 
-def open_memory(engine: EngineSpec, spec: ServiceSpec) -> PagedMemory:
-    """Raise `UserError` if the model is missing or the KV memory too small."""
+def open_memory(engine: EngineSpec, spec: ServiceSpec) -> PagedMemory | DeviceMemory:
+    """On a GPU, this process sees no other from then on. Raise `UserError` if the model or the memory cannot be had."""
     shape = _shape(engine, spec, ModelConfig.load(prepared_dir(spec.model)))
     try:
-        return PagedMemory(PageLayout.fitting([shape], engine.kv_memory_bytes))
+        layout = PageLayout.fitting([shape], engine.kv_memory_bytes)
     except ValueError as error:
         raise UserError(f"engines.{engine.id}: kv_memory: {error}") from None
+    if engine.device == "cpu":
+        return PagedMemory(layout)
+    see_only(engine.device, os.environ)
+    return gpu_memory(replace(engine, device=FIRST), layout)
 
 
-def start_vllm(engine: EngineSpec, spec: ServiceSpec, memory: PagedMemory) -> VllmModel:
+def start_vllm(engine: EngineSpec, spec: ServiceSpec, memory: PagedMemory | DeviceMemory) -> VllmModel:
     """Load the model, with its KV cache in ``memory``. Takes half a minute. Raise `UserError` for options of ours."""
     if taken := [name for name in OURS if name in engine.options]:
         raise UserError(f"engines.{engine.id}: options.{taken[0]}: the engine sets that itself; leave it out")
+    if engine.device != "cpu" and (parallel := [name for name in PARALLEL if engine.options.get(name, 1) != 1]):
+        raise UserError(
+            f"engines.{engine.id}: options.{parallel[0]}: a vLLM engine has one GPU; use an engine for each"
+        )
     folder = prepared_dir(spec.model)
     config = ModelConfig.load(folder)
-    layout = memory.layout
-    pages = PagesRef(memory.ref("").path, Geometry(layout).pages_offset, layout.num_pages, layout.page_bytes)
     most_requests = max(SPARE * engine.max_running, *DECODE_SIZES)
     settings = RunnerSettings(
         folder=str(folder),
@@ -96,10 +111,19 @@ def start_vllm(engine: EngineSpec, spec: ServiceSpec, memory: PagedMemory) -> Vl
         most_requests=most_requests,
         eos_token_ids=config.eos_token_ids,
         options=engine.options,
+        gpu_share=None if engine.device == "cpu" else gpu_share(),
     )
-    runner = VllmRunner(settings, pages)
+    runner = VllmRunner(settings, _pages(memory))
     shape = msgspec.structs.replace(_shape(engine, spec, config), form=runner.form)
-    return VllmModel(VllmExecutor(spec.name, shape, runner), KVMemory(memory, shape), config)
+    blocks = KVMemory(memory, shape) if isinstance(memory, PagedMemory) else DeviceKVMemory(memory, shape)
+    return VllmModel(VllmExecutor(spec.name, shape, runner), blocks, config)
+
+
+def _pages(memory: PagedMemory | DeviceMemory) -> Pages:
+    if isinstance(memory, DeviceMemory):
+        return GpuPages(memory)
+    layout = memory.layout
+    return HostPages(memory.ref("").path, Geometry(layout).pages_offset, layout.num_pages, layout.page_bytes)
 
 
 def key_of(engine: EngineSpec, spec: ServiceSpec, version: str) -> str:

@@ -1,7 +1,7 @@
 """vLLM's own executor, driven as its engine core drives it, with our batches for its scheduler's.
 
-Here, in `engines.vllm_engine.worker` and in `sampler` alone is vLLM imported. What it calls its engine core is not
-made: no second scheduler decides beside ours.
+Here, in the workers (`engines.vllm_engine.in_pages`) and in `sampler` alone is vLLM imported. What it calls its engine
+core is not made: no second scheduler decides beside ours.
 """
 
 import os
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from engines.vllm_engine.executor import PromptLogprobs, StepOutput
-from engines.vllm_engine.memory import FEW_BLOCKS, PagesRef
+from engines.vllm_engine.memory import FEW_BLOCKS, Pages
 from engines.vllm_engine.steps import NewRequest, Step
 from mesh.errors import UserError
 from mesh.messages import TokenLogprobs
@@ -22,13 +22,16 @@ ENVIRONMENT = {  # vLLM reads it when it is imported
     "VLLM_NO_USAGE_STATS": "1",
     "HF_HUB_OFFLINE": "1",
 }
-WORKER = "engines.vllm_engine.worker.MeshCpuWorker"
+CPU_WORKER, GPU_WORKER = "engines.vllm_engine.worker.MeshCpuWorker", "engines.vllm_engine.gpu_worker.MeshGpuWorker"
 ENOUGH_BYTES = 2**50  # for vLLM to plan a KV cache, which then lies in our pages
 
 
 @dataclass(frozen=True, slots=True)
 class RunnerSettings:
-    """What vLLM is started with. ``most_tokens`` and ``most_requests`` are of a batch; ``options`` are vLLM's own."""
+    """What vLLM is started with. ``most_tokens`` and ``most_requests`` are of a batch; ``options`` are vLLM's own.
+
+    ``gpu_share``: of the GPU's memory, that vLLM may use; None: it computes on CPUs.
+    """
 
     folder: str
     dtype: str
@@ -38,6 +41,7 @@ class RunnerSettings:
     most_requests: int
     eos_token_ids: Sequence[int]
     options: Mapping[str, object]
+    gpu_share: float | None = None
 
 
 class VllmRunner:
@@ -46,7 +50,7 @@ class VllmRunner:
     ``form`` names how bytes lie in its blocks: engines of other forms cannot read them.
     """
 
-    def __init__(self, settings: RunnerSettings, pages: PagesRef) -> None:
+    def __init__(self, settings: RunnerSettings, pages: Pages) -> None:
         for name, value in ENVIRONMENT.items():
             os.environ.setdefault(name, value)
         self._settings = settings
@@ -91,9 +95,11 @@ def _config(settings: RunnerSettings) -> Any:
         "enable_prefix_caching": False,  # ours is
         "async_scheduling": False,
         "disable_log_stats": True,
-        "worker_cls": WORKER,
+        "worker_cls": CPU_WORKER if settings.gpu_share is None else GPU_WORKER,
     }
-    return EngineArgs(**arguments, **settings.options).create_engine_config()
+    if settings.gpu_share is not None:
+        arguments["gpu_memory_utilization"] = settings.gpu_share
+    return EngineArgs(**arguments | dict(settings.options)).create_engine_config()
 
 
 def _executor(config: Any) -> Any:

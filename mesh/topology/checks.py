@@ -118,10 +118,8 @@ def _vllm_problems(spec: EngineSpec, dtypes: Mapping[str, str], others: Collecti
     if len(spec.services) > 1:
         problem = f"a vLLM engine serves one service, and this one has {len(spec.services)}"
         yield "services", f'{problem}; name one, such as services = ["{spec.services[0]}"]'
-    if spec.device != "cpu":
-        yield "device", f'{spec.device!r}: vLLM engines compute on CPUs so far; use "cpu"'
     if spec.block_size % VLLM_BLOCK_MULTIPLE:
-        yield "block_size", f"{spec.block_size}: vLLM's attention on CPUs wants multiples of {VLLM_BLOCK_MULTIPLE}"
+        yield "block_size", f"{spec.block_size}: vLLM's attention wants multiples of {VLLM_BLOCK_MULTIPLE}"
     for name in spec.services:
         if name in others:
             yield "backend", f"other engines of {name} are not of vLLM, and cannot take its KV; use one backend for it"

@@ -8,7 +8,7 @@ from mesh.messages import Role
 from mesh.topology.schema import EngineSpec, Topology
 from mesh.transports import Ends, fastest
 
-GPU_BACKENDS = ("torch",)  # whose KV memory may lie on a GPU
+GPU_BACKENDS = ("torch", "vllm")  # whose KV memory may lie on a GPU
 
 
 def engine_pairs(topology: Topology) -> Iterator[tuple[EngineSpec, EngineSpec]]:

@@ -20,7 +20,8 @@ log = structlog.get_logger()
 class Sink(Protocol):
     """Where the pieces of an answer go. A choice's pieces come in order; choices interleave."""
 
-    async def take(self, choice: Choice, piece: Piece) -> None: ...
+    async def take(self, choice: Choice, piece: Piece, *, more: bool) -> None:
+        """``more``: the next piece, or the end of the call, comes without waiting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,10 @@ class Call:
             num_cached=sum(choice.num_cached_tokens for choice in firsts),
         )
 
+    @property
+    def _is_over(self) -> bool:
+        return all(choice.finish is not None for choice in self.choices)
+
     async def run(self, sink: Sink, *ends: Coroutine[Any, Any, None]) -> None:
         """Until all choices have ended, or one of ``ends`` returns. However it ends, nothing of the call goes on.
 
@@ -104,7 +109,7 @@ class Call:
         async for batch in choice.generation:
             piece = choice.feed(batch)
             timer.took(len(batch.tokens), self.clock.now())
-            await sink.take(choice, piece)
+            await sink.take(choice, piece, more=self._is_over if piece.finish else choice.generation.has_more)
             if piece.finish is not None:
                 choice.generation.finish()
                 self.metrics.ended(timer, choice, piece.finish)

@@ -54,7 +54,7 @@ class PlacementHealth(Collector):
             labels=("service", "kind"),
         )
         rate = GaugeMetricFamily(
-            "meshserve_placement_rate", "Requests a second in the last interval", labels=("service",)
+            "meshserve_placement_rate", "Requests a second that the last search was for", labels=("service",)
         )
         for one in decision.services:
             rate.add_metric((one.name,), one.rate)

@@ -20,6 +20,7 @@ from router.api.headers import placement_headers
 from router.generation import RouterError
 
 DONE = b"data: [DONE]\n\n"
+MAX_UNSENT = 65_536  # bytes of events that wait for more
 
 log = structlog.get_logger()
 
@@ -76,7 +77,10 @@ def error_event(error: ApiError) -> bytes:
 
 
 class _EventSink:
-    """Sends each piece in one ASGI message; ASGI's `send` holds us back when the client is slow."""
+    """Sends pieces that come together in one ASGI message: each message is a system call.
+
+    ASGI's `send` holds us back when the client is slow.
+    """
 
     def __init__(self, response: EventStream, call: Call, events: Events, outlet: Outlet) -> None:
         self.started = False
@@ -86,14 +90,17 @@ class _EventSink:
         self._send = outlet.send
         self._opening = asyncio.Lock()
         self._opened: set[int] = set()
+        self._unsent = b""
 
-    async def take(self, choice: Choice, piece: Piece) -> None:
+    async def take(self, choice: Choice, piece: Piece, *, more: bool) -> None:
         event = self._events.piece(choice, piece)
         if choice.index not in self._opened:
             self._opened.add(choice.index)
             event = self._events.opening(choice) + event
             await self._start()
-        if event:
+        event = self._unsent + event
+        self._unsent = event if more and len(event) < MAX_UNSENT else b""
+        if event and not self._unsent:
             await self._send({"type": "http.response.body", "body": event, "more_body": True})
 
     async def _start(self) -> None:
@@ -107,4 +114,4 @@ class _EventSink:
 
     async def finish(self, last: bytes) -> None:
         await self._start()
-        await self._send({"type": "http.response.body", "body": last + DONE, "more_body": False})
+        await self._send({"type": "http.response.body", "body": self._unsent + last + DONE, "more_body": False})

@@ -26,7 +26,7 @@ class _Collector:
     def __init__(self) -> None:
         self.pieces: defaultdict[int, list[Piece]] = defaultdict(list)
 
-    async def take(self, choice: Choice, piece: Piece) -> None:
+    async def take(self, choice: Choice, piece: Piece, *, more: bool) -> None:
         self.pieces[choice.index].append(piece)
 
 

@@ -29,7 +29,7 @@ from bench.testbed.systems import (
     WITHOUT_REPLACEMENT,
     Planner,
 )
-from bench.testbed.tables import best_ratios, curves
+from bench.testbed.tables import best_ratios, curves, greatest_ratios
 from mesh.errors import UserError
 from router.placement.score import Score, ServiceScore
 
@@ -237,6 +237,25 @@ def test_the_greatest_ratio_of_all_loads_counts_and_more_attainment_is_better():
     best = best_ratios({1.0: point(2.0, 0.9), 2.0: point(3.0, 0.8)}, {1.0: point(3.0, 0.9), 2.0: point(9.0, 0.2)})
     assert (best["mean"].ratio, best["mean"].at) == (3.0, 2.0)
     assert (best["attainment"].ratio, best["attainment"].at) == (pytest.approx(4.0), 2.0)
+
+
+def test_the_greatest_ratio_of_all_scenes_is_told_with_its_scene():
+    def result(mean, kept, by_scale):
+        plain = result_of([Served("a", 1.0, 1.0, 1.0, 1.0, 1.0)], 1)
+        return msgspec.structs.replace(plain, mean=mean, attainment=kept, by_scale=by_scale)
+
+    dense = replace(SCENE, num_devices=16)
+    answers = {
+        Cell("ours", SCENE): result(2.0, 0.9, {1.0: 0.6, 5.0: 0.9}),
+        Cell("muxserve", SCENE): result(3.0, 0.8, {1.0: 0.1, 5.0: 0.8}),
+        Cell("ours", dense): result(2.0, 0.8, {1.0: 0.0, 5.0: 0.8}),
+        Cell("ours", replace(dense, seed=1)): result(4.0, 0.8, {1.0: 0.0, 5.0: 0.8}),
+        Cell("muxserve", dense): result(9.0, 0.4, {1.0: 0.0, 5.0: 0.4}),
+    }
+    best = greatest_ratios(answers)["muxserve"]
+    assert str(best["mean"]) == "3.00 (6/s, 16 devices)"
+    assert str(best["attainment"]) == "2.00 (6/s, 16 devices)"
+    assert str(best["scaled"]) == "6.00 (6/s, SLO scale 1)"
 
 
 # --- figures and what is kept -----------------------------------------------------------------------------------------

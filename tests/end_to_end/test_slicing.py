@@ -6,6 +6,8 @@ import httpx
 import pytest
 
 from bench.tiny_model import write_tiny_model
+from engines.profiles import ProfileFile
+from mesh.messages import DecodeCost, PrefillCost
 from tests.end_to_end.conftest import Mesh, StartMesh
 from tests.end_to_end.tiny import DEADLINE_S, body, engine, is_at_rest, until
 
@@ -19,7 +21,7 @@ ttft_ms = 200
 tpot_ms = 1000
 [engines.worker]
 count = 2
-kv_memory = "{kv_memory}"
+{engine}
 slice_tokens = 16
 parking_memory = "64MiB"
 [gateways.gateway]
@@ -30,10 +32,24 @@ name = "least_loaded"
 BLOCKS = 24  # of 8 KiB and 16 tokens, of an engine; an answer of 150 tokens takes 11
 
 
-@pytest.fixture(scope="module")
-def mesh(start_mesh: StartMesh, tmp_path_factory: pytest.TempPathFactory) -> Mesh:
-    model = write_tiny_model(tmp_path_factory.mktemp("model"))
-    return start_mesh(TOPOLOGY.replace("{model}", str(model)).replace("{kv_memory}", f"{8 * BLOCKS}KiB"))
+@pytest.fixture(scope="module", params=["torch", "simulated"])
+def mesh(request: pytest.FixtureRequest, start_mesh: StartMesh, tmp_path_factory: pytest.TempPathFactory) -> Mesh:
+    folder = tmp_path_factory.mktemp("model")
+    engine = f'kv_memory = "{8 * BLOCKS}KiB"'
+    if request.param == "simulated":
+        profile = ProfileFile(
+            name="small",
+            source="the test",
+            kv_bytes_per_token=64,
+            kv_memory_bytes=64 * 16 * BLOCKS,
+            prefill=PrefillCost(0.01, 1e-4),
+            decode=DecodeCost(0.005, 1e-3),
+        )
+        path = folder / "small.toml"
+        path.write_text(profile.text())
+        engine = f'backend = "simulated"\nprofile = "{path}"'
+    model = write_tiny_model(folder / "tiny")
+    return start_mesh(TOPOLOGY.replace("{model}", str(model)).replace("{engine}", engine))
 
 
 def ask(mesh: Mesh, number: int) -> str:

@@ -4,7 +4,9 @@ import asyncio
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,9 +14,24 @@ import pytest
 from bench.engine_client import EngineClient, engine_processes
 from bench.tiny_model import write_tiny_model
 from engines.profiles import ProfileFile
+from mesh.addresses import directory
 from mesh.errors import EXIT_CONFIGURATION
-from mesh.messages import Cancel, DecodeCost, Epoch, Migrate, PrefillCost, RequestSpec, Sampling, Submit
+from mesh.messages import (
+    Cancel,
+    DecodeCost,
+    Drain,
+    EngineMessage,
+    Epoch,
+    Migrate,
+    PrefillCost,
+    RequestSpec,
+    Reserve,
+    Sampling,
+    Sender,
+    Submit,
+)
 from mesh.process import make_runtime_dir
+from mesh.sockets import Sockets
 from mesh.topology.parse import load
 from mesh.topology.schema import Topology
 
@@ -195,6 +212,31 @@ async def test_a_pause_of_its_own_does_not_make_an_engine_think_others_dead(
         fresh["decode"].send_signal(signal.SIGCONT)
         await gateway.until(lambda: "long" in gateway.finished)
         assert len(gateway.streams["long"]) == 1500
+
+
+@pytest.mark.parametrize("topology", [("simulated", "auto")], indirect=True)
+@pytest.mark.parametrize("why", ["a transfer", "a drain"])
+async def test_an_engine_listens_to_another_when_it_has_to_do_with_it(topology: Topology, why: str) -> None:
+    """Else each status would go to all engines, and as many as their square would be on their way."""
+    me = Sender("decode", time.time_ns() // 1_000_000)
+    decode: Sockets[EngineMessage] = Sockets(me, directory(topology), EngineMessage)
+    decode.bind()
+    subscribers, messages = decode.subscribers(), decode.messages()
+    with engine_processes(replace(topology, engines=topology.engines[:1])):
+        async with asyncio.timeout(DEADLINE_S), EngineClient(topology).running() as gateway:
+            await anext(subscribers)  # the gateway
+            await gateway.until(lambda: gateway.is_ready("prefill"))
+            gateway.sockets.send("prefill", Submit(request("alone", 30, 4), Epoch(1)))
+            await gateway.until(lambda: "alone" in gateway.finished)
+            another = asyncio.ensure_future(anext(subscribers))
+            await asyncio.sleep(2 * topology.timing.heartbeat_s)
+            assert not another.done()
+            handed_over = Submit(request("r", 30, 4), Epoch(1), "decode")
+            gateway.sockets.send("prefill", handed_over if why == "a transfer" else Drain())
+            if why == "a transfer":
+                assert isinstance((await anext(messages)).message, Reserve)
+            assert await another
+    await decode.close()
 
 
 @pytest.mark.parametrize(

@@ -111,6 +111,20 @@ async def test_statuses_reach_subscribers_from_the_first_on(endpoints):
         assert await first(b.broadcasts()) == (A, status)
 
 
+async def test_a_status_that_nobody_reads_tells_that_its_sender_lives(endpoints):
+    status = SupervisorStatus(seq=1, host="local", pid=7, children=[])
+    async with bound(A, endpoints) as a, bound(B, endpoints) as b:
+        b.subscribe(["a"])
+        assert await first(a.subscribers())
+        read = set()
+        beacons = b.beacons(lambda process: process in read)
+        a.publish(status)
+        assert await first(beacons) == (A, None)
+        read.add("a")
+        a.publish(status)
+        assert await first(beacons) == (A, status)
+
+
 async def test_a_tap_sees_what_is_sent(endpoints):
     async with bound(A, endpoints) as a, bound(B, endpoints):
         with zmq.asyncio.Context() as context, context.socket(zmq.SUB) as tap:

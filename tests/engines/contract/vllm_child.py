@@ -1,16 +1,32 @@
-"""The vLLM executor behind a pipe: pickled questions on standard input, answers on standard output."""
+"""The vLLM executor behind a pipe: pickled questions on standard input, answers on standard output.
+
+`MESHSERVE_VLLM_DEVICE` names a GPU for it; it computes on CPUs else.
+"""
 
 import os
 import pickle
 import sys
 
+import numpy as np
+
 from engines.batch import Batch
 from engines.vllm_engine.backend import open_memory, start_vllm
+from kvtransfer.device_memory import DeviceKVMemory
+from kvtransfer.memory import KVMemory
 from mesh.messages import Role
 from mesh.topology.schema import EngineSpec, ServiceSpec, Slo
 from tests.engines.contract.computers import BLOCK_SIZE, FOLDER, NUM_BLOCKS, SERVICE
 
 BLOCK_BYTES = 4 * 2 * 2 * BLOCK_SIZE * 32 * 4
+
+
+def copy_block(memory: KVMemory | DeviceKVMemory, source: int, destination: int) -> None:
+    if isinstance(memory, KVMemory):
+        memory[destination] = memory[source]
+        return
+    content, stream = np.empty((1, memory.layout.block_bytes), np.uint8), memory.device.stream()
+    memory.read([source], content, stream)
+    memory.write(content, [destination], stream)
 
 
 def main() -> None:
@@ -19,6 +35,7 @@ def main() -> None:
     engine = EngineSpec(
         "engine", Role.MULTIPLEX, (SERVICE,), backend="vllm", block_size=BLOCK_SIZE, chunk_tokens=512,
         kv_memory_bytes=NUM_BLOCKS * BLOCK_BYTES, options={"enforce_eager": True},
+        device=os.environ.get("MESHSERVE_VLLM_DEVICE", "cpu"),
     )  # fmt: skip
     spec = ServiceSpec(SERVICE, str(FOLDER), Slo(10.0, 1.0))
     model = start_vllm(engine, spec, open_memory(engine, spec))
@@ -39,8 +56,7 @@ def main() -> None:
             if question == "compute":
                 answer(list(executor.execute(Batch(SERVICE, argument)).chunks))
             else:
-                source, destination = argument
-                memory[destination] = memory[source]
+                copy_block(memory, *argument)
                 answer(None)
         except Exception as error:
             answer(RuntimeError(f"{type(error).__name__}: {error}"))

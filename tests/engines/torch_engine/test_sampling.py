@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from engines.batch import Draw
 from engines.torch_engine.logprobs import of_tokens
 from engines.torch_engine.randomness import uniform
-from engines.torch_engine.sampling import Sampler
+from engines.torch_engine.sampling import Sampler, likeliest
 from mesh.messages import Sampling
 
 VOCABULARY = 12
@@ -105,6 +105,16 @@ def test_the_drawn_token_inverts_the_distribution_function(logits, sampling, pro
 )
 def test_greedy_takes_the_likeliest_after_bias_and_penalties(changes, generated, expected):
     assert draw_one([0.9, 2.0, 1.5, 0.0], sampling(**changes), (), generated) == expected
+
+
+@pytest.mark.parametrize("vocabulary", [12, 31, 48, 259, 1024, 49152])
+def test_the_likeliest_is_the_first_of_the_largest(vocabulary):
+    generator = torch.Generator().manual_seed(vocabulary)
+    padded = torch.randint(-3, 3, (8, vocabulary + 5), generator=generator).float()  # most rows have ties
+    padded[3] = float("-inf")
+    padded[4:, vocabulary - 1] = 7.0
+    logits = padded[:, :vocabulary]
+    assert likeliest(logits).tolist() == [row.index(max(row)) for row in logits.tolist()]
 
 
 def test_a_token_does_not_depend_on_the_batch():

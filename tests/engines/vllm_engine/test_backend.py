@@ -1,12 +1,13 @@
 """What can be said of a vLLM engine without vLLM."""
 
 import importlib.metadata
+from dataclasses import replace
 
 import pytest
 
 from engines.loading import load
 from engines.vllm_engine import versions
-from engines.vllm_engine.backend import open_memory, start_vllm
+from engines.vllm_engine.backend import open_memory, start_vllm, vllm_backend
 from kvtransfer.peer_memories import PeerMemories
 from mesh.errors import UserError
 from mesh.topology.parse import load as load_topology
@@ -71,6 +72,24 @@ def test_memory_for_no_block_is_refused(topology):
     made = topology(kv="1KiB")
     with pytest.raises(UserError, match=r"engines\.e: kv_memory: 1024 bytes .* hold no block"):
         open_memory(made.engines[0], made.services[0])
+
+
+def test_weights_beyond_their_limit_are_refused(topology, installed):
+    installed(vllm="0.32.0")
+    made = topology()
+    engine = replace(made.engines[0], weight_memory_bytes=1000)
+    with pytest.raises(UserError, match=r"engines\.e: weights of a take .* more than its weight_memory"):
+        vllm_backend(engine, made.services)
+
+
+@pytest.mark.parametrize("option", ["tensor_parallel_size", "pipeline_parallel_size"])
+def test_several_gpus_are_refused(topology, option):
+    made = topology()
+    memory = open_memory(made.engines[0], made.services[0])
+    engine = replace(made.engines[0], device="cuda:1", options={option: 2})
+    with pytest.raises(UserError, match=rf"engines\.e: options\.{option}: a vLLM engine has one GPU"):
+        start_vllm(engine, made.services[0], memory)
+    memory.close()
 
 
 def test_options_that_the_engine_sets_are_refused(topology):

@@ -38,6 +38,12 @@ def test_our_own_requirements_bring_no_torch(install):
     assert not any(install.name_of(line) == "torch" for line in install.ours())
 
 
+@pytest.mark.parametrize(("cuda", "name"), [("12.9", "cupy-cuda12x"), ("13.0", "cupy-cuda13x"), ("", "cupy-cuda12x")])
+def test_cupy_is_that_of_torchs_cuda(install, cuda, name):
+    requirement = install.cupy_for(cuda)
+    assert requirement.startswith(f"{name}[ctk]>=14,<15")
+
+
 def test_an_environment_that_is_there_is_left_alone(install, tmp_path, monkeypatch):
     monkeypatch.setattr(install, "run", lambda *command: pytest.fail(f"ran {command}"))
     (tmp_path / install.STAMP).write_text(f"vllm {install.VLLM} {install.stated_requirements()}")

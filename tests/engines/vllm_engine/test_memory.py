@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from engines.vllm_engine.memory import PagesRef, layer_view, map_pages
+from engines.vllm_engine.memory import HostPages, block_form, layer_view
 from kvtransfer.layout import PageLayout
 from kvtransfer.memory import Geometry, KVMemory, PagedMemory
 from mesh.messages import KVShape
@@ -21,7 +21,7 @@ def memory():
 
 def pages_of(memory):
     layout = memory.layout
-    return map_pages(PagesRef(memory.ref("").path, Geometry(layout).pages_offset, layout.num_pages, layout.page_bytes))
+    return HostPages(memory.ref("").path, Geometry(layout).pages_offset, layout.num_pages, layout.page_bytes).tensor()
 
 
 @pytest.mark.parametrize("like", [(7, HEADS, SIZE, 2 * DIM), (2, 7, HEADS, SIZE, DIM), (7, 2, SIZE, HEADS, DIM)])
@@ -35,6 +35,22 @@ def test_what_is_written_into_a_layer_is_in_the_block_and_nowhere_else(memory, l
     for block in range(BLOCKS):
         content = blocks[block].view("float32").reshape(LAYERS, -1)
         assert [set(row.tolist()) for row in content] == [{10.0 * layer + block + 1} for layer in range(LAYERS)]
+
+
+@pytest.mark.parametrize(("order", "form"), [((0, 1, 2, 3), "123"), ((0, 2, 1, 3), "213"), ((0, 2, 3, 1), "231")])
+def test_the_axes_of_a_block_lie_as_attention_wants_them(memory, order, form):
+    """vLLM names the axes of its caches in one order, and has them in memory in the order of its attention."""
+    shape = (7, HEADS, SIZE, 2 * DIM)
+    like = torch.empty([shape[axis] for axis in order]).permute([order.index(axis) for axis in range(4)])
+    view = layer_view(pages_of(memory), memory.layout.page_bytes, 1, like, 7)
+    assert block_form(like, 7) == form
+    assert view.shape == (BLOCKS, *shape[1:])
+    assert view.stride()[1:] == like.stride()[1:]
+    view[4] = torch.arange(like[0].numel(), dtype=torch.float32).view(shape[1:])
+    content = KVMemory(memory, SHAPE)[4].view("float32").reshape(LAYERS, -1)
+    in_memory = torch.from_numpy(content[1].copy()).view([shape[axis] for axis in order][1:])
+    assert torch.equal(in_memory, view[4].permute([axis - 1 for axis in order[1:]]))
+    assert not content[[0, 2]].any()
 
 
 def test_a_block_that_arrives_is_in_the_tensors(memory):

@@ -77,6 +77,7 @@ class ScriptedGeneration:
 
     steps: Sequence[Step]
     placement: Placement | None = None
+    has_more: bool = False
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
     finished: asyncio.Event = field(default_factory=asyncio.Event)
 

@@ -78,7 +78,7 @@ def _until_none_lives(processes: list[psutil.Process]) -> None:
 
 async def test_a_search_that_nobody_waits_for_ends_with_its_workers():
     others = _searches(os.getpid())
-    task = asyncio.create_task(search_beside(question(improve_s=600.0), 1))
+    task = asyncio.create_task(search_beside(question(improve_s=600.0), 2))
     deadline = time.monotonic() + DEADLINE_S
     while len(found := _searches(os.getpid(), others)) < 2 or min(one.nice() for one in found) < searching.NICENESS:
         assert time.monotonic() < deadline  # a process that has just begun is not nice yet
@@ -93,7 +93,7 @@ ASKS = """
 import asyncio
 from router.placement.searching import search_beside
 from tests.router.placement.test_searching import question
-asyncio.run(search_beside(question(improve_s=600.0), 1))
+asyncio.run(search_beside(question(improve_s=600.0), 2))
 """
 
 

@@ -1,0 +1,49 @@
+"""What our workers add to vLLM's: their KV cache is in our pages, and our sampler draws."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from vllm.model_executor.models.utils import extract_layer_index
+from vllm.v1.worker.utils import bind_kv_cache
+
+from engines.vllm_engine.memory import FEW_BLOCKS, Pages, block_form, layer_view
+from engines.vllm_engine.sampler import MeshSampler, StepLogprobs
+
+
+class InPages:
+    """To be inherited from beside one of vLLM's workers, before it."""
+
+    model_runner: Any
+    parallel_config: Any
+    rank: int
+
+    def use_pages(self, pages: Pages, eos_token_ids: Sequence[int]) -> str:
+        """Put the KV cache into the engine's pages, and our sampler into the runner.
+
+        After `initialize_from_config`, before anything is computed. Each worker of several has its heads of each layer.
+        Answers who gives the blocks their form: the attention, the instructions of the CPU that it uses, and the order
+        of a block's axes where that is not vLLM's order of naming them.
+        """
+        runner, parallel = self.model_runner, self.parallel_config
+        context = runner.compilation_config.static_forward_context
+        names = [name for group in runner.kv_cache_config.kv_cache_groups for name in group.layer_names]
+        memory, views = pages.tensor(), {}
+        for layer, name in enumerate(sorted(names, key=extract_layer_index)):
+            part = layer * parallel.tensor_parallel_size + self.rank
+            views[name] = layer_view(memory, pages.page_bytes, part, context[name].kv_cache, FEW_BLOCKS)
+        layer, order = context[names[0]], block_form(context[names[0]].kv_cache, FEW_BLOCKS)
+        runner.kv_caches.clear()
+        bind_kv_cache(views, context, runner.kv_caches)
+        self._sampler = MeshSampler(eos_token_ids, lambda: runner.input_batch.req_ids)
+        runner.sampler = self._sampler
+        instructions = getattr(layer.impl, "isa", getattr(layer, "isa", ""))
+        is_plain = order == "".join(sorted(order))
+        return " ".join(filter(None, [layer.attn_backend.get_name(), str(instructions), "" if is_plain else order]))
+
+    def execute_model(self, scheduler_output: Any) -> Any:
+        self._sampler.begin(scheduler_output.step)
+        return super().execute_model(scheduler_output)  # type: ignore[misc]  # vLLM's worker has it
+
+    def take_logprobs(self) -> StepLogprobs:
+        """Of the last step."""
+        return self._sampler.logprobs

@@ -42,7 +42,7 @@ def engine_processes(topology: Topology) -> Iterator[dict[str, subprocess.Popen[
 class EngineClient:
     """Collects what engines say of requests; keeps its lease alive by publishing a status."""
 
-    def __init__(self, topology: Topology, deadline_s: float = 60.0) -> None:
+    def __init__(self, topology: Topology, deadline_s: float = 120.0) -> None:
         me = Sender(topology.gateways[0].id, time.time_ns() // 1_000_000)
         self.sockets: Sockets[GatewayMessage] = Sockets(me, directory(topology), GatewayMessage)
         self.statuses: dict[str, EngineStatus] = {}

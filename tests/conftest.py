@@ -7,7 +7,7 @@ import pytest
 import structlog
 
 LONG_S = 300  # files whose tests have as long as this start meshes or run models, and wait for most of their time
-BETWEEN = 4
+BETWEEN = 8
 
 
 def pytest_configure() -> None:

@@ -64,7 +64,7 @@ def test_a_run_is_the_same_in_every_process():
             capture_output=True,
             text=True,
             check=True,
-            timeout=60,
+            timeout=100,
         ).stdout
         for seed in ("1", "2")
     ]
@@ -118,7 +118,7 @@ def test_the_command_runs_on_several_cores():
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=100,
     )
     assert "Runs with faults" in done.stdout
     assert "finished" in done.stdout

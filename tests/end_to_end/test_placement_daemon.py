@@ -10,11 +10,10 @@ import httpx
 import pytest
 
 from bench.tiny_model import write_tiny_model
-from engines.profiles import ProfileFile
-from mesh.messages import DecodeCost, PrefillCost
+from mesh.messages import DecodeCost
 from tests.end_to_end.conftest import Mesh, StartMesh
 from tests.end_to_end.load import Load
-from tests.end_to_end.tiny import engine, until
+from tests.end_to_end.tiny import engine, until, write_slow_profile
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -87,15 +86,7 @@ class Gate:
 
 @pytest.fixture
 def models(tmp_path: Path) -> dict[str, Path]:
-    profile = ProfileFile(
-        name="slow",
-        source="made up",
-        kv_bytes_per_token=1,
-        kv_memory_bytes=32768,
-        prefill=PrefillCost(fixed_s=0.01, per_token_s=0.0001),
-        decode=DecodeCost(fixed_s=0.005, per_request_s=0.04),
-    )
-    (tmp_path / "profile.toml").write_text(profile.text())
+    write_slow_profile(tmp_path, DecodeCost(fixed_s=0.005, per_request_s=0.04))
     return {name: write_tiny_model(tmp_path / name) for name in RATES}
 
 

@@ -5,11 +5,10 @@ from pathlib import Path
 import pytest
 
 from bench.tiny_model import write_tiny_model
-from engines.profiles import ProfileFile
-from mesh.messages import DecodeCost, PrefillCost
+from mesh.messages import DecodeCost
 from tests.end_to_end.conftest import Mesh, StartMesh
 from tests.end_to_end.load import Load
-from tests.end_to_end.tiny import GATEWAY, until
+from tests.end_to_end.tiny import GATEWAY, until, write_slow_profile
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -43,17 +42,9 @@ def pool(mesh: Mesh) -> dict[str, object]:
 
 def test_engines_start_when_they_are_needed_and_end_when_they_are_not(start_mesh: StartMesh, tmp_path: Path) -> None:
     """An engine holds eight requests at 100 ms a token, and 1.9 requests a second make 7.6 at a time."""
-    profile = ProfileFile(
-        name="slow",
-        source="made up",
-        kv_bytes_per_token=1,
-        kv_memory_bytes=32768,
-        prefill=PrefillCost(fixed_s=0.01, per_token_s=0.0001),
-        decode=DecodeCost(fixed_s=0.02, per_request_s=0.01),
-    )
-    (tmp_path / "profile.toml").write_text(profile.text())
+    profile = write_slow_profile(tmp_path, DecodeCost(fixed_s=0.02, per_request_s=0.01))
     text = TOPOLOGY.replace("{model}", str(write_tiny_model(tmp_path / "model")))
-    mesh = start_mesh(text.replace("{profile}", str(tmp_path / "profile.toml")))
+    mesh = start_mesh(text.replace("{profile}", str(profile)))
     assert states(mesh) == ["ready", "standby", "standby"]
     with Load(mesh, {"tiny": 2.8}, NUM_TOKENS) as load:
         until(lambda: states(mesh).count("ready") >= 2)

@@ -6,9 +6,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from math import inf
+from pathlib import Path
 
 import httpx
 
+from engines.profiles import ProfileFile
+from mesh.messages import DecodeCost, PrefillCost
 from tests.end_to_end.conftest import Mesh
 
 DEADLINE_S = 120.0
@@ -40,6 +43,16 @@ port = {port}
 def simulated_mesh(role: str = "multiplex") -> str:
     """A prefill engine, two others of that role, a gateway; ``{model}`` and ``{port}`` are to be filled in."""
     return SERVICE + SIMULATED.replace("{count}", "2").replace("{role}", role) + GATEWAY
+
+
+def write_slow_profile(folder: Path, decode: DecodeCost) -> Path:
+    """``profile.toml``: prompts take next to nothing; there is room for 32,768 tokens."""
+    path = folder / "profile.toml"
+    memory = {"kv_bytes_per_token": 1, "kv_memory_bytes": 32768}
+    prefill = PrefillCost(fixed_s=0.01, per_token_s=0.0001)
+    profile = ProfileFile(name="slow", source="made up", prefill=prefill, decode=decode, **memory)
+    path.write_text(profile.text())
+    return path
 
 
 def until(condition: Callable[[], bool], every_s: float = 0.1) -> None:

@@ -35,6 +35,8 @@ from mesh.sockets import Sockets
 from mesh.topology.parse import load
 from mesh.topology.schema import Topology
 
+pytestmark = pytest.mark.timeout(300)
+
 DEADLINE_S = 60.0
 TOPOLOGY = """
 [mesh]
@@ -81,27 +83,34 @@ FAST = ProfileFile(
 )
 
 
-@pytest.fixture(params=[("torch", "auto"), ("torch", "tcp"), ("simulated", "auto")], ids="-".join)
-def topology(
-    request: pytest.FixtureRequest,
-    tmp_path: Path,
-    tmp_path_factory: pytest.TempPathFactory,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Topology:
-    short = tmp_path_factory.mktemp("run")  # the name of a socket may have 107 bytes
-    monkeypatch.setenv("MESHSERVE_RUNTIME_DIR", str(short))
-    monkeypatch.setenv("MESHSERVE_CACHE", str(tmp_path / "cache"))
-    file = tmp_path / "topology.toml"
+BACKENDS = [("torch", "auto"), ("torch", "tcp"), ("simulated", "auto")]
+
+
+@pytest.fixture(scope="module", params=BACKENDS, ids="-".join)
+def topology(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Topology]:
+    folder = tmp_path_factory.mktemp("engines")
     backend, transport = request.param
-    file.write_text(TOPOLOGY.format(model=write_tiny_model(tmp_path / "model"), backend=backend, transport=transport))
-    (tmp_path / "fast.toml").write_text(FAST.text())
-    topology = load(file)
-    make_runtime_dir(topology)
-    return topology
+    text = TOPOLOGY.format(model=write_tiny_model(folder / "model"), backend=backend, transport=transport)
+    (folder / "topology.toml").write_text(text)
+    (folder / "fast.toml").write_text(FAST.text())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MESHSERVE_RUNTIME_DIR", str(tmp_path_factory.mktemp("run")))  # a socket's name may have 107 bytes
+        patch.setenv("MESHSERVE_CACHE", str(folder / "cache"))
+        topology = load(folder / "topology.toml")
+        make_runtime_dir(topology)
+        yield topology
+
+
+@pytest.fixture(scope="module")
+def engines(topology: Topology) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
+    """Of the first tests, of which the last ends them."""
+    with engine_processes(topology) as processes:
+        yield processes
 
 
 @pytest.fixture
-def engines(topology: Topology) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
+def fresh(topology: Topology) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
+    """For tests that leave them as nobody else can use them."""
     with engine_processes(topology) as processes:
         yield processes
 
@@ -128,6 +137,12 @@ async def test_prefilled_on_one_process_and_decoded_on_another(
         await gateway.until(lambda: gateway.is_idle("prefill") and gateway.is_idle("decode"))
 
 
+def migrations(gateway: EngineClient) -> list[int]:
+    """Done and aborted ones of the one engine and the other."""
+    statuses = [gateway.statuses[engine] for engine in ("prefill", "decode")]
+    return [total for one in statuses for total in (one.migrations_total, one.migrations_aborted_total)]
+
+
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 async def test_tokens_are_the_same_wherever_a_request_moves(
     topology: Topology, engines: dict[str, subprocess.Popen[bytes]], temperature: float
@@ -135,24 +150,24 @@ async def test_tokens_are_the_same_wherever_a_request_moves(
     sampling = Sampling(max_tokens=900, seed=11, temperature=temperature, ignore_eos=True)
     async with EngineClient(topology).running() as gateway:
         await gateway.all_ready()
-        stays, moves = (request(name, 77, 0, prompt=list(range(3, 80)), sampling=sampling) for name in ("s", "m"))
+        before = migrations(gateway)
+        stay, move = f"stays-{temperature}", f"moves-{temperature}"
+        stays, moves = (request(name, 77, 0, prompt=list(range(3, 80)), sampling=sampling) for name in (stay, move))
         gateway.sockets.send("prefill", Submit(stays, Epoch(1)))
-        await gateway.until(lambda: "s" in gateway.finished)
+        await gateway.until(lambda: stay in gateway.finished)
         gateway.sockets.send("prefill", Submit(moves, Epoch(1)))
         at, to, num_moves = "prefill", "decode", 0
         while num_moves < 3:
-            num_tokens = len(gateway.streams.get("m", []))
-            await gateway.until(lambda want=num_tokens + 40: len(gateway.streams.get("m", [])) >= want)
-            gateway.sockets.send(at, Migrate("m", to, "test"))
-            await gateway.until(lambda owner=to: gateway.owners["m"] == owner)
+            num_tokens = len(gateway.streams.get(move, []))
+            await gateway.until(lambda want=num_tokens + 40: len(gateway.streams.get(move, [])) >= want)
+            gateway.sockets.send(at, Migrate(move, to, "test"))
+            await gateway.until(lambda owner=to: gateway.owners[move] == owner)
             at, to, num_moves = to, at, num_moves + 1
-        await gateway.until(lambda: "m" in gateway.finished)
-        assert gateway.streams["m"] == gateway.streams["s"]
+        await gateway.until(lambda: move in gateway.finished)
+        assert gateway.streams[move] == gateway.streams[stay]
         assert gateway.refusals == []
         await gateway.until(lambda: gateway.is_idle("prefill") and gateway.is_idle("decode"))
-        totals = [gateway.statuses[engine] for engine in ("prefill", "decode")]
-        assert [status.migrations_total for status in totals] == [2, 1]
-        assert [status.migrations_aborted_total for status in totals] == [0, 0]
+        assert [now - then for now, then in zip(migrations(gateway), before, strict=True)] == [2, 0, 1, 0]
 
 
 async def test_cancel_and_drain_leave_nothing(topology: Topology, engines: dict[str, subprocess.Popen[bytes]]) -> None:
@@ -173,11 +188,11 @@ async def test_cancel_and_drain_leave_nothing(topology: Topology, engines: dict[
 
 
 async def test_a_dead_decode_engine_gives_the_request_back(
-    topology: Topology, engines: dict[str, subprocess.Popen[bytes]]
+    topology: Topology, fresh: dict[str, subprocess.Popen[bytes]]
 ) -> None:
     async with EngineClient(topology).running() as gateway:
         await gateway.all_ready()
-        engines["decode"].send_signal(signal.SIGSTOP)
+        fresh["decode"].send_signal(signal.SIGSTOP)
         gateway.sockets.send("prefill", Submit(request("r", 60, 5), Epoch(1), "decode"))
         await gateway.until(lambda: gateway.refusals)
         await gateway.until(lambda: gateway.is_idle("prefill"))
@@ -186,15 +201,15 @@ async def test_a_dead_decode_engine_gives_the_request_back(
 
 
 async def test_a_pause_of_its_own_does_not_make_an_engine_think_others_dead(
-    topology: Topology, engines: dict[str, subprocess.Popen[bytes]]
+    topology: Topology, fresh: dict[str, subprocess.Popen[bytes]]
 ) -> None:
     async with EngineClient(topology).running() as gateway:
         await gateway.all_ready()
         gateway.sockets.send("decode", Submit(request("long", 30, 1500), Epoch(1)))
         await gateway.until(lambda: "long" in gateway.streams)
-        engines["decode"].send_signal(signal.SIGSTOP)
+        fresh["decode"].send_signal(signal.SIGSTOP)
         await asyncio.sleep(2 * topology.timing.lease_s)
-        engines["decode"].send_signal(signal.SIGCONT)
+        fresh["decode"].send_signal(signal.SIGCONT)
         await gateway.until(lambda: "long" in gateway.finished)
         assert len(gateway.streams["long"]) == 1500
 
@@ -247,10 +262,10 @@ def test_a_backend_that_cannot_be_is_one_line_and_no_restart(
 
 
 async def test_an_engine_that_is_asked_to_stop_while_it_starts_does(
-    topology: Topology, engines: dict[str, subprocess.Popen[bytes]]
+    topology: Topology, fresh: dict[str, subprocess.Popen[bytes]]
 ) -> None:
     async with EngineClient(topology).running() as gateway:
-        await gateway.until(lambda: set(gateway.statuses) == set(engines))
-        for process in engines.values():
+        await gateway.until(lambda: set(gateway.statuses) == set(fresh))
+        for process in fresh.values():
             process.send_signal(signal.SIGTERM)
-        assert [process.wait(60.0) for process in engines.values()] == [0, 0]
+        assert [process.wait(DEADLINE_S) for process in fresh.values()] == [0, 0]

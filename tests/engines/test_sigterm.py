@@ -14,6 +14,8 @@ from mesh.process import make_runtime_dir
 from mesh.topology.parse import load
 from mesh.topology.schema import Topology
 
+pytestmark = pytest.mark.timeout(300)
+
 DEADLINE_S = 60.0
 TOPOLOGY = """
 [mesh]

@@ -103,7 +103,7 @@ class FakeStream:
 
     def synchronize(self):
         event = self.record()
-        assert event.done.wait(20), "a stream hangs"
+        assert event.done.wait(60), "a stream hangs"
         if self.error:
             error, self.error = self.error, None
             raise DeviceError(error)

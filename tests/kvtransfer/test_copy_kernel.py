@@ -47,7 +47,7 @@ def launch(tmp_path_factory):
     folder = tmp_path_factory.mktemp("kernel")
     (folder / "kernel.cpp").write_text(SHIM % parts()["COPY_PIECES"])
     command = [compiler, "-O1", "-shared", "-fPIC", "-w", "-o", str(folder / "kernel.so"), str(folder / "kernel.cpp")]
-    subprocess.run(command, check=True, timeout=60)
+    subprocess.run(command, check=True, timeout=100)
     return ctypes.CDLL(str(folder / "kernel.so")).launch
 
 

@@ -35,7 +35,7 @@ print(kept, (resident() - before) // SIZE)
 
 def run(mode):
     command = [sys.executable, "-c", PROGRAM, mode]
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout.split()
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=100).stdout.split()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

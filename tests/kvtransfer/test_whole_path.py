@@ -28,7 +28,7 @@ from mesh.messages import EngineMessage, Reserve, Sender
 from mesh.sockets import Sockets
 
 NUM_BLOCKS = 12
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 
 class Engine:

@@ -7,7 +7,7 @@ from mesh.heartbeat import Heartbeat
 from mesh.messages import Sender, Stop, SupervisorStatus
 from mesh.sockets import Sockets
 
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 
 
 @pytest.fixture

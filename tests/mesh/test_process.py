@@ -23,7 +23,7 @@ def topology(tmp_path, monkeypatch):
 
 def run(topology, mode, process="e"):
     command = [sys.executable, str(CHILD), mode, "--topology", str(topology), "--id", process]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
 
 
 def logged(tmp_path):
@@ -65,7 +65,7 @@ def test_a_signal_drains(topology, tmp_path, number):
         while not fifo.exists():
             assert child.poll() is None
         child.send_signal(number)
-        _, errors = child.communicate(timeout=30)
+        _, errors = child.communicate(timeout=100)
     assert (child.returncode, errors) == (0, "e drained\n")
 
 

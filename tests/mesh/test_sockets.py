@@ -24,7 +24,7 @@ from mesh.messages import (
 from mesh.sockets import Sockets
 
 A, B = Sender("a", 1), Sender("b", 2)
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 HANDSHAKE_ENDED = (
     zmq.EVENT_HANDSHAKE_SUCCEEDED
     | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL

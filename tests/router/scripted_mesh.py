@@ -30,7 +30,7 @@ from router.router import Router
 from router.tallies import Tallies
 from tests.router.cluster import ROLES, SERVICE, make_spec, make_status
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 SUPERVISOR = supervisor_id(LOCAL_HOST)
 STOP = FinishReason.STOP
 TIMING = Timing(heartbeat_s=0.1, lease_s=0.5, reply_s=0.3, drain_s=5.0)

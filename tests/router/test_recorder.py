@@ -13,7 +13,7 @@ from router.recorder import Recorder, RecordingFile
 from router.records import RECORDING_FORMAT, Header
 from tests.router.cluster import make_spec
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 HEADER = Header(RECORDING_FORMAT, "test", "gateway", datetime(2026, 1, 2, 3, 4, 5, 600_000, tzinfo=UTC))
 SALT = b"salt"
 

@@ -55,7 +55,7 @@ async def server(*answer, asked=None):
 
 
 async def visit(*answer, ask=ASK, asked=None):
-    async with server(*answer, asked=asked) as port, asyncio.timeout(10.0):
+    async with server(*answer, asked=asked) as port, asyncio.timeout(60.0):
         return await Client(Visit("r1", port, ask), "tiny", {"x-slo-ttft-ms": "5"}).run()
 
 

@@ -56,7 +56,7 @@ def test_a_relayed_engine_has_a_runtime_folder_of_its_own(tmp_path, model):
     (tmp_path / "tell.py").write_text("import os, sys; print(os.environ['MESHSERVE_RUNTIME_DIR'], *sys.argv[1:])")
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     command = [engine.python, "-m", "tell", "--id", "decode-0"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=100, env=environment)
     said, *arguments = done.stdout.split()
     assert arguments == ["--id", "decode-0"]
     assert str(plan.folder("decode-0")) == f"{said}/{deployment.MESH_NAME}"

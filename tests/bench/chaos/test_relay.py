@@ -11,7 +11,7 @@ from mesh.addresses import Endpoints
 from mesh.messages import Cancel, Epoch, Sender, Stop, SupervisorStatus
 from mesh.sockets import Sockets
 
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 STATUS = SupervisorStatus(1, "local", 1, [])
 
 

@@ -51,10 +51,10 @@ def url() -> Iterator[str]:
     stop = asyncio.Event()
     thread = threading.Thread(target=lambda: loop.run_until_complete(serve(stop)))
     thread.start()
-    assert ready.wait(10)
+    assert ready.wait(60)
     yield found[0]
     loop.call_soon_threadsafe(stop.set)
-    thread.join(10)
+    thread.join(60)
     loop.close()
 
 

@@ -69,7 +69,7 @@ async def test_drains_when_told_to_stop(topology):
     async with (
         process("router", file, "gateway") as gateway,
         process("bench.scripted_engine", file, "engine", "20"),
-        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as client,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as client,
     ):
         await until_healthy(client)
         body = {"model": "tiny", "prompt": "Hello world", "max_tokens": 100, "stream": True}
@@ -119,7 +119,7 @@ async def test_traffic_is_recorded_without_its_text(topology, tmp_path):
     async with (
         process("router", file, "gateway") as gateway,
         process("bench.scripted_engine", file, "engine", "20"),
-        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as client,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as client,
     ):
         await until_healthy(client)
         body = {"model": "tiny", "prompt": "Hello world", "max_tokens": 100}

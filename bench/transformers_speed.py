@@ -78,6 +78,10 @@ class Continuous:
         self._manager = model.init_continuous_batching(greedy(1), config)  # type: ignore[operator]
         self._manager.start()
 
+    def stop(self) -> None:
+        """End its thread, which the process would wait for."""
+        self._manager.stop()
+
     def generate(self, prompts: Sequence[list[int]], num_tokens: int) -> Iterator[Mapping[str, int]]:
         names = self._manager.add_requests(prompts, max_new_tokens=num_tokens, streaming=True)
         got = dict.fromkeys(names, 0)
@@ -101,7 +105,10 @@ WAYS: dict[str, Callable[[torch.nn.Module], Generator]] = {"generate": Generate,
 
 def main(folder: str, way: str, dtype: str) -> None:
     answers = Answers()
-    answers.serve(WAYS[way](load_model(folder, dtype)))
+    engine = WAYS[way](load_model(folder, dtype))
+    answers.serve(engine)
+    if isinstance(engine, Continuous):
+        engine.stop()
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ QUESTIONS = [
     "List three uses of copper.",
     'Translate "good morning" to Spanish and German.',
 ]
-COUNT = 24
+COUNT = 16
 
 pytestmark = [pytest.mark.model, pytest.mark.timeout(600)]
 

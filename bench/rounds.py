@@ -46,6 +46,10 @@ class Measured:
     ttft_ms: float
     decode_rate: float | None
 
+    def __str__(self) -> str:
+        rate = "never all at once" if self.decode_rate is None else f"{self.decode_rate:.1f} tokens/s"
+        return f"TTFT {self.ttft_ms:.0f} ms, decode {rate}"
+
 
 class Generator(Protocol):
     """An engine in this process."""

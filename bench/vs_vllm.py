@@ -171,6 +171,7 @@ async def take_turns(
         for index, case in enumerate(cases):
             for child in children:
                 measured = await child.measure(case.round(turn * len(cases) + index, clock))
+                print(f"{child.name}, {case}: {measured}", file=sys.stderr)
                 for figure in (figure for figure in figures if figure.case == case):
                     value = figure.value(measured)
                     if turn > 0 and value is not None:

@@ -66,10 +66,13 @@ def total(mesh: Mesh, kind: str) -> int:
 
 def test_parking_changes_no_token_and_nobody_is_preempted(mesh: Mesh) -> None:
     alone = [ask(mesh, number) for number in range(NUM_REQUESTS)]
-    with ThreadPoolExecutor(NUM_REQUESTS) as pool:
-        crowded = list(pool.map(lambda number: ask(mesh, number), range(NUM_REQUESTS)))
-    assert crowded == alone
-    until(lambda: is_at_rest(mesh))
+    for _ in range(20):  # whether somebody is parked depends on when others come, and on how late they are by then
+        with ThreadPoolExecutor(NUM_REQUESTS) as pool:
+            crowded = list(pool.map(lambda number: ask(mesh, number), range(NUM_REQUESTS)))
+        assert crowded == alone
+        until(lambda: is_at_rest(mesh))
+        if total(mesh, "slices_parked"):
+            break
     assert total(mesh, "slices_kept") > 0
     assert total(mesh, "slices_parked") > 0
     assert total(mesh, "parked") == 0

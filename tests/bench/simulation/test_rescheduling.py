@@ -13,10 +13,9 @@ from bench.simulation.arrivals import Arrivals, synthesize
 from bench.simulation.cluster import Simulation
 from bench.simulation.trace_request import TraceRequest
 from mesh.messages import Role
-from mesh.topology.schema import Rescheduling, Topology, Trigger
+from mesh.topology.schema import Rescheduling, Topology, TransferSpec, Trigger
 from router.records import Record
 from tests.bench.simulation.small import SERVICE, Profile, assert_all_ended_once, simulation, topology
-from tests.seeds import seeds
 
 FOUR = dict.fromkeys("abcd", Role.MULTIPLEX)
 TIGHT = Profile(kv_memory_bytes=300 * 16 * 327_680)  # 4800 tokens
@@ -38,11 +37,12 @@ def steady(seed: int, duration_s: float = 60.0) -> list[TraceRequest]:
 
 
 def rescheduled(policy: str, rules: Rescheduling = RULES) -> Topology:
-    return replace(topology(FOUR, policy), rescheduling=rules)
+    """Of GPUs, whose copies take no core from decodes: moves are as quick as they were when these loads were chosen."""
+    return replace(topology(FOUR, policy), rescheduling=rules, transfer=TransferSpec(migration_share=0.05))
 
 
 @pytest.mark.parametrize("policy", ["llumnix", "round_robin"])
-@pytest.mark.parametrize("seed", seeds(1, most=2))
+@pytest.mark.parametrize("seed", range(2))
 def test_moves_are_few(policy: str, seed: int) -> None:
     trace = steady(seed)
     seen, _ = serve(rescheduled(policy), trace, seed)
@@ -50,7 +50,7 @@ def test_moves_are_few(policy: str, seed: int) -> None:
     assert seen.moves.total() < 0.65 * len(trace)
 
 
-@pytest.mark.parametrize("seed", seeds(1, most=2))
+@pytest.mark.parametrize("seed", range(2))
 def test_resting_alone_bounds_the_moves_of_a_request(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Even if there were always somebody to give, and a taker minded nothing. Without rest, requests move 45 times."""
     for module in (engines.rescheduling, engines.arrivals):
@@ -63,14 +63,14 @@ def test_resting_alone_bounds_the_moves_of_a_request(seed: int, monkeypatch: pyt
         assert moves <= log2(1 + lives_s[request] / eager.rest_s) + 1, (request, moves, lives_s[request])
 
 
-@pytest.mark.parametrize("seed", seeds(1, most=2))
+@pytest.mark.parametrize("seed", range(2))
 def test_moves_do_not_become_more_while_the_load_stays_the_same(seed: int) -> None:
     seen, _ = serve(rescheduled("round_robin"), steady(seed, 150.0), seed)
     middle, late = (sum(since <= at_s < since + 50 for at_s in seen.moved_at_s) for since in (50.0, 100.0))
     assert max(middle, late) < 50 * RATE, "more than one a request"
 
 
-@pytest.mark.parametrize("seed", seeds(1, most=2))
+@pytest.mark.parametrize("seed", range(2))
 def test_where_there_is_room_everywhere_nothing_moves(seed: int) -> None:
     seen, _ = serve(rescheduled("llumnix"), steady(seed), seed, Profile())
     assert not seen.moves
@@ -79,7 +79,7 @@ def test_where_there_is_room_everywhere_nothing_moves(seed: int) -> None:
 def test_they_are_worth_it() -> None:
     """Of engines that are chosen blindly, full ones give to empty ones: what preemptions cost gets less."""
     lost_s = {"alone": 0.0, "together": 0.0}
-    for seed in seeds(1, most=2):
+    for seed in range(2):
         trace = steady(seed)
         lost_s["alone"] += serve(topology(FOUR, "round_robin"), trace, seed)[0].lost_s
         lost_s["together"] += serve(rescheduled("round_robin"), trace, seed)[0].lost_s

@@ -27,7 +27,7 @@ QUESTIONS = [
     "List three uses of copper.",
     'Translate "good morning" to Spanish and German.',
 ]
-COUNT = 16
+COUNT = 24
 
 pytestmark = [pytest.mark.model, pytest.mark.timeout(600)]
 

@@ -108,9 +108,12 @@ def _vllm(engine: EngineSpec, services: Services, _later: Services) -> Backend:
 
 
 def _transformers(engine: EngineSpec, services: Services, _later: Services) -> Backend:
+    from engines.transformers_engine.versions import installed_transformers
+
+    version = installed_transformers()  # says what is missing, where the next line would fail
     from engines.transformers_engine.backend import transformers_backend
 
-    return transformers_backend(engine, services)
+    return transformers_backend(engine, services, version)
 
 
 BACKENDS: Mapping[str, MakeBackend] = {

@@ -19,7 +19,6 @@ from engines.profiles import ProfileFile
 from engines.torch_engine.shape import kv_shape, weight_bytes
 from engines.transformers_engine.executor import TransformersExecutor, load_model
 from engines.transformers_engine.measuring import measure
-from engines.transformers_engine.versions import installed_transformers
 from engines.weight_room import WeightRoom
 from kvtransfer.layout import PageLayout
 from kvtransfer.memory import KVMemory, PagedMemory
@@ -32,9 +31,8 @@ HEAD_DIM = 32  # of blocks that count memory: of any number of tokens, one fills
 log = structlog.get_logger()
 
 
-def transformers_backend(engine: EngineSpec, services: Sequence[ServiceSpec]) -> Backend:
-    """Of one service. Raise `UserError` if transformers or the model is missing, or the KV memory too small."""
-    version = installed_transformers()
+def transformers_backend(engine: EngineSpec, services: Sequence[ServiceSpec], version: str) -> Backend:
+    """Of one service. Raise `UserError` if the model is missing or memory too small. ``version``: of transformers."""
     [spec] = services
     folder = prepared_dir(spec.model)
     config = ModelConfig.load(folder)

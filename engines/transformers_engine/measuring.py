@@ -13,7 +13,7 @@ from engines.step_cost import StepCost
 from mesh.messages import Sampling
 
 # (rows, tokens of each prompt); the first one fits wherever anything does
-BATCHES = ((1, 1), (1, 8), (1, 32), (1, 128), (1, 256), (2, 16), (4, 16), (8, 16), (16, 16), (4, 96), (2, 192))
+BATCHES = ((1, 1), (1, 8), (1, 32), (1, 128), (1, 192), (2, 16), (4, 16), (8, 16), (16, 16), (4, 64))
 NUM_DECODES = 3  # steps after each prompt
 REPEATS = 2
 

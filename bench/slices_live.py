@@ -80,7 +80,7 @@ def contenders(slice_tokens: int, backends: Sequence[str]) -> list[Contender]:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """``throughput``: requests over the time until the last has ended. ``num_other``: answers unlike the first run's."""
+    """``throughput``: requests over the time until the last has ended. ``num_other``: answers unlike the first's."""
 
     throughput: float
     mean_s: float

@@ -198,3 +198,7 @@ def test_a_padded_batch_has_as_many_rows_as_memory_holds_to_its_end() -> None:
     assert {name: len(tokens) for name, tokens in served.streams.items()} == {"a": answer} | dict.fromkeys(names[1:], 3)
     assert [batch.rows.num_rows for batch in served.batches if not batch.chunks[0].start] == [3, 9]
     assert core.status(0.0).preemptions_total == 0
+
+
+def test_what_is_left_of_a_padded_batch_shrinks_as_decodes_are_passed() -> None:
+    assert Rows(3, 1, 9, 5).after(2) == Rows(3, 1, 11, 3)

@@ -134,6 +134,15 @@ def test_what_comes_back_is_computed_anew(executor, torch_runner, calls):
     assert [call[:2] for call in calls] == [(1, num_prompt), (1, 3), (1, num_prompt + 2), (2, num_prompt + 3)]
 
 
+def test_who_begins_again_under_its_old_name_begins_a_call(executor, torch_runner):
+    """With one token, as long as a step's."""
+    first, again = Row("r", [1, 2, 3]), Row("r", [7])
+    expected = torch_runner.generate("again", again.tokens, GREEDY, 5)
+    for row in (first, first, *[again] * 5):
+        step(executor, [row], [row], 20)
+    assert again.drawn == expected
+
+
 def test_a_call_and_its_memory_go_with_its_last_step(executor, model, monkeypatch):
     caches = caches_of(model, monkeypatch)
     row = Row("r", [1, 2, 3])

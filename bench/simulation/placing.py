@@ -9,14 +9,15 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from bench.simulation.cluster import Simulation
+from bench.simulation.direct import DirectEngines
 from bench.simulation.experiment import rare_collections
-from bench.simulation.lone import LoneEngine
 from bench.simulation.physics import Physics
 from bench.simulation.placing_requests import Asked, asked_of, demand, ideal
 from bench.simulation.quiet import quiet_engines
 from bench.simulation.shared_profiles import Profile, SharedProfile
 from bench.simulation.trace_request import TraceRequest
 from bench.simulation.workload import SloRule
+from mesh.messages import Role
 from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, Scheduling, ServiceSpec, Slo, Timing, Topology
 from router.placement.catalogue import Catalogue
 from router.placement.cells import Cell, cells, islands
@@ -199,9 +200,8 @@ def simulate(setting: Setting, cell: Cell) -> Verdicts:
 
 def _run(setting: Setting, cell: Cell, trace: Sequence[TraceRequest]) -> list[Record]:
     topology, profiles = _topology(setting, cell)
-    if len(topology.engines) == 1:
-        [profile] = profiles.values()
-        return LoneEngine(topology, profile, seed=setting.seed, physics=Physics()).run(trace)
+    if all(engine.role is Role.MULTIPLEX for engine in topology.engines):
+        return DirectEngines(topology, profiles, seed=setting.seed, physics=Physics()).run(trace)
     simulation = Simulation(topology, profiles, seed=setting.seed, physics=Physics(), slo=SloRule(), coasts=True)
     records: list[Record] = []
     simulation.run(topology.services[0].name, trace, records.append)

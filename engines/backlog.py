@@ -5,11 +5,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from engines.batch import Rows
+from engines.batch import Batch, Rows
 from engines.departures import Departures
 from engines.scheduler import LocalScheduler, Share
 from engines.sequence import Sequence as Request
 from engines.status import Service
+from engines.step_cost import Load, load_of_rows
 from mesh.messages import MOST_PREFILLS, Holding, PendingPrefill
 
 
@@ -21,6 +22,20 @@ class Step(msgspec.Struct, frozen=True):
     prompts: Sequence[Share]  # those of them that are no decodes
     started_at: float
     rows: Rows | None = None  # as in `Batch`
+
+    def batch(self) -> Batch:
+        """For an executor: with the tokens themselves, as they are now."""
+        chunks = [share.sequence.chunk(share.num_tokens) for share in self.shares]
+        return Batch(self.service.name, chunks, self.rows)
+
+    def load(self) -> Load:
+        """What it computes, as its requests are now."""
+        if self.rows is not None:
+            return load_of_rows(self.rows, decodes=not self.prompts)
+        chunks = [(share.num_tokens, share.sequence.num_computed) for share in self.prompts]
+        context = sum([len(share.sequence.tokens) for share in self.shares])
+        context -= sum([len(share.sequence.tokens) for share in self.prompts])
+        return Load(chunks, len(self.shares) - len(self.prompts), context)
 
     def prefill_done_s(self, now: float) -> float:
         """Of prompts, by now: at most what the step was given of them, as it may hold decodes, too."""

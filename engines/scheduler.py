@@ -101,6 +101,14 @@ class ServiceQueue:
         if self.steady is not None:
             self.steady.book()
 
+    def decoding(self) -> list[Sequence]:
+        """What decodes: `Sequence.is_decoding`, spelt out, as it is asked for all that runs in every iteration."""
+        return [
+            one
+            for one in self.running
+            if (num_tokens := len(one.tokens)) - one.num_computed == 1 and num_tokens > len(one.spec.prompt)
+        ]
+
     def prompts(self) -> Iterator[Sequence]:
         """What does not decode: what has begun, then what waits."""
         return chain((sequence for sequence in self.running if not sequence.is_decoding), self.waiting)
@@ -182,27 +190,30 @@ class LocalScheduler:
         if phase is not None and ranking is not None:
             self._add_phase(queue, role, phase, ranking, plan)
             return plan
-        decodes_wait = role is not Role.PREFILL and self._decodes_wait(queue, now, plan)
+        decoding = queue.decoding()
+        decodes_wait, num_running = False, len(queue.running)
+        if role is not Role.PREFILL:
+            decodes_wait = self._decodes_wait(queue, len(decoding) == num_running, now, plan)
         if not decodes_wait:
-            self._add_decodes(queue, plan)
+            is_same = len(queue.running) == num_running
+            self._add_decodes(queue, decoding if is_same else queue.decoding(), plan)
         if queue.waiting or len(plan.shares) < len(queue.running):
             self._add_prefills(queue, role, now, plan, decodes_wait)
         return plan
 
     def _add_phase(self, queue: ServiceQueue, role: Role, phase: Phase, ranking: Ranking, plan: Plan) -> None:
         if phase is Phase.DECODE:
-            self._add_decodes(queue, plan, ranking.rank, ranking.members)
+            self._add_decodes(queue, queue.decoding(), plan, ranking.rank, ranking.members)
         else:
             self._add_prompts(queue, role, plan, ranking)
 
-    def _decodes_wait(self, queue: ServiceQueue, now: float, plan: Plan) -> bool:
+    def _decodes_wait(self, queue: ServiceQueue, all_decode: bool, now: float, plan: Plan) -> bool:
         """Whether the prompt whose turn it is goes before the decodes; if it waited, it is admitted.
 
-        One whose prefix is cached up to its last token is a decode then.
+        One whose prefix is cached up to its last token is a decode then. ``all_decode``: all that runs.
         """
-        for sequence in queue.running:
-            if not sequence.is_decoding:
-                return _comes_first(sequence)
+        if not all_decode:
+            return _comes_first(next(one for one in queue.running if not one.is_decoding))
         if not any(map(_comes_first, queue.waiting)):
             return False
         waiting = self._next_waiting(queue, now, plan)
@@ -213,12 +224,12 @@ class LocalScheduler:
     def _add_decodes(
         self,
         queue: ServiceQueue,
+        decoding: list[Sequence],
         plan: Plan,
         rank: Rank | None = None,
         members: Collection[Sequence] | None = None,
     ) -> None:
         preempted = plan.preempted
-        decoding = [sequence for sequence in queue.running if sequence.is_decoding]
         if members is not None:
             decoding = [sequence for sequence in decoding if sequence in members]
         if rank is not None and not queue.pool.can_allocate(len(decoding)):

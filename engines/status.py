@@ -75,7 +75,7 @@ class Service:
 
     def decoding(self) -> list[Sequence]:
         """Everything that decodes now."""
-        return [sequence for sequence in self.queue.running if sequence.is_decoding]
+        return self.queue.decoding()
 
     def decode_step_s(self) -> float:
         """Predicted seconds of the next decode step of everything that decodes now; 0 if nothing does."""

@@ -82,7 +82,7 @@ def measure(simulators: Simulators, options: argparse.Namespace, rate: float, se
     slos = dict.fromkeys(models, setting.SLO)
     evaluator = simulators.evaluator(catalogue, asked, slos, slo_factor=setting.SLO_FACTOR, seed=seed)
     made = greedy(partitions(cluster, catalogue), catalogue, asked, evaluator)
-    improved = improve(made, catalogue, evaluator, Random(seed), lambda done: done >= options.batches)
+    improved = improve(made, catalogue, evaluator, Random(seed), lambda done: done >= options.batches, lambda _: False)
     plans = [] if options.no_exhaustive else list(every_plan(cluster, catalogue, has_roles=options.roles))
     by_greedy, by_search = _whole(made[:SHORTLIST], evaluator), _whole(improved, evaluator)
     best = _whole(_best(plans, evaluator), evaluator)

@@ -141,11 +141,12 @@ class Simulation:
     def run(self, service: str, trace: Iterable[TraceRequest], on_record: Callable[[Record], None]) -> None:
         """Let the requests of a trace (in order of arrival) happen; every one ends with its record, exactly once."""
         self._on_record = on_record
-        starting, heartbeat_s = self.kernel.random("start"), self._topology.timing.heartbeat_s
+        starting = self.kernel.random("start")
+        within_s = min(self._topology.timing.heartbeat_s, STARTUP_S)  # however rare statuses are
         for engine in self.engines.values():
-            engine.start(self.kernel.now + starting.uniform(0, heartbeat_s))
+            engine.start(self.kernel.now + starting.uniform(0, within_s))
         for gateway in self.gateways.values():
-            gateway.start(self.kernel.now + starting.uniform(0, heartbeat_s))
+            gateway.start(self.kernel.now + starting.uniform(0, within_s))
         if self.placement is not None:
             self.placement.start(self.kernel.now)
         for supervisor in self.mortals.supervisors.values() if self.mortals is not None else ():

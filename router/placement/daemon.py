@@ -38,7 +38,7 @@ from router.placement.decisions import Pending, with_plan, without_plan
 from router.placement.effects import Abandon, Ask, Effect, Note, Tell
 from router.placement.interval import ReplacementInterval, Threshold
 from router.placement.live import places, present_plan
-from router.placement.monitor import ServiceMonitor, TrafficSeen
+from router.placement.monitor import Observed, ServiceMonitor, TrafficSeen
 from router.placement.obstacles import Obstacles
 from router.placement.plan import Plan
 from router.placement.question import Answer, SearchFailed, make_question
@@ -111,9 +111,10 @@ class PlacementDaemon:
     @property
     def memory(self) -> Memory:
         """For a successor."""
-        interval = self._interval
-        services = sorted(self._roster.wanted)
-        return Memory(self._number, interval.seconds, interval.estimate, self._settled, services)
+        interval, seen = self._interval, self._seen.seen
+        services, tallies = sorted(self._roster.wanted), [] if seen is None else list(seen.services.values())
+        seen_s = 0.0 if seen is None else seen.span_s
+        return Memory(self._number, interval.seconds, interval.estimate, self._settled, services, tallies, seen_s)
 
     def status(self, now: float) -> PlacementStatus:
         """The next status to publish."""
@@ -223,6 +224,8 @@ class PlacementDaemon:
         self._interval.set(newest.interval_s)
         self._interval.estimate = newest.estimate
         self._roster.wanted |= set(newest.services)
+        if newest.seen_s > 0:
+            self._seen = TrafficSeen(Observed(newest.seen_s, {one.name: one for one in newest.seen}))
         self._began_at = min(heard_at - mark.age_s for mark, heard_at in marks.values())
         starts = {gateway: {one.name: one for one in mark.services} for gateway, (mark, _) in marks.items()}
         self._monitor.resume(self._began_at, starts)

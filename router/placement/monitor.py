@@ -61,18 +61,17 @@ class TrafficSeen:
     explains: Poisson arrivals, lengths with the variance that they have. From then on only that one counts.
     """
 
-    def __init__(self) -> None:
-        self._seen: Observed | None = None
+    def __init__(self, seen: Observed | None = None) -> None:
+        self.seen = seen  # of all these intervals together; None: there was none yet
 
     def add(self, observed: Observed) -> Observed:
         """An interval that is over. What is to be planned for."""
-        seen = self._seen
-        if seen is None or _differ(observed, seen):
-            self._seen = observed
-        else:
+        seen = self.seen
+        if seen is not None and not _differ(observed, seen):
             both = _added_up([seen.services, observed.services])
-            self._seen = Observed(seen.span_s + observed.span_s, both)
-        return self._seen
+            observed = Observed(seen.span_s + observed.span_s, both)
+        self.seen = observed
+        return observed
 
 
 def _differ(one: Observed, other: Observed) -> bool:

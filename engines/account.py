@@ -2,7 +2,6 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from operator import attrgetter
 
 from engines.backlog import Backlog, Step
 from engines.demand import demand_of
@@ -14,8 +13,6 @@ from engines.sequence import Sequence as Request
 from engines.settings import EngineSettings
 from engines.status import Decodes, Service
 from mesh.messages import Demand, EngineStatus, Place, ProcessState, Role
-
-EXPECTED, PRIORITY = attrgetter("spec.expected"), attrgetter("spec.priority")
 
 
 @dataclass(slots=True)
@@ -63,8 +60,8 @@ class Account:
         standing = self._standing
         standing.seq += 1
         standing.has_news = False
-        services = self._residency.services.values()
-        has_expectations = any(map(EXPECTED, requests))
+        services = list(self._residency.services.values())
+        has_expectations = bool([request for request in requests if request.spec.expected])
         if has_expectations:
             for service in services:
                 service.queue.book()
@@ -105,7 +102,7 @@ class Account:
             slices_kept_total=standing.num_kept,
             slices_moved_total=standing.num_moved,
             slices_parked_total=standing.num_parked,
-            num_migrating_out=len(departures.migrating()),
+            num_migrating_out=0 if departures.is_idle else len(departures.migrating()),
             num_migrating_in=arrivals.num_migrating,
             migrations_total=departures.tally.num_completed,
             migrations_aborted_total=departures.tally.num_aborted,
@@ -121,7 +118,7 @@ class Account:
         """Of one service here: tokens of head room for each running request."""
         running, capacity = service.queue.running, service.pool.num_blocks * service.pool.block_size
         headroom = 0
-        if max(map(PRIORITY, running), default=0) > 0:
+        if [request for request in running if request.spec.priority > 0]:
             service.queue.book()
             cost, most_running = service.step_cost().decode, self._settings.limits.max_running
             headroom = headroom_tokens(cost, capacity, running, most_running, IDEAL_SLOWDOWN)

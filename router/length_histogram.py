@@ -122,7 +122,7 @@ class LengthDistribution:
 
 def _weighted(parts: Sequence[tuple[Sequence[float], float]]) -> list[float]:
     """The sum of counts that each count so many times, bin by bin."""
-    total, *more = [[scale * count for count in counts] for counts, scale in parts]
+    total, *more = [list(map(scale.__mul__, counts)) for counts, scale in parts]
     for counts in more:
         total = list(map(add, total, counts))
     return total

@@ -21,7 +21,7 @@ from mesh.messages import Blocks, EngineMessage, EngineStatus, Probe, Sender, Ta
 TOKEN_ID = 0
 TOKEN = ChunkResult(TOKEN_ID)
 NO_TOKEN = ChunkResult()
-UNTOUCHING = Blocks | Probe | Taken  # messages that neither change what runs nor ask how far it is
+UNTOUCHING = Blocks, Probe, Taken  # messages that neither change what runs nor ask how far it is
 
 
 class SimulatedEngine:

@@ -95,6 +95,7 @@ class EngineCore:
             settings.scheduling,
             services,
             settings.limits.max_running,
+            lambda service, num_tokens: services[service].most_rows(num_tokens),
             starvation_s=settings.starvation_s,
             strict_phases=settings.strict_phases,
             usual=settings.usual,

@@ -358,7 +358,7 @@ class Iterations:
             steady.book()
         self._discipline.ran(step.service.name, steady.members, now - step.started_at)
         self._pace.stepped(now, num_steps)
-        rows = step.rows and step.rows._replace(num_before=step.rows.num_before + num_steps)
+        rows = step.rows and step.rows.after(num_steps)
         self.step = Step(step.service, step.shares, step.prompts, now, rows)
         self._due_in = due_in - num_steps
         return [] if self._due_in > 0 else self._deliver_held(steady)

@@ -66,7 +66,8 @@ class Account:
             for service in services:
                 service.queue.book()
         decodes = Decodes.all_of([service.decodes(now) for service in services])
-        num_running = sum([len(service.queue.running) for service in services])
+        queues = [service.queue for service in services]
+        num_running = sum([len(queue.running) for queue in queues])
         num_decoding = decodes.num_requests
         prefills = self._backlog.account(step, now, has_started=num_running > num_decoding)
         departures, arrivals = self._handovers.departures, self._handovers.arrivals
@@ -85,7 +86,7 @@ class Account:
             num_running=num_running,
             num_waiting=prefills.num_waiting,
             num_tokens=sum([len(request.tokens) for request in requests])
-            + sum([service.queue.num_unbooked for service in services]),
+            + sum([queue.num_unbooked for queue in queues]),
             prefill_remaining_s=prefills.remaining_s,
             prefill_waiting_s=prefills.waiting_s,
             decode_step_s=decodes.step_s,
@@ -98,7 +99,7 @@ class Account:
             num_reserved=len(arrivals),
             cancelled_total=standing.num_cancelled,
             preemptions_total=standing.num_preempted,
-            num_parked=sum([len(service.queue.away) for service in services]),
+            num_parked=sum([queue.num_away for queue in queues]),
             slices_kept_total=standing.num_kept,
             slices_moved_total=standing.num_moved,
             slices_parked_total=standing.num_parked,

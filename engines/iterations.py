@@ -133,13 +133,17 @@ class Iterations:
         service, rank = self._services[turn.service], self._discipline.rank(now)
         num_running, role = len(service.queue.running), self._standing.role
         effects += self._slicing.before_plan(service, now)
-        here = service.queue.prompts()
-        with closing(self._discipline.prompts(service.name, here, now)) as prompts:
-            ranking = None if rank is None else Ranking(rank, prompts, turn.members)
-            plan = self._schedulers[service.name].plan(service.queue, role, now, turn.phase, ranking)
+        scheduler = self._schedulers[service.name]
+        if rank is None:
+            plan = scheduler.plan(service.queue, role, now)
+        else:
+            with closing(self._discipline.prompts(service.name, service.queue.prompts(), now)) as prompts:
+                ranking = Ranking(rank, prompts, turn.members)
+                plan = scheduler.plan(service.queue, role, now, turn.phase, ranking)
         if len(service.queue.running) != num_running:
             self._standing.has_news = True
-        effects += self._book_preempted(plan.preempted, now)
+        if plan.preempted:
+            effects += self._book_preempted(plan.preempted, now)
         for request in plan.outgrown:
             effects.append(Send(request.spec.gateway, StepTokens([request.take_delta(FinishReason.LENGTH)])))
             effects += self._owner.end(request, now)
@@ -147,8 +151,7 @@ class Iterations:
 
     def _book_preempted(self, requests: Sequence[Request], now: float) -> list[Effect]:
         effects: list[Effect] = []
-        if requests:
-            self._standing.has_news = True
+        self._standing.has_news = True
         self._standing.num_preempted += len(requests)
         for request in requests:
             self._discipline.preempted(request)
@@ -295,10 +298,10 @@ class Iterations:
         Only those that end before `steady_until`.
         """
         step = self.step
-        if step is None or self._failed_parts or any(queue.unreserved for queue in self._others(step)):
+        if step is None or self._failed_parts or [1 for queue in self._others(step) if queue.unreserved]:
             return 0
         queue = step.service.queue
-        may_change = queue.waiting or queue.unreserved or queue.away or len(queue.running) != len(step.shares)
+        may_change = queue.waiting or queue.unreserved or queue.num_away or len(queue.running) != len(step.shares)
         if may_change and self._static is None:
             return 0
         steady = self._steady or self._find_steady(step)
@@ -322,7 +325,8 @@ class Iterations:
     def steady_until(self) -> float:
         """Until when it stays the turn of the running step's service, if nothing happens."""
         step = self.step
-        if step is None or not any(queue.waiting or queue.running or queue.away for queue in self._others(step)):
+        others = [] if step is None else self._others(step)
+        if step is None or not [1 for queue in others if queue.waiting or queue.running or queue.num_away]:
             return inf
         sequences = [share.sequence for share in step.shares]
         return self._discipline.steady_until(Turn(step.service.name, Phase.DECODE), sequences, step.started_at)

@@ -71,6 +71,10 @@ class ServiceQueue:
         return len(self.running) + len(self.restoring)
 
     @property
+    def num_away(self) -> int:
+        return len(self.parking) + len(self.parked) + len(self.restoring)
+
+    @property
     def away(self) -> list[Sequence]:
         """Sequences whose KV is in host memory, or on its way there or back."""
         return [*self.parking, *self.parked, *self.restoring]

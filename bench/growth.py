@@ -114,6 +114,10 @@ def running(command_line: Sequence[str], environment: Mapping[str, str]) -> Iter
         process.wait()
 
 
+def is_alive(process: psutil.Process) -> bool:
+    return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+
+
 class Observer:
     """Hears what all processes publish, in a thread, and binds the supervisor's address, which all listen to."""
 
@@ -165,10 +169,12 @@ class Observer:
         of_gateways = sum(published.values()) - of_engines
         return of_engines * self._num_gateways + of_gateways * (len(self._engines) + self._num_gateways - 1)
 
-    def until_all_are_ready(self) -> None:
-        """Raise `CommandError`."""
+    def until_all_are_ready(self, hosts: Sequence[psutil.Process]) -> None:
+        """Raise `CommandError`, at once if one of the processes that they run in has ended."""
         deadline = time.monotonic() + START_S
         while self._ready != self._engines:
+            if ended := [host.pid for host in hosts if not is_alive(host)]:
+                raise CommandError(f"processes {ended}, which have engines, ended before all engines were ready")
             if time.monotonic() > deadline:
                 raise CommandError(f"{len(self._ready)} of {len(self._engines)} engines were ready in {START_S:g} s")
             time.sleep(0.1)
@@ -201,7 +207,7 @@ def mesh(cell: Cell, model: str, together: int) -> Iterator[Mesh]:
         hosts = [stack.enter_context(running(line, os.environ)) for line in lines]
         lines = [command("router", path, gateway.id) for gateway in topology.gateways]
         gateways = [stack.enter_context(running(line, os.environ)) for line in lines]
-        observer.until_all_are_ready()
+        observer.until_all_are_ready(hosts)
         for port in ports:
             asyncio.run(until_ready(port))
         yield Mesh(ports, gateways, hosts, observer)

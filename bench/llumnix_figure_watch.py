@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 
 from bench.simulation.observer import CoreParts, ObservedCore
 from bench.simulation.timeline import Timeline
-from engines.batch import Batch, StepResult
+from engines.backlog import Step
+from engines.batch import StepResult
 from engines.core import EngineCore
 from engines.effects import Effect
 from engines.scheduler import ServiceQueue
@@ -72,14 +73,14 @@ class _WatchedCore(ObservedCore):
         self._queues = [service.queue for service in parts.services.values()]
         self._stalled: dict[Sequence, tuple[float, int]] = {}  # since when, and with how many tokens
 
-    def next_batch(self, now: float) -> tuple[Batch | None, list[Effect]]:
-        batch, effects = super().next_batch(now)
+    def next_step(self, now: float) -> tuple[Step | None, list[Effect]]:
+        step, effects = super().next_step(now)
         for queue in self._queues:
             for request in queue.waiting:
                 if request.num_generated and request not in self._stalled:
                     self._stalled[request] = now, len(request.tokens)
                     self._seen.num_preempted += 1
-        return batch, effects
+        return step, effects
 
     def finish_step(self, result: StepResult, now: float) -> list[Effect]:
         effects = super().finish_step(result, now)

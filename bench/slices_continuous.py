@@ -37,7 +37,7 @@ from bench.simulation.timeline import Timeline
 from bench.simulation.trace_request import TraceRequest
 from bench.simulation.workload import SloRule
 from bench.slices_setting import CALM, LONGEST, PROFILE, SERVICE, UNBOUNDED, codefuse_like
-from engines.batch import Batch
+from engines.backlog import Step
 from engines.core import EngineCore
 from engines.effects import Effect
 from engines.presets import MEMORY_FRACTION
@@ -138,14 +138,14 @@ class _WatchedCore(ObservedCore):
         self._watch = watch
         self._since, self._num_running = 0.0, 0
 
-    def next_batch(self, now: float) -> tuple[Batch | None, list[Effect]]:
+    def next_step(self, now: float) -> tuple[Step | None, list[Effect]]:
         if self._num_running:
             self._watch.computing_s += now - self._since
             self._watch.running_s += self._num_running * (now - self._since)
-        batch, effects = super().next_batch(now)
+        step, effects = super().next_step(now)
         running = sum(len(service.queue.running) for service in self._services.values())
-        self._since, self._num_running = now, 0 if batch is None else running
-        return batch, effects
+        self._since, self._num_running = now, 0 if step is None else running
+        return step, effects
 
 
 def main() -> int:

@@ -16,10 +16,9 @@ from bench.simulation.physics import Physics
 from bench.simulation.timeline import Timeline
 from bench.simulation.workload import SloRule
 from bench.slices_setting import Case, profile
-from engines.batch import Batch
+from engines.backlog import Step
 from engines.core import EngineCore
 from engines.effects import Effect
-from engines.step_cost import is_decode
 from kvtransfer.protocol import Send
 from router.records import Outcome, Record
 
@@ -68,20 +67,20 @@ class _CountingCore(ObservedCore):
         self._tally = tally
         self._num_idle = 0  # rows that draw for nobody
 
-    def next_batch(self, now: float) -> tuple[Batch | None, list[Effect]]:
-        batch, effects = super().next_batch(now)
+    def next_step(self, now: float) -> tuple[Step | None, list[Effect]]:
+        step, effects = super().next_step(now)
         self._num_idle = 0
-        if batch is None or batch.rows is None:
-            return batch, effects
-        tally, rows = self._tally, batch.rows
-        if is_decode(batch.chunks[0]):
-            self._num_idle = rows.num_rows - len(batch.chunks)
+        if step is None or step.rows is None:
+            return step, effects
+        tally, rows = self._tally, step.rows
+        if not step.prompts:
+            self._num_idle = rows.num_rows - len(step.shares)
             tally.invalid_tokens += self._num_idle
         else:
             tally.num_batches += 1
             tally.num_members += rows.num_rows
-            tally.pad_tokens += rows.num_rows * rows.num_tokens - batch.num_tokens
-        return batch, effects
+            tally.pad_tokens += rows.num_rows * rows.num_tokens - step.batch().num_tokens
+        return step, effects
 
     def pass_steps(self, num_steps: int, token: int, now: float) -> list[Send]:
         self._tally.invalid_tokens += num_steps * self._num_idle

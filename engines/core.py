@@ -15,7 +15,7 @@ import structlog
 
 from engines.account import Account, Standing
 from engines.admission import Admission, Refusal
-from engines.backlog import Backlog
+from engines.backlog import Backlog, Step
 from engines.batch import Batch, StepResult
 from engines.disciplines.registry import make_discipline
 from engines.effects import Copied, Effect
@@ -95,6 +95,7 @@ class EngineCore:
             settings.scheduling,
             services,
             settings.limits.max_running,
+            lambda service, num_tokens: services[service].most_rows(num_tokens),
             starvation_s=settings.starvation_s,
             strict_phases=settings.strict_phases,
             usual=settings.usual,
@@ -425,11 +426,12 @@ class EngineCore:
         self._ended[request.id] = request.epoch
         if len(self._ended) > MOST_ENDED:
             del self._ended[next(iter(self._ended))]
+        service = self._services[request.spec.service]
         if request.finish is not None:
             self._last_words.remember(request)
-            service = self._services[request.spec.service]
-            service.early.ended(request, service.decode_step_s(), now)
-        self._services[request.spec.service].queue.remove(request)
+            if request.spec.expected:
+                service.early.ended(request, service.decode_step_s(), now)
+        service.queue.remove(request)
         if self._requests.get(request.id) is request:
             del self._requests[request.id]
         effects: list[Effect] = []
@@ -498,13 +500,18 @@ class EngineCore:
     # --- iterations ---------------------------------------------------------------------------------------------------
 
     def next_batch(self, now: float) -> tuple[Batch | None, list[Effect]]:
+        """As `next_step`, for an executor."""
+        step, effects = self.next_step(now)
+        return None if step is None else step.batch(), effects
+
+    def next_step(self, now: float) -> tuple[Step | None, list[Effect]]:
         """What to compute next; None if there is nothing. Bring the result to `finish_step` before asking again."""
-        batch, effects = self._iterations.next_batch(now)
+        step, effects = self._iterations.next_step(now)
         self._effects += effects
-        return batch, self._finish_event(now)
+        return step, self._finish_event(now)
 
     def finish_step(self, result: StepResult, now: float) -> list[Effect]:
-        """The batch that `next_batch` gave is computed."""
+        """The step that `next_step` gave is computed."""
         self._effects += self._iterations.finish(result, now)
         return self._finish_event(now)
 

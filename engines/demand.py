@@ -29,9 +29,7 @@ class EarlyEnds:
         return f"<EarlyEnds {self._ends}>"
 
     def ended(self, request: Request, step_s: float, now: float) -> None:
-        """``step_s``: of each of the steps that it does not need."""
-        if not request.spec.expected:
-            return
+        """One that was expected to be of some length. ``step_s``: of each of the steps that it does not need."""
         unused = request.spec.answer_tokens(request.num_generated - 1) - request.num_generated
         if unused > 0:
             self._ends.append((now + unused * step_s, unused))

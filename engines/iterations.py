@@ -8,7 +8,7 @@ from typing import Protocol
 
 from engines.account import Standing
 from engines.backlog import Step
-from engines.batch import Batch, StepResult
+from engines.batch import StepResult
 from engines.disciplines.discipline import Discipline, Phase, Turn
 from engines.disciplines.static import StaticBatches
 from engines.effects import Effect
@@ -19,7 +19,7 @@ from engines.sequence import Sequence as Request
 from engines.slicing import Slicing
 from engines.status import Service
 from engines.steady import SteadyBatch, num_steps_to_delivery, steady_batch
-from engines.step_cost import Load, load_of_rows
+from engines.step_cost import Load
 from kvtransfer.protocol import Send
 from mesh.messages import Delta, Epoch, Failed, FinishReason, SlicesEnded, StepTokens
 
@@ -71,25 +71,24 @@ class Iterations:
 
     # --- choosing -----------------------------------------------------------------------------------------------------
 
-    def next_batch(self, now: float) -> tuple[Batch | None, list[Effect]]:
+    def next_step(self, now: float) -> tuple[Step | None, list[Effect]]:
         """What to compute next; None if there is nothing."""
         effects = self._end_padded(now)
-        batch = self._choose(effects, now)
-        while batch is None and (ended := self._end_padded(now)):  # its rows held the memory that the rest wants
+        step = self._choose(effects, now)
+        while step is None and (ended := self._end_padded(now)):  # its rows held the memory that the rest wants
             effects += ended
-            batch = self._choose(effects, now)
-        if batch is None and not any(service.queue.running for service in self._services.values()):
+            step = self._choose(effects, now)
+        if step is None and not any(service.queue.running for service in self._services.values()):
             self._pace.pause()
-        return batch, effects
+        return step, effects
 
-    def _choose(self, effects: list[Effect], now: float) -> Batch | None:
+    def _choose(self, effects: list[Effect], now: float) -> Step | None:
         for service, shares in self._choices(effects, now):
             if shares:
                 prompts = [share for share in shares if not share.sequence.is_decoding]
                 rows = None if self._static is None else self._static.rows([share.sequence for share in shares])
                 self.step, self._due_in = Step(service, shares, prompts, now, rows), None
-                chunks = [share.sequence.chunk(share.num_tokens) for share in shares]
-                return Batch(service.name, chunks, rows)
+                return self.step
         return None
 
     def _choices(self, effects: list[Effect], now: float) -> Iterator[tuple[Service, Sequence[Share]]]:
@@ -134,13 +133,17 @@ class Iterations:
         service, rank = self._services[turn.service], self._discipline.rank(now)
         num_running, role = len(service.queue.running), self._standing.role
         effects += self._slicing.before_plan(service, now)
-        here = service.queue.prompts()
-        with closing(self._discipline.prompts(service.name, here, now)) as prompts:
-            ranking = None if rank is None else Ranking(rank, prompts, turn.members)
-            plan = self._schedulers[service.name].plan(service.queue, role, now, turn.phase, ranking)
+        scheduler = self._schedulers[service.name]
+        if rank is None:
+            plan = scheduler.plan(service.queue, role, now)
+        else:
+            with closing(self._discipline.prompts(service.name, service.queue.prompts(), now)) as prompts:
+                ranking = Ranking(rank, prompts, turn.members)
+                plan = scheduler.plan(service.queue, role, now, turn.phase, ranking)
         if len(service.queue.running) != num_running:
             self._standing.has_news = True
-        effects += self._book_preempted(plan.preempted, now)
+        if plan.preempted:
+            effects += self._book_preempted(plan.preempted, now)
         for request in plan.outgrown:
             effects.append(Send(request.spec.gateway, StepTokens([request.take_delta(FinishReason.LENGTH)])))
             effects += self._owner.end(request, now)
@@ -148,8 +151,7 @@ class Iterations:
 
     def _book_preempted(self, requests: Sequence[Request], now: float) -> list[Effect]:
         effects: list[Effect] = []
-        if requests:
-            self._standing.has_news = True
+        self._standing.has_news = True
         self._standing.num_preempted += len(requests)
         for request in requests:
             self._discipline.preempted(request)
@@ -161,33 +163,44 @@ class Iterations:
     # --- booking ------------------------------------------------------------------------------------------------------
 
     def finish(self, result: StepResult, now: float) -> list[Effect]:
-        """The batch that `next_batch` gave is computed."""
-        steady = self._steady if self._is_quiet(result) else None
-        self.settle()
-        step, self.step = self.step, None
+        """The step that `next_step` gave is computed."""
+        step = self.step
         if step is None:
             raise RuntimeError("a step finished that was not started")
-        _learn(step, result.elapsed_s)
+        steady, token = self._steady, self._common_token(result)
+        if steady is None or token is None:
+            self.settle()
+            self._learn(step, step.load(), result.elapsed_s, now)
+            return self._book(step, result, now)
+        self._learn(step, steady.load() if step.rows is None else step.load(), result.elapsed_s, now)
+        return self._book_steady(step, steady, token, now)
+
+    def _common_token(self, result: StepResult) -> int | None:
+        """That all of the steady decodes have drawn that ran; None: they differ, or none ran."""
+        if self._steady is None:
+            return None
+        first = result.chunks[0]
+        return first.token if result.chunks.count(first) == len(result.chunks) else None
+
+    def _learn(self, step: Step, load: Load, elapsed_s: float, now: float) -> None:
+        step.service.learn(load, elapsed_s)
         if len(step.prompts) < len(step.shares):
             self._pace.stepped(now)
-        if steady is not None and (token := result.chunks[0].token) is not None:
-            steady.finish(token)
-            self._charge(step, now)
-            return []
-        return self._book(step, result, now)
 
-    def _is_quiet(self, result: StepResult) -> bool:
-        """Whether the running step is one of steady decodes that all drew the same token, and nobody is told of it."""
-        if self._steady is None or self._steady.ends_soon or self.num_steps_to_delivery() == 1:
-            return False
-        return result.chunks.count(result.chunks[0]) == len(result.chunks)
+    def _book_steady(self, step: Step, steady: SteadyBatch, token: int, now: float) -> list[Effect]:
+        """As `_book`: only those matter that have ended or are due to be told of."""
+        is_due = self.num_steps_to_delivery() == 1
+        ended = steady.finish(token)
+        self.settle()
+        self.step, said = None, _Said()
+        for request in steady.members if is_due else ended:
+            self._drew(request, FinishReason.LENGTH if request.num_left <= 0 else None, said, now)
+        self._charge(step, now)
+        return [*said.in_order(), *self._end_padded(now)] if is_due or ended else []
 
     def _book(self, step: Step, result: StepResult, now: float) -> list[Effect]:
         """What it means for each request."""
-        effects: list[Effect] = []
-        deltas: dict[str, list[Delta]] = defaultdict(list)
-        given_back: list[Request] = []
-        departures = self._handovers.departures
+        self.step, said = None, _Said()
         pool = step.service.pool
         for share, chunk in zip(step.shares, result.chunks, strict=True):
             request = share.sequence
@@ -198,42 +211,44 @@ class Iterations:
             if chunk.prompt_logprobs:
                 request.prompt_logprobs += chunk.prompt_logprobs
             if chunk.token is None:
-                effects += departures.blocks_ready(request, now)
-                continue
-            finish = request.append(chunk.token, chunk.logprobs, now)
-            if self._pads:
-                self._keep_row(request, finish)
-                continue
-            if finish is not None or not request.has_delivered or request.num_held >= self._deliver_every:
-                deltas[request.spec.gateway].append(request.take_delta(finish))
-            if finish is not None:
-                effects += self._owner.end(request, now)
-            elif request.transfer is not None:
-                effects += self._let_move(request, deltas, now)
-            elif request.has_used_slice:
-                given_back.append(request)
-                effects += self._let_go(request, deltas, now)
+                said.effects += self._handovers.departures.blocks_ready(request, now)
+            else:
+                self._drew(request, request.append(chunk.token, chunk.logprobs, now), said, now)
         self._charge(step, now)
         if any(share.sequence.is_decoding for share in step.prompts):
             self._standing.has_news = True
-        return [*effects, *_tokens(deltas), *_slices_ended(given_back), *self._end_padded(now)]
+        return [*said.in_order(), *self._end_padded(now)]
 
-    def _let_move(self, request: Request, deltas: dict[str, list[Delta]], now: float) -> list[Effect]:
+    def _drew(self, request: Request, finish: FinishReason | None, said: "_Said", now: float) -> None:
+        """It has one token more."""
+        if self._pads:
+            self._keep_row(request, finish)
+            return
+        if finish is not None or not request.has_delivered or request.num_held >= self._deliver_every:
+            said.add(request, finish)
+        if finish is not None:
+            said.effects += self._owner.end(request, now)
+        elif request.transfer is not None:
+            self._let_move(request, said, now)
+        elif request.has_used_slice:
+            said.given_back.append(request)
+            self._let_go(request, said, now)
+
+    def _let_move(self, request: Request, said: "_Said", now: float) -> None:
         departures = self._handovers.departures
-        effects: list[Effect] = [*departures.token_drawn(request, now)]
+        said.effects += departures.token_drawn(request, now)
         if departures.may_commit(request):
             if request.num_held:
-                deltas[request.spec.gateway].append(request.take_delta(None))
+                said.add(request, None)
             self._services[request.spec.service].queue.remove(request)
             self._discipline.ended(request)
-            effects += departures.commit(request, now)
-        return effects
+            said.effects += departures.commit(request, now)
 
-    def _let_go(self, request: Request, deltas: dict[str, list[Delta]], now: float) -> list[Effect]:
+    def _let_go(self, request: Request, said: "_Said", now: float) -> None:
         """Its slice is used up: its gateway dispatches it anew."""
         if request.num_held:
-            deltas[request.spec.gateway].append(request.take_delta(None))
-        return self._owner.end(request, now)
+            said.add(request, None)
+        said.effects += self._owner.end(request, now)
 
     def _keep_row(self, request: Request, finish: FinishReason | None) -> None:
         assert self._static is not None
@@ -243,14 +258,14 @@ class Iterations:
 
     def _end_padded(self, now: float) -> list[Effect]:
         """Answers of a padded batch come when it is over."""
-        effects: list[Effect] = []
         if self._static is None or not (rows := self._static.take_over()):
-            return effects
-        deltas: dict[str, list[Delta]] = defaultdict(list)
+            return []
+        said = _Said()
         for request in rows:
-            deltas[request.spec.gateway].append(request.take_delta(request.finish))
-            effects += self._owner.end(request, now)
-        return [*effects, *_tokens(deltas), *_slices_ended([request for request in rows if request.finish is None])]
+            said.add(request, request.finish)
+            said.effects += self._owner.end(request, now)
+        said.given_back += [request for request in rows if request.finish is None]
+        return said.in_order()
 
     def _charge(self, step: Step, now: float) -> None:
         """Let its requests pay for it. Who has ended has paid."""
@@ -283,10 +298,10 @@ class Iterations:
         Only those that end before `steady_until`.
         """
         step = self.step
-        if step is None or self._failed_parts or any(queue.unreserved for queue in self._others(step)):
+        if step is None or self._failed_parts or [1 for queue in self._others(step) if queue.unreserved]:
             return 0
         queue = step.service.queue
-        may_change = queue.waiting or queue.unreserved or queue.away or len(queue.running) != len(step.shares)
+        may_change = queue.waiting or queue.unreserved or queue.num_away or len(queue.running) != len(step.shares)
         if may_change and self._static is None:
             return 0
         steady = self._steady or self._find_steady(step)
@@ -310,7 +325,8 @@ class Iterations:
     def steady_until(self) -> float:
         """Until when it stays the turn of the running step's service, if nothing happens."""
         step = self.step
-        if step is None or not any(queue.waiting or queue.running or queue.away for queue in self._others(step)):
+        others = [] if step is None else self._others(step)
+        if step is None or not [1 for queue in others if queue.waiting or queue.running or queue.num_away]:
             return inf
         sequences = [share.sequence for share in step.shares]
         return self._discipline.steady_until(Turn(step.service.name, Phase.DECODE), sequences, step.started_at)
@@ -342,39 +358,43 @@ class Iterations:
             steady.book()
         self._discipline.ran(step.service.name, steady.members, now - step.started_at)
         self._pace.stepped(now, num_steps)
-        rows = step.rows and step.rows._replace(num_before=step.rows.num_before + num_steps)
+        rows = step.rows and step.rows.after(num_steps)
         self.step = Step(step.service, step.shares, step.prompts, now, rows)
         self._due_in = due_in - num_steps
         return [] if self._due_in > 0 else self._deliver_held(steady)
 
     def _deliver_held(self, steady: SteadyBatch) -> list[Send]:
-        self._due_in = None
+        self._due_in, said = None, _Said()
         steady.book()
-        deltas: dict[str, list[Delta]] = defaultdict(list)
         for request in steady.members:
             if not request.has_delivered or request.num_held >= self._deliver_every:
-                deltas[request.spec.gateway].append(request.take_delta(None))
-        return _tokens(deltas)
+                said.add(request, None)
+        return said.tokens()
 
 
-def _tokens(deltas: Mapping[str, list[Delta]]) -> list[Send]:
-    """``deltas`` by gateway."""
-    return [Send(gateway, StepTokens(of_gateway)) for gateway, of_gateway in deltas.items()]
+class _Said:
+    """What a step leads to: effects, tokens for each gateway, requests whose slice has ended."""
 
+    __slots__ = ("_deltas", "effects", "given_back")
 
-def _slices_ended(requests: Sequence[Request]) -> list[Send]:
-    ended: dict[str, list[tuple[str, Epoch]]] = defaultdict(list)
-    for request in requests:
-        ended[request.spec.gateway].append((request.id, request.epoch))
-    return [Send(gateway, SlicesEnded(of_gateway)) for gateway, of_gateway in ended.items()]
+    def __init__(self) -> None:
+        self.effects: list[Effect] = []
+        self.given_back: list[Request] = []
+        self._deltas: defaultdict[str, list[Delta]] = defaultdict(list)
 
+    def add(self, request: Request, finish: FinishReason | None) -> None:
+        """Its gateway is to hear of its tokens."""
+        self._deltas[request.spec.gateway].append(request.take_delta(finish))
 
-def _learn(step: Step, elapsed_s: float) -> None:
-    """Keep the cost model true."""
-    if step.rows is not None:
-        step.service.learn(load_of_rows(step.rows, not step.prompts), elapsed_s)
-        return
-    chunks = [(share.num_tokens, share.sequence.num_computed) for share in step.prompts]
-    context = sum([len(share.sequence.tokens) for share in step.shares])
-    context -= sum([len(share.sequence.tokens) for share in step.prompts])
-    step.service.learn(Load(chunks, len(step.shares) - len(step.prompts), context), elapsed_s)
+    def tokens(self) -> list[Send]:
+        return [Send(gateway, StepTokens(deltas)) for gateway, deltas in self._deltas.items()]
+
+    def in_order(self) -> list[Effect]:
+        ended: defaultdict[str, list[tuple[str, Epoch]]] = defaultdict(list)
+        for request in self.given_back:
+            ended[request.spec.gateway].append((request.id, request.epoch))
+        return [
+            *self.effects,
+            *self.tokens(),
+            *[Send(gateway, SlicesEnded(requests)) for gateway, requests in ended.items()],
+        ]

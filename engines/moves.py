@@ -103,8 +103,10 @@ class Moves:
 
     def next_retry(self) -> float | None:
         """When an engine may be tried again that did not take what must leave."""
-        is_waiting = self.must_leave() and any(map(self._movable, self._residency.services.values()))
-        return self._peers.next_retry() if is_waiting else None
+        retry = self._peers.next_retry()
+        if retry is None or not self.must_leave():
+            return None
+        return retry if any(map(self._movable, self._residency.services.values())) else None
 
     # --- moves --------------------------------------------------------------------------------------------------------
 

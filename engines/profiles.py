@@ -7,6 +7,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import TypeVar
 
 import msgspec
@@ -19,6 +20,8 @@ from mesh.topology.schema import EngineSpec
 SUFFIX = ".toml"
 
 T = TypeVar("T")
+
+_converting = Lock()  # msgspec prepares a type when it is used first: another thread that used it then would crash
 
 
 class ProfileError(UserError):
@@ -78,7 +81,9 @@ def read_profile_file(path: Path) -> "ProfileFile":
 
 def decode_toml(text: str, kind: type[T]) -> T:
     """Raise `ValueError` on anything but TOML of that structure."""
-    return msgspec.convert(tomllib.loads(text), kind)
+    tables = tomllib.loads(text)
+    with _converting:
+        return msgspec.convert(tables, kind)
 
 
 class ProfileFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):

@@ -71,6 +71,10 @@ class ServiceQueue:
         return len(self.running) + len(self.restoring)
 
     @property
+    def num_away(self) -> int:
+        return len(self.parking) + len(self.parked) + len(self.restoring)
+
+    @property
     def away(self) -> list[Sequence]:
         """Sequences whose KV is in host memory, or on its way there or back."""
         return [*self.parking, *self.parked, *self.restoring]
@@ -100,6 +104,14 @@ class ServiceQueue:
         """Let them be there: the lengths of single ones matter."""
         if self.steady is not None:
             self.steady.book()
+
+    def decoding(self) -> list[Sequence]:
+        """What decodes: `Sequence.is_decoding`, spelt out, as it is asked for all that runs in every iteration."""
+        return [
+            one
+            for one in self.running
+            if (num_tokens := len(one.tokens)) - one.num_computed == 1 and num_tokens > len(one.spec.prompt)
+        ]
 
     def prompts(self) -> Iterator[Sequence]:
         """What does not decode: what has begun, then what waits."""
@@ -182,27 +194,30 @@ class LocalScheduler:
         if phase is not None and ranking is not None:
             self._add_phase(queue, role, phase, ranking, plan)
             return plan
-        decodes_wait = role is not Role.PREFILL and self._decodes_wait(queue, now, plan)
+        decoding = queue.decoding()
+        decodes_wait, num_running = False, len(queue.running)
+        if role is not Role.PREFILL:
+            decodes_wait = self._decodes_wait(queue, len(decoding) == num_running, now, plan)
         if not decodes_wait:
-            self._add_decodes(queue, plan)
+            is_same = len(queue.running) == num_running
+            self._add_decodes(queue, decoding if is_same else queue.decoding(), plan)
         if queue.waiting or len(plan.shares) < len(queue.running):
             self._add_prefills(queue, role, now, plan, decodes_wait)
         return plan
 
     def _add_phase(self, queue: ServiceQueue, role: Role, phase: Phase, ranking: Ranking, plan: Plan) -> None:
         if phase is Phase.DECODE:
-            self._add_decodes(queue, plan, ranking.rank, ranking.members)
+            self._add_decodes(queue, queue.decoding(), plan, ranking.rank, ranking.members)
         else:
             self._add_prompts(queue, role, plan, ranking)
 
-    def _decodes_wait(self, queue: ServiceQueue, now: float, plan: Plan) -> bool:
+    def _decodes_wait(self, queue: ServiceQueue, all_decode: bool, now: float, plan: Plan) -> bool:
         """Whether the prompt whose turn it is goes before the decodes; if it waited, it is admitted.
 
-        One whose prefix is cached up to its last token is a decode then.
+        One whose prefix is cached up to its last token is a decode then. ``all_decode``: all that runs.
         """
-        for sequence in queue.running:
-            if not sequence.is_decoding:
-                return _comes_first(sequence)
+        if not all_decode:
+            return _comes_first(next(one for one in queue.running if not one.is_decoding))
         if not any(map(_comes_first, queue.waiting)):
             return False
         waiting = self._next_waiting(queue, now, plan)
@@ -213,12 +228,12 @@ class LocalScheduler:
     def _add_decodes(
         self,
         queue: ServiceQueue,
+        decoding: list[Sequence],
         plan: Plan,
         rank: Rank | None = None,
         members: Collection[Sequence] | None = None,
     ) -> None:
         preempted = plan.preempted
-        decoding = [sequence for sequence in queue.running if sequence.is_decoding]
         if members is not None:
             decoding = [sequence for sequence in decoding if sequence in members]
         if rank is not None and not queue.pool.can_allocate(len(decoding)):
@@ -371,25 +386,25 @@ class LocalScheduler:
         """The one whose prefill should start first, by its rank if there is one; there is at least one sequence."""
         if rank is not None:
             return min(sequences, key=rank)
-        return min(sequences, key=lambda sequence: self._urgency(sequence, now))
+        return min(sequences, key=lambda sequence: self._urgency(sequence, now)) if len(sequences) > 1 else sequences[0]
 
-    def due_at(self, sequence: Sequence, now: float) -> float:
-        """When a prefill is due, for an order by deadline.
+    def due_at(self, sequence: Sequence, left_s: float, now: float) -> float:
+        """When a prefill is due, for an order by deadline. ``left_s``: predicted, of what is left of it.
 
         One that cannot be in time is given its promise once more: those in time pass it until then, but not for ever.
         What has begun its answer and lost its KV is due at once: its client waits already.
         """
-        left_s, promise_s = self._forecast.prefill_s(sequence), sequence.spec.slo_ttft_s
         if sequence.num_generated:
             return now + left_s
         if now + left_s <= sequence.ttft_deadline:
             return sequence.ttft_deadline
-        return max(sequence.ttft_deadline, sequence.came_at) + promise_s + left_s
+        return max(sequence.ttft_deadline, sequence.came_at) + sequence.spec.slo_ttft_s + left_s
 
     def _urgency(self, sequence: Sequence, now: float) -> tuple[int, bool, float, float]:
         order, arrived_at = sequence.prefill_order, sequence.arrived_at
         if order is PrefillOrder.DEADLINE:
-            return (-sequence.spec.priority, False, self.due_at(sequence, now), arrived_at)
+            left_s = self._forecast.prefill_s(sequence)
+            return (-sequence.spec.priority, False, self.due_at(sequence, left_s, now), arrived_at)
         starves = now > sequence.ttft_deadline and order is not PrefillOrder.LENGTH
         by_arrival = starves or order is PrefillOrder.ARRIVAL
         size = arrived_at if by_arrival else self._forecast.prefill_s(sequence)

@@ -75,7 +75,7 @@ class Service:
 
     def decoding(self) -> list[Sequence]:
         """Everything that decodes now."""
-        return [sequence for sequence in self.queue.running if sequence.is_decoding]
+        return self.queue.decoding()
 
     def decode_step_s(self) -> float:
         """Predicted seconds of the next decode step of everything that decodes now; 0 if nothing does."""
@@ -111,6 +111,10 @@ class Service:
         """Blocks of this one that the next tokens of the engine's other ``services`` may take: it goes by pages."""
         others = [service.queue for service in services if service is not self]
         return self.pool.slots * sum([-(-queue.growth_blocks // queue.pool.slots) for queue in others])
+
+    def most_rows(self, num_tokens: int) -> int:
+        """Of so many tokens each, that memory holds: admission keeps a block free for each of them."""
+        return self.pool.num_blocks // (1 + self.pool.blocks_for(num_tokens))
 
     def learn(self, load: Load, measured_s: float) -> None:
         """Correct later predictions by what a step took."""

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from engines.blocks import BlockPool
 from engines.sequence import Sequence
+from engines.step_cost import Load
 
 
 class Summary(NamedTuple):
@@ -33,6 +34,7 @@ class SteadyBatch:
         "_context",
         "_filling",
         "_is_new",
+        "_left",
         "_num_booked",
         "_num_passed",
         "_num_steps",
@@ -42,11 +44,12 @@ class SteadyBatch:
         "members",
     )
 
-    def __init__(self, pool: BlockPool, members: Members[Sequence], num_steps: int) -> None:
-        """``num_steps``: how many can be passed before one ends; see `steady_batch`."""
+    def __init__(self, pool: BlockPool, members: Members[Sequence], left: Members[int]) -> None:
+        """``left``: how many tokens each may draw before one ends it, one at least; see `steady_batch`."""
         self.members = members
         self._pool = pool
-        self._num_steps = num_steps
+        self._left = left
+        self._num_steps = min(left)
         self._num_passed = 0
         self._token = 0  # that was drawn in all steps that are not booked
         self._booked = [0] * len(members)  # of the steps passed, by member
@@ -55,7 +58,7 @@ class SteadyBatch:
         self._filling: list[list[int]] = [[] for _ in range(pool.block_size)]  # members: see `_filled`
         for index, sequence in enumerate(members):
             self._filling[-sequence.num_computed % pool.block_size].append(index)
-        self._is_new = any(sequence.published is None for sequence in members)
+        self._is_new = None in [sequence.published for sequence in members]
         self._tightest: list[tuple[float, float, int]] | None = None
 
     def __repr__(self) -> str:
@@ -65,11 +68,6 @@ class SteadyBatch:
     def num_unbooked(self) -> int:
         """Tokens that were drawn and are not in their sequences yet."""
         return len(self.members) * self._num_passed - self._num_booked
-
-    @property
-    def ends_soon(self) -> bool:
-        """Whether one ends with the running step."""
-        return self._num_passed >= self._num_steps
 
     def num_steps_left(self) -> int:
         """How many more can be passed before one ends, if the pool has blocks for them all; else 0."""
@@ -83,15 +81,23 @@ class SteadyBatch:
     def pass_steps(self, num_steps: int, token: int) -> None:
         """So many (at most `num_steps_left`) have drawn ``token`` for each member, and the next one runs."""
         for index in self._draw(num_steps, token):
-            self._book(index)
-            self._allot(self.members[index])
+            self._fill(index)
 
-    def finish(self, token: int) -> None:
-        """The running step has drawn ``token``, and is the last one. Nobody ended with it (`ends_soon`)."""
+    def load(self) -> Load:
+        """Of the running step."""
+        num_members = len(self.members)
+        return Load((), num_members, self._context + num_members * self._num_passed)
+
+    def finish(self, token: int) -> list[Sequence]:
+        """The running step has drawn ``token``, and is the last one. Whom that has ended."""
         full = self._draw(1, token)
         self.book()
         for index in full:
             self.members[index].publish_full_blocks(self._pool)
+        passed = self._num_passed
+        if passed <= self._num_steps:
+            return []
+        return [member for member, left in zip(self.members, self._left, strict=True) if left < passed]
 
     def _draw(self, num_steps: int, token: int) -> Iterable[int]:
         """So many more are passed. Who has filled a block, or has told of none yet."""
@@ -113,27 +119,29 @@ class SteadyBatch:
         steps = range(first, min(last, first + size - 1) + 1)
         return sorted([index for step in steps for index in self._filling[step % size]])
 
-    def _book(self, index: int) -> None:
-        num_steps = self._num_passed - self._booked[index]
-        if num_steps:
-            sequence = self.members[index]
-            sequence.tokens += [self._token] * num_steps
-            sequence.num_computed += num_steps
-            self._booked[index] = self._num_passed
-            self._num_booked += num_steps
-
-    def _allot(self, sequence: Sequence) -> None:
-        """Its next token needs a block, and others may find those that are full."""
-        missing = self._pool.blocks_for(len(sequence.tokens)) - len(sequence.blocks)
+    def _fill(self, index: int) -> None:
+        """Book one. Its next token needs a block, and others may find those that are full."""
+        sequence, num_steps = self.members[index], self._num_passed - self._booked[index]
+        sequence.tokens += [self._token] * num_steps
+        sequence.num_computed += num_steps
+        self._booked[index] = self._num_passed
+        self._num_booked += num_steps
+        missing = -(-len(sequence.tokens) // self._pool.block_size) - len(sequence.blocks)
         if missing > 0:
             sequence.blocks += self._pool.allocate(missing)
         sequence.publish_full_blocks(self._pool)
 
     def book(self) -> None:
         """Let the members have all their tokens."""
-        if self.num_unbooked:
-            for index in range(len(self.members)):
-                self._book(index)
+        passed, members = self._num_passed, self.members
+        if self._num_booked == len(members) * passed:
+            return
+        for sequence, booked in zip(members, self._booked, strict=True):
+            if num_steps := passed - booked:
+                sequence.tokens += [self._token] * num_steps
+                sequence.num_computed += num_steps
+        self._booked = [passed] * len(members)
+        self._num_booked = len(members) * passed
 
     def summary(self) -> Summary:
         """As things are, be they booked or not."""
@@ -154,7 +162,7 @@ class SteadyBatch:
         for sequence, booked in zip(self.members, self._booked, strict=True):
             first, promise_s = sequence.first_token_at, sequence.spec.slo_tpot_s
             assert first is not None, "who decodes steadily has a first token"
-            num_generated = sequence.num_generated - booked
+            num_generated = len(sequence.tokens) - len(sequence.spec.prompt) - booked
             paid_until = first + num_generated * promise_s
             if promise_s not in tightest or paid_until < tightest[promise_s][0]:
                 tightest[promise_s] = paid_until, first, num_generated
@@ -163,13 +171,18 @@ class SteadyBatch:
 
 def steady_batch(pool: BlockPool, members: Members[Sequence]) -> SteadyBatch | None:
     """Of the decodes of the running step, if nobody can join them. None if one would end with it."""
-    num_steps = min([_num_before_end(sequence) for sequence in members], default=0)
-    return SteadyBatch(pool, members, num_steps) if num_steps > 0 else None
+    left = list(map(_num_before_end, members))
+    return SteadyBatch(pool, members, left) if left and min(left) > 0 else None
 
 
 def num_steps_to_delivery(members: Members[Sequence], deliver_every: int) -> int:
     """After how many steps tokens of the first of them are to be delivered; 1 at least."""
-    return max(1, min([deliver_every - one.num_held if one.has_delivered else 1 for one in members]))
+    # `Sequence.num_held`, spelt out: it is asked for every member of every batch
+    held = [
+        len(one.tokens) - len(one.spec.prompt) - one.num_delivered if one.has_delivered else deliver_every
+        for one in members
+    ]
+    return max(1, deliver_every - max(held))
 
 
 def _num_before_end(sequence: Sequence) -> int:

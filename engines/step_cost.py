@@ -102,7 +102,7 @@ class StepCost:
 
 def load_of(batch: Batch) -> Load:
     if batch.rows is not None:
-        return load_of_rows(batch.rows, is_decode(batch.chunks[0]))
+        return load_of_rows(batch.rows, decodes=is_decode(batch.chunks[0]))
     chunks: list[tuple[int, int]] = []
     num_decodes = context_tokens = 0
     for chunk in batch.chunks:
@@ -114,7 +114,7 @@ def load_of(batch: Batch) -> Load:
     return Load(chunks, num_decodes, context_tokens)
 
 
-def load_of_rows(rows: Rows, decodes: bool) -> Load:
+def load_of_rows(rows: Rows, *, decodes: bool) -> Load:
     if decodes:
         return Load((), rows.num_rows, rows.num_rows * (rows.num_before + 1))
     return Load([(rows.num_tokens, rows.num_before)] * rows.num_rows, 0, 0)

@@ -3,8 +3,7 @@
 from math import sqrt
 
 from bench.simulation.steps import StepModel
-from engines.batch import Batch
-from engines.step_cost import load_of
+from engines.backlog import Step
 
 TIMES_AGREE_S = 1e-6  # rounding of sums of step times is far below
 HELD_TOKENS = 256  # of a request that coasting engines deliver at a time, lest coasts end for them
@@ -16,11 +15,11 @@ class Coast:
     Contexts grow by one token a request and step, and so the times of steps by the same amount from one to the next.
     """
 
-    __slots__ = ("_first_s", "_growth_s", "_model", "_num_passed", "_num_steps", "_started_at", "batch")
+    __slots__ = ("_first_s", "_growth_s", "_model", "_num_passed", "_num_steps", "_started_at", "step")
 
-    def __init__(self, batch: Batch, model: StepModel, started_at: float, num_steps: int) -> None:
-        _, num_requests, context = load_of(batch)
-        self.batch = batch
+    def __init__(self, step: Step, model: StepModel, started_at: float, num_steps: int) -> None:
+        _, num_requests, context = step.load()
+        self.step = step
         self._model = model
         self._started_at = started_at
         self._first_s = model.decodes_s(num_requests, context)

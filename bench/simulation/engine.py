@@ -10,7 +10,8 @@ from bench.simulation.kernel import Kernel
 from bench.simulation.models import Models
 from bench.simulation.network import Network
 from bench.simulation.steps import StepModel
-from engines.batch import Batch, ChunkResult, StepResult
+from engines.backlog import Step
+from engines.batch import ChunkResult, StepResult
 from engines.core import EngineCore
 from engines.effects import Copied, DropService, Effect, LoadService, ParkBlocks, RestoreBlocks
 from kvtransfer.protocol import ExportBlocks, Exported, ImportBlocks, Imported, Send
@@ -20,7 +21,7 @@ from mesh.messages import Blocks, EngineMessage, EngineStatus, Probe, Sender, Ta
 TOKEN_ID = 0
 TOKEN = ChunkResult(TOKEN_ID)
 NO_TOKEN = ChunkResult()
-UNTOUCHING = Blocks | Probe | Taken  # messages that neither change what runs nor ask how far it is
+UNTOUCHING = Blocks, Probe, Taken  # messages that neither change what runs nor ask how far it is
 
 
 class SimulatedEngine:
@@ -205,53 +206,53 @@ class SimulatedEngine:
     # --- steps --------------------------------------------------------------------------------------------------------
 
     def _compute(self) -> None:
-        batch, effects = self.core.next_batch(self._kernel.now)
+        step, effects = self.core.next_step(self._kernel.now)
         if effects:
             self._perform(effects)
-        if batch is None:
+        if step is None:
             return
         self._is_computing = True
-        model, now = self._models.steps[batch.service], self._kernel.now
-        coast = self._make_coast(batch, model) if self._coasts else None
+        model, now = self._models.steps[step.service.name], self._kernel.now
+        coast = self._make_coast(step, model) if self._coasts else None
         if coast is not None:
             self._coast = coast
             self._end_coast(coast)
             self._deliver_in_time(coast)
         elif self._host is not None:
             self._num_started += 1
-            alone_s, finish = model.between_s + model.elapsed_s(batch), self._finish_shared_step
-            arguments = (self._num_started, batch, now + model.between_s)
-            self._host.compute(alone_s, model.slowdown(batch), self._kernel.after, 0.0, finish, *arguments)
+            load = step.load()
+            alone_s, finish = model.between_s + model.elapsed_s(load), self._finish_shared_step
+            arguments = (self._num_started, step, now + model.between_s)
+            self._host.compute(alone_s, model.slowdown(load), self._kernel.after, 0.0, finish, *arguments)
         else:
-            elapsed_s = model.elapsed_s(batch)
-            self._end_step_at(now + model.between_s + elapsed_s, batch, elapsed_s)
+            elapsed_s = model.elapsed_s(step.load())
+            self._end_step_at(now + model.between_s + elapsed_s, step, elapsed_s)
 
-    def _make_coast(self, batch: Batch, model: StepModel) -> Coast | None:
+    def _make_coast(self, step: Step, model: StepModel) -> Coast | None:
         num_steps = self.core.num_steady_steps()
-        coast = Coast(batch, model, self._kernel.now, num_steps) if num_steps else None
+        coast = Coast(step, model, self._kernel.now, num_steps) if num_steps else None
         if coast is None or not coast.end_before(self.core.steady_until()):
             return None
         return coast
 
     def _end_coast(self, coast: Coast) -> None:
-        self._end_step_at(coast.last_end, coast.batch, coast.last_step_s)
+        self._end_step_at(coast.last_end, coast.step, coast.last_step_s)
 
-    def _end_step_at(self, when: float, batch: Batch, elapsed_s: float) -> None:
+    def _end_step_at(self, when: float, step: Step, elapsed_s: float) -> None:
         self._num_started += 1
-        self._kernel.at(when, self._finish_step, self._num_started, batch, elapsed_s)
+        self._kernel.at(when, self._finish_step, self._num_started, step, elapsed_s)
 
-    def _finish_step(self, number: int, batch: Batch, elapsed_s: float) -> None:
+    def _finish_step(self, number: int, step: Step, elapsed_s: float) -> None:
         if number != self._num_started:
             return  # it was to be the end of a coast that was cut short
         self._catch_up()
         self._coast = None
         self._is_computing = False
-        result = StepResult([NO_TOKEN if chunk.draw is None else TOKEN for chunk in batch.chunks], elapsed_s)
-        self._perform(self.core.finish_step(result, self._kernel.now))
+        self._perform(self.core.finish_step(StepResult(_results(step), elapsed_s), self._kernel.now))
         self._compute()
 
-    def _finish_shared_step(self, number: int, batch: Batch, started_at: float) -> None:
-        self._finish_step(number, batch, self._kernel.now - started_at)
+    def _finish_shared_step(self, number: int, step: Step, started_at: float) -> None:
+        self._finish_step(number, step, self._kernel.now - started_at)
 
     def _deliver_in_time(self, coast: Coast) -> None:
         """See to it that the step is noticed whose tokens are to be delivered, if it is one to be passed by."""
@@ -290,3 +291,11 @@ class SimulatedEngine:
             self._catch_up()
             self._publish()
         self._kernel.at(self._beats_at, self._beat)
+
+
+def _results(step: Step) -> list[ChunkResult]:
+    """Tokens are drawn where nothing is left to compute."""
+    if not step.prompts:
+        return [TOKEN] * len(step.shares)
+    shares = step.shares
+    return [TOKEN if share.num_tokens == share.sequence.num_uncomputed else NO_TOKEN for share in shares]

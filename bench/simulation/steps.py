@@ -3,9 +3,8 @@
 from random import Random
 
 from bench.simulation.physics import Physics
-from engines.batch import Batch
 from engines.costs import decode_step_s
-from engines.step_cost import StepCost, is_decode
+from engines.step_cost import Load, StepCost
 
 
 class StepModel:
@@ -19,15 +18,14 @@ class StepModel:
         self._physics = physics
         self._random = random
 
-    def elapsed_s(self, batch: Batch) -> float:
-        """Seconds that the batch takes."""
-        elapsed_s = self.pace * self._cost.elapsed_s(batch)
+    def elapsed_s(self, load: Load) -> float:
+        """Seconds that an iteration takes."""
+        elapsed_s = self.pace * sum(self._cost.parts(load))
         return elapsed_s * self._random.lognormvariate(0.0, self._noise) if self._noise else elapsed_s
 
-    def slowdown(self, batch: Batch) -> float:
-        """How many times as long the batch takes while another engine of the host computes."""
-        decodes_alone = all(map(is_decode, batch.chunks))
-        return self._physics.shared_decode if decodes_alone else self._physics.shared_prefill
+    def slowdown(self, load: Load) -> float:
+        """How many times as long it takes while another engine of the host computes."""
+        return self._physics.shared_prefill if load.chunks else self._physics.shared_decode
 
     def decodes_s(self, num_requests: int, context_tokens: int) -> float:
         """Of a step of decodes alone, and until the next one begins, without noise."""

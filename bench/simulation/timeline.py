@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from bench.simulation.observer import CoreParts, ObservedCore
-from engines.batch import Batch, StepResult
+from engines.backlog import Step
+from engines.batch import StepResult
 from engines.core import EngineCore
 from engines.effects import DropService, Effect
 from engines.status import Service
-from engines.step_cost import is_decode
 from kvtransfer.protocol import Buffer
 from mesh.messages import EngineMessage
 
@@ -171,11 +171,11 @@ class _SeenCore(ObservedCore):
             self._lane.mark(now, "unloaded")
         return effects
 
-    def next_batch(self, now: float) -> tuple[Batch | None, list[Effect]]:
-        batch, effects = super().next_batch(now)
-        if batch is not None:
-            self._lane.begin(now, activity_of(batch), len(batch.chunks), self._kv_use())
-        return batch, effects
+    def next_step(self, now: float) -> tuple[Step | None, list[Effect]]:
+        step, effects = super().next_step(now)
+        if step is not None:
+            self._lane.begin(now, activity_of(step), len(step.shares), self._kv_use())
+        return step, effects
 
     def finish_step(self, result: StepResult, now: float) -> list[Effect]:
         effects = super().finish_step(result, now)
@@ -188,11 +188,10 @@ class _SeenCore(ObservedCore):
         return 1 - sum([pool.num_free for pool in pools]) / num_blocks if num_blocks else 0.0
 
 
-def activity_of(batch: Batch) -> Activity:
-    num_decodes = sum(map(is_decode, batch.chunks))
-    if num_decodes == 0:
-        return Activity.PREFILL
-    return Activity.DECODE if num_decodes == len(batch.chunks) else Activity.MIXED
+def activity_of(step: Step) -> Activity:
+    if not step.prompts:
+        return Activity.DECODE
+    return Activity.PREFILL if len(step.prompts) == len(step.shares) else Activity.MIXED
 
 
 def _zeros() -> "array[float]":

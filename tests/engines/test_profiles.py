@@ -1,5 +1,8 @@
 """Presets are their sources' numbers in seconds and bytes; names and files that are wrong say so in one line."""
 
+import subprocess
+import sys
+import textwrap
 import tomllib
 from dataclasses import replace
 from importlib.resources import files
@@ -137,3 +140,34 @@ def test_the_topology_the_profile_or_nothing_says_how_many_devices_there_are() -
     profiled = replace(engine, profile="a100-llama2-70b-tp4")
     assert num_devices_of(profiled) == 4
     assert num_devices_of(replace(profiled, num_devices=2)) == 2
+
+
+def test_threads_may_decode_profiles_that_nobody_decoded_before() -> None:
+    """In a process of their own, as what goes wrong otherwise is a crash."""
+    program = """
+        import sys
+        from concurrent.futures import ThreadPoolExecutor
+        from threading import Barrier
+        import msgspec
+        from engines.profiles import decode_toml
+
+        def decode(kind, together):
+            together.wait()
+            return decode_toml("number = 1\\n[one]\\nvalue = 1.0\\n[named.a]\\nvalue = 2.0", kind)
+
+        sys.setswitchinterval(1e-6)
+        for _ in range(60):
+            class Inner(msgspec.Struct):
+                value: float
+
+            class Outer(msgspec.Struct):
+                number: int
+                one: Inner
+                named: dict[str, Inner]
+
+            together = Barrier(8)
+            with ThreadPoolExecutor(8) as threads:
+                decoded = [threads.submit(decode, Outer, together) for _ in range(8)]
+                assert len({str(each.result()) for each in decoded}) == 1
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=True, timeout=60)

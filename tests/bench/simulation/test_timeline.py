@@ -3,8 +3,8 @@ import pytest
 from bench.simulation.faults import Hang, Kill
 from bench.simulation.timeline import FINEST_S, MAX_BINS, Activity, Lane, Timeline, activity_of
 from bench.simulation.trace_request import TraceRequest
-from engines.batch import Batch, Chunk, Draw
-from mesh.messages import Sampling
+from engines.backlog import Step
+from engines.scheduler import Share
 from tests.bench.simulation.small import SERVICE, Profile, pair, simulation
 
 
@@ -83,9 +83,11 @@ def test_a_timeline_changes_nothing():
 
 
 def test_activities():
-    sampling = Sampling(9, 1)
-    decode = Chunk("a", [5], 7, [0], Draw(sampling, [1] * 6 + [5, 5], 6, 8))
-    prompt = Chunk("b", [1, 2], 0, [1])
-    assert activity_of(Batch("s", [prompt])) is Activity.PREFILL
-    assert activity_of(Batch("s", [decode])) is Activity.DECODE
-    assert activity_of(Batch("s", [decode, prompt])) is Activity.MIXED
+    decode, prompt = Share(None, 1), Share(None, 2)
+
+    def step(*shares):
+        return Step(None, shares, [share for share in shares if share is prompt], 0.0)
+
+    assert activity_of(step(prompt)) is Activity.PREFILL
+    assert activity_of(step(decode)) is Activity.DECODE
+    assert activity_of(step(decode, prompt)) is Activity.MIXED

@@ -17,6 +17,8 @@ from engines.simulated import HEAD_DIM, SimulatedExecutor, SimulatedService
 from engines.step_cost import StepCost
 from engines.torch_engine.executor import TorchExecutor, TorchService
 from engines.torch_engine.shape import kv_shape
+from engines.transformers_engine.backend import counted
+from engines.transformers_engine.executor import TransformersExecutor, load_model
 from kvtransfer.layout import PageLayout
 from kvtransfer.memory import KVMemory, PagedMemory
 from mesh.messages import DecodeCost, KVShape, PrefillCost
@@ -71,6 +73,23 @@ def simulated_computer() -> Computer:
     executor = SimulatedExecutor(sleep=lambda _: None)
     executor.add(SimulatedService(SERVICE, cost, memory, range(256)))
     return Local(executor, memory)
+
+
+class KeepsNoBlocks:
+    """transformers, in this process."""
+
+    def __init__(self) -> None:
+        model, config = load_model(FOLDER, "float32", "cpu"), ModelConfig.load(FOLDER)
+        self._executor = TransformersExecutor(SERVICE, model, counted(BLOCK_SIZE), config.eos_token_ids, threads=1)
+
+    def compute(self, chunks: Sequence[Chunk]) -> Sequence[ChunkResult]:
+        return self._executor.execute(Batch(SERVICE, chunks)).chunks
+
+    def copy_block(self, source: int, destination: int) -> None:
+        raise NotImplementedError("KV lies in a cache of transformers' own")
+
+    def close(self) -> None:
+        """Nothing is held beyond the process."""
 
 
 class Remote:

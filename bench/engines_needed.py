@@ -6,7 +6,7 @@
 SLOs are Aladdin's (table 2): a promise counts as kept if so many percent of the requests get both their first token and
 their tokens in time. Requests come at random (Poisson), with ShareGPT's lengths as Llumnix's table has them, and those
 of the first ``--warm-up`` seconds are served, but not counted. Of each contender the fewest engines are searched for
-that keep the promise, by doubling and halving. ``default``, ``JSQ`` and ``power of two`` are the paper's: prompts are
+that keep the promise, by growing steps and halving. ``default``, ``JSQ`` and ``power of two`` are the paper's: prompts are
 computed before decodes, first come, first served (vLLM without chunked prefills); ``default`` is on engines of the
 largest parallelism, the others on those that equation 6 calls best (`mesh advise`). A100s exchange activations over
 PCIe, as the paper's do. ``..., chunked``: the same on this project's engines as they are. Packing has the best of the
@@ -95,11 +95,11 @@ def theta_of(policy: PolicySpec) -> float | None:
 
 def fewest(keeps: Callable[[int], bool], first: int) -> int | None:
     """The smallest number that keeps the promise, if more never break it; None: not even `MOST_ENGINES` do."""
-    low, high = 0, first
+    low, high, step = 0, first, 1
     while not keeps(high):
         if high >= MOST_ENGINES:
             return None
-        low, high = high, min(2 * high, MOST_ENGINES)
+        low, high, step = high, min(high + step, MOST_ENGINES), 2 * step
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if keeps(middle) else (middle, high)

@@ -6,8 +6,8 @@
 SLOs are Aladdin's (table 2): a promise counts as kept if so many percent of the requests get both their first token and
 their tokens in time. Requests come at random (Poisson), with ShareGPT's lengths as Llumnix's table has them, and those
 of the first ``--warm-up`` seconds are served, but not counted. Of each contender the fewest engines are searched for
-that keep the promise, by growing steps and halving. ``default``, ``JSQ`` and ``power of two`` are the paper's: prompts are
-computed before decodes, first come, first served (vLLM without chunked prefills); ``default`` is on engines of the
+that keep the promise, by growing steps and halving. ``default``, ``JSQ`` and ``power of two`` are the paper's: prompts
+are computed before decodes, first come, first served (vLLM without chunked prefills); ``default`` is on engines of the
 largest parallelism, the others on those that equation 6 calls best (`mesh advise`). A100s exchange activations over
 PCIe, as the paper's do. ``..., chunked``: the same on this project's engines as they are. Packing has the best of the
 ``--thetas``. With ``--split``, prefill engines are so many that they are never short, and decode engines are counted,

@@ -88,6 +88,7 @@ figures: $(STAMP)  # reduced: docs/results.md says what the full figures take
 	$(BIN)/python -m bench.testbed --figure 6 7 8 --rates 10 30 --seconds 20 --requests 200 --history 100 --batches 2 --out $(FIGURES)/seallm
 	$(BIN)/python -m bench.slices --rates 20 --seconds 30 --out $(FIGURES)/slices
 	$(BIN)/python -m bench.llumnix_figure --parts gains --coast --requests 1000 --seeds 1 --out $(FIGURES)/llumnix
+	$(BIN)/python -m bench.engines_needed --models llama2-13b --rates 5 10 --seeds 1 --contenders default JSQ packing "packing, in slack" --out $(FIGURES)/aladdin
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

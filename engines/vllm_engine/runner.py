@@ -55,7 +55,8 @@ class VllmRunner:
             os.environ.setdefault(name, value)
         self._settings = settings
         self._executor = _executor(_config(settings))
-        [self.form, *_] = self._executor.collective_rpc("use_pages", args=(pages, tuple(settings.eos_token_ids)))
+        arguments = pages, settings.folder, tuple(settings.eos_token_ids)
+        [self.form, *_] = self._executor.collective_rpc("use_pages", args=arguments)
         self._executor.compile_or_warm_up_model()
         _settle()
 

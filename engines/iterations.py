@@ -168,12 +168,17 @@ class Iterations:
         if step is None:
             raise RuntimeError("a step finished that was not started")
         steady, token = self._steady, self._common_token(result)
-        if steady is None or token is None:
-            self.settle()
-            self._learn(step, step.load(), result.elapsed_s, now)
-            return self._book(step, result, now)
-        self._learn(step, steady.load() if step.rows is None else step.load(), result.elapsed_s, now)
-        return self._book_steady(step, steady, token, now)
+        step.service.learn(self.load(step), result.elapsed_s)
+        if len(step.prompts) < len(step.shares):
+            self._pace.stepped(now)
+        if steady is not None and token is not None:
+            return self._book_steady(step, steady, token, now)
+        self.settle()
+        return self._book(step, result, now)
+
+    def load(self, step: Step) -> Load:
+        """Of the running step."""
+        return step.load() if self._steady is None or step.rows is not None else self._steady.load()
 
     def _common_token(self, result: StepResult) -> int | None:
         """That all of the steady decodes have drawn that ran; None: they differ, or none ran."""
@@ -181,11 +186,6 @@ class Iterations:
             return None
         first = result.chunks[0]
         return first.token if result.chunks.count(first) == len(result.chunks) else None
-
-    def _learn(self, step: Step, load: Load, elapsed_s: float, now: float) -> None:
-        step.service.learn(load, elapsed_s)
-        if len(step.prompts) < len(step.shares):
-            self._pace.stepped(now)
 
     def _book_steady(self, step: Step, steady: SteadyBatch, token: int, now: float) -> list[Effect]:
         """As `_book`: only those matter that have ended or are due to be told of."""

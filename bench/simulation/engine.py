@@ -230,7 +230,7 @@ class SimulatedEngine:
 
     def _make_coast(self, step: Step, model: StepModel) -> Coast | None:
         num_steps = self.core.num_steady_steps()
-        coast = Coast(step, model, self._kernel.now, num_steps) if num_steps else None
+        coast = Coast(step, self.core.load(step), model, self._kernel.now, num_steps) if num_steps else None
         if coast is None or not coast.end_before(self.core.steady_until()):
             return None
         return coast

@@ -33,6 +33,7 @@ log = structlog.get_logger()
 
 def transformers_backend(engine: EngineSpec, services: Sequence[ServiceSpec], version: str) -> Backend:
     """Of one service. Raise `UserError` if the model is missing or memory too small. ``version``: of transformers."""
+    check_device(engine)
     [spec] = services
     folder = prepared_dir(spec.model)
     config = ModelConfig.load(folder)
@@ -61,6 +62,15 @@ def transformers_backend(engine: EngineSpec, services: Sequence[ServiceSpec], ve
         return loaded
 
     return Backend(executor, memory, {spec.name: loaded}, add, lambda _: None)
+
+
+def check_device(engine: EngineSpec) -> None:
+    """Raise `UserError` unless torch can compute there."""
+    try:
+        torch.empty(1, device=engine.device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"engines.{engine.id}: device {engine.device}: {reason}") from None
 
 
 def open_memory(engine: EngineSpec, shape: KVShape) -> PagedMemory:

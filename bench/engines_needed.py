@@ -1,211 +1,195 @@
 """How many engines keep the promise at a rate of requests: packing beside what does not pack (Aladdin, figures 11, 12).
 
-    python -m bench.engines_needed [--models llama2-7b ...] [--device a100] [--split] [--rates 5 10 20] [--percent 99]
+    python -m bench.engines_needed [--device a100] [--models llama2-7b ...] [--split] [--rates 5 10] [--percent 99 100]
+        [--contenders NAME ...] [--thetas 0.9 0.75] [--seeds 2] [--out FOLDER]
 
 SLOs are Aladdin's (table 2): a promise counts as kept if so many percent of the requests get both their first token and
 their tokens in time. Requests come at random (Poisson), with ShareGPT's lengths as Llumnix's table has them, and those
 of the first ``--warm-up`` seconds are served, but not counted. Of each contender the fewest engines are searched for
-that keep the promise, by doubling and halving. ``default``: what the paper calls default vLLM, the largest parallelism
-and the fewest requests first; the others have the parallelism that equation 6 calls best (`mesh advise`). With
-``--split``, prefill engines are so many that they are never short, and decode engines are counted, as in the paper.
+that keep the promise, by growing steps and halving. ``default``, ``JSQ`` and ``power of two`` are the paper's: prompts
+are computed before decodes, first come, first served (vLLM without chunked prefills); ``default`` is on engines of the
+largest parallelism, the others on those that equation 6 calls best (`mesh advise`). A100s exchange activations over
+PCIe, as the paper's do. ``..., chunked``: the same on this project's engines as they are. Packing has the best of the
+``--thetas``. With ``--split``, prefill engines are so many that they are never short, and decode engines are counted,
+as in the paper.
+
+*The least* is what the load takes on average (`mesh advise --rate`): promises are kept to almost all requests if
+nobody waits and nothing is uneven, so no placement can do with fewer for long.
 """
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from math import ceil
 from pathlib import Path
-from random import Random
 
 from rich.console import Console
 from rich.table import Table
 
-from bench.simulation.arrivals import Arrivals, synthesize
-from bench.simulation.cluster import Simulation
-from bench.simulation.experiment import rare_collections
-from bench.simulation.physics import Physics
-from bench.simulation.quiet import quiet_engines
-from bench.simulation.trace_request import TraceRequest
-from bench.simulation.workload import SloRule
-from bench.simulation.workload_lengths import PREFIX, described_lengths
-from engines.costs import prefill_s
-from engines.profiles import load_profile
-from mesh.messages import Role
-from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, Rescheduling, ServiceSpec, Slo, Topology, Trigger
-from router.records import Record
+from bench.engines_needed_setting import CONTENDERS, SLOS, Contender, Setting, Trial, serve, trial_of
+from mesh.topology.schema import PolicySpec
 
-SERVICE = "chat"
-SLOS = {  # TTFT and TPOT by device and model: table 2
-    ("a100", "llama2-7b"): Slo(0.4, 0.015),
-    ("a100", "llama2-13b"): Slo(0.6, 0.030),
-    ("a100", "llama2-70b"): Slo(1.6, 0.075),
-    ("v100", "llama2-7b"): Slo(0.8, 0.030),
-    ("v100", "llama2-13b"): Slo(0.8, 0.050),
-}
-BEST = {  # devices an engine: table 3
-    ("a100", "llama2-7b"): 1,
-    ("a100", "llama2-13b"): 1,
-    ("a100", "llama2-70b"): 2,
-    ("v100", "llama2-7b"): 1,
-    ("v100", "llama2-13b"): 2,
-}
-CONTEXT = 4096  # tokens of a request at most: Llama 2's
-LARGEST = 4  # devices of the paper's machines
-MOST_ENGINES = 128
-PREFILL_SHARE = 0.5  # of the time that a prefill engine may be busy, where they are not to be short
-CHUNK_TOKENS = 4096
+MOST_ENGINES = 64
+USUAL = ("default", "JSQ", "power of two", "packing", "JSQ, chunked", "packing, in slack")
+USUAL_SPLIT = ("JSQ", "power of two", "packing")
 
 
 @dataclass(frozen=True, slots=True)
-class Contender:
-    """``is_default``: on engines of the largest parallelism."""
+class Found:
+    """The fewest engines that keep the promise, and what came of it with one engine less. None: not `MOST_ENGINES`."""
 
-    name: str
-    policy: PolicySpec
-    is_default: bool = False
-    reschedules: bool = False
-
-
-CONTENDERS = (
-    Contender("default", PolicySpec("join_shortest_queue"), is_default=True),
-    Contender("JSQ", PolicySpec("join_shortest_queue")),
-    Contender("power of two", PolicySpec("power_of_two")),
-    Contender("packing", PolicySpec("packing")),
-    Contender("packing, in slack", PolicySpec("packing", {"prefill": "slack"})),
-    Contender("packing, moving", PolicySpec("packing"), reschedules=True),
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """``percent`` of the requests after ``warm_up_s`` are to meet both promises."""
-
-    device: str
-    model: str
-    rate: float
-    is_split: bool
+    setting: Setting
+    contender: Contender
     percent: float
-    warm_up_s: float
-    duration_s: float
-    seed: int
+    num_engines: int | None
+    theta: float | None
+    one_less: Trial | None
 
     @property
-    def slo(self) -> Slo:
-        return SLOS[self.device, self.model]
+    def num_devices(self) -> int | None:
+        return None if self.num_engines is None else self.num_engines * self.setting.size(self.contender)
 
-    def size(self, contender: Contender) -> int:
-        """Devices of an engine."""
-        return LARGEST if contender.is_default else BEST[self.device, self.model]
-
-    def preset(self, contender: Contender) -> str:
-        return f"{self.device}-{self.model}-tp{self.size(contender)}"
-
-    @property
-    def lengths(self) -> Sequence[TraceRequest]:
-        pool = described_lengths(f"{PREFIX}sharegpt")
-        return [one for one in pool if one.num_input + one.num_output <= CONTEXT]
-
-    def trace(self) -> Sequence[TraceRequest]:
-        span_s = self.warm_up_s + self.duration_s
-        return list(synthesize(self.lengths, Arrivals(self.rate), span_s, Random(f"{self.seed}/trace")))
+    def __str__(self) -> str:
+        setting, least = self.setting, self.setting.bound(self.contender)
+        count = f"more than {MOST_ENGINES}" if self.num_engines is None else str(self.num_engines)
+        theta = "" if self.theta is None else f" with theta {self.theta:g}"
+        said = f"{setting.model}, {setting.rate:g}/s, {self.percent:g} %, seed {setting.seed}, {self.contender.name}: "
+        return f"{said}{count} engines{theta}, the least {least:.1f}; one less: {self.one_less or '-'}"
 
 
-def topology(setting: Setting, contender: Contender, num_engines: int) -> Topology:
-    preset = setting.preset(contender)
-    role = Role.DECODE if setting.is_split else Role.MULTIPLEX
-    roles = {f"engine-{number:03}": role for number in range(num_engines)}
-    if setting.is_split:
-        lengths, cost = setting.lengths, load_profile(preset).prefill
-        busy = setting.rate * sum(prefill_s(cost, one.num_input) for one in lengths) / len(lengths)
-        roles |= {f"prefill-{number:03}": Role.PREFILL for number in range(1 + ceil(busy / PREFILL_SHARE))}
-    engines = [
-        EngineSpec(
-            name,
-            role,
-            (SERVICE,),
-            backend="simulated",
-            profile=preset,
-            max_running=256,
-            max_waiting=1_000_000,
-            chunk_tokens=CHUNK_TOKENS,
-        )
-        for name, role in roles.items()
-    ]
-    return Topology(
-        "engines-needed",
-        Path(),
-        (ServiceSpec(SERVICE, setting.model, setting.slo),),
-        tuple(engines),
-        (GatewaySpec("gateway", max_requests=1_000_000, max_waiting=1_000_000),),
-        policy=contender.policy,
-        rescheduling=Rescheduling(triggers=(Trigger.SLACK,)) if contender.reschedules else None,
-    )
+class Trials:
+    """Of one contender under one load; each fleet is tried once, whatever percentage is asked for."""
+
+    def __init__(self, setting: Setting, contender: Contender) -> None:
+        self._setting = setting
+        self._contender = contender
+        self._known: dict[tuple[float | None, int], Trial] = {}
+
+    def of(self, policy: PolicySpec, num_engines: int) -> Trial:
+        key = theta_of(policy), num_engines
+        if key not in self._known:
+            self._known[key] = trial_of(serve(self._setting, self._contender, policy, num_engines))
+        return self._known[key]
+
+    def fewest(self, percent: float, thetas: Sequence[float], first: int) -> Found:
+        best: int | None = None
+        chosen: PolicySpec | None = None
+        for policy in self._contender.policies(thetas):
+
+            def keeps(count: int, policy: PolicySpec = policy) -> bool:
+                return self.of(policy, count).keeps(percent)
+
+            count = fewest(keeps, first) if best is None else fewer(keeps, best)
+            if count is not None and (best is None or count < best):
+                best, chosen = count, policy
+        if best is None or chosen is None:
+            return Found(self._setting, self._contender, percent, None, None, None)
+        one_less = self.of(chosen, best - 1) if best > 1 else None
+        return Found(self._setting, self._contender, percent, best, theta_of(chosen), one_less)
 
 
-def attainment(setting: Setting, contender: Contender, num_engines: int) -> float:
-    """The share of counted requests that met both promises."""
-    what, records = topology(setting, contender, num_engines), list[Record]()
-    profiles = {spec.id: load_profile(setting.preset(contender)) for spec in what.engines}
-    simulation = Simulation(what, profiles, seed=setting.seed, physics=Physics(), slo=SloRule(), coasts=True)
-    with rare_collections(), quiet_engines():
-        simulation.run(SERVICE, setting.trace(), records.append)
-    counted = [record for record in records if record.arrived_s >= setting.warm_up_s]
-    return sum(record.meets_slo for record in counted) / len(counted)
+def theta_of(policy: PolicySpec) -> float | None:
+    theta = policy.parameters.get("theta")
+    return theta if isinstance(theta, float) else None
 
 
 def fewest(keeps: Callable[[int], bool], first: int) -> int | None:
     """The smallest number that keeps the promise, if more never break it; None: not even `MOST_ENGINES` do."""
-    low, high = 0, first
+    low, high, step = 0, first, 1
     while not keeps(high):
         if high >= MOST_ENGINES:
             return None
-        low, high = high, min(2 * high, MOST_ENGINES)
+        low, high, step = high, min(high + step, MOST_ENGINES), 2 * step
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if keeps(middle) else (middle, high)
     return high
 
 
-def needed(setting: Setting, contender: Contender, first: int) -> int | None:
-    return fewest(lambda count: attainment(setting, contender, count) >= setting.percent / 100, first)
+def fewer(keeps: Callable[[int], bool], enough: int) -> int:
+    """As many as are known to do, or fewer."""
+    while enough > 1 and keeps(enough - 1):
+        enough -= 1
+    return enough
 
 
-def table_row(setting: Setting, contenders: Sequence[Contender]) -> list[str]:
-    """Devices that each contender needs."""
-    cells, first = list[str](), max(1, round(setting.rate / 3))
+def search(
+    setting: Setting, contenders: Sequence[Contender], percents: Sequence[float], thetas: Sequence[float]
+) -> Iterator[Found]:
+    """Of each contender and percentage."""
     for contender in contenders:
-        size, count = setting.size(contender), needed(setting, contender, first)
-        first = count or first
-        cells.append(f">{MOST_ENGINES * size}" if count is None else f"{count * size} ({count})")
-        print(f"{setting.model}, {setting.rate:g} requests/s, {contender.name}: {cells[-1]}", file=sys.stderr)
-    return cells
+        trials, first = Trials(setting, contender), max(1, round(1.2 * min(setting.bound(contender), MOST_ENGINES / 2)))
+        for percent in sorted(percents):
+            found = trials.fewest(percent, thetas, first)
+            first = found.num_engines or first
+            print(found, file=sys.stderr, flush=True)
+            yield found
+
+
+def table(found: Sequence[Found], contenders: Sequence[Contender]) -> Table:
+    """Devices, on average over the seeds, and engines of each seed."""
+    heads = [f"{one.name}" for one in contenders]
+    shown = Table("model", "rate", "%", "the least", *heads, title="devices needed (engines, by seed)")
+    for model, rate, percent in dict.fromkeys((one.setting.model, one.setting.rate, one.percent) for one in found):
+        row = [one for one in found if (one.setting.model, one.setting.rate, one.percent) == (model, rate, percent)]
+        usual = next((one for one in row if not one.contender.is_default), row[0])
+        least = usual.setting.bound(usual.contender) * usual.setting.size(usual.contender)
+        cells = [cell([one for one in row if one.contender == contender]) for contender in contenders]
+        shown.add_row(model, f"{rate:g}", f"{percent:g}", f"{least:.1f}", *cells)
+    return shown
+
+
+def cell(found: Sequence[Found]) -> str:
+    counts = [one.num_devices for one in found]
+    known = [count for count in counts if count is not None]
+    if len(known) < len(counts):
+        return f">{MOST_ENGINES * found[0].setting.size(found[0].contender)}"
+    engines = ", ".join(str(one.num_engines) for one in found)
+    thetas = sorted({one.theta for one in found if one.theta is not None})
+    said = f"; theta {', '.join(f'{theta:g}' for theta in thetas)}" if thetas else ""
+    return f"{sum(known) / len(known):g} ({engines}{said})"
 
 
 def main() -> None:
+    options = _parse()
+    usual = USUAL_SPLIT if options.split else USUAL
+    chosen = [one for one in CONTENDERS if one.name in (options.contenders or usual)]
+    settings = [
+        Setting(options.device, model, rate, options.split, options.warm_up, options.duration, seed)
+        for model in options.models
+        for rate in options.rates
+        for seed in range(options.seeds)
+    ]
+    found = [one for setting in settings for one in search(setting, chosen, options.percent, options.thetas)]
+    Console(width=160).print(table(found, chosen))
+    if options.out is not None:
+        from bench.engines_needed_plot import plot_needed  # matplotlib is there if somebody draws
+
+        options.out.mkdir(parents=True, exist_ok=True)
+        print(plot_needed(options.out, found))
+
+
+def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.engines_needed", description=__doc__.splitlines()[0])
     parser.add_argument("--device", choices=sorted({device for device, _ in SLOS}), default="a100")
     parser.add_argument("--models", nargs="+", metavar="MODEL", help="of llama2-7b, -13b, -70b (default: all)")
     parser.add_argument("--split", action="store_true", help="prefill and decode engines: count the latter")
-    parser.add_argument("--rates", type=float, nargs="+", default=[5.0, 10.0, 20.0], metavar="R", help="requests/s")
-    parser.add_argument("--percent", type=float, default=99.0, help="of requests that are to meet both (default: 99)")
-    parser.add_argument("--warm-up", type=float, default=60.0, metavar="SECONDS", help="(default: 60)")
+    parser.add_argument("--rates", type=float, nargs="+", default=[5.0, 10.0], metavar="R", help="requests/s")
+    parser.add_argument(
+        "--percent", type=float, nargs="+", default=[99.0, 100.0], help="of requests that are to meet both promises"
+    )
+    parser.add_argument("--thetas", type=float, nargs="+", default=[0.75, 0.9], metavar="T", help="that packing tries")
+    parser.add_argument("--warm-up", type=float, default=30.0, metavar="SECONDS", help="(default: 30)")
     parser.add_argument("--duration", type=float, default=60.0, metavar="SECONDS", help="after it (default: 60)")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seeds", type=int, default=2, metavar="N", help="(default: 2)")
     parser.add_argument("--contenders", nargs="+", choices=[one.name for one in CONTENDERS], metavar="NAME")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="draw a picture there")
     options = parser.parse_args()
     known = [model for device, model in SLOS if device == options.device]
-    models = options.models or known
-    if unknown := set(models) - set(known):
+    options.models = options.models or known
+    if unknown := set(options.models) - set(known):
         parser.error(f"no SLO of {unknown.pop()} on {options.device}; there are {', '.join(known)}")
-    chosen = [one for one in CONTENDERS if not options.contenders or one.name in options.contenders]
-    table = Table("model", "rate", *(one.name for one in chosen), title="devices needed (engines)")
-    for model in models:
-        for rate in options.rates:
-            spans = options.warm_up, options.duration
-            setting = Setting(options.device, model, rate, options.split, options.percent, *spans, options.seed)
-            table.add_row(model, f"{rate:g}", *table_row(setting, chosen))
-    Console(width=120).print(table)
+    return options
 
 
 if __name__ == "__main__":

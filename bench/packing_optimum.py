@@ -79,7 +79,7 @@ def make_case(kind: Kind, num_requests: int, random: Random) -> Case:
 
 
 def knobs() -> Knobs:
-    parameters = PackingParameters()
+    parameters = PackingParameters(prompts=False)
     return Knobs(parameters.gamma, parameters.theta)
 
 
@@ -124,7 +124,8 @@ def make_engine(kind: Kind, number: int, sent: Iterable[RequestView]) -> EngineV
 
 def best_fit(case: Case) -> int:
     """Engines that the policy uses of as many as there are requests."""
-    policy, engines = Packing(PackingParameters()), [make_engine(case.kind, n, ()) for n in range(len(case.requests))]
+    policy = Packing(PackingParameters(prompts=False))
+    engines = [make_engine(case.kind, n, ()) for n in range(len(case.requests))]
     sent: dict[str, list[RequestView]] = {engine.id: [] for engine in engines}
     for request in case.requests:
         decision = policy.decide(request, ClusterView({engine.id: engine for engine in engines}), 0.0)

@@ -5,7 +5,8 @@
 
 Small clusters, so that every plan can be scored: each way to cut the cluster, each set of services on each group and,
 with ``--roles``, each role. All plans are scored in parts, the best of them whole: a few of the greedy and the improved
-ones, 16 of all. Attainment is at an SLO of 5 times each request's execution time alone, latency is normalised by it.
+ones, 16 of all; and 24 drawn at random, to see how far parts and whole are apart. Attainment is at an SLO of 5 times
+each request's execution time alone, latency is normalised by it.
 """
 
 import argparse
@@ -32,6 +33,7 @@ from router.placement.search import SHORTLIST
 
 AT_A_TIME = 200  # plans
 WHOLE = 16  # of all plans, those with the best parts that are scored whole
+COMPARED = 24  # of all plans, drawn at random, that are scored in parts and whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,7 @@ class Line:
     greedy: tuple[float, float]
     improved: tuple[float, float]
     best: tuple[float, float] | None
+    apart: tuple[float, float] | None  # attainments in parts and whole: on average, and at most
     num_plans: int
     improved_plan: str
     best_plan: str
@@ -82,7 +85,7 @@ def measure(simulators: Simulators, options: argparse.Namespace, rate: float, se
     slos = dict.fromkeys(models, setting.SLO)
     evaluator = simulators.evaluator(catalogue, asked, slos, slo_factor=setting.SLO_FACTOR, seed=seed)
     made = greedy(partitions(cluster, catalogue), catalogue, asked, evaluator)
-    improved = improve(made, catalogue, evaluator, Random(seed), lambda done: done >= options.batches)
+    improved = improve(made, catalogue, evaluator, Random(seed), lambda done: done >= options.batches, lambda _: False)
     plans = [] if options.no_exhaustive else list(every_plan(cluster, catalogue, has_roles=options.roles))
     by_greedy, by_search = _whole(made[:SHORTLIST], evaluator), _whole(improved, evaluator)
     best = _whole(_best(plans, evaluator), evaluator)
@@ -98,10 +101,17 @@ def measure(simulators: Simulators, options: argparse.Namespace, rate: float, se
         _numbers(by_greedy),
         _numbers(by_search),
         _numbers(best) if best is not None else None,
+        _apart(Random(seed).sample(plans, min(COMPARED, len(plans))), evaluator),
         len(plans),
         in_words(by_search.plan),
         in_words(best.plan) if best is not None else "",
     )
+
+
+def _apart(plans: Sequence[Plan], evaluator: Simulated) -> tuple[float, float] | None:
+    pairs = zip(evaluator(plans), evaluator.exact(plans), strict=True)
+    apart = [abs(parts.attainment - whole.attainment) for parts, whole in pairs]
+    return (sum(apart) / len(apart), max(apart)) if apart else None
 
 
 def _best(plans: Sequence[Plan], evaluator: Simulated) -> list[Scored]:
@@ -164,16 +174,17 @@ def in_words(plan: Plan) -> str:
 
 def _table(lines: Sequence[Line]) -> Table:
     table = Table(title="attainment and normalised latency", title_justify="left")
-    for heading in ("rate", "seed", "greedy", "improved", "best of all", "plans", "improved plan"):
+    for heading in ("rate", "seed", "greedy", "improved", "best of all", "parts off", "plans", "improved plan"):
         table.add_column(heading, justify="left" if heading == "improved plan" else "right")
     for line in lines:
         scores = [
             "" if score is None else f"{score[0]:.3f} {score[1]:.2f}"
             for score in (line.greedy, line.improved, line.best)
         ]
-        table.add_row(f"{line.rate:g}", str(line.seed), *scores, str(line.num_plans), line.improved_plan)
+        apart = "" if line.apart is None else "{:.3f}, {:.3f}".format(*line.apart)
+        table.add_row(f"{line.rate:g}", str(line.seed), *scores, apart, str(line.num_plans), line.improved_plan)
     for name, column in (("mean", [line.rate for line in lines]),):
-        table.add_row(name, "", *_means(lines), "", f"{len(column)} cases")
+        table.add_row(name, "", *_means(lines), "", "", f"{len(column)} cases")
     return table
 
 

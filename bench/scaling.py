@@ -1,7 +1,7 @@
 """A day of traffic, compressed, through the autoscaler: engine-hours beside the fewest that could have been enough.
 
     python -m bench.scaling [--arrivals FILE] [--day 900] [--mean 6] [--most 12] [--rules promises utilisation ...]
-        [--seeds 2] [--jobs N]
+        [--policy packing:prefill=slack] [--seeds 2] [--jobs N]
 
 In simulation: Llama-2-13B on one A100 each, conversations, TTFT within 1.5 s and TPOT within 30 ms for nine of ten. The
 rates of the day are those of ServeGen's clients (``arrivals_2days.csv.gz``: ``window_start_s`` and ``rate_rps``), all
@@ -35,6 +35,7 @@ from bench.capacity import find_capacity
 from bench.simulation.cluster import Simulation
 from bench.simulation.physics import Physics
 from bench.simulation.placement import Found
+from bench.simulation.policy_names import parse_policy
 from bench.simulation.quiet import quiet_engines
 from bench.simulation.trace_request import TraceRequest
 from bench.simulation.workload import SloRule
@@ -54,6 +55,7 @@ from mesh.topology.schema import (
     Topology,
 )
 from router.placement.question import Question
+from router.policies.registry import make_policy
 from router.records import Record
 
 PROFILE = "a100-llama2-13b-tp1"
@@ -62,6 +64,7 @@ SLO = Slo(ttft_s=1.5, tpot_s=0.03, attainment=0.9)
 WINDOW_S = 30.0
 SIZES = (1, 2, 4, 8)  # of fleets whose capacity is found
 TRIAL_S = 120.0
+ELASTIC = PolicySpec("elastic")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +124,7 @@ def _scaled(shape: Sequence[float], mean: float) -> Day:
     return Day(tuple(factor * rate for rate in shape))
 
 
-def make_topology(most: int, scaling: ScalingSpec | None, num_started: int) -> Topology:
+def make_topology(most: int, scaling: ScalingSpec | None, num_started: int, policy: PolicySpec = ELASTIC) -> Topology:
     engines = [
         EngineSpec(
             f"engine-{index:02}",
@@ -142,7 +145,7 @@ def make_topology(most: int, scaling: ScalingSpec | None, num_started: int) -> T
         (ServiceSpec(SERVICE, PROFILE, SLO),),
         tuple(engines),
         (GatewaySpec("gateway", max_requests=100_000, max_waiting=100_000),),
-        policy=PolicySpec("elastic"),
+        policy=policy,
         placement=None if scaling is None else PlacementSpec(mode=PlacementMode.OFF),
         scaling=scaling,
     )
@@ -182,12 +185,12 @@ def never(question: Question) -> Found:
     raise AssertionError("plans are off")
 
 
-def run_rule(rule: str, day: Day, most: int, seed: int) -> Result:
+def run_rule(rule: str, day: Day, most: int, seed: int, policy: PolicySpec = ELASTIC) -> Result:
     """``rule``: of the autoscaler, ``utilisation:SHARE``, or a number of engines that stays the same."""
     if rule.isdecimal():
-        return simulate(make_topology(int(rule), None, int(rule)), day.requests(seed), day.seconds, seed)
+        return simulate(make_topology(int(rule), None, int(rule), policy), day.requests(seed), day.seconds, seed)
     scaling = make_scaling(rule)
-    return simulate(make_topology(most, scaling, 2), day.requests(seed), day.seconds, seed)
+    return simulate(make_topology(most, scaling, 2, policy), day.requests(seed), day.seconds, seed)
 
 
 def make_scaling(rule: str) -> ScalingSpec:
@@ -197,12 +200,12 @@ def make_scaling(rule: str) -> ScalingSpec:
     return replace(spec, utilisation=float(share)) if share else spec
 
 
-def capacity_of(number: int) -> float:
+def capacity_of(number: int, policy: PolicySpec = ELASTIC) -> float:
     """Requests a second at which so many engines keep the promises."""
 
     def attainment_at(rate: float) -> float:
         day = Day((rate,) * round(TRIAL_S / WINDOW_S))
-        return simulate(make_topology(number, None, number), day.requests(0), day.seconds, 0).attainment
+        return simulate(make_topology(number, None, number, policy), day.requests(0), day.seconds, 0).attainment
 
     return find_capacity(attainment_at, SLO.attainment, 2.0 * number, 0.1, most_runs=6).rate
 
@@ -236,9 +239,9 @@ def main() -> int:
     console = Console(width=None if sys.stdout.isatty() else 120)
     with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool, Progress(console=console) as bar:
         task = bar.add_task("capacities and days", total=len(SIZES) + len(options.rules) * options.seeds)
-        sizes: dict[Future[float], int] = {pool.submit(capacity_of, size): size for size in SIZES}
+        sizes: dict[Future[float], int] = {pool.submit(capacity_of, size, options.policy): size for size in SIZES}
         runs: dict[Future[Result], tuple[str, int]] = {
-            pool.submit(run_rule, rule, day, options.most, seed): (rule, seed)
+            pool.submit(run_rule, rule, day, options.most, seed, options.policy): (rule, seed)
             for rule in options.rules
             for seed in range(options.seeds)
         }
@@ -271,6 +274,15 @@ def _table(day: Day, capacities: dict[int, float], least_s: float, results: dict
     return table
 
 
+def _policy(text: str) -> PolicySpec:
+    try:
+        policy = parse_policy(text)
+        make_policy(policy, Random(0))
+    except (ValueError, UserError) as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return policy
+
+
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.scaling", description=__doc__.splitlines()[0])
     parser.add_argument("--arrivals", type=Path, metavar="FILE", help="of ServeGen (default: a day that is made up)")
@@ -283,6 +295,9 @@ def _parse() -> argparse.Namespace:
         default=["promises", "utilisation:0.3", "utilisation:0.2", "utilisation:0.15", "8"],
         metavar="RULE",
         help="promises, utilisation[:SHARE], freeness, or a number of engines that stays the same",
+    )
+    parser.add_argument(
+        "--policy", type=_policy, default=ELASTIC, metavar="P", help="that dispatches, as in mesh simulate (elastic)"
     )
     parser.add_argument("--seeds", type=int, default=2, metavar="N")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="simulations at a time")

@@ -1,11 +1,13 @@
 """Slices with real processes and the default model: static batches, whole and sliced, beside continuous ones.
 
-    python -m bench.slices_live [--requests 40] [--rate 2] [--slice 16] [--memory 32MiB] [--seed 0] [--json FILE]
+    python -m bench.slices_live [--backends torch transformers] [--requests 40] [--rate 2] [--slice 16]
+                                [--memory 32MiB] [--seed 0] [--json FILE]
 
-Two torch engines, one thread each. SLS: static batches of whole requests, in turns. SCLS: static batches of slices.
-ILS: continuous batching. ILS with slices: the same with `slice_tokens`. The same requests go to one mesh after the
-other, and answers are compared: greedy ones must be the same. KV memory is small, so that it matters. Prompts have 8 to
-64 tokens, answers up to 128 (median 24, log-normal).
+Two engines, one thread each. SLS: static batches of whole requests, in turns. SCLS: static batches of slices. Both are
+run with each kind of engine that is asked for, torch engines and transformers' `generate`. ILS: continuous batching on
+torch engines. ILS with slices: the same with `slice_tokens`. The same requests go to one mesh after the other, and
+answers are compared: greedy ones must be the same. KV memory is small, so that it matters. Prompts have 8 to 64 tokens,
+answers up to 128 (median 24, log-normal).
 """
 
 import argparse
@@ -50,7 +52,7 @@ port = {port}
 {policy}
 """
 PATIENT_MS, HASTY_MS = 3_600_000, 2_000
-STATIC = 'scheduling = "static"\nchunk_tokens = 65536\nmax_running = {batch}'
+STATIC = {"torch": 'scheduling = "static"\nchunk_tokens = 65536', "transformers": 'backend = "transformers"'}
 TURNS = 'name = "round_robin"'
 
 
@@ -62,14 +64,15 @@ class Contender:
     ttft_ms: int = PATIENT_MS
 
 
-def contenders(slice_tokens: int) -> list[Contender]:
+def contenders(slice_tokens: int, backends: Sequence[str]) -> list[Contender]:
+    sliced = f'name = "slices"\nslice_tokens = {slice_tokens}\ninterval_s = 1'
+    static = [
+        Contender(f"{name}, {backend}", f"{STATIC[backend]}\nmax_running = {batch}", policy)
+        for backend in backends
+        for name, batch, policy in (("SLS", BATCH, TURNS), ("SCLS", 256, sliced))
+    ]
     return [
-        Contender("SLS", STATIC.format(batch=BATCH), TURNS),
-        Contender(
-            "SCLS",
-            STATIC.format(batch=256),
-            f'name = "slices"\nslice_tokens = {slice_tokens}\ninterval_s = 1',
-        ),
+        *static,
         Contender("ILS", "", TURNS),
         Contender("ILS with slices", f'slice_tokens = {slice_tokens}\nparking_memory = "1GiB"', TURNS, HASTY_MS),
     ]
@@ -77,7 +80,7 @@ def contenders(slice_tokens: int) -> list[Contender]:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """``throughput``: requests over the time until the last has ended. ``num_other``: answers unlike those of SLS."""
+    """``throughput``: requests over the time until the last has ended. ``num_other``: answers unlike the first's."""
 
     throughput: float
     mean_s: float
@@ -131,6 +134,9 @@ def report(console: Console, outcomes: dict[str, Outcome], title: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.slices_live", description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--backends", nargs="+", choices=sorted(STATIC), default=["torch"], help="engines of the static batches"
+    )
     parser.add_argument("--requests", type=int, default=40, metavar="N")
     parser.add_argument("--rate", type=float, default=2.0, metavar="R", help="requests a second")
     parser.add_argument("--slice", type=int, default=16, metavar="TOKENS", help="tokens of a slice")
@@ -143,7 +149,7 @@ def main() -> None:
     outcomes: dict[str, Outcome] = {}
     texts: list[str] | None = None
     with tempfile.TemporaryDirectory() as folder, Progress(console=Console(stderr=True), transient=True) as progress:
-        for one in contenders(options.slice):
+        for one in contenders(options.slice, options.backends):
             path, task = Path(folder) / "topology.toml", progress.add_task(one.name, total=len(sendings))
             path.write_text(
                 TOPOLOGY.format(

@@ -2,7 +2,6 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from operator import attrgetter
 
 from engines.backlog import Backlog, Step
 from engines.demand import demand_of
@@ -14,8 +13,6 @@ from engines.sequence import Sequence as Request
 from engines.settings import EngineSettings
 from engines.status import Decodes, Service
 from mesh.messages import Demand, EngineStatus, Place, ProcessState, Role
-
-EXPECTED, PRIORITY = attrgetter("spec.expected"), attrgetter("spec.priority")
 
 
 @dataclass(slots=True)
@@ -63,13 +60,14 @@ class Account:
         standing = self._standing
         standing.seq += 1
         standing.has_news = False
-        services = self._residency.services.values()
-        has_expectations = any(map(EXPECTED, requests))
+        services = list(self._residency.services.values())
+        has_expectations = bool([request for request in requests if request.spec.expected])
         if has_expectations:
             for service in services:
                 service.queue.book()
         decodes = Decodes.all_of([service.decodes(now) for service in services])
-        num_running = sum([len(service.queue.running) for service in services])
+        queues = [service.queue for service in services]
+        num_running = sum([len(queue.running) for queue in queues])
         num_decoding = decodes.num_requests
         prefills = self._backlog.account(step, now, has_started=num_running > num_decoding)
         departures, arrivals = self._handovers.departures, self._handovers.arrivals
@@ -88,7 +86,7 @@ class Account:
             num_running=num_running,
             num_waiting=prefills.num_waiting,
             num_tokens=sum([len(request.tokens) for request in requests])
-            + sum([service.queue.num_unbooked for service in services]),
+            + sum([queue.num_unbooked for queue in queues]),
             prefill_remaining_s=prefills.remaining_s,
             prefill_waiting_s=prefills.waiting_s,
             decode_step_s=decodes.step_s,
@@ -101,11 +99,11 @@ class Account:
             num_reserved=len(arrivals),
             cancelled_total=standing.num_cancelled,
             preemptions_total=standing.num_preempted,
-            num_parked=sum([len(service.queue.away) for service in services]),
+            num_parked=sum([queue.num_away for queue in queues]),
             slices_kept_total=standing.num_kept,
             slices_moved_total=standing.num_moved,
             slices_parked_total=standing.num_parked,
-            num_migrating_out=len(departures.migrating()),
+            num_migrating_out=0 if departures.is_idle else len(departures.migrating()),
             num_migrating_in=arrivals.num_migrating,
             migrations_total=departures.tally.num_completed,
             migrations_aborted_total=departures.tally.num_aborted,
@@ -121,7 +119,7 @@ class Account:
         """Of one service here: tokens of head room for each running request."""
         running, capacity = service.queue.running, service.pool.num_blocks * service.pool.block_size
         headroom = 0
-        if max(map(PRIORITY, running), default=0) > 0:
+        if [request for request in running if request.spec.priority > 0]:
             service.queue.book()
             cost, most_running = service.step_cost().decode, self._settings.limits.max_running
             headroom = headroom_tokens(cost, capacity, running, most_running, IDEAL_SLOWDOWN)

@@ -76,8 +76,9 @@ class Backlog:
         return sum(map(service.prefill_s, self.not_started(service)))
 
     def remaining_s(self, step: Step | None, now: float) -> float:
-        """Of the prefills that have started."""
-        return _remaining_s(self._started(), step, now)
+        """Of the prefills that have started; what the present step has done by now is off."""
+        left_s = sum([prefill.left_s for prefill in self._started()])
+        return max(left_s - (0.0 if step is None else step.prefill_done_s(now)), 0.0)
 
     def ahead_s(self, service: Service, request: Request, step: Step | None, now: float) -> float:
         """Until the prefill of a newcomer would be done."""
@@ -90,11 +91,12 @@ class Backlog:
         waiting, started = list(self._waiting()), list(self._started()) if has_started else []
         if not waiting and not started:
             return NOTHING
+        done_s = 0.0 if step is None else step.prefill_done_s(now)
         return Account(
             len(waiting),
             sum([prefill.left_s for prefill in waiting]),
-            _remaining_s(started, step, now),
-            self._pending([*waiting, *started], step, now),
+            max(sum([prefill.left_s for prefill in started]) - done_s, 0.0),
+            self._pending([*waiting, *started], step, done_s, now),
         )
 
     def _waiting(self) -> Iterator[Prefill]:
@@ -108,15 +110,12 @@ class Backlog:
                 if not request.is_decoding:
                     yield Prefill(request, service, service.prefill_s(request))
 
-    def _pending(self, prefills: list[Prefill], step: Step | None, now: float) -> list[PendingPrefill]:
+    def _pending(self, prefills: list[Prefill], step: Step | None, done_s: float, now: float) -> list[PendingPrefill]:
         """Those that are due first; what the present step has done by now is off."""
-        if not prefills:
-            return []
         first = step.prompts[0].sequence if step is not None and step.prompts else None
-        done_s = 0.0 if step is None else step.prefill_done_s(now)
         pending = [
             PendingPrefill(
-                self._schedulers[service.name].due_at(request, now) - now,
+                self._schedulers[service.name].due_at(request, left_s, now) - now,
                 max(0.0, left_s - done_s * (request is first)),
                 request.spec.priority,
             )
@@ -138,9 +137,3 @@ NOTHING = Account(0, 0.0, 0.0, [])
 
 def _is_waited_for(service: Service) -> bool:
     return bool(service.queue.waiting or service.queue.unreserved)
-
-
-def _remaining_s(started: "list[Prefill] | Iterator[Prefill]", step: Step | None, now: float) -> float:
-    """What the present step has done by now is off."""
-    done_s = 0.0 if step is None else step.prefill_done_s(now)
-    return max(sum([prefill.left_s for prefill in started]) - done_s, 0.0)

@@ -42,11 +42,19 @@ class Chunk(msgspec.Struct, frozen=True):
 
 
 class Rows(NamedTuple):
-    """What an iteration of a padded batch computes: so many rows of ``num_tokens`` after ``num_before``, all alike."""
+    """What an iteration of a padded batch computes: so many rows of ``num_tokens`` after ``num_before``, all alike.
+
+    ``num_left``: iterations that the batch may have, this one included.
+    """
 
     num_rows: int
     num_tokens: int
     num_before: int
+    num_left: int
+
+    def after(self, num_decodes: int) -> "Rows":
+        """What a decode is after so many more of them."""
+        return self._replace(num_before=self.num_before + num_decodes, num_left=self.num_left - num_decodes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,17 +151,26 @@ class BlockPool:
         self._num_here += count
         for block in blocks:
             holders[block] = 1
-            if content is not None:
+        if content is not None:
+            for block in blocks:
                 content.take_page(block)
         return blocks
 
     def _give_up_own(self, most: int) -> list[int]:
         """Cached blocks, one at least: those that nobody has held for longer than any page of another pool."""
-        cached, free, idle_since = self._cached, self._free, self._pages.idle_since_beside(self)
+        cached, free, names = self._cached, self._free, self._names
+        idle_since = self._pages.idle_since_beside(self)
         blocks: list[int] = []
-        while not blocks or (len(blocks) < most and not free and self.cached_since < idle_since):
+        while not blocks or (
+            len(blocks) < most and not free and cached and (idle_since == inf or self.cached_since < idle_since)
+        ):
             block, _ = cached.popitem(last=False)
-            self._forget(block)
+            name = names[block]
+            if type(name) is Run:  # as `_forget` does: in the long run, this is every block that is allocated
+                names[block] = None
+                name.num_pending -= 1
+            else:
+                self._forget(block)
             blocks.append(block)
         return blocks
 
@@ -182,19 +191,20 @@ class BlockPool:
         """Give up one hold on each block of a table; once cached, its tail is given up before its head."""
         free, cached, holders, names = self._free, self._cached, self._holders, self._names
         self._pages.clock = now = self._pages.clock + 1
+        num_released = 0
         for block in reversed(blocks):
-            num_holders = holders[block]
-            if num_holders > 1:
-                holders[block] = num_holders - 1
-                continue
-            if num_holders < 1:
+            num_holders = holders[block] - 1
+            if num_holders < 0:
                 raise ValueError(f"block {block} is released but nobody holds it")
-            holders[block] = 0
-            self._num_here -= 1
+            holders[block] = num_holders
+            if num_holders:
+                continue
+            num_released += 1
             if names[block] is None:
                 free.append(block)
             else:
                 cached[block] = now
+        self._num_here -= num_released
 
     def match(self, tokens: Sequence[int], num_tokens: int) -> list[int]:
         """Hold and return the blocks of the longest cached prefix of the first ``num_tokens``, whole blocks only."""

@@ -30,6 +30,7 @@ from engines.sequence import Sequence as Request
 from engines.settings import EngineSettings
 from engines.slicing import Slicing
 from engines.status import Service, min_or_none
+from engines.step_cost import Load as StepLoad
 from kvtransfer.protocol import Buffer, Exported, Imported, Send
 from mesh.messages import (
     Accepted,
@@ -95,6 +96,7 @@ class EngineCore:
             settings.scheduling,
             services,
             settings.limits.max_running,
+            lambda service, num_tokens: services[service].most_rows(num_tokens),
             starvation_s=settings.starvation_s,
             strict_phases=settings.strict_phases,
             usual=settings.usual,
@@ -522,6 +524,10 @@ class EngineCore:
     def num_steady_steps(self) -> int:
         """See `Iterations.num_steady_steps`."""
         return self._iterations.num_steady_steps()
+
+    def load(self, step: Step) -> StepLoad:
+        """What the running step computes."""
+        return self._iterations.load(step)
 
     def steady_until(self) -> float:
         """See `Iterations.steady_until`."""

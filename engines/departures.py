@@ -115,7 +115,7 @@ class Departures:
         return [
             out.request
             for out in self._outgoing.values()
-            if out.service.name == service and out.machine.state is SendState.RESERVING and not out.is_migration
+            if out.machine.state is SendState.RESERVING and not out.is_migration and out.service.name == service
         ]
 
     def may_reserve(self, service: str) -> bool:

@@ -13,7 +13,8 @@ from kvtransfer.receive import ReceiveTransfer
 from kvtransfer.send import SendTransfer
 from mesh.messages import Abort, Blocks, Commit, Extend, MemoryRef, Reserve, TransferMessage
 
-FromSource = Reserve | Extend | Blocks | Commit
+FROM_SOURCE = Reserve, Extend, Blocks, Commit
+TO_RECEIVER = Reserve, Extend, Blocks, Commit, Abort
 
 
 class Owner(Left, Comes, Protocol):
@@ -46,9 +47,9 @@ class Handovers:
 
     def receive(self, sender: str, message: TransferMessage, payload: Sequence[Buffer], now: float) -> list[Effect]:
         """Route a message to its machine; answer what belongs to none, so that the peer need not wait."""
-        if not isinstance(message, FromSource) and self.departures.owns(message.transfer, sender):
+        if not isinstance(message, FROM_SOURCE) and self.departures.owns(message.transfer, sender):
             return self.departures.answered(message, now)
-        if isinstance(message, FromSource | Abort) and self.arrivals.owns(message.transfer, sender):
+        if isinstance(message, TO_RECEIVER) and self.arrivals.owns(message.transfer, sender):
             return self.arrivals.told(message, payload, now)
         if isinstance(message, Reserve):
             return self.arrivals.open(sender, message, now)

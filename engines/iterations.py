@@ -133,13 +133,17 @@ class Iterations:
         service, rank = self._services[turn.service], self._discipline.rank(now)
         num_running, role = len(service.queue.running), self._standing.role
         effects += self._slicing.before_plan(service, now)
-        here = service.queue.prompts()
-        with closing(self._discipline.prompts(service.name, here, now)) as prompts:
-            ranking = None if rank is None else Ranking(rank, prompts, turn.members)
-            plan = self._schedulers[service.name].plan(service.queue, role, now, turn.phase, ranking)
+        scheduler = self._schedulers[service.name]
+        if rank is None:
+            plan = scheduler.plan(service.queue, role, now)
+        else:
+            with closing(self._discipline.prompts(service.name, service.queue.prompts(), now)) as prompts:
+                ranking = Ranking(rank, prompts, turn.members)
+                plan = scheduler.plan(service.queue, role, now, turn.phase, ranking)
         if len(service.queue.running) != num_running:
             self._standing.has_news = True
-        effects += self._book_preempted(plan.preempted, now)
+        if plan.preempted:
+            effects += self._book_preempted(plan.preempted, now)
         for request in plan.outgrown:
             effects.append(Send(request.spec.gateway, StepTokens([request.take_delta(FinishReason.LENGTH)])))
             effects += self._owner.end(request, now)
@@ -147,8 +151,7 @@ class Iterations:
 
     def _book_preempted(self, requests: Sequence[Request], now: float) -> list[Effect]:
         effects: list[Effect] = []
-        if requests:
-            self._standing.has_news = True
+        self._standing.has_news = True
         self._standing.num_preempted += len(requests)
         for request in requests:
             self._discipline.preempted(request)
@@ -165,12 +168,17 @@ class Iterations:
         if step is None:
             raise RuntimeError("a step finished that was not started")
         steady, token = self._steady, self._common_token(result)
-        if steady is None or token is None:
-            self.settle()
-            self._learn(step, step.load(), result.elapsed_s, now)
-            return self._book(step, result, now)
-        self._learn(step, steady.load() if step.rows is None else step.load(), result.elapsed_s, now)
-        return self._book_steady(step, steady, token, now)
+        step.service.learn(self.load(step), result.elapsed_s)
+        if len(step.prompts) < len(step.shares):
+            self._pace.stepped(now)
+        if steady is not None and token is not None:
+            return self._book_steady(step, steady, token, now)
+        self.settle()
+        return self._book(step, result, now)
+
+    def load(self, step: Step) -> Load:
+        """Of the running step."""
+        return step.load() if self._steady is None or step.rows is not None else self._steady.load()
 
     def _common_token(self, result: StepResult) -> int | None:
         """That all of the steady decodes have drawn that ran; None: they differ, or none ran."""
@@ -178,11 +186,6 @@ class Iterations:
             return None
         first = result.chunks[0]
         return first.token if result.chunks.count(first) == len(result.chunks) else None
-
-    def _learn(self, step: Step, load: Load, elapsed_s: float, now: float) -> None:
-        step.service.learn(load, elapsed_s)
-        if len(step.prompts) < len(step.shares):
-            self._pace.stepped(now)
 
     def _book_steady(self, step: Step, steady: SteadyBatch, token: int, now: float) -> list[Effect]:
         """As `_book`: only those matter that have ended or are due to be told of."""
@@ -295,10 +298,10 @@ class Iterations:
         Only those that end before `steady_until`.
         """
         step = self.step
-        if step is None or self._failed_parts or any(queue.unreserved for queue in self._others(step)):
+        if step is None or self._failed_parts or [1 for queue in self._others(step) if queue.unreserved]:
             return 0
         queue = step.service.queue
-        may_change = queue.waiting or queue.unreserved or queue.away or len(queue.running) != len(step.shares)
+        may_change = queue.waiting or queue.unreserved or queue.num_away or len(queue.running) != len(step.shares)
         if may_change and self._static is None:
             return 0
         steady = self._steady or self._find_steady(step)
@@ -322,7 +325,8 @@ class Iterations:
     def steady_until(self) -> float:
         """Until when it stays the turn of the running step's service, if nothing happens."""
         step = self.step
-        if step is None or not any(queue.waiting or queue.running or queue.away for queue in self._others(step)):
+        others = [] if step is None else self._others(step)
+        if step is None or not [1 for queue in others if queue.waiting or queue.running or queue.num_away]:
             return inf
         sequences = [share.sequence for share in step.shares]
         return self._discipline.steady_until(Turn(step.service.name, Phase.DECODE), sequences, step.started_at)
@@ -354,7 +358,7 @@ class Iterations:
             steady.book()
         self._discipline.ran(step.service.name, steady.members, now - step.started_at)
         self._pace.stepped(now, num_steps)
-        rows = step.rows and step.rows._replace(num_before=step.rows.num_before + num_steps)
+        rows = step.rows and step.rows.after(num_steps)
         self.step = Step(step.service, step.shares, step.prompts, now, rows)
         self._due_in = due_in - num_steps
         return [] if self._due_in > 0 else self._deliver_held(steady)

@@ -34,8 +34,10 @@ class _Factors:
 
     def widen(self) -> None:
         """A step passes: what was known becomes less certain, never less than at the start."""
-        self.p11 = min(self.p11 + DRIFT, NOISE)
-        self.p22 = min(self.p22 + DRIFT, NOISE)
+        if self.p11 < NOISE:
+            self.p11 = min(self.p11 + DRIFT, NOISE)
+        if self.p22 < NOISE:
+            self.p22 = min(self.p22 + DRIFT, NOISE)
         self.p12 = min(self.p12 + COMMON * DRIFT, COMMON * NOISE)
 
     def variance(self, x1: float, x2: float) -> float:

@@ -86,7 +86,7 @@ def _later(topology: Topology, engine: EngineSpec) -> list[ServiceSpec]:
     return [topology.service(name) for name in names]
 
 
-# Imported when chosen: only some need torch, and vLLM is not in every environment.
+# Imported when chosen: only some need torch, and neither vLLM nor transformers is in every environment.
 
 
 def _torch(engine: EngineSpec, services: Services, later: Services) -> Backend:
@@ -107,4 +107,18 @@ def _vllm(engine: EngineSpec, services: Services, _later: Services) -> Backend:
     return vllm_backend(engine, services)
 
 
-BACKENDS: Mapping[str, MakeBackend] = {"torch": _torch, "vllm": _vllm, "simulated": _simulated}
+def _transformers(engine: EngineSpec, services: Services, _later: Services) -> Backend:
+    from engines.transformers_engine.versions import installed_transformers
+
+    version = installed_transformers()  # says what is missing, where the next line would fail
+    from engines.transformers_engine.backend import transformers_backend
+
+    return transformers_backend(engine, services, version)
+
+
+BACKENDS: Mapping[str, MakeBackend] = {
+    "torch": _torch,
+    "vllm": _vllm,
+    "transformers": _transformers,
+    "simulated": _simulated,
+}

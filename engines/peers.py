@@ -69,7 +69,7 @@ class Peers:
 
     def next_retry(self) -> float | None:
         """When an engine that is avoided may be tried again."""
-        return min(self._avoided.values(), default=None)
+        return min(self._avoided.values()) if self._avoided else None
 
     def any_for(self, service: str) -> bool:
         """Whether another engine could take a request of that service, if it had room."""

@@ -71,6 +71,10 @@ class ServiceQueue:
         return len(self.running) + len(self.restoring)
 
     @property
+    def num_away(self) -> int:
+        return len(self.parking) + len(self.parked) + len(self.restoring)
+
+    @property
     def away(self) -> list[Sequence]:
         """Sequences whose KV is in host memory, or on its way there or back."""
         return [*self.parking, *self.parked, *self.restoring]
@@ -382,25 +386,25 @@ class LocalScheduler:
         """The one whose prefill should start first, by its rank if there is one; there is at least one sequence."""
         if rank is not None:
             return min(sequences, key=rank)
-        return min(sequences, key=lambda sequence: self._urgency(sequence, now))
+        return min(sequences, key=lambda sequence: self._urgency(sequence, now)) if len(sequences) > 1 else sequences[0]
 
-    def due_at(self, sequence: Sequence, now: float) -> float:
-        """When a prefill is due, for an order by deadline.
+    def due_at(self, sequence: Sequence, left_s: float, now: float) -> float:
+        """When a prefill is due, for an order by deadline. ``left_s``: predicted, of what is left of it.
 
         One that cannot be in time is given its promise once more: those in time pass it until then, but not for ever.
         What has begun its answer and lost its KV is due at once: its client waits already.
         """
-        left_s, promise_s = self._forecast.prefill_s(sequence), sequence.spec.slo_ttft_s
         if sequence.num_generated:
             return now + left_s
         if now + left_s <= sequence.ttft_deadline:
             return sequence.ttft_deadline
-        return max(sequence.ttft_deadline, sequence.came_at) + promise_s + left_s
+        return max(sequence.ttft_deadline, sequence.came_at) + sequence.spec.slo_ttft_s + left_s
 
     def _urgency(self, sequence: Sequence, now: float) -> tuple[int, bool, float, float]:
         order, arrived_at = sequence.prefill_order, sequence.arrived_at
         if order is PrefillOrder.DEADLINE:
-            return (-sequence.spec.priority, False, self.due_at(sequence, now), arrived_at)
+            left_s = self._forecast.prefill_s(sequence)
+            return (-sequence.spec.priority, False, self.due_at(sequence, left_s, now), arrived_at)
         starves = now > sequence.ttft_deadline and order is not PrefillOrder.LENGTH
         by_arrival = starves or order is PrefillOrder.ARRIVAL
         size = arrived_at if by_arrival else self._forecast.prefill_s(sequence)

@@ -112,6 +112,10 @@ class Service:
         others = [service.queue for service in services if service is not self]
         return self.pool.slots * sum([-(-queue.growth_blocks // queue.pool.slots) for queue in others])
 
+    def most_rows(self, num_tokens: int) -> int:
+        """Of so many tokens each, that memory holds: admission keeps a block free for each of them."""
+        return self.pool.num_blocks // (1 + self.pool.blocks_for(num_tokens))
+
     def learn(self, load: Load, measured_s: float) -> None:
         """Correct later predictions by what a step took."""
         self.cost.observe(load, measured_s)

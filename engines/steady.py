@@ -81,8 +81,7 @@ class SteadyBatch:
     def pass_steps(self, num_steps: int, token: int) -> None:
         """So many (at most `num_steps_left`) have drawn ``token`` for each member, and the next one runs."""
         for index in self._draw(num_steps, token):
-            self._book(index)
-            self._allot(self.members[index])
+            self._fill(index)
 
     def load(self) -> Load:
         """Of the running step."""
@@ -120,18 +119,14 @@ class SteadyBatch:
         steps = range(first, min(last, first + size - 1) + 1)
         return sorted([index for step in steps for index in self._filling[step % size]])
 
-    def _book(self, index: int) -> None:
-        num_steps = self._num_passed - self._booked[index]
-        if num_steps:
-            sequence = self.members[index]
-            sequence.tokens += [self._token] * num_steps
-            sequence.num_computed += num_steps
-            self._booked[index] = self._num_passed
-            self._num_booked += num_steps
-
-    def _allot(self, sequence: Sequence) -> None:
-        """Its next token needs a block, and others may find those that are full."""
-        missing = self._pool.blocks_for(len(sequence.tokens)) - len(sequence.blocks)
+    def _fill(self, index: int) -> None:
+        """Book one. Its next token needs a block, and others may find those that are full."""
+        sequence, num_steps = self.members[index], self._num_passed - self._booked[index]
+        sequence.tokens += [self._token] * num_steps
+        sequence.num_computed += num_steps
+        self._booked[index] = self._num_passed
+        self._num_booked += num_steps
+        missing = -(-len(sequence.tokens) // self._pool.block_size) - len(sequence.blocks)
         if missing > 0:
             sequence.blocks += self._pool.allocate(missing)
         sequence.publish_full_blocks(self._pool)

@@ -229,10 +229,10 @@ class ReceiveTransfer(Machine[ReceiveState, ReceiveEvent, ReceiveEffect]):
             self._resting = None
 
     def _tokens_by_block(self, message: Blocks) -> dict[int, int]:
-        size, left = self._reserve.shape.block_size, message.num_tokens
-        return {
-            message.first_block + index: min(size, left - index * size) for index in range(len(message.source_blocks))
-        }
+        size, first, last = self._reserve.shape.block_size, message.first_block, len(message.source_blocks) - 1
+        tokens = dict.fromkeys(range(first, first + last), size)
+        tokens[first + last] = message.num_tokens - last * size
+        return tokens
 
     def _on_commit(self, message: Commit, now: float) -> None:
         self._heard_at = now
@@ -288,8 +288,8 @@ class ReceiveTransfer(Machine[ReceiveState, ReceiveEvent, ReceiveEffect]):
         self._running = self._queue.popleft()
         message = self._running.message
         first, last = message.first_block, message.first_block + len(message.source_blocks)
-        for block in range(first, last):
-            self._num_intact.pop(block, None)
+        for block in self._num_intact.keys() & range(first, last):
+            del self._num_intact[block]
         self._emit(
             ImportBlocks(
                 self.id,

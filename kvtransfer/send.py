@@ -106,7 +106,10 @@ class SendTransfer(Machine[SendState, SendEvent, SendEffect]):
 
     def _find_deadline(self) -> float | None:
         """None: the peer owes nothing."""
-        return _earliest(self._repeats_at, self._fails_at)
+        repeats_at, fails_at = self._repeats_at, self._fails_at
+        if repeats_at is None or fails_at is None:
+            return fails_at if repeats_at is None else repeats_at
+        return min(repeats_at, fails_at)
 
     @property
     def _repeats_at(self) -> float | None:
@@ -125,10 +128,10 @@ class SendTransfer(Machine[SendState, SendEvent, SendEffect]):
                 return self._gives_up_at
             case SendState.LINGERING:
                 return self._waiting_since + self._reserve.deadline_s
-            case SendState.FLUSHING if self._in_transit:
+            case SendState.FLUSHING if self._owes_taken:
                 return self._gives_up_at
             case SendState.OPEN:
-                stalled_at = self._waiting_since + self._reserve.deadline_s if self._in_transit else None
+                stalled_at = self._waiting_since + self._reserve.deadline_s if self._owes_taken else None
                 since = self._extending_since
                 return _earliest(stalled_at, None if since is None else since + self._limits.reply_s, self._ends_at)
         return None
@@ -142,6 +145,11 @@ class SendTransfer(Machine[SendState, SendEvent, SendEffect]):
     @property
     def _in_transit(self) -> set[int]:
         return self._unacknowledged.keys() - self._exporting.keys()
+
+    @property
+    def _owes_taken(self) -> bool:
+        """Whether the peer has to acknowledge something."""
+        return bool(self._unacknowledged) and bool(self._in_transit)
 
     def _expire(self, now: float) -> None:
         deadline = self.next_deadline()

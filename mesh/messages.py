@@ -692,7 +692,8 @@ class Memory(msgspec.Struct, frozen=True):
     """What a placement daemon leaves to the one that comes after it: gateways repeat it.
 
     ``estimate``: the normalised latency that the running interval is expected to bring. Plans up to ``settled`` are
-    carried out or given up: where engines are otherwise, somebody has changed them since.
+    carried out or given up: where engines are otherwise, somebody has changed them since. ``seen``: what services were
+    asked for in the ``seen_s`` of intervals before this one in which it was the same.
     """
 
     interval: int  # its number
@@ -700,6 +701,8 @@ class Memory(msgspec.Struct, frozen=True):
     estimate: float | None = None
     settled: int = 0
     services: list[str] = []  # that are to be served: none of them is without an engine for long
+    seen: list[ServiceTally] = []
+    seen_s: float = 0.0
 
 
 class Mark(msgspec.Struct, frozen=True):

@@ -31,6 +31,34 @@ NOBODY = Members((), ())
 ROLES = Role.PREFILL, Role.MULTIPLEX, Role.DECODE  # what is kept by role is in this order
 
 
+class Peer(NamedTuple):
+    """What an engine that takes requests may do."""
+
+    id: str
+    role: Role
+    services: frozenset[str]
+
+
+class Peers(msgspec.Struct, frozen=True):
+    """Who there is, of those that take requests. The same object until somebody comes, goes or changes its place.
+
+    ``gateways``: their ids, in order, with that of this ``gateway`` among them.
+    """
+
+    gateway: str
+    gateways: tuple[str, ...]
+    engines: tuple[Peer, ...]
+
+    @classmethod
+    def of(cls, gateway: str, others: Iterable[str], engines: Iterable[EngineView]) -> "Peers":
+        ready = ProcessState.READY
+        return cls(
+            gateway,
+            tuple(sorted({gateway, *others})),
+            tuple([Peer(one.id, one.role, frozenset(one.services)) for one in engines if one.state is ready]),
+        )
+
+
 class Candidates(msgspec.Struct, frozen=True):
     """The engines that may serve a request, by what they may do for it.
 
@@ -48,6 +76,11 @@ class Candidates(msgspec.Struct, frozen=True):
     def by_role(cls, service: str, engines: Sequence[EngineView]) -> "Candidates":
         members = [Members.of(service, [engine for engine in engines if engine.role is role]) for role in ROLES]
         return cls.of(*members)
+
+    def among(self, service: str, ids: Collection[str]) -> "Candidates":
+        """Those of these engines that are in a group, by what they may do if there are no others."""
+        engines = {engine.id: engine for engine in (*self.prefill, *self.multiplex, *self.decode) if engine.id in ids}
+        return Candidates.by_role(service, list(engines.values()))
 
     @classmethod
     def of(cls, prefill: Members, multiplex: Members, decode: Members) -> "Candidates":
@@ -117,12 +150,21 @@ class _Roles:
 
 
 class ClusterView:
-    """All living engines by id, in the order of their ids. Never changes; what is asked of it often is kept."""
+    """All living engines by id, in the order of their ids. Never changes; what is asked of it often is kept.
 
-    __slots__ = ("_candidates", "_members", "_roles", "engines")
+    ``peers``: all that live, be they left out of this view or not.
+    """
 
-    def __init__(self, engines: Mapping[str, EngineView], roles: dict[str, _Roles] | None = None) -> None:
+    __slots__ = ("_candidates", "_members", "_roles", "engines", "peers")
+
+    def __init__(
+        self,
+        engines: Mapping[str, EngineView],
+        roles: dict[str, _Roles] | None = None,
+        peers: Peers | None = None,
+    ) -> None:
         self.engines = engines
+        self.peers = Peers.of("", (), engines.values()) if peers is None else peers
         self._roles: dict[str, _Roles] = {} if roles is None else roles
         self._members: dict[str, list[Members]] = {}  # by service
         self._candidates: dict[str, Candidates] = {}
@@ -132,7 +174,7 @@ class ClusterView:
 
     def with_loads(self, engines: Mapping[str, EngineView], changed: Iterable[str]) -> "ClusterView":
         """The same engines, of which only loads have ``changed`` (`has_same_place`)."""
-        view = ClusterView(engines, self._roles)
+        view = ClusterView(engines, self._roles, self.peers)
         for service, members in self._members.items():
             view._members[service] = self._roles[service].renewed(service, members, engines, changed)
         return view
@@ -171,4 +213,5 @@ class ClusterView:
     def without(self, engines: Collection[str]) -> "ClusterView":
         if not engines:
             return self
-        return ClusterView({id_: engine for id_, engine in self.engines.items() if id_ not in engines})
+        left = {id_: engine for id_, engine in self.engines.items() if id_ not in engines}
+        return ClusterView(left, peers=self.peers)

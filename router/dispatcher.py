@@ -19,6 +19,7 @@ from mesh.messages import (
     Epoch,
     Failed,
     FinishReason,
+    GatewayStatus,
     Held,
     Moved,
     NotHeld,
@@ -151,8 +152,12 @@ class Dispatcher:
             effects += self._recovery.leave_stuck(sender.process, status.error or "no reason given", now)
         return [*effects, *self._placing.recall(now), *self._placing.try_waiting(now)]
 
+    def hear_gateway(self, sender: Sender, status: GatewayStatus, now: float) -> None:
+        """The status of another gateway."""
+        self._monitor.hear_gateway(sender, status, now)
+
     def bury(self, ended: Sender, now: float) -> list[Effect]:
-        """A supervisor saw this life of an engine end: its lease need not be waited for."""
+        """A supervisor saw this life of an engine or a gateway end: its lease need not be waited for."""
         lost = self._monitor.bury(ended)
         return [] if lost is None else [*self._lose(lost.sender, now, died=True), *self._placing.try_waiting(now)]
 

@@ -120,10 +120,11 @@ class LengthDistribution:
         return self._below[number] + mass, self._tokens_below[number] + mass * (low + length) / 2
 
 
-def _weighted(parts: Sequence[tuple[Sequence[float], float]]) -> list[float]:
+def _weighted(parts: Sequence[tuple[Sequence[float], float]]) -> Sequence[float]:
     """The sum of counts that each count so many times, bin by bin."""
-    total, *more = [[scale * count for count in counts] for counts, scale in parts]
-    for counts in more:
+    scaled = [counts if scale == 1.0 else list(map(scale.__mul__, counts)) for counts, scale in parts if scale]
+    total = scaled[0]
+    for counts in scaled[1:]:
         total = list(map(add, total, counts))
     return total
 

@@ -5,8 +5,9 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from mesh.membership import Joined, Lost, Membership, Observation, Restarted, Stale
-from mesh.messages import EngineStatus, Sender
-from router.cluster import ClusterView
+from mesh.messages import EngineStatus, GatewayStatus, Sender
+from router.cluster import ClusterView, Peers
+from router.gateways import OtherGateways
 from router.reservations import Reservations
 from router.view import EngineView, Reservation, engine_view
 
@@ -19,10 +20,13 @@ class Heard(msgspec.Struct, frozen=True):
 
 
 class Monitor:
-    """One gateway's knowledge of the engines. Times are on its own clock."""
+    """One gateway's knowledge of the engines, and of the other gateways. Times are on its own clock."""
 
-    def __init__(self, lease_s: float) -> None:
+    def __init__(self, lease_s: float, gateway: str = "") -> None:
+        self._gateway = gateway
         self._membership = Membership(lease_s)
+        self._others = OtherGateways(lease_s)
+        self._has_new_peers = False
         self._heard: dict[str, Heard] = {}
         self._reservations = Reservations()
         self._changed: set[str] = set()  # engines whose view is to be made anew
@@ -30,7 +34,7 @@ class Monitor:
         self._view = ClusterView({})
 
     def __repr__(self) -> str:
-        return f"<Monitor {self._membership!r} {self._reservations!r}>"
+        return f"<Monitor {self._membership!r} {self._others!r} {self._reservations!r}>"
 
     @property
     def statuses(self) -> Mapping[str, Heard]:
@@ -51,22 +55,29 @@ class Monitor:
             self._changed.add(sender.process)
         return observation
 
+    def hear_gateway(self, sender: Sender, status: GatewayStatus, now: float) -> None:
+        """Another gateway lives."""
+        self._has_new_peers |= self._others.hear(sender, status, now)
+
     def expire(self, now: float) -> list[Lost]:
         """Engines whose lease has ended; they leave the view."""
+        self._has_new_peers |= self._others.expire(now)
         lost = self._membership.expire(now)
         for event in lost:
             self._forget(event.sender.process)
         return lost
 
     def bury(self, ended: Sender) -> Lost | None:
-        """A life of an engine has ended. It leaves the view; a newer one stays."""
+        """A life of an engine has ended: it leaves the view; a newer one stays. Or one of a gateway."""
+        self._has_new_peers |= self._others.bury(ended)
         lost = self._membership.bury(ended)
         if lost is not None:
             self._forget(lost.sender.process)
         return lost
 
     def next_deadline(self) -> float | None:
-        return self._membership.next_deadline()
+        deadlines = self._membership.next_deadline(), self._others.next_deadline()
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def _forget(self, engine: str) -> None:
         self._heard.pop(engine, None)
@@ -95,12 +106,16 @@ class Monitor:
 
     def view(self) -> ClusterView:
         """The engines as of the last event, for any moment after it."""
-        if self._changed:
+        if self._changed or self._has_new_peers:
             changed, self._changed = self._changed, set()
-            only_loads = self._refresh(changed)
+            only_loads = self._refresh(changed) and not self._has_new_peers
+            self._has_new_peers = False
             views = dict(self._views)
-            self._view = self._view.with_loads(views, changed) if only_loads else ClusterView(views)
+            self._view = self._view.with_loads(views, changed) if only_loads else self._anew(views)
         return self._view
+
+    def _anew(self, views: Mapping[str, EngineView]) -> ClusterView:
+        return ClusterView(views, peers=Peers.of(self._gateway, self._others.ready, views.values()))
 
     def _refresh(self, changed: Iterable[str]) -> bool:
         """Make the views of these anew. Whether nobody came, went or changed its place among the others."""

@@ -79,7 +79,7 @@ class Router:
         self._supervisor_of = supervisors(topology)
         self._state = ProcessState.STARTING
         self._url = f"http://{spec.address}:{spec.port}"
-        self._monitor = Monitor(timing.lease_s)
+        self._monitor = Monitor(timing.lease_s, gateway_id)
         limits = DispatchLimits(spec.max_requests, spec.max_waiting, timing.reply_s, timing.stall_s)
         self._dispatcher = Dispatcher(policy.policy, self._monitor, limits)
         self._generations: dict[str, LiveGeneration] = {}
@@ -217,8 +217,10 @@ class Router:
             self._carry_out(self._dispatcher.observe(sender, status, self._clock.now()))
         elif isinstance(status, SupervisorStatus):
             self._bury(sender.process, status)
-        elif isinstance(status, GatewayStatus) and status.policy is not None:
-            self._consider(status.policy)
+        elif isinstance(status, GatewayStatus):
+            self._dispatcher.hear_gateway(sender, status, self._clock.now())
+            if status.policy is not None:
+                self._consider(status.policy)
         elif isinstance(status, PlacementStatus):
             self.marks.hear(status, self._tallies.read(), self._clock.now())
 

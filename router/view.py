@@ -218,7 +218,7 @@ def _service_view(
         pace_s = known.pace_s
     else:
         pace_s = prefill_s(status.prefill_cost, PACE_TOKENS)
-    reserved = [-(-r.num_tokens // status.block_size) for r in held if r.service == status.name]
+    reserved = [-(-r.num_tokens // status.block_size) for r in held if r.service == status.name] if held else ()
     num_reserved = sum(reserved)
     return ServiceView(
         status.num_blocks,
@@ -230,7 +230,7 @@ def _service_view(
         status.prefill_error,
         status.decode_error,
         *_freeness(status, engine, len(reserved), num_reserved * status.block_size),
-        _expected(status, held),
+        _expected(status, held) if held else status.demand,
     )
 
 

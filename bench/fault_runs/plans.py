@@ -5,7 +5,6 @@ from random import Random
 
 from bench.simulation.placement import Found
 from mesh.messages import Role
-from router.placement.greedy import Scored
 from router.placement.plan import Plan, has_all_phases
 from router.placement.question import Answer, Question
 from router.placement.replacement import Proposal, Verdict
@@ -28,7 +27,7 @@ class DrawnPlans:
             wanted = self._draw(present, sorted(question.catalogue.services))
         verdict = Verdict.KEEP if wanted is present else Verdict.REPLACE
         proposal = Proposal(wanted, verdict, NOTHING, NOTHING, 0)
-        return Found(Answer(proposal, Scored(wanted, NOTHING), {}), SEARCH_S)
+        return Found(Answer(proposal, {}), SEARCH_S)
 
     def _draw(self, present: Plan, services: list[str]) -> Plan:
         random = self._random

@@ -18,8 +18,7 @@ from bench.simulation.shared_profiles import Profile, profile_of
 from bench.simulation.timeline import Timeline
 from bench.simulation.trace_request import TraceRequest
 from bench.simulation.workload import SloRule, blocks_of, make_spec
-from engines.profiles import EngineProfile
-from mesh.messages import RequestSpec, Sender
+from mesh.messages import PrefillCost, RequestSpec, Sender
 from mesh.topology.schema import ServiceSpec, Topology
 from router import generation
 from router.generation import RequestFailed
@@ -65,6 +64,8 @@ class Simulation:
         self.mortals: Mortals | None = None
         self.open: dict[str, str] = {}  # the gateways of requests that have not ended
         self._topology = topology
+        self._gateway_names = [spec.id for spec in topology.gateways]
+        self._prefill_costs: dict[str, PrefillCost] = {}  # by service
         self._profiles = profiles
         self._slo = slo
         self._timeline = timeline
@@ -140,11 +141,12 @@ class Simulation:
     def run(self, service: str, trace: Iterable[TraceRequest], on_record: Callable[[Record], None]) -> None:
         """Let the requests of a trace (in order of arrival) happen; every one ends with its record, exactly once."""
         self._on_record = on_record
-        starting, heartbeat_s = self.kernel.random("start"), self._topology.timing.heartbeat_s
+        starting = self.kernel.random("start")
+        within_s = min(self._topology.timing.heartbeat_s, STARTUP_S)  # however rare statuses are
         for engine in self.engines.values():
-            engine.start(self.kernel.now + starting.uniform(0, heartbeat_s))
+            engine.start(self.kernel.now + starting.uniform(0, within_s))
         for gateway in self.gateways.values():
-            gateway.start(self.kernel.now + starting.uniform(0, heartbeat_s))
+            gateway.start(self.kernel.now + starting.uniform(0, within_s))
         if self.placement is not None:
             self.placement.start(self.kernel.now)
         for supervisor in self.mortals.supervisors.values() if self.mortals is not None else ():
@@ -176,10 +178,9 @@ class Simulation:
 
     def _arrive(self, request: TraceRequest, default: ServiceSpec, trace: Iterator[TraceRequest]) -> None:
         service = default if request.service is None else self._topology.service(request.service)
-        cost = self._reference_profile(service).prefill
-        gateways = [spec.id for spec in self._topology.gateways]
-        names = [name for name in gateways if name in self.gateways] or gateways
+        names = [name for name in self._gateway_names if name in self.gateways] or self._gateway_names
         name = names[self._num_submitted % len(names)]
+        cost = self._prefill_cost(service.name)
         spec = make_spec(request, self._num_submitted, name, service, cost, self._slo)
         self._num_submitted += 1
         self._ledger.arrived(spec, self.kernel.now)
@@ -197,10 +198,13 @@ class Simulation:
         else:
             self.mortals.gateways[name].happen(gateway.submit, spec)
 
-    def _reference_profile(self, service: ServiceSpec) -> EngineProfile:
+    def _prefill_cost(self, service: str) -> PrefillCost:
         """Of the first engine that serves it: whose unloaded prefill time counts."""
-        first = next(spec.id for spec in self._topology.engines if service.name in spec.services)
-        return profile_of(self._profiles[first], service.name)
+        cost = self._prefill_costs.get(service)
+        if cost is None:
+            first = next(spec.id for spec in self._topology.engines if service in spec.services)
+            cost = self._prefill_costs[service] = profile_of(self._profiles[first], service).prefill
+        return cost
 
     def _ended(self, record: Record, spec: RequestSpec) -> None:
         assert record.outcome is not Outcome.FINISHED or record.output_tokens <= spec.sampling.max_tokens, record

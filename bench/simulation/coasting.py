@@ -4,6 +4,7 @@ from math import sqrt
 
 from bench.simulation.steps import StepModel
 from engines.backlog import Step
+from engines.step_cost import Load
 
 TIMES_AGREE_S = 1e-6  # rounding of sums of step times is far below
 HELD_TOKENS = 256  # of a request that coasting engines deliver at a time, lest coasts end for them
@@ -17,8 +18,8 @@ class Coast:
 
     __slots__ = ("_first_s", "_growth_s", "_model", "_num_passed", "_num_steps", "_started_at", "step")
 
-    def __init__(self, step: Step, model: StepModel, started_at: float, num_steps: int) -> None:
-        _, num_requests, context = step.load()
+    def __init__(self, step: Step, load: Load, model: StepModel, started_at: float, num_steps: int) -> None:
+        _, num_requests, context = load
         self.step = step
         self._model = model
         self._started_at = started_at

@@ -21,7 +21,7 @@ from mesh.messages import Blocks, EngineMessage, EngineStatus, Probe, Sender, Ta
 TOKEN_ID = 0
 TOKEN = ChunkResult(TOKEN_ID)
 NO_TOKEN = ChunkResult()
-UNTOUCHING = Blocks | Probe | Taken  # messages that neither change what runs nor ask how far it is
+UNTOUCHING = Blocks, Probe, Taken  # messages that neither change what runs nor ask how far it is
 
 
 class SimulatedEngine:
@@ -230,7 +230,7 @@ class SimulatedEngine:
 
     def _make_coast(self, step: Step, model: StepModel) -> Coast | None:
         num_steps = self.core.num_steady_steps()
-        coast = Coast(step, model, self._kernel.now, num_steps) if num_steps else None
+        coast = Coast(step, self.core.load(step), model, self._kernel.now, num_steps) if num_steps else None
         if coast is None or not coast.end_before(self.core.steady_until()):
             return None
         return coast

@@ -64,8 +64,11 @@ class Factory:
         ask_s, stall_s = (inf, inf) if self._coasts else (None, timing.stall_s)  # coasting engines are silent, and live
         limits = DispatchLimits(spec.max_requests, spec.max_waiting, timing.reply_s, stall_s, ask_s=ask_s)
         lengths = LengthPredictor(asked_of)
-        dispatcher = Dispatcher(policy, Monitor(timing.lease_s), limits, lengths)
-        return SimulatedGateway(me, spec, dispatcher, kernel, self._network, ledger, timing.heartbeat_s)
+        dispatcher = Dispatcher(policy, Monitor(timing.lease_s, spec.id), limits, lengths)
+        watches = policy.uses_gateways and len(self._topology.gateways) > 1
+        return SimulatedGateway(
+            me, spec, dispatcher, kernel, self._network, ledger, timing.heartbeat_s, watches_others=watches
+        )
 
     def engine(
         self,

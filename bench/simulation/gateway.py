@@ -19,7 +19,10 @@ CATCH_UP_S = 0.05  # after a gateway was held up itself, as router.router has it
 
 
 class SimulatedGateway:
-    """One life of a gateway. Writes what becomes of its requests to the ledger, which tells `ended` of each end."""
+    """One life of a gateway. Writes what becomes of its requests to the ledger, which tells `ended` of each end.
+
+    ``watches_others``: it hears of other gateways. Nobody's policy asks for them but one that packs in groups.
+    """
 
     def __init__(
         self,
@@ -30,8 +33,11 @@ class SimulatedGateway:
         network: Network,
         ledger: Ledger,
         heartbeat_s: float,
+        *,
+        watches_others: bool = False,
     ) -> None:
         self.dispatcher = dispatcher
+        self.watches_others = watches_others
         self._me = me
         self._spec = spec
         self._kernel = kernel
@@ -45,6 +51,8 @@ class SimulatedGateway:
         network.connect(me.process, self.receive)
         network.subscribe(me.process, self.observe)
         network.watch(me.process, PlacementStatus, self.hear)
+        if watches_others:
+            network.watch(me.process, GatewayStatus, self.hear_gateway)
 
     def __repr__(self) -> str:
         return f"<SimulatedGateway {self._me.process} {self.dispatcher!r}>"
@@ -77,6 +85,11 @@ class SimulatedGateway:
 
     def observe(self, sender: Sender, status: EngineStatus) -> None:
         self._carry_out(self.dispatcher.observe(sender, status, self._kernel.now))
+
+    def hear_gateway(self, sender: Sender, status: GatewayStatus) -> None:
+        """What a gateway says, perhaps this one."""
+        if sender.process != self._me.process:
+            self.dispatcher.hear_gateway(sender, status, self._kernel.now)
 
     def hear(self, sender: Sender, status: PlacementStatus) -> None:
         """What the placement daemon says, to be repeated to its successor."""
@@ -130,5 +143,6 @@ class SimulatedGateway:
             num_requests=self.dispatcher.num_requests,
             num_waiting=self.dispatcher.num_waiting,
             services=self._tallies.read(),
+            wanted=self.dispatcher.wanted(self._kernel.now),
             mark=self._marks.mark(self._kernel.now),
         )

@@ -53,14 +53,16 @@ class Kernel:
     def run(self, until: float = float("inf")) -> None:
         """Pass through events until none is due before ``until``, or `stop` was called."""
         events, soon, on_event = self._events, self._soon, self.on_event
-        while (soon or events) and not self._stopped:
-            is_now = bool(soon) and (not events or events[0][0] > self.now)
-            if (self.now if is_now else events[0][0]) > until:
-                break
-            if is_now:
-                action, arguments = soon.popleft()
+        pop, pop_soon = heapq.heappop, soon.popleft
+        while not self._stopped:
+            if soon and (not events or events[0][0] > self.now):
+                if self.now > until:
+                    break
+                action, arguments = pop_soon()
+            elif events and events[0][0] <= until:
+                self.now, _, action, arguments = pop(events)
             else:
-                self.now, _, action, arguments = heapq.heappop(events)
+                break
             action(*arguments)
             if on_event is not None:
                 on_event()

@@ -14,7 +14,7 @@ from bench.simulation.gateway import SimulatedGateway
 from bench.simulation.kernel import Action, Kernel
 from bench.simulation.placement import HEARD, SimulatedPlacement
 from mesh.membership import Membership, Restarted, Stale
-from mesh.messages import EngineMessage, EngineStatus, PlacementStatus, Sender
+from mesh.messages import EngineMessage, EngineStatus, GatewayStatus, PlacementStatus, Sender
 from mesh.topology.schema import Topology
 
 CATCH_UP_S = 0.1  # after a process was held up itself, as engines.process has it
@@ -342,6 +342,8 @@ class GatewayLives(Lives[SimulatedGateway]):
         self._network.subscribe(me.process, lambda sender, status: life.happen(gateway.observe, sender, status))
         hear = partial(life.happen, gateway.hear)
         self._network.watch(me.process, PlacementStatus, hear)
+        if gateway.watches_others:
+            self._network.watch(me.process, GatewayStatus, partial(life.happen, gateway.hear_gateway))
         life.after(0.0, self._beat, me, life)
         return gateway
 

@@ -7,20 +7,20 @@ from dataclasses import dataclass
 from itertools import repeat
 from multiprocessing import get_context
 from pathlib import Path
-from random import Random
 
 from bench.simulation.cluster import Simulation
+from bench.simulation.direct import DirectEngines
 from bench.simulation.experiment import rare_collections
-from bench.simulation.lone import LoneEngine
 from bench.simulation.physics import Physics
+from bench.simulation.placing_requests import Asked, asked_of, demand, ideal
 from bench.simulation.quiet import quiet_engines
 from bench.simulation.shared_profiles import Profile, SharedProfile
 from bench.simulation.trace_request import TraceRequest
 from bench.simulation.workload import SloRule
-from engines.costs import prefill_s, requests_s, serving_s
+from mesh.messages import Role
 from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, Scheduling, ServiceSpec, Slo, Timing, Topology
 from router.placement.catalogue import Catalogue
-from router.placement.cells import Cell, cells, whole
+from router.placement.cells import Cell, cells, islands
 from router.placement.plan import Plan
 from router.placement.score import Score, ServiceScore
 from router.placement.traffic import Traffic
@@ -28,22 +28,7 @@ from router.records import Outcome, Record
 
 MANY = 10**6  # requests that may wait: plans are judged by latency, not by what they refuse
 TIMING = Timing(heartbeat_s=5.0, lease_s=60.0, reply_s=60.0)  # nobody dies here, and statuses follow changes anyway
-TYPICAL_BATCH = 16  # decodes that share an iteration, where the work of a request is estimated
 FEWEST_REQUESTS = PolicySpec("join_shortest_queue")
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A service's requests: ``alone_s`` is the execution time of each on an idle engine, ``mean_s`` their mean."""
-
-    requests: tuple[TraceRequest, ...]
-    alone_s: tuple[float, ...]
-    slo: Slo
-    promise: float
-
-    @property
-    def mean_s(self) -> float:
-        return sum(self.alone_s) / len(self.alone_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +64,7 @@ class Simulated:
     """Scores of plans for a traffic. Cells are simulated once each, by ``pool`` if there is one.
 
     A plan is scored as the sum of its `cells`, each by itself, so what a plan shares with those before it costs
-    nothing. `exact` simulates all engines of a plan together, dispatching to the one with the fewest requests.
+    nothing. `exact` simulates engines that share services together, dispatching to the one with the fewest requests.
     """
 
     def __init__(
@@ -96,9 +81,9 @@ class Simulated:
         chunk_tokens: int = 2048,
         scheduling: Scheduling = Scheduling.DB,
     ) -> None:
-        asked = {name: _asked(name, catalogue, traffic, slos[name], seed) for name in catalogue.services}
+        asked = asked_of(catalogue, traffic, slos, seed)
         self._setting = Setting(catalogue, asked, slo_factor, max_running, chunk_tokens, scheduling, seed)
-        self._demand = {name: _demand(name, asked[name], catalogue, traffic.span_s) for name in asked}
+        self._demand = {name: demand(name, asked[name], catalogue, traffic.span_s) for name in asked}
         self._pool = pool
         self._num_workers = num_workers
         self._known: dict[Cell, Verdicts] = {}
@@ -115,7 +100,12 @@ class Simulated:
         return self._score([cells(plan, self._demand) for plan in plans])
 
     def exact(self, plans: Sequence[Plan]) -> list[Score]:
-        return self._score([{whole(plan): 1} if plan.services else {} for plan in plans])
+        return self._score([islands(plan) for plan in plans])
+
+    def ideal(self) -> Score:
+        setting = self._setting
+        catalogue, factor = setting.catalogue, setting.slo_factor
+        return Score({name: ideal(name, asked, catalogue, factor) for name, asked in setting.asked.items()})
 
     def _score(self, parts: Sequence[Mapping[Cell, int]]) -> list[Score]:
         self._simulate(list(dict.fromkeys(cell for part in parts for cell in part)))
@@ -210,9 +200,8 @@ def simulate(setting: Setting, cell: Cell) -> Verdicts:
 
 def _run(setting: Setting, cell: Cell, trace: Sequence[TraceRequest]) -> list[Record]:
     topology, profiles = _topology(setting, cell)
-    if len(topology.engines) == 1:
-        [profile] = profiles.values()
-        return LoneEngine(topology, profile, seed=setting.seed, physics=Physics()).run(trace)
+    if all(engine.role is Role.MULTIPLEX for engine in topology.engines):
+        return DirectEngines(topology, profiles, seed=setting.seed, physics=Physics()).run(trace)
     simulation = Simulation(topology, profiles, seed=setting.seed, physics=Physics(), slo=SloRule(), coasts=True)
     records: list[Record] = []
     simulation.run(topology.services[0].name, trace, records.append)
@@ -276,34 +265,3 @@ def _is_in_time(record: Record, alone_s: float, slo_factor: float | None) -> boo
     if slo_factor is None:
         return record.meets_slo
     return record.outcome is Outcome.FINISHED and record.e2e_s is not None and record.e2e_s <= slo_factor * alone_s
-
-
-# --- what is asked ----------------------------------------------------------------------------------------------------
-
-
-def _asked(service: str, catalogue: Catalogue, traffic: Traffic, slo: Slo, seed: int) -> Asked:
-    """Execution times are those on the smallest group that can hold the service."""
-    least = catalogue.least_devices(service, MANY)
-    found = traffic.services.get(service)
-    if found is None or least is None:
-        return Asked((), (), slo, slo.attainment)
-    cost = catalogue.profile(service, least)
-    arrivals = found.arrivals(traffic.span_s, Random(f"{seed}/{service}"))
-    requests = tuple(
-        TraceRequest(at_s, num_input, num_output, service=service) for at_s, num_input, num_output in arrivals
-    )
-    alone_s = tuple(
-        serving_s(cost.prefill, cost.decode, 1, request.num_input, request.num_output - 1) for request in requests
-    )
-    return Asked(requests, alone_s, slo, slo.attainment)
-
-
-def _demand(service: str, asked: Asked, catalogue: Catalogue, span_s: float) -> float:
-    """How many devices the service keeps busy, roughly: decodes in batches, prompts one by one."""
-    least = catalogue.least_devices(service, MANY)
-    if not asked.requests or least is None:
-        return 0.0
-    cost = catalogue.profile(service, least)
-    decode_s = requests_s(cost.decode, TYPICAL_BATCH) / TYPICAL_BATCH
-    busy_s = sum(prefill_s(cost.prefill, one.num_input) + decode_s * (one.num_output - 1) for one in asked.requests)
-    return least * busy_s / span_s

@@ -81,11 +81,12 @@ def asked_of(spec: RequestSpec) -> Asked:
 
 def prompt_of(request: TraceRequest, number: int) -> list[int]:
     """Token ids: equal for blocks that the trace says are the same, else like nobody else's."""
-    prompt: list[int] = []
-    for block in request.blocks:
-        prompt += [block] * PROMPT_BLOCK
+    unique = FIRST_UNIQUE + number
+    if not request.blocks:
+        return [unique] * request.num_input
+    prompt = [block for block in request.blocks for _ in range(PROMPT_BLOCK)]
     del prompt[request.num_input :]
-    prompt += [FIRST_UNIQUE + number] * (request.num_input - len(prompt))
+    prompt += [unique] * (request.num_input - len(prompt))
     return prompt
 
 

@@ -1,6 +1,6 @@
 """Makes the discipline that a topology names."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import inf
 
 from engines.costs import prefill_s
@@ -25,6 +25,7 @@ def make_discipline(
     scheduling: Scheduling,
     costs: Mapping[str, Costs],
     batch: int,
+    most_rows: Callable[[str, int], int],
     *,
     starvation_s: float | None = None,
     strict_phases: bool = False,
@@ -32,12 +33,12 @@ def make_discipline(
 ) -> Discipline:
     """``costs`` of the services that are here now; ``batch``: how many requests an iteration computes at most.
 
-    ``usual``: see `Profiles`. The rest is as in `EngineSpec`.
+    ``most_rows``: see `StaticBatches`. ``usual``: see `Profiles`. The rest is as in `EngineSpec`.
     """
     if scheduling is Scheduling.SLO:
         return InTurns(costs)
     if scheduling.is_static:
-        return StaticBatches(batch, pads=scheduling is Scheduling.PADDED)
+        return StaticBatches(batch, most_rows, pads=scheduling is Scheduling.PADDED)
     if scheduling is Scheduling.ROUND_ROBIN:
         return RoundRobin(costs)
     profiles = Profiles(costs, usual)

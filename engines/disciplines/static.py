@@ -5,9 +5,11 @@ as many as the engine runs at a time. Its prompts are computed first, then all o
 
 With ``pads``, batches are as transformers' generate computes them: every prompt as long as the longest, a row for each
 request until the batch is over, and answers when it is. Rows whose answer is complete draw tokens that nobody wants.
+No row can be taken out of such a batch, so it has as many as memory holds with the longest input and the longest answer
+that one of them may get here.
 """
 
-from collections.abc import Collection, Generator, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from collections.abc import Sequence as Requests
 from itertools import count
 from math import inf
@@ -18,16 +20,21 @@ from engines.sequence import Sequence
 
 
 class StaticBatches:
-    """Implements `Discipline`. ``size``: of a batch of requests that came one by one."""
+    """Implements `Discipline`. ``size``: of a batch of requests that came one by one.
 
-    def __init__(self, size: int, *, pads: bool) -> None:
+    ``most_rows``, with ``pads``: how many rows of so many tokens the memory of a service holds.
+    """
+
+    def __init__(self, size: int, most_rows: Callable[[str, int], int], *, pads: bool) -> None:
         self.pads = pads
         self._size = size
+        self._most_rows = most_rows
         self._numbers = count()
         self._places: dict[Sequence, int] = {}  # of all that are here, in the order in which they came
         self._members: dict[Sequence, None] = {}  # of the batch that runs; those with ``pads`` that draw still
         self._complete: list[Sequence] = []  # with ``pads``: rows of it that nobody wants
         self._longest = 0  # tokens of its longest input
+        self._most = 0  # tokens that one of it may draw here
 
     def came(self, sequence: Sequence) -> None:
         sequence.uses_prefixes = not self.pads
@@ -65,8 +72,20 @@ class StaticBatches:
         else:
             alike = [each for each in self._places if not each.batch and each.spec.service == first.spec.service]
             members = alike[: self._size]
+        if self.pads:
+            members = self._fitting(members)
         self._members = dict.fromkeys(members)
         self._longest = max(len(each.tokens) for each in members)
+        self._most = max(each.num_left_here for each in members)
+
+    def _fitting(self, members: list[Sequence]) -> list[Sequence]:
+        """The first of them, the very first in any case."""
+        service, longest, most = members[0].spec.service, 0, 0
+        for num_rows, each in enumerate(members, start=1):
+            longest, most = max(longest, len(each.tokens)), max(most, each.num_left_here)
+            if num_rows > max(1, self._most_rows(service, longest + most)):
+                return members[: num_rows - 1]
+        return members
 
     def steady_until(self, turn: Turn, sequences: Requests[Sequence], now: float) -> float:
         return inf
@@ -86,10 +105,10 @@ class StaticBatches:
             return None
         if not sequences[0].is_decoding:
             longest = max(sequences, key=lambda each: each.num_uncomputed)
-            return Rows(len(sequences), longest.num_uncomputed, longest.num_computed)
+            return Rows(len(sequences), longest.num_uncomputed, longest.num_computed, self._most)
         num_rows = len(self._members) + len(self._complete)
         drawn = max(len(each.tokens) - each.spec.num_tokens for each in sequences)
-        return Rows(num_rows, 1, self._longest + drawn - 1)
+        return Rows(num_rows, 1, self._longest + drawn - 1, self._most - drawn)
 
     def complete(self, sequence: Sequence) -> None:
         """Its answer is, or its slice is used up: its row stays until all are."""

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from engines.batch import Batch, Chunk, ChunkResult, StepResult
-from engines.grammars import Grammars
 from engines.models.config import ModelConfig
 from engines.torch_engine.acceleration import Acceleration, cuda_acceleration
 from engines.torch_engine.decode_graphs import DecodeGraphs
@@ -95,7 +94,7 @@ class _Model:
         self._paged = None if acceleration is None else acceleration.paged(self.pool.shape)
         self._llama = Llama(service.folder, service.config, service.dtype, self.pool, self._paged)
         self._graphs = self._new_graphs()
-        self._sampler = Sampler(service.config.eos_token_ids, _grammars(service))
+        self._sampler = Sampler.of(service.folder, service.config)
         self._prompts = PromptLogprobs(self._llama.logits)
         self._device = device
 
@@ -140,10 +139,6 @@ class _Model:
         draws = [chunk.draw for chunk in chunks if chunk.draw is not None]
         logits = self._llama.logits(hidden if len(last) == len(hidden) else hidden[last])
         return iter(draw_tokens(self._sampler, logits, draws))
-
-
-def _grammars(service: TorchService) -> Grammars:
-    return Grammars(service.folder, service.config.vocab_size, service.config.eos_token_ids)
 
 
 def _pool(service: TorchService, device: torch.device) -> KVPool:

@@ -8,12 +8,14 @@ tiny differences between batches, engines and machines move its steps by as litt
 from collections import Counter
 from collections.abc import Sequence
 from math import gcd
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from engines.batch import Draw
 from engines.grammars import Grammars
+from engines.models.config import ModelConfig
 from engines.torch_engine.randomness import uniform
 from mesh.messages import Sampling
 
@@ -28,6 +30,11 @@ class Sampler:
     def __init__(self, eos_token_ids: Sequence[int], grammars: Grammars) -> None:
         self._eos_token_ids = list(eos_token_ids)
         self._grammars = grammars
+
+    @classmethod
+    def of(cls, folder: Path, config: ModelConfig) -> "Sampler":
+        """That of the model in ``folder``."""
+        return cls(config.eos_token_ids, Grammars(folder, config.vocab_size, config.eos_token_ids))
 
     def draw(self, logits: Tensor, draws: Sequence[Draw]) -> list[int]:
         """One token per row of ``logits`` [rows, vocabulary] (float32; changed in place)."""

@@ -1,13 +1,12 @@
 """What our workers add to vLLM's: their KV cache is in our pages, and our sampler draws."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from vllm.model_executor.models.utils import extract_layer_index
 from vllm.v1.worker.utils import bind_kv_cache
 
-from engines.grammars import Grammars
+from engines.models.config import ModelConfig
 from engines.torch_engine.sampling import Sampler
 from engines.vllm_engine.memory import FEW_BLOCKS, Pages, block_form, layer_view
 from engines.vllm_engine.sampler import MeshSampler, StepLogprobs
@@ -20,7 +19,7 @@ class InPages:
     parallel_config: Any
     rank: int
 
-    def use_pages(self, pages: Pages, folder: str, eos_token_ids: Sequence[int]) -> str:
+    def use_pages(self, pages: Pages, folder: str) -> str:
         """Put the KV cache into the engine's pages, and our sampler into the runner.
 
         ``folder`` is the model's. After `initialize_from_config`, before anything is computed. Each worker of several
@@ -37,8 +36,8 @@ class InPages:
         layer, order = context[names[0]], block_form(context[names[0]].kv_cache, FEW_BLOCKS)
         runner.kv_caches.clear()
         bind_kv_cache(views, context, runner.kv_caches)
-        grammars = Grammars(Path(folder), runner.model_config.get_vocab_size(), eos_token_ids)
-        self._sampler = MeshSampler(Sampler(eos_token_ids, grammars), lambda: runner.input_batch.req_ids)
+        sampler = Sampler.of(Path(folder), ModelConfig.load(Path(folder)))
+        self._sampler = MeshSampler(sampler, lambda: runner.input_batch.req_ids)
         runner.sampler = self._sampler
         instructions = getattr(layer.impl, "isa", getattr(layer, "isa", ""))
         is_plain = order == "".join(sorted(order))

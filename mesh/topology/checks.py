@@ -11,10 +11,20 @@ from mesh.messages import Role
 from mesh.topology.lines import KeyPath
 from mesh.topology.reach import ends_of, engine_pairs
 from mesh.topology.report import Report, suggestion
-from mesh.topology.schema import EngineSpec, GatewaySpec, PlacementMode, PlacementSpec, Scheduling, Topology
+from mesh.topology.schema import (
+    WHOLE_PROMPTS,
+    EngineSpec,
+    GatewaySpec,
+    PlacementMode,
+    PlacementSpec,
+    Scheduling,
+    Topology,
+)
 from mesh.transports import fastest
 
 VLLM, VLLM_BLOCK_MULTIPLE = "vllm", 32  # the backend; tokens of its blocks
+TRANSFORMERS = "transformers"
+PADDING = ("simulated", TRANSFORMERS)  # backends whose static batches are padded
 WILDCARDS = ("0.0.0.0", "::", "*")
 PREFILLING = (Role.PREFILL, Role.MULTIPLEX)
 DECODING = (Role.DECODE, Role.MULTIPLEX)
@@ -39,6 +49,7 @@ def check_topology(topology: Topology, processes: Processes, report: Report) -> 
     _check_static_batches(processes, report)
     _check_slices(processes, report)
     _check_vllm(topology, processes, report)
+    _check_transformers(topology, processes, report)
     _check_aliases(topology, report)
     if report.is_empty:
         _check_roles(topology, report)
@@ -87,16 +98,19 @@ def _check_static_batches(processes: Processes, report: Report) -> None:
         if spec.role is not Role.MULTIPLEX:
             problem = f'{spec.scheduling!s} batches are prefilled and decoded in one place; use role = "multiplex"'
             report.add((*table, "role"), problem)
-        if spec.scheduling is Scheduling.PADDED and spec.backend != "simulated":
-            problem = 'only simulated engines pad their batches; use "static", which computes no padding'
+        if spec.scheduling is Scheduling.PADDED and spec.backend not in PADDING:
+            problem = f'{spec.backend} engines pad no batches; use "static", which computes no padding'
             report.add((*table, "scheduling"), problem)
 
 
 def _check_slices(processes: Processes, report: Report) -> None:
     for table, spec in {placed.table: placed.spec for placed in processes}.items():
-        if isinstance(spec, EngineSpec) and spec.slice_tokens is not None and spec.scheduling is not Scheduling.SLO:
-            problem = f'slices go by promises, and scheduling is "{spec.scheduling!s}"; use scheduling = "slo"'
-            report.add((*table, "slice_tokens"), problem)
+        if not isinstance(spec, EngineSpec) or spec.slice_tokens is None or spec.scheduling is Scheduling.SLO:
+            continue
+        problem = f'slices go by promises, and scheduling is "{spec.scheduling!s}"; use scheduling = "slo"'
+        if spec.scheduling.is_static:
+            problem = 'the policy "slices" ends the slices of static batches; put slice_tokens under [policy]'
+        report.add((*table, "slice_tokens"), problem)
 
 
 def _check_vllm(topology: Topology, processes: Processes, report: Report) -> None:
@@ -127,6 +141,29 @@ def _vllm_problems(spec: EngineSpec, dtypes: Mapping[str, str], others: Collecti
             yield "backend", f"int8 is a dtype of torch engines; give {name} float32, bfloat16 or float16"
 
 
+def _check_transformers(topology: Topology, processes: Processes, report: Report) -> None:
+    dtypes = {service.name: service.dtype for service in topology.services}
+    for table, spec in {placed.table: placed.spec for placed in processes}.items():
+        if isinstance(spec, EngineSpec) and spec.backend == TRANSFORMERS:
+            for key, problem in _transformers_problems(spec, dtypes):
+                report.add((*table, key), problem)
+
+
+def _transformers_problems(spec: EngineSpec, dtypes: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Key and problem."""
+    if spec.scheduling is not Scheduling.PADDED:
+        problem = f'transformers computes padded static batches, and this is "{spec.scheduling!s}"'
+        yield "scheduling", f'{problem}; use "padded", or backend = "torch"'
+    elif spec.chunk_tokens != WHOLE_PROMPTS:
+        yield "chunk_tokens", f"{spec.chunk_tokens}: transformers computes prompts whole; leave it out"
+    if len(spec.services) > 1:
+        problem = f"a transformers engine serves one service, and this one has {len(spec.services)}"
+        yield "services", f'{problem}; name one, such as services = ["{spec.services[0]}"]'
+    for name in spec.services:
+        if dtypes.get(name) == "int8":
+            yield "backend", f"int8 is a dtype of torch engines; give {name} float32, bfloat16 or float16"
+
+
 def _check_aliases(topology: Topology, report: Report) -> None:
     taken = {service.name: f"services.{service.name}" for service in topology.services}
     for service in topology.services:
@@ -150,6 +187,10 @@ def _check_roles(topology: Topology, report: Report) -> None:
             elif not started.intersection(able):
                 problem = f"all engines that can {verb} it are on standby; let one of them start with the mesh"
                 report.add(("services", service.name), problem)
+        takers = [engine for engine in engines if engine.role in DECODING]
+        if Role.PREFILL in roles and takers and all(engine.scheduling.is_static for engine in takers):
+            problem = "all that could decode what prefill engines hand over run static batches, which nobody joins"
+            report.add(("services", service.name), f"{problem}; leave the prefill engines out")
 
 
 def _check_gateway_ports(processes: Processes, report: Report) -> None:
@@ -222,6 +263,8 @@ def _check_timing(topology: Topology, report: Report) -> None:
 
 def _check_rescheduling(topology: Topology, report: Report) -> None:
     rules = topology.rescheduling
+    if rules is not None and all(engine.scheduling.is_static for engine in topology.engines):
+        report.add(("rescheduling",), "all engines run static batches, which no request joins or leaves; leave it out")
     if rules is not None and rules.take_above < rules.give_below:
         report.add(
             ("rescheduling", "take_above"),

@@ -10,12 +10,13 @@ from typing import Any
 
 from mesh.messages import Role
 from mesh.topology import keys
-from mesh.topology.checks import Placed, check_topology
+from mesh.topology.checks import TRANSFORMERS, Placed, check_topology
 from mesh.topology.lines import LineIndex
 from mesh.topology.reading import as_table, check_sections, named_tables, read_table, require
 from mesh.topology.report import Report, TopologyError
 from mesh.topology.schema import (
     LOCAL_HOST,
+    WHOLE_PROMPTS,
     EngineSpec,
     GatewaySpec,
     HostSpec,
@@ -23,6 +24,7 @@ from mesh.topology.schema import (
     PolicySpec,
     Rescheduling,
     ScalingSpec,
+    Scheduling,
     ServiceSpec,
     Slo,
     Timing,
@@ -166,6 +168,10 @@ def _engines(source: _Source, services: Sequence[ServiceSpec], hosts: Sequence[H
             "host": _default_host(hosts),
         }
         fields = defaults | read_table(table, ("engines", name), keys.ENGINE, source.report)
+        if fields.get("backend") == TRANSFORMERS:
+            fields.setdefault("scheduling", Scheduling.PADDED)
+        if fields.get("scheduling") is Scheduling.PADDED:
+            fields.setdefault("chunk_tokens", WHOLE_PROMPTS)
         if "/" in (fields.get("python") or ""):
             fields["python"] = source.resolve(fields["python"])
         if (fields.get("profile") or "").endswith(".toml"):

@@ -9,6 +9,7 @@ from mesh.messages import Role
 from mesh.transports import AUTO
 
 LOCAL_HOST = "local"
+WHOLE_PROMPTS = 2**20  # tokens of an iteration: more than any batch has
 
 
 class ScalingRule(StrEnum):
@@ -37,7 +38,7 @@ class Scheduling(StrEnum):
     ROUND_ROBIN = "round_robin"  # services and phases in turns
     MLFQ = "mlfq"  # skip-join multi-level feedback queue
     STATIC = "static"  # static batches: nobody joins one that runs (docs/slices.md)
-    PADDED = "padded"  # the same as transformers' generate computes them; simulated engines only
+    PADDED = "padded"  # the same as transformers' generate computes them, and simulated engines model them
 
     @property
     def is_static(self) -> bool:
@@ -88,7 +89,7 @@ class EngineSpec:
     block_size: int = 16  # tokens
     max_running: int = 32  # requests in a decode batch
     max_waiting: int = 64  # prefills accepted and not started
-    chunk_tokens: int = 256  # prompt tokens computed in one step
+    chunk_tokens: int = 256  # prompt tokens computed in one step; `WHOLE_PROMPTS` where batches are padded
     slice_tokens: int | None = None  # of an answer, for which memory is granted at a time (docs/slices.md); None: any
     parking_memory_bytes: int = 256 * 2**20  # of the host, for KV of requests whose slice has ended
     scheduling: Scheduling = Scheduling.SLO

@@ -12,12 +12,12 @@ from mesh.heartbeat import Heartbeat
 from mesh.messages import PlacementStatus, SupervisorMessage
 from mesh.process import ProcessShell, run_process
 from mesh.sockets import Sockets
-from mesh.topology.schema import Topology
+from mesh.topology.schema import PlacementMode, Topology
 from router.placement.daemon import PlacementDaemon
 from router.placement.effects import Abandon, Ask, Effect, Note, Tell
 from router.placement.evaluators import find_evaluators
 from router.placement.question import Question
-from router.placement.searching import search_beside
+from router.placement.searching import Searcher
 
 MAX_LAG_S = 0.1  # of a timer; beyond it, statuses have been waiting to be read, and silence proves nothing
 
@@ -35,13 +35,14 @@ async def serve(shell: ProcessShell) -> None:
 
 
 class DaemonProcess:
-    """The asyncio shell around a `PlacementDaemon`. Searches run in processes beside it."""
+    """The asyncio shell around a `PlacementDaemon`. Searches run in a process beside it."""
 
     def __init__(self, shell: ProcessShell, sockets: Sockets[SupervisorMessage]) -> None:
         topology = shell.topology
         assert topology.placement is not None, "the topology has a daemon"
         self._topology = topology
-        self._num_workers = topology.placement.workers
+        self._searches_at_all = topology.placement.mode is not PlacementMode.OFF
+        self._searcher = Searcher(topology.placement.workers)
         self._clock = shell.clock
         self._asked_to_stop = shell.drain
         self._sockets = sockets
@@ -54,12 +55,15 @@ class DaemonProcess:
     async def run(self) -> None:
         serving = {spec.id for spec in self._topology.serving}
         self._sockets.subscribe(serving | set(supervisors(self._topology).values()))
-        async with self._tasks as tasks:
-            jobs = (self._heartbeat.run(), self._hear(), self._keep_deadlines())
-            background = [tasks.create_task(job) for job in jobs]
-            await self._asked_to_stop.wait()
-            for task in (*background, *self._searches.values()):
-                task.cancel()
+        try:
+            async with self._tasks as tasks:
+                jobs = (self._heartbeat.run(), self._hear(), self._keep_deadlines(), self._prepare())
+                background = [tasks.create_task(job) for job in jobs]
+                await self._asked_to_stop.wait()
+                for task in (*background, *self._searches.values()):
+                    task.cancel()
+        finally:
+            await self._searcher.close()
 
     def _status(self) -> PlacementStatus:
         return self._daemon.status(self._clock.now())
@@ -80,10 +84,16 @@ class DaemonProcess:
                     await asyncio.sleep(MAX_LAG_S)
                 self._perform(self._daemon.expire(self._clock.now()))
 
+    async def _prepare(self) -> None:
+        """For the next search."""
+        if self._searches_at_all:
+            await self._searcher.start()
+
     async def _search(self, question: Question) -> None:
-        answer = await search_beside(question, self._num_workers)
+        answer = await self._searcher.search(question)
         self._perform(self._daemon.answered(question.number, answer, self._clock.now()))
         self._rearm.set()
+        await self._prepare()
 
     def _perform(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
@@ -94,6 +104,7 @@ class DaemonProcess:
                     self._searches[question.number] = self._tasks.create_task(self._search(question))
                 case Abandon(number):
                     self._searches[number].cancel()
+                    self._tasks.create_task(self._prepare())
                 case Note(line, is_problem):
                     (log.warning if is_problem else log.info)(line)
         self._searches = {number: task for number, task in self._searches.items() if not task.done()}

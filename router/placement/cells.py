@@ -1,7 +1,7 @@
 """A plan in parts that can be evaluated by themselves, because requests of one part never meet those of another."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -28,10 +28,15 @@ class Cell:
     shares: tuple[tuple[str, Fraction], ...]
 
 
-def whole(plan: Plan) -> Cell:
-    """All engines, all requests: nothing is left out."""
-    engines = tuple(sorted(_engine(group) for group in plan.groups if group.services))
-    return Cell(engines, tuple((service, ALL) for service in sorted(plan.services)))
+def islands(plan: Plan) -> Mapping[Cell, int]:
+    """All engines and all requests: those together that share a service, directly or through others."""
+    found = _together([group for group in plan.groups if group.services], lambda _: True)
+    return Counter(_island(groups) for groups in found)
+
+
+def _island(groups: Sequence[Group]) -> Cell:
+    services = sorted({name for group in groups for name in group.services})
+    return Cell(tuple(sorted(map(_engine, groups))), tuple((name, ALL) for name in services))
 
 
 def cells(plan: Plan, demand: Mapping[str, float]) -> Mapping[Cell, int]:
@@ -98,16 +103,16 @@ def _engine(group: Group) -> Engine:
 
 
 def _connected(plan: Plan) -> list[list[Group]]:
+    return _together([group for group in plan.groups if group.services], lambda group: group.role is not Role.MULTIPLEX)
+
+
+def _together(groups: Iterable[Group], may_meet: Callable[[Group], bool]) -> list[list[Group]]:
+    """Groups that may meet and share a service belong together."""
     found: list[list[Group]] = []
-    for group in plan.groups:
-        if not group.services:
-            continue
-        if group.role is Role.MULTIPLEX:
-            found.append([group])
-            continue
-        meets = [groups for groups in found if groups[0].role is not Role.MULTIPLEX and _share_any(groups, group)]
-        found = [groups for groups in found if groups not in meets]
-        found.append([*(other for groups in meets for other in groups), group])
+    for group in groups:
+        meets = [others for others in found if may_meet(group) and may_meet(others[0]) and _share_any(others, group)]
+        found = [others for others in found if others not in meets]
+        found.append([*(other for others in meets for other in others), group])
     return found
 
 

@@ -38,13 +38,14 @@ from router.placement.decisions import Pending, with_plan, without_plan
 from router.placement.effects import Abandon, Ask, Effect, Note, Tell
 from router.placement.interval import ReplacementInterval, Threshold
 from router.placement.live import places, present_plan
-from router.placement.monitor import ServiceMonitor, TrafficSeen
+from router.placement.monitor import Observed, ServiceMonitor
 from router.placement.obstacles import Obstacles
 from router.placement.plan import Plan
 from router.placement.question import Answer, SearchFailed, make_question
 from router.placement.replacement import Verdict
 from router.placement.restoring import restored
 from router.placement.roster import Roster
+from router.placement.seen import TrafficSeen
 from router.scaling.scaler import Scaler
 
 LOOK_S = 1.0  # while an interval lasts: whether somebody changed something
@@ -52,6 +53,7 @@ ORDER_S = 0.1  # while a plan is carried out
 SEARCH_S = 120.0  # beyond local search, for a search to end
 SILENT_S = 10.0  # after which an engine is gone, and a service without an engine is given one
 FORGIVEN_AFTER = 5  # intervals, in which an engine is not told again to load what it could not
+PARTS = 4  # of an interval, between which what services are asked for may change
 BACK_OFF = 2.0  # times the interval, after a plan that could not be carried out
 
 
@@ -111,9 +113,10 @@ class PlacementDaemon:
     @property
     def memory(self) -> Memory:
         """For a successor."""
-        interval = self._interval
-        services = sorted(self._roster.wanted)
-        return Memory(self._number, interval.seconds, interval.estimate, self._settled, services)
+        interval, seen = self._interval, self._seen.seen
+        services, tallies = sorted(self._roster.wanted), [] if seen is None else list(seen.services.values())
+        seen_s = 0.0 if seen is None else seen.span_s
+        return Memory(self._number, interval.seconds, interval.estimate, self._settled, services, tallies, seen_s)
 
     def status(self, now: float) -> PlacementStatus:
         """The next status to publish."""
@@ -175,6 +178,7 @@ class PlacementDaemon:
         return [*orders, *(Note(line) for line in decided.lines), *(Note(line, True) for line in decided.problems)]
 
     def _place(self, now: float) -> list[Effect]:
+        self._monitor.look(now, self._interval.seconds / PARTS)
         match self.doing:
             case Doing.STARTING if now >= self._deadline:
                 return self._start(now)
@@ -223,6 +227,8 @@ class PlacementDaemon:
         self._interval.set(newest.interval_s)
         self._interval.estimate = newest.estimate
         self._roster.wanted |= set(newest.services)
+        if newest.seen_s > 0:
+            self._seen = TrafficSeen(Observed(newest.seen_s, {one.name: one for one in newest.seen}))
         self._began_at = min(heard_at - mark.age_s for mark, heard_at in marks.values())
         starts = {gateway: {one.name: one for one in mark.services} for gateway, (mark, _) in marks.items()}
         self._monitor.resume(self._began_at, starts)
@@ -302,7 +308,7 @@ class PlacementDaemon:
             self._number,
             present,
             self._roster.remembered,
-            self._seen.add(observed),
+            self._seen.add(self._monitor.parts(now)),
             self._slos,
             services=self._roster.wanted,
             threshold=Threshold(self._spec.min_gain, self._spec.max_latency_ratio, self._spec.load_s),

@@ -10,6 +10,7 @@ from router.placement.score import Score
 from router.placement.traffic import Moments, Traffic
 
 IN_WORDS = {
+    Verdict.ENOUGH: "no plan could be so much better that it were worth a change",
     Verdict.KEEP: "no better plan was found",
     Verdict.NOT_WORTH: "a better plan was found, and it is not worth the change",
     Verdict.OBSTRUCTED: "a better plan was found, and it cannot be carried out",

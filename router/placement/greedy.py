@@ -1,6 +1,7 @@
 """SeaLLM's algorithm 1: services are added to groups one at a time, the most unserved one to the least loaded group."""
 
 from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from router.placement.catalogue import Catalogue
@@ -18,10 +19,14 @@ class Scored:
     score: Score
 
     @property
+    def homeless(self) -> AbstractSet[str]:
+        """Services without a place."""
+        return self.score.services.keys() - self.plan.services
+
+    @property
     def rank(self) -> tuple[int, Rank, int]:
         """Greater is better: services without a place count first (equation 3), copies of weights last."""
-        homeless = self.score.services.keys() - self.plan.services
-        return -len(homeless), self.score.rank, -sum(len(group.services) for group in self.plan.groups)
+        return -len(self.homeless), self.score.rank, -sum(len(group.services) for group in self.plan.groups)
 
 
 def greedy(

@@ -18,6 +18,7 @@ BATCH = 8  # neighbours that are evaluated at a time
 BEAM = 6  # ways to cut the cluster that are pursued
 KEPT = 6  # plans that are told in the end
 MOST_TRIES = 64  # draws in search of a neighbour that fits and is new
+IN_VAIN = 6  # batches, and twice round the cuts, without any: there is none
 
 Cut = tuple[tuple[str, int], ...]
 Shape = tuple[tuple[str, int, tuple[str, ...], Role], ...]
@@ -29,26 +30,29 @@ def improve(
     evaluate: Evaluate,
     random: Random,
     is_over: Callable[[int], bool],
+    is_enough: Callable[[Scored], bool],
     *,
     may_cut: bool = True,
     batch: int = BATCH,
 ) -> list[Scored]:
     """The best plans found from ``starts`` on, best first: where scores are rough, the first need not be the best.
 
-    ``is_over`` is asked before each batch, with the number of those before.
-    With ``may_cut``, groups are joined and split.
+    ``is_over`` is asked before each batch, with the number of those before. It ends early, too, when the best plan
+    ``is_enough``, and when there is no other plan. With ``may_cut``, groups are joined and split.
 
     Every other batch is of neighbours of the best plan, the others are of those of the other cuts in turn.
     """
     best, beam = best_first(starts)[:KEPT], _beam(starts)
     seen = {_shape(one.plan) for one in starts}
-    num_batches = 0
-    while not is_over(num_batches):
+    num_batches = num_in_vain = 0
+    while not (is_over(num_batches) or is_enough(best[0]) or num_in_vain >= max(IN_VAIN, 2 * len(beam))):
         index = 0 if num_batches % 2 == 0 else num_batches // 2 % len(beam)
         num_batches += 1
+        num_in_vain += 1
         one = beam[index]
         plans = _neighbours(Changes(one.plan, one.score, catalogue, random, may_cut), seen, batch)
         if plans:
+            num_in_vain = 0
             scored = [Scored(*pair) for pair in zip(plans, evaluate(plans), strict=True)]
             best, beam = best_first([*best, *scored])[:KEPT], _beam([*beam, *scored])
     return best

@@ -1,9 +1,8 @@
-"""The service monitor: what gateways say of their services, added up over an interval (SeaLLM, section 3), and over
-those before it in which services were asked for the same.
-"""
+"""The service monitor: what gateways say of their services, added up over an interval (SeaLLM, section 3)."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import sqrt
 from typing import NamedTuple
 
@@ -13,14 +12,9 @@ from mesh.messages import GatewayStatus, Sender, ServiceTally
 from router.placement.score import Score, ServiceScore
 from router.placement.traffic import Moments, ServiceTraffic, Traffic
 
-DEVIATIONS = 3.0  # between what an interval saw and what was seen before, for services to be asked for something else
-
-FEWEST_LENGTHS = 10  # for their mean to tell anything
-
 SUMS = tuple(field for field in ServiceTally.__struct_fields__ if field != "name")
 
 Tallies = Mapping[str, ServiceTally]
-Sums = tuple[int, int, int]  # number of lengths, their sum, the sum of their squares
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +29,8 @@ class Observed:
         return Traffic(self.span_s, {name: self._traffic(tally) for name, tally in self.services.items()})
 
     def _traffic(self, tally: ServiceTally) -> ServiceTraffic:
-        inputs = _moments(tally.arrived, tally.input_tokens, tally.input_squares)
-        outputs = _moments(tally.answered, tally.output_tokens, tally.output_squares)
+        inputs = moments_of(tally.arrived, tally.input_tokens, tally.input_squares)
+        outputs = moments_of(tally.answered, tally.output_tokens, tally.output_squares)
         return ServiceTraffic(tally.arrived / self.span_s, inputs, outputs)
 
     def score(self, alone_s: Mapping[str, float], promises: Mapping[str, float]) -> Score:
@@ -53,57 +47,9 @@ class Observed:
         )
 
 
-class TrafficSeen:
-    """What services are asked for, over as many intervals as it is the same.
-
-    One interval is a small sample: at constant load its rates differ from those of the one before, and a plan that
-    suits them better is no better for what comes. So intervals add up until one differs from them by more than chance
-    explains: Poisson arrivals, lengths with the variance that they have. From then on only that one counts.
-    """
-
-    def __init__(self) -> None:
-        self._seen: Observed | None = None
-
-    def add(self, observed: Observed) -> Observed:
-        """An interval that is over. What is to be planned for."""
-        seen = self._seen
-        if seen is None or _differ(observed, seen):
-            self._seen = observed
-        else:
-            both = _added_up([seen.services, observed.services])
-            self._seen = Observed(seen.span_s + observed.span_s, both)
-        return self._seen
-
-
-def _differ(one: Observed, other: Observed) -> bool:
-    """Whether any service is asked for at another rate, or for other lengths."""
-    nothing = {name: ServiceTally(name) for name in one.services.keys() | other.services.keys()}
-    return any(
-        _differs(tally, one.span_s, other.services.get(name, nothing[name]), other.span_s)
-        for name, tally in {**nothing, **one.services}.items()
-    )
-
-
-def _differs(one: ServiceTally, span_s: float, other: ServiceTally, other_span_s: float) -> bool:
-    """Variances are those of both together: if it is the same traffic, they are known best so."""
-    rate = (one.arrived + other.arrived) / (span_s + other_span_s)
-    if _is_beyond(one.arrived / span_s, other.arrived / other_span_s, rate * (1 / span_s + 1 / other_span_s)):
-        return True
-    inputs = [(tally.arrived, tally.input_tokens, tally.input_squares) for tally in (one, other)]
-    outputs = [(tally.answered, tally.output_tokens, tally.output_squares) for tally in (one, other)]
-    return _have_other_means(*inputs) or _have_other_means(*outputs)
-
-
-def _have_other_means(one: Sums, other: Sums) -> bool:
-    if min(one[0], other[0]) < FEWEST_LENGTHS:
-        return False
-    mine, theirs = _moments(*one).mean, _moments(*other).mean
-    deviation = _moments(one[0] + other[0], one[1] + other[1], one[2] + other[2]).deviation
-    return _is_beyond(mine, theirs, deviation**2 * (1 / one[0] + 1 / other[0]))
-
-
-def _is_beyond(one: float, other: float, variance: float) -> bool:
-    return abs(one - other) > DEVIATIONS * sqrt(variance)
+def together(parts: Sequence[Observed]) -> Observed:
+    """One after the other."""
+    return Observed(sum(part.span_s for part in parts), _added_up(part.services for part in parts))
 
 
 class _Life(NamedTuple):
@@ -121,6 +67,7 @@ class ServiceMonitor:
         self._began_at = now
         self._lives: dict[str, _Life] = {}
         self._over: list[Tallies] = []  # what lives brought to this interval that have ended in it
+        self._looks: list[Observed] = []  # at this interval, from its beginning on
 
     def __repr__(self) -> str:
         return f"<ServiceMonitor of {sorted(self._lives)}>"
@@ -142,23 +89,39 @@ class ServiceMonitor:
         parts = [*self._over, *map(_difference, self._lives.values())]
         return Observed(max(now - self._began_at, 1e-9), _added_up(parts))
 
+    def look(self, now: float, part_s: float) -> None:
+        """A part of the interval ends, if it has lasted for so long."""
+        seen_s = self._looks[-1].span_s if self._looks else 0.0
+        if now - self._began_at >= seen_s + part_s:
+            self._looks.append(self.observed(now))
+
+    def parts(self, now: float) -> list[Observed]:
+        """Of the interval; together they are what was `observed`. What is left in the end counts with the last one."""
+        return [_between(*pair) for pair in pairwise([Observed(0.0, {}), *self._looks[:-1], self.observed(now)])]
+
     def resume(self, began_at: float, starts: Mapping[str, Tallies]) -> None:
         """Go on with an interval that another monitor began. ``starts``: what gateways had counted then."""
-        self._began_at = began_at
+        self._began_at, self._looks = began_at, []
         self._lives = {
             process: life._replace(start=starts.get(process, life.start)) for process, life in self._lives.items()
         }
 
     def begin(self, now: float) -> None:
         """Another interval."""
-        self._began_at, self._over = now, []
+        self._began_at, self._over, self._looks = now, [], []
         self._lives = {process: life._replace(start=life.last) for process, life in self._lives.items()}
 
 
 def _difference(life: _Life) -> Tallies:
-    return {
-        name: _combined(name, tally, life.start.get(name, ServiceTally(name)), -1) for name, tally in life.last.items()
-    }
+    return _subtracted(life.last, life.start)
+
+
+def _between(earlier: Observed, later: Observed) -> Observed:
+    return Observed(later.span_s - earlier.span_s, _subtracted(later.services, earlier.services))
+
+
+def _subtracted(later: Tallies, earlier: Tallies) -> Tallies:
+    return {name: _combined(name, tally, earlier.get(name, ServiceTally(name)), -1) for name, tally in later.items()}
 
 
 def _added_up(parts: Iterable[Tallies]) -> Tallies:
@@ -179,7 +142,7 @@ def _is_later(said: Tallies, last: Tallies) -> bool:
     return all(name in said and said[name].arrived >= tally.arrived for name, tally in last.items())
 
 
-def _moments(number: int, total: float, squares: float) -> Moments:
+def moments_of(number: int, total: float, squares: float) -> Moments:
     if not number:
         return Moments(0.0, 0.0)
     mean = total / number

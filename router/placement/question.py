@@ -8,21 +8,21 @@ from random import Random
 from engines.costs import serving_s
 from mesh.messages import EngineStatus
 from mesh.topology.schema import Slo
-from router.placement.catalogue import Catalogue, Cluster
+from router.placement.catalogue import Catalogue, Cluster, check_fits
 from router.placement.evaluators import Evaluators
-from router.placement.greedy import Scored
 from router.placement.interval import Threshold
 from router.placement.live import catalogue_of, cluster_of, with_weights
 from router.placement.monitor import Observed
 from router.placement.obstacles import Obstacles
 from router.placement.plan import Plan
-from router.placement.replacement import NO_OBSTACLES, Proposal, judge
+from router.placement.replacement import NO_OBSTACLES, Proposal, Verdict, judge
 from router.placement.score import Score
 from router.placement.search import Evaluator, search
 from router.placement.traffic import Traffic
 
 DRAWN_S = 60.0  # of traffic that plans are scored on,
-MOST_DRAWN = 1500  # or less, if it has more requests than that
+LEAST_DRAWN = 200  # or longer, if it has fewer requests than that,
+MOST_DRAWN = 1500  # or less, if it has more
 LEAST_JUDGED = 600  # requests that the plan found is judged on, beside the present one: a minute's may be few,
 LONGEST_JUDGED_S = 600.0  # if they are not longer than that
 LENGTH_DEVIATIONS = 4.0  # above the mean: the longest request that a place must have room for
@@ -48,13 +48,18 @@ class Question:
     seed: int = 0
     obstacles: Obstacles = NO_OBSTACLES
 
-    def drawn(self, least: int = 0) -> Traffic:
+    def drawn(self, least: int = LEAST_DRAWN) -> Traffic:
         """So many requests, or those of a minute, with the rates and the moments of lengths that were seen."""
         rate = sum(service.rate for service in self.asked.services.values())
         span_s = DRAWN_S if rate * DRAWN_S <= MOST_DRAWN else MOST_DRAWN / rate
         if least > rate * span_s > 0:
             span_s = min(least / rate, LONGEST_JUDGED_S)
         return Traffic(span_s, self.asked.services).drawn_anew(self.seed)
+
+    def may_gain(self, held: Score, ideal: Score) -> bool:
+        """Whether a change could be worth it: if there is a service without a place, or the ideal is so much better."""
+        is_homeless = not self.present.services >= set(self.catalogue.services)
+        return is_homeless or self.threshold.is_worth(held, ideal, loaded_rate=0.0)
 
     def achieved(self, observed: Observed) -> Score:
         """What became of the requests that were seen, of services that are in question."""
@@ -64,10 +69,9 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """``homeless``: services without a place in the plan that was found, and why. ``greedy``: algorithm 1 alone."""
+    """``homeless``: services without a place in the plan that was found, and why."""
 
     proposal: Proposal
-    greedy: Scored
     homeless: Mapping[str, str]
 
 
@@ -113,25 +117,36 @@ def make_question(
 
 
 def answer(question: Question, evaluators: Evaluators, is_over: Callable[[int], bool]) -> Answer:
-    """Raise `PlacementError` for services that fit nowhere. ``is_over``: see `router.placement.improve`."""
-    traffic = question.drawn()
-    first = evaluators.evaluator(question.catalogue, traffic, question.slos)
+    """Raise `PlacementError` for services that fit nowhere. ``is_over``: see `router.placement.improve`.
+
+    Nothing is searched for where even the best that there could be would not be worth a change.
+    """
+    check_fits(question.catalogue, question.cluster)
+    evaluator_for, present = _evaluators_of(question, evaluators), question.present
+    judged, traffic = question.drawn(LEAST_JUDGED), question.drawn()
+    judge_of = evaluator_for(judged)
+    [held] = judge_of.exact([present])
+    if not question.may_gain(held, judge_of.ideal()):
+        return Answer(Proposal(present, Verdict.ENOUGH, held, held, 0), {})
+    random = Random(question.seed)
+    found = search(question.cluster, question.catalogue, traffic, evaluator_for(traffic), random, is_over, present)
+    plan, seed = found.best.plan, question.seed + 1
+    proposal = judge(present, plan, judged, question.threshold, evaluator_for, seed, question.obstacles)
+    return Answer(proposal, found.homeless)
+
+
+def _evaluators_of(question: Question, evaluators: Evaluators) -> Callable[[Traffic], Evaluator]:
+    """One for each traffic: what was simulated for it once is known."""
+    made: list[tuple[Traffic, Evaluator]] = []
 
     def evaluator_for(wanted: Traffic) -> Evaluator:
-        return first if wanted is traffic else evaluators.evaluator(question.catalogue, wanted, question.slos)
+        known = next((evaluator for traffic, evaluator in made if traffic == wanted), None)
+        if known is not None:
+            return known
+        made.append((wanted, evaluators.evaluator(question.catalogue, wanted, question.slos)))
+        return made[-1][1]
 
-    random, present = Random(question.seed), question.present
-    found = search(question.cluster, question.catalogue, traffic, first, random, is_over, present)
-    proposal = judge(
-        present,
-        found.best.plan,
-        question.drawn(LEAST_JUDGED),
-        question.threshold,
-        evaluator_for,
-        question.seed + 1,
-        question.obstacles,
-    )
-    return Answer(proposal, found.greedy, found.homeless)
+    return evaluator_for
 
 
 def time_is_over(improve_s: float) -> Callable[[int], bool]:

@@ -17,7 +17,8 @@ EvaluatorFor = Callable[[Traffic], Evaluator]
 
 
 class Verdict(StrEnum):
-    KEEP = "keep"  # there is no better plan
+    ENOUGH = "good enough"  # no plan that there could be would be worth a change
+    KEEP = "keep"  # no better plan was found
     NOT_WORTH = "not worth it"  # what it gains is less than what the change costs, or noise
     OBSTRUCTED = "obstructed"  # it cannot be carried out
     BY_CHANCE = "by chance"  # it gains where it was found, not on another sample of the same traffic

@@ -20,6 +20,7 @@ from math import hypot, inf
 from typing import NamedTuple
 
 from engines.costs import decode_step_s, requests_s
+from engines.costs import prefill_s as full_prefill_s
 from engines.demand import held_tokens, highest_with
 from mesh.messages import Demand
 from router.policies.outlook import look_ahead
@@ -31,11 +32,13 @@ class Knobs:
     """``gamma``: the share of an answer that counts as context. ``theta``: what prediction errors leave of b and d.
 
     ``in_slack``: prompts are computed piece by piece in the slack of decodes, instead of before them.
+    ``has_prompts``: constraint b leaves the time that prompts will take.
     """
 
     gamma: float
     theta: float
     in_slack: bool = False
+    has_prompts: bool = False
 
 
 class Level(NamedTuple):
@@ -66,8 +69,8 @@ def answer_of(request: RequestView) -> int:
     return max(request.answer_tokens, request.num_generated + 1)
 
 
-def context_level(request: RequestView, engine: EngineView, knobs: Knobs) -> Level:
-    """Constraint b, with the request."""
+def context_level(request: RequestView, engine: EngineView, knobs: Knobs, *, prefills: bool) -> Level:
+    """Constraint b, with the request. ``prefills``: the engine computes prompts itself."""
     pool = engine.services[request.service]
     demand = pool.demand
     prompts = demand.prompt_tokens + request.num_tokens - request.num_generated
@@ -76,7 +79,18 @@ def context_level(request: RequestView, engine: EngineView, knobs: Knobs) -> Lev
     if own_s < decode_step_s(pool.decode_cost, 1, request.num_tokens):
         own_s = inf
     tightest_s = min(demand.tpot_slo_s, engine.tpot_slo_s, own_s) - _others_s(engine, request.service, knobs)
+    if prefills and knobs.has_prompts:
+        tightest_s -= prompts_s(request, pool)
     return Level(context, knobs.theta * most_context(pool, demand.num_requests + 1, tightest_s))
+
+
+def prompts_s(request: RequestView, pool: ServiceView) -> float:
+    """Of prompts, beside each decode step, if those that end are followed by others like them."""
+    demand = pool.demand
+    number = demand.num_requests + 1
+    prompts = demand.prompt_tokens + request.num_tokens - request.num_generated
+    answers = demand.answer_tokens + answer_of(request)
+    return number * number * full_prefill_s(pool.prefill_cost, round(prompts / number)) / answers
 
 
 def most_context(pool: ServiceView, num_requests: int, step_s: float) -> float:
@@ -108,13 +122,16 @@ def prefill_level(request: RequestView, engine: EngineView, now: float) -> Level
     return Level(engine.backlog_s(now) + own_s, limit_s)
 
 
-def finish_level(request: RequestView, engine: EngineView, now: float) -> Level:
+def finish_level(request: RequestView, engine: EngineView, knobs: Knobs, now: float) -> Level:
     """Constraint c where prompts flow into slack: when its first token comes, and no other prompt is made late by it.
 
-    The engine itself sees to it that prompts take no more than decodes have saved, which is constraint d.
+    What it waits for slack is a prediction: ``theta`` leaves room for errors of it. The engine itself sees to it that
+    prompts take no more than decodes have saved, which is constraint d.
     """
-    outlook = look_ahead(engine, request, now)
-    limit_s = inf if prefill_s(request, engine) > request.deadline - request.arrived_at else request.deadline - now
+    outlook, own_s = look_ahead(engine, request, now), prefill_s(request, engine)
+    limit_s = inf if own_s > request.deadline - request.arrived_at else request.deadline - now
+    if limit_s < inf:
+        limit_s = min(limit_s, own_s + knobs.theta * (limit_s - own_s))
     return Level(inf if outlook.makes_late else outlook.finish_s, limit_s)
 
 
@@ -155,15 +172,15 @@ def checked(levels: Levels) -> tuple[str | None, list[tuple[str, Level]]]:
 
 def decode_levels(request: RequestView, engine: EngineView, knobs: Knobs) -> Levels:
     """Of an engine that takes over what was prefilled elsewhere."""
-    yield "b", context_level(request, engine, knobs)
+    yield "b", context_level(request, engine, knobs, prefills=False)
     yield "e", memory_level(request, engine)
 
 
 def all_levels(request: RequestView, engine: EngineView, knobs: Knobs, now: float) -> Levels:
     """Of an engine that does both phases."""
-    yield "b", context_level(request, engine, knobs)
+    yield "b", context_level(request, engine, knobs, prefills=True)
     if knobs.in_slack:
-        yield "c", finish_level(request, engine, now)
+        yield "c", finish_level(request, engine, knobs, now)
     else:
         yield "c", prefill_level(request, engine, now)
         yield "d", saved_level(request, engine, knobs, now)

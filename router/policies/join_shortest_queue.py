@@ -2,19 +2,23 @@
 
 from router.cluster import Candidates, ClusterView
 from router.policies.candidates import find_candidates, route
-from router.policies.policy import Decision, Policy
+from router.policies.policy import Decision, Policy, QueueParameters
 from router.view import EngineView, RequestView
 
 
 class JoinShortestQueue(Policy):
     name = "join_shortest_queue"
 
+    def __init__(self, parameters: QueueParameters) -> None:
+        self._mode, self._order = parameters.mode, parameters.order
+
     def decide(self, request: RequestView, view: ClusterView, now: float) -> Decision:
         found = find_candidates(request, view)
         if not isinstance(found, Candidates):
             return found
         entrance = min(found.entrances, key=queue_length)
-        return route(request, "shortest queue", entrance, min(found.decoders_for(entrance), key=queue_length), now)
+        decoder = min(found.decoders_for(entrance), key=queue_length)
+        return route(request, "shortest queue", entrance, decoder, now, mode=self._mode, order=self._order)
 
 
 def queue_length(engine: EngineView) -> tuple[int, int, str]:

@@ -3,7 +3,8 @@
 Placement is online bin packing in several dimensions, and the heuristic is best fit (algorithm 1): engines by
 ``capacity_norm``, largest first; the first that meets constraints b, c, d and e (`router.policies.bins`) takes the
 request, else an empty one. If there is none, the request waits, the gateway says that an engine is wanted
-(`GatewayStatus.wanted`), and it is tried again at every change.
+(`GatewayStatus.wanted`), and it is tried again at every change: from half of its promise on, without the margin that
+``theta`` keeps for errors, as it would be refused in the end.
 
 Where engines are split by phase, a prefill engine takes what it can compute in time (c; of several the one that is done
 first, as packing prompts closer would save nothing) and decode engines are packed by b and e. Engines that multiplex
@@ -12,9 +13,13 @@ take what prefill engines cannot have in time.
 Nobody knows how long answers will be. Requests that were sent and have not begun are called back from engines that have
 more to do than was expected, and sent to those that have less (algorithm 2, `router.policies.error_lines`). What runs
 is moved by the engines themselves where a promise is in danger: `[rescheduling]` with the trigger `slack`.
+
+Several gateways may pack a group of engines each (`router.policies.groups`). What does not fit a gateway's own group,
+empty engines included, goes to the others.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from math import hypot, inf
 from typing import Annotated, Literal, NamedTuple
 
@@ -35,6 +40,7 @@ from router.policies.bins import (
 )
 from router.policies.candidates import find_candidates, route
 from router.policies.error_lines import ErrorLine, Movable, rebalanced
+from router.policies.groups import Grouping, Sizes
 from router.policies.new_engines import NewEngines
 from router.policies.policy import Decision, Dispatch, Policy, Wait
 from router.view import EngineView, RequestView
@@ -49,14 +55,27 @@ class PackingParameters(msgspec.Struct, frozen=True):
     ``theta``: what prediction errors may leave of the limits on context and on prompts beside decodes.
     ``quantile``: of answers, to go by; 0: their mean.
     ``prefill``: prompts are computed before decodes, as in the paper, or in their slack (docs/elastic.md).
+    ``prompts``: decodes are left the time that prompts will take beside them; false is the paper to the letter.
     ``rebalance``: call back what has not begun, where answers came out longer than expected.
+    ``excess``: more engines that gateways may take to pack in groups, each in its own: 0.1 is a tenth, 0 is one group.
+    ``largest_group``: engines that one decision looks at, at most, where ``excess`` allows groups.
     """
 
     gamma: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.5
     theta: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.9
     quantile: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.0
     prefill: Literal["first", "slack"] = "first"
+    prompts: bool = True
     rebalance: bool = True
+    excess: Annotated[float, msgspec.Meta(ge=0, le=0.5)] = 0.0
+    largest_group: Annotated[int, msgspec.Meta(ge=1)] = 512
+
+    def __post_init__(self) -> None:
+        if self.excess and (sizes := Sizes.of(self.excess, self.largest_group)).smallest > sizes.largest:
+            raise ValueError(
+                f"an excess of {self.excess:g} takes groups of {sizes.smallest} engines or more, "
+                f"and largest_group is {sizes.largest}"
+            )
 
 
 class _Fit(NamedTuple):
@@ -71,9 +90,13 @@ class Packing(Policy):
     uses_lengths = True
 
     def __init__(self, parameters: PackingParameters) -> None:
-        self._knobs = Knobs(parameters.gamma, parameters.theta, parameters.prefill == "slack")
+        self._knobs = Knobs(parameters.gamma, parameters.theta, parameters.prefill == "slack", parameters.prompts)
+        self._without_margin = replace(self._knobs, theta=1.0)
         self.length_quantile = parameters.quantile or None
         self.recalls = parameters.rebalance
+        self.uses_gateways = parameters.excess > 0
+        sizes = Sizes.of(parameters.excess, parameters.largest_group) if self.uses_gateways else None
+        self._grouping = None if sizes is None else Grouping(sizes)
         self._bound_for: dict[str, str] = {}  # where algorithm 2 wants those that it called back
 
     def decide(self, request: RequestView, view: ClusterView, now: float) -> Decision:
@@ -81,23 +104,42 @@ class Packing(Policy):
         if not isinstance(found, Candidates):
             return found
         failed: set[str] = set()
-        dispatch = self._split(request, found, now, failed) or self._together(request, found, now, failed)
+        dispatch = self._in_group(request, found, view, now) or self._pack(request, found, now, self._knobs, failed)
+        if dispatch is None and 2 * now >= request.arrived_at + request.deadline:
+            dispatch = self._pack(request, found, now, self._without_margin, set())
         return dispatch or Wait(f"no engine fits, by constraint {', '.join(sorted(failed))}")
+
+    def _in_group(self, request: RequestView, found: Candidates, view: ClusterView, now: float) -> Dispatch | None:
+        """Into this gateway's group. What was called back goes where it was meant to, whosever group that is."""
+        if self._grouping is None or request.id in self._bound_for:
+            return None
+        group = self._grouping.group_for(request.id, view.peers)
+        dispatch = self._pack(request, found.among(request.service, group), now, self._knobs, set())
+        return None if dispatch is None else msgspec.structs.replace(dispatch, rule=f"{dispatch.rule} of its group")
+
+    def _pack(
+        self, request: RequestView, found: Candidates, now: float, knobs: Knobs, failed: set[str]
+    ) -> Dispatch | None:
+        return self._split(request, found, now, knobs, failed) or self._together(request, found, now, knobs, failed)
 
     # --- both phases on one engine ------------------------------------------------------------------------------------
 
-    def _together(self, request: RequestView, found: Candidates, now: float, failed: set[str]) -> Dispatch | None:
+    def _together(
+        self, request: RequestView, found: Candidates, now: float, knobs: Knobs, failed: set[str]
+    ) -> Dispatch | None:
         engines = found.multiplex or (() if found.decode is not found.prefill else found.prefill)
 
         def levels_of(engine: EngineView) -> Levels:
-            return all_levels(request, engine, self._knobs, now)
+            return all_levels(request, engine, knobs, now)
 
         fit = self._best_fit(request, engines, levels_of, failed)
         return None if fit is None else self._route(request, fit.engine, fit, now)
 
     # --- a prefill engine, then a decode engine -----------------------------------------------------------------------
 
-    def _split(self, request: RequestView, found: Candidates, now: float, failed: set[str]) -> Dispatch | None:
+    def _split(
+        self, request: RequestView, found: Candidates, now: float, knobs: Knobs, failed: set[str]
+    ) -> Dispatch | None:
         if not found.prefill or found.decode is found.prefill:
             return None
         backlogs_s = [engine.backlog_s(now) for engine in found.prefill]
@@ -108,7 +150,7 @@ class Packing(Policy):
             return None
 
         def levels_of(engine: EngineView) -> Levels:
-            return decode_levels(request, engine, self._knobs)
+            return decode_levels(request, engine, knobs)
 
         fit = self._best_fit(request, found.decode, levels_of, failed)
         if fit is None:

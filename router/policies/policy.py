@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 import msgspec
 
@@ -54,6 +54,20 @@ class BaselineParameters(msgspec.Struct, frozen=True):
     reject_late: bool = False
 
 
+class QueueParameters(msgspec.Struct, frozen=True):
+    """``prefill``: prompts are computed beside decodes, or before them, first come, first served (vLLM of 2023)."""
+
+    prefill: Literal["chunked", "first"] = "chunked"
+
+    @property
+    def mode(self) -> PrefillMode:
+        return PrefillMode(self.prefill)
+
+    @property
+    def order(self) -> PrefillOrder:
+        return PrefillOrder.ARRIVAL if self.prefill == "first" else PrefillOrder.URGENCY
+
+
 Decision = Dispatch | Wait | Reject | GiveUp
 
 
@@ -75,6 +89,7 @@ class Policy(Protocol):
     uses_lengths: bool = False  # looks at how long answers are expected to be; so do engines then
     length_quantile: float | None = None  # of answers, that it goes by; None: the mean
     uses_prefixes: bool = False  # looks at what engines have likely cached of a request
+    uses_gateways: bool = False  # looks at what other gateways there are
     changes_roles: bool = False  # `rebalance` may answer something
     recalls: bool = False  # `recall` may
     opens_at: float | None = None  # what waits is not looked at before, and is then; None: at every change

@@ -5,14 +5,15 @@ from random import Random
 
 from router.cluster import Candidates, ClusterView
 from router.policies.candidates import find_candidates, load, route
-from router.policies.policy import Decision, Policy
+from router.policies.policy import Decision, Policy, QueueParameters
 from router.view import EngineView, RequestView
 
 
 class PowerOfTwo(Policy):
     name = "power_of_two"
 
-    def __init__(self, random: Random) -> None:
+    def __init__(self, parameters: QueueParameters, random: Random) -> None:
+        self._mode, self._order = parameters.mode, parameters.order
         self._random = random
 
     def decide(self, request: RequestView, view: ClusterView, now: float) -> Decision:
@@ -20,7 +21,8 @@ class PowerOfTwo(Policy):
         if not isinstance(found, Candidates):
             return found
         entrance = self._choose(found.entrances)
-        return route(request, "power of two", entrance, self._choose(found.decoders_for(entrance)), now)
+        decoder = self._choose(found.decoders_for(entrance))
+        return route(request, "power of two", entrance, decoder, now, mode=self._mode, order=self._order)
 
     def _choose(self, engines: Sequence[EngineView]) -> EngineView:
         return min(self._random.sample(engines, min(2, len(engines))), key=load)

@@ -19,7 +19,7 @@ from router.policies.join_shortest_queue import JoinShortestQueue
 from router.policies.least_loaded import LeastLoaded
 from router.policies.llumnix import Llumnix
 from router.policies.packing import Packing, PackingParameters
-from router.policies.policy import BaselineParameters, Policy
+from router.policies.policy import BaselineParameters, Policy, QueueParameters
 from router.policies.power_of_two import PowerOfTwo
 from router.policies.round_robin import RoundRobin
 from router.policies.slices import Slices, SlicesParameters
@@ -42,12 +42,12 @@ POLICIES: Mapping[str, _Entry] = {
     "tropical": _Entry(lambda parameters, _: Tropical(parameters), TropicalParameters),
     "elastic": _Entry(lambda parameters, _: Elastic(parameters), ElasticParameters),
     "round_robin": _Entry(lambda _, __: RoundRobin()),
-    "join_shortest_queue": _Entry(lambda _, __: JoinShortestQueue()),
+    "join_shortest_queue": _Entry(lambda parameters, _: JoinShortestQueue(parameters), QueueParameters),
     "least_loaded": _Entry(lambda _, __: LeastLoaded()),
     "infaas": _Entry(lambda _, __: Infaas()),
     "llumnix": _Entry(lambda _, __: Llumnix()),
     "slices": _Entry(lambda parameters, _: Slices(parameters), SlicesParameters),
-    "power_of_two": _Entry(lambda _, random: PowerOfTwo(random)),
+    "power_of_two": _Entry(PowerOfTwo, QueueParameters),
     "packing": _Entry(lambda parameters, _: Packing(parameters), PackingParameters),
     "colocated": _Entry(lambda parameters, _: Colocated(parameters), BaselineParameters),
     "chunked": _Entry(lambda parameters, _: Chunked(parameters), BaselineParameters),
@@ -80,4 +80,5 @@ def _parameters(spec: PolicySpec) -> msgspec.Struct:
         return msgspec.convert(dict(spec.parameters), entry.parameters)
     except msgspec.ValidationError as error:
         text, _, path = str(error).partition(" - at `$.")
-        raise UserError(f"[policy] {path.rstrip('`')}: {text[:1].lower()}{text[1:]}") from None
+        where = f"[policy] {path.rstrip('`')}".rstrip()
+        raise UserError(f"{where}: {text[:1].lower()}{text[1:]}") from None

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from mesh.messages import EngineStatus, GatewayStatus, PoolStatus, Role, Sender, SetRunning, SupervisorStatus, Wanted
+from mesh.messages import EngineStatus, GatewayStatus, PoolStatus, Role, Sender, SetRunning, SupervisorStatus
 from mesh.topology.schema import Topology
 from router.scaling.correction import Correction
 from router.scaling.fleet import Fleet, ScaleOrder
@@ -55,8 +55,7 @@ class Scaler:
         self._pools = pools_of(topology)
         self._fleet = Fleet(topology)
         self._observed = ObservedServices(now)
-        self._num_waiting: dict[str, int] = {}  # by gateway
-        self._wanted: dict[str, list[Wanted]] = {}  # by gateway, of policies that pack
+        self._gateways: dict[str, tuple[GatewayStatus, float]] = {}  # with when it was heard
         self._sizes = {pool.name: _Size(now) for pool in self._pools}
         self._began_at = self._judged_at = self._looks_at = now
 
@@ -73,8 +72,7 @@ class Scaler:
                 self._fleet.hear_engine(sender.process, status, now)
             case GatewayStatus():
                 self._observed.observe(sender, status)
-                self._num_waiting[sender.process] = status.num_waiting
-                self._wanted[sender.process] = status.wanted
+                self._gateways[sender.process] = status, now
             case SupervisorStatus():
                 self._fleet.hear_supervisor(sender, status, now)
 
@@ -84,6 +82,7 @@ class Scaler:
             return Decided((), (), ())
         self._looks_at = now + self._spec.interval_s
         self._observed.look(now)
+        self._forget_silent_gateways(now)
         statuses = self._fleet.statuses(now)
         views = [self._view(pool, statuses, now) for pool in self._pools]
         self._reckon(views)
@@ -93,6 +92,11 @@ class Scaler:
         view_of = {engine: view for view in scaled for engine in view.phases}
         lines = [self._line(view_of[order.message.process], order.message) for order in orders]
         return Decided(tuple(orders), tuple(lines), tuple(self._new_problems()))
+
+    def _forget_silent_gateways(self, now: float) -> None:
+        """Nothing waits any more in those whose lease has ended."""
+        heard_since = now - self._topology.timing.lease_s
+        self._gateways = {name: heard for name, heard in self._gateways.items() if heard[1] >= heard_since}
 
     def _line(self, view: PoolView, message: SetRunning) -> str:
         """An order in words, for a log."""
@@ -136,7 +140,7 @@ class Scaler:
         costs = {service.name: service for status in view.statuses.values() for service in status.services}
         asked = {name: found for name in sorted(costs) if (found := self._observed.get(name)) and found.rate.rate}
         total = sum(found.rate.rate for found in asked.values())
-        backlog = sum(self._num_waiting.values()) / self._spec.clears_s
+        backlog = sum(status.num_waiting for status, _ in self._gateways.values()) / self._spec.clears_s
         demands = []
         for name, found in asked.items():
             rate = found.rate.above(NUM_DEVIATIONS) + backlog * found.rate.rate / total
@@ -211,7 +215,7 @@ class Scaler:
 
         As many as at the last look, too: an engine takes longer to start than requests that only wait their turn.
         """
-        wanted = [one for gateway in self._wanted.values() for one in gateway]
+        wanted = [one for status, _ in self._gateways.values() for one in status.wanted]
         more = sum(one.num_engines for one in wanted if one.role is view.pool.role and one.service in view.services)
         before, size.more = size.more, more
         return view.count(Phase.SERVING) + min(before, more)

@@ -17,7 +17,8 @@ from bench.scaling import (
     simulate,
 )
 from mesh.errors import UserError
-from mesh.topology.schema import ScalingRule, ScalingSpec
+from mesh.topology.schema import PolicySpec, ScalingRule, ScalingSpec
+from router.policies.packing import Packing
 
 RISING = Day((2.0, 2.0, 8.0, 8.0, 8.0, 1.0, 1.0, 1.0))
 
@@ -71,3 +72,17 @@ def test_a_recorded_day(tmp_path: Path) -> None:
 def test_the_least_engines_by_what_fleets_can_do() -> None:
     capacities = {1: 2.0, 2: 5.0, 4: 12.0}
     assert [least_engines(capacities, rate) for rate in (0.0, 2.0, 2.1, 8.5, 12.0, 15.6)] == [1, 1, 2, 3, 4, 6]
+
+
+def test_an_engine_that_packing_asks_for_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rule that looks at memory alone sees no need: gateways say which engines would take what fits on none."""
+    day, scaling = Day((6.0,)), make_scaling("utilisation:0.95")
+    packing = PolicySpec("packing", {"prefill": "slack"})
+
+    def num_started() -> int:
+        return simulate(make_topology(8, scaling, 1, packing), day.requests(0), day.seconds, 0).num_changes
+
+    told = num_started()
+    monkeypatch.setattr(Packing, "wanted", lambda self, waiting, view, now: ())
+    assert num_started() == 0
+    assert told >= 1

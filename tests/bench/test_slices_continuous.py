@@ -36,7 +36,9 @@ def test_contenders_differ_by_their_slices_only():
 
 
 def test_live_contenders_are_topologies_that_load(tmp_path):
-    for one in contenders(16):
+    made = contenders(16, ["torch", "transformers"])
+    assert [one.name for one in made if "transformers" in one.engine] == ["SLS, transformers", "SCLS, transformers"]
+    for one in made:
         path = tmp_path / "mesh.toml"
         fields = {"ttft_ms": one.ttft_ms, "engine": one.engine, "policy": one.policy}
         path.write_text(TOPOLOGY.format(model=MODEL, memory="32MiB", port=8000, **fields))

@@ -1,11 +1,15 @@
 """`mesh load` and `mesh unload` on a live mesh: services come and go, and no client notices."""
 
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
 import httpx
 import pytest
 
 from bench.tiny_model import write_tiny_model
 from tests.end_to_end.conftest import Mesh, StartMesh
-from tests.end_to_end.tiny import DEADLINE_S, body, engine, expected, start
+from tests.end_to_end.tiny import DEADLINE_S, Client, body, engine, expected, start
+from tests.engines.models.tiny import write_gguf
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -127,11 +131,28 @@ def test_the_last_engine_of_a_service_can_give_it_up_if_one_insists(mesh: Mesh) 
     assert ask(mesh, "other").status_code == 200
 
 
+def test_what_runs_on_the_last_engine_of_a_service_ends_there(mesh: Mesh) -> None:
+    stream = Client(mesh.url, {**body("a long story"), "model": "gone"}).begin()
+    refused = mesh.run("unload", str(mesh.topology), "three", "gone")
+    assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
+    left = mesh.run("unload", str(mesh.topology), "three", "gone", "--last", "--timeout", "0.5")
+    unloaded = mesh.run("unload", str(mesh.topology), "three", "gone", "--last")
+    if stream.is_alive():  # unless the machine is busy
+        assert left.stderr.startswith("three has not let go of gone after 0.5 s: 1 requests run; it will when")
+    assert unloaded.returncode == 0
+    assert services(mesh, "three") == []
+    assert len(stream.end()) > 0
+    assert ask(mesh, "gone").status_code == 503
+    assert ask(mesh, "tiny").status_code == 200
+
+
 TORCH = """
 [services.tiny]
-model = "{model}"
+model = "{tiny}"
 [services.other]
 model = "{other}"
+[services.converted]
+model = "{converted}"
 [engines.one]
 services = ["tiny"]
 kv_memory = "4MiB"
@@ -142,29 +163,85 @@ port = {port}
 """
 
 
-def test_weights_are_loaded_beside_what_is_computed(
-    start_mesh: StartMesh, tmp_path_factory: pytest.TempPathFactory
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folders = {name: write_tiny_model(tmp_path_factory.mktemp(name)) for name in ("tiny", "other")}
+    converted = tmp_path_factory.mktemp("converted") / "converted.gguf"
+    write_gguf(converted)
+    return {**folders, "converted": converted}
+
+
+@pytest.fixture(scope="module")
+def torch_mesh(start_mesh: StartMesh, models: Mapping[str, Path]) -> Mesh:
+    text = TORCH
+    for name, path in models.items():
+        text = text.replace(f"{{{name}}}", str(path))
+    return start_mesh(text)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(torch_mesh: Mesh) -> str:
+    [text] = expected(torch_mesh, "Hello")
+    return text
+
+
+def answer(mesh: Mesh, service: str) -> tuple[str, str]:
+    request = {"prompt": "Hello", "max_tokens": 40, "temperature": 0, "ignore_eos": True, "model": service}
+    response = httpx.post(f"{mesh.url}/v1/completions", json=request, timeout=DEADLINE_S)
+    assert response.status_code == 200, response.text
+    return response.headers["x-meshserve-decode"], response.json()["choices"][0]["text"]
+
+
+def stated(config: bytes) -> bytes:
+    """Of a model with other projections."""
+    return config.replace(b'"intermediate_size": 96', b'"intermediate_size": 128')
+
+
+@pytest.mark.parametrize(
+    ("service", "file", "damage", "complaint"),
+    [
+        ("other", "model.safetensors", lambda whole: whole[:-1], "damaged: it has"),
+        ("other", "model.safetensors", lambda whole: b"\xff" * len(whole), "damaged, or no safetensors file"),
+        ("other", "model.safetensors", None, "neither model.safetensors nor"),
+        ("other", "config.json", stated, "by config.json it should be"),
+        ("converted", "", lambda whole: whole[: len(whole) // 2], "not a readable GGUF file"),
+        ("converted", "", lambda whole: b"GGML" + whole[4:], "not a readable GGUF file"),
+        ("converted", "", None, "No such file"),
+    ],
+)
+def test_weights_that_are_missing_or_damaged_are_told_in_a_line_and_the_mesh_goes_on(
+    torch_mesh: Mesh,
+    models: Mapping[str, Path],
+    undisturbed: str,
+    service: str,
+    file: str,
+    damage: Callable[[bytes], bytes] | None,
+    complaint: str,
 ) -> None:
-    folders = {name: write_tiny_model(tmp_path_factory.mktemp(name)) for name in ("model", "other")}
-    mesh = start_mesh(TORCH.replace("{model}", str(folders["model"])).replace("{other}", str(folders["other"])))
-    request = {"prompt": "Hello", "max_tokens": 40, "temperature": 0, "ignore_eos": True, "model": "other"}
+    path = models[service] / file if file else models[service]
+    whole = path.read_bytes()
+    stream = start(torch_mesh, "Hello")
+    path.unlink()
+    try:
+        if damage is not None:
+            path.write_bytes(damage(whole))
+        refused = torch_mesh.run("load", str(torch_mesh.topology), "one", service)
+    finally:
+        path.write_bytes(whole)
+    assert (refused.returncode, refused.stderr.count("\n")) == (1, 1), refused.stderr
+    assert refused.stderr.startswith(f"one did not load {service}: "), refused.stderr
+    assert complaint in refused.stderr
+    assert str(models[service]) in refused.stderr
+    assert stream.end() == undisturbed
+    assert answer(torch_mesh, service)[0] == "two"
+    assert services(torch_mesh, "one") == ["tiny"]
 
-    def answer() -> tuple[str, str]:
-        response = httpx.post(f"{mesh.url}/v1/completions", json=request, timeout=DEADLINE_S)
-        assert response.status_code == 200, response.text
-        return response.headers["x-meshserve-decode"], response.json()["choices"][0]["text"]
 
-    decode, text = answer()
+def test_weights_are_loaded_beside_what_is_computed(torch_mesh: Mesh) -> None:
+    decode, text = answer(torch_mesh, "other")
     assert decode == "two"
-    weights = folders["other"] / "model.safetensors"
-    whole = weights.read_bytes()
-    weights.write_bytes(whole[:-1])
-    refused = mesh.run("load", str(mesh.topology), "one", "other")
-    assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
-    assert refused.stderr.startswith(f"one did not load other: {weights}: damaged: it has {len(whole) - 1:,} bytes")
-    weights.write_bytes(whole)
-    loaded = mesh.run("load", str(mesh.topology), "one", "other")
+    loaded = torch_mesh.run("load", str(torch_mesh.topology), "one", "other")
     assert (loaded.returncode, loaded.stderr) == (0, "")
-    assert mesh.run("unload", str(mesh.topology), "two", "other").returncode == 0
-    assert answer() == ("one", text)
-    assert services(mesh, "two") == ["tiny"]
+    assert torch_mesh.run("unload", str(torch_mesh.topology), "two", "other").returncode == 0
+    assert answer(torch_mesh, "other") == ("one", text)
+    assert services(torch_mesh, "two") == ["tiny", "converted"]

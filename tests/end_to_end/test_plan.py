@@ -75,3 +75,17 @@ def test_a_plan_for_other_engines_is_refused_in_one_line(mesh: Mesh, plan: Path)
     assert refused.returncode == 2
     why = f"its engines are not those of {mesh.topology}: four, three; a plan changes no engines"
     assert refused.stderr == f"{plan}: {why}\n"
+
+
+def test_a_plan_for_an_engine_that_is_gone_is_given_up_in_one_line_and_everything_is_served(
+    mesh: Mesh, plan: Path
+) -> None:
+    held = {service for services in placement(mesh).values() for service in services}
+    assert mesh.run("stop", str(mesh.topology), "two").returncode == 0
+    stream = start(mesh, "a question")
+    refused = mesh.run("plan", str(mesh.topology), "--apply", str(plan))
+    assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
+    assert refused.stderr.endswith("was given up: two is gone; what was loaded stays\n")
+    assert [stream.end()] == expected(mesh, "a question")
+    assert mesh.run("start", str(mesh.topology), "two").returncode == 0
+    assert {service for services in placement(mesh).values() for service in services} == held

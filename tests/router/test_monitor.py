@@ -1,7 +1,7 @@
 from random import Random
 
 from mesh.membership import Joined, Lost, Restarted, Stale
-from mesh.messages import ProcessState
+from mesh.messages import GatewayStatus, ProcessState
 from router.cluster import ClusterView
 from router.monitor import Monitor
 from router.view import Reservation
@@ -90,3 +90,54 @@ def test_views_that_only_change_in_loads_say_who_may_serve_as_new_ones_would():
         assert view.serving(SERVICE) == anew.serving(SERVICE)
         assert view.candidates(SERVICE, 10) == anew.candidates(SERVICE, 10)
         assert view.candidates(SERVICE, 1000) == anew.candidates(SERVICE, 1000)
+
+
+# --- other gateways ---------------------------------------------------------------------------------------------------
+
+
+def says(state=ProcessState.READY):
+    return GatewayStatus(1, state, "local", 1, "", 0, 0)
+
+
+def make_pair():
+    monitor = Monitor(1.0, "gateway-1")
+    monitor.observe(life(P0), make_status(P0), 0.0)
+    return monitor
+
+
+def test_peers_are_the_gateways_that_take_requests_and_the_engines_that_do():
+    monitor = make_pair()
+    assert monitor.view().peers.gateways == ("gateway-1",)
+    monitor.hear_gateway(life("gateway-0"), says(), 0.1)
+    monitor.hear_gateway(life("gateway-2"), says(ProcessState.DRAINING), 0.1)
+    peers = monitor.view().peers
+    assert (peers.gateway, peers.gateways) == ("gateway-1", ("gateway-0", "gateway-1"))
+    assert [one.id for one in peers.engines] == [P0]
+    monitor.observe(life(P0), make_status(P0, 2, state=ProcessState.DRAINING), 0.2)
+    assert monitor.view().peers.engines == ()
+
+
+def test_a_gateway_that_is_silent_or_was_seen_to_end_is_no_peer_any_more():
+    monitor = make_pair()
+    monitor.hear_gateway(life("gateway-0"), says(), 0.1)
+    monitor.hear_gateway(life("gateway-2"), says(), 0.2)
+    monitor.bury(life("gateway-0"))
+    assert monitor.view().peers.gateways == ("gateway-1", "gateway-2")
+    monitor.hear_gateway(life("gateway-0"), says(), 0.3)
+    assert monitor.view().peers.gateways == ("gateway-1", "gateway-2"), "a message of a life that is over"
+    monitor.observe(life(P0), make_status(P0, 2), 1.1)
+    assert monitor.next_deadline() == 1.2
+    assert monitor.expire(1.2) == []
+    assert monitor.view().peers.gateways == ("gateway-1",)
+    monitor.hear_gateway(life("gateway-0", 2), says(), 1.3)
+    assert monitor.view().peers.gateways == ("gateway-0", "gateway-1")
+
+
+def test_peers_stay_the_same_while_only_loads_change():
+    monitor = make_pair()
+    monitor.hear_gateway(life("gateway-0"), says(), 0.1)
+    before = monitor.view().peers
+    monitor.observe(life(P0), make_status(P0, 2, num_tokens=5), 0.2)
+    monitor.hear_gateway(life("gateway-0"), says(), 0.3)
+    assert monitor.view().peers is before
+    assert monitor.view().without({P0}).peers is before

@@ -1,5 +1,6 @@
 """Whole simulations: the product's dispatchers and engine cores in virtual time."""
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -10,7 +11,7 @@ from bench.simulation.summary import summarize
 from bench.simulation.trace_request import TraceRequest
 from engines.costs import decode_step_s, prefill_s
 from mesh.messages import DecodeCost, Role
-from mesh.topology.schema import Slo
+from mesh.topology.schema import Slo, Timing
 from router.policies.registry import POLICIES
 from router.records import Outcome
 from tests.bench.simulation.small import SERVICE, Profile, assert_all_ended_once, pair, run, simulation, topology
@@ -134,3 +135,10 @@ def test_lost_messages_lose_no_request(seed):
     faults = [Loss(0.02, everybody, everybody)]
     records = run(pair("disaggregated", slo=Slo(5.0, 0.1)), poisson(2.0, 15.0), faults=faults, seed=seed)
     assert all(record.outcome is Outcome.FINISHED for record in records)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_engines_are_known_when_the_first_requests_come_though_statuses_are_rare(seed):
+    what = replace(topology({"one": Role.MULTIPLEX, "two": Role.MULTIPLEX}, "least_loaded"), timing=Timing(10.0, 60.0))
+    records = run(what, [TraceRequest(0.1 * number, 100, 4) for number in range(10)], seed=seed)
+    assert all(record.queued_s < 0.01 for record in records)

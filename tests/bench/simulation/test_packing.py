@@ -6,10 +6,12 @@ from random import Random
 import pytest
 
 from bench.simulation.arrivals import Arrivals, synthesize
-from bench.simulation.faults import Slow
+from bench.simulation.faults import Kill, Slow
 from bench.simulation.trace_request import TraceRequest
 from mesh.messages import Role
-from mesh.topology.schema import Rescheduling, Slo, Topology, Trigger
+from mesh.topology.schema import PolicySpec, Rescheduling, Slo, Topology, Trigger
+from router.cluster import Peer, Peers
+from router.policies.groups import Grouping, Sizes
 from router.records import Outcome, Record
 from tests.bench.simulation.small import SERVICE, assert_all_ended_once, simulation, topology
 
@@ -77,3 +79,50 @@ def test_engines_move_what_is_in_danger() -> None:
     trace, slow = steady(3.0, 3, 20.0), [Slow("m0", 1.5, 8.0, 8.0)]
     kept, moved = (sum(one.meets_tpot for one in serve(each, trace, 3, faults=slow)) for each in (what, moving))
     assert moved > kept
+
+
+# --- several gateways -------------------------------------------------------------------------------------------------
+
+GATEWAYS = ("gateway-0", "gateway-1")
+
+
+def in_groups(rate: float, duration_s: float) -> tuple[Topology, list[TraceRequest]]:
+    what = topology(SIX, "packing", slo=SLO, num_gateways=2)
+    return replace(what, policy=PolicySpec("packing", {"excess": 0.5})), steady(rate, 5, duration_s)
+
+
+def group_of(gateway: str, gateways: tuple[str, ...] = GATEWAYS) -> frozenset[str]:
+    engines = tuple(Peer(engine, Role.MULTIPLEX, frozenset({SERVICE})) for engine in SIX)
+    return Grouping(Sizes(1, 512)).group_for("r", Peers(gateway, gateways, engines))
+
+
+def test_gateways_pack_their_own_groups() -> None:
+    records = serve(*in_groups(2.0, 20.0))
+    for index, gateway in enumerate(GATEWAYS):
+        grouped = [one for one in records if one.rule is not None and one.rule.endswith("of its group")]
+        used = {one.decode_engine for one in grouped if int(one.id[1:]) % 2 == index}
+        assert used
+        assert used <= group_of(gateway)
+    assert len(grouped) > 0.8 * len(records)
+
+
+def test_a_dead_gateways_group_is_taken_over() -> None:
+    """Until its lease has ended nobody knows; then its engines are the other one's."""
+    what, trace = in_groups(6.0, 30.0)
+    records: list[Record] = []
+    sim = simulation(what, faults=[Kill("gateway-1", 10.0)])
+    sim.run(SERVICE, trace, records.append)
+    left = group_of("gateway-1")
+    taken = [
+        one.arrived_s
+        for one in records
+        if one.decode_engine in left and str(one.rule).endswith("of its group") and int(one.id[1:]) % 2 == 0
+    ]
+    assert min(taken) > 10.0, "until then, they are not its own"
+    assert max(taken) > 20.0
+
+
+def test_no_request_waits_because_of_groups() -> None:
+    what, trace = in_groups(6.0, 20.0)
+    both, alone = serve(what, trace), serve(replace(what, policy=PolicySpec("packing")), trace)
+    assert sum(one.meets_slo for one in both) >= 0.97 * sum(one.meets_slo for one in alone)

@@ -12,7 +12,6 @@ from bench.simulation.placement import Found, ModelledSearch
 from bench.simulation.placing import LocalSimulators
 from bench.simulation.workload import SloRule
 from mesh.topology.schema import PlacementSpec
-from router.placement.greedy import Scored
 from router.placement.question import Answer, SearchFailed
 from router.placement.replacement import Proposal, Verdict
 from router.placement.score import Score
@@ -36,7 +35,7 @@ class Given:
         groups = zip(question.present.groups, AFTER, strict=True)
         plan = replace(question.present, groups=tuple(group.holding(services) for group, services in groups))
         verdict = Verdict.KEEP if plan == question.present else Verdict.REPLACE
-        return Found(Answer(Proposal(plan, verdict, NOTHING, NOTHING, 3), Scored(plan, NOTHING), {}), SEARCH_S)
+        return Found(Answer(Proposal(plan, verdict, NOTHING, NOTHING, 3), {}), SEARCH_S)
 
 
 def play(search, *, faults=(), span_s=90.0, load=None):

@@ -2,17 +2,22 @@
 
 import pickle
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from random import Random
+from statistics import fmean
 
 import pytest
 
 from bench import placement_setting
-from bench.simulation.lone import LoneEngine
+from bench.simulation.cluster import Simulation
+from bench.simulation.direct import DirectEngines
 from bench.simulation.physics import Physics
-from bench.simulation.placing import Simulated
+from bench.simulation.placing import Simulated, _topology, _trace
 from bench.simulation.shared_profiles import SharedProfile
 from bench.simulation.trace_request import TraceRequest
+from bench.simulation.workload import SloRule
 from mesh.messages import Role
+from router.placement.cells import islands
 from router.placement.greedy import Scored, greedy
 from router.placement.partition import partitions
 from router.placement.plan import Group, Plan
@@ -51,12 +56,43 @@ def test_a_lone_engine_serves_as_it_does_in_a_mesh():
         TraceRequest(0.4 * n, random.randint(50, 3000), random.randint(1, 150), service=SERVICE) for n in range(60)
     ]
     what = topology({"engine": Role.MULTIPLEX}, "join_shortest_queue")
-    alone = {record.id: record for record in LoneEngine(what, Profile(), seed=0, physics=Physics()).run(trace)}
+    profiles = {"engine": Profile()}
+    alone = {record.id: record for record in DirectEngines(what, profiles, seed=0, physics=Physics()).run(trace)}
     in_mesh = {record.id: record for record in run(what, trace, coasts=True)}
     assert alone.keys() == in_mesh.keys()
     for request, record in in_mesh.items():
         assert alone[request].ttft_s == pytest.approx(record.ttft_s, abs=2e-3)
         assert alone[request].e2e_s == pytest.approx(record.e2e_s, abs=2e-3)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_engines_without_gateways_serve_as_those_of_a_mesh(seed):
+    asked = traffic(rate=14.0, seed=seed)
+    setting = evaluator(asked)._setting
+    [island] = islands(plan(["chat"], ["chat", "code"], ["chat", "code"]))
+    trace, _ = _trace(setting, island)
+    what, profiles = _topology(setting, island)
+    direct = {r.id: r for r in DirectEngines(what, profiles, seed=0, physics=Physics()).run(trace)}
+    records = []
+    Simulation(what, profiles, seed=0, physics=Physics(), slo=SloRule(), coasts=True).run("chat", trace, records.append)
+    assert direct.keys() == {record.id for record in records}
+    for figure in ("ttft_s", "e2e_s"):
+        means = [fmean(getattr(one, figure) for one in those) for those in (direct.values(), records)]
+        assert means[0] == pytest.approx(means[1], rel=0.1, abs=0.02)
+
+
+def test_the_ideal_is_what_requests_take_alone_and_beats_every_plan():
+    singles = {name: {1: by_size[1]} for name, by_size in CATALOGUE.footprints.items()}
+    calm, crowded = (
+        Simulated(replace(CATALOGUE, footprints=singles), traffic(rate=rate), SLOS, slo_factor=5.0)
+        for rate in (0.2, 12.0)
+    )
+    plans = [plan(["chat"], ["code"]), plan(["chat", "code"]), plan(["chat"], ["chat", "code"])]
+    [alone] = calm.exact(plans[:1])
+    assert alone.normalized_latency == pytest.approx(calm.ideal().normalized_latency, rel=0.01)
+    for score in crowded.exact(plans):
+        assert score.attainment <= crowded.ideal().attainment
+        assert score.normalized_latency > crowded.ideal().normalized_latency
 
 
 def test_parts_and_whole_agree_where_nothing_is_dispatched():

@@ -16,7 +16,10 @@ from engines.models.config import ModelConfig
 from engines.simulated import HEAD_DIM, SimulatedExecutor, SimulatedService
 from engines.step_cost import StepCost
 from engines.torch_engine.executor import TorchExecutor, TorchService
+from engines.torch_engine.sampling import Sampler
 from engines.torch_engine.shape import kv_shape
+from engines.transformers_engine.backend import counted
+from engines.transformers_engine.executor import TransformersExecutor, load_model
 from kvtransfer.layout import PageLayout
 from kvtransfer.memory import KVMemory, PagedMemory
 from mesh.messages import DecodeCost, KVShape, PrefillCost
@@ -71,6 +74,23 @@ def simulated_computer() -> Computer:
     executor = SimulatedExecutor(sleep=lambda _: None)
     executor.add(SimulatedService(SERVICE, cost, memory, range(256)))
     return Local(executor, memory)
+
+
+class KeepsNoBlocks:
+    """transformers, in this process."""
+
+    def __init__(self) -> None:
+        model, sampler = load_model(FOLDER, "float32", "cpu"), Sampler.of(FOLDER, ModelConfig.load(FOLDER))
+        self._executor = TransformersExecutor(SERVICE, model, counted(BLOCK_SIZE), sampler, threads=1)
+
+    def compute(self, chunks: Sequence[Chunk]) -> Sequence[ChunkResult]:
+        return self._executor.execute(Batch(SERVICE, chunks)).chunks
+
+    def copy_block(self, source: int, destination: int) -> None:
+        raise NotImplementedError("KV lies in a cache of transformers' own")
+
+    def close(self) -> None:
+        """Nothing is held beyond the process."""
 
 
 class Remote:

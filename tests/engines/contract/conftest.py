@@ -6,10 +6,23 @@ from pathlib import Path
 
 import pytest
 
-from tests.engines.contract.computers import ROOT, Computer, Desk, Remote, simulated_computer, torch_computer
+from tests.engines.contract.computers import (
+    ROOT,
+    Computer,
+    Desk,
+    KeepsNoBlocks,
+    Remote,
+    simulated_computer,
+    torch_computer,
+)
 from tests.engines.runner import Runner
 
-BACKENDS = ("torch", "vllm", "simulated")
+HERE: dict[str, Callable[[], Computer]] = {
+    "torch": torch_computer,
+    "transformers": KeepsNoBlocks,
+    "simulated": simulated_computer,
+}
+BACKENDS = ("torch", "vllm", "transformers", "simulated")
 
 
 def vllm_python() -> str | None:
@@ -31,7 +44,7 @@ def computer(backend: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
             pytest.skip("no vLLM here: `make vllm-env`, or name an interpreter in MESHSERVE_VLLM_PYTHON")
         made: Computer = Remote(python, Path(tmp_path_factory.mktemp("vllm")) / "log")
     else:
-        made = torch_computer() if backend == "torch" else simulated_computer()
+        made = HERE[backend]()
     yield made
     made.close()
 

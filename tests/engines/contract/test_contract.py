@@ -45,7 +45,7 @@ def go_on(runner, name, sampling, known, end=None):
     return tokens[len(PROMPT) + len(known) :], logprobs
 
 
-@feature("requests of all lengths in one iteration, prompts in chunks beside decodes")
+@feature("requests of all lengths in one iteration, prompts in chunks beside decodes", lacks=("transformers",))
 @pytest.mark.parametrize("name", ["greedy", "seeded", "cut"])
 def test_mixed_batches_give_the_tokens_of_lonely_runs(make_runner, name):
     sampling, prompts = SAMPLINGS[name], random_prompts(LENGTHS, seed=2)
@@ -55,7 +55,7 @@ def test_mixed_batches_give_the_tokens_of_lonely_runs(make_runner, name):
         assert generate_together(make_runner(), prompts, sampling, 12, chunk_tokens) == expected
 
 
-@feature("results in the order of the chunks, nothing drawn in the middle of a prompt")
+@feature("results in the order of the chunks, nothing drawn in the middle of a prompt", lacks=("transformers",))
 def test_results_are_for_the_chunks_that_were_given(make_runner):
     runner, alone = make_runner(), make_runner()
     prompts = random_prompts((4, 1, 40, 3), seed=3)
@@ -85,7 +85,7 @@ def test_requests_come_and_go(make_runner):
     assert tokens[len(PROMPT) :] == expected
 
 
-@feature("prefixes that others computed are reused")
+@feature("prefixes that others computed are reused", lacks=("transformers",))
 def test_blocks_of_a_prefix_are_shared(make_runner):
     prompts = [[*random_prompts((2 * BLOCK_SIZE,), seed=4)[0], *end] for end in ([1, 2, 3], [4, 5])]
     alone = make_runner()
@@ -101,7 +101,7 @@ def test_blocks_of_a_prefix_are_shared(make_runner):
     assert tokens[len(prompts[1]) :] == expected[1]
 
 
-@feature("a block's bytes are the block: another engine decodes on from them")
+@feature("a block's bytes are the block: another engine decodes on from them", lacks=("transformers",))
 @pytest.mark.parametrize("num_known", [1, 5, 40])
 def test_kv_travels_as_bytes(make_runner, desk: Desk, num_known):
     """Half filled blocks, too."""
@@ -195,7 +195,7 @@ def test_logprobs(make_runner):
     assert plain == tokens
 
 
-@feature("log-probabilities of prompts, however they are cut", lacks=("simulated",))
+@feature("log-probabilities of prompts, however they are cut", lacks=("transformers", "simulated"))
 def test_prompt_logprobs(make_runner):
     prompt = [256, *b"Return a list of the names of all files in the folder. If there are none, it is empty."]
     [whole] = (runner := make_runner()).execute(runner.chunk("a", prompt, 0, GREEDY, prompt_logprobs=3))

@@ -133,7 +133,8 @@ def test_padded_rows_stay_until_the_batch_is_over_and_so_do_answers() -> None:
     served = Served(PADDED)
     served.send(spec("a", 3, 2), spec("b", 9, 5), spec("c", 5, 9), slice_tokens=6)
     served.run()
-    assert [batch.rows for batch in served.batches] == [Rows(3, 9, 0)] + [Rows(3, 1, 9 + step) for step in range(5)]
+    decodes = [Rows(3, 1, 9 + step, 5 - step) for step in range(5)]
+    assert [batch.rows for batch in served.batches] == [Rows(3, 9, 0, 6), *decodes]
     assert served.sizes == [3, 3, 2, 2, 2, 1]
     assert {when for when, _, _ in served.said} == {6}
     assert [(what, request) for _, what, request in served.ends()] == [("end", "a"), ("end", "b"), ("slice", "c")]
@@ -183,3 +184,21 @@ def test_nobody_moves_to_static_batches() -> None:
     reserve = Reserve("t", spec("a", 3, 3), Epoch(1, 1), 3, SHAPE, None, 1.0, is_migration=True)
     effects = served.core.receive("other", reserve, (), 0.0)
     assert [type(effect.message) for effect in effects if isinstance(effect, Send)] == [Declined]
+
+
+def test_a_padded_batch_has_as_many_rows_as_memory_holds_to_its_end() -> None:
+    """Padding and the longest answer count for each row: none of them can be preempted."""
+    served = Served(PADDED)
+    core = served.core
+    pool = core._services["small"].pool
+    names = [chr(ord("a") + number) for number in range(12)]
+    answer = (pool.num_blocks // 4) * pool.block_size - 12
+    served.send(*(spec(name, *((12, answer) if name == "a" else (2, 3))) for name in names))
+    served.run()
+    assert {name: len(tokens) for name, tokens in served.streams.items()} == {"a": answer} | dict.fromkeys(names[1:], 3)
+    assert [batch.rows.num_rows for batch in served.batches if not batch.chunks[0].start] == [3, 9]
+    assert core.status(0.0).preemptions_total == 0
+
+
+def test_what_is_left_of_a_padded_batch_shrinks_as_decodes_are_passed() -> None:
+    assert Rows(3, 1, 9, 5).after(2) == Rows(3, 1, 11, 3)

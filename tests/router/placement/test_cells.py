@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from mesh.messages import Role
-from router.placement.cells import cells, whole
+from router.placement.cells import cells, islands
 from router.placement.plan import Group, Plan
 
 M, P, D = Role.MULTIPLEX, Role.PREFILL, Role.DECODE
@@ -53,8 +53,21 @@ def test_all_requests_of_a_service_go_somewhere(seed):
         for service, share in cell.shares:
             shares[service] += num * share
     assert shares == pytest.approx(dict.fromkeys(what.services, 1), abs=0.1)  # rounded
-    assert num_engines == sum(bool(services) for _, services, _ in engines) == len(whole(what).engines)
-    assert dict(whole(what).shares) == dict.fromkeys(what.services, 1)
+    assert num_engines == sum(bool(services) for _, services, _ in engines)
+    assert num_engines == sum(num * len(island.engines) for island, num in islands(what).items())
+    in_islands = [share for island in islands(what) for share in island.shares]
+    assert sorted(in_islands) == [(service, 1) for service in sorted(what.services)], "each service is on one island"
+
+
+def test_engines_are_together_if_a_chain_of_services_joins_them():
+    found = islands(plan((1, "a", M), (1, "ab", P), (1, "b", D), (2, "c", M), (1, "d", M), (1, "d", D), (1, "", M)))
+    assert sorted(len(island.engines) for island in found) == [1, 2, 3]
+    assert {len(island.engines): [name for name, _ in island.shares] for island in found} == {
+        1: ["c"],
+        2: ["d"],
+        3: ["a", "b"],
+    }
+    assert islands(plan((1, "", M))) == {}
 
 
 def shares_of(what, demand):

@@ -104,6 +104,21 @@ def test_a_successor_goes_on_with_the_interval(seed: int, loss: float) -> None:
     assert a.rate / b.rate == pytest.approx(3.0, rel=0.1)
 
 
+@pytest.mark.parametrize("loss", [0.0, 0.3])
+def test_a_successor_plans_for_the_traffic_of_all_intervals_of_before(loss: float) -> None:
+    world = World(TWO, loss=loss)
+    world.ask_for(a=12.0, b=4.0)
+    world.until(lambda: len(world.asked) == 3)
+    world.until(lambda: world.is_at_rest)
+    world.run(3)
+    before = world.asked[-1].asked
+    world.new_daemon()
+    world.until(lambda: len(world.asked) == 4)
+    after = world.asked[-1].asked
+    assert after.span_s > before.span_s + 10.0 > 50.0
+    assert after.rate("a") == pytest.approx(12.0, rel=0.1)
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_a_daemon_killed_at_any_moment_leaves_a_change_that_its_successor_finishes(seed: int) -> None:
     world = shifted(seed, loss=0.2)

@@ -15,6 +15,10 @@ from tests.router.placement.worlds import Fluid, assert_in_memory, catalogue, cl
 SEEDS = range(25)
 
 
+def never(_):
+    return False
+
+
 def started(seed, **options):
     hosts, services, asked = random_world(seed)
     evaluator = Fluid(asked, **options)
@@ -23,7 +27,11 @@ def started(seed, **options):
 
 def improved(seed, num_batches=30, **options):
     services, evaluator, start = started(seed, **options)
-    return services, start, improve([start], services, evaluator, Random(seed), lambda done: done >= num_batches)[0]
+    return (
+        services,
+        start,
+        improve([start], services, evaluator, Random(seed), lambda done: done >= num_batches, never)[0],
+    )
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -49,7 +57,7 @@ def test_it_mends_what_the_greedy_order_got_wrong():
     wrong = Plan(tuple(Group.of_devices("n", i, 1).plus(name) for i, name in enumerate("abbb")))
     evaluator = Fluid(asked)
     start = Scored(wrong, *evaluator([wrong]))
-    found = improve([start], services, evaluator, Random(0), lambda done: done >= 40)[0]
+    found = improve([start], services, evaluator, Random(0), lambda done: done >= 40, never)[0]
     assert start.score.attainment < 0.6
     assert found.score.attainment == 1.0
 
@@ -58,7 +66,7 @@ def test_it_gives_engines_to_one_phase_where_that_pays():
     services, asked = catalogue({"a": 60.0}), traffic({"a": 30.0})
     evaluator = Fluid(asked, phase_gain=2.0)
     [start] = greedy(partitions(cluster(4), services)[:1], services, asked, evaluator)
-    found = improve([start], services, evaluator, Random(0), lambda done: done >= 40)[0]
+    found = improve([start], services, evaluator, Random(0), lambda done: done >= 40, never)[0]
     assert {group.role for group in found.plan.groups} == {Role.PREFILL, Role.DECODE}
     assert found.score.attainment == 1.0 > start.score.attainment
 
@@ -74,3 +82,20 @@ def test_the_whole_search_answers_the_best_that_it_saw(seed):
     again = search(hosts, services, asked, evaluator, Random(seed), lambda done: done >= 10, present=found.best.plan)
     assert again.best.rank >= found.best.rank
     assert again.best.plan.number == 2
+
+
+def test_it_ends_when_there_is_no_other_plan():
+    services, asked = catalogue({"a": 60.0}, sizes=[1]), traffic({"a": 50.0})
+    [start] = greedy(partitions(cluster(2), services), services, asked, Fluid(asked))
+    batches = []
+    improve([start], services, Fluid(asked), Random(0), lambda done: batches.append(done) or done >= 1000, never)
+    assert len(batches) < 50
+
+
+@pytest.mark.parametrize(("rate", "is_near"), [(0.1, True), (30.0, False)])
+def test_it_ends_near_to_what_no_plan_can_beat(rate, is_near):
+    services, asked = catalogue({"a": 60.0, "b": 60.0}), traffic({"a": rate, "b": rate})
+    batches = []
+    evaluator = Fluid(asked)
+    search(cluster(8), services, asked, evaluator, Random(0), lambda done: batches.append(done) or done >= 10)
+    assert len(batches) == (1 if is_near else 11)

@@ -6,7 +6,8 @@ from random import Random
 import pytest
 
 from mesh.messages import GatewayStatus, ProcessState, Sender, ServiceTally
-from router.placement.monitor import Observed, ServiceMonitor, TrafficSeen
+from router.placement.monitor import Observed, ServiceMonitor
+from router.placement.seen import TrafficSeen
 from router.placement.traffic import Moments
 
 
@@ -108,7 +109,7 @@ def test_intervals_with_the_same_traffic_add_up_and_rates_become_what_they_are(s
     random, seen, rates = Random(seed), TrafficSeen(), {"a": 1.0, "b": 0.1}
     spans = []
     for _ in range(30):
-        planned_for = seen.add(drawn_interval(random, rates))
+        planned_for = seen.add([drawn_interval(random, rates)])
         spans.append(planned_for.span_s)
     assert sum(later < earlier for earlier, later in pairwise(spans)) <= 2, "chance was taken for a change"
     if spans[-1] > 1000.0:
@@ -121,14 +122,57 @@ def test_intervals_with_the_same_traffic_add_up_and_rates_become_what_they_are(s
 def test_an_interval_with_other_traffic_counts_alone(rates, mean):
     random, seen = Random(5), TrafficSeen()
     for _ in range(5):
-        seen.add(drawn_interval(random, {"a": 1.0, "b": 0.1} if mean == 300.0 else {"a": 1.0, "b": 0.3}))
+        seen.add([drawn_interval(random, {"a": 1.0, "b": 0.1} if mean == 300.0 else {"a": 1.0, "b": 0.3})])
     other = drawn_interval(random, rates, mean=mean)
-    assert seen.add(other) == other
-    assert seen.add(drawn_interval(random, rates, mean=mean)).span_s == 200.0
+    assert seen.add([other]) == other
+    assert seen.add([drawn_interval(random, rates, mean=mean)]).span_s == 200.0
 
 
 def test_an_interval_in_which_nobody_asks_is_another_traffic():
     seen, random = TrafficSeen(), Random(1)
-    seen.add(drawn_interval(random, {"a": 1.0}))
+    seen.add([drawn_interval(random, {"a": 1.0})])
     nothing = Observed(100.0, {})
-    assert seen.add(nothing) == nothing
+    assert seen.add([nothing]) == nothing
+
+
+def in_parts(random, rates_of_parts):
+    return [drawn_interval(random, rates, span_s=50.0) for rates in rates_of_parts]
+
+
+BEFORE, AFTER = {"a": 1.0, "b": 0.1}, {"a": 0.1, "b": 1.0}
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("num_before", range(5))
+def test_what_changes_in_the_middle_of_an_interval_counts_from_there_on(seed, num_before):
+    random, seen = Random(seed), TrafficSeen()
+    for _ in range(3):
+        seen.add(in_parts(random, [BEFORE] * 4))
+    before = seen.seen
+    planned_for = seen.add(in_parts(random, [BEFORE] * num_before + [AFTER] * (4 - num_before)))
+    if num_before == 4:
+        assert planned_for.span_s == before.span_s + 200.0
+    else:
+        assert planned_for.span_s == 50.0 * (4 - num_before)
+        assert planned_for.traffic().rate("b") == pytest.approx(1.0, rel=0.5)
+
+
+def test_parts_that_are_alike_add_up_however_often_they_are_looked_at():
+    random, seen, num_cuts = Random(3), TrafficSeen(), 0
+    for _ in range(100):
+        before = 0.0 if seen.seen is None else seen.seen.span_s
+        num_cuts += seen.add(in_parts(random, [BEFORE] * 4)).span_s < before + 200.0
+    assert num_cuts <= 5
+
+
+def test_an_interval_comes_in_the_parts_that_it_was_looked_at_after():
+    monitor = ServiceMonitor(now=100.0)
+    monitor.observe(A1, status(tally("chat", 7)))
+    for second in range(1, 42):
+        monitor.observe(A1, status(tally("chat", 7 + second)))
+        monitor.look(100.0 + second, 10.0)
+    parts = monitor.parts(142.0)
+    assert [part.span_s for part in parts] == [10.0, 10.0, 10.0, 12.0]
+    assert [part.services["chat"].arrived for part in parts] == [10, 10, 10, 11]
+    monitor.begin(142.0)
+    assert [part.span_s for part in monitor.parts(145.0)] == [3.0]

@@ -1,4 +1,4 @@
-"""Searches in processes of their own: they answer as a search here does, and end with whoever asked."""
+"""Searches in a process of their own: they answer as a search here does, and end with whoever asked."""
 
 import asyncio
 import os
@@ -18,16 +18,20 @@ from router.placement import searching
 from router.placement.live import present_plan
 from router.placement.monitor import Observed
 from router.placement.question import SearchFailed, answer, make_question
-from router.placement.searching import search_beside
+from router.placement.searching import Searcher
 from tests.router.cluster import M0, make_status
 
 DEADLINE_S = 60.0
 
 
-def question(improve_s=0.0, num_tokens=10):
-    """b needs more than the one engine that it has."""
-    engines = {name: make_status(M0, services=held) for name, held in {"e0": ["a"], "e1": ["b"]}.items()}
-    tallies = {"a": 2, "b": 40}
+HELD = {"e0": ["a"], "e1": ["b"]}
+MANY = {f"e{number}": ["ab"[number % 2]] for number in range(12)}
+
+
+def question(improve_s=0.0, num_tokens=10, held=HELD, per_engine=20):
+    """b needs more than the engines that it has."""
+    engines = {name: make_status(M0, services=services) for name, services in held.items()}
+    tallies = {"a": 2, "b": per_engine * len(held)}
     counted = {
         name: ServiceTally(name, n, n * num_tokens, n * num_tokens**2, n, 0, n, n * 20, n * 400, 0.3 * n)
         for name, n in tallies.items()
@@ -44,22 +48,50 @@ class Here:
         pass
 
 
-async def test_an_answer_comes_back_as_it_was():
-    found = await asyncio.wait_for(search_beside(question(), 1), DEADLINE_S)
+def endless():
+    """Local search on so many engines would take for ever."""
+    return question(improve_s=600.0, held=MANY, per_engine=60)
+
+
+@pytest.fixture
+async def searcher():
+    searcher = Searcher(1)
+    yield searcher
+    await searcher.close()
+
+
+async def test_an_answer_comes_back_as_it_was(searcher):
+    found = await asyncio.wait_for(searcher.search(question()), DEADLINE_S)
     assert found == answer(question(), Here(), lambda _: True)
     assert found.proposal.plan.services == {"a", "b"}
     assert found.proposal.wanted.rank >= found.proposal.present.rank
 
 
-async def test_what_fits_nowhere_is_an_answer_too():
-    found = await asyncio.wait_for(search_beside(question(num_tokens=5000), 1), DEADLINE_S)
+async def test_what_fits_nowhere_is_an_answer_too(searcher):
+    found = await asyncio.wait_for(searcher.search(question(num_tokens=5000)), DEADLINE_S)
     assert isinstance(found, SearchFailed)
     assert "a: its longest requests take" in found.reason
 
 
-async def test_a_process_that_dies_is_told(monkeypatch):
+async def test_one_process_is_there_before_the_first_question_and_answers_them_all(searcher):
+    await searcher.start()
+    process = searcher._process
+    answers = [await asyncio.wait_for(searcher.search(question()), DEADLINE_S) for _ in range(2)]
+    assert answers[0] == answers[1]
+    assert searcher._process is process
+    assert process.returncode is None
+    await searcher.close()
+    assert process.returncode == -signal.SIGKILL
+
+
+async def test_a_process_that_dies_is_told_and_another_one_takes_its_place(searcher, monkeypatch):
+    await searcher.start()
+    searcher._process.kill()
+    await searcher._process.wait()
+    assert not isinstance(await asyncio.wait_for(searcher.search(question()), DEADLINE_S), SearchFailed)
+    await searcher.close()
     monkeypatch.setattr(searching.sys, "executable", "/bin/false")
-    found = await search_beside(question(), 1)
+    found = await searcher.search(question())
     assert found == SearchFailed("its process ended with code 1")
 
 
@@ -77,8 +109,8 @@ def _until_none_lives(processes: list[psutil.Process]) -> None:
 
 
 async def test_a_search_that_nobody_waits_for_ends_with_its_workers():
-    others = _searches(os.getpid())
-    task = asyncio.create_task(search_beside(question(improve_s=600.0), 2))
+    others, searcher = _searches(os.getpid()), Searcher(2)
+    task = asyncio.create_task(searcher.search(endless()))
     deadline = time.monotonic() + DEADLINE_S
     while len(found := _searches(os.getpid(), others)) < 2 or min(one.nice() for one in found) < searching.NICENESS:
         assert time.monotonic() < deadline  # a process that has just begun is not nice yet
@@ -91,9 +123,9 @@ async def test_a_search_that_nobody_waits_for_ends_with_its_workers():
 
 ASKS = """
 import asyncio
-from router.placement.searching import search_beside
-from tests.router.placement.test_searching import question
-asyncio.run(search_beside(question(improve_s=600.0), 2))
+from router.placement.searching import Searcher
+from tests.router.placement.test_searching import endless
+asyncio.run(Searcher(2).search(endless()))
 """
 
 

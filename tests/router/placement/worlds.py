@@ -72,6 +72,10 @@ class Fluid:
 
     exact = __call__
 
+    def ideal(self) -> Score:
+        rates = {name: service.rate * SPAN_S for name, service in self._asked.services.items()}
+        return Score({name: ServiceScore(num, 0.0, num, self._promise) for name, num in rates.items()})
+
     def _score(self, plan: Plan) -> Score:
         load = {group.id: 0.0 for group in plan.groups}
         for name, service in self._asked.services.items():

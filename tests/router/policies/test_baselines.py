@@ -9,16 +9,16 @@ from router.policies.disaggregated import Disaggregated, DisaggregatedParameters
 from router.policies.disaggregated_sjf import DisaggregatedSJF
 from router.policies.join_shortest_queue import JoinShortestQueue
 from router.policies.least_loaded import LeastLoaded
-from router.policies.policy import BaselineParameters, Wait
+from router.policies.policy import BaselineParameters, QueueParameters, Wait
 from router.policies.power_of_two import PowerOfTwo
 from router.policies.round_robin import RoundRobin
 from tests.router.cluster import D0, D1, M0, P0, P1, make_engine, make_request, make_view
 
 BASELINES = [
     RoundRobin(),
-    JoinShortestQueue(),
+    JoinShortestQueue(QueueParameters()),
     LeastLoaded(),
-    PowerOfTwo(Random(0)),
+    PowerOfTwo(QueueParameters(), Random(0)),
     Colocated(BaselineParameters()),
     Chunked(BaselineParameters()),
     Disaggregated(DisaggregatedParameters()),
@@ -59,9 +59,8 @@ def test_least_loaded_looks_at_tokens_in_flight():
 
 def test_power_of_two_is_deterministic_by_seed_and_avoids_the_most_loaded():
     engines = [make_engine(f"prefill-{n}", num_tokens=n) for n in range(4)] + [make_engine(D0)]
-    first, again = (
-        [route(policy, *engines)[0] for _ in range(50)] for policy in (PowerOfTwo(Random(3)), PowerOfTwo(Random(3)))
-    )
+    policies = (PowerOfTwo(QueueParameters(), Random(3)) for _ in range(2))
+    first, again = ([route(policy, *engines)[0] for _ in range(50)] for policy in policies)
     assert first == again
     assert set(first) == {"prefill-0", "prefill-1", "prefill-2"}
 
@@ -84,7 +83,7 @@ def test_disaggregated_goes_where_the_backlog_ends_first():
 def test_join_shortest_queue_counts_requests_that_wait_and_run():
     entrances = make_engine(P0, num_waiting=2), make_engine(P1, num_waiting=1, num_tokens=900)
     decoders = make_engine(D0, num_running=2), make_engine(D1, num_running=3)
-    assert route(JoinShortestQueue(), *entrances, *decoders) == (P1, D0)
+    assert route(JoinShortestQueue(QueueParameters()), *entrances, *decoders) == (P1, D0)
 
 
 @pytest.mark.parametrize(
@@ -92,6 +91,9 @@ def test_join_shortest_queue_counts_requests_that_wait_and_run():
     [
         (Colocated(BaselineParameters()), PrefillMode.FIRST, PrefillOrder.ARRIVAL),
         (Chunked(BaselineParameters()), PrefillMode.CHUNKED, PrefillOrder.ARRIVAL),
+        (JoinShortestQueue(QueueParameters()), PrefillMode.CHUNKED, PrefillOrder.URGENCY),
+        (JoinShortestQueue(QueueParameters("first")), PrefillMode.FIRST, PrefillOrder.ARRIVAL),
+        (PowerOfTwo(QueueParameters("first"), Random(0)), PrefillMode.FIRST, PrefillOrder.ARRIVAL),
         (Disaggregated(DisaggregatedParameters()), PrefillMode.CHUNKED, PrefillOrder.ARRIVAL),
         (DisaggregatedSJF(DisaggregatedParameters()), PrefillMode.CHUNKED, PrefillOrder.LENGTH),
     ],

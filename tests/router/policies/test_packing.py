@@ -89,8 +89,28 @@ def test_constraint_b_holds_to_the_token(gamma, theta):
     limit = int(limit_b(11, theta))
     rest = limit - 100 - int(gamma * (1000 + 200))
     fits, too_much = (engine(M0, replace(FULL, prompt_tokens=rest + more), num_blocks=10_000) for more in (0, 1))
-    assert where(decide(request(), fits, gamma=gamma, theta=theta))[0] == M0
-    assert decide(request(), too_much, gamma=gamma, theta=theta) == Wait("no engine fits, by constraint b")
+    knobs = {"gamma": gamma, "theta": theta, "prompts": False}
+    assert where(decide(request(), fits, **knobs))[0] == M0
+    assert decide(request(), too_much, **knobs) == Wait("no engine fits, by constraint b")
+
+
+def test_constraint_b_leaves_the_time_that_prompts_will_take():
+    """11 prompts of 100 ms and 1200 tokens of answers: 10 ms of each step, or 1008 tokens."""
+    limit = int(limit_b(11) - 11 * 11 * 0.1 / 1200 / COST.per_context_token_s)
+    numbers = decide(request(), engine(M0, FULL), theta=1.0).numbers
+    assert numbers["b_limit"] == pytest.approx(limit, abs=1)
+    assert decide(request(), engine(M0, FULL), theta=1.0, prompts=False).numbers["b_limit"] == limit_b(11)
+    handed_over = decide(request(), engine(P0), engine(D0, FULL), theta=1.0).numbers
+    assert handed_over["b_limit"] == limit_b(11), "other engines compute them"
+
+
+def test_who_would_be_refused_uses_the_margin_up():
+    """From half of its promise on."""
+    full = engine(M0, replace(FULL, answer_tokens=4000))
+    policy, view = Packing(PackingParameters(theta=0.3)), make_view(full)
+    made = request(deadline=1.0)
+    assert isinstance(policy.decide(made, view, 0.49), Wait)
+    assert where(policy.decide(made, view, 0.51)) == (M0, M0)
 
 
 def test_constraint_b_is_for_the_tightest_promise_of_all():
@@ -251,8 +271,8 @@ def test_no_decision_breaks_a_constraint_and_nothing_that_fits_waits(seed):
     ids = [M0, M1, M2] if seed % 2 else [P0, D0, D1]
     engines = {id_: random_engine(random, id_) for id_ in ids}
     made = RequestView("r", SERVICE, random.randrange(10, 900), 0.0, random.uniform(0.95, 2), 0.06, answer_tokens=300)
-    parameters = PackingParameters(gamma=random.random(), theta=random.uniform(0.3, 1))
-    knobs = Knobs(parameters.gamma, parameters.theta)
+    parameters = PackingParameters(gamma=random.random(), theta=random.uniform(0.3, 1), prompts=seed % 3 > 0)
+    knobs = Knobs(parameters.gamma, parameters.theta, has_prompts=parameters.prompts)
     view = make_view(*engines.values())
     decision, again = (Packing(parameters).decide(made, view, 0.0) for _ in range(2))
     assert decision == again
@@ -274,8 +294,8 @@ def test_no_decision_breaks_a_constraint_and_nothing_that_fits_waits(seed):
 def test_what_waits_leaves_time_to_no_other_cost():
     """Costs without a term for context limit nothing but the batch."""
     flat = DecodeCost(0.010, 0.001)
-    assert where(decide(request(), engine(M0, replace(FULL, num_requests=80), cost=flat)))[0] == M0
-    assert isinstance(decide(request(), engine(M0, replace(FULL, num_requests=90), cost=flat)), Wait)
+    assert where(decide(request(), engine(M0, replace(FULL, num_requests=80), cost=flat), prompts=False))[0] == M0
+    assert isinstance(decide(request(), engine(M0, replace(FULL, num_requests=90), cost=flat), prompts=False), Wait)
 
 
 # --- engines that are wanted ------------------------------------------------------------------------------------------

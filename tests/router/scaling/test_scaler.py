@@ -149,6 +149,20 @@ def test_engines_that_a_policy_that_packs_asks_for_start(tmp_path: Path) -> None
     assert len(world.running) == 3
 
 
+def test_what_a_dead_gateway_waited_for_starts_nothing(tmp_path: Path) -> None:
+    """Its last status asked for engines, and said that requests waited."""
+    world = World(write(tmp_path))
+    world.run(150, 2.0)
+    world.wanted, world.waiting = 1, 400
+    world.run(2)
+    world.gateway_is_alive = False
+    world.run(5 + START_S)
+    before = world.num_changes
+    world.run(30)
+    started = [engine for _, engine, running in world.orders[before:] if running]
+    assert not started
+
+
 def test_utilisation_is_kept_near_its_target(tmp_path: Path) -> None:
     world = World(write(tmp_path, scaling='rule = "utilisation"\nutilisation = 0.5'))
     world.used = 2.2

@@ -71,6 +71,7 @@ class World:
         self.due: dict[str, float] = {}  # when an engine that starts or leaves is there
         self.orders: list[tuple[float, str, bool]] = []
         self.is_heard = True
+        self.gateway_is_alive = True
         self._random = Random(seed)
         self._tally = ServiceTally("chat")
         self._started: list[str] = []
@@ -146,6 +147,8 @@ class World:
             yield Sender("supervisor-local", 1), SupervisorStatus(1, "local", 1, children)
         for engine in self.running:
             yield Sender(engine, 1), self._engine(engine)
+        if not self.gateway_is_alive:
+            return
         services = [self._tally] if self._tally.arrived else []
         wanted = [Wanted("chat", Role.MULTIPLEX, 3, self.wanted)] if self.wanted else []
         gateway = GatewayStatus(

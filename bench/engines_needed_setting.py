@@ -1,0 +1,201 @@
+"""Aladdin's setting: its models, devices, promises and contenders, and what a fleet makes of a load."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import ceil, inf
+from pathlib import Path
+from random import Random
+
+from bench.simulation.arrivals import Arrivals, synthesize
+from bench.simulation.cluster import Simulation
+from bench.simulation.experiment import rare_collections
+from bench.simulation.physics import Physics
+from bench.simulation.quiet import quiet_engines
+from bench.simulation.trace_request import TraceRequest
+from bench.simulation.workload import SloRule
+from bench.simulation.workload_lengths import PREFIX, described_lengths
+from engines.advice import Lengths, Promise, advise, with_link
+from engines.costs import prefill_s
+from engines.presets import load_preset, model_shape
+from engines.profiles import EngineProfile
+from mesh.messages import PrefillCost, Role
+from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, Rescheduling, ServiceSpec, Slo, Topology, Trigger
+from router.records import Outcome, Record
+
+SERVICE = "chat"
+SLOS = {  # TTFT and TPOT by device and model: table 2
+    ("a100", "llama2-7b"): Slo(0.4, 0.015),
+    ("a100", "llama2-13b"): Slo(0.6, 0.030),
+    ("a100", "llama2-70b"): Slo(1.6, 0.075),
+    ("v100", "llama2-7b"): Slo(0.8, 0.030),
+    ("v100", "llama2-13b"): Slo(0.8, 0.050),
+}
+BEST = {  # devices an engine: table 3
+    ("a100", "llama2-7b"): 1,
+    ("a100", "llama2-13b"): 1,
+    ("a100", "llama2-70b"): 2,
+    ("v100", "llama2-7b"): 1,
+    ("v100", "llama2-13b"): 2,
+}
+PCIE = (10e9, 20e-6)  # bytes/s and seconds a hop between A100s of the paper; V100s there have NVLink, as presets do
+CONTEXT = 4096  # tokens of a request at most: Llama 2's
+LARGEST = 4  # devices of the paper's machines
+PREFILL_SHARE = 0.5  # of the time that a prefill engine may be busy, where they are not to be short
+CHUNK_TOKENS = 4096
+NO_TIME = PrefillCost(0.0, 0.0)  # of prompts that other engines compute
+VLLM = {"prefill": "first"}
+OURS = {"prefill": "slack"}
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """``is_default``: on engines of the largest parallelism. ``tunes``: it has the best ``theta`` of those tried."""
+
+    name: str
+    policy: PolicySpec
+    is_default: bool = False
+    reschedules: bool = False
+    tunes: bool = False
+    num_gateways: int = 1
+
+    def policies(self, thetas: Sequence[float]) -> list[PolicySpec]:
+        if not self.tunes:
+            return [self.policy]
+        return [PolicySpec(self.policy.name, {**self.policy.parameters, "theta": theta}) for theta in thetas]
+
+
+def _grouped(number: int) -> Contender:
+    policy = PolicySpec("packing", {**OURS, "excess": 0.5})
+    return Contender(f"packing, {number} groups", policy, tunes=True, num_gateways=number)
+
+
+CONTENDERS = (
+    Contender("default", PolicySpec("join_shortest_queue", VLLM), is_default=True),
+    Contender("JSQ", PolicySpec("join_shortest_queue", VLLM)),
+    Contender("power of two", PolicySpec("power_of_two", VLLM)),
+    Contender("packing", PolicySpec("packing", {"prompts": False}), tunes=True),
+    Contender("JSQ, chunked", PolicySpec("join_shortest_queue")),
+    Contender("power of two, chunked", PolicySpec("power_of_two")),
+    Contender("packing, in slack", PolicySpec("packing", OURS), tunes=True),
+    Contender("packing, moving", PolicySpec("packing", OURS), reschedules=True, tunes=True),
+    Contender("packing, 2 gateways", PolicySpec("packing", OURS), tunes=True, num_gateways=2),
+    Contender("packing, 4 gateways", PolicySpec("packing", OURS), tunes=True, num_gateways=4),
+    _grouped(2),
+    _grouped(4),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Requests that come in the first ``warm_up_s`` are served, but not counted."""
+
+    device: str
+    model: str
+    rate: float
+    is_split: bool
+    warm_up_s: float
+    duration_s: float
+    seed: int
+
+    @property
+    def slo(self) -> Slo:
+        return SLOS[self.device, self.model]
+
+    def size(self, contender: Contender) -> int:
+        """Devices of an engine."""
+        return LARGEST if contender.is_default else BEST[self.device, self.model]
+
+    def profile(self, contender: Contender) -> EngineProfile:
+        preset = load_preset(f"{self.device}-{self.model}-tp{self.size(contender)}")
+        return with_link(preset, model_shape(self.model), *PCIE) if self.device == "a100" else preset
+
+    @property
+    def lengths(self) -> Sequence[TraceRequest]:
+        pool = described_lengths(f"{PREFIX}sharegpt")
+        return [one for one in pool if one.num_input + one.num_output <= CONTEXT]
+
+    def trace(self) -> Sequence[TraceRequest]:
+        span_s = self.warm_up_s + self.duration_s
+        return list(synthesize(self.lengths, Arrivals(self.rate), span_s, Random(f"{self.seed}/trace")))
+
+    def bound(self, contender: Contender) -> float:
+        """Engines that are needed on average, however requests are placed: what `mesh advise` reckons."""
+        profile = self.profile(contender)
+        lengths = Lengths.of((one.num_input, one.num_output) for one in self.lengths)
+        if self.is_split:
+            profile = replace(profile, prefill=NO_TIME)
+        advice = advise(profile, lengths, Promise(self.slo.ttft_s, self.slo.tpot_s))
+        return inf if advice.broken else self.rate / advice.rate
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """Of the requests that count: how many there were, and which promise was not kept to them."""
+
+    num_counted: int
+    num_refused: int
+    num_late: int
+    num_slow: int  # though in time with their first token
+
+    @property
+    def attainment(self) -> float:
+        return (self.num_counted - self.num_refused - self.num_late - self.num_slow) / self.num_counted
+
+    def keeps(self, percent: float) -> bool:
+        return self.attainment >= percent / 100
+
+    def __str__(self) -> str:
+        missed = f"{self.num_refused} refused, {self.num_late} late, {self.num_slow} slow"
+        return f"{self.attainment:.2%} of {self.num_counted} ({missed})"
+
+
+def trial_of(counted: Sequence[Record]) -> Trial:
+    refused = [one for one in counted if one.outcome is not Outcome.FINISHED]
+    finished = [one for one in counted if one.outcome is Outcome.FINISHED]
+    late = [one for one in finished if not one.meets_ttft]
+    slow = [one for one in finished if one.meets_ttft and not one.meets_tpot]
+    return Trial(len(counted), len(refused), len(late), len(slow))
+
+
+def topology(setting: Setting, contender: Contender, policy: PolicySpec, num_engines: int) -> Topology:
+    role = Role.DECODE if setting.is_split else Role.MULTIPLEX
+    roles = {f"engine-{number:03}": role for number in range(num_engines)}
+    if setting.is_split:
+        lengths, cost = setting.lengths, setting.profile(contender).prefill
+        busy = setting.rate * sum(prefill_s(cost, one.num_input) for one in lengths) / len(lengths)
+        roles |= {f"prefill-{number:03}": Role.PREFILL for number in range(1 + ceil(busy / PREFILL_SHARE))}
+    engines = [
+        EngineSpec(
+            name,
+            role,
+            (SERVICE,),
+            backend="simulated",
+            profile=setting.profile(contender).name,
+            max_running=256,
+            max_waiting=1_000_000,
+            chunk_tokens=CHUNK_TOKENS,
+        )
+        for name, role in roles.items()
+    ]
+    most, numbers = 1_000_000, range(contender.num_gateways)
+    gateways = [GatewaySpec(f"gateway-{number}", max_requests=most, max_waiting=most) for number in numbers]
+    return Topology(
+        "engines-needed",
+        Path(),
+        (ServiceSpec(SERVICE, setting.model, setting.slo),),
+        tuple(engines),
+        tuple(gateways),
+        policy=policy,
+        rescheduling=Rescheduling(triggers=(Trigger.SLACK,)) if contender.reschedules else None,
+    )
+
+
+def serve(setting: Setting, contender: Contender, policy: PolicySpec, num_engines: int) -> list[Record]:
+    """The requests that count."""
+    what, records = topology(setting, contender, policy, num_engines), list[Record]()
+    profile = setting.profile(contender)
+    profiles = {spec.id: profile for spec in what.engines}
+    simulation = Simulation(what, profiles, seed=setting.seed, physics=Physics(), slo=SloRule(), coasts=True)
+    with rare_collections(), quiet_engines():
+        simulation.run(SERVICE, setting.trace(), records.append)
+    return [record for record in records if record.arrived_s >= setting.warm_up_s]

@@ -1,0 +1,76 @@
+"""What services are asked for, over as many intervals as it is the same."""
+
+from collections.abc import Sequence
+from math import inf, sqrt
+
+from mesh.messages import ServiceTally
+from router.placement.monitor import Observed, moments_of, together
+
+DEVIATIONS = 3.0  # between an interval and what was seen before it, for services to be asked for something else
+DEVIATIONS_WITHIN = 4.0  # the same in the middle of an interval, where chance has more places to look like a change
+FEWEST_LENGTHS = 10  # for their mean to tell anything
+
+Sums = tuple[int, int, int]  # number of lengths, their sum, the sum of their squares
+
+
+class TrafficSeen:
+    """One interval is a small sample: at constant load its rates differ from those of the one before, and a plan that
+    suits them better is no better for what comes. So intervals add up until one differs from them by more than chance
+    explains: Poisson arrivals, lengths with the variance that they have. From then on only that one counts, or what
+    is left of it from where it differs most from what was before.
+    """
+
+    def __init__(self, seen: Observed | None = None) -> None:
+        self.seen = seen  # of all these intervals together; None: there was none yet
+
+    def add(self, parts: Sequence[Observed]) -> Observed:
+        """An interval that is over, in one part or several. What is to be planned for."""
+        whole = [*([] if self.seen is None else [self.seen]), *parts]
+        first = 0 if self.seen is None else 1  # part of the interval
+        _, at = max((_excess(whole, at, first), -at) for at in range(len(whole)))
+        self.seen = together(whole[-at:])
+        return self.seen
+
+
+def _excess(whole: Sequence[Observed], at: int, first: int) -> float:
+    """How far what comes from there on is beyond what chance explains; 0 for all of it, which needs no explanation."""
+    if at == 0:
+        return 0.0
+    limit = DEVIATIONS if at == first else DEVIATIONS_WITHIN
+    deviations = _deviations(together(whole[:at]), together(whole[at:]))
+    return deviations if deviations > limit else -1.0
+
+
+def _deviations(one: Observed, other: Observed) -> float:
+    """Standard deviations between them, of the rate or the mean length of a service where they are farthest apart."""
+    nothing = {name: ServiceTally(name) for name in one.services.keys() | other.services.keys()}
+    return max(
+        (
+            _apart(one.services.get(name, tally), one.span_s, other.services.get(name, tally), other.span_s)
+            for name, tally in nothing.items()
+        ),
+        default=0.0,
+    )
+
+
+def _apart(one: ServiceTally, span_s: float, other: ServiceTally, other_span_s: float) -> float:
+    """Variances are those of both together: if it is the same traffic, they are known best so."""
+    rate = (one.arrived + other.arrived) / (span_s + other_span_s)
+    rates = _ratio(one.arrived / span_s - other.arrived / other_span_s, rate * (1 / span_s + 1 / other_span_s))
+    inputs = [(tally.arrived, tally.input_tokens, tally.input_squares) for tally in (one, other)]
+    outputs = [(tally.answered, tally.output_tokens, tally.output_squares) for tally in (one, other)]
+    return max(rates, _means_apart(*inputs), _means_apart(*outputs))
+
+
+def _means_apart(one: Sums, other: Sums) -> float:
+    if min(one[0], other[0]) < FEWEST_LENGTHS:
+        return 0.0
+    deviation = moments_of(one[0] + other[0], one[1] + other[1], one[2] + other[2]).deviation
+    return _ratio(moments_of(*one).mean - moments_of(*other).mean, deviation**2 * (1 / one[0] + 1 / other[0]))
+
+
+def _ratio(difference: float, variance: float) -> float:
+    """Lengths that are all alike have no variance but that of rounding."""
+    if abs(difference) < 1e-9:
+        return 0.0
+    return abs(difference) / sqrt(variance) if variance > 0 else inf

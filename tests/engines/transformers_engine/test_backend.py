@@ -1,0 +1,116 @@
+"""What can be said of a transformers engine before it computes."""
+
+import importlib.metadata
+import sys
+from dataclasses import replace
+
+import pytest
+
+from engines.loading import load
+from engines.torch_engine.backend import open_memory as torch_memory
+from engines.transformers_engine.backend import transformers_backend
+from engines.transformers_engine.versions import installed_transformers
+from kvtransfer.peer_memories import PeerMemories
+from mesh.errors import UserError
+from mesh.topology.parse import load as load_topology
+from mesh.topology.schema import Scheduling
+from tests.engines.contract.computers import FOLDER
+
+VERSION = installed_transformers()
+TOPOLOGY = f"""
+[services.a]
+model = "{FOLDER}"
+[services.b]
+model = "{FOLDER}"
+[engines.e]
+backend = "transformers"
+services = ["a"]
+block_size = 24
+kv_memory = "KV"
+[engines.f]
+services = ["b"]
+"""
+
+
+@pytest.fixture
+def topology(tmp_path):
+    def make(kv="8MiB"):
+        path = tmp_path / "t.toml"
+        path.write_text(TOPOLOGY.replace("KV", kv))
+        return load_topology(path)
+
+    return make
+
+
+@pytest.fixture
+def installed(monkeypatch):
+    real = importlib.metadata.version
+
+    def pretend(found):
+        def version(name):
+            if name != "transformers":
+                return real(name)
+            if found is None:
+                raise importlib.metadata.PackageNotFoundError(name)
+            return found
+
+        monkeypatch.setattr(importlib.metadata, "version", version)
+
+    return pretend
+
+
+def test_it_batches_statically_unless_told_otherwise(topology):
+    assert topology().engine("e").scheduling is Scheduling.PADDED
+
+
+def test_without_transformers_an_engine_says_what_to_do(topology, installed, monkeypatch):
+    installed(None)
+    for name in [name for name in sys.modules if name.startswith(("transformers", "engines.transformers_engine."))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "transformers", None)  # to import it fails
+    made = topology()
+    with pytest.raises(UserError, match=r"not installed .* extra: pip install 'meshserve\[transformers\]'") as error:
+        load(made, made.engines[0], PeerMemories())
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("version", ["4.57.1", "6.0.0"])
+def test_another_transformers_is_refused(installed, version):
+    installed(version)
+    with pytest.raises(UserError, match=rf"transformers {version} is installed, .* made for transformers 5; .*extra"):
+        installed_transformers()
+
+
+def test_memory_for_no_block_is_refused(topology):
+    made = topology(kv="1KiB")
+    with pytest.raises(UserError, match=r"engines\.e: kv_memory: 1024 bytes .* hold no block"):
+        transformers_backend(made.engine("e"), [made.service("a")], VERSION)
+
+
+@pytest.mark.parametrize("device", ["cuda:99", "gpu"])
+def test_a_device_that_is_not_there_is_one_line(topology, device):
+    made = topology()
+    with pytest.raises(UserError, match=rf"^engines\.e: device {device}: [^\n]+$"):
+        transformers_backend(replace(made.engine("e"), device=device), [made.service("a")], VERSION)
+
+
+def test_weights_beyond_their_limit_are_refused(topology):
+    made = topology()
+    engine = replace(made.engine("e"), weight_memory_bytes=1000)
+    with pytest.raises(UserError, match=r"engines\.e: weights of a take .* more than its weight_memory"):
+        transformers_backend(engine, [made.service("a")], VERSION)
+
+
+def test_blocks_count_what_a_torch_engine_would_hold_and_take_next_to_nothing(topology, tmp_path, monkeypatch):
+    monkeypatch.setenv("MESHSERVE_CACHE", str(tmp_path))
+    made = topology()
+    engine, spec = made.engine("e"), made.service("a")
+    backend = transformers_backend(engine, [spec], VERSION)
+    there = torch_memory(engine, [spec])
+    assert len(backend.models["a"].memory) == there.layout.num_pages
+    assert backend.memory.layout.num_pages * backend.memory.layout.page_bytes < engine.kv_memory_bytes / 2
+    assert backend.add(spec) is backend.models["a"]
+    with pytest.raises(UserError, match=r"engines\.e: a transformers engine serves one service.* made for a"):
+        backend.add(made.service("b"))
+    backend.memory.close()
+    there.close()

@@ -11,6 +11,7 @@ from mesh.addresses import directory
 from mesh.messages import (
     Delta,
     EngineStatus,
+    Failed,
     FinishReason,
     GatewayMessage,
     GatewayStatus,
@@ -80,6 +81,8 @@ class EngineClient:
                         self._take(sender.process, delta)
                 case Refused():
                     self.refusals.append(message)
+                case Failed():
+                    raise RuntimeError(f"{sender.process} failed {message.request}: {message.reason}")
             async with self._changed:
                 self._changed.notify_all()
 

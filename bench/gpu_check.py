@@ -24,6 +24,7 @@ Tell = Callable[[Any], Rows]
 
 BUDGET_S = 570.0
 CONTEXT = 7936  # tokens, of the default model's 8,192
+PROMPT = 4000  # of Llama 2's 4,096
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +43,14 @@ def tasks(device: str, folder: Path) -> list[Task]:
         return Task(name, [*command, "--json", str(folder / f"{name}.json")], limit_s, tell)
 
     moves = ("--kv-memory", "1GiB", "--contexts", str(CONTEXT), "--runs", "2")
+    model = ("--random", "llama-2-7b", "--dtype", "bfloat16", "--kv-memory", "6GiB")
+    prompts = (*model, "--prompt-tokens", str(PROMPT), "--runs", "5")
     tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/gpu"]
     return [
         Task("tests", tests, 240.0, lambda _: []),
         bench("transfer", 120.0, told_transfer),
         bench("decode", 180.0, told_decode),
+        bench("disaggregation", 150.0, told_disaggregation, *prompts, module="bench.handover_cost"),
         bench("migration", 150.0, told_migration, *moves, module="bench.migration_downtime"),
     ]
 
@@ -60,6 +64,10 @@ def told_transfer(found: Any) -> Rows:
 
 def told_decode(found: Any) -> Rows:
     return [("decode step, Llama-2-7B, 32 x 1k", f"{found['ratio']:.2f}x of the memory floor", "<= 1.50x")]
+
+
+def told_disaggregation(found: Any) -> Rows:
+    return [(f"disaggregation, Llama-2-7B, {PROMPT} tokens", f"{found['overhead']:.1%} of the prefill", "< 5 %")]
 
 
 def told_migration(found: Any) -> Rows:

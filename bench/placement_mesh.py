@@ -32,7 +32,7 @@ from mesh.topology.schema import (
 from router.placement.live import present_plan
 from router.placement.monitor import Observed
 from router.placement.plan import Plan
-from router.placement.question import make_question
+from router.placement.question import LEAST_JUDGED, make_question
 from router.placement.search import search
 from router.placement.traffic import Moments, ServiceTraffic
 
@@ -125,15 +125,10 @@ def plan_for(rates: Mapping[str, float], num_batches: int, seed: int) -> Held:
     question = make_question(
         0, plan, statuses.values(), _observed(rates), dict.fromkeys(SERVICES, SLO), seed=seed, improve_s=0.0
     )
-    evaluator = LocalSimulators().evaluator(question.catalogue, question.drawn(), question.slos)
+    drawn = question.drawn(LEAST_JUDGED)
+    evaluator = LocalSimulators().evaluator(question.catalogue, drawn, question.slos)
     found = search(
-        question.cluster,
-        question.catalogue,
-        question.asked,
-        evaluator,
-        Random(seed),
-        lambda done: done >= num_batches,
-        plan,
+        question.cluster, question.catalogue, drawn, evaluator, Random(seed), lambda done: done >= num_batches, plan
     )
     return held(found.best.plan)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
+from tokenizers import Tokenizer, models
 
 from engines.models.config import ModelConfig
 from engines.torch_engine.weights import shape_of
@@ -30,7 +31,7 @@ SMALL = LlamaShape(layers=2, hidden=256, inner=512, heads=4, kv_heads=4, vocab=1
 
 
 def write_random_llama(folder: Path, shape: LlamaShape, dtype: str, device: str) -> Path:
-    """A file a layer; ``device`` draws the weights."""
+    """A file a layer; ``device`` draws the weights. Its tokenizer knows no word."""
     config = {
         "model_type": "llama",
         "architectures": ["LlamaForCausalLM"],
@@ -61,4 +62,5 @@ def write_random_llama(folder: Path, shape: LlamaShape, dtype: str, device: str)
         save_file(weights, folder / file, {"format": "pt"})
         weight_map |= dict.fromkeys(names, file)
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+    Tokenizer(models.BPE()).save(str(folder / "tokenizer.json"))
     return folder

@@ -126,14 +126,15 @@ def _losses(runs: Sequence[Run]) -> Table:
 
 def _decisions(runs: Sequence[Run]) -> Table:
     """Of daemons."""
-    columns = ("seed", "at, s", "achieved", "predicted", "found", "", "plan")
+    columns = ("seed", "at, s", "search, s", "achieved", "predicted", "found", "", "plan")
     table = _empty("what daemons decided, and the attainments that they saw and foresaw", *columns)
     table.columns[-1].justify = "left"
     for run in runs:
         for one in run.decisions:
             shares = ("-" if share is None else f"{share:.0%}" for share in (one.achieved, one.predicted, one.found))
             plan = "; ".join(f"{engine}: {', '.join(services)}" for engine, services in sorted(one.plan.items()))
-            table.add_row(run.contender, str(run.seed), f"{one.place * run.duration_s:.0f}", *shares, one.verdict, plan)
+            times_s = f"{one.place * run.duration_s:.0f}", f"{one.search_s:.1f}"
+            table.add_row(run.contender, str(run.seed), *times_s, *shares, one.verdict, plan)
     return table
 
 

@@ -56,6 +56,7 @@ class Decided(msgspec.Struct, frozen=True):
 
     place: float
     verdict: str
+    search_s: float
     achieved: float | None
     predicted: float | None
     found: float | None
@@ -149,7 +150,7 @@ def _decided(place: float, decision: Decision) -> Decided:
         for forecast in (decision.achieved, decision.predicted, decision.proposed)
     )
     plan = {engine: list(one.services) for engine, one in decision.places.items()}
-    return Decided(place, decision.verdict, achieved, predicted, found, plan)
+    return Decided(place, decision.verdict, decision.search_s, achieved, predicted, found, plan)
 
 
 def _change(mesh: LiveMesh, plans: Mapping[int, Path], began_at: float, duration_s: float) -> list[tuple[float, float]]:

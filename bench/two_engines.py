@@ -6,11 +6,13 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from bench.engine_client import engine_processes
 from bench.engine_under_test import add_model_argument
-from bench.rounds import Round
+from bench.random_llama import LLAMA2_7B, SMALL, write_random_llama
+from bench.rounds import TOKEN_IDS, Round
 from mesh.messages import RequestSpec, Sampling
 from mesh.process import make_runtime_dir
 from mesh.topology.parse import load
@@ -24,6 +26,7 @@ name = "two-engines"
 log_level = "warning"
 [services.model]
 model = {model}
+dtype = "{dtype}"
 ttft_ms = 600000
 tpot_ms = 10000
 [engines.first]
@@ -41,6 +44,7 @@ kv_memory = "{kv_memory}"
 transport = "{transport}"
 migration_share = {share}
 """
+RANDOM = {"llama-2-7b": LLAMA2_7B, "small": replace(SMALL, vocab=TOKEN_IDS.stop)}
 VLLM = """
 backend = "vllm"
 python = {python}
@@ -51,6 +55,10 @@ options = {{ enforce_eager = true }}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_argument(parser)
+    parser.add_argument(
+        "--random", choices=RANDOM, metavar="SHAPE", help="a model of random weights instead: " + " or ".join(RANDOM)
+    )
+    parser.add_argument("--dtype", default="float32", help="of weights and KV (default: float32)")
     parser.add_argument("--kv-memory", default="384MiB", help="of each engine")
     parser.add_argument("--transport", choices=SETTINGS, default="auto")
     parser.add_argument("--device", default="cpu", help="of both engines (default: cpu)")
@@ -65,10 +73,14 @@ def two_engines(arguments: argparse.Namespace) -> Iterator[Topology]:
     with tempfile.TemporaryDirectory() as folder:
         os.environ["MESHSERVE_RUNTIME_DIR"] = folder
         file = Path(folder) / "topology.toml"
-        python = arguments.vllm_python
+        model, python = arguments.model, arguments.vllm_python
+        if arguments.random:
+            weights = Path(folder) / "model"
+            weights.mkdir()
+            model = str(write_random_llama(weights, RANDOM[arguments.random], "bfloat16", arguments.device))
         backend = VLLM.format(python=json.dumps(str(Path(python).absolute()))) if python else ""
-        settings = {name: getattr(arguments, name) for name in ("kv_memory", "transport", "share", "device")}
-        file.write_text(TOPOLOGY.format(model=json.dumps(arguments.model), backend=backend, **settings))
+        settings = {name: getattr(arguments, name) for name in ("kv_memory", "transport", "share", "device", "dtype")}
+        file.write_text(TOPOLOGY.format(model=json.dumps(model), backend=backend, **settings))
         topology = load(file)
         make_runtime_dir(topology)
         with engine_processes(topology):

@@ -19,6 +19,7 @@ class Draw(msgspec.Struct, frozen=True):
     tokens: Sequence[int]  # prompt, then generated
     num_prompt: int
     position: int  # of the drawn token in them; with the seed it keys the random generator
+    request: str = ""  # whose answer it is
 
     @property
     def num_generated(self) -> int:

@@ -128,7 +128,7 @@ class Sequence:
         """The next ``num_tokens`` tokens to compute; draws one if they are the last."""
         spec, tokens, start = self.spec, self.tokens, self.num_computed
         end, sampling, num_prompt = start + num_tokens, spec.sampling, len(spec.prompt)
-        draw = Draw(sampling, tokens, num_prompt, end) if end == len(tokens) else None
+        draw = Draw(sampling, tokens, num_prompt, end, spec.id) if end == len(tokens) else None
         wanted = sampling.prompt_logprobs if start < num_prompt else None
         return Chunk(spec.id, tokens[start:end], start, self.blocks, draw, wanted)
 

@@ -123,6 +123,7 @@ class Sampling(msgspec.Struct, frozen=True, omit_defaults=True):
     min_tokens: int = 0
     logprobs: int | None = None  # None: off; k >= 0: the token's own and the k likeliest
     prompt_logprobs: int | None = None
+    grammar: str = ""  # that answers keep to (`engines.grammars`); empty: none
 
 
 class RequestSpec(msgspec.Struct, frozen=True, omit_defaults=True):

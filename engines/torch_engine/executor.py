@@ -94,7 +94,7 @@ class _Model:
         self._paged = None if acceleration is None else acceleration.paged(self.pool.shape)
         self._llama = Llama(service.folder, service.config, service.dtype, self.pool, self._paged)
         self._graphs = self._new_graphs()
-        self._sampler = Sampler(service.config.eos_token_ids)
+        self._sampler = Sampler.of(service.folder, service.config)
         self._prompts = PromptLogprobs(self._llama.logits)
         self._device = device
 

@@ -1,18 +1,21 @@
 """Draws tokens from logits.
 
-Order, as in vLLM: bias, penalties, forbidden ends, temperature, then min_p and top_k cut, then top_p cuts what they
-left. The draw inverts the distribution function over token ids with one uniform number per (seed, position): tiny
-differences between batches, engines and machines move its steps by as little, so the token is the same.
+Order: bias, penalties, forbidden ends, what a grammar allows, temperature, then min_p and top_k cut, then top_p cuts
+what they left. The draw inverts the distribution function over token ids with one uniform number per (seed, position):
+tiny differences between batches, engines and machines move its steps by as little, so the token is the same.
 """
 
 from collections import Counter
 from collections.abc import Sequence
 from math import gcd
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from engines.batch import Draw
+from engines.grammars import Grammars
+from engines.models.config import ModelConfig
 from engines.torch_engine.randomness import uniform
 from mesh.messages import Sampling
 
@@ -24,8 +27,14 @@ CANDIDATES = 1024  # likeliest tokens looked at before the whole vocabulary is s
 class Sampler:
     """Draws for one model. ``eos_token_ids`` are forbidden while a request has fewer than ``min_tokens``."""
 
-    def __init__(self, eos_token_ids: Sequence[int]) -> None:
+    def __init__(self, eos_token_ids: Sequence[int], grammars: Grammars) -> None:
         self._eos_token_ids = list(eos_token_ids)
+        self._grammars = grammars
+
+    @classmethod
+    def of(cls, folder: Path, config: ModelConfig) -> "Sampler":
+        """That of the model in ``folder``."""
+        return cls(config.eos_token_ids, Grammars(folder, config.vocab_size, config.eos_token_ids))
 
     def draw(self, logits: Tensor, draws: Sequence[Draw]) -> list[int]:
         """One token per row of ``logits`` [rows, vocabulary] (float32; changed in place)."""
@@ -51,6 +60,15 @@ class Sampler:
         if draw.num_generated < sampling.min_tokens:
             ends = [*sampling.stop_token_ids, *(() if sampling.ignore_eos else self._eos_token_ids)]
             row[ends] = float("-inf")
+        if sampling.grammar:
+            self._constrain(row, draw)
+
+    def _constrain(self, row: Tensor, draw: Draw) -> None:
+        """Where nothing is left of what the grammar allows (an end comes too early, say), the grammar counts."""
+        allowed = torch.from_numpy(self._grammars.allowed(draw)).to(row.device)
+        row.masked_fill_(~allowed, float("-inf"))
+        if row.amax() == float("-inf"):
+            row.masked_fill_(allowed, 0.0)
 
 
 def likeliest(logits: Tensor) -> Tensor:

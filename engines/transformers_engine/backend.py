@@ -16,6 +16,7 @@ from engines.models.config import ModelConfig
 from engines.models.store import prepared_dir
 from engines.profile_store import ProfileStore, profile_key, profile_of
 from engines.profiles import ProfileFile
+from engines.torch_engine.sampling import Sampler
 from engines.torch_engine.shape import kv_shape, weight_bytes
 from engines.transformers_engine.executor import TransformersExecutor, load_model
 from engines.transformers_engine.measuring import measure
@@ -33,6 +34,7 @@ log = structlog.get_logger()
 
 def transformers_backend(engine: EngineSpec, services: Sequence[ServiceSpec], version: str) -> Backend:
     """Of one service. Raise `UserError` if the model is missing or memory too small. ``version``: of transformers."""
+    check_device(engine)
     [spec] = services
     folder = prepared_dir(spec.model)
     config = ModelConfig.load(folder)
@@ -42,7 +44,8 @@ def transformers_backend(engine: EngineSpec, services: Sequence[ServiceSpec], ve
     memory = open_memory(engine, shape)
     blocks = KVMemory(memory, counted(engine.block_size))
     model = load_model(folder, spec.dtype, engine.device)
-    executor = TransformersExecutor(spec.name, model, blocks.layout.shape, config.eos_token_ids, engine.threads)
+    sampler = Sampler.of(folder, config)
+    executor = TransformersExecutor(spec.name, model, blocks.layout.shape, sampler, engine.threads)
     limit = config.max_context
     loaded = LoadedModel(
         memory=blocks,
@@ -61,6 +64,15 @@ def transformers_backend(engine: EngineSpec, services: Sequence[ServiceSpec], ve
         return loaded
 
     return Backend(executor, memory, {spec.name: loaded}, add, lambda _: None)
+
+
+def check_device(engine: EngineSpec) -> None:
+    """Raise `UserError` unless torch can compute there."""
+    try:
+        torch.empty(1, device=engine.device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"engines.{engine.id}: device {engine.device}: {reason}") from None
 
 
 def open_memory(engine: EngineSpec, shape: KVShape) -> PagedMemory:

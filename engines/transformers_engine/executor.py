@@ -36,14 +36,12 @@ class TransformersExecutor:
     Raise `ValueError` for what no padded batch has: parts of prompts.
     """
 
-    def __init__(
-        self, service: str, model: PreTrainedModel, shape: KVShape, eos_token_ids: Sequence[int], threads: int
-    ) -> None:
+    def __init__(self, service: str, model: PreTrainedModel, shape: KVShape, sampler: Sampler, threads: int) -> None:
         torch.set_num_threads(threads)  # of the calling thread, for log-probabilities of prompts
         self._service = service
         self._model = model
         self._shape = shape
-        self._sampler = Sampler(eos_token_ids)
+        self._sampler = sampler
         self._prompts = PromptLogprobs(self._logits)
         self._caller = Caller(threads)
         self._held: _Held | None = None

@@ -109,7 +109,6 @@ def start_vllm(engine: EngineSpec, spec: ServiceSpec, memory: PagedMemory | Devi
         max_context=config.max_context,
         most_tokens=max(engine.chunk_tokens, engine.block_size) + most_requests,
         most_requests=most_requests,
-        eos_token_ids=config.eos_token_ids,
         options=engine.options,
         gpu_share=None if engine.device == "cpu" else gpu_share(),
     )

@@ -1,11 +1,13 @@
 """What our workers add to vLLM's: their KV cache is in our pages, and our sampler draws."""
 
-from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from vllm.model_executor.models.utils import extract_layer_index
 from vllm.v1.worker.utils import bind_kv_cache
 
+from engines.models.config import ModelConfig
+from engines.torch_engine.sampling import Sampler
 from engines.vllm_engine.memory import FEW_BLOCKS, Pages, block_form, layer_view
 from engines.vllm_engine.sampler import MeshSampler, StepLogprobs
 
@@ -17,12 +19,12 @@ class InPages:
     parallel_config: Any
     rank: int
 
-    def use_pages(self, pages: Pages, eos_token_ids: Sequence[int]) -> str:
+    def use_pages(self, pages: Pages, folder: str) -> str:
         """Put the KV cache into the engine's pages, and our sampler into the runner.
 
-        After `initialize_from_config`, before anything is computed. Each worker of several has its heads of each layer.
-        Answers who gives the blocks their form: the attention, the instructions of the CPU that it uses, and the order
-        of a block's axes where that is not vLLM's order of naming them.
+        ``folder`` is the model's. After `initialize_from_config`, before anything is computed. Each worker of several
+        has its heads of each layer. Answers who gives the blocks their form: the attention, the instructions of the CPU
+        that it uses, and the order of a block's axes where that is not vLLM's order of naming them.
         """
         runner, parallel = self.model_runner, self.parallel_config
         context = runner.compilation_config.static_forward_context
@@ -34,7 +36,8 @@ class InPages:
         layer, order = context[names[0]], block_form(context[names[0]].kv_cache, FEW_BLOCKS)
         runner.kv_caches.clear()
         bind_kv_cache(views, context, runner.kv_caches)
-        self._sampler = MeshSampler(eos_token_ids, lambda: runner.input_batch.req_ids)
+        sampler = Sampler.of(Path(folder), ModelConfig.load(Path(folder)))
+        self._sampler = MeshSampler(sampler, lambda: runner.input_batch.req_ids)
         runner.sampler = self._sampler
         instructions = getattr(layer.impl, "isa", getattr(layer, "isa", ""))
         is_plain = order == "".join(sorted(order))

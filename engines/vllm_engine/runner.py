@@ -5,7 +5,7 @@ core is not made: no second scheduler decides beside ours.
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,7 +39,6 @@ class RunnerSettings:
     max_context: int
     most_tokens: int
     most_requests: int
-    eos_token_ids: Sequence[int]
     options: Mapping[str, object]
     gpu_share: float | None = None
 
@@ -55,7 +54,7 @@ class VllmRunner:
             os.environ.setdefault(name, value)
         self._settings = settings
         self._executor = _executor(_config(settings))
-        [self.form, *_] = self._executor.collective_rpc("use_pages", args=(pages, tuple(settings.eos_token_ids)))
+        [self.form, *_] = self._executor.collective_rpc("use_pages", args=(pages, settings.folder))
         self._executor.compile_or_warm_up_model()
         _settle()
 

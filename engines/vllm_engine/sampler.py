@@ -33,10 +33,10 @@ class StepLogprobs:
 class MeshSampler(VllmSampler):  # type: ignore[misc]  # vLLM is not there when types are checked
     """``rows`` names the requests of the runner's batch, in the order of its logits."""
 
-    def __init__(self, eos_token_ids: Sequence[int], rows: Callable[[], Sequence[str]], **options: Any) -> None:
+    def __init__(self, sampler: Sampler, rows: Callable[[], Sequence[str]], **options: Any) -> None:
         super().__init__(**options)
         self.logprobs = StepLogprobs({}, {})
-        self._sampler = Sampler(eos_token_ids)
+        self._sampler = sampler
         self._rows = rows
         self._step: Step | None = None
         self._tails: OrderedDict[str, tuple[int, Tensor]] = OrderedDict()  # position, and logits of the token there

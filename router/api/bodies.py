@@ -5,7 +5,7 @@ the answer and are not supported are refused by `router.api.sampling`.
 """
 
 from collections.abc import Mapping
-from typing import Any, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -13,15 +13,18 @@ MAX_LOGPROBS = 20
 MAX_CHOICES = 128
 MAX_STOPS = 16
 MAX_MESSAGES = 4096
+MAX_WORDS = 1024
 
 # Fields with several shapes: "must be ..." in the words of a person.
 SHAPES: Final[Mapping[str, str]] = {
     "prompt": "a string, a list of strings, a list of token ids, or a list of lists of token ids",
     "stop": "a string or a list of strings",
     "content": "a string or a list of text parts",
+    "json": "a JSON schema: an object, or a string of one",
 }
 
 TokenIds: TypeAlias = list[int]
+JsonSchema: TypeAlias = dict[str, Any]
 
 
 class Body(BaseModel):
@@ -30,6 +33,28 @@ class Body(BaseModel):
 
 class StreamOptions(Body):
     include_usage: bool | None = None
+
+
+class NamedSchema(Body):
+    schema_: JsonSchema | None = Field(None, alias="schema")
+
+
+class ResponseFormat(Body):
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: NamedSchema | None = None
+
+
+Form: TypeAlias = Annotated[str, Field(min_length=1)]
+
+
+class StructuredOutputs(Body):
+    """One of them. ``grammar`` is Lark's syntax, as llguidance has it."""
+
+    json_: JsonSchema | str | None = Field(None, alias="json")
+    json_object: bool | None = None
+    regex: Form | None = None
+    choice: list[Form] | None = Field(None, min_length=1, max_length=MAX_WORDS)
+    grammar: Form | None = None
 
 
 class SamplingBody(Body):
@@ -51,6 +76,8 @@ class SamplingBody(Body):
     ignore_eos: bool | None = None
     min_tokens: int | None = Field(None, ge=0)
     n: int | None = Field(None, ge=1, le=MAX_CHOICES)
+    response_format: ResponseFormat | None = None
+    structured_outputs: StructuredOutputs | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
 
@@ -78,7 +105,6 @@ class ChatBody(SamplingBody):
     max_completion_tokens: int | None = Field(None, ge=1)
     logprobs: bool | None = None
     top_logprobs: int | None = Field(None, ge=0, le=MAX_LOGPROBS)
-    response_format: dict[str, Any] | None = None
     tools: list[Any] | None = None
     functions: list[Any] | None = None
 

@@ -7,6 +7,7 @@ from typing import Final
 from mesh.messages import Sampling
 from router.api.bodies import MAX_CHOICES, MAX_STOPS, ChatBody, CompletionBody, SamplingBody
 from router.api.errors import ApiError, bad_parameter, too_long
+from router.api.grammars import grammar_of
 from router.api.models import ServedModel
 
 DEFAULT_COMPLETION_TOKENS: Final = 16  # OpenAI's
@@ -66,8 +67,6 @@ def check_chat(body: ChatBody) -> None:
         raise _unsupported("tools")
     if body.functions:
         raise _unsupported("functions")
-    if body.response_format is not None and body.response_format.get("type") != "text":
-        raise _unsupported("response_format")
     if body.top_logprobs and not body.logprobs:
         raise bad_parameter("top_logprobs", "needs logprobs to be true")
     if body.max_tokens == 0:
@@ -133,6 +132,7 @@ def sampling_of(body: SamplingBody, model: ServedModel, max_tokens: int, logprob
         min_tokens=body.min_tokens or 0,
         logprobs=logprobs,
         prompt_logprobs=logprobs if echo else None,
+        grammar=grammar_of(body),
     )
 
 

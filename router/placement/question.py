@@ -21,7 +21,8 @@ from router.placement.search import Evaluator, search
 from router.placement.traffic import Traffic
 
 DRAWN_S = 60.0  # of traffic that plans are scored on,
-MOST_DRAWN = 1500  # or less, if it has more requests than that
+LEAST_DRAWN = 200  # or longer, if it has fewer requests than that,
+MOST_DRAWN = 1500  # or less, if it has more
 LEAST_JUDGED = 600  # requests that the plan found is judged on, beside the present one: a minute's may be few,
 LONGEST_JUDGED_S = 600.0  # if they are not longer than that
 LENGTH_DEVIATIONS = 4.0  # above the mean: the longest request that a place must have room for
@@ -47,7 +48,7 @@ class Question:
     seed: int = 0
     obstacles: Obstacles = NO_OBSTACLES
 
-    def drawn(self, least: int = 0) -> Traffic:
+    def drawn(self, least: int = LEAST_DRAWN) -> Traffic:
         """So many requests, or those of a minute, with the rates and the moments of lengths that were seen."""
         rate = sum(service.rate for service in self.asked.services.values())
         span_s = DRAWN_S if rate * DRAWN_S <= MOST_DRAWN else MOST_DRAWN / rate

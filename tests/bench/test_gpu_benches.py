@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from bench.gpu_check import tasks, told_decode, told_migration, told_transfer
+from bench.gpu_check import tasks, told_decode, told_disaggregation, told_migration, told_transfer
 from bench.gpu_decode import measure as measure_decode
 from bench.gpu_decode import weight_bytes
 from bench.gpu_transfer import measure
@@ -35,9 +35,10 @@ def test_the_weights_of_llama_2_7b_are_those_that_it_has():
 
 def test_one_call_takes_less_than_ten_minutes_and_tells_figures_beside_goals(tmp_path):
     todo = tasks("cuda:0", tmp_path)
-    assert [task.name for task in todo] == ["tests", "transfer", "decode", "migration"]
+    assert [task.name for task in todo] == ["tests", "transfer", "decode", "disaggregation", "migration"]
     assert all(task.command[0] == sys.executable for task in todo)
     row = {"transport": "nccl", "messages": "one", "ratio": 0.5}
     assert told_transfer({"rows": [row]}) == [("nccl, one a message", "0.50 of a copy", ">= 0.60")]
     assert told_decode({"ratio": 1.234})[0][1] == "1.23x of the memory floor"
+    assert told_disaggregation({"overhead": 0.0421})[0][1] == "4.2% of the prefill"
     assert told_migration([{"stop_ms": 5.0, "step_ms": 2.0}])[0][1] == "1.5 steps of downtime"

@@ -32,7 +32,7 @@ class Runner:
         while len(table) * self._block_size < len(tokens):
             table.append(self._take())
         num_prompt = len(tokens) if num_prompt is None else num_prompt
-        draw = None if sampling is None else Draw(sampling, tokens, num_prompt, len(tokens))
+        draw = None if sampling is None else Draw(sampling, tokens, num_prompt, len(tokens), self._prefix + request)
         return Chunk(self._prefix + request, tokens[start:], start, table, draw, prompt_logprobs)
 
     def execute(self, *chunks: Chunk) -> list[ChunkResult]:

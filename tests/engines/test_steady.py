@@ -9,6 +9,7 @@ import pytest
 from engines.batch import Batch, ChunkResult, StepResult
 from engines.core import EngineCore
 from engines.effects import Effect
+from engines.step_cost import Load, load_of
 from kvtransfer.protocol import Send
 from mesh.messages import Cancel, EngineStatus, Epoch, StepTokens, Submit
 from tests.engines.conftest import MakeSpec
@@ -118,6 +119,26 @@ def test_what_is_said_between_them_is_what_steps_make_true(make_spec: MakeSpec, 
         assert held(passed) == held(stepped)
     assert passed.is_idle
     assert stepped.is_idle
+
+
+def test_a_step_is_as_much_work_as_its_batch(make_spec: MakeSpec) -> None:
+    core, num_passed = new_core(400), 0
+    for number, num_prompt in enumerate((3, 70, 17)):
+        submit(core, make_spec, 20 + number, num_prompt, str(number))
+    while (step := core.next_step(0.0)[0]) is not None:
+        assert loads_alike(core.load(step), step.load(), load_of(step.batch()))
+        if core.num_steady_steps() > 1:
+            core.pass_steps(2, TOKEN, 0.0)
+            load, num_passed = core.load(step), num_passed + 2
+            core.check_invariants()  # which books them
+            assert loads_alike(load, step.load(), load_of(step.batch()))
+        finish(core, step.batch(), 0.0)
+    assert num_passed
+
+
+def loads_alike(*loads: Load) -> bool:
+    first, *others = [load._replace(chunks=list(load.chunks)) for load in loads]
+    return others == [first] * len(others)
 
 
 def held(core: EngineCore) -> list[tuple[int, int, int, int]]:

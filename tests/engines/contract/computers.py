@@ -16,6 +16,7 @@ from engines.models.config import ModelConfig
 from engines.simulated import HEAD_DIM, SimulatedExecutor, SimulatedService
 from engines.step_cost import StepCost
 from engines.torch_engine.executor import TorchExecutor, TorchService
+from engines.torch_engine.sampling import Sampler
 from engines.torch_engine.shape import kv_shape
 from engines.transformers_engine.backend import counted
 from engines.transformers_engine.executor import TransformersExecutor, load_model
@@ -79,8 +80,8 @@ class KeepsNoBlocks:
     """transformers, in this process."""
 
     def __init__(self) -> None:
-        model, config = load_model(FOLDER, "float32", "cpu"), ModelConfig.load(FOLDER)
-        self._executor = TransformersExecutor(SERVICE, model, counted(BLOCK_SIZE), config.eos_token_ids, threads=1)
+        model, sampler = load_model(FOLDER, "float32", "cpu"), Sampler.of(FOLDER, ModelConfig.load(FOLDER))
+        self._executor = TransformersExecutor(SERVICE, model, counted(BLOCK_SIZE), sampler, threads=1)
 
     def compute(self, chunks: Sequence[Chunk]) -> Sequence[ChunkResult]:
         return self._executor.execute(Batch(SERVICE, chunks)).chunks

@@ -1,9 +1,11 @@
 """What every backend owes the engine core, and which of the rest each has. docs/gpu.md shows it as a table."""
 
+import json
 import math
 from pathlib import Path
 
 import pytest
+from llguidance import LLMatcher
 
 from mesh.messages import Sampling
 from tests.engines.contract.computers import BLOCK_SIZE, Desk, random_prompts
@@ -22,13 +24,20 @@ SAMPLINGS = {"greedy": GREEDY, "seeded": SEEDED, "cut": CUT, "penalised": PENALI
 PROMPT = [256, *b"Return the name of the file"]
 COUNT = 24
 LENGTHS = (2, 31, 32, 33, 7, 64, 90, 12)
+SCHEMA = {
+    "type": "object",
+    "properties": {"kind": {"enum": ["file", "folder"]}, "count": {"type": "integer", "minimum": 0, "maximum": 99}},
+    "required": ["kind", "count"],
+    "additionalProperties": False,
+    "x-guidance": {"whitespace_flexible": False},
+}
 GPU_DOC = Path(__file__).parents[3] / "docs/gpu.md"
 
 
-def go_on(runner, name, sampling, known):
-    """Tokens and log-probabilities after ``known``, whose KV is computed anew."""
+def go_on(runner, name, sampling, known, end=None):
+    """Tokens and log-probabilities after ``known``, whose KV is computed anew. ``end`` is the last, if it is given."""
     tokens, computed, logprobs = [*PROMPT, *known], 0, []
-    while len(tokens) < len(PROMPT) + COUNT:
+    while tokens[-1] != end and (end or len(tokens) < len(PROMPT) + COUNT):
         [result] = runner.execute(runner.chunk(name, list(tokens), computed, sampling, len(PROMPT)))
         computed = len(tokens)
         tokens.append(result.token)
@@ -150,6 +159,20 @@ def test_what_is_asked_of_tokens_is_heeded(make_runner):
     assert as_prompt != make_runner().generate("whole", PROMPT, PENALISED, 24)[12:], "answers count, prompts do not"
     ends = Sampling(64, seed=0, temperature=0.0, logit_bias={257: 100.0, 65: 50.0}, min_tokens=3)
     assert make_runner().generate("ends", PROMPT, ends, 4) == [65, 65, 65, 257]
+
+
+@feature("answers keep to a grammar (structured outputs)", lacks=("simulated",))
+def test_answers_keep_to_their_grammar(make_runner):
+    """Alone, and in a batch with one that is free; one that goes on elsewhere is the same."""
+    grammar = LLMatcher.grammar_from_json_schema(json.dumps(SCHEMA))
+    sampling = Sampling(max_tokens=64, seed=21, temperature=1.0, grammar=grammar)
+    tokens, _ = go_on(make_runner(), "whole", sampling, [], end=257)
+    whole = json.loads(bytes(tokens[:-1]))
+    assert whole["kind"] in SCHEMA["properties"]["kind"]["enum"]
+    assert isinstance(whole["count"], int)
+    assert go_on(make_runner(), "rest", sampling, tokens[:7], end=257)[0] == tokens[7:]
+    both = generate_together(make_runner(), [PROMPT, PROMPT], sampling, 16, 100)
+    assert both == [tokens[:16], tokens[:16]]
 
 
 @feature("log-probabilities of drawn tokens", lacks=("simulated",))

@@ -3,13 +3,16 @@
 import math
 from collections import Counter
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from llguidance import LLMatcher
 
 from engines.batch import Draw
+from engines.grammars import Grammars
 from engines.torch_engine.logprobs import of_tokens
 from engines.torch_engine.randomness import uniform
 from engines.torch_engine.sampling import Sampler, likeliest
@@ -17,12 +20,14 @@ from mesh.messages import Sampling
 
 VOCABULARY = 12
 EOS = 2
+BYTE_LLAMA = Path(__file__).parents[3] / "deploy/models/byte-llama"
+NO_GRAMMARS = Grammars(Path("nowhere"), VOCABULARY, [EOS])
 PINNED = [0.6524484863739417, 0.3681895156514656, 0.7012121095212933, 0.1694617695384295]
 
 
 def draw_one(logits, sampling, prompt=(), generated=()):
     draw = Draw(sampling, [*prompt, *generated], len(prompt), len(prompt) + len(generated))
-    [token] = Sampler([EOS]).draw(torch.tensor([logits]), [draw])
+    [token] = Sampler([EOS], NO_GRAMMARS).draw(torch.tensor([logits]), [draw])
     return token
 
 
@@ -128,7 +133,7 @@ def test_a_token_does_not_depend_on_the_batch():
         {"top_p": 0.999, "temperature": 9.0},
     ]
     draws = [Draw(sampling(**({"temperature": 1.0, "seed": i} | kinds[i % 5])), (1,) * i, 0, i) for i in range(40)]
-    sampler = Sampler([EOS])
+    sampler = Sampler([EOS], NO_GRAMMARS)
     together = sampler.draw(logits.clone(), draws)
     alone = [sampler.draw(logits[i : i + 1].clone(), draws[i : i + 1])[0] for i in range(40)]
     assert together == alone
@@ -175,3 +180,24 @@ def test_logprobs_are_of_the_model_and_likeliest_first():
     assert [token for token, _ in first.top] == [3, 2]
     assert [value for _, value in first.top] == pytest.approx(expected[0, [3, 2]].tolist())
     assert (second.token, second.top) == (1, [])
+
+
+def test_a_grammar_decides_what_may_come_and_counts_more_than_other_wishes():
+    """The likeliest of what it allows; where bias or a length leave nothing of that, what it allows."""
+    number = LLMatcher.grammar_from_regex("[1-9][0-9]")
+    end, digits = 257, range(48, 58)
+    grammars = Grammars(BYTE_LLAMA, 258, [end])
+    logits = torch.zeros(1, 258)
+    logits[0, ord("x")], logits[0, ord("0")], logits[0, ord("7")] = 9.0, 8.0, 7.0
+
+    def drawn(generated, **changes):
+        one = sampling(grammar=number, **changes)
+        [token] = Sampler([end], grammars).draw(logits.clone(), [Draw(one, generated, 0, len(generated), "r")])
+        return token
+
+    assert drawn([]) == ord("7")
+    assert drawn([ord("4")]) == ord("0")
+    assert drawn([ord("4"), ord("0")], min_tokens=5) == end
+    forbidden = dict.fromkeys(digits, -100.0)
+    assert drawn([], logit_bias=forbidden) in digits
+    assert {drawn([ord("4")], temperature=9.0, seed=seed) for seed in range(200)} == set(digits)

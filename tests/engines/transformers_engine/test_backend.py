@@ -87,6 +87,13 @@ def test_memory_for_no_block_is_refused(topology):
         transformers_backend(made.engine("e"), [made.service("a")], VERSION)
 
 
+@pytest.mark.parametrize("device", ["cuda:99", "gpu"])
+def test_a_device_that_is_not_there_is_one_line(topology, device):
+    made = topology()
+    with pytest.raises(UserError, match=rf"^engines\.e: device {device}: [^\n]+$"):
+        transformers_backend(replace(made.engine("e"), device=device), [made.service("a")], VERSION)
+
+
 def test_weights_beyond_their_limit_are_refused(topology):
     made = topology()
     engine = replace(made.engine("e"), weight_memory_bytes=1000)

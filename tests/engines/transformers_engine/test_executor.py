@@ -15,6 +15,7 @@ from engines.batch import Batch, Chunk, Draw, Rows
 from engines.measuring import DecodePoint, PrefillPoint, predict_s
 from engines.models.config import ModelConfig
 from engines.torch_engine.executor import TorchExecutor, TorchService
+from engines.torch_engine.sampling import Sampler
 from engines.torch_engine.shape import kv_shape
 from engines.transformers_engine.backend import counted
 from engines.transformers_engine.executor import TransformersExecutor, load_model
@@ -41,7 +42,7 @@ def model(folder: Path) -> PreTrainedModel:
 
 @pytest.fixture
 def executor(folder: Path, model: PreTrainedModel) -> TransformersExecutor:
-    return TransformersExecutor(SERVICE, model, counted(16), ModelConfig.load(folder).eos_token_ids, threads=1)
+    return TransformersExecutor(SERVICE, model, counted(16), Sampler.of(folder, ModelConfig.load(folder)), threads=1)
 
 
 @pytest.fixture

@@ -1,4 +1,7 @@
+import json
+
 import pytest
+from llguidance import LLMatcher, LLTokenizer
 
 from mesh.messages import FinishReason, TokenLogprobs
 from router.generation import Fault, RequestFailed
@@ -242,3 +245,40 @@ async def test_a_stream_that_breaks_by_our_fault_says_so(gateway, events, script
     assert error["code"] == "internal_error"
     assert response.headers["x-request-id"] in error["message"]
     assert "secret" not in response.text
+
+
+SCHEMA = {"type": "object", "properties": {"a": {"enum": ['\u00e9"x', "y"]}}, "required": ["a"]}
+JSON_SCHEMA = {"type": "json_schema", "json_schema": {"schema": SCHEMA}}
+GRAMMARS = [
+    ({"response_format": {"type": "json_object"}}, '{"any": [1, null]}', "[1]"),
+    (
+        {"response_format": {"type": "json_schema", "json_schema": {"schema": SCHEMA}}},
+        '{ "a":"\u00e9\\"x"}',
+        '{"a":"z"}',
+    ),
+    ({"structured_outputs": {"json": SCHEMA}}, '{"a": "y"}', '{"a": "'),
+    ({"structured_outputs": {"json": json.dumps(SCHEMA)}}, '{"a": "y"}', "{}"),
+    ({"structured_outputs": {"json_object": True}}, "{}", "null"),
+    ({"structured_outputs": {"json_object": True}}, "{" + " " * 16 + "}", "{" + " " * 17 + "}"),
+    ({"structured_outputs": {"regex": "[a-c]{2}"}}, "ca", "cab"),
+    ({"structured_outputs": {"choice": ["yes", 'n"\u00f6\n']}}, 'n"\u00f6\n', "no"),
+    ({"structured_outputs": {"grammar": 'start: "a" NUMBER\nNUMBER: /[0-9]/'}}, "a7", "7a"),
+]
+
+
+@pytest.mark.parametrize("api", ["chat", "complete"])
+@pytest.mark.parametrize(("body", "right", "wrong"), GRAMMARS)
+async def test_what_an_answer_has_to_be_is_told_to_the_engine(gateway, model_folder, api, body, right, wrong):
+    assert (await getattr(gateway, api)(**body, max_tokens=20)).status_code == 200
+    grammar = gateway.frontdoor.specs[0].sampling.grammar
+    tokenizer = LLTokenizer((model_folder / "tokenizer.json").read_text(), eos_token=2)
+    for text, is_right in ((right, True), (wrong, False)):
+        matcher = LLMatcher(tokenizer, grammar)
+        taken = matcher.try_consume_tokens(tokenizer.tokenize_str(text))
+        assert (taken == len(tokenizer.tokenize_str(text)) and matcher.is_accepting()) is is_right
+
+
+@pytest.mark.parametrize("free", [{}, {"response_format": {"type": "text"}}, {"structured_outputs": {}}])
+async def test_other_answers_are_free(gateway, free):
+    assert (await gateway.chat(**free)).status_code == 200
+    assert gateway.frontdoor.specs[0].sampling.grammar == ""

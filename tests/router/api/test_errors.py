@@ -1,6 +1,7 @@
 import httpx
 import pytest
 
+import router.api.grammars
 from mesh.messages import ProcessState
 from router.generation import Draining, Fault, NoEngines, Overloaded, RequestFailed
 
@@ -39,6 +40,13 @@ async def test_bad_parameter(gateway, path, param, value):
     assert gateway.frontdoor.specs == []
 
 
+SCHEMA_PARAM = "response_format.json_schema.schema"
+
+
+def form(schema):
+    return {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
+
+
 @pytest.mark.parametrize(
     ("body", "param"),
     [
@@ -66,13 +74,36 @@ async def test_bad_completion(gateway, body, param):
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages[0].content"),
         ({"messages": [{"role": "tool", "content": "x"}]}, "messages"),
         ({"top_logprobs": 2}, "top_logprobs"), ({"tools": [{}]}, "tools"),
-        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"response_format": {"type": "xml"}}, "response_format.type"),
+        ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
+        ({"response_format": form({"type": "nosuch"})}, SCHEMA_PARAM),
+        ({"response_format": form([])}, SCHEMA_PARAM),
+        ({"structured_outputs": {"regex": "[a-"}}, "structured_outputs.regex"),
+        ({"structured_outputs": {"regex": ""}}, "structured_outputs.regex"),
+        ({"structured_outputs": {"choice": []}}, "structured_outputs.choice"),
+        ({"structured_outputs": {"choice": [""]}}, "structured_outputs.choice[0]"),
+        ({"structured_outputs": {"grammar": "start: x"}}, "structured_outputs.grammar"),
+        ({"structured_outputs": {"json": "{"}}, "structured_outputs.json"),
+        ({"structured_outputs": {"json": "5"}}, "structured_outputs.json"),
+        ({"structured_outputs": {"json": 5}}, "structured_outputs.json"),
+        ({"structured_outputs": {"json_object": True, "regex": "a"}}, "structured_outputs"),
+        ({"structured_outputs": {"regex": "a"}, "response_format": {"type": "json_object"}}, "structured_outputs"),
+        ({"structured_outputs": {"regex": "a"}, "ignore_eos": True}, "ignore_eos"),
         ({"max_completion_tokens": 0}, "max_completion_tokens"),
         ({"max_completion_tokens": 500}, "max_completion_tokens"),
     ],
 )  # fmt: skip
 async def test_bad_chat(gateway, body, param):
     error_of(await gateway.chat(**body), 400, param=param)
+
+
+async def test_says_why_a_grammar_cannot_be_followed_in_one_line(gateway):
+    says = error_of(await gateway.chat(structured_outputs={"regex": "[a-"}), 400, param="structured_outputs.regex")
+    assert says.startswith("structured_outputs.regex: cannot be followed: ")
+    assert says.endswith("unclosed character class")
+    assert "\n" not in says
+    says = error_of(await gateway.chat(response_format=form({"type": "nosuch"})), 400, "invalid_value", SCHEMA_PARAM)
+    assert says == "response_format.json_schema.schema: cannot be followed: Invalid type: nosuch"
 
 
 async def test_says_what_would_be_right(gateway):
@@ -240,3 +271,12 @@ async def test_openapi_describes_the_bodies(gateway):
     body = document["paths"][CHAT]["post"]["requestBody"]["content"]["application/json"]["schema"]
     assert body["properties"]["messages"]["items"]["properties"]["role"]
     assert "$ref" not in httpx.Response(200, json=body).text
+
+
+async def test_grammars_are_bounded(gateway, monkeypatch):
+    monkeypatch.setattr(router.api.grammars, "MAX_GRAMMAR_BYTES", 200)
+    assert (await gateway.chat(structured_outputs={"choice": ["yes", "no"]})).status_code == 200
+    says = error_of(
+        await gateway.chat(structured_outputs={"choice": ["x" * 300]}), 400, param="structured_outputs.choice"
+    )
+    assert "at most 200 characters" in says

@@ -1,5 +1,6 @@
 """The default topology with the default model, as a user has it after `make up`, held against transformers."""
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -52,8 +53,6 @@ def client(mesh: Mesh) -> Iterator[openai.OpenAI]:
 @pytest.fixture(scope="module")
 def expected(mesh: Mesh) -> dict[str, str]:
     """What transformers' own generate answers."""
-    import json
-
     questions = [*QUESTIONS, LONG]
     folder = str(prepared_dir(load(mesh.topology).services[0].model))
     command = [sys.executable, "-c", REFERENCE, folder, json.dumps(questions), str(NUM_TOKENS)]
@@ -103,6 +102,29 @@ def test_one_seed_gives_one_answer(client: openai.OpenAI) -> None:
         for seed in (7, 7, 8)
     ]
     assert texts[0] == texts[1] != texts[2]
+
+
+def test_an_answer_keeps_to_its_schema(client: openai.OpenAI) -> None:
+    """Drawn by a prefill engine first, then by another; so hot that this model would rarely write JSON by itself."""
+    schema = {
+        "type": "object",
+        "properties": {"city": {"type": "string", "maxLength": 20}, "size": {"enum": ["small", "large"]}},
+        "required": ["city", "size"],
+        "additionalProperties": False,
+    }
+    for seed in range(3):
+        answer = client.chat.completions.create(
+            model=MODEL,
+            messages=[{"role": "user", "content": "Name a city."}],
+            response_format={"type": "json_schema", "json_schema": {"name": "city", "schema": schema}},
+            temperature=1.5,
+            seed=seed,
+            max_tokens=200,
+        )
+        assert answer.choices[0].finish_reason == "stop"
+        told = json.loads(answer.choices[0].message.content or "")
+        assert told.keys() == {"city", "size"}
+        assert told["size"] in schema["properties"]["size"]["enum"]  # type: ignore[index]
 
 
 def test_status_names_every_process(mesh: Mesh) -> None:

@@ -2,7 +2,7 @@
 
 Engines are modelled ones, whose tokens depend on the whole context, the seed and the KV blocks, and on nothing else: a
 real model rounds differently in other batches. What samplers make of a continuation is tested with the torch engine
-(tests/engines/torch_engine/test_continuations.py).
+(tests/engines/contract).
 """
 
 import os

@@ -96,7 +96,8 @@ class Contender:
 
 
 STRICT = (Scheduling.DB, Scheduling.FCFS, Scheduling.MLFQ)
-CONTENDERS = (*map(Contender, Scheduling), *(Contender(scheduling, is_strict=True) for scheduling in STRICT))
+ITERATIONS = tuple(scheduling for scheduling in Scheduling if not scheduling.is_static)  # static batches serve slices
+CONTENDERS = (*map(Contender, ITERATIONS), *(Contender(scheduling, is_strict=True) for scheduling in STRICT))
 
 
 @dataclass(frozen=True, slots=True)

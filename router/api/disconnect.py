@@ -1,7 +1,7 @@
 """A client that goes away, or stops reading, ends the work for it at once."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, TypeVar
 
 from starlette.types import Message, Receive, Send
@@ -13,20 +13,29 @@ SEND_TIMEOUT_S: Final = 30.0
 T = TypeVar("T")
 
 
-async def run_until(work: Coroutine[Any, Any, T], *ends: Coroutine[Any, Any, None]) -> T:
-    """The result of ``work``; as soon as one of ``ends`` returns, cancel it and raise `ClientGoneError`."""
+Gone = Callable[[], Awaitable[None]]  # returns when nobody wants the answer any more
+
+
+async def run_until(work: Coroutine[Any, Any, T], gone: Gone) -> T:
+    """The result of ``work``; as soon as ``gone`` returns, cancel it and raise `ClientGoneError`."""
+    is_done = False
+
+    async def watch() -> None:
+        await gone()
+        if not is_done:
+            raise ClientGoneError  # cancels the work
+
     try:
         async with asyncio.TaskGroup() as tasks:
-            working = tasks.create_task(work)
-            watching = [tasks.create_task(end) for end in ends]
-            for watch in watching:
-                watch.add_done_callback(lambda _: working.cancel())
-            working.add_done_callback(lambda _: [watch.cancel() for watch in watching])
+            watching = tasks.create_task(watch())
+            try:
+                result = await work
+            finally:
+                is_done = True
+                watching.cancel()
     except BaseExceptionGroup as group:
         raise first_of(group) from None
-    if working.cancelled():
-        raise ClientGoneError
-    return working.result()
+    return result
 
 
 def first_of(error: BaseException) -> BaseException:
@@ -57,10 +66,17 @@ class Outlet:
         await self._send(message)
         self._num_done += 1
 
-    async def stuck(self, limit_s: float = SEND_TIMEOUT_S) -> None:
-        """Return when a message has been waiting to leave for ``limit_s``, at the latest for twice that."""
+    async def abandoned(self, receive: Receive, limit_s: float = SEND_TIMEOUT_S) -> None:
+        """Return when the client has closed its connection, or a message has been waiting to leave for ``limit_s``.
+
+        The latter is noticed after twice that at the latest.
+        """
         while True:
             num_before, was_sending = self._num_started, self._num_started > self._num_done
-            await asyncio.sleep(limit_s)
-            if was_sending and self._num_done < num_before:
+            try:
+                async with asyncio.timeout(limit_s):
+                    await disconnected(receive)
                 return
+            except TimeoutError:
+                if was_sending and self._num_done < num_before:
+                    return

@@ -6,6 +6,7 @@ request runs. An error after that is an event of the stream.
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 from typing import Protocol
 
 import structlog
@@ -14,12 +15,17 @@ from starlette.types import Receive, Scope, Send
 
 from router.api.call import Call, Usage
 from router.api.choice import Choice, Piece
-from router.api.disconnect import Outlet, disconnected
+from router.api.disconnect import Outlet
 from router.api.errors import ApiError, ClientGoneError, api_error, internal_error
 from router.api.headers import placement_headers
 from router.generation import RouterError
 
 DONE = b"data: [DONE]\n\n"
+HEADERS = (
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+)
 MAX_UNSENT = 65_536  # bytes of events that wait for more
 
 log = structlog.get_logger()
@@ -40,11 +46,8 @@ class Events(Protocol):
 class EventStream(Response):
     """Runs a call and sends its pieces as they come."""
 
-    media_type = "text/event-stream"
-
     def __init__(self, call: Call, events: Events) -> None:
-        super().__init__(headers={"cache-control": "no-cache", "x-accel-buffering": "no"})
-        del self.headers["content-length"]
+        self.status_code, self.background, self.raw_headers = 200, None, list(HEADERS)
         self._call = call
         self._events = events
 
@@ -53,7 +56,7 @@ class EventStream(Response):
         outlet = Outlet(send)
         sink = _EventSink(self, self._call, self._events, outlet)
         try:
-            await self._call.run(sink, disconnected(receive), outlet.stuck())
+            await self._call.run(sink, partial(outlet.abandoned, receive))
             await sink.finish(self._events.usage(self._call.usage))
         except (ApiError, RouterError) as error:
             if not sink.started:

@@ -9,7 +9,7 @@ from structlog.typing import FilteringBoundLogger
 
 from mesh.clock import Clock
 from router.api.choice import Choice, Piece
-from router.api.disconnect import Gone, run_until
+from router.api.disconnect import run_until
 from router.api.errors import ApiError, ClientGoneError, api_error
 from router.api.metrics import ChoiceTimer, ServiceMetrics
 from router.generation import Placement, RouterError
@@ -79,7 +79,7 @@ class Call:
     def _is_over(self) -> bool:
         return all(choice.finish is not None for choice in self.choices)
 
-    async def run(self, sink: Sink, gone: Gone) -> None:
+    async def run(self, sink: Sink, gone: Coroutine[Any, Any, None]) -> None:
         """Until all choices have ended, or ``gone`` returns. However it ends, nothing of the call goes on.
 
         Raise the first `RouterError`, or `ClientGoneError` after ``gone``.

@@ -1,7 +1,7 @@
 """A client that goes away, or stops reading, ends the work for it at once."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any, Final, TypeVar
 
 from starlette.types import Message, Receive, Send
@@ -13,29 +13,21 @@ SEND_TIMEOUT_S: Final = 30.0
 T = TypeVar("T")
 
 
-Gone = Callable[[], Awaitable[None]]  # returns when nobody wants the answer any more
+async def run_until(work: Coroutine[Any, Any, T], gone: Coroutine[Any, Any, None]) -> T:
+    """The result of ``work``; as soon as ``gone`` returns, cancel it and raise `ClientGoneError`.
 
-
-async def run_until(work: Coroutine[Any, Any, T], gone: Gone) -> T:
-    """The result of ``work``; as soon as ``gone`` returns, cancel it and raise `ClientGoneError`."""
-    is_done = False
-
-    async def watch() -> None:
-        await gone()
-        if not is_done:
-            raise ClientGoneError  # cancels the work
-
+    The work is a task of its own: whatever wakes it need not pass through all those that wait for its result.
+    """
     try:
         async with asyncio.TaskGroup() as tasks:
-            watching = tasks.create_task(watch())
-            try:
-                result = await work
-            finally:
-                is_done = True
-                watching.cancel()
+            working, watching = tasks.create_task(work), tasks.create_task(gone)
+            watching.add_done_callback(lambda _: working.cancel())
+            working.add_done_callback(lambda _: watching.cancel())
     except BaseExceptionGroup as group:
         raise first_of(group) from None
-    return result
+    if working.cancelled():
+        raise ClientGoneError
+    return working.result()
 
 
 def first_of(error: BaseException) -> BaseException:

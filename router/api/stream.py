@@ -6,7 +6,6 @@ request runs. An error after that is an event of the stream.
 
 import asyncio
 from collections.abc import Mapping
-from functools import partial
 from typing import Protocol
 
 import structlog
@@ -56,7 +55,7 @@ class EventStream(Response):
         outlet = Outlet(send)
         sink = _EventSink(self, self._call, self._events, outlet)
         try:
-            await self._call.run(sink, partial(outlet.abandoned, receive))
+            await self._call.run(sink, outlet.abandoned(receive))
             await sink.finish(self._events.usage(self._call.usage))
         except (ApiError, RouterError) as error:
             if not sink.started:

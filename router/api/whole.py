@@ -1,7 +1,6 @@
 """An answer in one piece."""
 
 from collections import defaultdict
-from functools import partial
 from typing import Protocol
 
 import msgspec
@@ -34,7 +33,7 @@ class _Collector:
 async def whole_response(call: Call, answer: Answer, envelope: Envelope, receive: Receive) -> Response:
     """Run the call to its end. Raise `ApiError` or `RouterError` if it fails."""
     collector = _Collector()
-    await call.run(collector, partial(disconnected, receive))
+    await call.run(collector, disconnected(receive))
     body = envelope.json(answer.kind) | {
         "choices": [answer.choice(choice, collector.pieces[choice.index]) for choice in call.choices],
         "usage": call.usage.json(),

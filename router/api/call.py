@@ -107,12 +107,13 @@ class Call:
                 tasks.create_task(self._pump(choice, timer, sink))
 
     async def _pump(self, choice: Choice, timer: ChoiceTimer, sink: Sink) -> None:
-        async for batch in choice.generation:
+        generation = choice.generation
+        async for batch in generation:
             piece = choice.feed(batch)
             timer.took(len(batch.tokens), self.clock.now())
-            await sink.take(choice, piece, more=self._is_over if piece.finish else choice.generation.has_more)
+            await sink.take(choice, piece, more=self._is_over if piece.finish else generation.has_more)
             if piece.finish is not None:
-                choice.generation.finish()
+                generation.finish()
                 self.metrics.ended(timer, choice, piece.finish)
                 return
 

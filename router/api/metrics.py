@@ -77,9 +77,9 @@ class ServiceMetrics:
     def __init__(self, metrics: GatewayMetrics, service: str) -> None:
         self._metrics = metrics
         self._service = service
-        self._itl = metrics.itl.labels(service)
-        self._generated_tokens = metrics.generated_tokens.labels(service)
-        self._ttft = metrics.ttft.labels(service)
+        self.itl = metrics.itl.labels(service)
+        self.generated_tokens = metrics.generated_tokens.labels(service)
+        self.ttft = metrics.ttft.labels(service)
         self._tpot = metrics.tpot.labels(service)
         self._e2e = metrics.e2e.labels(service)
         self._queue = metrics.queue.labels(service)
@@ -94,15 +94,6 @@ class ServiceMetrics:
         self._slo_requests = metrics.slo_requests.labels(service)
         promises = ("ttft", "tpot", "both")
         self._slo_attained = [metrics.slo_attained.labels(service, promise) for promise in promises]
-
-    def first_tokens(self, count: int, ttft_s: float) -> None:
-        self._ttft.observe(ttft_s)
-        self._generated_tokens.inc(count)
-
-    def next_tokens(self, count: int, gap_s: float) -> None:
-        """So many came together, ``gap_s`` after those before."""
-        self._itl.observe(gap_s / count)
-        self._generated_tokens.inc(count)
 
     def ended(self, timer: "ChoiceTimer", choice: Choice, finish: FinishReason) -> None:
         num_prompt, num_cached, placement = (
@@ -169,10 +160,11 @@ class ChoiceTimer:
         if num_tokens == 0:
             return
         if self.num_tokens:
-            self._metrics.next_tokens(num_tokens, now - self.last_s)
+            self._metrics.itl.observe((now - self.last_s) / num_tokens)
         else:
             self.first_s = now
-            self._metrics.first_tokens(num_tokens, now - self.arrived_s)
+            self._metrics.ttft.observe(now - self.arrived_s)
+        self._metrics.generated_tokens.value += num_tokens
         self.last_s = now
         self.num_tokens += num_tokens
 

@@ -52,10 +52,9 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Raise `ApiError` or `RouterError` if the call fails before its first piece."""
-        outlet = Outlet(send)
-        sink = _EventSink(self, self._call, self._events, outlet)
+        sink = _EventSink(self, self._call, self._events, send)
         try:
-            await self._call.run(sink, outlet.abandoned(receive))
+            await self._call.run(sink, sink.abandoned(receive))
             await sink.finish(self._events.usage(self._call.usage))
         except (ApiError, RouterError) as error:
             if not sink.started:
@@ -78,18 +77,18 @@ def error_event(error: ApiError) -> bytes:
     return b"data: " + error.body() + b"\n\n"
 
 
-class _EventSink:
+class _EventSink(Outlet):
     """Sends pieces that come together in one ASGI message: each message is a system call.
 
     ASGI's `send` holds us back when the client is slow.
     """
 
-    def __init__(self, response: EventStream, call: Call, events: Events, outlet: Outlet) -> None:
+    def __init__(self, response: EventStream, call: Call, events: Events, send: Send) -> None:
+        super().__init__(send)
         self.started = False
         self._response = response
         self._call = call
         self._events = events
-        self._send = outlet.send
         self._opening = asyncio.Lock()
         self._opened: set[int] = set()
         self._unsent = b""
@@ -103,7 +102,9 @@ class _EventSink:
         event = self._unsent + event
         self._unsent = event if more and len(event) < MAX_UNSENT else b""
         if event and not self._unsent:
+            self._num_started += 1  # `send`, but for each token
             await self._send({"type": "http.response.body", "body": event, "more_body": True})
+            self._num_done += 1
 
     async def _start(self) -> None:
         async with self._opening:
@@ -111,9 +112,9 @@ class _EventSink:
                 return
             if placement := self._call.placement:
                 self._response.raw_headers += encoded(placement_headers(placement))
-            await self._send({"type": "http.response.start", "status": 200, "headers": self._response.raw_headers})
+            await self.send({"type": "http.response.start", "status": 200, "headers": self._response.raw_headers})
             self.started = True
 
     async def finish(self, last: bytes) -> None:
         await self._start()
-        await self._send({"type": "http.response.body", "body": self._unsent + last + DONE, "more_body": False})
+        await self.send({"type": "http.response.body", "body": self._unsent + last + DONE, "more_body": False})

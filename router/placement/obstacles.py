@@ -49,10 +49,11 @@ class Obstacles:
     def against(self, present: Plan, wanted: Plan) -> str | None:
         """Why one engine cannot get from one plan to the other, in one line; None if all can."""
         held = {group.id: group.services for group in present.groups}
-        faults = (self._against(group, held.get(group.id, ())) for group in wanted.groups)
+        faults = (self.at(group, held.get(group.id, ())) for group in wanted.groups)
         return next((fault for fault in faults if fault is not None), None)
 
-    def _against(self, group: Group, held: tuple[str, ...]) -> str | None:
+    def at(self, group: Group, held: tuple[str, ...]) -> str | None:
+        """Why an engine that holds ``held`` cannot get the place of the ``group``, in one line; None if it can."""
         new = [name for name in group.services if name not in held]
         for name in new:
             if (group.id, name) in self.failed:

@@ -402,7 +402,7 @@ class PlacementDaemon:
         assert change is not None, "a plan is carried out"
         self._deadline, stage = now + ORDER_S, change.stage
         effects: list[Effect] = [Tell(*one) for one in change.orders(self._roster.statuses, now)]
-        if change.is_over:
+        if change.is_over or change.is_draining:
             return [*effects, *self._end_change(change, now)]
         if change.stage is not stage:
             effects.append(Note(f"plan {change.number}: {change.stage}"))
@@ -412,7 +412,7 @@ class PlacementDaemon:
         decision, self._awaited, self._change = self._awaited, None, None
         self._settled = max(self._settled, change.number)
         self._begin(now)
-        if change.stage is Stage.DONE:
+        if change.stage is not Stage.FAILED:
             self._num_changes += 1
             self._made, self._made_at, self._error = decision, now, None
             return [Note(f"plan {change.number} is carried out")]

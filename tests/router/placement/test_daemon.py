@@ -283,6 +283,21 @@ def test_traffic_that_stays_ends_no_interval_early() -> None:
     assert lengths == sorted(lengths), "intervals add up"
 
 
+def test_what_leaves_may_take_its_time_and_the_next_decision_does_not_wait_for_it() -> None:
+    world = World(TWO)
+    world.ask_for(a=12.0, b=4.0)
+    world.run(5)
+    for name, engine in world.engines.items():
+        engine.drains_s = 10_000.0
+        engine.place = Place(1, 4, ("b",) if name in ("e0", "e3") else ("a",), Role.MULTIPLEX)
+    world.until(lambda: world.status().changes_total == 1, limit_s=10.0)
+    assert list(world.engines["e0"].leaving) == ["a"]
+    assert world.held()["e0"] == ["b"]
+    world.until(lambda: bool(world.asked), limit_s=25.0)
+    assert world.asked[0].obstacles.leaving["e0"] == ("a",)
+    assert world.asked[0].present.groups[0].services == ("b",)
+
+
 def test_a_plan_that_engines_have_no_room_for_is_told_and_not_tried() -> None:
     world = shifted()
     for engine in world.engines.values():

@@ -18,9 +18,11 @@ from engines.models.errors import ModelError
 from engines.models.store import prepared_dir
 from engines.profile_store import ProfileStore, profile_key, profile_of
 from engines.profiles import ProfileFile
+from engines.torch_engine.cpu_kernels import KERNELS
 from engines.torch_engine.executor import TorchExecutor, TorchService
 from engines.torch_engine.gpu_memory import gpu_memory, pages_tensor
-from engines.torch_engine.shape import kv_shape, weight_bytes
+from engines.torch_engine.shape import kv_shape
+from engines.torch_engine.weights import loaded_bytes
 from engines.weight_room import WeightRoom
 from kvtransfer.device_memory import DeviceKVMemory, DeviceMemory
 from kvtransfer.layout import PageLayout, block_bytes
@@ -52,7 +54,7 @@ def torch_backend(engine: EngineSpec, services: Sequence[ServiceSpec], later: Se
 
     def add(spec: ServiceSpec) -> LoadedModel:
         model = open_model(engine, spec, memory)
-        num_bytes = weight_bytes(model.config, spec.dtype, engine.device)
+        num_bytes = loaded_bytes(model.torch_service.folder, model.config, spec.dtype, engine.device)
         room.take(spec.name, num_bytes)
         try:
             known = ProfileStore.of(Cache.of_user()).load(key_of(engine, spec))
@@ -148,6 +150,7 @@ def key_of(engine: EngineSpec, spec: ServiceSpec) -> str:
         block_size=engine.block_size,
         chunk_tokens=engine.chunk_tokens,
         torch=importlib.metadata.version("torch"),
+        kernels=KERNELS,
         meshserve=importlib.metadata.version("meshserve"),
     )
 

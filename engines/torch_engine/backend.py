@@ -33,6 +33,8 @@ from mesh.topology.schema import EngineSpec, ServiceSpec
 
 SCRATCH_BLOCKS = 272  # for the largest batch that `calibrate` measures, if blocks have 16 tokens
 
+ADVICE = {"advice": "install a C compiler and Python's headers, then MeshServe again"}
+
 log = structlog.get_logger()
 
 
@@ -50,6 +52,8 @@ def torch_backend(engine: EngineSpec, services: Sequence[ServiceSpec], later: Se
     """Raise `UserError` if a model is missing or the KV memory too small. For ``later`` see `open_memory`."""
     memory, room = open_memory(engine, services, later), WeightRoom(engine, partial(_free_bytes, engine.device))
     executor = load_executor(engine, ())
+    if engine.device == "cpu" and not KERNELS:
+        log.warning("kernels for processors were not compiled: decodes are slower", **ADVICE)
     measured_when = "measured when an engine started"
 
     def add(spec: ServiceSpec) -> LoadedModel:

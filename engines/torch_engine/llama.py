@@ -22,7 +22,7 @@ from engines.torch_engine.paged_attention import PagedAttention, PagedPlanner
 from engines.torch_engine.rotary import Rotary, rotate
 from engines.torch_engine.rotation import Rotation, Spread
 from engines.torch_engine.shape import compute_dtype
-from engines.torch_engine.weights import Checkpoint, Part, gate_up, head_norms, query_key_value
+from engines.torch_engine.weights import EMBEDDINGS, Checkpoint, Part, gate_up, head_norms, head_part, query_key_value
 
 CPU_GROUP_BYTES = 2 * 2**20  # stays in the caches
 DEVICE_GROUP_BYTES = 2**30
@@ -106,15 +106,14 @@ class Llama:
         self._spread = Spread(config) if dtype == "int8" else None
         layers = range(config.num_layers)
         self._layers = [_layer(checkpoint, number, config, dtype, self._spread) for number in layers]
-        embeddings = "model.embed_tokens"
-        head = (Part(embeddings if config.tie_word_embeddings else "lm_head"),)
+        head = (head_part(config),)
         norm = checkpoint.get("model.norm.weight")
         self._norm = norm if self._spread is None else None
         if self._spread is None:
             self._head = linear(checkpoint, head, dtype)
         else:
             self._head = pack(self._spread.reader(checkpoint.weight(head), norm), None, dtype)
-        self._embeddings = checkpoint.mapped(f"{embeddings}.weight")
+        self._embeddings = checkpoint.mapped(f"{EMBEDDINGS}.weight")
         if self._device.type != "cpu":
             self._embeddings = self._embeddings.to(self._device, self._dtype)
         self._rotary = Rotary(config, self._device)

@@ -1,7 +1,7 @@
 """A checkpoint's tensors, one at a time: what has been packed is dropped before the next is read."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +16,8 @@ from engines.torch_engine.blocks import Blocks, stacked
 from engines.torch_engine.cpu_kernels import keeps_blocks, packed_bytes, packs
 from engines.torch_engine.rotary import interleave
 from engines.torch_engine.shape import weight_bytes
+
+EMBEDDINGS = "model.embed_tokens"
 
 
 class Checkpoint:
@@ -96,6 +98,11 @@ def query_key_value(prefix: str, config: ModelConfig) -> tuple[Part, ...]:
     return Part(query, config.head_dim), Part(key, config.head_dim), Part(value)
 
 
+def head_part(config: ModelConfig) -> Part:
+    """What turns hidden states into logits."""
+    return Part(EMBEDDINGS if config.tie_word_embeddings else "lm_head")
+
+
 def gate_up(prefix: str) -> tuple[Part, ...]:
     """Both projections, which are computed as one."""
     return Part(f"{prefix}.gate_proj"), Part(f"{prefix}.up_proj")
@@ -129,12 +136,25 @@ def loaded_bytes(folder: Path, config: ModelConfig, dtype: str, device: str) -> 
     path = folder / BLOCKS_FILE
     if not keeps_blocks(dtype, device) or not path.exists():
         return num_bytes
-    for name, kind in _kinds(path).items():
-        num_out, num_in = shape_of(name, config)
-        is_product = config.tie_word_embeddings or name != "model.embed_tokens.weight"
-        if is_product and packs(num_out):
+    kinds = _kinds(path)
+    for parts in _products(config):
+        shapes = [shape_of(f"{part.name}.weight", config) for part in parts]
+        num_out, num_in = sum(shape[0] for shape in shapes), shapes[0][1]
+        kind, *others = {kinds.get(f"{part.name}.weight") for part in parts}
+        if kind is not None and not others and packs(num_out):
             num_bytes -= num_out * num_in * torch.float32.itemsize - packed_bytes(kind, num_out, num_in)
     return num_bytes
+
+
+def _products(config: ModelConfig) -> Iterator[tuple[Part, ...]]:
+    """All of a model."""
+    yield (head_part(config),)
+    for number in range(config.num_layers):
+        attention, mlp = f"model.layers.{number}.self_attn", f"model.layers.{number}.mlp"
+        yield query_key_value(attention, config)
+        yield (Part(f"{attention}.o_proj"),)
+        yield gate_up(mlp)
+        yield (Part(f"{mlp}.down_proj"),)
 
 
 def _read(path: Path, name: str) -> Tensor:

@@ -148,6 +148,7 @@ INLINE void KERNEL(many)(const char *tile, const float *x, size_t ins, float *ou
                 case 1: KERNEL(few)(tile, x, ins, out, outs, strip, adds, 1, bits); break;                  \
                 case 2: KERNEL(few)(tile, x, ins, out, outs, strip, adds, 2, bits); break;                  \
                 case 3: KERNEL(few)(tile, x, ins, out, outs, strip, adds, 3, bits); break;                  \
+                case 4: KERNEL(few)(tile, x, ins, out, outs, strip, adds, 4, bits); break;                  \
             }                                                                                               \
     }
 PRODUCT(4)

@@ -12,7 +12,7 @@
 
 #define TILE 64   /* outputs */
 #define GROUP 32  /* inputs that share a scale */
-#define FEW 3     /* rows that are computed without unpacking weights to memory */
+#define FEW 4     /* rows that are computed without unpacking weights to memory */
 #define MANY 6    /* rows at a time else */
 #define PANEL 2   /* groups unpacked at a time */
 #define AHEAD 4   /* groups that are asked of memory before they are needed */

@@ -13,5 +13,4 @@ class Clock(Protocol):
 class SystemClock:
     """The machine's monotonic clock."""
 
-    def now(self) -> float:
-        return time.monotonic()
+    now = staticmethod(time.monotonic)

@@ -36,7 +36,6 @@ from router.decisions import DecisionLog
 from router.effects import Deliver, Effect, Send
 from router.flight import ANY_HOP, Flight, Phase
 from router.flights import Flights
-from router.generation import TokenBatch
 from router.lengths import LengthPredictor
 from router.limits import DispatchLimits
 from router.monitor import Monitor
@@ -218,18 +217,18 @@ class Dispatcher:
             flight.is_proven = True
             self.breakers.succeeded(flight.id, sender, now)
         flight.progress_at = now
-        if stream.gap_since is None:
-            return self._deliver(flight, sender, taken, now)
-        self._flights.arm(flight, now)
-        return [*self._recovery.probing.fill(flight, now), *self._deliver(flight, sender, taken, now)]
-
-    def _deliver(self, flight: Flight, sender: str, batches: list[TokenBatch], now: float) -> list[Effect]:
-        if batches and flight.first_token_at is None:
-            flight.first_token_at = now
-            self.decisions.first_token(flight.id, sender, now)
-        if batches and (finish := batches[-1].finish) is not None:
-            self._flights.finish(flight, finish, now)
-        return [Deliver(flight.id, batch) for batch in batches]
+        effects: list[Effect] = []
+        if stream.gap_since is not None:
+            self._flights.arm(flight, now)
+            effects += self._recovery.probing.fill(flight, now)
+        for batch in taken:
+            if flight.first_token_at is None:
+                flight.first_token_at = now
+                self.decisions.first_token(delta.request, sender, now)
+            if batch.finish is not None:
+                self._flights.finish(flight, batch.finish, now)
+            effects.append(Deliver(delta.request, batch))
+        return effects
 
     def _own(self, flight: Flight, engine: str, now: float) -> None:
         """Tokens came from a new owner: it has the request, and its statuses count it."""

@@ -35,6 +35,7 @@ class Flights:
         self._lengths = lengths
         self._flights: dict[str, Flight] = {}
         self._alarms = Alarms()
+        self.get = self._flights.get
         self.on_left: Callable[[str], None] = lambda request: None  # is told of each that leaves its engines
 
     def __repr__(self) -> str:
@@ -49,9 +50,6 @@ class Flights:
     def __iter__(self) -> Iterator[Flight]:
         """Over those that there are now; they may change meanwhile."""
         return iter(tuple(self._flights.values()))
-
-    def get(self, request: str) -> Flight | None:
-        return self._flights.get(request)
 
     def placed(self, request: str) -> Flight | None:
         """A request that is with an engine, or on its way there."""

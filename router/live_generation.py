@@ -10,17 +10,31 @@ from router.generation import Placement, RouterError, TokenBatch
 class LiveGeneration(AsyncIterator[TokenBatch]):
     """A `Generation` that the router feeds. For one consumer, in the event loop of the router."""
 
-    __slots__ = ("_batches", "_cancel", "_error", "_finish", "_is_over", "_waiter", "id", "num_pending", "placement")
+    __slots__ = (
+        "_batches",
+        "_cancel",
+        "_error",
+        "_finish",
+        "_is_over",
+        "_loop",
+        "_waiter",
+        "has_more",
+        "id",
+        "num_pending",
+        "placement",
+    )
 
     def __init__(self, id_: str, cancel: Callable[[str], None], finish: Callable[[str], None]) -> None:
         self.id = id_
         self.placement: Placement | None = None
         self.num_pending = 0  # tokens that the consumer has not taken
+        self.has_more = False
         self._batches: deque[TokenBatch] = deque()
         self._cancel = cancel
         self._finish = finish
         self._error: RouterError | None = None
         self._is_over = False
+        self._loop: asyncio.AbstractEventLoop | None = None  # to ask asyncio for it is a system call
         self._waiter: asyncio.Future[None] | None = None
 
     def __repr__(self) -> str:
@@ -30,20 +44,20 @@ class LiveGeneration(AsyncIterator[TokenBatch]):
         return self
 
     async def __anext__(self) -> TokenBatch:
-        while not self._batches:
+        batches = self._batches
+        while not batches:
             if self._error is not None:
                 raise self._error
             if self._is_over:
                 raise StopAsyncIteration
-            self._waiter = asyncio.get_running_loop().create_future()
+            if self._loop is None:
+                self._loop = asyncio.get_running_loop()
+            self._waiter = self._loop.create_future()
             await self._waiter
-        batch = self._batches.popleft()
+        batch = batches.popleft()
         self.num_pending -= len(batch.tokens)
+        self.has_more = bool(batches)
         return batch
-
-    @property
-    def has_more(self) -> bool:
-        return bool(self._batches)
 
     def cancel(self) -> None:
         self._leave(self._cancel)
@@ -61,8 +75,11 @@ class LiveGeneration(AsyncIterator[TokenBatch]):
         """The router's side: more tokens."""
         self._batches.append(batch)
         self.num_pending += len(batch.tokens)
+        self.has_more = True
         self._is_over = batch.finish is not None
-        self._wake()
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
 
     def fail(self, error: RouterError) -> None:
         """The router's side: there will be no more tokens. Those that came are still the consumer's."""

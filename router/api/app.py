@@ -49,4 +49,4 @@ def create_app(config: ApiConfig) -> ASGIApp:
     created = int(config.wall_clock())
     OperationRoutes(config.frontdoor, config.view, config.models, config.registry, created).install(app)
     RequestRoutes(config.gateway, config.decisions, config.clock).install(app)
-    return Lanes(app, {path: Edge(Lane(handle)) for path, handle in generate.handlers.items()})
+    return Lanes(app, {path: Lane(handle) for path, handle in generate.handlers.items()})

@@ -5,7 +5,7 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import structlog
+from structlog.typing import FilteringBoundLogger
 
 from mesh.clock import Clock
 from router.api.choice import Choice, Piece
@@ -13,8 +13,6 @@ from router.api.disconnect import run_until
 from router.api.errors import ApiError, ClientGoneError, api_error
 from router.api.metrics import ChoiceTimer, ServiceMetrics
 from router.generation import Placement, RouterError
-
-log = structlog.get_logger()
 
 
 class Sink(Protocol):
@@ -61,6 +59,7 @@ class Call:
     metrics: ServiceMetrics
     n: int
     clock: Clock
+    log: FilteringBoundLogger
 
     @property
     def placement(self) -> Placement | None:
@@ -80,13 +79,13 @@ class Call:
     def _is_over(self) -> bool:
         return all(choice.finish is not None for choice in self.choices)
 
-    async def run(self, sink: Sink, *ends: Coroutine[Any, Any, None]) -> None:
-        """Until all choices have ended, or one of ``ends`` returns. However it ends, nothing of the call goes on.
+    async def run(self, sink: Sink, gone: Coroutine[Any, Any, None]) -> None:
+        """Until all choices have ended, or ``gone`` returns. However it ends, nothing of the call goes on.
 
-        Raise the first `RouterError`, or `ClientGoneError` after one of ``ends``.
+        Raise the first `RouterError`, or `ClientGoneError` after ``gone``.
         """
         try:
-            await run_until(self._run(sink), *ends)
+            await run_until(self._run(sink), gone)
             self._log("answered")
         except (ApiError, RouterError) as error:
             code = api_error(error).code or ""
@@ -97,27 +96,30 @@ class Call:
             for choice in self.choices:
                 choice.generation.cancel()
 
-    async def _run(self, sink: Sink) -> None:
+    def _run(self, sink: Sink) -> Coroutine[Any, Any, None]:
         if len(self.choices) == 1:
-            await self._pump(self.choices[0], self.timers[0], sink)
-            return
+            return self._pump(self.choices[0], self.timers[0], sink)
+        return self._run_all(sink)
+
+    async def _run_all(self, sink: Sink) -> None:
         async with asyncio.TaskGroup() as tasks:
             for choice, timer in zip(self.choices, self.timers, strict=True):
                 tasks.create_task(self._pump(choice, timer, sink))
 
     async def _pump(self, choice: Choice, timer: ChoiceTimer, sink: Sink) -> None:
-        async for batch in choice.generation:
+        generation = choice.generation
+        async for batch in generation:
             piece = choice.feed(batch)
             timer.took(len(batch.tokens), self.clock.now())
-            await sink.take(choice, piece, more=self._is_over if piece.finish else choice.generation.has_more)
+            await sink.take(choice, piece, more=self._is_over if piece.finish else generation.has_more)
             if piece.finish is not None:
-                choice.generation.finish()
+                generation.finish()
                 self.metrics.ended(timer, choice, piece.finish)
                 return
 
     def _log(self, event: str, **more: str) -> None:
         placement, usage = self.placement, self.usage
-        log.info(
+        self.log.info(
             event,
             request=self.request_id,
             prompt_tokens=usage.num_prompt,

@@ -1,7 +1,8 @@
 """One choice of an answer: the tokens of one generation, as text."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+
+import msgspec
 
 from engines.models.detokenizer import Detokenizer
 from engines.models.stop_strings import StopChecker
@@ -17,7 +18,7 @@ class Prompt:
     text: str = ""
 
 
-class Piece(NamedTuple):
+class Piece(msgspec.Struct, frozen=True):
     """What new tokens add to a choice. ``finish`` is set on the last one."""
 
     text: str
@@ -65,7 +66,10 @@ class Choice:
         self.num_cached_tokens = batch.num_cached_tokens if first else self.num_cached_tokens
         if self._only_echo:
             return self._end(self.prompt.text, FinishReason.LENGTH, (), batch)
-        text, num_taken, finish = self._decode(batch)
+        if self._stops is None and batch.finish is None:
+            text, num_taken, finish = self._detokenizer.feed(batch.tokens), len(batch.tokens), None
+        else:
+            text, num_taken, finish = self._decode(batch)
         self.num_tokens += num_taken
         logprobs = (batch.logprobs or ())[:num_taken]
         text = self.prompt.text + text if first and self._echo else text

@@ -13,15 +13,16 @@ SEND_TIMEOUT_S: Final = 30.0
 T = TypeVar("T")
 
 
-async def run_until(work: Coroutine[Any, Any, T], *ends: Coroutine[Any, Any, None]) -> T:
-    """The result of ``work``; as soon as one of ``ends`` returns, cancel it and raise `ClientGoneError`."""
+async def run_until(work: Coroutine[Any, Any, T], gone: Coroutine[Any, Any, None]) -> T:
+    """The result of ``work``; as soon as ``gone`` returns, cancel it and raise `ClientGoneError`.
+
+    The work is a task of its own: whatever wakes it need not pass through all those that wait for its result.
+    """
     try:
         async with asyncio.TaskGroup() as tasks:
-            working = tasks.create_task(work)
-            watching = [tasks.create_task(end) for end in ends]
-            for watch in watching:
-                watch.add_done_callback(lambda _: working.cancel())
-            working.add_done_callback(lambda _: [watch.cancel() for watch in watching])
+            working, watching = tasks.create_task(work), tasks.create_task(gone)
+            watching.add_done_callback(lambda _: working.cancel())
+            working.add_done_callback(lambda _: watching.cancel())
     except BaseExceptionGroup as group:
         raise first_of(group) from None
     if working.cancelled():
@@ -57,10 +58,17 @@ class Outlet:
         await self._send(message)
         self._num_done += 1
 
-    async def stuck(self, limit_s: float = SEND_TIMEOUT_S) -> None:
-        """Return when a message has been waiting to leave for ``limit_s``, at the latest for twice that."""
+    async def abandoned(self, receive: Receive, limit_s: float = SEND_TIMEOUT_S) -> None:
+        """Return when the client has closed its connection, or a message has been waiting to leave for ``limit_s``.
+
+        The latter is noticed after twice that at the latest.
+        """
         while True:
             num_before, was_sending = self._num_started, self._num_started > self._num_done
-            await asyncio.sleep(limit_s)
-            if was_sending and self._num_done < num_before:
+            try:
+                async with asyncio.timeout(limit_s):
+                    await disconnected(receive)
                 return
+            except TimeoutError:
+                if was_sending and self._num_done < num_before:
+                    return

@@ -1,14 +1,13 @@
-"""The outermost layer of the app: request ids in and out, and an answer to whatever goes wrong."""
+"""The outermost layer of the web framework: request ids in and out, and an answer to whatever goes wrong."""
 
 import structlog
 from fastapi import FastAPI, Request
-from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from router.api.errors import ApiError, api_error, internal_error
-from router.api.headers import request_id
+from router.api.headers import headers_of, request_id
 from router.generation import RouterError
 
 log = structlog.get_logger()
@@ -26,7 +25,7 @@ class Edge:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        name = request_id(Headers(scope=scope))
+        name = request_id(headers_of(scope))
         scope.setdefault("state", {})["request_id"] = name
         own_header = (b"x-request-id", name.encode())
         started = False

@@ -10,7 +10,7 @@ from router.api.call import Envelope
 from router.api.chat import ChatAnswer, ChatEvents
 from router.api.completion import CompletionAnswer, CompletionEvents
 from router.api.door import Door
-from router.api.headers import Wishes
+from router.api.headers import Wishes, headers_of
 from router.api.ids import CallId
 from router.api.intake import Intake, Order
 from router.api.lanes import Handler
@@ -45,13 +45,13 @@ class GenerateRoutes:
             app.add_api_route(path, self.handlers[path], methods=["POST"], openapi_extra=body_schema(body))
 
     async def complete(self, request: Request) -> Response:
-        arrived_s, wishes = self._clock.now(), Wishes.of(request.headers)
-        with self._door.enter():
+        arrived_s, wishes = self._clock.now(), Wishes.of(headers_of(request.scope))
+        with self._door:
             body = await read_body(request, CompletionBody, self._max_body_bytes)
             check_completion(body)
             model = self._models.find(body.model)
             order = Order(
-                id=CallId.draw(request.state.request_id),
+                id=CallId.draw(request.scope["state"]["request_id"]),
                 arrived_s=arrived_s,
                 model=model,
                 body=body,
@@ -70,13 +70,13 @@ class GenerateRoutes:
         return await whole_response(call, CompletionAnswer(model, with_logprobs), envelope, request.receive)
 
     async def chat(self, request: Request) -> Response:
-        arrived_s, wishes = self._clock.now(), Wishes.of(request.headers)
-        with self._door.enter():
+        arrived_s, wishes = self._clock.now(), Wishes.of(headers_of(request.scope))
+        with self._door:
             body = await read_body(request, ChatBody, self._max_body_bytes)
             check_chat(body)
             model = self._models.find(body.model)
             order = Order(
-                id=CallId.draw(request.state.request_id),
+                id=CallId.draw(request.scope["state"]["request_id"]),
                 arrived_s=arrived_s,
                 model=model,
                 body=body,

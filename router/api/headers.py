@@ -1,10 +1,12 @@
 """Request headers that steer a request, and response headers that tell where it ran."""
 
 import re
-import uuid
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
+
+from starlette.types import Scope
 
 from router.api.errors import bad_parameter
 from router.generation import Placement
@@ -12,13 +14,23 @@ from router.generation import Placement
 MAX_SLO_S: Final = 3600.0
 MAX_PRIORITY: Final = 100
 
+_KEY: Final = "meshserve.headers"
 _SANE_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,64}")
+
+
+def headers_of(scope: Scope) -> Mapping[str, str]:
+    """By their names in lower case; the first of those with one name. Worked out once a request."""
+    found: Mapping[str, str] | None = scope.get(_KEY)
+    if found is None:
+        raw = reversed(scope["headers"])
+        found = scope[_KEY] = {name.decode("latin-1"): value.decode("latin-1") for name, value in raw}
+    return found
 
 
 def request_id(headers: Mapping[str, str]) -> str:
     """The client's own ``x-request-id`` if it is sane, else a new one."""
-    given = headers.get("x-request-id", "")
-    return given if _SANE_ID.fullmatch(given) else uuid.uuid4().hex
+    given = headers.get("x-request-id")
+    return given if given and _SANE_ID.fullmatch(given) else secrets.token_hex(16)
 
 
 @dataclass(frozen=True, slots=True)

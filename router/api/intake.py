@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 import structlog
+from structlog.typing import FilteringBoundLogger
 
 from engines.models.stop_strings import StopChecker
 from mesh.clock import Clock
@@ -68,6 +69,7 @@ class Intake:
         self._frontdoor = frontdoor
         self._metrics = metrics
         self._clock = clock
+        self._log: FilteringBoundLogger = log.bind()  # once: for each call it costs more than a line that is dropped
 
     def submit(self, order: Order) -> Call:
         """Raise `ApiError` on bad parameters, `RouterError` if the router does not take it; then nothing of it runs."""
@@ -78,12 +80,14 @@ class Intake:
                 choices.append(self._choice(order, prompt, spec, len(choices)))
         except RouterError as error:
             metrics.failed(code := api_error(error).code or "", broke_promise=True)
-            log.info("refused", request=order.id.request_id, service=order.model.service, code=code, reason=str(error))
+            self._log.info(
+                "refused", request=order.id.request_id, service=order.model.service, code=code, reason=str(error)
+            )
             for choice in choices:
                 choice.generation.cancel()
             raise
         timers = [ChoiceTimer(metrics, order.slo, order.arrived_s) for _ in choices]
-        return Call(order.id.request_id, choices, timers, metrics, order.n, self._clock)
+        return Call(order.id.request_id, choices, timers, metrics, order.n, self._clock, self._log)
 
     def _specs(self, order: Order) -> Iterator[tuple[Prompt, RequestSpec]]:
         slo, priority = order.slo, order.model.priority if order.wishes.priority is None else order.wishes.priority

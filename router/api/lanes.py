@@ -6,29 +6,43 @@ passes all of them on its way out. Everything else goes through the framework, w
 
 from collections.abc import Awaitable, Callable, Mapping
 
+import structlog
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from router.api.edge import error_response
-from router.api.errors import ApiError, api_error
+from router.api.errors import ApiError, api_error, internal_error
+from router.api.headers import headers_of, request_id
 from router.generation import RouterError
+
+log = structlog.get_logger()
 
 Handler = Callable[[Request], Awaitable[Response]]
 
 
 class Lane:
-    """One handler as an ASGI app. An error that it raises before its answer begins is the answer."""
+    """One handler as an ASGI app, request ids and all. An error that comes before its answer begins is the answer."""
 
     def __init__(self, handle: Handler) -> None:
         self._handle = handle
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        name = request_id(headers_of(scope))
+        scope.setdefault("state", {})["request_id"] = name
+        own_header = (b"x-request-id", name.encode())
         try:
             response = await self._handle(Request(scope, receive))
+            response.raw_headers.append(own_header)
             await response(scope, receive, send)
+            return
         except (ApiError, RouterError) as error:
-            await error_response(api_error(error))(scope, receive, send)
+            response = error_response(api_error(error))
+        except Exception:
+            log.exception("request failed", request=name, path=scope["path"])
+            response = error_response(internal_error(name))
+        response.raw_headers.append(own_header)
+        await response(scope, receive, send)
 
 
 class Lanes:

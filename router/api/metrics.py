@@ -3,14 +3,14 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from mesh.messages import FinishReason
 from mesh.topology.schema import Slo
 from router.api.choice import Choice
-from router.api.token_metrics import TokenMetrics
+from router.api.plain_metrics import Counter, Histogram
 from router.cluster import ClusterView
 from router.generation import Placement
 from router.lengths import Calibration
@@ -28,18 +28,18 @@ class GatewayMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         def seconds(name: str, text: str) -> Histogram:
-            return Histogram(name, text, ("model_name",), buckets=LATENCY_BUCKETS, registry=registry)
+            return Histogram(name, text, ("model_name",), LATENCY_BUCKETS, registry)
 
         def tokens(name: str, text: str) -> Histogram:
-            return Histogram(name, text, ("model_name",), buckets=TOKEN_BUCKETS, registry=registry)
+            return Histogram(name, text, ("model_name",), TOKEN_BUCKETS, registry)
 
         def count(name: str, text: str, *labels: str) -> Counter:
-            return Counter(name, text, ("model_name", *labels), registry=registry)
+            return Counter(name, text, ("model_name", *labels), registry)
 
         self.registry = registry
         self.ttft = seconds("vllm:time_to_first_token_seconds", "From arrival to the first token")
-        self.tokens = TokenMetrics(LATENCY_BUCKETS)
-        registry.register(self.tokens)
+        self.itl = seconds("vllm:inter_token_latency_seconds", "Between two tokens of a request")
+        self.generated_tokens = count("vllm:generation_tokens", "Tokens generated")
         self.tpot = seconds("vllm:time_per_output_token_seconds", "Mean time of a request's tokens after the first")
         self.e2e = seconds("vllm:e2e_request_latency_seconds", "From arrival to the last token")
         self.queue = seconds("vllm:request_queue_time_seconds", "Time that a request waited in the gateway")
@@ -56,8 +56,8 @@ class GatewayMetrics:
             "meshserve_prediction_error_ratio",
             "Time from dispatch to the first token, over its prediction: 1 is a perfect one",
             ("model_name",),
-            buckets=RATIO_BUCKETS,
-            registry=registry,
+            RATIO_BUCKETS,
+            registry,
         )
         self.redispatches = count("meshserve_redispatches", "Requests that were dispatched more than once")
         self.failures = count("meshserve_request_failures", "Requests refused, failed or left by their client", "code")
@@ -77,8 +77,9 @@ class ServiceMetrics:
     def __init__(self, metrics: GatewayMetrics, service: str) -> None:
         self._metrics = metrics
         self._service = service
-        self.tokens = metrics.tokens.of(service)
-        self._ttft = metrics.ttft.labels(service)
+        self.itl = metrics.itl.labels(service)
+        self.generated_tokens = metrics.generated_tokens.labels(service)
+        self.ttft = metrics.ttft.labels(service)
         self._tpot = metrics.tpot.labels(service)
         self._e2e = metrics.e2e.labels(service)
         self._queue = metrics.queue.labels(service)
@@ -93,10 +94,6 @@ class ServiceMetrics:
         self._slo_requests = metrics.slo_requests.labels(service)
         promises = ("ttft", "tpot", "both")
         self._slo_attained = [metrics.slo_attained.labels(service, promise) for promise in promises]
-
-    def first_tokens(self, count: int, ttft_s: float) -> None:
-        self._ttft.observe(ttft_s)
-        self.tokens.first_tokens(count)
 
     def ended(self, timer: "ChoiceTimer", choice: Choice, finish: FinishReason) -> None:
         num_prompt, num_cached, placement = (
@@ -163,10 +160,11 @@ class ChoiceTimer:
         if num_tokens == 0:
             return
         if self.num_tokens:
-            self._metrics.tokens.next_tokens(num_tokens, now - self.last_s)
+            self._metrics.itl.observe((now - self.last_s) / num_tokens)
         else:
             self.first_s = now
-            self._metrics.first_tokens(num_tokens, now - self.arrived_s)
+            self._metrics.ttft.observe(now - self.arrived_s)
+        self._metrics.generated_tokens.value += num_tokens
         self.last_s = now
         self.num_tokens += num_tokens
 

@@ -2,12 +2,14 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from engines.models.config import ModelConfig
 from engines.models.tokenizer import Tokenizer
 from mesh.topology.schema import ServiceSpec, Slo
 from router.api.errors import ApiError, unknown_model
+from router.api.words import Words
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +26,13 @@ class ServedModel:
     top_p: float
     vocab_size: int
     tokenizer: Tokenizer
+    has_special_ends: bool  # a text gets special tokens around it, if that is wanted
+    words: Words | None  # a shorter way to the same tokens, if there is one for this tokenizer
 
     @classmethod
     def load(cls, spec: ServiceSpec, folder: Path) -> "ServedModel":
         """``folder`` holds the prepared model. Raise `ModelError` if it cannot be read."""
-        config = ModelConfig.load(folder)
+        config, tokenizer = ModelConfig.load(folder), Tokenizer.load(folder)
         return cls(
             service=spec.name,
             aliases=spec.aliases,
@@ -39,8 +43,15 @@ class ServedModel:
             temperature=spec.temperature,
             top_p=spec.top_p,
             vocab_size=config.vocab_size,
-            tokenizer=Tokenizer.load(folder),
+            tokenizer=tokenizer,
+            has_special_ends=bool(tokenizer.encode("")),
+            words=Words.load(folder, partial(tokenizer.encode, add_special_tokens=False)),
         )
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        """Its tokens, with those around them that every text has if that is wanted."""
+        tokens = self.words.encode(text) if self.words and not (add_special_tokens and self.has_special_ends) else None
+        return self.tokenizer.encode(text, add_special_tokens) if tokens is None else tokens
 
     def token_text(self, token: int) -> str:
         """A token on its own; bytes that are no whole character show as U+FFFD."""

@@ -44,7 +44,7 @@ def check_tokens(param: str, tokens: Sequence[int], model: ServedModel) -> None:
 
 async def encode(model: ServedModel, text: str, *, add_special_tokens: bool = True) -> list[int]:
     if len(text) < LONG_TEXT:
-        return model.tokenizer.encode(text, add_special_tokens=add_special_tokens)
+        return model.encode(text, add_special_tokens=add_special_tokens)
     return await asyncio.to_thread(model.tokenizer.encode, text, add_special_tokens=add_special_tokens)
 
 

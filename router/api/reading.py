@@ -9,6 +9,7 @@ from starlette.types import Receive
 
 from router.api.bodies import SHAPES, Body
 from router.api.errors import ApiError, ClientGoneError, bad_parameter, body_too_large
+from router.api.headers import headers_of
 
 BODY_TIMEOUT_S: Final = 30.0
 
@@ -17,7 +18,7 @@ B = TypeVar("B", bound=Body)
 
 async def read_body(request: Request, kind: type[B], max_bytes: int) -> B:
     """Raise `ApiError`: too large (413), too slow (408), not JSON or not as ``kind`` wants it (400)."""
-    declared = request.headers.get("content-length", "")
+    declared = headers_of(request.scope).get("content-length", "")
     if declared.isdecimal() and int(declared) > max_bytes:
         raise body_too_large(max_bytes)
     try:

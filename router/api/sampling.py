@@ -1,6 +1,6 @@
 """From the parameters of a request to the `Sampling` of each of its choices."""
 
-import secrets
+import os
 from dataclasses import dataclass
 from typing import Final
 
@@ -102,7 +102,7 @@ def check_num_choices(num_prompts: int, n: int) -> None:
 
 def base_seed(body: SamplingBody) -> int:
     """The client's seed, or a random one."""
-    return secrets.randbelow(MAX_SEED) if body.seed is None else body.seed % MAX_SEED
+    return int.from_bytes(os.urandom(8)) % MAX_SEED if body.seed is None else body.seed % MAX_SEED
 
 
 def derived_seed(seed: int, index: int) -> int:

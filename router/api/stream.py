@@ -14,12 +14,17 @@ from starlette.types import Receive, Scope, Send
 
 from router.api.call import Call, Usage
 from router.api.choice import Choice, Piece
-from router.api.disconnect import Outlet, disconnected
+from router.api.disconnect import Outlet
 from router.api.errors import ApiError, ClientGoneError, api_error, internal_error
 from router.api.headers import placement_headers
 from router.generation import RouterError
 
 DONE = b"data: [DONE]\n\n"
+HEADERS = (
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+)
 MAX_UNSENT = 65_536  # bytes of events that wait for more
 
 log = structlog.get_logger()
@@ -40,20 +45,16 @@ class Events(Protocol):
 class EventStream(Response):
     """Runs a call and sends its pieces as they come."""
 
-    media_type = "text/event-stream"
-
     def __init__(self, call: Call, events: Events) -> None:
-        super().__init__(headers={"cache-control": "no-cache", "x-accel-buffering": "no"})
-        del self.headers["content-length"]
+        self.status_code, self.background, self.raw_headers = 200, None, list(HEADERS)
         self._call = call
         self._events = events
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Raise `ApiError` or `RouterError` if the call fails before its first piece."""
-        outlet = Outlet(send)
-        sink = _EventSink(self, self._call, self._events, outlet)
+        sink = _EventSink(self, self._call, self._events, send)
         try:
-            await self._call.run(sink, disconnected(receive), outlet.stuck())
+            await self._call.run(sink, sink.abandoned(receive))
             await sink.finish(self._events.usage(self._call.usage))
         except (ApiError, RouterError) as error:
             if not sink.started:
@@ -76,18 +77,18 @@ def error_event(error: ApiError) -> bytes:
     return b"data: " + error.body() + b"\n\n"
 
 
-class _EventSink:
+class _EventSink(Outlet):
     """Sends pieces that come together in one ASGI message: each message is a system call.
 
     ASGI's `send` holds us back when the client is slow.
     """
 
-    def __init__(self, response: EventStream, call: Call, events: Events, outlet: Outlet) -> None:
+    def __init__(self, response: EventStream, call: Call, events: Events, send: Send) -> None:
+        super().__init__(send)
         self.started = False
         self._response = response
         self._call = call
         self._events = events
-        self._send = outlet.send
         self._opening = asyncio.Lock()
         self._opened: set[int] = set()
         self._unsent = b""
@@ -101,7 +102,9 @@ class _EventSink:
         event = self._unsent + event
         self._unsent = event if more and len(event) < MAX_UNSENT else b""
         if event and not self._unsent:
+            self._num_started += 1  # `send`, but for each token
             await self._send({"type": "http.response.body", "body": event, "more_body": True})
+            self._num_done += 1
 
     async def _start(self) -> None:
         async with self._opening:
@@ -109,9 +112,9 @@ class _EventSink:
                 return
             if placement := self._call.placement:
                 self._response.raw_headers += encoded(placement_headers(placement))
-            await self._send({"type": "http.response.start", "status": 200, "headers": self._response.raw_headers})
+            await self.send({"type": "http.response.start", "status": 200, "headers": self._response.raw_headers})
             self.started = True
 
     async def finish(self, last: bytes) -> None:
         await self._start()
-        await self._send({"type": "http.response.body", "body": self._unsent + last + DONE, "more_body": False})
+        await self.send({"type": "http.response.body", "body": self._unsent + last + DONE, "more_body": False})

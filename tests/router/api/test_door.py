@@ -7,19 +7,19 @@ from router.generation import Overloaded
 def test_only_so_many_enter_at_a_time():
     door = Door(max_entering=2)
     with (
-        door.enter(),
-        door.enter(),
+        door,
+        door,
         pytest.raises(Overloaded, match="2 requests are being read") as caught,
-        door.enter(),
+        door,
     ):
         raise AssertionError("a third one entered")
     assert caught.value.retry_after_s > 0
-    with door.enter(), door.enter():
+    with door, door:
         pass
 
 
 def test_who_fails_on_the_way_in_has_left():
     door = Door(max_entering=1)
     for _ in range(3):
-        with pytest.raises(ValueError, match="not JSON"), door.enter():
+        with pytest.raises(ValueError, match="not JSON"), door:
             raise ValueError("not JSON")

@@ -176,9 +176,12 @@ async def test_outlet_notices_a_client_that_does_not_read():
     async def send(message):
         await gate.wait()
 
+    async def receive():
+        await asyncio.get_running_loop().create_future()
+
     outlet = Outlet(send)
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(outlet.send({"type": "http.response.body"}))
         await asyncio.sleep(0)
-        await outlet.stuck(limit_s=0.0)
+        await outlet.abandoned(receive, limit_s=0.0)
         gate.set()

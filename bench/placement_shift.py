@@ -6,8 +6,8 @@
 Gateway, engines and placement daemon are the product's, on the mesh of `bench.placement_mesh`. It begins with the plan
 that the search finds for the first traffic. ``shift``: from some moment of the fourth interval on, the busiest service
 and another one change their rates. ``never``: there is no daemon (SeaLLM's ablation -A); ``fixed``: intervals keep
-their length; ``adaptive``: as equation 8 has it; ``informed``: no daemon, nothing arrives before the shift, and the plan
-is the one that the search finds for what comes after it: so much can be reached.
+their length; ``adaptive``: as equation 8 has it; ``informed``: no daemon, nothing arrives before the shift, and the
+plan is the one that the search finds for what comes after it: so much can be reached.
 
 A search is taken to last 5 s and the time of local search, 10 s; weights come at the preset's 7 GB/s.
 """

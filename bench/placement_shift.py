@@ -5,9 +5,9 @@
 
 Gateway, engines and placement daemon are the product's, on the mesh of `bench.placement_mesh`. It begins with the plan
 that the search finds for the first traffic. ``shift``: from some moment of the fourth interval on, the busiest service
-and another one change their rates. ``never``: there is no daemon; ``fixed``: intervals keep their length (SeaLLM's
-ablation -A is without equation 8); ``adaptive``: as equation 8 has it; ``informed``: no daemon, nothing arrives before
-the shift, and the plan is the one that the search finds for what comes after it: so much can be reached.
+and another one change their rates. ``never``: there is no daemon (SeaLLM's ablation -A); ``fixed``: intervals keep
+their length; ``adaptive``: as equation 8 has it; ``informed``: no daemon, nothing arrives before the shift, and the
+plan is the one that the search finds for what comes after it: so much can be reached.
 
 A search is taken to last 5 s and the time of local search, 10 s; weights come at the preset's 7 GB/s.
 """
@@ -33,13 +33,13 @@ from rich.progress import Progress
 from rich.table import Table
 
 from bench import placement_mesh as mesh
+from bench.placement_log import Change, PlacementLog, Told, verdicts
 from bench.simulation.cluster import Simulation
 from bench.simulation.experiment import rare_collections
 from bench.simulation.physics import Physics
 from bench.simulation.quiet import quiet_engines
 from bench.simulation.workload import SloRule
 from engines.costs import serving_s
-from mesh.messages import Decision, PlacementStatus, Sender
 from mesh.topology.schema import PlacementSpec
 from router.records import Outcome, Record
 
@@ -87,7 +87,7 @@ class Case:
         load = self.load
         first = load.next_busiest if self.mode is Mode.INFORMED else load.busiest
         what = mesh.topology(mesh.plan_for(load.rates(first), self.num_batches, self.seed), self.placement)
-        watch, records = _Watch(), list[Record]()
+        log, records = PlacementLog(), list[Record]()
         simulation = Simulation(
             what,
             mesh.profiles(what),
@@ -97,7 +97,7 @@ class Case:
             coasts=True,
             search=mesh.searching(self.num_batches),
         )
-        watch.attach(simulation)
+        log.attach(simulation)
         from_s = (load.shift_at_s or 0.0) if self.mode is Mode.INFORMED else 0.0
         with rare_collections(), quiet_engines():
             trace = [request for request in load.trace() if request.at_s >= from_s]
@@ -105,7 +105,7 @@ class Case:
         held = [list(spec.services) for spec in what.engines]
         outcomes = Counter(str(record.outcome) for record in records)
         served = sorted(map(_served, records))
-        return Run(str(self.mode), self.seed, load.shift_at_s, held, served, outcomes, watch.decisions, watch.changes)
+        return Run(str(self.mode), self.seed, load.shift_at_s, held, served, outcomes, log.decisions, log.changes)
 
 
 class Served(msgspec.Struct, frozen=True, array_like=True, order=True):
@@ -114,19 +114,6 @@ class Served(msgspec.Struct, frozen=True, array_like=True, order=True):
     at_s: float
     is_in_time: bool
     latency: float
-
-
-class Told(msgspec.Struct, frozen=True):
-    at_s: float
-    decision: Decision
-
-
-class Change(msgspec.Struct, frozen=True):
-    """A plan that was carried out: from when to when."""
-
-    plan: int
-    from_s: float
-    until_s: float
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -155,30 +142,6 @@ class Run(msgspec.Struct, frozen=True):
 
     def _between(self, from_s: float, until_s: float) -> list[Served]:
         return [one for one in self.served if from_s <= one.at_s < until_s]
-
-
-class _Watch:
-    """What the daemon says of itself."""
-
-    def __init__(self) -> None:
-        self.decisions: list[Told] = []
-        self.changes: list[Change] = []
-        self._began: tuple[str, float] | None = None
-        self._num_changes = 0
-
-    def attach(self, simulation: Simulation) -> None:
-        def hear(_: Sender, status: PlacementStatus) -> None:
-            self._hear(status, simulation.kernel.now)
-
-        simulation.network.watch("watch", PlacementStatus, hear)
-
-    def _hear(self, status: PlacementStatus, now: float) -> None:
-        decision = status.decision
-        if decision is not None and (not self.decisions or self.decisions[-1].decision != decision):
-            self.decisions.append(Told(now - status.decision_age_s, decision))
-        if status.changes_total > self._num_changes:
-            self._num_changes = status.changes_total
-            self.changes.append(Change(status.plan, now - status.decision_age_s, now - status.made_age_s))
 
 
 def _served(record: Record) -> Served:
@@ -256,11 +219,10 @@ def _constant_table(runs: Sequence[Run]) -> Table:
         "constant load", "seed", "intervals", "decisions", "changes", "attainment", "latency", "last interval"
     )
     for run in runs:
-        verdicts = Counter(told.decision.verdict for told in run.decisions)
         table.add_row(
             f"{run.seed} {run.mode}",
             str(len(run.decisions)),
-            ", ".join(f"{verdict}: {number}" for verdict, number in verdicts.most_common()),
+            verdicts(run.decisions),
             str(len(run.changes)),
             f"{run.attainment(0, run.end_s):.3f}",
             f"{run.latency(0, run.end_s):.2f}",

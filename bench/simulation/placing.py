@@ -132,10 +132,13 @@ class Simulated:
 
 
 class LocalSimulators:
-    """Makes evaluators that work where they are asked."""
+    """Makes evaluators that work where they are asked. ``slo_factor``: see `Setting`."""
+
+    def __init__(self, slo_factor: float | None = None) -> None:
+        self._slo_factor = slo_factor
 
     def evaluator(self, catalogue: Catalogue, traffic: Traffic, slos: Mapping[str, Slo]) -> Simulated:
-        return Simulated(catalogue, traffic, slos)
+        return Simulated(catalogue, traffic, slos, slo_factor=self._slo_factor)
 
     def close(self) -> None:
         """Nothing is left."""

@@ -29,11 +29,19 @@ from bench.testbed.lengths import Files
 from bench.testbed.plans import Effort
 from bench.testbed.run import Result
 from bench.testbed.scene import Inputs, make_world
-from bench.testbed.tables import Answers, curves, figure_table, greatest_table, ratios_table, scales_table
+from bench.testbed.tables import (
+    Answers,
+    curves,
+    decisions_table,
+    figure_table,
+    greatest_table,
+    ratios_table,
+    scales_table,
+)
 from mesh.errors import UserError
 
 RATES = (2.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0)
-WITH_RATIOS = (6, 8)
+WITH_RATIOS = (6, 8, 9)
 
 Job = TypeVar("Job")
 Answer = TypeVar("Answer")
@@ -109,6 +117,8 @@ def _show(console: Console, figure: int, span: Range, answers: Answers, folder: 
         console.print(figure_table(figure, by_system))
     if figure in WITH_RATIOS:
         console.print(ratios_table(by_system))
+    if figure == 9:
+        console.print(decisions_table(answers, cells_of([figure], span)))
     if has_matplotlib():
         from bench.testbed.plot import plot_figure, plot_scales
 

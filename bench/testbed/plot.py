@@ -20,8 +20,8 @@ COLORS = {
     "-M": "#6a4c93",
     "-P": "0.45",
     "adaptive": "#c1272d",
-    "-A": "#2a9d5c",
-    "never": "0.45",
+    "fixed": "#2a9d5c",
+    "-A": "0.45",
 }
 MARKERS = {"ours": "o", "dedicated": "s", "alpaserve": "^", "alpaserve-strict": "v", "muxserve": "D"}
 LABELS = {

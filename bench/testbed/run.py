@@ -9,6 +9,7 @@ from statistics import fmean
 import msgspec
 
 from bench import placement_setting as setting
+from bench.placement_log import Change, PlacementLog, Told
 from bench.simulation.cluster import Simulation
 from bench.simulation.experiment import rare_collections
 from bench.simulation.physics import Physics
@@ -50,7 +51,8 @@ class Result(msgspec.Struct, frozen=True):
     tpot_s: float
     by_scale: dict[float, float]
     by_service: dict[str, float]
-    num_changes: int = 0  # of the plan
+    decisions: list[Told] = []  # of the placement daemon, if there was one
+    changes: list[Change] = []  # of the plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,20 +75,16 @@ def serve(system: System, plan: Plan, world: World, scene: Scene) -> Result:
     requests = world.requests(scene)
     placed = [request for request in requests if request.service in plan.services]
     topology, profiles = make_topology(system, plan, world)
-    search = ModelledSearch(LocalSimulators(), SEARCH_BATCHES)
+    search = ModelledSearch(LocalSimulators(setting.SLO_FACTOR), SEARCH_BATCHES)
     simulation = Simulation(
         topology, profiles, seed=scene.seed, physics=Physics(), slo=SloRule(), coasts=True, search=search
     )
-    records: list[Record] = []
+    records, log = list[Record](), PlacementLog()
+    log.attach(simulation)
     with rare_collections(), quiet_engines():
         simulation.run(topology.services[0].name, placed, records.append)
     result = result_of(list(_served(records, placed, world)), len(requests))
-    return msgspec.structs.replace(result, num_changes=_num_changes(simulation))
-
-
-def _num_changes(simulation: Simulation) -> int:
-    daemon = simulation.placement
-    return 0 if daemon is None else daemon.daemon.status(simulation.kernel.now).changes_total
+    return msgspec.structs.replace(result, decisions=log.decisions, changes=log.changes)
 
 
 def _served(records: Sequence[Record], requests: Sequence[TraceRequest], world: World) -> Iterator[Served]:

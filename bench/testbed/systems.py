@@ -51,12 +51,12 @@ WITHOUT_DB_STRICT = System("-F-strict", Planner.SEARCH, Scheduling.FCFS, is_stri
 WITH_MLFQ = System("-M", Planner.SEARCH, Scheduling.MLFQ)
 WITHOUT_SHARING = System("-P", Planner.DEDICATED, Scheduling.DB)
 ADAPTIVE = System("adaptive", Planner.SEARCH, Scheduling.DB, replacement=Replacement.ADAPTIVE)
-WITHOUT_ADAPTATION = System("-A", Planner.SEARCH, Scheduling.DB, replacement=Replacement.FIXED)
-WITHOUT_REPLACEMENT = System("never", Planner.SEARCH, Scheduling.DB, replacement=Replacement.NEVER)
+FIXED_INTERVALS = System("fixed", Planner.SEARCH, Scheduling.DB, replacement=Replacement.FIXED)
+WITHOUT_REPLACEMENT = System("-A", Planner.SEARCH, Scheduling.DB, replacement=Replacement.NEVER)  # the paper's -A
 
 RIVALS = (DEDICATED, ALPASERVE, MUXSERVE)
 ABLATIONS = (WITHOUT_DB, WITH_MLFQ, WITHOUT_SHARING)
-REPLACING = (ADAPTIVE, WITHOUT_ADAPTATION, WITHOUT_REPLACEMENT)
+REPLACING = (ADAPTIVE, FIXED_INTERVALS, WITHOUT_REPLACEMENT)
 STRICT = {6: (ALPASERVE_STRICT,), 7: (ALPASERVE_STRICT,), 8: (WITHOUT_DB_STRICT,)}  # by figure
 SYSTEMS = {
     system.name: system

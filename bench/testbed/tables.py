@@ -6,11 +6,13 @@ from statistics import fmean
 
 from rich.table import Table
 
+from bench.placement_log import verdicts
 from bench.testbed.cells import Cell
 from bench.testbed.figures import varied
 from bench.testbed.run import Result
 from bench.testbed.scene import NUM_DEVICES, Scene
 from bench.testbed.systems import OURS
+from mesh.messages import Decision
 
 Answers = Mapping[Cell, Result]
 Points = Mapping[float, Result]  # by what a figure varies: means over seeds
@@ -31,6 +33,7 @@ PAPERS: Mapping[str, Mapping[str, float]] = {  # "up to so many times better", s
     "muxserve": {"mean": 13.60, "p99": 18.69, "attainment": 2.11, "ttft_s": 51.98},
     "-F": {"mean": 4.17, "attainment": 1.37},
     "-M": {"mean": 4.17, "attainment": 1.37},
+    "-A": {"mean": 2.44, "attainment": 1.33},
 }
 RATIOS = ("mean", "p99", "attainment", "ttft_s", "tpot_s")
 LARGER_IS_BETTER = ("attainment",)
@@ -54,7 +57,7 @@ def curves(answers: Answers, figure: int, systems: Sequence[str], cells: Sequenc
 
 
 def mean_result(runs: Sequence[Result]) -> Result:
-    """Of seeds. Requests, failures and changes are sums."""
+    """Of seeds. Requests and failures are sums; decisions and changes are those of one after the other."""
     services = {name for run in runs for name in run.by_service}
     return Result(
         num_requests=sum(run.num_requests for run in runs),
@@ -66,7 +69,8 @@ def mean_result(runs: Sequence[Result]) -> Result:
         ttft_s=fmean(run.ttft_s for run in runs),
         tpot_s=fmean(run.tpot_s for run in runs),
         by_scale={scale: fmean(run.by_scale[scale] for run in runs) for scale in runs[0].by_scale},
-        num_changes=sum(run.num_changes for run in runs),
+        decisions=[told for run in runs for told in run.decisions],
+        changes=[change for run in runs for change in run.changes],
         by_service={
             name: fmean(run.by_service[name] for run in runs if name in run.by_service) for name in sorted(services)
         },
@@ -166,7 +170,7 @@ def _numbers(result: Result) -> tuple[str, ...]:
         f"{100 * result.attainment:.1f}",
         f"{result.ttft_s:.2f}",
         f"{1e3 * result.tpot_s:.0f}",
-        str(result.num_changes),
+        str(len(result.changes)),
     )
 
 
@@ -182,15 +186,46 @@ def scales_table(by_system: Mapping[str, Points], rate: float) -> Table:
     return table
 
 
+def decisions_table(answers: Answers, cells: Sequence[Cell]) -> Table:
+    """What the placement daemon decided in each run, and when. Scores: of the plan in force to the one it found."""
+    table = Table(title="figure 9: what the placement daemon decided", title_justify="left")
+    table.add_column("run")
+    for heading in ("at, s", "interval, s"):
+        table.add_column(heading, justify="right")
+    table.add_column("verdict")
+    for heading in ("latency was", "forecast", "kept, %, forecast", "copies"):
+        table.add_column(heading, justify="right")
+    for cell in cells:
+        run = f"{cell.system}, seed {cell.scene.seed}"
+        for told in answers[cell].decisions:
+            table.add_row(run, f"{told.at_s:.0f}", *_decision_words(told.decision))
+        if answers[cell].decisions:
+            table.add_row(run, "", "", verdicts(answers[cell].decisions), end_section=True)
+    return table
+
+
+def _decision_words(decision: Decision) -> Iterator[str]:
+    yield f"{decision.interval_s:.0f}"
+    yield decision.verdict
+    yield "" if decision.achieved is None else f"{decision.achieved.normalized_latency:.2f}"
+    before, after = decision.predicted, decision.proposed
+    if before is None or after is None:
+        yield from ("", "", "")
+        return
+    yield f"{before.normalized_latency:.2f} to {after.normalized_latency:.2f}"
+    yield f"{100 * before.attainment:.1f} to {100 * after.attainment:.1f}"
+    yield str(decision.num_loads)
+
+
 def ratios_table(by_system: Mapping[str, Points]) -> Table:
-    """Ours against each other one, the paper's in brackets."""
-    table = Table(title="ours is up to so many times better, at rate (the paper's)", title_justify="left")
+    """The first system (ours) against each other one, the paper's in brackets."""
+    ours, *others = by_system
+    table = Table(title=f"{ours} is up to so many times better, at rate (the paper's)", title_justify="left")
     table.add_column("than")
     for heading in ("mean latency", "P99", "promises kept", "TTFT", "TPOT"):
         table.add_column(heading, justify="right")
-    for name, points in by_system.items():
-        if name != OURS.name:
-            table.add_row(name, *_ratio_words(name, best_ratios(by_system[OURS.name], points)))
+    for name in others:
+        table.add_row(name, *_ratio_words(name, best_ratios(by_system[ours], by_system[name])))
     return table
 
 

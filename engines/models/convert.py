@@ -3,6 +3,9 @@
 import json
 from pathlib import Path
 
+import numpy as np
+
+from engines.models.block_kinds import BLOCKS_FILE
 from engines.models.errors import ModelError
 from engines.models.gguf_file import GgufModel
 from engines.models.progress import Progress
@@ -10,12 +13,16 @@ from engines.models.safetensors_writer import SafetensorsWriter
 
 
 def convert_gguf(source: Path, folder: Path, progress: Progress) -> None:
-    """Write weights (float32), configuration and tokenizer of the GGUF file ``source`` into ``folder``."""
+    """Write weights, configuration and tokenizer of the GGUF file ``source`` into ``folder``.
+
+    Weights are written as float32, for everybody, and those in blocks that engines read as they are once more so.
+    """
     progress("reading the GGUF file")
     model = GgufModel(source)
     _write_json(folder / "config.json", model.config())
     _write_json(folder / "generation_config.json", model.generation_config())
     _write_weights(model, folder / "model.safetensors", progress)
+    _write_blocks(model, folder / BLOCKS_FILE)
     progress("writing the tokenizer")
     _write_tokenizer(source, folder)
 
@@ -26,6 +33,14 @@ def _write_weights(model: GgufModel, path: Path, progress: Progress) -> None:
         for number, (name, tensor) in enumerate(model.tensors()):
             progress("de-quantising the weights", number / len(shapes))
             writer.write(name, tensor)
+
+
+def _write_blocks(model: GgufModel, path: Path) -> None:
+    shapes = model.block_shapes()
+    if shapes:
+        with SafetensorsWriter(path, shapes, np.uint8, model.block_kinds()) as writer:
+            for name, rows in model.blocks():
+                writer.write(name, rows)
 
 
 def _write_tokenizer(source: Path, folder: Path) -> None:

@@ -3,13 +3,14 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from gguf import GGUFReader, ReaderTensor
 from gguf.quants import dequantize
 from numpy.typing import NDArray
 
+from engines.models.block_kinds import KINDS
 from engines.models.errors import ModelError
 from engines.models.llama3_rope import llama3_scaling
 
@@ -33,6 +34,8 @@ _BLOCK_TENSORS = {
     "ffn_down": "mlp.down_proj",
 }
 _ROPE_FACTORS = "rope_freqs.weight"
+
+Row = TypeVar("Row", np.float32, np.uint8)
 
 
 class GgufModel:
@@ -89,14 +92,34 @@ class GgufModel:
 
     def tensors(self) -> Iterator[tuple[str, NDArray[np.float32]]]:
         """De-quantised, one at a time."""
-        heads = {
-            ".self_attn.q_proj.": self._parameter("attention.head_count"),
-            ".self_attn.k_proj.": self._parameter("attention.head_count_kv", self._parameter("attention.head_count")),
-        }
         for name, tensor in self._tensors.items():
-            values = self._dequantized(tensor)
-            permuted = next((count for part, count in heads.items() if part in name), None)
-            yield name, _unpermuted(values, permuted) if permuted and self._architecture == "llama" else values
+            yield name, self._in_order(name, self._dequantized(tensor))
+
+    def block_kinds(self) -> dict[str, str]:
+        """By name of a matrix whose blocks engines read as they are (`KINDS`)."""
+        kinds = {name: tensor.tensor_type.name for name, tensor in self._tensors.items() if len(tensor.shape) == 2}
+        return {name: kind for name, kind in kinds.items() if kind in KINDS}
+
+    def block_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Rows and their bytes."""
+        return {name: tuple(int(size) for size in self._tensors[name].data.shape) for name in self.block_kinds()}
+
+    def blocks(self) -> Iterator[tuple[str, NDArray[np.uint8]]]:
+        """Matrices ``[out, bytes of a row]`` as the file has them, one at a time."""
+        for name in self.block_kinds():
+            yield name, self._in_order(name, self._tensors[name].data)
+
+    def _in_order(self, name: str, rows: NDArray[Row]) -> NDArray[Row]:
+        """Of queries and keys as Hugging Face has them."""
+        if self._architecture != "llama":
+            return rows
+        heads = self._parameter("attention.head_count")
+        by_part = {
+            ".self_attn.q_proj.": heads,
+            ".self_attn.k_proj.": self._parameter("attention.head_count_kv", heads),
+        }
+        permuted = next((count for part, count in by_part.items() if part in name), None)
+        return _unpermuted(rows, permuted) if permuted else rows
 
     def _dequantized(self, tensor: ReaderTensor) -> NDArray[np.float32]:
         try:
@@ -139,7 +162,7 @@ def _name(gguf_name: str, path: Path) -> str:
     return f"{prefix}{names[match[2]]}.{match[3]}"
 
 
-def _unpermuted(rows: NDArray[np.float32], num_heads: int) -> NDArray[np.float32]:
+def _unpermuted(rows: NDArray[Row], num_heads: int) -> NDArray[Row]:
     """Undo llama.cpp's order of the Q and K rows of Llama models: neighbours rotate together there, halves here."""
     pairs = rows.reshape(num_heads, rows.shape[0] // num_heads // 2, 2, *rows.shape[1:])
     return pairs.swapaxes(1, 2).reshape(rows.shape)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import msgspec
 
+from engines.models.block_kinds import BLOCKS_FILE
 from engines.models.cache import Cache, Entry
 from engines.models.config import ModelConfig
 from engines.models.errors import ModelError
@@ -56,6 +57,8 @@ def check_folder(folder: Path) -> None:
 
 
 def _check_weights(folder: Path) -> None:
+    if (folder / BLOCKS_FILE).is_file():
+        check_whole(folder / BLOCKS_FILE)
     index, single = folder / "model.safetensors.index.json", folder / "model.safetensors"
     if not index.is_file():
         if not single.is_file():

@@ -1,8 +1,9 @@
-"""How a batch attends: its chunks sorted into groups that one gather and one attention call a layer can serve.
+"""How a batch attends: its chunks sorted into groups that one attention call a layer can serve.
 
-Single tokens (decodes) of requests with like context lengths share a group, padded to the longest, as long as what
-they gather stays in the cache. A longer chunk is a group of its own, computed in tiles of queries, so that most of the
-upper triangle is never touched. Queries that share a KV head are rows of one product (decodes) or batch entries.
+Single tokens (decodes) read KV where it lies if there is a kernel for it. Without one, those of requests with like
+context lengths share a gather, padded to the longest, as long as what they gather stays in the cache. A longer chunk is
+a group of its own, which gathers and is computed in tiles of queries, so that most of the upper triangle is never
+touched. Queries that share a KV head are rows of one product (decodes) or batch entries.
 """
 
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from engines.batch import Chunk
+from engines.torch_engine.cpu_kernels import attend_in_place, attends
 from engines.torch_engine.kv_pool import KVPool
 
 TILE = 128  # queries
@@ -26,19 +28,35 @@ class Group(Protocol):
     def num_rows(self) -> int: ...
 
     @property
-    def num_requests(self) -> int: ...
+    def num_gathered(self) -> int:
+        """Rows that `KVPool.read` gathers."""
+
+    def attend(self, layer: int, queries: Tensor, pool: KVPool, workspace: Tensor) -> Tensor:
+        """[rows, heads, head_dim] to [rows, heads * head_dim], over the KV in ``pool``."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecodesInPlace:
+    """One row a request. ``tables`` [requests, blocks] (`KVPool.first_rows`) and ``lengths`` [requests], int64."""
+
+    tables: Tensor
+    lengths: Tensor
 
     @property
-    def index(self) -> Tensor:
-        """Blocks to gather, for `KVPool.read`."""
+    def num_rows(self) -> int:
+        return len(self.lengths)
 
-    def attend(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """[rows, heads, head_dim] and K and V [requests, kv_heads, tokens, head_dim] to [rows, heads * head_dim]."""
+    @property
+    def num_gathered(self) -> int:
+        return 0
+
+    def attend(self, layer: int, queries: Tensor, pool: KVPool, workspace: Tensor) -> Tensor:
+        return attend_in_place(queries, pool.rows(layer), self.tables, self.lengths, pool.shape.num_kv_heads)
 
 
 @dataclass(frozen=True, slots=True)
 class DecodeGroup:
-    """One row a request. ``mask`` [requests, 1, 1, tokens] is None where nothing is padded."""
+    """One row a request. ``index``: of `KVPool.read`; ``mask`` [requests, 1, 1, tokens]: None if nothing is padded."""
 
     index: Tensor
     num_requests: int
@@ -49,7 +67,12 @@ class DecodeGroup:
     def num_rows(self) -> int:
         return self.num_requests
 
-    def attend(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    @property
+    def num_gathered(self) -> int:
+        return self.index.numel()
+
+    def attend(self, layer: int, queries: Tensor, pool: KVPool, workspace: Tensor) -> Tensor:
+        keys, values = pool.read(layer, self.index, self.num_requests, workspace)
         num_kv_heads = keys.shape[1]
         keys, values = keys[:, :, : self.num_tokens], values[:, :, : self.num_tokens]
         grouped = queries.view(len(queries), num_kv_heads, -1, queries.shape[-1])
@@ -66,10 +89,11 @@ class PrefillGroup:
     start: int
 
     @property
-    def num_requests(self) -> int:
-        return 1
+    def num_gathered(self) -> int:
+        return self.index.numel()
 
-    def attend(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    def attend(self, layer: int, queries: Tensor, pool: KVPool, workspace: Tensor) -> Tensor:
+        keys, values = pool.read(layer, self.index, 1, workspace)
         num_kv_heads = keys.shape[1]
         grouped = _by_kv_head(queries, num_kv_heads)
         shared = (num_kv_heads, grouped.shape[1], -1, -1)
@@ -113,8 +137,8 @@ class Layout(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class GatheredLayout:
-    """Each stretch of rows gathers what it attends to."""
+class GroupedLayout:
+    """Each stretch of rows is a group."""
 
     order: Sequence[int]
     groups: Sequence[Group]
@@ -123,8 +147,7 @@ class GatheredLayout:
     def attend(self, layer: int, queries: Tensor, pool: KVPool, workspace: Tensor) -> Tensor:
         out, row = [], 0
         for group in self.groups:
-            keys, values = pool.read(layer, group.index, group.num_requests, workspace)
-            out.append(group.attend(queries[row : row + group.num_rows], keys, values))
+            out.append(group.attend(layer, queries[row : row + group.num_rows], pool, workspace))
             row += group.num_rows
         return out[0] if len(out) == 1 else torch.cat(out)
 
@@ -136,8 +159,9 @@ class Planner:
         self._pool = pool
         self._dtype = dtype
         shape = pool.shape
-        self._block_items = 2 * shape.num_kv_heads * shape.block_size * shape.head_dim  # a block's K and V of one layer
-        self._group_blocks = group_bytes // (self._block_items * dtype.itemsize)
+        self._in_place = pool.device.type == "cpu" and attends(dtype, shape.head_dim)
+        block_items = 2 * shape.num_kv_heads * shape.block_size * shape.head_dim  # a block's K and V of one layer
+        self._group_blocks = group_bytes // (block_items * dtype.itemsize)
 
     def plan(self, chunks: Sequence[Chunk]) -> Layout:
         """Decodes first, shortest context first, then the longer chunks."""
@@ -146,11 +170,12 @@ class Planner:
         prefills = [i for i in range(len(chunks)) if len(chunks[i].tokens) > 1]
         groups: list[Group] = [
             self._decodes([chunks[i] for i in part], [lengths[i] for i in part])
-            for part in self._split(decodes, lengths)
+            for part in ([decodes] if self._in_place and decodes else self._split(decodes, lengths))
         ]
         groups += [self._prefill(chunks[i]) for i in prefills]
-        items = max(group.index.numel() for group in groups) * self._block_items // (2 * self._pool.shape.num_kv_heads)
-        return GatheredLayout([*decodes, *prefills], groups, items)
+        row_items = self._pool.shape.block_size * self._pool.shape.head_dim
+        items = max(group.num_gathered for group in groups) * row_items
+        return GroupedLayout([*decodes, *prefills], groups, items)
 
     def _split(self, decodes: Sequence[int], lengths: Sequence[int]) -> list[list[int]]:
         parts: list[list[int]] = []
@@ -163,9 +188,11 @@ class Planner:
     def _blocks(self, num_tokens: int) -> int:
         return -(-num_tokens // self._pool.shape.block_size)
 
-    def _decodes(self, chunks: Sequence[Chunk], lengths: Sequence[int]) -> DecodeGroup:
+    def _decodes(self, chunks: Sequence[Chunk], lengths: Sequence[int]) -> Group:
         num_blocks = self._blocks(lengths[-1])
         tables = [_padded(chunk.blocks, num_blocks) for chunk in chunks]
+        if self._in_place:
+            return DecodesInPlace(self._pool.first_rows(torch.tensor(tables)), torch.tensor(lengths))
         mask = None
         if lengths[0] != lengths[-1]:
             seen = torch.arange(lengths[-1]) < torch.tensor(lengths)[:, None]

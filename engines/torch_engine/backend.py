@@ -18,9 +18,11 @@ from engines.models.errors import ModelError
 from engines.models.store import prepared_dir
 from engines.profile_store import ProfileStore, profile_key, profile_of
 from engines.profiles import ProfileFile
+from engines.torch_engine.cpu_kernels import KERNELS
 from engines.torch_engine.executor import TorchExecutor, TorchService
 from engines.torch_engine.gpu_memory import gpu_memory, pages_tensor
-from engines.torch_engine.shape import kv_shape, weight_bytes
+from engines.torch_engine.shape import kv_shape
+from engines.torch_engine.weights import loaded_bytes
 from engines.weight_room import WeightRoom
 from kvtransfer.device_memory import DeviceKVMemory, DeviceMemory
 from kvtransfer.layout import PageLayout, block_bytes
@@ -30,6 +32,8 @@ from mesh.messages import KVShape
 from mesh.topology.schema import EngineSpec, ServiceSpec
 
 SCRATCH_BLOCKS = 272  # for the largest batch that `calibrate` measures, if blocks have 16 tokens
+
+ADVICE = {"advice": "install a C compiler and Python's headers, then MeshServe again"}
 
 log = structlog.get_logger()
 
@@ -48,11 +52,13 @@ def torch_backend(engine: EngineSpec, services: Sequence[ServiceSpec], later: Se
     """Raise `UserError` if a model is missing or the KV memory too small. For ``later`` see `open_memory`."""
     memory, room = open_memory(engine, services, later), WeightRoom(engine, partial(_free_bytes, engine.device))
     executor = load_executor(engine, ())
+    if engine.device == "cpu" and not KERNELS:
+        log.warning("kernels for processors were not compiled: decodes are slower", **ADVICE)
     measured_when = "measured when an engine started"
 
     def add(spec: ServiceSpec) -> LoadedModel:
         model = open_model(engine, spec, memory)
-        num_bytes = weight_bytes(model.config, spec.dtype, engine.device)
+        num_bytes = loaded_bytes(model.torch_service.folder, model.config, spec.dtype, engine.device)
         room.take(spec.name, num_bytes)
         try:
             known = ProfileStore.of(Cache.of_user()).load(key_of(engine, spec))
@@ -148,6 +154,7 @@ def key_of(engine: EngineSpec, spec: ServiceSpec) -> str:
         block_size=engine.block_size,
         chunk_tokens=engine.chunk_tokens,
         torch=importlib.metadata.version("torch"),
+        kernels=KERNELS,
         meshserve=importlib.metadata.version("meshserve"),
     )
 

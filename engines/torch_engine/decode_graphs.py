@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from engines.batch import Chunk
-from engines.torch_engine.attention import DecodeGroup, GatheredLayout, Layout
+from engines.torch_engine.attention import DecodeGroup, GroupedLayout, Layout
 from engines.torch_engine.kv_pool import KVPool
 from engines.torch_engine.llama import Llama
 from engines.torch_engine.paged_attention import PagedAttention, PagedLayout, Paging, padded
@@ -134,14 +134,14 @@ class DecodeGraphs:
         group = DecodeGroup(inputs.tables, number, most_keys, inputs.mask)
         items = inputs.tables.numel() * self._pool.shape.block_size * self._pool.shape.head_dim
         workspace = torch.empty(items, dtype=self._dtype, device=self._pool.device)
-        return OwnWorkspace(GatheredLayout(range(number), [group], items), workspace)
+        return OwnWorkspace(GroupedLayout(range(number), [group], items), workspace)
 
 
 @dataclass(frozen=True, slots=True)
 class OwnWorkspace:
     """A layout with a workspace that stays where it is."""
 
-    layout: GatheredLayout
+    layout: GroupedLayout
     workspace: Tensor
     workspace_items: int = 0
 

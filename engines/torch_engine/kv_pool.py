@@ -56,8 +56,12 @@ class KVPool:
         self._tokens[layer].index_copy_(0, index, kv)
 
     def first_rows(self, tables: Tensor) -> Tensor:
-        """Where blocks begin in `paged`."""
+        """Where blocks begin in `rows` and `paged`."""
         return self._first_rows(tables)
+
+    def rows(self, layer: int) -> Tensor:
+        """Rows ``[*, block_size, head_dim]``: from where a block begins, the keys of each head, then the values."""
+        return self._heads[layer].view(-1, self.shape.block_size, self.shape.head_dim)
 
     def paged(self, layer: int) -> tuple[Tensor, Tensor]:
         """K and V of a layer in place, views ``[places, block_size, kv_heads, head_dim]``.

@@ -14,14 +14,15 @@ from torch.nn import functional
 from engines.batch import Chunk
 from engines.models.config import ModelConfig
 from engines.torch_engine.attention import Layout, Planner
+from engines.torch_engine.cpu_kernels import BlockLinear, keeps_blocks, packs
 from engines.torch_engine.kv_pool import KVPool
 from engines.torch_engine.linear import Linear, pack
 from engines.torch_engine.norm import rms_norm
 from engines.torch_engine.paged_attention import PagedAttention, PagedPlanner
 from engines.torch_engine.rotary import Rotary, rotate
-from engines.torch_engine.rotation import Spread
+from engines.torch_engine.rotation import Rotation, Spread
 from engines.torch_engine.shape import compute_dtype
-from engines.torch_engine.weights import Checkpoint, gate_up, head_norms, query_key_value
+from engines.torch_engine.weights import EMBEDDINGS, Checkpoint, Part, gate_up, head_norms, head_part, query_key_value
 
 CPU_GROUP_BYTES = 2 * 2**20  # stays in the caches
 DEVICE_GROUP_BYTES = 2**30
@@ -53,29 +54,41 @@ def _layer(checkpoint: Checkpoint, number: int, config: ModelConfig, dtype: str,
     prefix = f"model.layers.{number}"
     attention, mlp = f"{prefix}.self_attn", f"{prefix}.mlp"
 
-    def reader(weight: Tensor, bias: Tensor | None, norm: Tensor) -> tuple[Tensor | None, Linear]:
-        if spread is None:
-            return norm, pack(weight, bias, dtype)
-        return None, pack(spread.reader(weight, norm), bias, dtype)
-
-    def writer(weight: Tensor, bias: Tensor | None) -> Linear:
-        return pack(weight, bias, dtype) if spread is None else pack(*spread.writer(weight, bias), dtype)
-
     def norm(name: str) -> Tensor:
         return checkpoint.get(f"{prefix}.{name}_layernorm.weight")
 
-    attention_norm, qkv = reader(*query_key_value(checkpoint, attention, config), norm("input"))
-    mlp_norm, gate_and_up = reader(*gate_up(checkpoint, mlp), norm("post_attention"))
-    down = checkpoint.get(f"{mlp}.down_proj.weight")
+    def reader(parts: Sequence[Part], norm_name: str) -> tuple[Linear, Tensor | None]:
+        if spread is None:
+            return linear(checkpoint, parts, dtype), norm(norm_name)
+        return pack(spread.reader(checkpoint.weight(parts), norm(norm_name)), checkpoint.bias(parts), dtype), None
+
+    def writer(part: Part, rotation: Rotation | None) -> Linear:
+        if spread is None:
+            return linear(checkpoint, (part,), dtype)
+        weight = checkpoint.weight((part,))
+        weight = weight if rotation is None else rotation(weight)
+        return pack(*spread.writer(weight, checkpoint.bias((part,))), dtype)
+
+    qkv, attention_norm = reader(query_key_value(attention, config), "input")
+    gate_and_up, mlp_norm = reader(gate_up(mlp), "post_attention")
     return Layer(
         attention_norm,
         qkv,
         head_norms(checkpoint, attention, config),
-        writer(checkpoint.get(f"{attention}.o_proj.weight"), checkpoint.find(f"{attention}.o_proj.bias")),
+        writer(Part(f"{attention}.o_proj"), None),
         mlp_norm,
         gate_and_up,
-        writer(down if spread is None else spread.mlp(down), checkpoint.find(f"{mlp}.down_proj.bias")),
+        writer(Part(f"{mlp}.down_proj"), None if spread is None else spread.mlp),
     )
+
+
+def linear(checkpoint: Checkpoint, parts: Sequence[Part], dtype: str) -> Linear:
+    """Projections that are computed as one, in the form that is fastest here."""
+    bias = checkpoint.bias(parts)
+    blocks = checkpoint.blocks(parts) if keeps_blocks(dtype, checkpoint.device.type) else None
+    if blocks is not None and packs(blocks.num_out):
+        return BlockLinear(blocks, bias)
+    return pack(checkpoint.weight(parts), bias, dtype)
 
 
 class Llama:
@@ -93,12 +106,14 @@ class Llama:
         self._spread = Spread(config) if dtype == "int8" else None
         layers = range(config.num_layers)
         self._layers = [_layer(checkpoint, number, config, dtype, self._spread) for number in layers]
-        embeddings = "model.embed_tokens.weight"
-        head = checkpoint.get(embeddings if config.tie_word_embeddings else "lm_head.weight")
+        head = (head_part(config),)
         norm = checkpoint.get("model.norm.weight")
         self._norm = norm if self._spread is None else None
-        self._head = pack(head if self._spread is None else self._spread.reader(head, norm), None, dtype)
-        self._embeddings = checkpoint.mapped(embeddings)
+        if self._spread is None:
+            self._head = linear(checkpoint, head, dtype)
+        else:
+            self._head = pack(self._spread.reader(checkpoint.weight(head), norm), None, dtype)
+        self._embeddings = checkpoint.mapped(f"{EMBEDDINGS}.weight")
         if self._device.type != "cpu":
             self._embeddings = self._embeddings.to(self._device, self._dtype)
         self._rotary = Rotary(config, self._device)

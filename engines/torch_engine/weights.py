@@ -1,51 +1,111 @@
 """A checkpoint's tensors, one at a time: what has been packed is dropped before the next is read."""
 
 import json
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from engines.models.block_kinds import BLOCKS_FILE, GROUP, KINDS, Kind
 from engines.models.config import ModelConfig
 from engines.models.errors import ModelError
+from engines.torch_engine.blocks import Blocks, stacked
+from engines.torch_engine.cpu_kernels import keeps_blocks, packed_bytes, packs
 from engines.torch_engine.rotary import interleave
+from engines.torch_engine.shape import weight_bytes
+
+EMBEDDINGS = "model.embed_tokens"
 
 
 class Checkpoint:
     """Tensors of a prepared model folder, in the given dtype and on the given device.
 
-    The file is opened anew for each tensor: mapped pages leave the process with the mapping. Raise `ModelError` for
-    what is not there, cannot be read, or has another shape than the configuration says.
+    Files are opened anew for each tensor: mapped pages leave the process with the mapping. Raise `ModelError` for what
+    is not there, cannot be read, or has another shape than the configuration says.
     """
 
     def __init__(self, folder: Path, config: ModelConfig, dtype: torch.dtype, device: torch.device) -> None:
         self._files = _files(folder)
+        self._blocks = folder / BLOCKS_FILE
+        self._kinds = _kinds(self._blocks)
         self._folder = folder
         self._config = config
         self._dtype = dtype
-        self._device = device
+        self.device = device
 
     def mapped(self, name: str) -> Tensor:
         """The tensor as it lies in the file, mapped: only what is touched becomes resident."""
         if name not in self._files:
             raise ModelError(f"{self._folder}: the model has no tensor {name}")
         path = self._files[name]
-        try:
-            with safe_open(path, framework="pt") as file:
-                tensor: Tensor = file.get_tensor(name)
-        except (OSError, SafetensorError) as error:
-            raise ModelError(f"{path}: {name} cannot be read: {error}") from error
-        expected = shape_of(name, self._config)
-        if tuple(tensor.shape) != expected:
-            raise ModelError(f"{path}: {name} is {list(tensor.shape)}, by config.json it should be {list(expected)}")
+        tensor = _read(path, name)
+        self._check(path, name, tensor, shape_of(name, self._config))
         return tensor
 
+    def _check(self, path: Path, name: str, tensor: Tensor, expected: tuple[int, ...]) -> None:
+        if tuple(tensor.shape) != expected:
+            raise ModelError(f"{path}: {name} is {list(tensor.shape)}, by config.json it should be {list(expected)}")
+
     def get(self, name: str) -> Tensor:
-        return self.mapped(name).to(self._device, self._dtype)
+        return self.mapped(name).to(self.device, self._dtype)
 
     def find(self, name: str) -> Tensor | None:
         return self.get(name) if name in self._files else None
+
+    def weight(self, parts: Sequence["Part"]) -> Tensor:
+        """The weights of the parts one after the other, ``[out, in]``."""
+        return torch.cat([part.ordered(self.get(f"{part.name}.weight")) for part in parts])
+
+    def bias(self, parts: Sequence["Part"]) -> Tensor | None:
+        """Their biases ``[out]``, if all have one."""
+        biases = [self.find(f"{part.name}.bias") for part in parts]
+        there = [part.ordered(bias) for part, bias in zip(parts, biases, strict=True) if bias is not None]
+        return torch.cat(there) if len(there) == len(parts) else None
+
+    def blocks(self, parts: Sequence["Part"]) -> Blocks | None:
+        """Their weights in blocks, if all are there in blocks of one kind. On CPU."""
+        found = [self._blocks_of(part) for part in parts]
+        there = [blocks for blocks in found if blocks is not None]
+        return stacked(there) if len(there) == len(parts) else None
+
+    def _blocks_of(self, part: "Part") -> Blocks | None:
+        name = f"{part.name}.weight"
+        kind = self._kinds.get(name)
+        if kind is None:
+            return None
+        rows = _read(self._blocks, name)
+        num_out, num_in = shape_of(name, self._config)
+        self._check(self._blocks, name, rows, (num_out, num_in // GROUP * kind.block_bytes))
+        return Blocks(kind, part.ordered(rows))
+
+
+class Part(NamedTuple):
+    """A projection, by its name. ``head_dim``: rotary pairs of its outputs go side by side."""
+
+    name: str
+    head_dim: int | None = None
+
+    def ordered(self, rows: Tensor) -> Tensor:
+        return rows if self.head_dim is None else interleave(rows, self.head_dim)
+
+
+def query_key_value(prefix: str, config: ModelConfig) -> tuple[Part, ...]:
+    """The three projections, which are computed as one."""
+    query, key, value = (f"{prefix}.{name}_proj" for name in "qkv")
+    return Part(query, config.head_dim), Part(key, config.head_dim), Part(value)
+
+
+def head_part(config: ModelConfig) -> Part:
+    """What turns hidden states into logits."""
+    return Part(EMBEDDINGS if config.tie_word_embeddings else "lm_head")
+
+
+def gate_up(prefix: str) -> tuple[Part, ...]:
+    """Both projections, which are computed as one."""
+    return Part(f"{prefix}.gate_proj"), Part(f"{prefix}.up_proj")
 
 
 def shape_of(name: str, config: ModelConfig) -> tuple[int, ...]:
@@ -70,6 +130,53 @@ def shape_of(name: str, config: ModelConfig) -> tuple[int, ...]:
     return size[:1] if kind == "bias" else size
 
 
+def loaded_bytes(folder: Path, config: ModelConfig, dtype: str, device: str) -> int:
+    """Of the model's weights once they are loaded, most of which may stay in blocks."""
+    num_bytes = weight_bytes(config, dtype, device)
+    path = folder / BLOCKS_FILE
+    if not keeps_blocks(dtype, device) or not path.exists():
+        return num_bytes
+    kinds = _kinds(path)
+    for parts in _products(config):
+        shapes = [shape_of(f"{part.name}.weight", config) for part in parts]
+        num_out, num_in = sum(shape[0] for shape in shapes), shapes[0][1]
+        kind, *others = {kinds.get(f"{part.name}.weight") for part in parts}
+        if kind is not None and not others and packs(num_out):
+            num_bytes -= num_out * num_in * torch.float32.itemsize - packed_bytes(kind, num_out, num_in)
+    return num_bytes
+
+
+def _products(config: ModelConfig) -> Iterator[tuple[Part, ...]]:
+    """All of a model."""
+    yield (head_part(config),)
+    for number in range(config.num_layers):
+        attention, mlp = f"model.layers.{number}.self_attn", f"model.layers.{number}.mlp"
+        yield query_key_value(attention, config)
+        yield (Part(f"{attention}.o_proj"),)
+        yield gate_up(mlp)
+        yield (Part(f"{mlp}.down_proj"),)
+
+
+def _read(path: Path, name: str) -> Tensor:
+    try:
+        with safe_open(path, framework="pt") as file:
+            tensor: Tensor = file.get_tensor(name)
+    except (OSError, SafetensorError) as error:
+        raise ModelError(f"{path}: {name} cannot be read: {error}") from error
+    return tensor
+
+
+def _kinds(path: Path) -> dict[str, Kind]:
+    """Of the blocks in the file, by name; none if there is no such file."""
+    if not path.exists():
+        return {}
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {name: KINDS[kind] for name, kind in file.metadata().items() if kind in KINDS}
+    except (OSError, SafetensorError) as error:
+        raise ModelError(f"{path}: cannot be read: {error}") from error
+
+
 def _files(folder: Path) -> dict[str, Path]:
     """Which file holds each tensor."""
     index = folder / "model.safetensors.index.json"
@@ -82,17 +189,6 @@ def _files(folder: Path) -> dict[str, Path]:
         return dict.fromkeys(file.keys(), single)
 
 
-def query_key_value(checkpoint: Checkpoint, prefix: str, config: ModelConfig) -> tuple[Tensor, Tensor | None]:
-    """Weight and bias of the three projections in one, rotary pairs of queries and keys side by side."""
-    weights = [checkpoint.get(f"{prefix}.{name}_proj.weight") for name in "qkv"]
-    biases = [checkpoint.find(f"{prefix}.{name}_proj.bias") for name in "qkv"]
-    weight = torch.cat([*(interleave(part, config.head_dim) for part in weights[:2]), weights[2]])
-    if any(bias is None for bias in biases):
-        return weight, None
-    query, key, value = (bias for bias in biases if bias is not None)
-    return weight, torch.cat([interleave(query, config.head_dim), interleave(key, config.head_dim), value])
-
-
 def head_norms(checkpoint: Checkpoint, prefix: str, config: ModelConfig) -> Tensor | None:
     """Weights of the norms of queries and keys, a row a head ``[heads + kv_heads, head_dim]``, if there are any."""
     query, key = (checkpoint.find(f"{prefix}.{name}_norm.weight") for name in "qk")
@@ -102,10 +198,3 @@ def head_norms(checkpoint: Checkpoint, prefix: str, config: ModelConfig) -> Tens
         interleave(key, config.head_dim)
     ] * config.num_kv_heads
     return torch.stack(rows)
-
-
-def gate_up(checkpoint: Checkpoint, prefix: str) -> tuple[Tensor, Tensor | None]:
-    """Weight and bias of the gate and up projections in one."""
-    weight = torch.cat([checkpoint.get(f"{prefix}.{name}_proj.weight") for name in ("gate", "up")])
-    biases = [checkpoint.find(f"{prefix}.{name}_proj.bias") for name in ("gate", "up")]
-    return weight, torch.cat([bias for bias in biases if bias is not None]) if biases[0] is not None else None

@@ -4,7 +4,8 @@ Theory of operation. First every engine of the plan is told its place in it and 
 done before all do. So a plan is known to the mesh as a whole or not at all, and whoever follows a daemon that died
 reads it there: a plan that all engines repeat is finished, one that some have not heard is forgotten, as nothing of
 it was done. Then services are loaded where they are wanted, beside those that are there; when all serve, roles change;
-when they have, services leave the engines that the plan does not want them on, and what runs moves with them.
+when they have, services leave the engines that the plan does not want them on, and what runs moves with them. That can
+take as long as requests last, where other engines are full; whoever decides on the next plan need not wait for it.
 
 Every order is an answer to what statuses say, and is repeated until they say that it is done: lost messages, and orders
 that were given twice, do no harm. An engine that cannot load a service, or that is gone for long, ends the changeover:
@@ -52,6 +53,7 @@ class Changeover:
         self.places = places
         self.stage = Stage.ANNOUNCING
         self.reason = ""  # why it failed
+        self.is_draining = False  # all is ordered and confirmed, and some services have yet to end what they have
         self.not_loaded: list[tuple[str, str]] = []  # engines, and what they could not load
         self._may_leave = _services(places) | set(drops)
         self._patience = patience
@@ -84,13 +86,17 @@ class Changeover:
         return due
 
     def _advance(self, here: Mapping[str, EngineStatus], now: float) -> None:
+        self.is_draining = False
         problem = None if self.is_over else self._problem(here, now)
         if problem is not None:
             self.stage, self.reason = Stage.FAILED, problem
         if self.stage in (Stage.CHANGING_ROLES, Stage.UNLOADING) and self._has_restarted(here):
             self.stage = Stage.LOADING
         while not self.is_over and self.places.keys() <= here.keys():
-            if any(any(self._for(engine, here)) for engine in self.places) or self._is_unfinished(here):
+            if any(any(self._for(engine, here)) for engine in self.places):
+                return
+            if self._is_unfinished(here):
+                self.is_draining = self.stage is Stage.UNLOADING
                 return
             if self.stage is Stage.ANNOUNCING:
                 self._num_errors = {engine: here[engine].load_errors_total for engine in self.places}

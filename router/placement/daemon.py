@@ -81,6 +81,7 @@ class PlacementDaemon:
         self._interval = ReplacementInterval(spec.interval_s, spec.shortest_s, spec.longest_s)
         self._number = 0  # of the interval
         self._began_at = now
+        self._num_tested = 0  # looks at the interval, for whether what is asked for has changed
         self._settled = 0
         self._marks: dict[str, tuple[Mark, float]] = {}  # of gateways, and when they were heard
         self._deadline = now + topology.timing.lease_s
@@ -239,7 +240,7 @@ class PlacementDaemon:
     def _begin(self, now: float) -> None:
         """Another interval."""
         self._number += 1
-        self._began_at = now
+        self._began_at, self._num_tested = now, 0
         self._monitor.begin(now)
         self._listen_again(now)
 
@@ -260,9 +261,17 @@ class PlacementDaemon:
                 self._begin(now)
             return []
         effects = self._take_up(now) or self._restore(now)
-        if not effects and now >= self._ends_at:
+        if not effects and (now >= self._ends_at or self._has_shifted(now)):
             return self._end_interval(now)
         return effects
+
+    def _has_shifted(self, now: float) -> bool:
+        """Whether the interval is long enough to plan for, and a part of it that is over shows other traffic."""
+        num_looks = self._monitor.num_looks
+        if now < self._began_at + self._spec.shortest_s or num_looks <= self._num_tested:
+            return False
+        self._num_tested = num_looks
+        return self._seen.has_changed(self._monitor.parts(now))
 
     def _take_up(self, now: float) -> list[Effect]:
         """A plan that all engines know of, and that is not carried out."""
@@ -393,7 +402,7 @@ class PlacementDaemon:
         assert change is not None, "a plan is carried out"
         self._deadline, stage = now + ORDER_S, change.stage
         effects: list[Effect] = [Tell(*one) for one in change.orders(self._roster.statuses, now)]
-        if change.is_over:
+        if change.is_over or change.is_draining:
             return [*effects, *self._end_change(change, now)]
         if change.stage is not stage:
             effects.append(Note(f"plan {change.number}: {change.stage}"))
@@ -403,7 +412,7 @@ class PlacementDaemon:
         decision, self._awaited, self._change = self._awaited, None, None
         self._settled = max(self._settled, change.number)
         self._begin(now)
-        if change.stage is Stage.DONE:
+        if change.stage is not Stage.FAILED:
             self._num_changes += 1
             self._made, self._made_at, self._error = decision, now, None
             return [Note(f"plan {change.number} is carried out")]

@@ -32,13 +32,15 @@ def improve(
     is_over: Callable[[int], bool],
     is_enough: Callable[[Scored], bool],
     *,
+    is_open: Callable[[Plan], bool] | None = None,
     may_cut: bool = True,
     batch: int = BATCH,
 ) -> list[Scored]:
     """The best plans found from ``starts`` on, best first: where scores are rough, the first need not be the best.
 
     ``is_over`` is asked before each batch, with the number of those before. It ends early, too, when the best plan
-    ``is_enough``, and when there is no other plan. With ``may_cut``, groups are joined and split.
+    ``is_enough``, and when there is no other plan. Only plans that are ``is_open`` count. With ``may_cut``, groups are
+    joined and split.
 
     Every other batch is of neighbours of the best plan, the others are of those of the other cuts in turn.
     """
@@ -50,7 +52,7 @@ def improve(
         num_batches += 1
         num_in_vain += 1
         one = beam[index]
-        plans = _neighbours(Changes(one.plan, one.score, catalogue, random, may_cut), seen, batch)
+        plans = _neighbours(Changes(one.plan, one.score, catalogue, random, may_cut), seen, is_open, batch)
         if plans:
             num_in_vain = 0
             scored = [Scored(*pair) for pair in zip(plans, evaluate(plans), strict=True)]
@@ -71,13 +73,13 @@ def _shape(plan: Plan) -> Shape:
     return tuple(sorted((group.host, group.num_devices, group.services, group.role) for group in plan.groups))
 
 
-def _neighbours(changes: Changes, seen: set[Shape], most: int) -> list[Plan]:
+def _neighbours(changes: Changes, seen: set[Shape], is_open: Callable[[Plan], bool] | None, most: int) -> list[Plan]:
     found: list[Plan] = []
     for _ in range(MOST_TRIES):
         if len(found) == most:
             break
         plan = changes.draw()
-        if plan is not None and _shape(plan) not in seen:
+        if plan is not None and _shape(plan) not in seen and (is_open is None or is_open(plan)):
             seen.add(_shape(plan))
             found.append(plan)
     return found

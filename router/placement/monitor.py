@@ -95,6 +95,11 @@ class ServiceMonitor:
         if now - self._began_at >= seen_s + part_s:
             self._looks.append(self.observed(now))
 
+    @property
+    def num_looks(self) -> int:
+        """At this interval."""
+        return len(self._looks)
+
     def parts(self, now: float) -> list[Observed]:
         """Of the interval; together they are what was `observed`. What is left in the end counts with the last one."""
         return [_between(*pair) for pair in pairwise([Observed(0.0, {}), *self._looks[:-1], self.observed(now)])]

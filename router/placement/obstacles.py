@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from mesh.messages import EngineStatus
 from router.placement.plan import Group, Plan
+from router.placement.roster import served
 
 GIB = 2**30
 
@@ -17,12 +18,13 @@ GIB = 2**30
 class Obstacles:
     """``weights`` by service, in bytes; ``limits`` by engine, of those that have one (``weight_memory``).
 
-    ``failed``: engines and services that they could not load.
+    ``failed``: engines and services that they could not load. ``leaving``: what an engine holds beside that it serves.
     """
 
     weights: Mapping[str, int] = field(default_factory=dict)
     limits: Mapping[str, int] = field(default_factory=dict)
     failed: frozenset[tuple[str, str]] = frozenset()
+    leaving: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -37,7 +39,11 @@ class Obstacles:
             for service in status.services:
                 weights[service.name] = max(weights.get(service.name, 0), service.weight_bytes)
         limits = {name: one.weight_memory for name, one in statuses.items() if one.weight_memory is not None}
-        return cls(weights, limits, frozenset(failed))
+        leaving = {
+            name: tuple(sorted({service.name for service in one.services} - served(one)))
+            for name, one in statuses.items()
+        }
+        return cls(weights, limits, frozenset(failed), leaving)
 
     def roomiest(self, plan: Plan) -> Mapping[int, int]:
         """By number of devices, the largest limit of the plan's engines; nothing where one has none."""
@@ -49,15 +55,16 @@ class Obstacles:
     def against(self, present: Plan, wanted: Plan) -> str | None:
         """Why one engine cannot get from one plan to the other, in one line; None if all can."""
         held = {group.id: group.services for group in present.groups}
-        faults = (self._against(group, held.get(group.id, ())) for group in wanted.groups)
+        faults = (self.at(group, held.get(group.id, ())) for group in wanted.groups)
         return next((fault for fault in faults if fault is not None), None)
 
-    def _against(self, group: Group, held: tuple[str, ...]) -> str | None:
+    def at(self, group: Group, held: tuple[str, ...]) -> str | None:
+        """Why an engine that holds ``held`` cannot get the place of the ``group``, in one line; None if it can."""
         new = [name for name in group.services if name not in held]
         for name in new:
             if (group.id, name) in self.failed:
                 return f"{group.id} could not load {name} when it was told to; `mesh load` tries again at once"
-        limit, both = self.limits.get(group.id), [*held, *new]
+        limit, both = self.limits.get(group.id), {*held, *new, *self.leaving.get(group.id, ())}
         needed = sum(self.weights.get(name, 0) for name in both)
         if new and limit is not None and needed > limit:
             return (

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from engines.costs import serving_s
@@ -15,9 +15,9 @@ from router.placement.live import catalogue_of, cluster_of, with_weights
 from router.placement.monitor import Observed
 from router.placement.obstacles import Obstacles
 from router.placement.plan import Plan
-from router.placement.replacement import NO_OBSTACLES, Proposal, Verdict, judge
+from router.placement.replacement import EvaluatorFor, Proposal, Verdict, judge
 from router.placement.score import Score
-from router.placement.search import Evaluator, search
+from router.placement.search import NO_OBSTACLES, Evaluator, Found, search
 from router.placement.traffic import Traffic
 
 DRAWN_S = 60.0  # of traffic that plans are scored on,
@@ -34,7 +34,7 @@ class Question:
     """Whether another plan than the ``present`` one is worth the change, for requests like those of ``asked``.
 
     Engines stay as they are: ``cluster`` and ``present`` have the same ones. Local search takes ``improve_s``. A plan
-    that has ``obstacles`` is worth nothing.
+    that has ``obstacles`` is told of at best.
     """
 
     number: int
@@ -129,13 +129,34 @@ def answer(question: Question, evaluators: Evaluators, is_over: Callable[[int], 
     if not question.may_gain(held, judge_of.ideal()):
         return Answer(Proposal(present, Verdict.ENOUGH, held, held, 0), {})
     random = Random(question.seed)
-    found = search(question.cluster, question.catalogue, traffic, evaluator_for(traffic), random, is_over, present)
-    plan, seed = found.best.plan, question.seed + 1
-    proposal = judge(present, plan, judged, question.threshold, evaluator_for, seed, question.obstacles)
-    return Answer(proposal, found.homeless)
+    found = search(
+        question.cluster,
+        question.catalogue,
+        traffic,
+        evaluator_for(traffic),
+        random,
+        is_over,
+        present,
+        question.obstacles,
+    )
+    return Answer(_proposal(question, found, judged, evaluator_for), found.homeless)
 
 
-def _evaluators_of(question: Question, evaluators: Evaluators) -> Callable[[Traffic], Evaluator]:
+def _proposal(question: Question, found: Found, judged: Traffic, evaluator_for: EvaluatorFor) -> Proposal:
+    """The best plan that can be had; if that is not worth the change, one that cannot be had and would be."""
+
+    def judge_of(plan: Plan) -> Proposal:
+        seed = question.seed + 1
+        return judge(question.present, plan, judged, question.threshold, evaluator_for, seed, question.obstacles)
+
+    proposal = judge_of(found.best.plan)
+    if proposal.verdict is Verdict.REPLACE or found.beyond is None:
+        return proposal
+    beyond = judge_of(replace(found.beyond, number=found.best.plan.number))
+    return beyond if beyond.verdict is Verdict.OBSTRUCTED else proposal
+
+
+def _evaluators_of(question: Question, evaluators: Evaluators) -> EvaluatorFor:
     """One for each traffic: what was simulated for it once is known."""
     made: list[tuple[Traffic, Evaluator]] = []
 

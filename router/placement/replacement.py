@@ -8,10 +8,8 @@ from router.placement.interval import Threshold
 from router.placement.obstacles import Obstacles
 from router.placement.plan import Plan
 from router.placement.score import Score
-from router.placement.search import Evaluator
+from router.placement.search import NO_OBSTACLES, Evaluator
 from router.placement.traffic import Traffic
-
-NO_OBSTACLES = Obstacles()
 
 EvaluatorFor = Callable[[Traffic], Evaluator]
 
@@ -20,7 +18,7 @@ class Verdict(StrEnum):
     ENOUGH = "good enough"  # no plan that there could be would be worth a change
     KEEP = "keep"  # no better plan was found
     NOT_WORTH = "not worth it"  # what it gains is less than what the change costs, or noise
-    OBSTRUCTED = "obstructed"  # it cannot be carried out
+    OBSTRUCTED = "obstructed"  # a better one cannot be carried out, and what can be is not worth it
     BY_CHANCE = "by chance"  # it gains where it was found, not on another sample of the same traffic
     REPLACE = "replace"
 
@@ -65,12 +63,13 @@ def judge(
     def verdict() -> Verdict:
         if wanted_score.rank <= present_score.rank and not wanted.services > present.services:
             return Verdict.KEEP
+        is_needed = wanted.services > present.services
+        if not is_needed and not threshold.is_worth(present_score, wanted_score, loaded_rate):
+            return Verdict.NOT_WORTH
         if obstacle is not None:
             return Verdict.OBSTRUCTED
-        if wanted.services > present.services:
+        if is_needed:
             return Verdict.REPLACE
-        if not threshold.is_worth(present_score, wanted_score, loaded_rate):
-            return Verdict.NOT_WORTH
         present_again, wanted_again = evaluator_for(traffic.drawn_anew(seed)).exact([present, wanted])
         is_worth = threshold.is_worth(present_again, wanted_again, loaded_rate)
         return Verdict.REPLACE if is_worth else Verdict.BY_CHANCE

@@ -31,14 +31,25 @@ class TrafficSeen:
         self.seen = together(whole[-at:])
         return self.seen
 
+    def has_changed(self, parts: Sequence[Observed]) -> bool:
+        """Whether an interval that lasts shows already that services are asked for something else. To be asked once for
+        each of its parts, when it is over: the oftener it is asked, the more often chance looks like a change.
+        """
+        whole = [*([] if self.seen is None else [self.seen]), *parts]
+        return any(_apart_at(whole, at) > DEVIATIONS_WITHIN for at in range(1, len(whole)))
+
 
 def _excess(whole: Sequence[Observed], at: int, first: int) -> float:
     """How far what comes from there on is beyond what chance explains; 0 for all of it, which needs no explanation."""
     if at == 0:
         return 0.0
     limit = DEVIATIONS if at == first else DEVIATIONS_WITHIN
-    deviations = _deviations(together(whole[:at]), together(whole[at:]))
+    deviations = _apart_at(whole, at)
     return deviations if deviations > limit else -1.0
+
+
+def _apart_at(whole: Sequence[Observed], at: int) -> float:
+    return _deviations(together(whole[:at]), together(whole[at:]))
 
 
 def _deviations(one: Observed, other: Observed) -> float:

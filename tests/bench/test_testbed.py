@@ -22,14 +22,14 @@ from bench.testbed.systems import (
     ADAPTIVE,
     ALPASERVE,
     DEDICATED,
+    FIXED_INTERVALS,
     MUXSERVE,
     OURS,
     SYSTEMS,
-    WITHOUT_ADAPTATION,
     WITHOUT_REPLACEMENT,
     Planner,
 )
-from bench.testbed.tables import best_ratios, curves, greatest_ratios
+from bench.testbed.tables import best_ratios, curves, decisions_table, greatest_ratios
 from mesh.errors import UserError
 from router.placement.score import Score, ServiceScore
 
@@ -196,7 +196,7 @@ def test_where_services_come_and_go_engines_leave_room_for_their_weights():
     world = make_world(INPUTS)
     plan = make_plan(Planner.SEARCH, world, replace(SCENE, num_devices=16), QUICK)
     kept, profiles = make_topology(OURS, plan, world)
-    for system, bounds in ((WITHOUT_REPLACEMENT, None), (WITHOUT_ADAPTATION, (60.0, 60.0)), (ADAPTIVE, (30.0, 600.0))):
+    for system, bounds in ((WITHOUT_REPLACEMENT, None), (FIXED_INTERVALS, (60.0, 60.0)), (ADAPTIVE, (30.0, 600.0))):
         topology, others = make_topology(system, plan, world)
         found = topology.placement
         assert (found and (found.shortest_s, found.longest_s)) == bounds
@@ -269,8 +269,8 @@ def test_figures_share_runs_and_say_what_they_vary():
     assert set(cells_of([10], span)) < set(cells_of([6], span))
     assert {(cell.system, cell.scene.span_s) for cell in cells_of([9], span)} == {
         ("adaptive", 600.0),
+        ("fixed", 600.0),
         ("-A", 600.0),
-        ("never", 600.0),
     }
     assert [varied(11, scene) for scene in span.scenes(11)] == [0.5, pytest.approx(2 / 3), 1.0, 2.0]
     assert {placing.scene.error for placing in placings(cells_of([13], span))} == {0.0}
@@ -305,11 +305,17 @@ def test_a_run_with_a_daemon_decides_at_the_end_of_an_interval(tmp_path: Path, m
     asked = []
     monkeypatch.setattr(ModelledSearch, "__call__", _listening(ModelledSearch.__call__, asked))
     scene = Scene(1.0, 25.0, num_devices=16)
-    results = {name: Lab(INPUTS, QUICK, tmp_path).run(Cell(name, scene)) for name in (WITHOUT_REPLACEMENT.name, "-A")}
+    results = {name: Lab(INPUTS, QUICK, tmp_path).run(Cell(name, scene)) for name in ("-A", "fixed")}
     assert [result.num_failed for result in results.values()] == [0, 0]
     assert [question.number for question in asked] == list(range(1, len(asked) + 1))
     assert asked, "nothing was decided"
-    assert results["never"].num_changes == 0
+    assert results["-A"].decisions == results["-A"].changes == []
+    told = results["fixed"].decisions
+    assert [one.decision.interval for one in told] == list(range(1, len(told) + 1))
+    assert told, "nothing that was decided is kept"
+    cells = [Cell(name, scene) for name in results]
+    shown = decisions_table(dict(zip(cells, results.values(), strict=True)), cells)
+    assert shown.row_count == len(told) + 1, "and how often each was reached"
 
 
 def _listening(search, asked):

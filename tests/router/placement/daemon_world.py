@@ -67,6 +67,8 @@ class Engine:
     last_error: str | None = None
     is_broken: bool = False  # it cannot load anything
     weight_memory: int | None = None  # bytes; each service takes one
+    drains_s: float = 0.0  # what a service that leaves takes to end what it has
+    leaving: dict[str, float] = field(default_factory=dict)  # until when
     dead_until: float | None = None
     seq: int = 0
 
@@ -78,11 +80,14 @@ class Engine:
             if now >= until:
                 del self.loading[name]
                 self.services.append(name)
+        self.leaving = {name: until for name, until in self.leaving.items() if now < until}
         self.seq += 1
-        status = make_status(M0, self.seq, services=sorted(self.services))
+        status = make_status(M0, self.seq, services=sorted({*self.services, *self.leaving}))
         return replace(
             status,
-            services=[replace(service, weight_bytes=1) for service in status.services],
+            services=[
+                replace(service, weight_bytes=1, is_leaving=service.name in self.leaving) for service in status.services
+            ],
             weight_memory=self.weight_memory,
             role=self.role,
             num_role_changes=self.num_role_changes,
@@ -98,16 +103,21 @@ class Engine:
                 self.place = place
             case Load(name) if self.is_broken:
                 self.errors, self.last_error = self.errors + 1, f"{name}: its weights are corrupt"
+            case Load(name) if name in self.leaving:
+                del self.leaving[name]
+                self.services.append(name)
             case Load(name) if name not in self.services and name not in self.loading:
                 self.loading[name] = now + LOAD_S
             case Unload(name) if name in self.services:
                 self.services.remove(name)
+                self.leaving.update({name: now + self.drains_s} if self.drains_s else {})
             case SetRole(role, number) if number == self.num_role_changes:
                 self.role, self.num_role_changes = role, number + 1
 
     def restart(self) -> None:
         self.incarnation += 1
         self.services, self.loading, self.place, self.role = list(self.own), {}, None, Role.MULTIPLEX
+        self.leaving = {}
         self.errors, self.last_error, self.num_role_changes, self.seq, self.dead_until = 0, None, 0, 0, None
 
 

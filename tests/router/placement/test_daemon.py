@@ -87,7 +87,7 @@ def test_what_is_told_of_a_decision() -> None:
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("loss", [0.0, 0.3])
 def test_a_successor_goes_on_with_the_interval(seed: int, loss: float) -> None:
-    world = World(TWO, seed, loss=loss, interval_s=40.0)
+    world = World(TWO, seed, loss=loss, interval_s=40.0, shortest_s=40.0)
     world.ask_for(a=12.0, b=4.0)
     world.until(lambda: world.status().decision is not None)
     world.until(lambda: world.is_at_rest)
@@ -248,6 +248,56 @@ def test_weights_that_cannot_be_had_are_told_and_the_mesh_goes_on() -> None:
     assert world.status().error is None
 
 
+@pytest.mark.parametrize("since_s", [5.0, 25.0, 45.0, 65.0])
+def test_an_interval_ends_with_the_first_part_that_shows_other_traffic(since_s: float) -> None:
+    """The shift comes so long after an interval of 80 s began, whose parts are of 20 s: two of them show it at most."""
+    world = World(TWO, interval_s=80.0)
+    world.ask_for(a=12.0, b=4.0)
+    world.until(lambda: len(world.asked) == 1)
+    world.run(since_s)
+    world.ask_for(a=4.0, b=12.0)
+    world.until(lambda: len(world.asked) == 2, limit_s=25.0)
+    assert world.asked[1].asked.rate("b") > world.asked[1].asked.rate("a"), "what came before does not count"
+    world.until(lambda: world.status().changes_total == 1, limit_s=15.0)
+
+
+def test_an_interval_that_keeps_its_length_does_not_end_early() -> None:
+    world = World(TWO, interval_s=80.0, shortest_s=80.0)
+    world.ask_for(a=12.0, b=4.0)
+    world.until(lambda: len(world.asked) == 1)
+    world.run(5.0)
+    world.ask_for(a=4.0, b=12.0)
+    world.run(70.0)
+    assert len(world.asked) == 1
+
+
+def test_traffic_that_stays_ends_no_interval_early() -> None:
+    world = World(TWO, interval_s=80.0, mode=PlacementMode.SHADOW)
+    world.ask_for(a=12.0, b=4.0)
+    world.until(lambda: len(world.asked) == 1)
+    while len(world.asked) < 6:
+        memory, age_s = world.daemon.memory, world.status().interval_age_s
+        world.step()
+        assert world.daemon.memory.interval == memory.interval or age_s > memory.interval_s - 0.5
+    lengths = [question.asked.span_s for question in world.asked]
+    assert lengths == sorted(lengths), "intervals add up"
+
+
+def test_what_leaves_may_take_its_time_and_the_next_decision_does_not_wait_for_it() -> None:
+    world = World(TWO)
+    world.ask_for(a=12.0, b=4.0)
+    world.run(5)
+    for name, engine in world.engines.items():
+        engine.drains_s = 10_000.0
+        engine.place = Place(1, 4, ("b",) if name in ("e0", "e3") else ("a",), Role.MULTIPLEX)
+    world.until(lambda: world.status().changes_total == 1, limit_s=10.0)
+    assert list(world.engines["e0"].leaving) == ["a"]
+    assert world.held()["e0"] == ["b"]
+    world.until(lambda: bool(world.asked), limit_s=25.0)
+    assert world.asked[0].obstacles.leaving["e0"] == ("a",)
+    assert world.asked[0].present.groups[0].services == ("b",)
+
+
 def test_a_plan_that_engines_have_no_room_for_is_told_and_not_tried() -> None:
     world = shifted()
     for engine in world.engines.values():
@@ -262,16 +312,18 @@ def test_a_plan_that_engines_have_no_room_for_is_told_and_not_tried() -> None:
 
 
 def test_what_an_engine_could_not_load_is_not_asked_of_it_again_for_some_intervals() -> None:
+    """Others are asked instead."""
     world = shifted()
     for engine in world.engines.values():
         engine.is_broken = True
     world.until(lambda: world.status().changes_failed_total == 1)
-    failed = {engine for engine, order in world.told if isinstance(order, Load)}
+    assert world.status().error.startswith("plan 1 was given up: e0 did not load b")
     world.told.clear()
     interval = world.daemon.memory.interval
     while world.daemon.memory.interval <= interval + FORGIVEN_AFTER:
         world.step()
-        assert not any(engine in failed and isinstance(order, Load) for engine, order in world.told)
+        assert ("e0", Load("b")) not in world.told
+    assert ("e1", Load("b")) in world.told
     for engine in world.engines.values():
         engine.is_broken = False
     world.until(lambda: world.status().changes_total == 1, limit_s=1000.0)

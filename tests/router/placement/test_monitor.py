@@ -165,6 +165,27 @@ def test_parts_that_are_alike_add_up_however_often_they_are_looked_at():
     assert num_cuts <= 5
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_a_change_shows_before_the_interval_is_over(seed):
+    random, seen = Random(seed), TrafficSeen()
+    for _ in range(3):
+        seen.add(in_parts(random, [BEFORE] * 4))
+    assert not seen.has_changed(in_parts(random, [BEFORE] * 2))
+    assert seen.has_changed(in_parts(random, [BEFORE, AFTER]))
+    assert TrafficSeen().has_changed(in_parts(random, [BEFORE, AFTER])), "in the first interval, too"
+
+
+def test_chance_seldom_looks_like_a_change_to_who_asks_with_every_part():
+    num_early = 0
+    for seed in range(20):
+        random, seen = Random(seed), TrafficSeen()
+        for _ in range(20):
+            parts = in_parts(random, [BEFORE] * 4)
+            num_early += any(seen.has_changed(parts[:number]) for number in (1, 2, 3))
+            seen.add(parts)
+    assert num_early <= 8, "of 400 intervals"
+
+
 def test_an_interval_comes_in_the_parts_that_it_was_looked_at_after():
     monitor = ServiceMonitor(now=100.0)
     monitor.observe(A1, status(tally("chat", 7)))

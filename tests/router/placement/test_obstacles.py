@@ -46,6 +46,17 @@ def test_what_is_there_already_is_no_obstacle_however_much_it_is() -> None:
     assert Obstacles.of(mesh).against(present, present) is None
 
 
+def test_what_is_about_to_leave_still_takes_its_room() -> None:
+    full = engine("e0", "a", "b")
+    mesh = {**MESH, "e0": replace(full, services=[replace(one, is_leaving=one.name == "a") for one in full.services])}
+    present = present_plan(mesh)
+    assert present.groups[0].services == ("b",)
+    assert Obstacles.of(mesh).against(present, wanted(e0="bc")) == (
+        "e0 would hold a, b, c while the plan changes: weights of 6.00 GiB, 2.00 more than its weight_memory"
+    )
+    assert Obstacles.of(mesh).against(present, wanted(e0="ab")) is None, "it stays"
+
+
 def test_a_load_that_failed_is_not_tried_again() -> None:
     obstacles = Obstacles.of(MESH, failed=[("e0", "b")])
     assert obstacles.against(PRESENT, wanted(e0="ab")) == (

@@ -1,5 +1,7 @@
 """Questions and their answers, scored by arithmetic."""
 
+from dataclasses import replace as changed
+
 import pytest
 from msgspec.structs import replace
 
@@ -7,6 +9,7 @@ from mesh.messages import ServiceTally
 from mesh.topology.schema import Slo
 from router.placement.live import present_plan
 from router.placement.monitor import Observed
+from router.placement.obstacles import Obstacles
 from router.placement.question import answer, make_question
 from router.placement.replacement import Verdict
 from tests.router.cluster import M0, make_status
@@ -66,3 +69,14 @@ def test_the_same_traffic_is_scored_once():
     """With so many requests, plans are judged on what they are found with."""
     _, evaluators = asked({"e0": ["a"], "e1": ["a"], "e2": ["b"]}, a=4.0, b=24.0)
     assert len(evaluators.made) == 2, "one for all, and one for another sample"
+
+
+def test_what_cannot_be_had_is_told_if_it_would_be_worth_it_and_what_can_be_is_not():
+    """Of three engines, the one that could help has no room; with room for one copy more, it does."""
+    asked_for = question({"e0": ["a"], "e1": ["a"], "e2": ["b"]}, a=1.0, b=9.0)
+    engines = {"e0", "e1", "e2"}
+    for limit, verdict in ((1, Verdict.OBSTRUCTED), (2, Verdict.REPLACE)):
+        obstacles = Obstacles({"a": 1, "b": 1}, dict.fromkeys(engines, limit))
+        proposal = answer(changed(asked_for, obstacles=obstacles), Counting(), lambda done: done >= 20).proposal
+        assert proposal.verdict is verdict
+        assert (proposal.obstacle is None) == (verdict is Verdict.REPLACE)

@@ -1,0 +1,38 @@
+"""csrc/module.c. Addresses are those of contiguous memory, `Tensor.data_ptr`, which nobody checks."""
+
+def names() -> list[str]:
+    """Sets of kernels that this processor runs, the fastest first."""
+
+def packed_bytes(bits: int, outs: int, ins: int, /) -> int: ...
+def pack(bits: int, codes: int, scales: int, minima: int, packed: int, outs: int, ins: int, /) -> None: ...
+def product(
+    kernels: str,
+    bits: int,
+    weights: int,
+    x: int,
+    out: int,
+    rows: int,
+    outs: int,
+    ins: int,
+    adds: bool,
+    threads: int,
+    /,
+) -> None: ...
+def attend(
+    kernels: str,
+    queries: int,
+    stride: int,
+    rows: int,
+    tables: int,
+    width: int,
+    lengths: int,
+    requests: int,
+    kv_heads: int,
+    heads: int,
+    block_size: int,
+    head_dim: int,
+    scale: float,
+    out: int,
+    threads: int,
+    /,
+) -> None: ...

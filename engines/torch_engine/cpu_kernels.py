@@ -1,0 +1,131 @@
+"""Kernels of our own for processors, where they were compiled (`csrc`): a laptop's memory is what decodes wait for.
+
+A product with one row reads each weight once. Weights that stay in their 4 or 8 bits are read several times as fast as
+the float32 they stand for, and they stand for exactly that; no library computes such products in float32. Attention of
+decodes reads KV where it lies, and no copy of it is made. Without a compiler at the time of installation torch computes
+the same from float32.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+from engines.models.block_kinds import Kind
+from engines.torch_engine.blocks import Blocks
+
+try:
+    from engines.torch_engine import _kernels
+except ImportError:
+    _kernels = None  # type: ignore[assignment]
+
+TILE = 64  # outputs that are packed together
+LANES = 16  # the longest registers
+
+
+def kernel_sets() -> list[str]:
+    """Names of those that this processor runs, the fastest first; none if they were not compiled."""
+    return [] if _kernels is None else _kernels.names()
+
+
+KERNELS = next(iter(kernel_sets()), "")  # that engines use
+
+
+def keeps_blocks(dtype: str, device: str) -> bool:
+    """Whether weights that come in blocks stay in them."""
+    return bool(KERNELS) and dtype == "float32" and device == "cpu"
+
+
+def packs(num_out: int) -> bool:
+    """Whether `BlockLinear` takes a weight of so many outputs."""
+    return num_out % TILE == 0
+
+
+def packed_bytes(kind: Kind, num_out: int, num_in: int) -> int:
+    return _kernels.packed_bytes(kind.bits, num_out, num_in)
+
+
+class BlockLinear:
+    """``x @ weight.T + bias`` in float32 of a weight in blocks, whose outputs `packs` takes.
+
+    A row's result is the same whatever other rows there are. ``kernels``: of `kernel_sets`.
+    """
+
+    def __init__(self, blocks: Blocks, bias: Tensor | None = None, kernels: str = KERNELS) -> None:
+        self._bits, self._outs, self._ins = blocks.kind.bits, blocks.num_out, blocks.num_in
+        self._bias = bias
+        self._kernels = kernels
+        self._threads = torch.get_num_threads()
+        self._packed = torch.empty(packed_bytes(blocks.kind, self._outs, self._ins), dtype=torch.uint8)
+        codes, scales, minima = blocks.parts()
+        _kernels.pack(
+            self._bits,
+            codes.data_ptr(),
+            scales.data_ptr(),
+            minima.data_ptr(),
+            self._packed.data_ptr(),
+            self._outs,
+            self._ins,
+        )
+
+    def __call__(self, x: Tensor) -> Tensor:
+        out = torch.empty((len(x), self._outs))
+        if self._bias is not None:
+            out.copy_(self._bias)
+        self._compute(x, out, adds=self._bias is not None)
+        return out
+
+    def add_to(self, residual: Tensor, x: Tensor) -> None:
+        if self._bias is not None:
+            residual.add_(self._bias)
+        self._compute(x, residual, adds=True)
+
+    def _compute(self, x: Tensor, out: Tensor, adds: bool) -> None:
+        x = x.contiguous()
+        _kernels.product(
+            self._kernels,
+            self._bits,
+            self._packed.data_ptr(),
+            x.data_ptr(),
+            out.data_ptr(),
+            len(x),
+            self._outs,
+            self._ins,
+            adds,
+            self._threads,
+        )
+
+
+def attends(dtype: torch.dtype, head_dim: int) -> bool:
+    """Whether `attend_in_place` takes such KV."""
+    return bool(KERNELS) and dtype == torch.float32 and head_dim % LANES == 0
+
+
+def attend_in_place(
+    queries: Tensor, rows: Tensor, tables: Tensor, lengths: Tensor, num_kv_heads: int, kernels: str = KERNELS
+) -> Tensor:
+    """Attention of one query a request [requests, heads, head_dim] to its ``lengths`` [requests] tokens of KV.
+
+    ``rows`` [*, block_size, head_dim]: those of a layer (`KVPool.rows`). ``tables`` [requests, blocks]: the row at
+    which each block begins; int64, as the lengths. Returns [requests, heads * head_dim].
+    """
+    num_requests, num_heads, head_dim = queries.shape
+    out = torch.empty((num_requests, num_heads * head_dim))
+    _kernels.attend(
+        kernels,
+        queries.data_ptr(),
+        queries.stride(0),
+        rows.data_ptr(),
+        tables.data_ptr(),
+        tables.shape[1],
+        lengths.data_ptr(),
+        num_requests,
+        num_kv_heads,
+        num_heads // num_kv_heads,
+        rows.shape[1],
+        head_dim,
+        1 / math.sqrt(head_dim),
+        out.data_ptr(),
+        torch.get_num_threads(),
+    )
+    return out

@@ -1,0 +1,286 @@
+/* What the kernels compute, written once and compiled for each instruction set. Before it is included:
+ *
+ *   KERNEL(name)  the name of something of this instruction set
+ *   TARGET        attribute of each function
+ *   LANES         floats in a register
+ *   VECTORS       registers of a row that a strip of columns is wide
+ *
+ * Weights come as blocks of codes (`weight = scale * code + minimum` for 32 inputs of one output, as in GGUF), packed in
+ * tiles of 64 outputs, group of 32 inputs after group:
+ *
+ *   4 bits: scales [64], minima [64] (floats), words [4][64]: nibble i of word j is the code of input 8 j + i
+ *   8 bits: scales [64], words [8][64]: byte i of word j is the code, signed, of input 4 j + i
+ *
+ * A code becomes the same float that de-quantising gives (one rounding), and a row's sums run over its inputs in order,
+ * however many rows there are: a product does not depend on what else is in the batch.
+ */
+
+typedef float KERNEL(vec) __attribute__((vector_size(4 * LANES), aligned(4)));
+typedef int32_t KERNEL(ivec) __attribute__((vector_size(4 * LANES), aligned(4)));
+#define vec KERNEL(vec)
+#define ivec KERNEL(ivec)
+#define STRIP (LANES * VECTORS)
+#define INLINE TARGET static inline __attribute__((always_inline))
+
+INLINE vec KERNEL(splat)(float x) {
+    return x - (vec){0};
+}
+
+INLINE void KERNEL(prefetch)(const char *at, size_t num_bytes) {
+    for (size_t offset = 0; offset < num_bytes; offset += CACHE_LINE) __builtin_prefetch(at + offset);
+}
+
+/* Registers of weights of one input: code number ``i`` of each word. */
+INLINE vec KERNEL(weight)(ivec word, int i, vec scale, vec minimum, const int bits) {
+    if (bits == 4) return __builtin_convertvector((word >> (4 * i)) & 15, vec) * scale + minimum;
+    return __builtin_convertvector((word << (24 - 8 * i)) >> 24, vec) * scale;
+}
+
+/* Up to FEW rows: weights go from words to products in registers. */
+INLINE void KERNEL(few)(const char *tile, const float *x, size_t ins, float *out, size_t outs, int strip, int adds,
+                        const int rows, const int bits) {
+    const int words = bits, codes = 32 / bits, groups = (int)(ins / GROUP), column = strip * STRIP;
+    const size_t group_bytes = GROUP_BYTES(bits);
+    vec sum[FEW][VECTORS];
+    for (int m = 0; m < rows; m++)
+        for (int v = 0; v < VECTORS; v++) sum[m][v] = adds ? *(vec *)(out + m * outs + column + v * LANES) : (vec){0};
+    for (int g = 0; g < groups; g++) {
+        const char *group = tile + g * group_bytes;
+        if (strip == 0) KERNEL(prefetch)(group + AHEAD * group_bytes, group_bytes);
+        const float *scales = (const float *)group + column;
+        const int32_t *word = (const int32_t *)(group + HEAD_BYTES(bits)) + column;
+        vec scale[VECTORS], minimum[VECTORS];
+        for (int v = 0; v < VECTORS; v++) {
+            scale[v] = *(vec *)(scales + v * LANES);
+            minimum[v] = bits == 4 ? *(vec *)(scales + TILE + v * LANES) : (vec){0};
+        }
+        for (int j = 0; j < words; j++, word += TILE) {
+            ivec packed[VECTORS];
+            for (int v = 0; v < VECTORS; v++) packed[v] = *(ivec *)(word + v * LANES);
+#pragma GCC unroll 8
+            for (int i = 0; i < codes; i++)
+                for (int v = 0; v < VECTORS; v++) {
+                    vec weight = KERNEL(weight)(packed[v], i, scale[v], minimum[v], bits);
+                    for (int m = 0; m < rows; m++) sum[m][v] += weight * x[m * ins + g * GROUP + j * codes + i];
+                }
+        }
+    }
+    for (int m = 0; m < rows; m++)
+        for (int v = 0; v < VECTORS; v++) *(vec *)(out + m * outs + column + v * LANES) = sum[m][v];
+}
+
+/* A group's weights as floats, ``panel`` [32][64]. */
+INLINE void KERNEL(unpack)(const char *group, float *panel, const int bits) {
+    const int words = bits, codes = 32 / bits;
+    const float *scales = (const float *)group;
+    const int32_t *word = (const int32_t *)(group + HEAD_BYTES(bits));
+    for (int c = 0; c < TILE; c += LANES) {
+        vec scale = *(vec *)(scales + c);
+        vec minimum = bits == 4 ? *(vec *)(scales + TILE + c) : (vec){0};
+        for (int j = 0; j < words; j++) {
+            ivec packed = *(ivec *)(word + j * TILE + c);
+#pragma GCC unroll 8
+            for (int i = 0; i < codes; i++)
+                *(vec *)(panel + (j * codes + i) * TILE + c) = KERNEL(weight)(packed, i, scale, minimum, bits);
+        }
+    }
+}
+
+/* Add the products of ``depth`` inputs to ``rows`` rows of a strip. */
+INLINE void KERNEL(multiply)(const float *panel, int depth, const float *x, size_t ins, float *out, size_t outs,
+                             int adds, const int rows) {
+    vec sum[MANY][VECTORS];
+    for (int m = 0; m < rows; m++)
+        for (int v = 0; v < VECTORS; v++) sum[m][v] = adds ? *(vec *)(out + m * outs + v * LANES) : (vec){0};
+    for (int k = 0; k < depth; k++) {
+        vec weight[VECTORS];
+        for (int v = 0; v < VECTORS; v++) weight[v] = *(vec *)(panel + k * TILE + v * LANES);
+        for (int m = 0; m < rows; m++) {
+            float input = x[m * ins + k];
+            for (int v = 0; v < VECTORS; v++) sum[m][v] += weight[v] * input;
+        }
+    }
+    for (int m = 0; m < rows; m++)
+        for (int v = 0; v < VECTORS; v++) *(vec *)(out + m * outs + v * LANES) = sum[m][v];
+}
+
+/* Many rows: weights are unpacked once for all of them, a panel of PANEL groups that stays in the first cache. */
+INLINE void KERNEL(many)(const char *tile, const float *x, size_t ins, float *out, size_t outs, int rows, int adds,
+                         const int bits) {
+    float panel[PANEL * GROUP * TILE] __attribute__((aligned(CACHE_LINE)));
+    const int groups = (int)(ins / GROUP), pieces = (rows + MANY - 1) / MANY;
+    const size_t group_bytes = GROUP_BYTES(bits);
+    for (int g = 0; g < groups; g += PANEL) {
+        int depth = groups - g < PANEL ? groups - g : PANEL, goes_on = adds || g > 0;
+        for (int i = 0; i < depth; i++) {
+            const char *group = tile + (g + i) * group_bytes;
+            KERNEL(unpack)(group, panel + i * GROUP * TILE, bits);
+            KERNEL(prefetch)(group + AHEAD * group_bytes, group_bytes);
+        }
+        for (int column = 0; column < TILE; column += STRIP)
+            for (int piece = 0, m = 0, size; piece < pieces; piece++, m += size) {
+                size = (rows - m) / (pieces - piece);
+                const float *from = x + m * ins + g * GROUP;
+                float *to = out + m * outs + column;
+#define MULTIPLY(rows) \
+    case rows: KERNEL(multiply)(panel + column, depth * GROUP, from, ins, to, outs, goes_on, rows); break
+                switch (size) {
+                    MULTIPLY(6);
+                    MULTIPLY(5);
+                    MULTIPLY(4);
+                    MULTIPLY(3);
+                    MULTIPLY(2);
+                    MULTIPLY(1);
+                }
+#undef MULTIPLY
+            }
+    }
+}
+
+#define PRODUCT(bits)                                                                                      \
+    TARGET static void KERNEL(product##bits)(const char *tile, const float *x, size_t ins, float *out,      \
+                                             size_t outs, int rows, int adds) {                             \
+        if (rows > FEW) {                                                                                   \
+            KERNEL(many)(tile, x, ins, out, outs, rows, adds, bits);                                        \
+            return;                                                                                         \
+        }                                                                                                   \
+        for (int strip = 0; strip < TILE / STRIP; strip++) switch (rows) {                                  \
+                case 1: KERNEL(few)(tile, x, ins, out, outs, strip, adds, 1, bits); break;                  \
+                case 2: KERNEL(few)(tile, x, ins, out, outs, strip, adds, 2, bits); break;                  \
+                case 3: KERNEL(few)(tile, x, ins, out, outs, strip, adds, 3, bits); break;                  \
+                case 4: KERNEL(few)(tile, x, ins, out, outs, strip, adds, 4, bits); break;                  \
+            }                                                                                               \
+    }
+PRODUCT(4)
+PRODUCT(8)
+#undef PRODUCT
+
+#define FOLD(x, ...) (x) + __builtin_shufflevector(x, x, __VA_ARGS__)
+INLINE float KERNEL(total)(vec x) {
+#if LANES == 16
+    x = FOLD(x, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7);
+    x = FOLD(x, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11);
+    x = FOLD(x, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13);
+#elif LANES == 8
+    x = FOLD(x, 4, 5, 6, 7, 0, 1, 2, 3);
+    x = FOLD(x, 2, 3, 0, 1, 6, 7, 4, 5);
+#else
+    x = FOLD(x, 2, 3, 0, 1);
+#endif
+    return x[0] + x[1];
+}
+#undef FOLD
+
+/* e**x for x <= 0, within 2e-7 of it (Cephes' polynomial for 2**f); below -87 it stays at e**-87. */
+INLINE vec KERNEL(exponential)(vec x) {
+    const float bias = 12582912.0f; /* 1.5 * 2**23: adding it rounds to a whole number */
+    vec low = KERNEL(splat)(-87.0f);
+    ivec is_low = x < low;
+    x = (vec)((is_low & (ivec)low) | (~is_low & (ivec)x));
+    vec shifted = x * 1.44269504f + bias;
+    vec whole = shifted - bias;
+    vec f = (x - whole * 0.693359375f) + whole * 2.12194440e-4f;
+    vec p = KERNEL(splat)(1.9875691500e-4f);
+    p = p * f + 1.3981999507e-3f;
+    p = p * f + 8.3334519073e-3f;
+    p = p * f + 4.1665795894e-2f;
+    p = p * f + 1.6666665459e-1f;
+    p = p * f + 5.0000001201e-1f;
+    p = p * f * f + f + 1.0f;
+    ivec power = (__builtin_convertvector(whole, ivec) + 127) << 23;
+    return p * (vec)power;
+}
+
+/* Scores [heads][most] of a token's key, for ``heads`` query heads that share it. */
+INLINE void KERNEL(score)(const float *key, const float *queries, size_t dim, float scale, float *scores, size_t most,
+                          int heads) {
+    for (int h = 0; h < heads; h++) {
+        vec sum = *(vec *)key * *(vec *)(queries + h * dim);
+        for (size_t d = LANES; d < dim; d += LANES) sum += *(vec *)(key + d) * *(vec *)(queries + h * dim + d);
+        scores[h * most] = scale * KERNEL(total)(sum);
+    }
+}
+
+/* Turn ``num`` scores into weights of a softmax, not yet divided by their sum, which is returned. */
+INLINE float KERNEL(soften)(float *scores, size_t num) {
+    float most = scores[0];
+    for (size_t t = 1; t < num; t++) most = scores[t] > most ? scores[t] : most;
+    vec sums = {0};
+    size_t whole = num / LANES * LANES;
+    for (size_t t = 0; t < whole; t += LANES) {
+        vec e = KERNEL(exponential)(*(vec *)(scores + t) - most);
+        *(vec *)(scores + t) = e;
+        sums += e;
+    }
+    float sum = KERNEL(total)(sums);
+    for (size_t t = whole; t < num; t++) {
+        float e = KERNEL(exponential)(KERNEL(splat)(scores[t] - most))[0];
+        scores[t] = e;
+        sum += e;
+    }
+    return sum;
+}
+
+/* Weighted sums of values [tokens][dim] at ``columns`` registers of ``heads`` heads: added to sums [heads][dim]. */
+INLINE void KERNEL(mix)(const float *values, size_t num, size_t dim, const float *weights, size_t most, float *sums,
+                        const int heads, const int columns) {
+    vec sum[4][4];
+    for (int h = 0; h < heads; h++)
+        for (int c = 0; c < columns; c++) sum[h][c] = *(vec *)(sums + h * dim + c * LANES);
+    for (size_t t = 0; t < num; t++)
+        for (int c = 0; c < columns; c++) {
+            vec value = *(vec *)(values + t * dim + c * LANES);
+            for (int h = 0; h < heads; h++) sum[h][c] += value * weights[h * most + t];
+        }
+    for (int h = 0; h < heads; h++)
+        for (int c = 0; c < columns; c++) *(vec *)(sums + h * dim + c * LANES) = sum[h][c];
+}
+
+#define MIX(columns)                                                                                              \
+    switch (some) {                                                                                               \
+        case 4: KERNEL(mix)(values + d, num, dim, weights, most, sums + d, 4, columns); break;                    \
+        case 3: KERNEL(mix)(values + d, num, dim, weights, most, sums + d, 3, columns); break;                    \
+        case 2: KERNEL(mix)(values + d, num, dim, weights, most, sums + d, 2, columns); break;                    \
+        default: KERNEL(mix)(values + d, num, dim, weights, most, sums + d, 1, columns); break;                   \
+    }
+
+TARGET static void KERNEL(mix_block)(const float *values, size_t num, size_t dim, const float *weights, size_t most,
+                                     float *sums, int heads) {
+    for (int h = 0; h < heads; h += 4, weights += 4 * most, sums += 4 * dim) {
+        int some = heads - h < 4 ? heads - h : 4;
+        size_t d = 0;
+        for (; d + 4 * LANES <= dim; d += 4 * LANES) MIX(4)
+        for (; d < dim; d += LANES) MIX(1)
+    }
+}
+#undef MIX
+
+/* One request's queries that share a KV head: ``scores`` [heads][most] is room to work in. */
+TARGET static void KERNEL(attend)(const struct attention *a, const float *queries, const int64_t *table, size_t num,
+                                  int kv_head, float *scores, size_t most, float *out) {
+    const size_t size = a->block_size, dim = a->head_dim, row = size * dim;
+    const float *keys = a->rows + kv_head * row, *values = keys + a->kv_heads * row;
+    for (size_t first = 0, b = 0; first < num; first += size, b++) {
+        const float *block = keys + table[b] * row;
+        size_t some = num - first < size ? num - first : size;
+        if (first + size < num) KERNEL(prefetch)((const char *)(keys + table[b + 1] * row), 4 * row);
+        for (size_t t = 0; t < some; t++)
+            KERNEL(score)(block + t * dim, queries, dim, a->scale, scores + first + t, most, a->heads);
+    }
+    float sums[MOST_HEADS];
+    for (int h = 0; h < a->heads; h++) sums[h] = KERNEL(soften)(scores + h * most, num);
+    for (size_t i = 0; i < a->heads * dim; i++) out[i] = 0;
+    for (size_t first = 0, b = 0; first < num; first += size, b++) {
+        const float *block = values + table[b] * row;
+        size_t some = num - first < size ? num - first : size;
+        if (first + size < num) KERNEL(prefetch)((const char *)(values + table[b + 1] * row), 4 * row);
+        KERNEL(mix_block)(block, some, dim, scores + first, most, out, a->heads);
+    }
+    for (int h = 0; h < a->heads; h++)
+        for (size_t d = 0; d < dim; d++) out[h * dim + d] /= sums[h];
+}
+
+#undef vec
+#undef ivec
+#undef STRIP
+#undef INLINE

@@ -1,0 +1,244 @@
+/* Kernels for processors: products with weights that stay in blocks of codes, and attention of decodes in place.
+ *
+ * Addresses come as integers; whoever calls answers for them (engines/torch_engine/cpu_kernels.py). Nothing here knows
+ * Python but for the functions at the end, and the interpreter's lock is released while they compute.
+ */
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TILE 64   /* outputs */
+#define GROUP 32  /* inputs that share a scale */
+#define FEW 4     /* rows that are computed without unpacking weights to memory */
+#define MANY 6    /* rows at a time else */
+#define PANEL 2   /* groups unpacked at a time */
+#define AHEAD 4   /* groups that are asked of memory before they are needed */
+#define ROWS 96   /* of inputs that stay in the second cache while all tiles are gone through */
+#define CACHE_LINE 64
+#define MOST_HEADS 64 /* query heads to a KV head */
+#define HEAD_BYTES(bits) ((bits) == 4 ? 2 * TILE * 4 : TILE * 4)
+#define GROUP_BYTES(bits) ((size_t)(HEAD_BYTES(bits) + GROUP * TILE * (bits) / 8))
+
+/* Where a layer's KV is: ``rows`` [*][block_size][head_dim], a row a head of a block, values kv_heads rows after keys. */
+struct attention {
+    const float *rows;
+    size_t block_size, head_dim, kv_heads;
+    int heads; /* query heads to a KV head */
+    float scale;
+};
+
+#define JOIN(name, suffix) name##_##suffix
+
+#if defined(__x86_64__)
+
+#define KERNEL(name) JOIN(name, avx512)
+#define TARGET __attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,avx2,fma")))
+#define LANES 16
+#define VECTORS 4
+#include "compute.h"
+#undef KERNEL
+#undef TARGET
+#undef LANES
+#undef VECTORS
+
+#define KERNEL(name) JOIN(name, avx2)
+#define TARGET __attribute__((target("avx2,fma")))
+#define LANES 8
+#define VECTORS 2
+#include "compute.h"
+#undef KERNEL
+#undef TARGET
+#undef LANES
+#undef VECTORS
+
+#endif
+
+#define KERNEL(name) JOIN(name, plain)
+#define TARGET
+#define LANES 4
+#define VECTORS 4
+#include "compute.h"
+#undef KERNEL
+#undef TARGET
+#undef LANES
+#undef VECTORS
+
+struct kernels {
+    const char *name;
+    void (*product4)(const char *, const float *, size_t, float *, size_t, int, int);
+    void (*product8)(const char *, const float *, size_t, float *, size_t, int, int);
+    void (*attend)(const struct attention *, const float *, const int64_t *, size_t, int, float *, size_t, float *);
+};
+
+#define KERNELS(suffix) {#suffix, product4_##suffix, product8_##suffix, attend_##suffix}
+
+static const struct kernels all[] = {
+#if defined(__x86_64__)
+    KERNELS(avx512),
+    KERNELS(avx2),
+#endif
+    KERNELS(plain),
+};
+
+static int runs(const struct kernels *kernels) {
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    if (strcmp(kernels->name, "avx512") == 0)
+        return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+               __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+    if (strcmp(kernels->name, "avx2") == 0) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+#endif
+    return 1;
+}
+
+/* The kernels of that name; NULL, with a Python error, if this processor has none. */
+static const struct kernels *find(PyObject *name) {
+    const char *text = PyUnicode_AsUTF8(name);
+    if (text == NULL) return NULL;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (strcmp(all[i].name, text) == 0 && runs(&all[i])) return &all[i];
+    PyErr_Format(PyExc_ValueError, "no kernels %R for this processor", name);
+    return NULL;
+}
+
+static void product(const struct kernels *kernels, int bits, const char *weights, const float *x, float *out,
+                    size_t rows, size_t outs, size_t ins, int adds, int threads) {
+    const long tiles = (long)(outs / TILE);
+    const size_t tile_bytes = ins / GROUP * GROUP_BYTES(bits);
+    for (size_t row = 0; row < rows; row += ROWS) {
+        int some = (int)(rows - row < ROWS ? rows - row : ROWS);
+#pragma omp parallel for num_threads(threads) if (threads > 1)
+        for (long tile = 0; tile < tiles; tile++)
+            (bits == 4 ? kernels->product4 : kernels->product8)(weights + tile * tile_bytes, x + row * ins, ins,
+                                                                out + row * outs + tile * TILE, outs, some, adds);
+    }
+}
+
+/* ``tables`` [requests][width]: the row at which each block begins. False without memory for the scores. */
+static int attention(const struct kernels *kernels, const struct attention *a, const float *queries, size_t stride,
+                     const int64_t *tables, size_t width, const int64_t *lengths, long requests, float *out,
+                     int threads) {
+    const long items = requests * (long)a->kv_heads;
+    const size_t most = width * a->block_size, dim = a->head_dim;
+    float *scores = malloc((size_t)threads * a->heads * most * sizeof *scores);
+    if (scores == NULL) return 0;
+#pragma omp parallel num_threads(threads) if (threads > 1)
+    {
+#ifdef _OPENMP
+        extern int omp_get_thread_num(void);
+        float *own = scores + (threads > 1 ? omp_get_thread_num() : 0) * a->heads * most;
+#else
+        float *own = scores;
+#endif
+#pragma omp for schedule(dynamic)
+        for (long item = 0; item < items; item++) {
+            long request = item / (long)a->kv_heads;
+            int head = (int)(item % (long)a->kv_heads);
+            kernels->attend(a, queries + request * stride + head * a->heads * dim, tables + request * width,
+                            (size_t)lengths[request], head, own, most, out + item * a->heads * dim);
+        }
+    }
+    free(scores);
+    return 1;
+}
+
+/* ``codes`` [outs][groups][32 * bits / 8] as in GGUF, ``scales`` and ``minima`` [outs][groups]. */
+static void pack(int bits, const uint8_t *codes, const float *scales, const float *minima, char *packed, size_t outs,
+                 size_t ins) {
+    const size_t groups = ins / GROUP, code_bytes = GROUP * bits / 8;
+    for (size_t out = 0; out < outs; out++)
+        for (size_t g = 0; g < groups; g++) {
+            char *group = packed + ((out / TILE) * groups + g) * GROUP_BYTES(bits);
+            const uint8_t *from = codes + (out * groups + g) * code_bytes;
+            float *head = (float *)group + out % TILE;
+            uint32_t *word = (uint32_t *)(group + HEAD_BYTES(bits)) + out % TILE;
+            head[0] = scales[out * groups + g];
+            if (bits == 4) head[TILE] = minima[out * groups + g];
+            for (int k = 0; k < GROUP; k++) {
+                int in_word = 32 / bits;
+                uint32_t code = bits == 8 ? from[k] : k < GROUP / 2 ? from[k] & 15 : from[k - GROUP / 2] >> 4;
+                uint32_t *to = word + k / in_word * TILE;
+                *to = (k % in_word ? *to : 0) | code << (bits * (k % in_word));
+            }
+        }
+}
+
+static PyObject *py_names(PyObject *self, PyObject *none) {
+    PyObject *names = PyList_New(0);
+    for (size_t i = 0; names != NULL && i < sizeof all / sizeof *all; i++) {
+        if (!runs(&all[i])) continue;
+        PyObject *name = PyUnicode_FromString(all[i].name);
+        if (name == NULL || PyList_Append(names, name) < 0) Py_CLEAR(names);
+        Py_XDECREF(name);
+    }
+    return names;
+}
+
+static PyObject *py_packed_bytes(PyObject *self, PyObject *args) {
+    int bits;
+    Py_ssize_t outs, ins;
+    if (!PyArg_ParseTuple(args, "inn", &bits, &outs, &ins)) return NULL;
+    return PyLong_FromSize_t(outs / TILE * (ins / GROUP) * GROUP_BYTES(bits));
+}
+
+static PyObject *py_pack(PyObject *self, PyObject *args) {
+    int bits;
+    Py_ssize_t codes, scales, minima, packed, outs, ins;
+    if (!PyArg_ParseTuple(args, "innnnnn", &bits, &codes, &scales, &minima, &packed, &outs, &ins)) return NULL;
+    Py_BEGIN_ALLOW_THREADS;
+    pack(bits, (const uint8_t *)codes, (const float *)scales, (const float *)minima, (char *)packed, outs, ins);
+    Py_END_ALLOW_THREADS;
+    Py_RETURN_NONE;
+}
+
+static PyObject *py_product(PyObject *self, PyObject *args) {
+    PyObject *name;
+    int bits, adds, threads;
+    Py_ssize_t weights, x, out, rows, outs, ins;
+    if (!PyArg_ParseTuple(args, "Uinnnnnnpi", &name, &bits, &weights, &x, &out, &rows, &outs, &ins, &adds, &threads))
+        return NULL;
+    const struct kernels *kernels = find(name);
+    if (kernels == NULL) return NULL;
+    Py_BEGIN_ALLOW_THREADS;
+    product(kernels, bits, (const char *)weights, (const float *)x, (float *)out, rows, outs, ins, adds, threads);
+    Py_END_ALLOW_THREADS;
+    Py_RETURN_NONE;
+}
+
+static PyObject *py_attend(PyObject *self, PyObject *args) {
+    PyObject *name;
+    int heads, threads, done;
+    float scale;
+    Py_ssize_t queries, stride, rows, tables, width, lengths, requests, kv_heads, size, dim, out;
+    if (!PyArg_ParseTuple(args, "Unnnnnnnninnfni", &name, &queries, &stride, &rows, &tables, &width, &lengths, &requests,
+                          &kv_heads, &heads, &size, &dim, &scale, &out, &threads))
+        return NULL;
+    const struct kernels *kernels = find(name);
+    if (kernels == NULL) return NULL;
+    if (heads > MOST_HEADS) return PyErr_Format(PyExc_ValueError, "%d query heads to a KV head", heads);
+    const struct attention a = {(const float *)rows, size, dim, kv_heads, heads, scale};
+    Py_BEGIN_ALLOW_THREADS;
+    done = attention(kernels, &a, (const float *)queries, stride, (const int64_t *)tables, width,
+                     (const int64_t *)lengths, requests, (float *)out, threads);
+    Py_END_ALLOW_THREADS;
+    if (!done) return PyErr_NoMemory();
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef methods[] = {
+    {"names", py_names, METH_NOARGS, NULL},
+    {"packed_bytes", py_packed_bytes, METH_VARARGS, NULL},
+    {"pack", py_pack, METH_VARARGS, NULL},
+    {"product", py_product, METH_VARARGS, NULL},
+    {"attend", py_attend, METH_VARARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_kernels", NULL, -1, methods, NULL, NULL, NULL, NULL};
+
+PyMODINIT_FUNC PyInit__kernels(void) {
+    return PyModule_Create(&module);
+}

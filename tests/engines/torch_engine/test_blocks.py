@@ -1,0 +1,117 @@
+"""Models whose file is quantised: engines compute with its blocks, and answer what float32 weights answer."""
+
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from gguf import GGMLQuantizationType
+from safetensors import safe_open
+
+from engines.models.block_kinds import BLOCKS_FILE, KINDS
+from engines.models.cache import Cache
+from engines.models.config import ModelConfig
+from engines.models.errors import ModelError
+from engines.models.prepare import prepare
+from engines.models.store import check_folder
+from engines.torch_engine import cpu_kernels
+from engines.torch_engine.blocks import Blocks
+from engines.torch_engine.cpu_kernels import BlockLinear, kernel_sets
+from engines.torch_engine.linear import PackedLinear
+from engines.torch_engine.llama import linear
+from engines.torch_engine.shape import weight_bytes
+from engines.torch_engine.weights import Checkpoint, Part, gate_up, loaded_bytes, query_key_value
+from tests.engines.models.tiny import ignore, write_gguf
+
+PROMPT = torch.randint(3, 199, (40,), generator=torch.Generator().manual_seed(1)).tolist()
+compiled = pytest.mark.skipif(not kernel_sets(), reason="the kernels were not compiled: no C compiler")
+
+
+@pytest.fixture(params=KINDS)
+def quantized(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    write_gguf(tmp_path / "tiny.gguf", quantization=GGMLQuantizationType[request.param])
+    return prepare(str(tmp_path / "tiny.gguf"), ignore, Cache(tmp_path / "cache"))
+
+
+def checkpoint_of(folder: Path) -> Checkpoint:
+    return Checkpoint(folder, ModelConfig.load(folder), torch.float32, torch.device("cpu"))
+
+
+def values_of(blocks: Blocks) -> torch.Tensor:
+    codes, scales, minima = blocks.parts()
+    if blocks.kind.bits == 4:
+        numbers = torch.cat([codes & 15, codes >> 4], dim=-1).float()
+        return (scales[..., None] * numbers + minima[..., None]).view(blocks.num_out, blocks.num_in)
+    return (scales[..., None] * codes.view(torch.int8).float()).view(blocks.num_out, blocks.num_in)
+
+
+def test_blocks_are_those_of_the_weights_to_the_last_bit(quantized):
+    checkpoint = checkpoint_of(quantized)
+    config = ModelConfig.load(quantized)
+    layer = "model.layers.1"
+    for parts in (
+        query_key_value(f"{layer}.self_attn", config),
+        (Part(f"{layer}.self_attn.o_proj"),),
+        gate_up(f"{layer}.mlp"),
+        (Part("model.embed_tokens"),),
+    ):
+        blocks = checkpoint.blocks(parts)
+        assert blocks is not None
+        assert torch.equal(values_of(blocks), checkpoint.weight(parts))
+
+
+def test_files_of_floats_have_no_blocks(tmp_path):
+    write_gguf(tmp_path / "tiny.gguf", quantization=GGMLQuantizationType.F16)
+    folder = prepare(str(tmp_path / "tiny.gguf"), ignore, Cache(tmp_path / "cache"))
+    assert not (folder / BLOCKS_FILE).exists()
+    assert checkpoint_of(folder).blocks([Part("model.embed_tokens")]) is None
+
+
+@compiled
+def test_what_is_kept_in_blocks(quantized):
+    checkpoint = checkpoint_of(quantized)
+    assert isinstance(linear(checkpoint, gate_up("model.layers.0.mlp"), "float32"), BlockLinear)
+    head = [Part("model.embed_tokens")]  # its 266 rows are no multiple of 64
+    assert isinstance(linear(checkpoint, head, "float32"), PackedLinear)
+    assert not isinstance(linear(checkpoint, gate_up("model.layers.0.mlp"), "int8"), BlockLinear)
+
+
+@pytest.mark.parametrize("has_kernels", [pytest.param(True, marks=compiled), False])
+def test_greedy_tokens_are_those_of_transformers(quantized, make_runner, greedy, monkeypatch, has_kernels):
+    if not has_kernels:
+        monkeypatch.setattr(cpu_kernels, "KERNELS", "")
+    model = transformers.AutoModelForCausalLM.from_pretrained(quantized, dtype=torch.float32)
+    prompt = torch.tensor([PROMPT])
+    expected = model.generate(
+        prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=30, do_sample=False, eos_token_id=None
+    )[0, len(PROMPT) :].tolist()
+    runner = make_runner(quantized)
+    assert runner.generate("whole", PROMPT, greedy(), 30) == expected
+    assert runner.generate("in chunks", PROMPT, greedy(), 30, split=7) == expected
+
+
+@compiled
+def test_loaded_weights_have_the_size_that_is_said(quantized, monkeypatch):
+    config = ModelConfig.load(quantized)
+    with safe_open(quantized / "model.safetensors", "pt") as file:
+        names = [name for name in file.keys() if name.endswith("_proj.weight")]  # noqa: SIM118 - it is no mapping
+        items = sum(file.get_tensor(name).numel() for name in names)
+    [kind] = {blocks.kind for name in names if (blocks := checkpoint_of(quantized).blocks([Part(name[:-7])]))}
+    in_blocks = items // 32 * (kind.bits * 4 + (8 if kind.bits == 4 else 4))  # codes, scale and minimum in float32
+    head = 4 * config.vocab_size * config.hidden_size
+    assert loaded_bytes(quantized, config, "float32", "cpu") == in_blocks + head
+    assert loaded_bytes(quantized, config, "int8", "cpu") == weight_bytes(config, "int8", "cpu")
+    monkeypatch.setattr(cpu_kernels, "KERNELS", "")
+    assert loaded_bytes(quantized, config, "float32", "cpu") == weight_bytes(config, "float32", "cpu")
+
+
+def test_blocks_that_are_damaged(quantized):
+    path = quantized / BLOCKS_FILE
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(ModelError, match=rf"{BLOCKS_FILE}: cannot be read"):
+        checkpoint_of(quantized)
+    with pytest.raises(ModelError, match=rf"{BLOCKS_FILE}: damaged: it has"):
+        check_folder(quantized)
+    path.write_bytes(b"nothing of the kind")
+    with pytest.raises(ModelError, match=rf"{BLOCKS_FILE}: cannot be read"):
+        checkpoint_of(quantized)

@@ -1,0 +1,160 @@
+"""Products with weights in blocks and attention in place, for every set of kernels that this processor runs."""
+
+from collections.abc import Sequence
+
+import gguf
+import numpy as np
+import pytest
+import torch
+from gguf.quants import dequantize, quantize
+from torch import Tensor
+from torch.nn import functional
+
+from engines.models.block_kinds import KINDS
+from engines.torch_engine.blocks import Blocks, stacked
+from engines.torch_engine.cpu_kernels import BlockLinear, attend_in_place, attends, kernel_sets, packs
+from tests.seeds import seeds
+
+pytestmark = pytest.mark.skipif(not kernel_sets(), reason="the kernels were not compiled: no C compiler")
+SETS = kernel_sets()
+
+
+def a_weight(kind: str, outs: int, ins: int, seed: int = 0) -> tuple[Blocks, Tensor]:
+    """Blocks, and the float32 values that they stand for."""
+    values = np.random.default_rng(seed).normal(size=(outs, ins)).astype(np.float32)
+    rows = quantize(values, gguf.GGMLQuantizationType[kind])
+    stands_for = dequantize(rows, gguf.GGMLQuantizationType[kind])
+    return Blocks(KINDS[kind], torch.from_numpy(rows)), torch.from_numpy(stands_for.astype(np.float32))
+
+
+@pytest.mark.parametrize("kernels", SETS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_codes_stand_for_what_dequantising_gives_to_the_last_bit(kernels, kind):
+    blocks, values = a_weight(kind, 128, 96)
+    assert packs(blocks.num_out)
+    unit = torch.eye(96)
+    for rows in (unit, unit[:1], unit[4:6], unit[7:10]):
+        assert torch.equal(BlockLinear(blocks, kernels=kernels)(rows), (rows @ values.T))
+
+
+@pytest.mark.parametrize("kernels", SETS)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("outs", "ins"), [(64, 32), (192, 576), (64, 1536)])
+def test_a_product_is_that_of_the_values(kernels, kind, outs, ins):
+    blocks, values = a_weight(kind, outs, ins)
+    linear = BlockLinear(blocks, kernels=kernels)
+    for num_rows in [*range(1, 20), 97, 200]:
+        x = torch.randn(num_rows, ins, generator=torch.Generator().manual_seed(num_rows))
+        exact = x.double() @ values.double().T
+        sizes = x.double().abs() @ values.double().abs().T
+        assert ((linear(x) - exact).abs() <= 1e-6 * sizes).all()
+
+
+@pytest.mark.parametrize("kernels", SETS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_row_does_not_depend_on_the_others(kernels, kind):
+    """Nor on how a batch is cut, nor on the number of threads."""
+    blocks, _ = a_weight(kind, 128, 160)
+    linear = BlockLinear(blocks, kernels=kernels)
+    x = torch.randn(130, 160)
+    alone = torch.cat([linear(row[None]) for row in x])
+    for num_rows in (2, 3, 4, 5, 7, 12, 96, 130):
+        assert torch.equal(linear(x[:num_rows]), alone[:num_rows])
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        assert torch.equal(BlockLinear(blocks, kernels=kernels)(x), alone)
+    finally:
+        torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("kernels", SETS)
+def test_bias_and_residual(kernels):
+    blocks, values = a_weight("Q4_1", 64, 64)
+    bias = torch.randn(64)
+    for num_rows in (1, 5):
+        x, residual = torch.randn(num_rows, 64), torch.randn(num_rows, 64)
+        linear = BlockLinear(blocks, bias, kernels)
+        torch.testing.assert_close(linear(x), x @ values.T + bias)
+        whole = residual + x @ values.T + bias
+        linear.add_to(residual, x)
+        torch.testing.assert_close(residual, whole)
+
+
+@pytest.mark.parametrize("kernels", SETS)
+def test_rows_that_are_not_side_by_side(kernels):
+    blocks, values = a_weight("Q8_0", 64, 64)
+    x = torch.randn(7, 128)[:, ::2]
+    torch.testing.assert_close(BlockLinear(blocks, kernels=kernels)(x), x @ values.T)
+
+
+def test_weights_stacked_compute_what_each_computes():
+    first, second = a_weight("Q4_1", 64, 64, seed=1), a_weight("Q4_1", 128, 64, seed=2)
+    both = stacked([first[0], second[0]])
+    assert both is not None
+    x = torch.randn(5, 64)
+    torch.testing.assert_close(BlockLinear(both)(x), x @ torch.cat([first[1], second[1]]).T)
+    assert stacked([first[0], a_weight("Q8_0", 64, 64)[0]]) is None
+
+
+def attention(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    """[heads, dim] to KV [tokens, kv_heads, dim], in double precision."""
+    shared = queries.shape[0] // keys.shape[1]
+    by_head = (part.double().repeat_interleave(shared, dim=1).transpose(0, 1) for part in (keys, values))
+    out = functional.scaled_dot_product_attention(queries.double()[:, None], *by_head)
+    return out.flatten()
+
+
+def laid_out(
+    lengths: Sequence[int], num_kv_heads: int, size: int, dim: int, generator: torch.Generator
+) -> tuple[Tensor, Tensor, list[tuple[Tensor, Tensor]]]:
+    """Rows of a pool of shuffled blocks, where requests' blocks begin there, and each request's K and V."""
+    width = -(-max(lengths) // size)
+    places = torch.randperm(len(lengths) * width + 3, generator=generator)
+    rows = torch.randn(len(places) * 2 * num_kv_heads, size, dim, generator=generator)
+    tables = places[: len(lengths) * width].view(len(lengths), width) * 2 * num_kv_heads
+    kv = []
+    for length, table in zip(lengths, tables, strict=True):
+        blocks = [rows[first : first + 2 * num_kv_heads].view(2, num_kv_heads, size, dim) for first in table]
+        both = torch.cat([block.transpose(1, 2) for block in blocks], dim=1)[:, :length]
+        kv.append((both[0], both[1]))
+    return rows, tables, kv
+
+
+@pytest.mark.parametrize("kernels", SETS)
+@pytest.mark.parametrize(("num_heads", "num_kv_heads", "dim"), [(9, 3, 64), (4, 4, 16), (8, 1, 128), (10, 2, 80)])
+@pytest.mark.parametrize("size", [1, 16])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_decodes_attend_to_what_lies_in_their_blocks(kernels, num_heads, num_kv_heads, dim, size, threads):
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        for seed in seeds(3):
+            generator = torch.Generator().manual_seed(seed)
+            lengths = [1, size, size + 1, 3 * size + 2, 61]
+            rows, tables, kv = laid_out(lengths, num_kv_heads, size, dim, generator)
+            heads = torch.randn(len(lengths), num_heads + 3, dim, generator=generator) * 3
+            queries = heads[:, :num_heads]
+            out = attend_in_place(queries, rows, tables, torch.tensor(lengths), num_kv_heads, kernels)
+            expected = torch.stack([attention(query, *own) for query, own in zip(queries, kv, strict=True)])
+            torch.testing.assert_close(out, expected.float(), rtol=2e-5, atol=2e-6)
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("kernels", SETS)
+def test_scores_far_apart_and_very_large(kernels):
+    """The softmax is that of differences: nothing overflows, and what is far below counts for nothing."""
+    rows = torch.zeros(2, 16, 16)
+    rows[0, :, 0] = torch.linspace(-4000.0, 4000.0, 16)
+    rows[1] = torch.arange(16.0)[:, None]
+    out = attend_in_place(
+        torch.full((1, 1, 16), 100.0), rows, torch.zeros(1, 1, dtype=torch.long), torch.tensor([16]), 1, kernels
+    )
+    assert torch.equal(out, torch.full((1, 16), 15.0))
+
+
+def test_what_attention_in_place_takes():
+    assert attends(torch.float32, 64)
+    assert not attends(torch.float32, 40)
+    assert not attends(torch.bfloat16, 64)

@@ -139,8 +139,8 @@ class Sockets(Generic[M]):
 
     def _is_local_tcp(self, inbox: str) -> bool:
         """Between hosts the kernel knows best: as much must be on its way as the network takes."""
-        mine = self._endpoints[self.me.process].inbox
-        return inbox.startswith("tcp://") and inbox.rpartition(":")[0] == mine.rpartition(":")[0]
+        mine = self._endpoints.get(self.me.process)  # visitors have none
+        return mine is not None and inbox.startswith("tcp://") and _host(inbox) == _host(mine.inbox)
 
     def forget(self, process: str) -> None:
         """Drop the connection to a dead peer's inbox together with what is queued there.
@@ -215,3 +215,7 @@ class Sockets(Generic[M]):
             self._curve.close()
         if self._owns_context:
             self._context.term()
+
+
+def _host(address: str) -> str:
+    return address.rpartition(":")[0]

@@ -115,6 +115,16 @@ async def test_little_is_queued_for_peers_on_this_host_and_as_much_as_the_kernel
     assert sizes == {"near": LOCAL_SEND_BYTES, "far": -1}
 
 
+async def test_a_visitor_without_an_address_of_its_own_sends(endpoints):
+    async with bound(B, endpoints) as b:
+        visitor = Sockets(Sender("cli-1", 1), endpoints, Stop)
+        try:
+            assert visitor.send("b", Stop(now=True))
+            assert (await first(b.messages())).message == Stop(now=True)
+        finally:
+            await visitor.close()
+
+
 async def test_statuses_reach_subscribers_from_the_first_on(endpoints):
     status = SupervisorStatus(seq=1, host="local", pid=7, children=[])
     async with bound(A, endpoints) as a, bound(B, endpoints) as b:

@@ -4,7 +4,6 @@ import argparse
 import asyncio
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -79,17 +78,19 @@ def run(options: argparse.Namespace) -> int:
         raise UserError("--attainment and --confidence: must be below 1; no number of requests tells more")
     goal = Goal(options.attainment or 0.9, options.confidence, options.precision, options.trials, options.most_rates)
     sweeps: dict[str, Sweep] = {}
-    was_interrupted = True
-    with suppress(KeyboardInterrupt):
+    try:
         if options.topology is None:
             _one(options, goal, options.url, sweeps)
         else:
             _topologies(options, goal, sweeps)
-        was_interrupted = False
-    _print(sweeps)
-    if options.out is not None and sweeps:
-        _write(options.out, sweeps)
-    return EXIT_INTERRUPTED if was_interrupted else 0
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    finally:  # what was measured took minutes: it is not lost if the next mesh does not start
+        if sweeps:
+            _print(sweeps)
+            if options.out is not None:
+                _write(options.out, sweeps)
+    return 0
 
 
 def _topologies(options: argparse.Namespace, goal: "Goal", sweeps: "dict[str, Sweep]") -> None:

@@ -191,7 +191,11 @@ def _print(sweeps: "Mapping[str, Sweep]") -> None:
         table.add_section()
     Console(width=None if sys.stdout.isatty() else 120, highlight=False).print(table)
     for name, sweep in sweeps.items():
-        sys.stdout.write(f"{name}: {sweep.goal.attainment:.0%} of the requests meet their SLO up to {sweep.words()}\n")
+        sys.stdout.write(f"{name}: {_told(sweep, ' of the requests meet their SLO')}\n")
+
+
+def _told(sweep: "Sweep", what: str) -> str:
+    return sweep.words() if sweep.found is None else f"{sweep.goal.attainment:.0%}{what} up to {sweep.words()}"
 
 
 def _write(folder: Path, sweeps: "Mapping[str, Sweep]") -> None:
@@ -200,7 +204,7 @@ def _write(folder: Path, sweeps: "Mapping[str, Sweep]") -> None:
 
     first = next(iter(sweeps.values()))
     lines: dict[str, Sequence[tuple[float, float, float, float]]] = {name: one.line() for name, one in sweeps.items()}
-    found = {name: f"{sweep.goal.attainment:.0%}: up to {sweep.words()}" for name, sweep in sweeps.items()}
+    found = {name: _told(sweep, ":") for name, sweep in sweeps.items()}
     json_of = {name: {"attainment_goal": sweep.goal.attainment, **sweep.json()} for name, sweep in sweeps.items()}
     write_result(folder / "sweep.json", {"confidence": first.goal.confidence, "runs": json_of})
     write_sweep(

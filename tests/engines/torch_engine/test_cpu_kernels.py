@@ -108,11 +108,12 @@ def test_weights_stacked_compute_what_each_computes():
 
 
 def attention(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-    """[heads, dim] to KV [tokens, kv_heads, dim], in double precision."""
-    shared = queries.shape[0] // keys.shape[1]
-    by_head = (part.double().repeat_interleave(shared, dim=1).transpose(0, 1) for part in (keys, values))
-    out = functional.scaled_dot_product_attention(queries.double()[:, None], *by_head)
-    return out.flatten()
+    """Of the last tokens [n, heads, dim] of those with KV [tokens, kv_heads, dim], in double precision."""
+    shared, num_new, num_tokens = queries.shape[1] // keys.shape[1], len(queries), len(keys)
+    by_head = [part.double().repeat_interleave(shared, dim=1).transpose(0, 1) for part in (keys, values)]
+    seen = torch.ones(num_new, num_tokens, dtype=torch.bool).tril(num_tokens - num_new)
+    out = functional.scaled_dot_product_attention(queries.double().transpose(0, 1), *by_head, attn_mask=seen)
+    return out.transpose(0, 1).flatten(1).float()
 
 
 def laid_out(
@@ -146,8 +147,8 @@ def test_decodes_attend_to_what_lies_in_their_blocks(kernels, num_heads, num_kv_
             heads = torch.randn(len(lengths), num_heads + 3, dim, generator=generator) * 3
             queries = heads[:, :num_heads]
             out = attend_in_place(queries, rows, tables, torch.tensor(lengths), num_kv_heads, kernels)
-            expected = torch.stack([attention(query, *own) for query, own in zip(queries, kv, strict=True)])
-            torch.testing.assert_close(out, expected.float(), rtol=2e-5, atol=1e-5)
+            expected = torch.cat([attention(query[None], *own) for query, own in zip(queries, kv, strict=True)])
+            torch.testing.assert_close(out, expected, rtol=2e-5, atol=1e-5)
     finally:
         torch.set_num_threads(before)
 
@@ -167,9 +168,7 @@ def test_a_chunk_sees_what_came_before_and_itself(kernels, num_heads, num_kv_hea
             heads = torch.randn(num_new, num_heads + 3, dim, generator=generator) * 3
             queries = heads[:, :num_heads]
             out = attend_chunk_in_place(queries, rows, table, num_before, num_kv_heads, kernels)
-            ends = range(num_before + 1, length + 1)
-            expected = [attention(query, keys[:n], values[:n]) for query, n in zip(queries, ends, strict=True)]
-            torch.testing.assert_close(out, torch.stack(expected).float(), rtol=2e-5, atol=1e-5)
+            torch.testing.assert_close(out, attention(queries, keys, values), rtol=2e-5, atol=1e-5)
             cut = num_new // 2  # in two chunks the same, to the last bit
             parts = [(queries[:cut], num_before), (queries[cut:], num_before + cut)]
             alone = [attend_chunk_in_place(part, rows, table, n, num_kv_heads, kernels) for part, n in parts]

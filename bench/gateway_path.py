@@ -53,6 +53,7 @@ from mesh.messages import (
 from mesh.sockets import Sockets
 from mesh.topology.parse import load
 from mesh.topology.schema import Topology
+from router.__main__ import COLLECT_AFTER
 from router.api.app import ApiConfig, create_app
 from router.api.models import Models, ServedModel
 from router.ledger import Ledger
@@ -221,6 +222,7 @@ async def measure(topology: Topology, num_streams: int, num_rounds: int) -> tupl
     await rounds.play(8)
     gc.collect()
     gc.freeze()
+    gc.set_threshold(COLLECT_AFTER)
     requests, tokens = [], []
     for _ in range(num_rounds):
         request_s, token_s = await rounds.play(16)

@@ -107,5 +107,9 @@ def measure_profile(path: Path) -> None:
 
 
 def _mesh(environment: Mapping[str, str], limit_s: float, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    """Raise `UserError` if it takes longer than that."""
     command = [sys.executable, "-m", "mesh.cli", *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=limit_s, check=False)
+    try:
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=limit_s, check=False)
+    except subprocess.TimeoutExpired:
+        raise UserError(f"`mesh {' '.join(arguments)}` did not end within {limit_s:g} s") from None

@@ -2,8 +2,9 @@
 
     python -m bench.transfer_speed [--blocks KIB ...] [--rounds N]
 
-Shared memory is held against a plain memory copy, TCP against a bare socket. The blocks end at their place in the
-receiver's pool in every case, in messages as large as an engine's. All ways take turns; medians of the rounds count.
+Shared memory is held against a plain memory copy, TCP against a bare socket as the kernel makes it, and against one
+that queues as little as engines of one host do (`LOCAL_SEND_BYTES`). The blocks end at their place in the receiver's
+pool in every case, in messages as large as an engine's. All ways take turns; medians of the rounds count.
 """
 
 import argparse
@@ -29,11 +30,13 @@ from kvtransfer.peer_memories import PeerMemories
 from kvtransfer.protocol import ExportBlocks, Exported, ImportBlocks, Limits
 from kvtransfer.transports import transports_of
 from mesh.messages import Blocks, Codec, KVShape, MemoryRef, encode
+from mesh.sockets import LOCAL_SEND_BYTES
 from mesh.transports import SHM, TCP
 
 BLOCK_KIB = (64, 256, 1024, 8192)
 POOL_BYTES = 32 * 2**20
 MOVES = 4  # of a round
+BARE, SHORT = "bare socket", "bare socket, short queue"
 SINGLES = 20  # blocks that are moved alone in a round
 
 
@@ -50,7 +53,7 @@ class Peer:
     exported: Exported  # what the ``shm`` transport would send of all blocks
     pipe: Connection
     frames: zmq.Socket[bytes]
-    stream: socket.socket
+    streams: list[socket.socket]  # as the kernel makes it, and one that queues little
     process: psutil.Process
 
     def ask(self, transport: str, num_blocks: int) -> None:
@@ -71,8 +74,11 @@ def run_sender(pipe: Connection, block_kib: int, checksum: bool, zmq_address: st
     blocks = list(range(len(memory)))
     context = zmq.Context()
     frames = context.socket(zmq.PUSH)
+    frames.setsockopt(zmq.SNDBUF, LOCAL_SEND_BYTES)
     frames.connect(zmq_address)
-    stream = socket.create_connection(("127.0.0.1", port))
+    plain = socket.create_connection(("127.0.0.1", port))
+    short = socket.create_connection(("127.0.0.1", port))
+    short.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, LOCAL_SEND_BYTES)
     pipe.send((memory.ref("local"), transports[SHM].export_blocks(ExportBlocks("t", "s", SHM, 0, blocks, "peer"))))
     while (asked := pipe.recv()) is not None:
         transport, num_blocks = asked
@@ -83,9 +89,10 @@ def run_sender(pipe: Connection, block_kib: int, checksum: bool, zmq_address: st
                 frames.send_multipart([encode(message), *exported.payload], copy=False)
         else:
             for block in memory.array[:num_blocks]:
-                stream.sendall(memoryview(block))
+                (short if transport == SHORT else plain).sendall(memoryview(block))
     context.destroy(linger=0)
-    stream.close()
+    plain.close()
+    short.close()
 
 
 def parts(blocks: list[int], block_kib: int) -> Iterator[list[int]]:
@@ -104,10 +111,10 @@ def sender(block_kib: int, checksum: bool) -> Iterator[Peer]:
         arguments = there, block_kib, checksum, address, server.getsockname()[1]
         process = multiprocessing.get_context("spawn").Process(target=run_sender, args=arguments, daemon=True)
         process.start()
-        stream, _ = server.accept()
-        with stream:
+        streams = [server.accept()[0] for _ in range(2)]  # in the order of their connections
+        with streams[0], streams[1]:
             ref, exported = here.recv()
-            yield Peer(ref, exported, here, frames, stream, psutil.Process(process.pid))
+            yield Peer(ref, exported, here, frames, streams, psutil.Process(process.pid))
             here.send(None)
             process.join()
 
@@ -146,11 +153,17 @@ class Receiver:
             self._take(TCP, self._codec.decode(body.buffer), [frame.buffer for frame in payload])
 
     def bare_socket(self, num_blocks: int) -> None:
-        self.peer.ask("bare socket", num_blocks)
+        self._receive(BARE, self.peer.streams[0], num_blocks)
+
+    def short_socket(self, num_blocks: int) -> None:
+        self._receive(SHORT, self.peer.streams[1], num_blocks)
+
+    def _receive(self, name: str, stream: socket.socket, num_blocks: int) -> None:
+        self.peer.ask(name, num_blocks)
         for block in self.memory.array[:num_blocks]:
             view = memoryview(block).cast("B")
             while view:
-                view = view[self.peer.stream.recv_into(view) :]
+                view = view[stream.recv_into(view) :]
 
 
 @dataclass(slots=True)
@@ -191,7 +204,8 @@ def compare(block_kib: int, num_rounds: int) -> dict[str, Found]:
             "memcpy": (peer, plain.memcpy),
             "shm": (peer, plain.shm),
             "shm + checksum": (checking, checked.shm),
-            "bare socket": (peer, plain.bare_socket),
+            BARE: (peer, plain.bare_socket),
+            SHORT: (peer, plain.short_socket),
             "tcp": (peer, plain.tcp),
             "tcp + checksum": (checking, checked.tcp),
         }

@@ -4,10 +4,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from engines.batch import StepExecutor
+from engines.models.config import ModelConfig
 from engines.step_cost import StepCost
 from kvtransfer.device_memory import DeviceKVMemory, DeviceMemory
 from kvtransfer.memory import KVMemory, PagedMemory
-from mesh.topology.schema import ServiceSpec
+from mesh.errors import UserError
+from mesh.topology.schema import EngineSpec, ServiceSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +21,19 @@ class LoadedModel:
     max_context: int
     cost: StepCost
     weight_bytes: int = 0
+
+    @classmethod
+    def of(
+        cls,
+        spec: ServiceSpec,
+        config: ModelConfig,
+        memory: KVMemory | DeviceKVMemory,
+        cost: StepCost,
+        weight_bytes: int,
+    ) -> "LoadedModel":
+        """With the context that its service allows, as far as the model has it."""
+        limit = config.max_context
+        return cls(memory, frozenset(config.eos_token_ids), min(spec.max_context or limit, limit), cost, weight_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,3 +49,24 @@ class Backend:
     models: Mapping[str, LoadedModel]
     add: Callable[[ServiceSpec], LoadedModel]
     remove: Callable[[str], None]
+
+    @classmethod
+    def of_one(
+        cls,
+        kind: str,
+        engine: EngineSpec,
+        spec: ServiceSpec,
+        executor: StepExecutor,
+        memory: PagedMemory | DeviceMemory,
+        model: LoadedModel,
+    ) -> "Backend":
+        """Of an executor with one model, which stays while its service is unloaded. ``kind``: such as "vLLM"."""
+
+        def add(asked: ServiceSpec) -> LoadedModel:
+            if asked.name != spec.name:
+                raise UserError(
+                    f"engines.{engine.id}: a {kind} engine serves one service, and this one is made for {spec.name}"
+                )
+            return model
+
+        return cls(executor, memory, {spec.name: model}, add, lambda _: None)

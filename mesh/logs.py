@@ -56,9 +56,25 @@ def configure(process: str, level: str, file: Path | None = None, terminal: Text
     structlog.contextvars.bind_contextvars(process=process)
 
 
+class _BoundedFile(RotatingFileHandler):
+    """Formats a record once; to know its length, the library formats it twice, and looks the file up by its name."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            line = (self.format(record) + self.terminator).encode(errors="replace")
+            if self.stream is None:  # the last rollover failed
+                self.stream = self._open()
+            if self.stream.tell() + len(line) > self.maxBytes:
+                self.doRollover()
+            self.stream.buffer.write(line)
+            self.stream.buffer.flush()
+        except Exception:  # as the library does: a log that fails must not stop who writes it
+            self.handleError(record)
+
+
 def _file_handler(file: Path) -> logging.Handler:
     file.parent.mkdir(parents=True, exist_ok=True)
-    handler = RotatingFileHandler(file, maxBytes=MAX_BYTES, backupCount=NUM_OLD_FILES, encoding="utf-8")
+    handler = _BoundedFile(file, maxBytes=MAX_BYTES, backupCount=NUM_OLD_FILES, encoding="utf-8")
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=_SHARED,

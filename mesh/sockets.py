@@ -31,6 +31,7 @@ from mesh.messages import (
 )
 
 HIGH_WATER_MARK = 4096  # messages queued for one peer, or from all peers
+LOCAL_SEND_BYTES = 256 * 2**10  # that the kernel may hold on their way to a peer on this host, over TCP
 
 Frame = bytes | bytearray | memoryview | zmq.Frame
 M = TypeVar("M")
@@ -128,11 +129,18 @@ class Sockets(Generic[M]):
         outbox.setsockopt(zmq.SNDHWM, HIGH_WATER_MARK)
         outbox.setsockopt(zmq.RECONNECT_IVL, 20)
         outbox.setsockopt(zmq.RECONNECT_IVL_MAX, 500)
+        if self._is_local_tcp(endpoints.inbox):  # left to itself, the kernel queues megabytes, which leave the caches
+            outbox.setsockopt(zmq.SNDBUF, LOCAL_SEND_BYTES)
         if self._curve:
             self._curve.secure_client(outbox)
         outbox.connect(endpoints.inbox)
         self._outboxes[to] = outbox
         return outbox
+
+    def _is_local_tcp(self, inbox: str) -> bool:
+        """Between hosts the kernel knows best: as much must be on its way as the network takes."""
+        mine = self._endpoints.get(self.me.process)  # visitors have none
+        return mine is not None and inbox.startswith("tcp://") and _host(inbox) == _host(mine.inbox)
 
     def forget(self, process: str) -> None:
         """Drop the connection to a dead peer's inbox together with what is queued there.
@@ -207,3 +215,7 @@ class Sockets(Generic[M]):
             self._curve.close()
         if self._owns_context:
             self._context.term()
+
+
+def _host(address: str) -> str:
+    return address.rpartition(":")[0]

@@ -65,6 +65,10 @@ class Flight:
     was_recalled: bool = False  # before it began: once in its life
     asked_at: float = -inf  # when its engines were last asked whether they have it
     denied: set[str] = field(default_factory=set)  # those that said since then that they have not
+    id: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.id = self.spec.id
 
     @classmethod
     def of(cls, spec: RequestSpec, number: int, grace_s: float, prediction: Prediction, now: float) -> "Flight":
@@ -72,10 +76,6 @@ class Flight:
         deadline = arrived_at + spec.slo_ttft_s
         request = _request(spec, 0, arrived_at, deadline)
         return cls(spec, arrived_at, deadline, number, grace_s, TokenStream(len(spec.generated)), request, prediction)
-
-    @property
-    def id(self) -> str:
-        return self.spec.id
 
     @property
     def order(self) -> tuple[int, float, int]:

@@ -95,10 +95,9 @@ class Monitor:
 
     def accepted(self, request: str, engine: str, status_seq: int) -> None:
         """An engine owns the request and counts it from that status on."""
-        self._reservations.accept(request, engine, status_seq)
-        if heard := self._heard.get(engine):
-            self._reservations.settle(engine, heard.status.seq)
-            self._changed.add(engine)
+        heard = self._heard.get(engine)
+        self._reservations.accept(request, engine, status_seq, None if heard is None else heard.status.seq)
+        self._changed.add(engine)
 
     def release(self, request: str) -> None:
         """The request is not where it was sent, or beyond doubt counted there."""

@@ -38,9 +38,14 @@ class Reservations:
         self._by_engine[reservation.engine][reservation.request] = _Held(reservation)
         self._engines[reservation.request].add(reservation.engine)
 
-    def accept(self, request: str, engine: str, status_seq: int) -> None:
-        """``engine`` owns the request and counts it from its status ``status_seq`` on."""
-        if held := self._by_engine.get(engine, {}).get(request):
+    def accept(self, request: str, engine: str, status_seq: int, known_seq: int | None) -> None:
+        """``engine`` owns the request, and counts it from status ``status_seq`` on; ``known_seq`` is its last one."""
+        held = self._by_engine.get(engine, {}).get(request)
+        if held is None:
+            return
+        if known_seq is not None and known_seq >= status_seq:
+            self._drop(request, engine)
+        else:
             held.counted_from_seq = status_seq
 
     def settle(self, engine: str, seq: int) -> None:

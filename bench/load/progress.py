@@ -23,7 +23,9 @@ class Live:
         """``total`` requests, or for ``span_s``."""
         self._promises = promises
         self._total, self._span_s = total, span_s
-        self._progress = Progress(*COLUMNS, console=Console(stderr=True), transient=True, disable=not is_shown)
+        console = Console(stderr=True)  # to a file, it would write an empty line each time
+        is_shown = is_shown and console.is_terminal
+        self._progress = Progress(*COLUMNS, console=console, transient=True, disable=not is_shown)
         self._task: TaskID | None = None
         self._num_seen, self._num_good, self._num_failed = 0, 0, 0
 

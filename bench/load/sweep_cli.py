@@ -4,7 +4,6 @@ import argparse
 import asyncio
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -79,17 +78,19 @@ def run(options: argparse.Namespace) -> int:
         raise UserError("--attainment and --confidence: must be below 1; no number of requests tells more")
     goal = Goal(options.attainment or 0.9, options.confidence, options.precision, options.trials, options.most_rates)
     sweeps: dict[str, Sweep] = {}
-    was_interrupted = True
-    with suppress(KeyboardInterrupt):
+    try:
         if options.topology is None:
             _one(options, goal, options.url, sweeps)
         else:
             _topologies(options, goal, sweeps)
-        was_interrupted = False
-    _print(sweeps)
-    if options.out is not None and sweeps:
-        _write(options.out, sweeps)
-    return EXIT_INTERRUPTED if was_interrupted else 0
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    finally:  # what was measured took minutes: it is not lost if the next mesh does not start
+        if sweeps:
+            _print(sweeps)
+            if options.out is not None:
+                _write(options.out, sweeps)
+    return 0
 
 
 def _topologies(options: argparse.Namespace, goal: "Goal", sweeps: "dict[str, Sweep]") -> None:
@@ -190,7 +191,11 @@ def _print(sweeps: "Mapping[str, Sweep]") -> None:
         table.add_section()
     Console(width=None if sys.stdout.isatty() else 120, highlight=False).print(table)
     for name, sweep in sweeps.items():
-        sys.stdout.write(f"{name}: {sweep.goal.attainment:.0%} of the requests meet their SLO up to {sweep.words()}\n")
+        sys.stdout.write(f"{name}: {_told(sweep, ' of the requests meet their SLO')}\n")
+
+
+def _told(sweep: "Sweep", what: str) -> str:
+    return sweep.words() if sweep.found is None else f"{sweep.goal.attainment:.0%}{what} up to {sweep.words()}"
 
 
 def _write(folder: Path, sweeps: "Mapping[str, Sweep]") -> None:
@@ -199,7 +204,7 @@ def _write(folder: Path, sweeps: "Mapping[str, Sweep]") -> None:
 
     first = next(iter(sweeps.values()))
     lines: dict[str, Sequence[tuple[float, float, float, float]]] = {name: one.line() for name, one in sweeps.items()}
-    found = {name: f"{sweep.goal.attainment:.0%}: up to {sweep.words()}" for name, sweep in sweeps.items()}
+    found = {name: _told(sweep, ":") for name, sweep in sweeps.items()}
     json_of = {name: {"attainment_goal": sweep.goal.attainment, **sweep.json()} for name, sweep in sweeps.items()}
     write_result(folder / "sweep.json", {"confidence": first.goal.confidence, "runs": json_of})
     write_sweep(

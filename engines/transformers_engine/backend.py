@@ -46,24 +46,9 @@ def transformers_backend(engine: EngineSpec, services: Sequence[ServiceSpec], ve
     model = load_model(folder, spec.dtype, engine.device)
     sampler = Sampler.of(folder, config)
     executor = TransformersExecutor(spec.name, model, blocks.layout.shape, sampler, engine.threads)
-    limit = config.max_context
-    loaded = LoadedModel(
-        memory=blocks,
-        eos_token_ids=frozenset(config.eos_token_ids),
-        max_context=min(spec.max_context or limit, limit),
-        cost=_profile(engine, spec, shape, executor, blocks.layout.num_tokens, limit, version).profile().cost,
-        weight_bytes=num_bytes,
-    )
-
-    def add(asked: ServiceSpec) -> LoadedModel:
-        """The one that it has, once more: the model stays while the service is unloaded."""
-        if asked.name != spec.name:
-            raise UserError(
-                f"engines.{engine.id}: a transformers engine serves one service, and this one is made for {spec.name}"
-            )
-        return loaded
-
-    return Backend(executor, memory, {spec.name: loaded}, add, lambda _: None)
+    costs = _profile(engine, spec, shape, executor, blocks.layout.num_tokens, config.max_context, version)
+    loaded = LoadedModel.of(spec, config, blocks, costs.profile().cost, num_bytes)
+    return Backend.of_one("transformers", engine, spec, executor, memory, loaded)
 
 
 def check_device(engine: EngineSpec) -> None:

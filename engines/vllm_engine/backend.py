@@ -58,24 +58,8 @@ def vllm_backend(engine: EngineSpec, services: Sequence[ServiceSpec]) -> Backend
     memory = open_memory(engine, spec)
     model = start_vllm(engine, spec, memory)
     profile = _profile(engine, spec, model, version)
-    limit = model.config.max_context
-    loaded = LoadedModel(
-        memory=model.memory,
-        eos_token_ids=frozenset(model.config.eos_token_ids),
-        max_context=min(spec.max_context or limit, limit),
-        cost=profile.profile().cost,
-        weight_bytes=num_bytes,
-    )
-
-    def add(asked: ServiceSpec) -> LoadedModel:
-        """The one that it has, once more: vLLM keeps its model while the service is unloaded."""
-        if asked.name != spec.name:
-            raise UserError(
-                f"engines.{engine.id}: a vLLM engine serves one service, and this one is made for {spec.name}"
-            )
-        return loaded
-
-    return Backend(model.executor, memory, {spec.name: loaded}, add, lambda _: None)
+    loaded = LoadedModel.of(spec, model.config, model.memory, profile.profile().cost, num_bytes)
+    return Backend.of_one("vLLM", engine, spec, model.executor, memory, loaded)
 
 
 def open_memory(engine: EngineSpec, spec: ServiceSpec) -> PagedMemory | DeviceMemory:

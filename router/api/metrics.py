@@ -110,26 +110,26 @@ class ServiceMetrics:
             self._tpot.observe(timer.tpot_s)
         self._request_prompt.observe(num_prompt)
         self._request_generation.observe(timer.num_tokens)
-        self._prompt_tokens.inc(num_prompt)
-        self._prefix_queries.inc(num_prompt)
-        self._prefix_hits.inc(num_cached)
-        self._metrics.success.labels(self._service, str(finish)).inc()
+        self._prompt_tokens.value += num_prompt
+        self._prefix_queries.value += num_prompt
+        self._prefix_hits.value += num_cached
+        self._metrics.success.labels(self._service, str(finish)).value += 1
         self._count_placement(placement)
         self._judge_prediction(placement, timer.ttft_s - queued_s)
         self._count_slo(timer)
 
     def failed(self, code: str, *, broke_promise: bool) -> None:
         """A request without a proper end. One that its client left broke no promise of ours."""
-        self._metrics.failures.labels(self._service, code).inc()
+        self._metrics.failures.labels(self._service, code).value += 1
         if broke_promise:
-            self._slo_requests.inc()
+            self._slo_requests.value += 1
 
     def _count_placement(self, placement: Placement | None) -> None:
         if placement is None:
             return
-        self._metrics.dispatches.labels(self._service, placement.rule).inc()
+        self._metrics.dispatches.labels(self._service, placement.rule).value += 1
         if placement.attempt > 0:
-            self._metrics.redispatches.labels(self._service).inc()
+            self._metrics.redispatches.labels(self._service).value += 1
 
     def _judge_prediction(self, placement: Placement | None, first_token_s: float) -> None:
         """Of requests that were dispatched once: a later attempt's prediction was not of the whole time."""
@@ -138,9 +138,9 @@ class ServiceMetrics:
 
     def _count_slo(self, timer: "ChoiceTimer") -> None:
         met_ttft, met_tpot = timer.ttft_s <= timer.slo.ttft_s, timer.tpot_s <= timer.slo.tpot_s
-        self._slo_requests.inc()
+        self._slo_requests.value += 1
         for attained, met in zip(self._slo_attained, (met_ttft, met_tpot, met_ttft and met_tpot), strict=True):
-            attained.inc(met)
+            attained.value += met
 
 
 class ChoiceTimer:

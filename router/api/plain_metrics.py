@@ -21,9 +21,6 @@ class Count:
     def __init__(self) -> None:
         self.value = 0.0
 
-    def inc(self, amount: float = 1.0) -> None:
-        self.value += amount
-
 
 class Buckets:
     """How often which values were seen: by bucket, the last one for what is above all bounds; and their sum."""

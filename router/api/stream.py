@@ -116,5 +116,6 @@ class _EventSink(Outlet):
             self.started = True
 
     async def finish(self, last: bytes) -> None:
-        await self._start()
+        if not self.started:
+            await self._start()
         await self.send({"type": "http.response.body", "body": self._unsent + last + DONE, "more_body": False})

@@ -21,7 +21,7 @@ from mesh.messages import (
     SupervisorStatus,
     encode,
 )
-from mesh.sockets import Sockets
+from mesh.sockets import LOCAL_SEND_BYTES, Sockets
 
 A, B = Sender("a", 1), Sender("b", 2)
 DEADLINE_S = 60.0
@@ -100,6 +100,29 @@ async def test_forgotten_peers_are_not_handed_old_work(endpoints):
         async with bound(B, endpoints) as b:
             assert a.send("b", Cancel("new", Epoch(1)))
             assert (await first(b.messages())).message == Cancel("new", Epoch(1))
+
+
+async def test_little_is_queued_for_peers_on_this_host_and_as_much_as_the_kernel_likes_for_others():
+    addresses = {"a": "127.0.0.1:7001", "near": "127.0.0.1:7003", "far": "127.0.0.2:7001"}
+    endpoints = {name: Endpoints(f"tcp://{address}", "tcp://127.0.0.1:7999") for name, address in addresses.items()}
+    sockets = Sockets(A, endpoints, Stop)
+    for peer in ("near", "far"):
+        assert sockets.send(peer, Stop())
+    sizes = {peer: outbox.getsockopt(zmq.SNDBUF) for peer, outbox in sockets._outboxes.items()}
+    for peer in sizes:
+        sockets.forget(peer)
+    await sockets.close()
+    assert sizes == {"near": LOCAL_SEND_BYTES, "far": -1}
+
+
+async def test_a_visitor_without_an_address_of_its_own_sends(endpoints):
+    async with bound(B, endpoints) as b:
+        visitor = Sockets(Sender("cli-1", 1), endpoints, Stop)
+        try:
+            assert visitor.send("b", Stop(now=True))
+            assert (await first(b.messages())).message == Stop(now=True)
+        finally:
+            await visitor.close()
 
 
 async def test_statuses_reach_subscribers_from_the_first_on(endpoints):

@@ -5,7 +5,9 @@ import asyncio
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -129,6 +131,28 @@ def test_the_exit_code_tells_whether_promises_were_kept(url: str, capsys: pytest
     assert bench(*load, "--model", "fast", "--goodput", "e2el:60000") == 0
     assert bench(*load, "--model", "slow", "--goodput", "ttft:1") == 1
     assert "0.0% of the requests met their SLO, less than 90.0%" in capsys.readouterr().err
+
+
+def test_a_sweep_keeps_what_it_measured_if_the_next_mesh_does_not_start(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    @contextmanager
+    def live_mesh(path: Path) -> Iterator[SimpleNamespace]:
+        if path.stem == "second":
+            raise UserError("second.toml: the mesh did not start")
+        yield SimpleNamespace(port=int(url.rpartition(":")[2]))
+
+    monkeypatch.setattr("bench.live_mesh.live_mesh", live_mesh)
+    files = [tmp_path / f"{name}.toml" for name in ("first", "second")]
+    service = f'[services.fast]\nmodel = "{tmp_path}"\nttft_ms = 5000\ntpot_ms = 5000\n'
+    for file in files:
+        file.write_text(service + '[engines.one]\nrole = "multiplex"\n')
+    load = ("--requests", "10", "--least-s", "0.1", "--output-tokens", "2", "--model", "fast", "--quiet")
+    search = ("--attainment", "50%", "--first-rate", "50", "--most-rates", "1", "--trials", "1")
+    with pytest.raises(UserError, match="did not start"):
+        bench("sweep", "--topology", *map(str, files), *load, *search, "--out", str(tmp_path / "out"))
+    assert list(json.loads((tmp_path / "out" / "sweep.json").read_text())["runs"]) == ["first"]
+    assert "first" in capsys.readouterr().out
 
 
 def test_a_sweep_tells_what_the_server_takes(url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -36,3 +36,21 @@ def attend(
     threads: int,
     /,
 ) -> None: ...
+def attend_chunk(
+    kernels: str,
+    queries: int,
+    stride: int,
+    rows: int,
+    table: int,
+    before: int,
+    num: int,
+    kv_heads: int,
+    heads: int,
+    block_size: int,
+    head_dim: int,
+    scale: float,
+    out: int,
+    threads: int,
+    /,
+) -> None: ...
+def gate(kernels: str, x: int, out: int, rows: int, num: int, threads: int, /) -> None: ...

@@ -2,8 +2,8 @@
 
 Single tokens (decodes) read KV where it lies if there is a kernel for it. Without one, those of requests with like
 context lengths share a gather, padded to the longest, as long as what they gather stays in the cache. A longer chunk is
-a group of its own, which gathers and is computed in tiles of queries, so that most of the upper triangle is never
-touched. Queries that share a KV head are rows of one product (decodes) or batch entries.
+a group of its own. Without a kernel it gathers, and is computed in tiles of queries, so that most of the upper triangle
+is never touched. Queries that share a KV head are rows of one product (decodes) or batch entries.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from engines.batch import Chunk
-from engines.torch_engine.cpu_kernels import attend_in_place, attends
+from engines.torch_engine.cpu_kernels import attend_chunk_in_place, attend_in_place, attends, attends_chunks
 from engines.torch_engine.kv_pool import KVPool
 
 TILE = 128  # queries
@@ -78,6 +78,22 @@ class DecodeGroup:
         grouped = queries.view(len(queries), num_kv_heads, -1, queries.shape[-1])
         out = functional.scaled_dot_product_attention(grouped, keys, values, attn_mask=self.mask)
         return out.reshape(self.num_requests, -1)
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillInPlace:
+    """``num_rows`` tokens of one request after ``start`` earlier ones. ``table`` [blocks]: `KVPool.first_rows`."""
+
+    table: Tensor
+    num_rows: int
+    start: int
+
+    @property
+    def num_gathered(self) -> int:
+        return 0
+
+    def attend(self, layer: int, queries: Tensor, pool: KVPool, workspace: Tensor) -> Tensor:
+        return attend_chunk_in_place(queries, pool.rows(layer), self.table, self.start, pool.shape.num_kv_heads)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +175,9 @@ class Planner:
         self._pool = pool
         self._dtype = dtype
         shape = pool.shape
-        self._in_place = pool.device.type == "cpu" and attends(dtype, shape.head_dim)
+        on_cpu = pool.device.type == "cpu"
+        self._in_place = on_cpu and attends(dtype, shape.head_dim)
+        self._chunks_in_place = on_cpu and attends_chunks(dtype, shape.head_dim)
         block_items = 2 * shape.num_kv_heads * shape.block_size * shape.head_dim  # a block's K and V of one layer
         self._group_blocks = group_bytes // (block_items * dtype.itemsize)
 
@@ -200,9 +218,11 @@ class Planner:
             mask = mask[:, None, None, :].to(self._pool.device)
         return DecodeGroup(self._pool.read_index(tables), len(chunks), lengths[-1], mask)
 
-    def _prefill(self, chunk: Chunk) -> PrefillGroup:
+    def _prefill(self, chunk: Chunk) -> Group:
         num_tokens = len(chunk.tokens)
         table = chunk.blocks[: self._blocks(chunk.start + num_tokens)]
+        if self._chunks_in_place:
+            return PrefillInPlace(self._pool.first_rows(torch.tensor(table)), num_tokens, chunk.start)
         return PrefillGroup(self._pool.read_index([table]), num_tokens, chunk.start)
 
 

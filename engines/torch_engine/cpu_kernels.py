@@ -101,6 +101,11 @@ def attends(dtype: torch.dtype, head_dim: int) -> bool:
     return bool(KERNELS) and dtype == torch.float32 and head_dim % LANES == 0
 
 
+def attends_chunks(dtype: torch.dtype, head_dim: int) -> bool:
+    """Whether `attend_chunk_in_place` takes such KV."""
+    return attends(dtype, head_dim) and head_dim % TILE == 0
+
+
 def attend_in_place(
     queries: Tensor, rows: Tensor, tables: Tensor, lengths: Tensor, num_kv_heads: int, kernels: str = KERNELS
 ) -> Tensor:
@@ -128,4 +133,45 @@ def attend_in_place(
         out.data_ptr(),
         torch.get_num_threads(),
     )
+    return out
+
+
+def attend_chunk_in_place(
+    queries: Tensor, rows: Tensor, table: Tensor, num_before: int, num_kv_heads: int, kernels: str = KERNELS
+) -> Tensor:
+    """Causal attention of consecutive tokens of one request [tokens, heads, head_dim] after ``num_before`` others.
+
+    ``rows`` and ``table`` [blocks] as for `attend_in_place`. Returns [tokens, heads * head_dim].
+    """
+    num_tokens, num_heads, head_dim = queries.shape
+    out = torch.empty((num_tokens, num_heads * head_dim))
+    _kernels.attend_chunk(
+        kernels,
+        queries.data_ptr(),
+        queries.stride(0),
+        rows.data_ptr(),
+        table.data_ptr(),
+        num_before,
+        num_tokens,
+        num_kv_heads,
+        num_heads // num_kv_heads,
+        rows.shape[1],
+        head_dim,
+        1 / math.sqrt(head_dim),
+        out.data_ptr(),
+        torch.get_num_threads(),
+    )
+    return out
+
+
+def gates(x: Tensor) -> bool:
+    """Whether `gated` takes it."""
+    return bool(KERNELS) and x.dtype == torch.float32 and x.device.type == "cpu" and x.shape[-1] % (2 * LANES) == 0
+
+
+def gated(x: Tensor, kernels: str = KERNELS) -> Tensor:
+    """``silu(gate) * up`` of ``x`` [rows, 2 * n], gates before ups: [rows, n] (SwiGLU, Shazeer, 2020)."""
+    num_rows, width = x.shape
+    out = torch.empty((num_rows, width // 2))
+    _kernels.gate(kernels, x.data_ptr(), out.data_ptr(), num_rows, width // 2, torch.get_num_threads())
     return out

@@ -14,7 +14,7 @@ from torch.nn import functional
 from engines.batch import Chunk
 from engines.models.config import ModelConfig
 from engines.torch_engine.attention import Layout, Planner
-from engines.torch_engine.cpu_kernels import BlockLinear, keeps_blocks, packs
+from engines.torch_engine.cpu_kernels import BlockLinear, gated, gates, keeps_blocks, packs
 from engines.torch_engine.kv_pool import KVPool
 from engines.torch_engine.linear import Linear, pack
 from engines.torch_engine.norm import rms_norm
@@ -184,6 +184,10 @@ class Llama:
         return step.layout.attend(number, heads[:, : config.num_heads], self._pool, self._workspace)
 
     def _mlp(self, layer: Layer, hidden: Tensor) -> Tensor:
-        gate, up = layer.gate_up(self._normed(hidden, layer.mlp_norm)).chunk(2, dim=-1)
-        product = functional.silu(gate, inplace=True).mul_(up)
+        both = layer.gate_up(self._normed(hidden, layer.mlp_norm))
+        if gates(both):
+            product = gated(both)
+        else:
+            gate, up = both.chunk(2, dim=-1)
+            product = functional.silu(gate, inplace=True).mul_(up)
         return product if self._spread is None else self._spread.mlp(product)

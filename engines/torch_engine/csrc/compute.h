@@ -86,15 +86,15 @@ INLINE void KERNEL(unpack)(const char *group, float *panel, const int bits) {
     }
 }
 
-/* Add the products of ``depth`` inputs to ``rows`` rows of a strip. */
-INLINE void KERNEL(multiply)(const float *panel, int depth, const float *x, size_t ins, float *out, size_t outs,
-                             int adds, const int rows) {
+/* Add the products of ``depth`` inputs, whose weights are ``width`` apart, to ``rows`` rows of a strip. */
+INLINE void KERNEL(multiply)(const float *panel, size_t width, int depth, const float *x, size_t ins, float *out,
+                             size_t outs, int adds, const int rows) {
     vec sum[MANY][VECTORS];
     for (int m = 0; m < rows; m++)
         for (int v = 0; v < VECTORS; v++) sum[m][v] = adds ? *(vec *)(out + m * outs + v * LANES) : (vec){0};
     for (int k = 0; k < depth; k++) {
         vec weight[VECTORS];
-        for (int v = 0; v < VECTORS; v++) weight[v] = *(vec *)(panel + k * TILE + v * LANES);
+        for (int v = 0; v < VECTORS; v++) weight[v] = *(vec *)(panel + k * width + v * LANES);
         for (int m = 0; m < rows; m++) {
             float input = x[m * ins + k];
             for (int v = 0; v < VECTORS; v++) sum[m][v] += weight[v] * input;
@@ -104,36 +104,43 @@ INLINE void KERNEL(multiply)(const float *panel, int depth, const float *x, size
         for (int v = 0; v < VECTORS; v++) *(vec *)(out + m * outs + v * LANES) = sum[m][v];
 }
 
+/* The same for any number of rows and of strips, `columns` in all. */
+TARGET static void KERNEL(multiply_all)(const float *panel, size_t width, int depth, const float *x, size_t ins,
+                                        float *out, size_t outs, int adds, int rows, int columns) {
+    const int pieces = (rows + MANY - 1) / MANY;
+    for (int column = 0; column < columns; column += STRIP)
+        for (int piece = 0, m = 0, size; piece < pieces; piece++, m += size) {
+            size = (rows - m) / (pieces - piece);
+            const float *from = x + m * ins;
+            float *to = out + m * outs + column;
+#define MULTIPLY(rows) \
+    case rows: KERNEL(multiply)(panel + column, width, depth, from, ins, to, outs, adds, rows); break
+            switch (size) {
+                MULTIPLY(6);
+                MULTIPLY(5);
+                MULTIPLY(4);
+                MULTIPLY(3);
+                MULTIPLY(2);
+                MULTIPLY(1);
+            }
+#undef MULTIPLY
+        }
+}
+
 /* Many rows: weights are unpacked once for all of them, a panel of PANEL groups that stays in the first cache. */
 INLINE void KERNEL(many)(const char *tile, const float *x, size_t ins, float *out, size_t outs, int rows, int adds,
                          const int bits) {
     float panel[PANEL * GROUP * TILE] __attribute__((aligned(CACHE_LINE)));
-    const int groups = (int)(ins / GROUP), pieces = (rows + MANY - 1) / MANY;
+    const int groups = (int)(ins / GROUP);
     const size_t group_bytes = GROUP_BYTES(bits);
     for (int g = 0; g < groups; g += PANEL) {
-        int depth = groups - g < PANEL ? groups - g : PANEL, goes_on = adds || g > 0;
+        int depth = groups - g < PANEL ? groups - g : PANEL;
         for (int i = 0; i < depth; i++) {
             const char *group = tile + (g + i) * group_bytes;
             KERNEL(unpack)(group, panel + i * GROUP * TILE, bits);
             KERNEL(prefetch)(group + AHEAD * group_bytes, group_bytes);
         }
-        for (int column = 0; column < TILE; column += STRIP)
-            for (int piece = 0, m = 0, size; piece < pieces; piece++, m += size) {
-                size = (rows - m) / (pieces - piece);
-                const float *from = x + m * ins + g * GROUP;
-                float *to = out + m * outs + column;
-#define MULTIPLY(rows) \
-    case rows: KERNEL(multiply)(panel + column, depth * GROUP, from, ins, to, outs, goes_on, rows); break
-                switch (size) {
-                    MULTIPLY(6);
-                    MULTIPLY(5);
-                    MULTIPLY(4);
-                    MULTIPLY(3);
-                    MULTIPLY(2);
-                    MULTIPLY(1);
-                }
-#undef MULTIPLY
-            }
+        KERNEL(multiply_all)(panel, TILE, depth * GROUP, x + g * GROUP, ins, out, outs, adds || g > 0, rows, TILE);
     }
 }
 
@@ -192,29 +199,28 @@ INLINE vec KERNEL(exponential)(vec x) {
 }
 
 /* Scores [heads][most] of a token's key, for ``heads`` query heads that share it. */
-INLINE void KERNEL(score)(const float *key, const float *queries, size_t dim, float scale, float *scores, size_t most,
-                          int heads) {
+INLINE void KERNEL(score)(const float *key, const float *queries, size_t dim, float *scores, size_t most, int heads) {
     for (int h = 0; h < heads; h++) {
         vec sum = *(vec *)key * *(vec *)(queries + h * dim);
         for (size_t d = LANES; d < dim; d += LANES) sum += *(vec *)(key + d) * *(vec *)(queries + h * dim + d);
-        scores[h * most] = scale * KERNEL(total)(sum);
+        scores[h * most] = KERNEL(total)(sum);
     }
 }
 
-/* Turn ``num`` scores into weights of a softmax, not yet divided by their sum, which is returned. */
-INLINE float KERNEL(soften)(float *scores, size_t num) {
+/* Turn ``num`` scores, times ``scale``, into weights of a softmax, not yet divided by their sum, which is returned. */
+INLINE float KERNEL(soften)(float *scores, size_t num, float scale) {
     float most = scores[0];
     for (size_t t = 1; t < num; t++) most = scores[t] > most ? scores[t] : most;
     vec sums = {0};
     size_t whole = num / LANES * LANES;
     for (size_t t = 0; t < whole; t += LANES) {
-        vec e = KERNEL(exponential)(*(vec *)(scores + t) - most);
+        vec e = KERNEL(exponential)((*(vec *)(scores + t) - most) * scale);
         *(vec *)(scores + t) = e;
         sums += e;
     }
     float sum = KERNEL(total)(sums);
     for (size_t t = whole; t < num; t++) {
-        float e = KERNEL(exponential)(KERNEL(splat)(scores[t] - most))[0];
+        float e = KERNEL(exponential)(KERNEL(splat)((scores[t] - most) * scale))[0];
         scores[t] = e;
         sum += e;
     }
@@ -265,10 +271,10 @@ TARGET static void KERNEL(attend)(const struct attention *a, const float *querie
         size_t some = num - first < size ? num - first : size;
         if (first + size < num) KERNEL(prefetch)((const char *)(keys + table[b + 1] * row), 4 * row);
         for (size_t t = 0; t < some; t++)
-            KERNEL(score)(block + t * dim, queries, dim, a->scale, scores + first + t, most, a->heads);
+            KERNEL(score)(block + t * dim, queries, dim, scores + first + t, most, a->heads);
     }
     float sums[MOST_HEADS];
-    for (int h = 0; h < a->heads; h++) sums[h] = KERNEL(soften)(scores + h * most, num);
+    for (int h = 0; h < a->heads; h++) sums[h] = KERNEL(soften)(scores + h * most, num, a->scale);
     for (size_t i = 0; i < a->heads * dim; i++) out[i] = 0;
     for (size_t first = 0, b = 0; first < num; first += size, b++) {
         const float *block = values + table[b] * row;
@@ -278,6 +284,53 @@ TARGET static void KERNEL(attend)(const struct attention *a, const float *querie
     }
     for (int h = 0; h < a->heads; h++)
         for (size_t d = 0; d < dim; d++) out[h * dim + d] /= sums[h];
+}
+
+/* Keys of ``num`` tokens as a panel [head_dim][TILE], zeros after the last. */
+TARGET static void KERNEL(turn)(const struct attention *a, const int64_t *table, size_t first, size_t num, int kv_head,
+                                float *panel) {
+    const size_t size = a->block_size, dim = a->head_dim, row = size * dim;
+    const float *keys = a->rows + kv_head * row;
+    for (size_t t = 0; t < TILE; t++) {
+        size_t token = first + t;
+        const float *key = t < num ? keys + table[token / size] * row + token % size * dim : NULL;
+        for (size_t d = 0; d < dim; d++) panel[d * TILE + t] = key == NULL ? 0 : key[d];
+    }
+}
+
+/* ``rows`` queries of one head, after ``before`` tokens: each sees the keys up to its own. ``panels``: of `turn`, tile
+ * after tile; ``scores`` [rows][most] is room to work in. */
+TARGET static void KERNEL(attend_rows)(const struct attention *a, const float *queries, size_t stride,
+                                       const int64_t *table, size_t before, int rows, int kv_head, const float *panels,
+                                       float *scores, size_t most, float *out, size_t outs) {
+    const size_t size = a->block_size, dim = a->head_dim, row = size * dim, seen = before + rows;
+    const float *values = a->rows + (a->kv_heads + kv_head) * row;
+    for (size_t first = 0; first < seen; first += TILE)
+        KERNEL(multiply_all)(panels + first * dim, TILE, (int)dim, queries, stride, scores + first, most, 0, rows, TILE);
+    float sums[ROWS];
+    for (int m = 0; m < rows; m++) {
+        size_t own = before + m + 1;
+        sums[m] = KERNEL(soften)(scores + m * most, own, a->scale);
+        for (size_t t = own; t < seen; t++) scores[m * most + t] = 0;
+    }
+    for (size_t first = 0; first < seen; first += size) {
+        int some = (int)(seen - first < size ? seen - first : size);
+        KERNEL(multiply_all)(values + table[first / size] * row, dim, some, scores + first, most, out, outs, first > 0,
+                             rows, (int)dim);
+    }
+    for (int m = 0; m < rows; m++)
+        for (size_t d = 0; d < dim; d++) out[m * outs + d] /= sums[m];
+}
+
+/* ``x * sigmoid(x) * y`` of ``num`` floats. */
+TARGET static void KERNEL(gate)(const float *x, const float *y, float *out, size_t num) {
+    for (size_t i = 0; i < num; i += LANES) {
+        vec gate = *(vec *)(x + i);
+        ivec is_negative = gate < 0;
+        vec e = KERNEL(exponential)((vec)((is_negative & (ivec)gate) | (~is_negative & (ivec)-gate)));
+        vec numerator = (vec)((is_negative & (ivec)e) | (~is_negative & (ivec)KERNEL(splat)(1.0f)));
+        *(vec *)(out + i) = gate * numerator / (1.0f + e) * *(vec *)(y + i);
+    }
 }
 
 #undef vec

@@ -18,6 +18,7 @@
 #define AHEAD 4   /* groups that are asked of memory before they are needed */
 #define ROWS 96   /* of inputs that stay in the second cache while all tiles are gone through */
 #define CACHE_LINE 64
+#define QUERIES 48 /* of a prompt that attend together */
 #define MOST_HEADS 64 /* query heads to a KV head */
 #define HEAD_BYTES(bits) ((bits) == 4 ? 2 * TILE * 4 : TILE * 4)
 #define GROUP_BYTES(bits) ((size_t)(HEAD_BYTES(bits) + GROUP * TILE * (bits) / 8))
@@ -71,9 +72,14 @@ struct kernels {
     void (*product4)(const char *, const float *, size_t, float *, size_t, int, int);
     void (*product8)(const char *, const float *, size_t, float *, size_t, int, int);
     void (*attend)(const struct attention *, const float *, const int64_t *, size_t, int, float *, size_t, float *);
+    void (*turn)(const struct attention *, const int64_t *, size_t, size_t, int, float *);
+    void (*attend_rows)(const struct attention *, const float *, size_t, const int64_t *, size_t, int, int,
+                        const float *, float *, size_t, float *, size_t);
+    void (*gate)(const float *, const float *, float *, size_t);
 };
 
-#define KERNELS(suffix) {#suffix, product4_##suffix, product8_##suffix, attend_##suffix}
+#define KERNELS(suffix) \
+    {#suffix, product4_##suffix, product8_##suffix, attend_##suffix, turn_##suffix, attend_rows_##suffix, gate_##suffix}
 
 static const struct kernels all[] = {
 #if defined(__x86_64__)
@@ -117,6 +123,15 @@ static void product(const struct kernels *kernels, int bits, const char *weights
     }
 }
 
+static size_t thread_number(void) {
+#ifdef _OPENMP
+    extern int omp_get_thread_num(void);
+    return (size_t)omp_get_thread_num();
+#else
+    return 0;
+#endif
+}
+
 /* ``tables`` [requests][width]: the row at which each block begins. False without memory for the scores. */
 static int attention(const struct kernels *kernels, const struct attention *a, const float *queries, size_t stride,
                      const int64_t *tables, size_t width, const int64_t *lengths, long requests, float *out,
@@ -127,12 +142,7 @@ static int attention(const struct kernels *kernels, const struct attention *a, c
     if (scores == NULL) return 0;
 #pragma omp parallel num_threads(threads) if (threads > 1)
     {
-#ifdef _OPENMP
-        extern int omp_get_thread_num(void);
-        float *own = scores + (threads > 1 ? omp_get_thread_num() : 0) * a->heads * most;
-#else
-        float *own = scores;
-#endif
+        float *own = scores + thread_number() * a->heads * most;
 #pragma omp for schedule(dynamic)
         for (long item = 0; item < items; item++) {
             long request = item / (long)a->kv_heads;
@@ -143,6 +153,51 @@ static int attention(const struct kernels *kernels, const struct attention *a, c
     }
     free(scores);
     return 1;
+}
+
+/* ``num`` queries of one request after ``before`` tokens. */
+static int attention_of_chunk(const struct kernels *kernels, const struct attention *a, const float *queries,
+                              size_t stride, const int64_t *table, size_t before, size_t num, float *out,
+                              int threads) {
+    const size_t seen = before + num, tiles = (seen + TILE - 1) / TILE, most = tiles * TILE, dim = a->head_dim;
+    const size_t outs = a->kv_heads * a->heads * dim, head_floats = most * dim;
+    const long parts = (long)((num + QUERIES - 1) / QUERIES);
+    float *panels = malloc(a->kv_heads * head_floats * sizeof *panels);
+    float *scores = malloc((size_t)threads * QUERIES * most * sizeof *scores);
+    if (panels == NULL || scores == NULL) {
+        free(panels);
+        free(scores);
+        return 0;
+    }
+#pragma omp parallel num_threads(threads) if (threads > 1)
+    {
+        float *own = scores + thread_number() * QUERIES * most;
+#pragma omp for
+        for (long item = 0; item < (long)(a->kv_heads * tiles); item++) {
+            size_t head = item / tiles, first = item % tiles * TILE;
+            kernels->turn(a, table, first, seen - first < TILE ? seen - first : TILE, (int)head,
+                          panels + head * head_floats + first * dim);
+        }
+#pragma omp for schedule(dynamic)
+        for (long item = 0; item < parts * (long)a->kv_heads * a->heads; item++) {
+            long part = parts - 1 - item / ((long)a->kv_heads * a->heads); /* the longest first */
+            long head = item % ((long)a->kv_heads * a->heads);
+            int kv_head = (int)(head / a->heads);
+            size_t first = part * QUERIES;
+            kernels->attend_rows(a, queries + first * stride + head * dim, stride, table, before + first,
+                                 (int)(num - first < QUERIES ? num - first : QUERIES), kv_head,
+                                 panels + kv_head * head_floats, own, most, out + first * outs + head * dim, outs);
+        }
+    }
+    free(panels);
+    free(scores);
+    return 1;
+}
+
+static void gate(const struct kernels *kernels, const float *x, float *out, size_t rows, size_t num, int threads) {
+#pragma omp parallel for num_threads(threads) if (threads > 1)
+    for (long row = 0; row < (long)rows; row++)
+        kernels->gate(x + 2 * row * num, x + (2 * row + 1) * num, out + row * num, num);
 }
 
 /* ``codes`` [outs][groups][32 * bits / 8] as in GGUF, ``scales`` and ``minima`` [outs][groups]. */
@@ -228,12 +283,46 @@ static PyObject *py_attend(PyObject *self, PyObject *args) {
     Py_RETURN_NONE;
 }
 
+static PyObject *py_attend_chunk(PyObject *self, PyObject *args) {
+    PyObject *name;
+    int heads, threads, done;
+    float scale;
+    Py_ssize_t queries, stride, rows, table, before, num, kv_heads, size, dim, out;
+    if (!PyArg_ParseTuple(args, "Unnnnnnninnfni", &name, &queries, &stride, &rows, &table, &before, &num, &kv_heads,
+                          &heads, &size, &dim, &scale, &out, &threads))
+        return NULL;
+    const struct kernels *kernels = find(name);
+    if (kernels == NULL) return NULL;
+    const struct attention a = {(const float *)rows, size, dim, kv_heads, heads, scale};
+    Py_BEGIN_ALLOW_THREADS;
+    done = attention_of_chunk(kernels, &a, (const float *)queries, stride, (const int64_t *)table, before, num,
+                              (float *)out, threads);
+    Py_END_ALLOW_THREADS;
+    if (!done) return PyErr_NoMemory();
+    Py_RETURN_NONE;
+}
+
+static PyObject *py_gate(PyObject *self, PyObject *args) {
+    PyObject *name;
+    int threads;
+    Py_ssize_t x, out, rows, num;
+    if (!PyArg_ParseTuple(args, "Unnnni", &name, &x, &out, &rows, &num, &threads)) return NULL;
+    const struct kernels *kernels = find(name);
+    if (kernels == NULL) return NULL;
+    Py_BEGIN_ALLOW_THREADS;
+    gate(kernels, (const float *)x, (float *)out, rows, num, threads);
+    Py_END_ALLOW_THREADS;
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef methods[] = {
     {"names", py_names, METH_NOARGS, NULL},
     {"packed_bytes", py_packed_bytes, METH_VARARGS, NULL},
     {"pack", py_pack, METH_VARARGS, NULL},
     {"product", py_product, METH_VARARGS, NULL},
     {"attend", py_attend, METH_VARARGS, NULL},
+    {"attend_chunk", py_attend_chunk, METH_VARARGS, NULL},
+    {"gate", py_gate, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 

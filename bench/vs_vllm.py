@@ -164,7 +164,10 @@ async def start_all(setting: Setting, names: Iterable[str], stack: AsyncExitStac
 async def take_turns(
     children: Sequence[Child], rounds: int, clock: str = "wall", cases: Sequence[Case] = CASES
 ) -> dict[str, Values]:
-    """Every figure of every engine. The engines of a round get the same prompts; the first round only warms up."""
+    """Every figure of every engine that had it in each round; some never decode all requests at once.
+
+    The engines of a round get the same prompts; the first round only warms up.
+    """
     figures = figures_of(cases)
     values: dict[str, Values] = {figure.name: {child.name: [] for child in children} for figure in figures}
     for turn in range(rounds + 1):
@@ -177,7 +180,10 @@ async def take_turns(
                     if turn > 0 and value is not None:
                         values[figure.name][child.name].append(value)
         print(f"round {turn} of {rounds} done", file=sys.stderr)
-    return values
+    return {
+        figure: {name: each for name, each in by_name.items() if len(each) == rounds}
+        for figure, by_name in values.items()
+    }
 
 
 # --- what comes of it -------------------------------------------------------------------------------------------------
@@ -213,12 +219,13 @@ def table(kind: str, figures: Sequence[Figure], values: Mapping[str, Values]) ->
     """Engines by case, and what ours are ahead by."""
     mine = [figure for figure in figures if figure.kind == kind]
     made = Table(kind, *(f"{figure.case} tokens" for figure in mine))
-    for name in values[mine[0].name]:
-        made.add_row(name, *(f"{statistics.median(values[figure.name][name]):.1f}" for figure in mine))
+    for name in dict.fromkeys(name for figure in mine for name in values[figure.name]):
+        rounds = [values[figure.name].get(name) for figure in mine]
+        made.add_row(name, *("-" if each is None else f"{statistics.median(each):.1f}" for each in rounds))
     made.add_section()
     ahead = [advantages(figure, values[figure.name]) for figure in mine]
-    for what in ahead[0]:
-        made.add_row(what, *(f"{one[what]:.2f}x" for one in ahead))
+    for what in dict.fromkeys(what for one in ahead for what in one):
+        made.add_row(what, *(f"{one[what]:.2f}x" if what in one else "-" for one in ahead))
     return made
 
 

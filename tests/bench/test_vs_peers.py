@@ -1,13 +1,16 @@
 """What comparisons with peers make of what they measured."""
 
+import io
+
 import pytest
+from rich.console import Console
 
 from bench.contention import Contention
 from bench.load.outcome import Failure, Outcome, Promise
 from bench.mesh_vs_vllm import Run, capacities
-from bench.vs_vllm import RATE, TTFT, Case, advantages, figures_of
+from bench.vs_vllm import RATE, TTFT, Case, advantages, figures_of, table
 
-CASE = Case(4, 64)
+CASE, MORE = Case(4, 64), Case(16, 512)
 
 
 def test_the_better_vllm_counts_and_ratios_say_how_many_times_faster_ours_is() -> None:
@@ -17,6 +20,23 @@ def test_the_better_vllm_counts_and_ratios_say_how_many_times_faster_ours_is() -
     assert advantages(rate, rates) == {"ours / vLLM, float32": 1.25, "ours / vLLM, best dtype": 3.0}
     waits = {"ours": [100.0, 100.0], "vllm-eager": [200.0, 200.0], "vllm-bfloat16": [50.0, 50.0]}
     assert advantages(ttft, waits) == {"ours / vLLM, float32": 2.0, "ours / vLLM, best dtype": 0.5}
+
+
+def test_who_never_decoded_all_requests_at_once_has_a_dash() -> None:
+    figures = figures_of([CASE, MORE])
+    values = {
+        figure.name: {"ours": [20.0], "vllm-eager": [10.0]} if figure.case == CASE else {"vllm-eager": [30.0]}
+        for figure in figures
+    }
+    console = Console(width=100, record=True, file=io.StringIO())
+    console.print(table(RATE, figures, values))
+    rows = [line.split("\u2502")[1:-1] for line in console.export_text().splitlines() if "\u2502" in line]
+    assert [[cell.strip() for cell in row] for row in rows] == [
+        ["ours", "20.0", "-"],
+        ["vllm-eager", "10.0", "30.0"],
+        ["ours / vLLM, float32", "2.00x", "-"],
+        ["ours / vLLM, best dtype", "2.00x", "-"],
+    ]
 
 
 def outcome(number: int, ttft_s: float, failure: Failure | None = None) -> Outcome:

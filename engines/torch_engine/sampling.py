@@ -21,7 +21,7 @@ from mesh.messages import Sampling
 
 GREEDY_BELOW = 1e-5  # temperature
 WIDEST_PART, NARROWEST_PART = 256, 16  # of a row, tokens; vocabularies are mostly multiples of 64
-CANDIDATES = 1024  # likeliest tokens looked at before the whole vocabulary is sorted for top_p
+LIKELY = (1e-3, 1e-5, 0.0)  # of the likeliest token's weight: those from there on are looked at, more if need be
 
 
 class Sampler:
@@ -104,14 +104,18 @@ def _draw_random(logits: Tensor, draws: Sequence[Draw]) -> list[int]:
 
     temperatures = torch.tensor([draw.sampling.temperature for draw in draws], device=logits.device)
     weights = torch.exp((logits - logits.amax(dim=-1, keepdim=True)) / temperatures[:, None])
-    filtered = [i for i, draw in enumerate(draws) if _filters(draw.sampling)]
-    if filtered:
-        least = [_least_weight(weights[i], draws[i].sampling) for i in filtered]
-        kept = weights[filtered]
-        weights[filtered] = kept.masked_fill_(kept < torch.stack(least)[:, None], 0.0)
-    steps = weights.cumsum(dim=-1, dtype=torch.float64)
-    points = column([uniform(draw.sampling.seed, draw.position) for draw in draws])
-    tokens: list[int] = torch.searchsorted(steps, points * steps[:, -1:], right=True).view(-1).tolist()
+    points = [uniform(draw.sampling.seed, draw.position) for draw in draws]
+    tokens = [0] * len(draws)
+    whole = [i for i, draw in enumerate(draws) if not _filters(draw.sampling)]
+    if whole:
+        steps = weights[whole].cumsum(dim=-1, dtype=torch.float64)
+        at = torch.searchsorted(steps, column([points[i] for i in whole]) * steps[:, -1:], right=True)
+        for i, token in zip(whole, at.view(-1).tolist(), strict=True):
+            tokens[i] = token
+    for i in sorted({*range(len(draws))} - {*whole}):
+        ids, kept = _survivors(weights[i], draws[i].sampling)
+        steps = kept.cumsum(dim=-1, dtype=torch.float64)
+        tokens[i] = int(ids[torch.searchsorted(steps, points[i] * steps[-1], right=True)])
     return tokens
 
 
@@ -119,23 +123,44 @@ def _filters(sampling: Sampling) -> bool:
     return sampling.top_k > 0 or sampling.top_p < 1.0 or sampling.min_p > 0.0
 
 
-def _least_weight(weights: Tensor, sampling: Sampling) -> Tensor:
-    """The smallest weight that survives the cuts; the likeliest token's weight is 1. Ties survive together."""
+def _survivors(weights: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
+    """Ids, in order, and weights of the tokens that survive the cuts; the likeliest one's weight is 1.
+
+    Likely ones alone are looked at first, which is mostly enough: to sort a vocabulary takes as long as a small model.
+    """
+    for floor in LIKELY:
+        found = _cut(weights, sampling, floor)
+        if found is not None:
+            return found
+    raise AssertionError("among all tokens there are survivors")
+
+
+def _cut(weights: Tensor, sampling: Sampling, floor: float) -> tuple[Tensor, Tensor] | None:
+    """The survivors; None if some may weigh less than ``floor``. Ties survive together."""
+    ids = torch.nonzero(weights >= floor).view(-1)
+    likely = weights[ids]
     least = weights.new_tensor(sampling.min_p)
-    if sampling.top_k > 0:
-        least = torch.maximum(least, weights.topk(min(sampling.top_k, weights.numel())).values[-1])
+    if 0 < sampling.top_k <= len(likely):
+        least = torch.maximum(least, likely.topk(sampling.top_k).values[-1])
+    elif sampling.top_k > 0 and floor > 0.0:
+        return None
     if sampling.top_p < 1.0:
-        least = torch.maximum(least, _nucleus(weights.masked_fill(weights < least, 0.0), sampling.top_p))
-    return least
+        kept = likely[likely >= least]
+        everybody = kept if least >= floor else weights.masked_fill(weights < least, 0.0) if least > 0.0 else weights
+        last = _nucleus(kept, everybody.sum(dtype=torch.float64) * sampling.top_p)
+        if last is None and floor > 0.0:
+            return None
+        least = least if last is None else torch.maximum(least, last)
+    if least < floor:
+        return None
+    is_kept = likely >= least
+    return ids[is_kept], likely[is_kept]
 
 
-def _nucleus(weights: Tensor, top_p: float) -> Tensor:
-    """Weight of the last of the likeliest tokens that together reach ``top_p`` (Holtzman et al., 2020)."""
-    wanted = weights.sum(dtype=torch.float64) * top_p
-    for count in (min(CANDIDATES, weights.numel()), weights.numel()):
-        likeliest = weights.topk(count).values
-        before = likeliest.cumsum(dim=0, dtype=torch.float64) - likeliest
-        kept = int((before < wanted).sum())
-        if kept < count:
-            break
-    return likeliest[max(kept, 1) - 1]
+def _nucleus(weights: Tensor, wanted: Tensor) -> Tensor | None:
+    """Weight of the last of the likeliest that together reach ``wanted`` (Holtzman et al., 2020); None: all do not."""
+    likeliest = weights.sort(descending=True).values
+    sums = likeliest.cumsum(dim=0, dtype=torch.float64)
+    if sums[-1] < wanted:
+        return None
+    return likeliest[int((sums - likeliest < wanted).sum().clamp(min=1)) - 1]

@@ -14,6 +14,7 @@ from engines.scheduler import Limits, ServiceQueue
 from engines.settings import EngineSettings
 from engines.status import Service
 from engines.step_cost import StepCost
+from engines.torch_engine.cpu_kernels import kernel_sets
 from kvtransfer.protocol import Limits as TransferLimits
 from mesh.messages import DecodeCost, Epoch, PrefillCost, RequestSpec, Role, StepTokens, Submit
 from tests.engines.runner import generate_together
@@ -78,6 +79,35 @@ def test_with_the_prompt_in_chunks(runner, prompts, expected, greedy):
 
 def test_all_together_as_prefills_and_decodes_mix(runner, prompts, expected, greedy):
     assert generate_together(runner, prompts, greedy(), COUNT, 5) == expected
+
+
+@pytest.mark.skipif(not kernel_sets(), reason="the kernels were not compiled: no C compiler")
+def test_to_the_last_bit_it_does_not_show_who_else_is_in_the_batch_nor_how_a_prompt_was_cut(
+    folder, make_runner, prompts, greedy
+):
+    runner = make_runner(folder, block_size=16, num_blocks=200)
+
+    def prefills(name, begin=0):
+        return [
+            runner.chunk(f"{name}-{i}", prompt, begin and len(prompt) // begin, greedy(logprobs=5))
+            for i, prompt in enumerate(prompts)
+        ]
+
+    def decodes(name):
+        return [
+            runner.chunk(f"{name}-{i}", [*prompt, 7], len(prompt), greedy(logprobs=5), len(prompt))
+            for i, prompt in enumerate(prompts)
+        ]
+
+    alone = [runner.execute(chunk)[0] for chunk in prefills("alone")]
+    assert runner.execute(*prefills("together")) == alone
+    for i, prompt in enumerate(prompts):
+        runner.execute(runner.chunk(f"cut-{i}", prompt[: len(prompt) // 2], 0))
+    assert runner.execute(*prefills("cut", begin=2)) == alone
+    decoded = [runner.execute(chunk)[0] for chunk in decodes("alone")]
+    assert runner.execute(*decodes("together")) == decoded
+    *mixed, last = runner.execute(*decodes("cut"), prefills("mixed")[0])
+    assert (mixed, last) == (decoded, alone[0])
 
 
 def test_through_the_engine_core_with_preemption_and_prefix_hits(runner, prompts, expected, greedy):

@@ -83,7 +83,7 @@ def _run_many(experiments: "Sequence[Experiment]", jobs: int, progress: "Progres
 
 @contextmanager
 def _deaf_to_interrupts() -> Iterator[None]:
-    """Processes that start meanwhile heed no Ctrl-C, which a terminal sends to all of them: each would tell its trace."""
+    """Processes that start meanwhile heed no Ctrl-C, which a terminal sends to all: each would print its trace."""
     heeded = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         yield

@@ -2,7 +2,7 @@
 
 Formats, told apart by their first line: Azure's CSV (TIMESTAMP, ContextTokens, GeneratedTokens), Mooncake's JSON lines
 (timestamp in ms, input_length, output_length, hash_ids), arrivals with lengths (CSV with arrival_s, input_tokens,
-output_tokens), lengths alone (CSV with input_tokens, output_tokens, or with prompt_pieces, solution_pieces), the records
+output_tokens), lengths alone (such a CSV without times, or one with prompt_pieces, solution_pieces), the records
 that a simulation wrote (JSON lines or CSV with arrived_s, input_tokens, output_tokens), and the recordings of gateways
 (such JSON lines after a header). Any may be gzipped.
 """

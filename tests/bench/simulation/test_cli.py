@@ -2,7 +2,13 @@
 
 import argparse
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 
+import psutil
 import pytest
 
 from bench.simulation.cli import register
@@ -105,6 +111,30 @@ def test_policies_against_rates_on_several_cores(files, tmp_path, capsys):
     assert runs == [("tropical", 1), ("tropical", 3), ("colocated", 1), ("colocated", 3)]
     assert (out / "rates.png").stat().st_size > 0
     assert len(list(out.glob("records-*.jsonl"))) == 4
+
+
+def test_ctrl_c_ends_all_runs_and_tells_no_trace(files):
+    topology, lengths = files
+    asked = (topology, "--lengths", lengths, "--rates", "20,21", "--duration", "3600", "--jobs", "2")
+    command = [sys.executable, "-m", "mesh.cli", "simulate", *asked]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as simulation:
+        workers = _workers(simulation.pid, 2)
+        os.killpg(simulation.pid, signal.SIGINT)  # as a terminal does
+        _, said = simulation.communicate(timeout=60)
+    assert simulation.returncode == 130
+    assert "Traceback" not in said
+    assert psutil.wait_procs(workers, timeout=10)[1] == []
+
+
+def _workers(pid, num_workers):
+    """Processes that simulate, once they have begun to."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        busy = [one for one in psutil.Process(pid).children() if one.cpu_times().user > 0.1]
+        if len(busy) == num_workers:
+            return busy
+        time.sleep(0.05)
+    raise TimeoutError(f"{num_workers} processes were to simulate; there are {len(busy)}")
 
 
 SMALL = "[services.small]\nmodel = 'x'\nttft_ms = 900\ntpot_ms = 90\n"

@@ -5,6 +5,10 @@ from engines.step_cost import MixedCost
 from mesh.messages import DecodeCost, PrefillCost
 
 MIB = 2**20
+LETTERS = (
+    "n: tokens of the prompt (of prompt and answer, for KV); c: tokens cached before it, or of context in a decode step; "
+    "b: requests that decode; p: prompts"
+)
 
 
 def prefill_formula(cost: PrefillCost) -> str:

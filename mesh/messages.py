@@ -693,7 +693,7 @@ class Memory(msgspec.Struct, frozen=True):
 
     ``estimate``: the normalised latency that the running interval is expected to bring. Plans up to ``settled`` are
     carried out or given up: where engines are otherwise, somebody has changed them since. ``seen``: what services were
-    asked for in the ``seen_s`` of intervals before this one in which it was the same.
+    asked for in the ``seen_intervals`` before this one, of ``seen_s`` together, in which it was the same.
     """
 
     interval: int  # its number
@@ -703,6 +703,7 @@ class Memory(msgspec.Struct, frozen=True):
     services: list[str] = []  # that are to be served: none of them is without an engine for long
     seen: list[ServiceTally] = []
     seen_s: float = 0.0
+    seen_intervals: int = 0
 
 
 class Mark(msgspec.Struct, frozen=True):

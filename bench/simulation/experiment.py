@@ -1,8 +1,6 @@
 """One run of a simulation as a value that another process can carry out."""
 
-import gc
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from random import Random
@@ -10,6 +8,7 @@ from random import Random
 from bench.simulation.arrivals import Arrivals, synthesize
 from bench.simulation.cluster import Simulation
 from bench.simulation.faults import Fault
+from bench.simulation.garbage import rare_collections
 from bench.simulation.mix import Mix
 from bench.simulation.outputs import Outputs
 from bench.simulation.physics import Physics
@@ -120,17 +119,6 @@ class Experiment:
     def _requests(self) -> Iterable[TraceRequest]:
         requests = self.load.requests(self.rate, Random(f"{self.seed}/trace"))
         return requests if self.mix is None else self.mix.assign(requests, Random(f"{self.seed}/services"))
-
-
-@contextmanager
-def rare_collections() -> Iterator[None]:
-    """A run makes few cycles and keeps many objects: looking for the former among the latter takes a tenth of it."""
-    thresholds = gc.get_threshold()
-    gc.set_threshold(200_000, 20, 100)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*thresholds)
 
 
 def run_experiment(experiment: Experiment) -> Summary:

@@ -117,7 +117,8 @@ class PlacementDaemon:
         interval, seen = self._interval, self._seen.seen
         services, tallies = sorted(self._roster.wanted), [] if seen is None else list(seen.services.values())
         seen_s = 0.0 if seen is None else seen.span_s
-        return Memory(self._number, interval.seconds, interval.estimate, self._settled, services, tallies, seen_s)
+        same = self._seen.num_intervals
+        return Memory(self._number, interval.seconds, interval.estimate, self._settled, services, tallies, seen_s, same)
 
     def status(self, now: float) -> PlacementStatus:
         """The next status to publish."""
@@ -229,7 +230,8 @@ class PlacementDaemon:
         self._interval.estimate = newest.estimate
         self._roster.wanted |= set(newest.services)
         if newest.seen_s > 0:
-            self._seen = TrafficSeen(Observed(newest.seen_s, {one.name: one for one in newest.seen}))
+            seen = Observed(newest.seen_s, {one.name: one for one in newest.seen})
+            self._seen = TrafficSeen(seen, newest.seen_intervals)
         self._began_at = min(heard_at - mark.age_s for mark, heard_at in marks.values())
         starts = {gateway: {one.name: one for one in mark.services} for gateway, (mark, _) in marks.items()}
         self._monitor.resume(self._began_at, starts)
@@ -313,11 +315,12 @@ class PlacementDaemon:
         pending = Pending(self._number, now - self._began_at, present.number)
         if not present.services:
             return self._idle(pending, "no engine is ready", now)
+        seen = self._seen.add(self._monitor.parts(now))
         question = make_question(
             self._number,
             present,
             self._roster.remembered,
-            self._seen.add(self._monitor.parts(now)),
+            seen,
             self._slos,
             services=self._roster.wanted,
             threshold=Threshold(self._spec.min_gain, self._spec.max_latency_ratio, self._spec.load_s),
@@ -325,6 +328,7 @@ class PlacementDaemon:
             max_services=self._spec.max_services,
             seed=self._seed + self._number,
             obstacles=self._obstacles(),
+            num_intervals=self._seen.num_intervals,
         )
         if not any(service.rate for service in question.asked.services.values()):
             return self._idle(pending, "nobody asked for anything", now)

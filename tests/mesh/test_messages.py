@@ -352,7 +352,7 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
             breakers={"decode-0": "open"},
             services=[ServiceTally("chat", 2, 30, 500, 1, 0, 1, 8, 64, 1.5)],
             wanted=[Wanted("chat", Role.DECODE, 7, 2)],
-            mark=Mark(Memory(6, 60.0, 1.5, 2, ["chat"], [], 120.0), 12.5, []),
+            mark=Mark(Memory(6, 60.0, 1.5, 2, ["chat"], [], 120.0, 2), 12.5, []),
         ),
         {
             "type": "GatewayStatus",
@@ -390,6 +390,7 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
                     "services": ["chat"],
                     "seen": [],
                     "seen_s": 120.0,
+                    "seen_intervals": 2,
                 },
                 "age_s": 12.5,
                 "services": [],

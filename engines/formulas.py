@@ -6,7 +6,7 @@ from mesh.messages import DecodeCost, PrefillCost
 
 MIB = 2**20
 LETTERS = (
-    "n: tokens of the prompt (of prompt and answer, for KV); c: tokens cached before it, or of context in a decode step; "
+    "n: tokens of a prompt (for KV, of prompt and answer); c: tokens cached before it, or the context of all decodes; "
     "b: requests that decode; p: prompts"
 )
 

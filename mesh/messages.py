@@ -609,6 +609,7 @@ class ServiceStatus(msgspec.Struct, frozen=True):
     demand: Demand | None = None  # None: nothing is expected of any request's answer
     weight_bytes: int = 0  # that its weights take; 0: not known
     growth_blocks: int = 0  # free ones that are promised to slices of what runs; 0: there are no slices
+    held_by_priority: list[tuple[int, int]] = []  # blocks of running requests; nothing while half of all are free
 
 
 class PendingPrefill(NamedTuple):

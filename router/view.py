@@ -61,6 +61,7 @@ class ServiceView(msgspec.Struct, frozen=True):
     bare_freeness: float = inf  # the same without what engines keep free beside requests of high priority
     num_sharers: int = 0  # requests that freeness is shared by: those that run, wait or are reserved for
     expected: Demand | None = None  # until they end, reservations included; None: nobody tells
+    held_by_priority: Sequence[tuple[int, int]] = ()  # blocks of running requests, told when memory is short
 
     @property
     def watermark(self) -> float:
@@ -84,6 +85,11 @@ class ServiceView(msgspec.Struct, frozen=True):
 
     def can_hold(self, num_tokens: int) -> bool:
         return num_tokens <= self.num_free_blocks * self.block_size
+
+    def can_make_room(self, num_tokens: int, priority: int) -> bool:
+        """Whether less urgent requests hold enough, beside what is free: its engine takes it from them."""
+        yielding = sum([blocks for other, blocks in self.held_by_priority if other < priority])
+        return yielding > 0 and num_tokens <= (self.num_free_blocks + yielding) * self.block_size
 
 
 class Prefill(NamedTuple):
@@ -283,6 +289,7 @@ def _service_view(
         status.decode_error,
         *_freeness(status, engine, len(reserved), num_reserved * status.block_size),
         _expected(status, held) if held else status.demand,
+        status.held_by_priority,
     )
 
 

@@ -306,6 +306,7 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
                     },
                     "weight_bytes": 0,
                     "growth_blocks": 0,
+                    "held_by_priority": [],
                 }
             ],
             "num_running": 1,

@@ -86,7 +86,7 @@ def linear(checkpoint: Checkpoint, parts: Sequence[Part], dtype: str) -> Linear:
     """Projections that are computed as one, in the form that is fastest here."""
     bias = checkpoint.bias(parts)
     blocks = checkpoint.blocks(parts) if keeps_blocks(dtype, checkpoint.device.type) else None
-    if blocks is not None and packs(blocks.num_out):
+    if blocks is not None and packs([(part.kind.form, part.num_out) for part in blocks]):
         return BlockLinear(blocks, bias)
     return pack(checkpoint.weight(parts), bias, dtype)
 

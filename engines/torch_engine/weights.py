@@ -9,10 +9,10 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from engines.models.block_kinds import BLOCKS_FILE, GROUP, KINDS, Kind
+from engines.models.block_kinds import BLOCKS_FILE, KINDS, Kind
 from engines.models.config import ModelConfig
 from engines.models.errors import ModelError
-from engines.torch_engine.blocks import Blocks, stacked
+from engines.torch_engine.blocks import Blocks
 from engines.torch_engine.cpu_kernels import keeps_blocks, packed_bytes, packs
 from engines.torch_engine.rotary import interleave
 from engines.torch_engine.shape import weight_bytes
@@ -65,11 +65,11 @@ class Checkpoint:
         there = [part.ordered(bias) for part, bias in zip(parts, biases, strict=True) if bias is not None]
         return torch.cat(there) if len(there) == len(parts) else None
 
-    def blocks(self, parts: Sequence["Part"]) -> Blocks | None:
-        """Their weights in blocks, if all are there in blocks of one kind. On CPU."""
+    def blocks(self, parts: Sequence["Part"]) -> list[Blocks] | None:
+        """Their weights in blocks, if all are there so. On CPU."""
         found = [self._blocks_of(part) for part in parts]
         there = [blocks for blocks in found if blocks is not None]
-        return stacked(there) if len(there) == len(parts) else None
+        return there if len(there) == len(parts) else None
 
     def _blocks_of(self, part: "Part") -> Blocks | None:
         name = f"{part.name}.weight"
@@ -78,7 +78,7 @@ class Checkpoint:
             return None
         rows = _read(self._blocks, name)
         num_out, num_in = shape_of(name, self._config)
-        self._check(self._blocks, name, rows, (num_out, num_in // GROUP * kind.block_bytes))
+        self._check(self._blocks, name, rows, (num_out, num_in // kind.num_weights * kind.num_bytes))
         return Blocks(kind, part.ordered(rows))
 
 
@@ -138,11 +138,13 @@ def loaded_bytes(folder: Path, config: ModelConfig, dtype: str, device: str) -> 
         return num_bytes
     kinds = _kinds(path)
     for parts in _products(config):
-        shapes = [shape_of(f"{part.name}.weight", config) for part in parts]
-        num_out, num_in = sum(shape[0] for shape in shapes), shapes[0][1]
-        kind, *others = {kinds.get(f"{part.name}.weight") for part in parts}
-        if kind is not None and not others and packs(num_out):
-            num_bytes -= num_out * num_in * torch.float32.itemsize - packed_bytes(kind, num_out, num_in)
+        names = [f"{part.name}.weight" for part in parts]
+        shapes = [shape_of(name, config) for name in names]
+        outs = [(kinds[name].form, shape[0]) for name, shape in zip(names, shapes, strict=True) if name in kinds]
+        if len(outs) == len(parts) and packs(outs):
+            num_in = shapes[0][1]
+            in_floats = sum([num_out for _, num_out in outs]) * num_in * torch.float32.itemsize
+            num_bytes -= in_floats - packed_bytes(outs, num_in)
     return num_bytes
 
 

@@ -8,7 +8,7 @@ import transformers
 from gguf import GGMLQuantizationType
 from safetensors import safe_open
 
-from engines.models.block_kinds import BLOCKS_FILE, KINDS
+from engines.models.block_kinds import BLOCKS_FILE, KINDS, Form
 from engines.models.cache import Cache
 from engines.models.config import ModelConfig
 from engines.models.errors import ModelError
@@ -27,9 +27,36 @@ PROMPT = torch.randint(3, 199, (40,), generator=torch.Generator().manual_seed(1)
 compiled = pytest.mark.skipif(not kernel_sets(), reason="the kernels were not compiled: no C compiler")
 
 
-@pytest.fixture(params=KINDS)
+# As llama.cpp's Q4_K_M: what matters more has more bits.
+MIXED = {
+    "token_embd": "Q6_K",
+    "attn_q": "Q4_K",
+    "attn_k": "Q4_K",
+    "attn_v": "Q6_K",
+    "attn_output": "Q5_K",
+    "ffn_gate": "Q4_K",
+    "ffn_up": "Q4_0",
+    "ffn_down": "Q5_1",
+}
+
+
+# Of a weight: its code and its share of a scale and a minimum in float32.
+HELD_BYTES = {
+    Form.NIBBLES: 0.5 + 8 / 32,
+    Form.BYTES: 1 + 4 / 32,
+    Form.BYTES_MINIMA: 1 + 8 / 32,
+    Form.BYTES_16: 1 + 4 / 16,
+}
+
+
+@pytest.fixture(params=[*KINDS, "mixed"])
 def quantized(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    write_gguf(tmp_path / "tiny.gguf", quantization=GGMLQuantizationType[request.param])
+    if request.param == "mixed":
+        kinds = {name: GGMLQuantizationType[kind] for name, kind in MIXED.items()}
+        write_gguf(tmp_path / "tiny.gguf", quantization=kinds, hidden=256, feed_forward=256)
+    else:
+        size = {"hidden": 256, "feed_forward": 512} if KINDS[request.param].num_weights == 256 else {}
+        write_gguf(tmp_path / "tiny.gguf", quantization=GGMLQuantizationType[request.param], **size)
     return prepare(str(tmp_path / "tiny.gguf"), ignore, Cache(tmp_path / "cache"))
 
 
@@ -38,11 +65,10 @@ def checkpoint_of(folder: Path) -> Checkpoint:
 
 
 def values_of(blocks: Blocks) -> torch.Tensor:
-    codes, scales, minima = blocks.parts()
-    if blocks.kind.bits == 4:
-        numbers = torch.cat([codes & 15, codes >> 4], dim=-1).float()
-        return (scales[..., None] * numbers + minima[..., None]).view(blocks.num_out, blocks.num_in)
-    return (scales[..., None] * codes.view(torch.int8).float()).view(blocks.num_out, blocks.num_in)
+    weight = blocks.codes()
+    groups = weight.codes.view(torch.int8).float().view(blocks.num_out, -1, weight.form.group)
+    values = weight.scales[..., None] * groups
+    return (values if weight.minima is None else values + weight.minima[..., None]).view(blocks.num_out, blocks.num_in)
 
 
 def test_blocks_are_those_of_the_weights_to_the_last_bit(quantized):
@@ -57,7 +83,7 @@ def test_blocks_are_those_of_the_weights_to_the_last_bit(quantized):
     ):
         blocks = checkpoint.blocks(parts)
         assert blocks is not None
-        assert torch.equal(values_of(blocks), checkpoint.weight(parts))
+        assert torch.equal(torch.cat([values_of(part) for part in blocks]), checkpoint.weight(parts))
 
 
 def test_files_of_floats_have_no_blocks(tmp_path):
@@ -70,7 +96,9 @@ def test_files_of_floats_have_no_blocks(tmp_path):
 @compiled
 def test_what_is_kept_in_blocks(quantized):
     checkpoint = checkpoint_of(quantized)
-    assert isinstance(linear(checkpoint, gate_up("model.layers.0.mlp"), "float32"), BlockLinear)
+    attention = query_key_value("model.layers.0.self_attn", ModelConfig.load(quantized))
+    for parts in (attention, gate_up("model.layers.0.mlp"), [Part("model.layers.0.mlp.down_proj")]):
+        assert isinstance(linear(checkpoint, parts, "float32"), BlockLinear)
     head = [Part("model.embed_tokens")]  # its 266 rows are no multiple of 64
     assert isinstance(linear(checkpoint, head, "float32"), PackedLinear)
     assert not isinstance(linear(checkpoint, gate_up("model.layers.0.mlp"), "int8"), BlockLinear)
@@ -95,9 +123,11 @@ def test_loaded_weights_have_the_size_that_is_said(quantized, monkeypatch):
     config = ModelConfig.load(quantized)
     with safe_open(quantized / "model.safetensors", "pt") as file:
         names = [name for name in file.keys() if name.endswith("_proj.weight")]  # noqa: SIM118 - it is no mapping
-        items = sum(file.get_tensor(name).numel() for name in names)
-    [kind] = {blocks.kind for name in names if (blocks := checkpoint_of(quantized).blocks([Part(name[:-7])]))}
-    in_blocks = items // 32 * (kind.bits * 4 + (8 if kind.bits == 4 else 4))  # codes, scale and minimum in float32
+        items = {name: file.get_tensor(name).numel() for name in names}
+    in_blocks = 0.0
+    for name, num_items in items.items():
+        [blocks] = checkpoint_of(quantized).blocks([Part(name.removesuffix(".weight"))])
+        in_blocks += num_items * HELD_BYTES[blocks.kind.form]
     head = 4 * config.vocab_size * config.hidden_size
     assert loaded_bytes(quantized, config, "float32", "cpu") == in_blocks + head
     assert loaded_bytes(quantized, config, "int8", "cpu") == weight_bytes(config, "int8", "cpu")

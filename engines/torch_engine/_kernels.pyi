@@ -15,6 +15,7 @@ def product(
     rows: int,
     outs: int,
     ins: int,
+    rounds: bool,
     adds: bool,
     threads: int,
     /,

@@ -56,15 +56,22 @@ class Blocks:
         return Codes(self.kind.form, codes.reshape(out, -1), scales.reshape(out, -1), minima)
 
 
+def coded(weight: Tensor) -> Codes:
+    """A weight ``[out, in]`` in 8 bits, the largest of 32 to 127; a number of inputs that 32 divides."""
+    groups = weight.float().reshape(len(weight), -1, Form.BYTES.group)
+    scales = groups.abs().amax(dim=2) / 127
+    codes = (groups / scales.clamp(min=1e-30)[..., None]).round().to(torch.int8)
+    return Codes(Form.BYTES, codes.view(torch.uint8).flatten(1), scales, None)
+
+
 def runs(parts: Iterable[tuple[Form, Item]]) -> Iterator[tuple[Form, list[Item]]]:
     """Those that follow each other and are of one form, together."""
     for form, run in groupby(parts, lambda part: part[0]):
         yield form, [item for _, item in run]
 
 
-def stacked(run: Sequence[Blocks]) -> Codes:
+def stacked(parts: Sequence[Codes]) -> Codes:
     """One after the other, of one form."""
-    parts = [part.codes() for part in run]
     minima = [part.minima for part in parts if part.minima is not None]
     return Codes(
         parts[0].form,

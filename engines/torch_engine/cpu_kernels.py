@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from engines.models.block_kinds import Form
-from engines.torch_engine.blocks import Blocks, Codes, runs, stacked
+from engines.torch_engine.blocks import Codes, runs, stacked
 
 try:
     from engines.torch_engine import _kernels
@@ -32,13 +32,13 @@ def kernel_sets() -> list[str]:
 KERNELS = next(iter(kernel_sets()), "")  # that engines use
 
 
-def keeps_blocks(dtype: str, device: str) -> bool:
-    """Whether weights that come in blocks stay in them."""
-    return bool(KERNELS) and dtype == "float32" and device == "cpu"
+def keeps_codes(dtype: str, device: str) -> bool:
+    """Whether products are computed from codes: in int8 always, in float32 of weights that come in blocks."""
+    return bool(KERNELS) and dtype in ("float32", "int8") and device == "cpu"
 
 
 def packs(outs: Iterable[tuple[Form, int]]) -> bool:
-    """Whether `BlockLinear` takes weights of so many outputs, one after the other."""
+    """Whether `CodeLinear` takes weights of so many outputs, one after the other."""
     return all(sum(sizes) % TILE == 0 for _, sizes in runs(outs))
 
 
@@ -47,14 +47,18 @@ def packed_bytes(outs: Iterable[tuple[Form, int]], num_in: int) -> int:
     return sum([_kernels.packed_bytes(form, sum(sizes), num_in) for form, sizes in runs(outs)])
 
 
-class BlockLinear:
-    """``x @ weight.T + bias`` in float32 of weights in blocks, one after the other, that `packs` takes.
+class CodeLinear:
+    """``x @ weight.T + bias`` in float32 of weights in codes, one after the other, that `packs` takes.
 
-    A row's result is the same whatever other rows there are. ``kernels``: of `kernel_sets`.
+    With ``rounds``, 32 inputs at a time are rounded to 8 bits first, the largest of them to 127, and products within a
+    group are those of whole numbers. A row's result is the same whatever other rows there are. ``kernels``: of
+    `kernel_sets`.
     """
 
-    def __init__(self, parts: Sequence[Blocks], bias: Tensor | None = None, kernels: str = KERNELS) -> None:
-        self._runs = [_Run(stacked(run), kernels) for _, run in runs((part.kind.form, part) for part in parts)]
+    def __init__(
+        self, parts: Sequence[Codes], bias: Tensor | None = None, *, rounds: bool = False, kernels: str = KERNELS
+    ) -> None:
+        self._runs = [_Run(stacked(run), rounds, kernels) for _, run in runs((part.form, part) for part in parts)]
         self._outs = sum([run.num_out for run in self._runs])
         self._bias = bias
 
@@ -80,7 +84,8 @@ class BlockLinear:
 class _Run:
     """Weights of one form, packed."""
 
-    def __init__(self, weight: Codes, kernels: str) -> None:
+    def __init__(self, weight: Codes, rounds: bool, kernels: str) -> None:
+        self._rounds = rounds
         self.num_out, self._ins = weight.codes.shape
         self._form = weight.form
         self._kernels = kernels
@@ -110,6 +115,7 @@ class _Run:
             len(x),
             self.num_out,
             self._ins,
+            self._rounds,
             adds,
             self._threads,
         )

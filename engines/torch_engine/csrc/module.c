@@ -10,6 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 #define TILE 64   /* outputs */
 #define FEW 4     /* rows that are computed without unpacking weights to memory */
 #define MANY 6    /* rows at a time else */
@@ -17,6 +21,7 @@
 #define AHEAD 4   /* groups that are asked of memory before they are needed */
 #define ROWS 96   /* of inputs that stay in the second cache while all tiles are gone through */
 #define CACHE_LINE 64
+#define WIDE 4    /* registers of outputs that one row's products with rounded inputs are computed for */
 #define QUERIES 48 /* of a prompt that attend together */
 #define MOST_HEADS 64 /* query heads to a KV head */
 
@@ -42,6 +47,13 @@ struct attention {
     float scale;
 };
 
+/* Inputs [rows][ins] in 8 bits: ``scales`` [rows][ins / 32], and these times the sums of the codes. */
+#define ROUNDED 32
+struct rounded {
+    const int8_t *codes;
+    const float *scales, *sums;
+};
+
 #define JOIN(name, suffix) name##_##suffix
 
 #if defined(__x86_64__)
@@ -50,7 +62,10 @@ struct attention {
 #define TARGET __attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,avx2,fma")))
 #define LANES 16
 #define VECTORS 4
+#define INTEL 1
 #include "compute.h"
+#include "rounded.h"
+#undef INTEL
 #undef KERNEL
 #undef TARGET
 #undef LANES
@@ -60,7 +75,10 @@ struct attention {
 #define TARGET __attribute__((target("avx2,fma")))
 #define LANES 8
 #define VECTORS 2
+#define INTEL 1
 #include "compute.h"
+#include "rounded.h"
+#undef INTEL
 #undef KERNEL
 #undef TARGET
 #undef LANES
@@ -72,7 +90,10 @@ struct attention {
 #define TARGET
 #define LANES 4
 #define VECTORS 4
+#define INTEL 0
 #include "compute.h"
+#include "rounded.h"
+#undef INTEL
 #undef KERNEL
 #undef TARGET
 #undef LANES
@@ -81,6 +102,8 @@ struct attention {
 struct kernels {
     const char *name;
     void (*product[NUM_FORMS])(const char *, const float *, size_t, float *, size_t, int, int);
+    void (*round_row)(const float *, size_t, int, int8_t *, float *, float *);
+    void (*dots[NUM_FORMS])(const char *, const struct rounded *, size_t, float *, size_t, int, int);
     void (*attend)(const struct attention *, const float *, const int64_t *, size_t, int, float *, size_t, float *);
     void (*turn)(const struct attention *, const int64_t *, size_t, size_t, int, float *);
     void (*attend_rows)(const struct attention *, const float *, size_t, const int64_t *, size_t, int, int,
@@ -91,6 +114,8 @@ struct kernels {
 #define KERNELS(suffix)                                                                             \
     {#suffix,                                                                                       \
      {product0_##suffix, product1_##suffix, product2_##suffix, product3_##suffix},                  \
+     round_row_##suffix,                                                                            \
+     {dots0_##suffix, dots1_##suffix, dots2_##suffix, dots3_##suffix},                              \
      attend_##suffix, turn_##suffix, attend_rows_##suffix, gate_##suffix}
 
 static const struct kernels all[] = {
@@ -134,6 +159,39 @@ static void product(const struct kernels *kernels, int form, const char *weights
             kernels->product[form](weights + tile * tile_bytes, x + row * ins, ins, out + row * stride + tile * TILE,
                                    stride, some, adds);
     }
+}
+
+/* The same with inputs that are rounded first. False without memory for them. */
+static int product_rounded(const struct kernels *kernels, int form, const char *weights, const float *x, float *out,
+                           size_t stride, size_t rows, size_t outs, size_t ins, int adds, int threads) {
+    const long tiles = (long)(outs / TILE);
+    const size_t tile_bytes = ins / forms[form].group * GROUP_BYTES(forms[form]), num_scales = ins / ROUNDED;
+    const size_t most = rows < ROWS ? rows : ROWS;
+    int8_t *codes = malloc(most * ins);
+    float *scales = malloc(2 * most * num_scales * sizeof *scales), *sums = scales + most * num_scales;
+    if (codes == NULL || scales == NULL) {
+        free(codes);
+        free(scales);
+        return 0;
+    }
+    const struct rounded rounded = {codes, scales, sums};
+    for (size_t first = 0; first < rows; first += ROWS) {
+        const long some = (long)(rows - first < ROWS ? rows - first : ROWS);
+#pragma omp parallel num_threads(threads) if (threads > 1)
+        {
+#pragma omp for
+            for (long row = 0; row < some; row++)
+                kernels->round_row(x + (first + row) * ins, ins, forms[form].bits == 4, codes + row * ins,
+                                   scales + row * num_scales, sums + row * num_scales);
+#pragma omp for
+            for (long tile = 0; tile < tiles; tile++)
+                kernels->dots[form](weights + tile * tile_bytes, &rounded, ins, out + first * stride + tile * TILE,
+                                    stride, (int)some, adds);
+        }
+    }
+    free(codes);
+    free(scales);
+    return 1;
 }
 
 static size_t thread_number(void) {
@@ -271,17 +329,22 @@ static PyObject *py_pack(PyObject *self, PyObject *args) {
 
 static PyObject *py_product(PyObject *self, PyObject *args) {
     PyObject *name;
-    int form, adds, threads;
+    int form, rounds, adds, threads, done = 1;
     Py_ssize_t weights, x, out, stride, rows, outs, ins;
-    if (!PyArg_ParseTuple(args, "Uinnnnnnnpi", &name, &form, &weights, &x, &out, &stride, &rows, &outs, &ins, &adds,
-                          &threads))
+    if (!PyArg_ParseTuple(args, "Uinnnnnnnppi", &name, &form, &weights, &x, &out, &stride, &rows, &outs, &ins, &rounds,
+                          &adds, &threads))
         return NULL;
     const struct kernels *kernels = find(name);
     if (kernels == NULL || !is_form(form)) return NULL;
     Py_BEGIN_ALLOW_THREADS;
-    product(kernels, form, (const char *)weights, (const float *)x, (float *)out, stride, rows, outs, ins, adds,
-            threads);
+    if (rounds)
+        done = product_rounded(kernels, form, (const char *)weights, (const float *)x, (float *)out, stride, rows, outs,
+                               ins, adds, threads);
+    else
+        product(kernels, form, (const char *)weights, (const float *)x, (float *)out, stride, rows, outs, ins, adds,
+                threads);
     Py_END_ALLOW_THREADS;
+    if (!done) return PyErr_NoMemory();
     Py_RETURN_NONE;
 }
 

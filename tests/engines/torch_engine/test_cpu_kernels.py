@@ -11,9 +11,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from engines.models.block_kinds import KINDS, Form
-from engines.torch_engine.blocks import Blocks
+from engines.torch_engine.blocks import Blocks, Codes
 from engines.torch_engine.cpu_kernels import (
-    BlockLinear,
+    CodeLinear,
     attend_chunk_in_place,
     attend_in_place,
     attends,
@@ -24,9 +24,10 @@ from engines.torch_engine.cpu_kernels import (
     packs,
 )
 from tests.engines.models.quantizing import quantized
+from tests.engines.torch_engine.compiled import compiled
 from tests.seeds import seeds
 
-pytestmark = pytest.mark.skipif(not kernel_sets(), reason="the kernels were not compiled: no C compiler")
+pytestmark = compiled
 SETS = kernel_sets()
 
 
@@ -46,7 +47,7 @@ def test_codes_stand_for_what_dequantising_gives_to_the_last_bit(kernels, kind):
     assert packs([(blocks.kind.form, blocks.num_out)])
     unit = torch.eye(num_in)
     for rows in (unit, unit[:1], unit[4:6], unit[7:10]):
-        assert torch.equal(BlockLinear([blocks], kernels=kernels)(rows), (rows @ values.T))
+        assert torch.equal(CodeLinear([blocks.codes()], kernels=kernels)(rows), (rows @ values.T))
 
 
 @pytest.mark.parametrize("kernels", SETS)
@@ -55,7 +56,7 @@ def test_codes_stand_for_what_dequantising_gives_to_the_last_bit(kernels, kind):
 def test_a_product_is_that_of_the_values(kernels, kind, outs, num_blocks):
     ins = num_blocks * KINDS[kind].num_weights
     blocks, values = a_weight(kind, outs, ins)
-    linear = BlockLinear([blocks], kernels=kernels)
+    linear = CodeLinear([blocks.codes()], kernels=kernels)
     for num_rows in [*range(1, 9), 13, 97]:
         x = torch.randn(num_rows, ins, generator=torch.Generator().manual_seed(num_rows))
         exact = x.double() @ values.double().T
@@ -65,11 +66,12 @@ def test_a_product_is_that_of_the_values(kernels, kind, outs, num_blocks):
 
 @pytest.mark.parametrize("kernels", SETS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_row_does_not_depend_on_the_others(kernels, kind):
+@pytest.mark.parametrize("rounds", [False, True])
+def test_a_row_does_not_depend_on_the_others(kernels, kind, rounds):
     """Nor on how a batch is cut, nor on the number of threads."""
     num_in = 5 * KINDS[kind].num_weights
     blocks, _ = a_weight(kind, 128, num_in)
-    linear = BlockLinear([blocks], kernels=kernels)
+    linear = CodeLinear([blocks.codes()], rounds=rounds, kernels=kernels)
     x = torch.randn(110, num_in)
     alone = torch.cat([linear(row[None]) for row in x])
     for num_rows in (2, 3, 4, 5, 7, 12, 96, 110):
@@ -77,9 +79,49 @@ def test_a_row_does_not_depend_on_the_others(kernels, kind):
     threads = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        assert torch.equal(BlockLinear([blocks], kernels=kernels)(x), alone)
+        assert torch.equal(CodeLinear([blocks.codes()], rounds=rounds, kernels=kernels)(x), alone)
     finally:
         torch.set_num_threads(threads)
+
+
+def rounded(x: Tensor) -> Tensor:
+    """Inputs as 8 bits have them, the largest of 32 being 127; in double precision."""
+    groups = x.double().view(len(x), -1, 32)
+    scales = groups.abs().amax(dim=2, keepdim=True) / 127
+    return (groups / scales.clamp(min=1e-300)).round().mul(scales).view(x.shape)
+
+
+@pytest.mark.parametrize("kernels", SETS)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("outs", "num_blocks"), [(64, 1), (192, 5)])
+def test_a_product_of_rounded_inputs_is_that_of_the_values(kernels, kind, outs, num_blocks):
+    ins = num_blocks * KINDS[kind].num_weights
+    blocks, values = a_weight(kind, outs, ins)
+    linear = CodeLinear([blocks.codes()], rounds=True, kernels=kernels)
+    for num_rows in [*range(1, 10), 97, 200]:
+        x = torch.randn(num_rows, ins, generator=torch.Generator().manual_seed(num_rows))
+        x[0, :32] = 0.0
+        exact = rounded(x) @ values.double().T
+        sizes = x.double().abs() @ values.double().abs().T
+        error = (linear(x) - exact).abs()
+        # Where 127 times an input over the largest is as good as halfway, it may be rounded the other way.
+        assert (error <= 1e-6 * sizes).double().mean() > 0.95
+        assert (error <= 1e-2 * sizes).all()
+
+
+@pytest.mark.parametrize("kernels", SETS)
+@pytest.mark.parametrize("form", Form)
+def test_the_largest_codes_and_inputs_do_not_overflow(kernels, form):
+    size = 512
+    least, most = (0, 15) if form is Form.NIBBLES else (-128, 127)
+    for code in (least, most):
+        codes = torch.full((64, size), code, dtype=torch.int16).to(torch.int8).view(torch.uint8)
+        scales = torch.ones(64, size // form.group)
+        weight = Codes(form, codes, scales, torch.full_like(scales, -3.0) if form.has_minima else None)
+        value = code - 3.0 * form.has_minima
+        for x in (torch.ones(3, size), -torch.ones(3, size)):
+            out = CodeLinear([weight], rounds=True, kernels=kernels)(x)
+            torch.testing.assert_close(out, x @ torch.full((size, 64), value), rtol=1e-6, atol=1e-2)
 
 
 @pytest.mark.parametrize("kernels", SETS)
@@ -88,7 +130,7 @@ def test_bias_and_residual(kernels):
     bias = torch.randn(64)
     for num_rows in (1, 5):
         x, residual = torch.randn(num_rows, 64), torch.randn(num_rows, 64)
-        linear = BlockLinear([blocks], bias, kernels)
+        linear = CodeLinear([blocks.codes()], bias, kernels=kernels)
         torch.testing.assert_close(linear(x), x @ values.T + bias)
         whole = residual + x @ values.T + bias
         linear.add_to(residual, x)
@@ -99,7 +141,7 @@ def test_bias_and_residual(kernels):
 def test_rows_that_are_not_side_by_side(kernels):
     blocks, values = a_weight("Q8_0", 64, 64)
     x = torch.randn(7, 128)[:, ::2]
-    torch.testing.assert_close(BlockLinear([blocks], kernels=kernels)(x), x @ values.T)
+    torch.testing.assert_close(CodeLinear([blocks.codes()], kernels=kernels)(x), x @ values.T)
 
 
 @pytest.mark.parametrize("kernels", SETS)
@@ -107,14 +149,14 @@ def test_weights_one_after_the_other_compute_what_each_computes(kernels):
     """Of one kind, of one form, of several forms; and they add to a residual and a bias."""
     kinds = ["Q4_K", "Q4_1", "Q6_K", "Q8_0", "Q5_K"]
     weights = [a_weight(kind, 64 * (number + 1), 256, number) for number, kind in enumerate(kinds)]
-    parts, values = [blocks for blocks, _ in weights], [values for _, values in weights]
+    parts, values = [blocks.codes() for blocks, _ in weights], [values for _, values in weights]
     bias = torch.randn(sum(len(value) for value in values))
-    linear = BlockLinear(parts, bias, kernels)
+    linear = CodeLinear(parts, bias, kernels=kernels)
     for num_rows in (1, 5, 100):
         x = torch.randn(num_rows, 256)
-        alone = torch.cat([BlockLinear([part], kernels=kernels)(x) for part in parts], dim=1)
+        alone = torch.cat([CodeLinear([part], kernels=kernels)(x) for part in parts], dim=1)
         torch.testing.assert_close(linear(x), alone + bias, rtol=1e-5, atol=1e-4)
-        assert torch.equal(BlockLinear(parts, kernels=kernels)(x), alone)
+        assert torch.equal(CodeLinear(parts, kernels=kernels)(x), alone)
         residual = torch.randn(num_rows, len(bias))
         whole = residual + x @ torch.cat(values).T + bias
         linear.add_to(residual, x)

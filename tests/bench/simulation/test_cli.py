@@ -259,5 +259,5 @@ def test_a_promise_that_no_engine_can_keep_is_named(files, tmp_path, key):
     lines = [f"{key} = 2" if line.startswith(key) else line for line in TOPOLOGY.splitlines()]
     topology = tmp_path / "hasty.toml"
     topology.write_text("\n".join(lines))
-    with pytest.raises(UserError, match=rf"services.large.{key}: 2 can never be met: the fastest engine needs .* ms"):
+    with pytest.raises(UserError, match=rf"services.large.{key}: 2 can never be met: one token takes .* ms at least"):
         simulate((str(topology), files[1]), "--rate", "1")

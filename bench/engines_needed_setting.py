@@ -8,7 +8,7 @@ from random import Random
 
 from bench.simulation.arrivals import Arrivals, synthesize
 from bench.simulation.cluster import Simulation
-from bench.simulation.experiment import rare_collections
+from bench.simulation.garbage import rare_collections
 from bench.simulation.physics import Physics
 from bench.simulation.quiet import quiet_engines
 from bench.simulation.trace_request import TraceRequest

@@ -21,7 +21,7 @@ from bench.llumnix_figure_setting import (
 )
 from bench.llumnix_figure_watch import Seen, Watch
 from bench.simulation.cluster import Simulation
-from bench.simulation.experiment import rare_collections
+from bench.simulation.garbage import rare_collections
 from bench.simulation.physics import Physics
 from bench.simulation.summary import Distribution
 from bench.simulation.workload import SloRule

@@ -35,7 +35,7 @@ from rich.table import Table
 from bench import placement_mesh as mesh
 from bench.placement_log import Change, PlacementLog, Told, verdicts
 from bench.simulation.cluster import Simulation
-from bench.simulation.experiment import rare_collections
+from bench.simulation.garbage import rare_collections
 from bench.simulation.physics import Physics
 from bench.simulation.quiet import quiet_engines
 from bench.simulation.workload import SloRule

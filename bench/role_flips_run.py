@@ -16,7 +16,7 @@ import msgspec
 
 from bench.simulation.arrivals import Arrivals
 from bench.simulation.cluster import Simulation
-from bench.simulation.experiment import rare_collections
+from bench.simulation.garbage import rare_collections
 from bench.simulation.over_time import Moment, over_time
 from bench.simulation.physics import Physics
 from bench.simulation.quiet import quiet_engines

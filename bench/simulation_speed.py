@@ -17,7 +17,7 @@ from random import Random
 
 from bench.simulation.arrivals import Arrivals
 from bench.simulation.cluster import Simulation
-from bench.simulation.experiment import rare_collections
+from bench.simulation.garbage import rare_collections
 from bench.simulation.physics import Physics
 from bench.simulation.summary import Distribution, Summary, summarize
 from bench.simulation.trace_request import TraceRequest

@@ -30,7 +30,7 @@ from rich.table import Table
 
 from bench.simulation.arrivals import Arrivals, Process, synthesize
 from bench.simulation.cluster import Simulation
-from bench.simulation.experiment import rare_collections
+from bench.simulation.garbage import rare_collections
 from bench.simulation.observer import CoreParts, ObservedCore
 from bench.simulation.physics import Physics
 from bench.simulation.timeline import Timeline

@@ -10,7 +10,7 @@ import msgspec
 import structlog
 
 from bench.simulation.cluster import Simulation
-from bench.simulation.experiment import rare_collections
+from bench.simulation.garbage import rare_collections
 from bench.simulation.observer import CoreParts, ObservedCore
 from bench.simulation.physics import Physics
 from bench.simulation.timeline import Timeline

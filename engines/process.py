@@ -27,6 +27,7 @@ from mesh.addresses import supervisors
 from mesh.errors import UserError
 from mesh.garbage import spare_what_is_loaded
 from mesh.heartbeat import Heartbeat
+from mesh.lag import catch_up
 from mesh.membership import Membership, Restarted, Stale, ended_lives
 from mesh.messages import EngineMessage, EngineStatus, Probe, ProcessState, Sender, SupervisorStatus
 from mesh.process import ProcessShell
@@ -256,13 +257,9 @@ class EngineProcess:
                 async with asyncio.timeout(delay_s):
                     await self._may_rearm.wait()
             except TimeoutError:
-                await self._catch_up(next_deadline)
+                if next_deadline is not None:
+                    await catch_up(self._clock, next_deadline, MAX_LAG_S)
                 self._expire(self._clock.now())
-
-    async def _catch_up(self, due_at: float | None) -> None:
-        """After this process was held up itself: hear what peers said meanwhile, before any is called dead."""
-        if due_at is not None and self._clock.now() - due_at > MAX_LAG_S:
-            await asyncio.sleep(MAX_LAG_S)
 
     def _expire(self, now: float) -> None:
         for lost in self._membership.expire(now):

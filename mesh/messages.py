@@ -619,6 +619,14 @@ class PendingPrefill(NamedTuple):
     priority: int = 0
 
 
+class FailedLoad(NamedTuple):
+    """A service that an engine could not load when it was last told to, and has not loaded since."""
+
+    service: str
+    reason: str
+    number: int  # of all loads that failed in this life of the engine: tells a new failure from an old one
+
+
 class EngineStatus(msgspec.Struct, frozen=True, tag=True):
     """An engine's own account of itself. Others see it with its age."""
 
@@ -654,8 +662,7 @@ class EngineStatus(msgspec.Struct, frozen=True, tag=True):
     last_aborted_migration: str | None = None  # which request, where to, and why not
     place: Place | None = None  # in the newest placement plan that it heard of
     loading: list[str] = []  # services whose weights are on their way
-    load_errors_total: int = 0
-    last_load_error: str | None = None  # which service, and why not
+    failed_loads: list[FailedLoad] = []
     weight_memory: int | None = None  # bytes that weights may take in all; None: nobody said
     error: str | None = None
 
@@ -693,7 +700,7 @@ class Memory(msgspec.Struct, frozen=True):
 
     ``estimate``: the normalised latency that the running interval is expected to bring. Plans up to ``settled`` are
     carried out or given up: where engines are otherwise, somebody has changed them since. ``seen``: what services were
-    asked for in the ``seen_s`` of intervals before this one in which it was the same.
+    asked for in the ``seen_intervals`` before this one, of ``seen_s`` together, in which it was the same.
     """
 
     interval: int  # its number
@@ -703,6 +710,7 @@ class Memory(msgspec.Struct, frozen=True):
     services: list[str] = []  # that are to be served: none of them is without an engine for long
     seen: list[ServiceTally] = []
     seen_s: float = 0.0
+    seen_intervals: int = 0
 
 
 class Mark(msgspec.Struct, frozen=True):

@@ -10,6 +10,7 @@ from mesh.addresses import supervisors
 from mesh.clock import Clock
 from mesh.errors import UserError
 from mesh.heartbeat import Heartbeat
+from mesh.lag import catch_up
 from mesh.membership import ended_lives
 from mesh.messages import (
     BroadcastMessage,
@@ -254,13 +255,9 @@ class Router:
                 async with asyncio.timeout(delay_s):
                     await self._rearm.wait()
             except TimeoutError:
-                await self._catch_up()
+                if self._armed_at is not None:
+                    await catch_up(self._clock, self._armed_at, MAX_LAG_S)
                 self._carry_out(self._dispatcher.expire(self._clock.now()))
-
-    async def _catch_up(self) -> None:
-        """After this process was held up itself: hear what engines said meanwhile, before any is called silent."""
-        if self._armed_at is not None and self._clock.now() - self._armed_at > MAX_LAG_S:
-            await asyncio.sleep(MAX_LAG_S)
 
     # --- effects ------------------------------------------------------------------------------------------------------
 

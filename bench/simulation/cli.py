@@ -2,9 +2,11 @@
 
 import argparse
 import multiprocessing
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -71,11 +73,33 @@ def _run_many(experiments: "Sequence[Experiment]", jobs: int, progress: "Progres
 
     task = progress.add_task(f"simulating {len(experiments)} runs", total=len(experiments))
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(jobs, len(experiments)), mp_context=context) as pool:
-        futures = [pool.submit(run_experiment, experiment) for experiment in experiments]
+    with ProcessPoolExecutor(min(jobs, len(experiments)), mp_context=context) as pool, _ended_with_this():
+        with _deaf_to_interrupts():
+            futures = [pool.submit(run_experiment, experiment) for experiment in experiments]
         for _ in as_completed(futures):
             progress.advance(task)
         return [future.result() for future in futures]
+
+
+@contextmanager
+def _deaf_to_interrupts() -> Iterator[None]:
+    """Processes that start meanwhile heed no Ctrl-C, which a terminal sends to all: each would print its trace."""
+    heeded = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, heeded)
+
+
+@contextmanager
+def _ended_with_this() -> Iterator[None]:
+    """Whoever is interrupted, or fails, does not wait for runs that are under way."""
+    try:
+        yield
+    except BaseException:
+        for process in multiprocessing.active_children():
+            process.terminate()
+        raise
 
 
 # --- what comes of it -------------------------------------------------------------------------------------------------

@@ -1,8 +1,6 @@
 """One run of a simulation as a value that another process can carry out."""
 
-import gc
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from random import Random
@@ -10,6 +8,7 @@ from random import Random
 from bench.simulation.arrivals import Arrivals, synthesize
 from bench.simulation.cluster import Simulation
 from bench.simulation.faults import Fault
+from bench.simulation.garbage import rare_collections
 from bench.simulation.mix import Mix
 from bench.simulation.outputs import Outputs
 from bench.simulation.physics import Physics
@@ -24,6 +23,7 @@ from bench.simulation.workload import SloRule
 from engines.profiles import EngineProfile
 from mesh.errors import UserError
 from mesh.topology.schema import PolicySpec, Topology
+from router.placement.effects import Note
 from router.records import Record
 
 Chooses = Callable[[PolicySpec, float | None], bool]
@@ -90,6 +90,10 @@ class Experiment:
     def run(self, on_time: Callable[[float], None] | None = None) -> Summary:
         """``on_time`` hears when each request that has ended had arrived. A trace without requests is a `UserError`."""
         records: list[Record] = []
+        notes: list[str] = []
+
+        def hear(now: float, note: Note) -> None:
+            notes.append(f"{now - Simulation.origin_s:.1f} s: {note.line}")
 
         def take(record: Record) -> None:
             records.append(record)
@@ -107,12 +111,13 @@ class Experiment:
             coasts=self.topology.rescheduling is None,  # with it, engines look for moves after each step
             timeline=timeline,
             search=self.search,
+            on_note=hear,
         )
         with rare_collections(), quiet_engines():
             simulation.run(self.service, self._requests(), take)
         if not records:
             raise UserError("no request arrives: give a longer --duration, a higher --rate or a larger --limit")
-        summary = summarize(label(self.policy), records, self.rate)
+        summary = replace(summarize(label(self.policy), records, self.rate), notes=tuple(notes))
         if self.outputs is not None:
             self.outputs.write(records, timeline, f"{summary.policy}, {summary.rate:.2f} requests a second")
         return summary
@@ -120,17 +125,6 @@ class Experiment:
     def _requests(self) -> Iterable[TraceRequest]:
         requests = self.load.requests(self.rate, Random(f"{self.seed}/trace"))
         return requests if self.mix is None else self.mix.assign(requests, Random(f"{self.seed}/services"))
-
-
-@contextmanager
-def rare_collections() -> Iterator[None]:
-    """A run makes few cycles and keeps many objects: looking for the former among the latter takes a tenth of it."""
-    thresholds = gc.get_threshold()
-    gc.set_threshold(200_000, 20, 100)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*thresholds)
 
 
 def run_experiment(experiment: Experiment) -> Summary:

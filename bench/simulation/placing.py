@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from itertools import repeat
 from multiprocessing import get_context
 from pathlib import Path
+from statistics import fmean
 
 from bench.simulation.cluster import Simulation
 from bench.simulation.direct import DirectEngines
-from bench.simulation.experiment import rare_collections
+from bench.simulation.garbage import leaving_nothing_behind, rare_collections
 from bench.simulation.physics import Physics
 from bench.simulation.placing_requests import Asked, asked_of, demand, ideal
 from bench.simulation.quiet import quiet_engines
@@ -27,6 +28,7 @@ from router.placement.traffic import Traffic
 from router.records import Outcome, Record
 
 MANY = 10**6  # requests that may wait: plans are judged by latency, not by what they refuse
+LEAST_BLOCK, LAST_BLOCK = 16, 1 / 50  # tokens; of a mean request at most, which makes half of one a hundredth
 TIMING = Timing(heartbeat_s=5.0, lease_s=60.0, reply_s=60.0)  # nobody dies here, and statuses follow changes anyway
 FEWEST_REQUESTS = PolicySpec("join_shortest_queue")
 
@@ -196,7 +198,7 @@ def simulate(setting: Setting, cell: Cell) -> Verdicts:
     trace, alone_s = _trace(setting, cell)
     if not trace:
         return {service: NOTHING for service, _ in cell.shares}
-    with rare_collections(), quiet_engines():
+    with leaving_nothing_behind(), rare_collections(), quiet_engines():
         records = _run(setting, cell, trace)
     return _verdicts(setting, cell, records, alone_s)
 
@@ -230,6 +232,7 @@ def _topology(setting: Setting, cell: Cell) -> tuple[Topology, dict[str, Profile
             f"engine-{number:03}",
             role,
             services,
+            block_size=_block_size([setting.asked[name] for name in services]),
             max_running=setting.max_running,
             max_waiting=MANY,
             chunk_tokens=setting.chunk_tokens,
@@ -243,6 +246,15 @@ def _topology(setting: Setting, cell: Cell) -> tuple[Topology, dict[str, Profile
         Topology("plan", Path("plan"), named, tuple(engines), (gateway,), policy=FEWEST_REQUESTS, timing=TIMING),
         profiles,
     )
+
+
+def _block_size(services: Sequence[Asked]) -> int:
+    """Tokens: as many as make a request's last block, half empty, too little to matter. Each block costs time."""
+    means = [fmean(one.num_input + one.num_output for one in asked.requests) for asked in services if asked.requests]
+    size = LEAST_BLOCK
+    while 2 * size <= LAST_BLOCK * min(means, default=0.0):
+        size *= 2
+    return size
 
 
 def _service(name: str, asked: Asked) -> ServiceSpec:

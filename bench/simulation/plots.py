@@ -14,6 +14,8 @@ SIZE = (11, 4.2)  # inches
 TALL = (11, 7.5)
 DPI = 150
 COLORS = ("#1f77b4", "#d9822b", "#2ca02c", "#a05195", "#c0392b", "#7f7f7f", "#8c6d31", "#17a2b8")
+FAR_LATE = 5  # times a promise, from which on a plain axis would squeeze all that is in time
+LEAST_RATIO = 0.05  # where its logarithm begins
 GUIDE: dict[str, Any] = {"color": "0.45", "linestyle": "--", "linewidth": 1}
 
 Choose = Callable[[Summary], Distribution | None]
@@ -65,7 +67,11 @@ def plot_ratios(path: Path, summaries: Sequence[Summary], attainment: float) -> 
         axes.axvline(1.0, **GUIDE)
         axes.axhline(100 * attainment, **(GUIDE | {"linestyle": ":"}))
         axes.set(title=f"{name} over its SLO", xlabel=f"{name} / SLO", ylabel="all requests, lost ones too, %")
-        axes.set(xlim=(0, _right(summaries, choose, 1.0)), ylim=(0, 103))
+        right = _right(summaries, choose, 1.0)
+        axes.set(xlim=(0, right), ylim=(0, 103))
+        if right > FAR_LATE:
+            axes.set(xscale="log", xlim=(LEAST_RATIO, right))
+            axes.xaxis.set_major_formatter("{x:g}")
         _finish(axes)
     figure.suptitle(f"{summaries[0].rate:.2f} requests a second")
     figure.savefig(path, dpi=DPI)

@@ -145,8 +145,8 @@ def _number(text: Any) -> Any:
 def parse_object(place: str, line: str) -> Mapping[str, Any]:
     try:
         row = json.loads(line)
-    except ValueError as error:
-        raise TraceError(f"{place}: not JSON: {error}") from None
+    except json.JSONDecodeError as error:
+        raise TraceError(f"{place}: not JSON: {error.msg} at character {error.pos + 1}") from None
     if not isinstance(row, dict):
         raise TraceError(f"{place}: not a JSON object; write one request a line, as {{...}}")
     return row

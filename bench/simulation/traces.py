@@ -1,9 +1,10 @@
 """Traces of requests: when each arrived and how long its prompt and answer were.
 
 Formats, told apart by their first line: Azure's CSV (TIMESTAMP, ContextTokens, GeneratedTokens), Mooncake's JSON lines
-(timestamp in ms, input_length, output_length, hash_ids), lengths alone (CSV with input_tokens, output_tokens, or with
-prompt_pieces, solution_pieces), the records that a simulation wrote (JSON lines or CSV with arrived_s, input_tokens,
-output_tokens), and the recordings of gateways (such JSON lines after a header). Any may be gzipped.
+(timestamp in ms, input_length, output_length, hash_ids), arrivals with lengths (CSV with arrival_s, input_tokens,
+output_tokens), lengths alone (such a CSV without times, or one with prompt_pieces, solution_pieces), the records
+that a simulation wrote (JSON lines or CSV with arrived_s, input_tokens, output_tokens), and the recordings of gateways
+(such JSON lines after a header). Any may be gzipped.
 """
 
 import csv
@@ -38,6 +39,10 @@ def _mooncake(row: Row) -> TraceRequest:
     return TraceRequest(at_s, row.tokens("input_length"), row.tokens("output_length"), row.hashes("hash_ids"))
 
 
+def _arrivals(row: Row) -> TraceRequest:
+    return TraceRequest(row.seconds("arrival_s"), row.tokens("input_tokens"), row.tokens("output_tokens"))
+
+
 def _lengths(row: Row) -> TraceRequest:
     return TraceRequest(0.0, row.tokens("input_tokens"), row.tokens("output_tokens"))
 
@@ -63,18 +68,19 @@ class _Format:
     may_be_cut: bool = False  # its writer may have been stopped inside a line
 
 
-RECORD_COLUMNS = ("arrived_s", "input_tokens", "output_tokens")
+RECORDS, RECORD_COLUMNS = "a file of records", ("arrived_s", "input_tokens", "output_tokens")
 CSV_FORMATS = (
     _Format("Azure", "TIMESTAMP", ("TIMESTAMP", "ContextTokens", "GeneratedTokens"), _each(_azure)),
-    _Format("records", "arrived_s", RECORD_COLUMNS, lambda rows: read_records(map(with_numbers, rows))),
-    _Format("lengths", "input_tokens", ("input_tokens", "output_tokens"), _each(_lengths), has_times=False),
-    _Format("pieces", "prompt_pieces", ("prompt_pieces", "solution_pieces"), _each(_pieces), has_times=False),
+    _Format(RECORDS, "arrived_s", RECORD_COLUMNS, lambda rows: read_records(map(with_numbers, rows))),
+    _Format("a file of arrivals", "arrival_s", ("arrival_s", "input_tokens", "output_tokens"), _each(_arrivals)),
+    _Format("a file of lengths", "input_tokens", ("input_tokens", "output_tokens"), _each(_lengths), has_times=False),
+    _Format("a file of pieces", "prompt_pieces", ("prompt_pieces", "solution_pieces"), _each(_pieces), has_times=False),
 )
 JSON_FORMATS = (
     _Format(
         "Mooncake", "timestamp", ("timestamp", "input_length", "output_length"), _each(_mooncake), is_quantised=True
     ),
-    _Format("records", "arrived_s", RECORD_COLUMNS, read_records),
+    _Format(RECORDS, "arrived_s", RECORD_COLUMNS, read_records),
     _Format("a recording", HEADER_MARK, (HEADER_MARK, "started_at"), read_records, may_be_cut=True),
 )
 
@@ -166,12 +172,17 @@ def _json_format(path: Path, first: str) -> _Format:
 
 
 def _choose(path: Path, columns: Sequence[str], formats: Sequence[_Format]) -> _Format:
-    for form in formats:
-        if form.mark in columns:
-            missing = [column for column in form.columns if column not in columns]
-            if missing:
-                raise TraceError(f"{path}:1: {missing[0]}: missing; {form.name} has {', '.join(form.columns)}")
-            return form
-    forms = dict.fromkeys((form.name, form.columns) for form in (*CSV_FORMATS, *JSON_FORMATS))
-    known = "; ".join(f"{', '.join(columns)} ({name})" for name, columns in forms)
-    raise TraceError(f"{path}:1: not a known trace: want the columns {known}")
+    marked = [form for form in formats if form.mark in columns]
+    alike = [form for form in formats if set(form.columns).intersection(columns)]
+    form = min(marked[:1] or alike, key=lambda form: len(_missing(form, columns)), default=None)
+    if form is None:
+        forms = dict.fromkeys((form.name, form.columns) for form in (*CSV_FORMATS, *JSON_FORMATS))
+        known = "; ".join(f"{', '.join(columns)} ({name})" for name, columns in forms)
+        raise TraceError(f"{path}:1: not a known trace: want the columns {known}")
+    if missing := _missing(form, columns):
+        raise TraceError(f"{path}:1: {missing[0]}: missing; {form.name} has {', '.join(form.columns)}")
+    return form
+
+
+def _missing(form: _Format, columns: Sequence[str]) -> list[str]:
+    return [column for column in form.columns if column not in columns]

@@ -11,7 +11,7 @@ import msgspec
 from bench import placement_setting as setting
 from bench.placement_log import Change, PlacementLog, Told
 from bench.simulation.cluster import Simulation
-from bench.simulation.experiment import rare_collections
+from bench.simulation.garbage import rare_collections
 from bench.simulation.physics import Physics
 from bench.simulation.placement import ModelledSearch
 from bench.simulation.placing import MANY, TIMING, LocalSimulators

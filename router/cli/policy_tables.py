@@ -48,7 +48,7 @@ def _settings(policy: PolicyChoice) -> str:
 
 
 def _value(value: object) -> str:
-    return json.dumps(value) if isinstance(value, bool | int | float) else str(value)
+    return str(value) if isinstance(value, str) else json.dumps(value)
 
 
 def _since(status: GatewayStatus) -> str:
@@ -93,5 +93,6 @@ def print_catalogue(*, as_json: bool) -> None:
 def _parameters(doc: PolicyDoc) -> Table:
     table = Table("parameter", "default", "allowed", "meaning", box=None, padding=(0, 2, 0, 2), header_style="dim")
     for parameter in doc.parameters:
-        table.add_row(parameter.name, _value(parameter.default), parameter.allowed, parameter.about)
+        texts = (parameter.name, _value(parameter.default), parameter.allowed, parameter.about)
+        table.add_row(*map(Text, texts))
     return table

@@ -9,6 +9,7 @@ import structlog
 
 from mesh.addresses import supervisors
 from mesh.heartbeat import Heartbeat
+from mesh.lag import catch_up
 from mesh.messages import PlacementStatus, SupervisorMessage
 from mesh.process import ProcessShell, run_process
 from mesh.sockets import Sockets
@@ -80,8 +81,7 @@ class DaemonProcess:
                 async with asyncio.timeout(max(0.0, delay_s)):
                     await self._rearm.wait()
             except TimeoutError:
-                if self._clock.now() - self._daemon.next_deadline() > MAX_LAG_S:
-                    await asyncio.sleep(MAX_LAG_S)
+                await catch_up(self._clock, self._daemon.next_deadline(), MAX_LAG_S)
                 self._perform(self._daemon.expire(self._clock.now()))
 
     async def _prepare(self) -> None:

@@ -1,7 +1,7 @@
 """What a search is asked, and its answer: made of what was heard of a mesh, answered anywhere, at any time."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from random import Random
 
@@ -15,7 +15,7 @@ from router.placement.live import catalogue_of, cluster_of, with_weights
 from router.placement.monitor import Observed
 from router.placement.obstacles import Obstacles
 from router.placement.plan import Plan
-from router.placement.replacement import EvaluatorFor, Proposal, Verdict, judge
+from router.placement.replacement import EvaluatorFor, Proposal, Verdict, judge, num_samples
 from router.placement.score import Score
 from router.placement.search import NO_OBSTACLES, Evaluator, Found, search
 from router.placement.traffic import Traffic
@@ -34,7 +34,7 @@ class Question:
     """Whether another plan than the ``present`` one is worth the change, for requests like those of ``asked``.
 
     Engines stay as they are: ``cluster`` and ``present`` have the same ones. Local search takes ``improve_s``. A plan
-    that has ``obstacles`` is told of at best.
+    that has ``obstacles`` is told of at best. The gain must show on ``num_samples`` beside the first.
     """
 
     number: int
@@ -47,14 +47,23 @@ class Question:
     improve_s: float
     seed: int = 0
     obstacles: Obstacles = NO_OBSTACLES
+    num_samples: int = num_samples(1)
 
     def drawn(self, least: int = LEAST_DRAWN) -> Traffic:
         """So many requests, or those of a minute, with the rates and the moments of lengths that were seen."""
+        return Traffic(self._span_s(least), self.asked.services).drawn_anew(self.seed)
+
+    def samples(self) -> Iterator[Traffic]:
+        """Others, with rates and lengths that may be as well, that tell a gain from chance."""
+        span_s, first = self._span_s(LEAST_DRAWN), f"{self.seed}/sample"
+        return (self.asked.drawn_unsure(span_s, f"{first} {number}") for number in range(self.num_samples))
+
+    def _span_s(self, least: int) -> float:
         rate = sum(service.rate for service in self.asked.services.values())
         span_s = DRAWN_S if rate * DRAWN_S <= MOST_DRAWN else MOST_DRAWN / rate
         if least > rate * span_s > 0:
             span_s = min(least / rate, LONGEST_JUDGED_S)
-        return Traffic(span_s, self.asked.services).drawn_anew(self.seed)
+        return span_s
 
     def may_gain(self, held: Score, ideal: Score) -> bool:
         """Whether a change could be worth it: if there is a service without a place, or the ideal is so much better."""
@@ -95,8 +104,12 @@ def make_question(
     max_services: int | None = None,
     seed: int = 0,
     obstacles: Obstacles = NO_OBSTACLES,
+    num_intervals: int = 1,
 ) -> Question:
-    """``services`` are to be placed, too, if there is none of them yet. ``known`` tells what services cost."""
+    """``services`` are to be placed, too, if there is none of them yet. ``known`` tells what services cost.
+
+    ``num_intervals``: in which services were asked for the same as they are ``observed`` to be.
+    """
     traffic = observed.traffic()
     longest = {name: _longest(traffic, name) for name in present.services | set(services)}
     most = max_services or max(LEAST_SHARING, *(len(group.services) for group in present.groups))
@@ -113,6 +126,7 @@ def make_question(
         improve_s,
         seed,
         obstacles,
+        num_samples(num_intervals),
     )
 
 
@@ -146,8 +160,8 @@ def _proposal(question: Question, found: Found, judged: Traffic, evaluator_for: 
     """The best plan that can be had; if that is not worth the change, one that cannot be had and would be."""
 
     def judge_of(plan: Plan) -> Proposal:
-        seed = question.seed + 1
-        return judge(question.present, plan, judged, question.threshold, evaluator_for, seed, question.obstacles)
+        threshold, samples = question.threshold, question.samples()
+        return judge(question.present, plan, judged, threshold, evaluator_for, samples, question.obstacles)
 
     proposal = judge_of(found.best.plan)
     if proposal.verdict is Verdict.REPLACE or found.beyond is None:

@@ -1,8 +1,9 @@
 """Whether to replace the present plan at the end of an interval."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from math import ceil, log2, pi
 
 from router.placement.interval import Threshold
 from router.placement.obstacles import Obstacles
@@ -10,6 +11,8 @@ from router.placement.plan import Plan
 from router.placement.score import Score
 from router.placement.search import NO_OBSTACLES, Evaluator
 from router.placement.traffic import Traffic
+
+RISK = 0.05  # of any change that is worth it by chance only, while services are asked for the same, however long
 
 EvaluatorFor = Callable[[Traffic], Evaluator]
 
@@ -19,7 +22,7 @@ class Verdict(StrEnum):
     KEEP = "keep"  # no better plan was found
     NOT_WORTH = "not worth it"  # what it gains is less than what the change costs, or noise
     OBSTRUCTED = "obstructed"  # a better one cannot be carried out, and what can be is not worth it
-    BY_CHANCE = "by chance"  # it gains where it was found, not on another sample of the same traffic
+    BY_CHANCE = "by chance"  # it gains where it was found, not on all other samples of the same traffic
     REPLACE = "replace"
 
 
@@ -49,10 +52,11 @@ def judge(
     traffic: Traffic,
     threshold: Threshold,
     evaluator_for: EvaluatorFor,
-    seed: int,
+    samples: Iterable[Traffic],
     obstacles: Obstacles = NO_OBSTACLES,
 ) -> Proposal:
-    """``wanted`` was found for the ``traffic``. ``seed`` draws another sample of it, on which the gain must show, too.
+    """``wanted`` was found for the ``traffic``. The change must be worth it on each of the ``samples``, too; after one
+    on which it is not, no more are looked at.
 
     A place for a service that has none is worth any change.
     """
@@ -70,11 +74,20 @@ def judge(
             return Verdict.OBSTRUCTED
         if is_needed:
             return Verdict.REPLACE
-        present_again, wanted_again = evaluator_for(traffic.drawn_anew(seed)).exact([present, wanted])
-        is_worth = threshold.is_worth(present_again, wanted_again, loaded_rate)
-        return Verdict.REPLACE if is_worth else Verdict.BY_CHANCE
+        pairs = (evaluator_for(sample).exact([present, wanted]) for sample in samples)
+        is_sure = all(threshold.is_worth(here, there, loaded_rate) for here, there in pairs)
+        return Verdict.REPLACE if is_sure else Verdict.BY_CHANCE
 
     return Proposal(wanted, verdict(), present_score, wanted_score, len(loaded), obstacle)
+
+
+def num_samples(num_intervals: int) -> int:
+    """How many samples a plan must be worth the change on, at the end of so many intervals of the same traffic.
+
+    One that is not worth it on most samples passes n of them with a chance of 2^-n at most. The k-th decision may have
+    6 / (pi k)^2 of the `RISK`, so that those of all decisions together have no more than all of it.
+    """
+    return ceil(log2((pi * num_intervals) ** 2 / (6 * RISK)))
 
 
 def loads(present: Plan, wanted: Plan) -> list[str]:

@@ -20,8 +20,9 @@ class TrafficSeen:
     is left of it from where it differs most from what was before.
     """
 
-    def __init__(self, seen: Observed | None = None) -> None:
+    def __init__(self, seen: Observed | None = None, num_intervals: int = 0) -> None:
         self.seen = seen  # of all these intervals together; None: there was none yet
+        self.num_intervals = num_intervals  # that are in it
 
     def add(self, parts: Sequence[Observed]) -> Observed:
         """An interval that is over, in one part or several. What is to be planned for."""
@@ -29,6 +30,7 @@ class TrafficSeen:
         first = 0 if self.seen is None else 1  # part of the interval
         _, at = max((_excess(whole, at, first), -at) for at in range(len(whole)))
         self.seen = together(whole[-at:])
+        self.num_intervals = self.num_intervals + 1 if at == 0 else 1
         return self.seen
 
     def has_changed(self, parts: Sequence[Observed]) -> bool:

@@ -26,6 +26,14 @@ class Moments(NamedTuple):
     def of(cls, values: Sequence[float]) -> "Moments":
         return cls(fmean(values), pstdev(values)) if values else cls(0.0, 0.0)
 
+    def as_likely(self, number: float, random: Random) -> "Moments":
+        """Of lengths of which so many can as well have these moments: another mean, and as much relative deviation."""
+        if self.mean <= 0:
+            return self
+        error = self.deviation / self.mean / sqrt(number)
+        factor = random.lognormvariate(-(error**2) / 2, error)
+        return Moments(self.mean * factor, self.deviation * factor)
+
 
 @dataclass(frozen=True, slots=True)
 class ServiceTraffic:
@@ -45,6 +53,16 @@ class ServiceTraffic:
     def arrivals(self, span_s: float, random: Random) -> tuple[Arrival, ...]:
         """What is recorded, else Poisson arrivals with lognormal lengths of these moments."""
         return self.requests or tuple(self._drawn(span_s, random))
+
+    def as_likely(self, span_s: float, random: Random) -> "ServiceTraffic":
+        """Moments of which what was seen in ``span_s`` can as well be a sample; nothing is known of services that were
+        asked for nothing.
+        """
+        number = self.rate * span_s
+        if number <= 0:
+            return self
+        num_input, num_output = (moments.as_likely(number, random) for moments in (self.num_input, self.num_output))
+        return ServiceTraffic(random.gammavariate(number, 1 / span_s), num_input, num_output)
 
     def _drawn(self, span_s: float, random: Random) -> "list[Arrival]":
         drawn: list[Arrival] = []
@@ -75,10 +93,18 @@ class Traffic:
         """Of these services."""
         return Traffic(self.span_s, {name: service for name, service in self.services.items() if name in names})
 
-    def drawn_anew(self, seed: int) -> "Traffic":
-        """Another sample of the same moments: what is better on both samples is not so by chance alone."""
+    def drawn_anew(self, seed: int | str) -> "Traffic":
+        """Another sample of the same moments."""
         drawn = {name: service._drawn(self.span_s, Random(f"{seed}/{name}")) for name, service in self.services.items()}
         return Traffic.recorded(drawn, self.span_s)
+
+    def drawn_unsure(self, span_s: float, seed: int | str) -> "Traffic":
+        """A sample of what this may be a sample of: rates and mean lengths are known as well as its requests tell them,
+        if they came as by Poisson. What is better on many such samples is better by more than chance.
+        """
+        random = Random(f"{seed}/unsure")
+        likely = {name: service.as_likely(self.span_s, random) for name, service in sorted(self.services.items())}
+        return Traffic(span_s, likely).drawn_anew(seed)
 
 
 def _length(moments: Moments, random: Random) -> int:

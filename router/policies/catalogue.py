@@ -52,11 +52,15 @@ def _parameters(kind: type[msgspec.Struct]) -> tuple[ParameterDoc, ...]:
 
 
 def _allowed(kind: inspect.Type) -> str:
-    """For instance: number above 0, at most 1."""
+    """For instance: number above 0, at most 1; or a list such as [[whole number, whole number], ...]."""
     if isinstance(kind, inspect.EnumType):
         return " or ".join(str(member.value) for member in kind.cls)
     if isinstance(kind, inspect.LiteralType):
         return " or ".join(map(str, kind.values))
+    if isinstance(kind, inspect.VarTupleType):
+        return f"[{_allowed(kind.item_type)}, ...]"
+    if isinstance(kind, inspect.TupleType):
+        return f"[{', '.join(map(_allowed, kind.item_types))}]"
     names = {"FloatType": "number", "IntType": "whole number", "BoolType": "true or false", "StrType": "text"}
     bounds = [f"{word} {getattr(kind, key):g}" for key, word in _BOUNDS if getattr(kind, key, None) is not None]
     return " ".join([names.get(type(kind).__name__, type(kind).__name__), ", ".join(bounds)]).strip()

@@ -13,7 +13,7 @@ from bench.placement_shift_plot import plot_runs
 from mesh.messages import ServiceTally
 from router.placement.interval import ReplacementInterval, Threshold
 from router.placement.monitor import Observed
-from router.placement.replacement import Verdict, judge
+from router.placement.replacement import Verdict, judge, num_samples
 from router.placement.search import search
 from router.placement.seen import TrafficSeen
 from router.placement.traffic import Arrival, ServiceTraffic, Traffic
@@ -76,10 +76,11 @@ def play(
         [achieved] = score(traffic).exact([plan])
         interval.achieved(achieved.normalized_latency)
         within_reach = found_for(traffic, Random(f"{seed}/{number}"), plan).best.score
-        planned_for = seen.add([observed(traffic)]).traffic()
+        planned_for, same = seen.add([observed(traffic)]).traffic(), num_samples(seen.num_intervals)
         judged_s = max(PLANNED_S, LEAST_JUDGED / sum(service.rate for service in planned_for.services.values()))
         wanted = found_for(drawn(planned_for, PLANNED_S, number), Random(f"{seed}/{number}"), plan).best.plan
-        proposal = judge(plan, wanted, drawn(planned_for, judged_s, number), Threshold(), score, seed + number)
+        samples = (planned_for.drawn_unsure(judged_s, 1000 * number + sample) for sample in range(same))
+        proposal = judge(plan, wanted, drawn(planned_for, judged_s, number), Threshold(), score, samples)
         interval.estimate = proposal.estimate.normalized_latency
         yield Step(achieved.attainment, within_reach.attainment, proposal.verdict, interval.seconds)
         if proposal.verdict is Verdict.REPLACE:

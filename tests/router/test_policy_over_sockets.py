@@ -10,7 +10,7 @@ from mesh.messages import GatewayStatus, PolicyChoice, ProcessState, Sender, Set
 from mesh.sockets import Sockets
 from mesh.topology.schema import GatewaySpec
 from tests.router.cluster import M0
-from tests.router.scripted_mesh import DEADLINE_S, Mesh, spec, wait_until_serving
+from tests.router.scripted_mesh import DEADLINE_S, TIMING, Mesh, spec, wait_until_serving
 
 OTHER = "gateway-other"
 
@@ -19,7 +19,9 @@ OTHER = "gateway-other"
 async def mesh(tmp_path):
     mesh = Mesh(tmp_path, [M0])
     mesh.endpoints[OTHER] = Endpoints(f"ipc://{tmp_path}/other.in", f"ipc://{tmp_path}/other.out")
-    mesh.topology = replace(mesh.topology, gateways=(*mesh.topology.gateways, GatewaySpec(OTHER)))
+    gateways = (*mesh.topology.gateways, GatewaySpec(OTHER))
+    patient = replace(TIMING, lease_s=3600.0, reply_s=3600.0)  # silence is not what these tests are about
+    mesh.topology = replace(mesh.topology, gateways=gateways, timing=patient)
     async with mesh.running():
         await wait_until_serving(mesh, 1)
         yield mesh

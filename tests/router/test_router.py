@@ -165,6 +165,23 @@ async def test_a_gateway_that_was_held_up_blames_no_engine(mesh):
     assert generation.placement.attempt == 0
 
 
+async def test_a_gateway_that_is_held_up_while_it_catches_up_blames_no_engine(mesh, monkeypatch):
+    generation = mesh.router.submit(spec())
+    submit = await mesh.engines[M0].accept()
+    engine, loop = mesh.engines[M0], asyncio.get_running_loop()
+    with monkeypatch.context() as silence:  # the engine is held up as well, and takes a moment to say that it lives
+        silence.setattr(engine, "publish", lambda: None)
+        time.sleep(2 * TIMING.lease_s)  # noqa: ASYNC251
+        loop.call_later(0.01, time.sleep, 2 * TIMING.lease_s)
+        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.01)
+    engine.publish()
+    await asyncio.sleep(TIMING.heartbeat_s)
+    engine.say_tokens(submit, 10, finish=STOP)
+    assert await rest(generation) == [10]
+    assert generation.placement.attempt == 0
+
+
 async def test_bounds_reach_the_caller(tmp_path):
     async with Mesh(tmp_path, [M0], max_requests=1).running() as mesh:
         mesh.router.submit(spec("a"))

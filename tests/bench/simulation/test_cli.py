@@ -2,7 +2,13 @@
 
 import argparse
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 
+import psutil
 import pytest
 
 from bench.simulation.cli import register
@@ -107,6 +113,30 @@ def test_policies_against_rates_on_several_cores(files, tmp_path, capsys):
     assert len(list(out.glob("records-*.jsonl"))) == 4
 
 
+def test_ctrl_c_ends_all_runs_and_tells_no_trace(files):
+    topology, lengths = files
+    asked = (topology, "--lengths", lengths, "--rates", "20,21", "--duration", "3600", "--jobs", "2")
+    command = [sys.executable, "-m", "mesh.cli", "simulate", *asked]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as simulation:
+        workers = _workers(simulation.pid, 2)
+        os.killpg(simulation.pid, signal.SIGINT)  # as a terminal does
+        _, said = simulation.communicate(timeout=60)
+    assert simulation.returncode == 130
+    assert "Traceback" not in said
+    assert psutil.wait_procs(workers, timeout=10)[1] == []
+
+
+def _workers(pid, num_workers):
+    """Processes that simulate, once they have begun to."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        busy = [one for one in psutil.Process(pid).children() if one.cpu_times().user > 0.1]
+        if len(busy) == num_workers:
+            return busy
+        time.sleep(0.05)
+    raise TimeoutError(f"{num_workers} processes were to simulate; there are {len(busy)}")
+
+
 SMALL = "[services.small]\nmodel = 'x'\nttft_ms = 900\ntpot_ms = 90\n"
 TWO_SERVICES = TOPOLOGY.replace("[services.large]", SMALL + "[services.large]")
 
@@ -125,6 +155,19 @@ def test_services_share_a_load_and_are_summed_up_apart(files, tmp_path, capsys):
     options = ("--rate", "5", "--duration", "4", "--service", "large", "--service", "small")
     assert simulate((str(topology), files[1]), *options) == 0
     assert "by service" in capsys.readouterr().out
+
+
+def test_what_the_placement_daemon_did_is_told(files, tmp_path, capsys):
+    topology = tmp_path / "placed.toml"
+    intervals = "interval_s = 8\nshortest_s = 8\nlongest_s = 8\nimprove_s = 1\n"
+    topology.write_text(f"{TOPOLOGY}[placement]\n{intervals}")
+    out = tmp_path / "out"
+    assert simulate((str(topology), files[1]), "--rate", "1", "--duration", "20", "--out", str(out)) == 0
+    printed = capsys.readouterr().out
+    assert "what the placement daemon did\n" in printed
+    assert " s: interval 1: " in printed
+    [summary] = json.loads((out / "summaries.json").read_text())
+    assert all(note in printed for note in summary["notes"])
 
 
 def test_a_killed_engine_is_survived_and_drawn(files, tmp_path, capsys):
@@ -229,5 +272,5 @@ def test_a_promise_that_no_engine_can_keep_is_named(files, tmp_path, key):
     lines = [f"{key} = 2" if line.startswith(key) else line for line in TOPOLOGY.splitlines()]
     topology = tmp_path / "hasty.toml"
     topology.write_text("\n".join(lines))
-    with pytest.raises(UserError, match=rf"services.large.{key}: 2 can never be met: the fastest engine needs .* ms"):
+    with pytest.raises(UserError, match=rf"services.large.{key}: 2 can never be met: one token takes .* ms at least"):
         simulate((str(topology), files[1]), "--rate", "1")

@@ -1,6 +1,7 @@
 """Plans scored by the simulator: in parts and whole, on Llama 2 and A100s."""
 
 import pickle
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from random import Random
@@ -11,6 +12,7 @@ import pytest
 from bench import placement_setting
 from bench.simulation.cluster import Simulation
 from bench.simulation.direct import DirectEngines
+from bench.simulation.garbage import rare_collections
 from bench.simulation.physics import Physics
 from bench.simulation.placing import Simulated, _topology, _trace
 from bench.simulation.shared_profiles import SharedProfile
@@ -119,6 +121,33 @@ def test_what_cannot_be_held_is_late():
     [score] = evaluator(asked)([plan(["chat", "code"])])
     assert score.services["chat"].num_late == 1
     assert score.services["code"].num_late == 0
+
+
+@pytest.mark.parametrize(("num_input", "block"), [(400, 16), (3000, 32), (3000 * 8, 256)])
+def test_blocks_are_a_small_part_of_a_request(num_input, block):
+    asked = Traffic.recorded({"chat": [Arrival(0.1 * n, num_input, 100) for n in range(20)]}, 10.0)
+    judge = Simulated(CATALOGUE, asked, SLOS)
+    [cell] = islands(plan(["chat", "code"]))
+    [engine] = _topology(judge._setting, cell)[0].engines
+    assert engine.block_size == block
+
+
+def test_what_a_simulation_leaves_behind_in_cycles_is_freed_at_once():
+    """A search makes hundreds of them, and collections are rare meanwhile."""
+    judge, alive = evaluator(traffic()), weakref.WeakSet()
+    with rare_collections(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DirectEngines, "__init__", _noting(DirectEngines.__init__, alive))
+        judge([plan(["chat", "code"])])
+        assert judge.num_simulated == 1
+        assert len(alive) == 0
+
+
+def _noting(begin, alive):
+    def noted(engines, *args, **options):
+        begin(engines, *args, **options)
+        alive.update(queue.engine for queue in engines._queues)
+
+    return noted
 
 
 def test_equal_engines_are_simulated_once():

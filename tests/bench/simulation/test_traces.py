@@ -59,6 +59,11 @@ def test_mooncake_is_spread_inside_its_ticks_in_order(tmp_path):
     assert requests == load(tmp_path, lines(*MOONCAKE))
 
 
+def test_arrivals_with_lengths(tmp_path):
+    text = "req_id,arrival_s,client,input_tokens,output_tokens\n0,2.5,13,3,4\n1,3.0,2,36,137\n"
+    assert load(tmp_path, text) == [TraceRequest(0.0, 3, 4), TraceRequest(0.5, 36, 137)]
+
+
 def test_records_are_sorted_and_start_at_0(tmp_path):
     requests = load(tmp_path, lines(RECORD | {"arrived_s": 3.5, "output_tokens": 9}, RECORD))
     assert requests == [TraceRequest(0.0, 3, 4), TraceRequest(2.0, 3, 9)]
@@ -81,6 +86,10 @@ def test_any_format_gives_lengths(tmp_path):
         ("", ":1:", "empty; a trace begins with its columns"),
         ("when,what\n1,2\n", ":1:", "TIMESTAMP, ContextTokens, GeneratedTokens (Azure)"),
         ("TIMESTAMP,ContextTokens\n", ":1: GeneratedTokens:", "missing; Azure has TIMESTAMP"),
+        ("ContextTokens,GeneratedTokens\n", ":1: TIMESTAMP:", "missing; Azure has TIMESTAMP"),
+        ("output_tokens\n4\n", ":1: input_tokens:", "missing; a file of lengths has"),
+        ("arrival_s,function\n1,0\n", ":1: input_tokens:", "missing; a file of arrivals has"),
+        ("arrival_s,input_tokens,output_tokens\n-1,3,4\n", ":2: arrival_s:", "'-1' is not a time"),
         ("TIMESTAMP,ContextTokens,GeneratedTokens\n", ":1:", "no request follows"),
         ("TIMESTAMP,ContextTokens,GeneratedTokens\n-1,5,5\n", ":2: TIMESTAMP:", "'-1' is not a time; use a date"),
         ("TIMESTAMP,ContextTokens,GeneratedTokens\n1,0,5\n", ":2: ContextTokens:", "'0' is not a length"),
@@ -88,12 +97,14 @@ def test_any_format_gives_lengths(tmp_path):
         ("TIMESTAMP,ContextTokens,GeneratedTokens\n1,5,x\n", ":2: GeneratedTokens:", "whole number of tokens"),
         ("input_tokens,output_tokens\n1,2\n", ":1:", "give the file as --lengths"),
         (lines({"timestamp": 0, "input_length": 1}), ":1: output_length:", "missing; Mooncake has"),
+        (lines({"input_length": 1, "output_length": 1}), ":1: timestamp:", "missing; Mooncake has"),
+        (lines({"input_tokens": 1, "output_tokens": 1}), ":1: arrived_s:", "missing; a file of records has"),
         (lines(MOONCAKE[0], MOONCAKE[1] | {"timestamp": -3}), ":2: timestamp:", "-3 is not a time"),
         (lines(MOONCAKE[0] | {"output_length": 0}), ":1: output_length:", "0 is not a length"),
         (lines(MOONCAKE[0] | {"input_length": 1.5}), ":1: input_length:", "1.5 is not a length"),
         (lines(MOONCAKE[0] | {"hash_ids": [-1]}), ":1: hash_ids:", "whole numbers from 0"),
         (lines(RECORD | {"arrived_s": "soon"}), ":1: arrived_s:", "'soon' is not a time"),
-        ("{broken\n", ":1:", "not JSON"),
+        ("{broken\n", ":1:", "not JSON: Expecting property name enclosed in double quotes at character 2"),
         (lines(RECORD) + "[]\n", ":2:", "not a JSON object"),
     ],
 )

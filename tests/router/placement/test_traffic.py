@@ -1,3 +1,4 @@
+from math import sqrt
 from random import Random
 
 import pytest
@@ -35,3 +36,29 @@ def test_a_sample_drawn_anew_is_another_one_of_the_same_kind():
     assert anew.services["a"].requests != other.services["a"].requests
     assert anew.rate("a") == pytest.approx(first.rate("a"), rel=0.1)
     assert anew.rate("nobody") == 0.0
+
+
+@pytest.mark.parametrize("span_s", [50.0, 5000.0])
+def test_samples_have_rates_that_are_as_unsure_as_what_was_seen_is_short(span_s):
+    """Of 5 requests a second the rate is known to 5 / sqrt(number seen); each sample adds its own noise to that."""
+    seen = Traffic(span_s, {"a": ServiceTraffic(5.0, Moments(100, 50), Moments(10, 0))})
+    sampled_s, samples = 200.0, 300
+    drawn = [seen.drawn_unsure(sampled_s, seed).services["a"] for seed in range(samples)]
+    rates, lengths = (
+        Moments.of(values) for values in zip(*[(one.rate, one.num_input.mean) for one in drawn], strict=True)
+    )
+    assert rates.mean == pytest.approx(5.0, rel=0.02)
+    assert rates.deviation == pytest.approx(sqrt(5.0 / span_s + 5.0 / sampled_s), rel=0.15)
+    number, sampled = 5.0 * span_s, 5.0 * sampled_s
+    assert lengths.mean == pytest.approx(100.0, rel=0.02)
+    assert lengths.deviation == pytest.approx(50.0 * sqrt(1 / number + 1 / sampled), rel=0.15)
+    assert all(one.num_output == Moments(10, 0) for one in drawn), "what never varied is known"
+
+
+def test_samples_are_the_same_for_a_seed_and_nobody_asks_for_what_nobody_asked_for():
+    seen = Traffic(
+        100.0, {"a": ServiceTraffic(1.0, Moments(9, 3), Moments(9, 3)), "b": ServiceTraffic.recorded([], 1.0)}
+    )
+    assert seen.drawn_unsure(50.0, "x") == seen.drawn_unsure(50.0, "x")
+    assert seen.drawn_unsure(50.0, "x") != seen.drawn_unsure(50.0, "y")
+    assert seen.drawn_unsure(50.0, "x").rate("b") == 0.0

@@ -111,7 +111,8 @@ class _Progress:
             return True
         if left.is_leaving and left.num_running != self._num_left:
             self._num_left = left.num_running
-            print_line(f"{self._engine}: {left.num_running} requests of {self._service} run, they move or end")
+            running = "1 request" if left.num_running == 1 else f"{left.num_running} requests"
+            print_line(f"{self._engine}: {running} of {self._service} still here, to move or end")
         return False
 
 

@@ -16,6 +16,7 @@ from bench.tiny_model import write_tiny_model
 from engines.profiles import ProfileFile
 from mesh.addresses import directory
 from mesh.errors import EXIT_CONFIGURATION
+from mesh.garbage import COLLECT_AFTER
 from mesh.messages import (
     Cancel,
     DecodeCost,
@@ -269,3 +270,26 @@ async def test_an_engine_that_is_asked_to_stop_while_it_starts_does(
         for process in fresh.values():
             process.send_signal(signal.SIGTERM)
         assert [process.wait(DEADLINE_S) for process in fresh.values()] == [0, 0]
+
+
+REPORT = """
+import gc, sys
+from engines import process
+from mesh.process import run_process
+
+async def report(self):
+    young = [one for one in gc.get_objects() if type(one).__module__.startswith(("torch", "engines"))]
+    print(gc.get_freeze_count() > 10_000, len(young), gc.get_threshold()[0])
+
+process.EngineProcess.run = report
+sys.exit(run_process("engines", lambda topology: [engine.id for engine in topology.engines], process.serve))
+"""
+
+
+def test_no_collection_looks_at_what_an_engine_has_loaded(topology: Topology) -> None:
+    engine = topology.engines[0].id
+    command = [sys.executable, "-c", REPORT, "--topology", str(topology.path), "--id", engine]
+    process = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    is_frozen, num_young, collect_after = process.stdout.split()
+    assert (is_frozen, int(collect_after)) == ("True", COLLECT_AFTER)
+    assert int(num_young) < 100  # what runs with the loop

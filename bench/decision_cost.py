@@ -1,6 +1,6 @@
 """What one dispatch decision costs: from the view that follows a fresh status of one engine to the policy's answer.
 
-    python -m bench.decision_cost [--engines 8 64 512] [--decisions 2000] [--policies P ...]
+    python -m bench.decision_cost [--engines 8 64 512] [--decisions 2000] [--policies P ...] [--prefills 2]
 
 Medians and 99th percentiles of the deciding thread's CPU time, on made-up engines under a load that leaves policies
 something to choose.
@@ -30,11 +30,11 @@ PREFILL_SHARE = 3 / 8
 WARM_UP = 100
 
 
-def status(seq: int, role: Role, random: Random) -> EngineStatus:
+def status(seq: int, role: Role, random: Random, most_prefills: int) -> EngineStatus:
     """Of an engine under a load that leaves policies something to choose."""
     prefills = [
         PendingPrefill(random.uniform(-0.2, 2.0), random.uniform(0.01, 0.3), 0)
-        for _ in range(random.randrange(3) if role is Role.PREFILL else random.randrange(2))
+        for _ in range(random.randint(0, most_prefills if role is Role.PREFILL else most_prefills // 2))
     ]
     num_running = random.randrange(30) if role is not Role.PREFILL else len(prefills)
     left_s = sum(prefill.left_s for prefill in prefills)
@@ -76,7 +76,7 @@ def demand(num_requests: int, random: Random) -> Demand:
     return Demand(num_requests, 800 * num_requests, 400 * num_requests, 0.1, peaks)
 
 
-def decisions(policy_name: str, num_engines: int, num_decisions: int) -> Iterator[float]:
+def decisions(policy_name: str, num_engines: int, num_decisions: int, most_prefills: int) -> Iterator[float]:
     """Seconds of each."""
     random = Random(0)
     policy, monitor = make_policy(PolicySpec(policy_name), Random(0)), Monitor(1e9)
@@ -84,10 +84,10 @@ def decisions(policy_name: str, num_engines: int, num_decisions: int) -> Iterato
     roles = {f"engine-{n:03}": Role.PREFILL if n < num_prefill else Role.MULTIPLEX for n in range(num_engines)}
     engines = list(roles)
     for engine, role in roles.items():
-        monitor.observe(Sender(engine, 1), status(0, role, random), 0.0)
+        monitor.observe(Sender(engine, 1), status(0, role, random, most_prefills), 0.0)
     for number in range(1, num_decisions + WARM_UP + 1):
         engine, now = random.choice(engines), 0.01 * number
-        monitor.observe(Sender(engine, 1), status(number, roles[engine], random), now)
+        monitor.observe(Sender(engine, 1), status(number, roles[engine], random, most_prefills), now)
         num_tokens = random.randrange(100, 3000)
         request = RequestView("r", SERVICE, num_tokens, now, now + 2.0, 0.1, answer_tokens=400)
         start = time.thread_time()
@@ -102,6 +102,9 @@ def main() -> None:
     parser.add_argument("--engines", type=int, nargs="+", default=[8, 64, 512], metavar="N", help="in view")
     parser.add_argument("--decisions", type=int, default=2000, metavar="N", help="of each policy (default: 2000)")
     parser.add_argument("--policies", nargs="+", choices=sorted(POLICIES), default=list(POLICIES), metavar="P")
+    parser.add_argument(
+        "--prefills", type=int, default=2, metavar="N", help="told by a prefill engine at most (default: 2)"
+    )
     options = parser.parse_args()
     gc.freeze()
     table = Table(
@@ -110,7 +113,7 @@ def main() -> None:
     for policy in options.policies:
         cells = []
         for num_engines in options.engines:
-            times = sorted(decisions(policy, num_engines, options.decisions))
+            times = sorted(decisions(policy, num_engines, options.decisions, options.prefills))
             cells.append(f"{times[len(times) // 2] * 1e6:.0f} / {times[99 * len(times) // 100] * 1e6:.0f}")
         table.add_row(policy, *cells)
     Console().print(table)

@@ -9,7 +9,6 @@ the least CPU time counts. `bench.gateway_cost` has the whole, and the noise.
 
 import argparse
 import asyncio
-import gc
 import json
 import statistics
 import tempfile
@@ -29,6 +28,7 @@ from bench.gateway_cost import DEFAULT_MODEL, PROMPT, TOPOLOGY
 from bench.scripted_engine import NUM_BLOCKS
 from engines.models.store import prepared_dir
 from mesh.clock import SystemClock
+from mesh.garbage import spare_what_is_loaded
 from mesh.logs import configure
 from mesh.messages import (
     Accepted,
@@ -53,7 +53,6 @@ from mesh.messages import (
 from mesh.sockets import Sockets
 from mesh.topology.parse import load
 from mesh.topology.schema import Topology
-from router.__main__ import COLLECT_AFTER
 from router.api.app import ApiConfig, create_app
 from router.api.models import Models, ServedModel
 from router.ledger import Ledger
@@ -220,9 +219,7 @@ async def measure(topology: Topology, num_streams: int, num_rounds: int) -> tupl
     """Microseconds of a token, and of a request with its first and last token; the least of all rounds."""
     rounds = Rounds(Gateway(topology), num_streams)
     await rounds.play(8)
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(COLLECT_AFTER)
+    spare_what_is_loaded()
     requests, tokens = [], []
     for _ in range(num_rounds):
         request_s, token_s = await rounds.play(16)

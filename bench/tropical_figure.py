@@ -32,6 +32,7 @@ from bench.simulation.trace_request import TraceRequest
 from bench.simulation.traces import load_lengths, load_trace
 from bench.simulation.workload import SloRule
 from engines.profiles import load_profile
+from mesh.errors import EXIT_CONFIGURATION
 from mesh.messages import Role
 from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, ServiceSpec, Slo, Topology
 
@@ -155,8 +156,11 @@ class Line:
 
 def main() -> int:
     options = _parse()
-    words = options.only.split()
-    searches = [search for search in _searches(options) if all(word in search.name for word in words)]
+    words, every = options.only.lower().split(), list(_searches(options))
+    searches = [search for search in every if all(word in search.name.lower() for word in words)]
+    if not searches:
+        sys.stderr.write(f"--only: no search has all of {options.only!r}; one is called {every[0].name!r}\n")
+        return EXIT_CONFIGURATION
     lines = _run(searches, options.jobs)
     console = Console(width=None if sys.stdout.isatty() else 120)
     console.print(_table(lines))

@@ -1,12 +1,13 @@
-"""The torch engine beside vLLM's CPU build and transformers: same model, one thread, all on the same core.
+"""The torch engine beside vLLM's CPU build, llama.cpp and transformers: same model, one thread, all on the same core.
 
-    python -m bench.vs_vllm --vllm-python PATH [--model REFERENCE] [--rounds 3] [--only NAME ...]
+    python -m bench.vs_vllm --vllm-python PATH [--llama-python PATH] [--model REFERENCE] [--rounds 3] [--only NAME ...]
         [--vllm-env NAME=VALUE] [--clock cpu] [--json FILE]
 
-``PATH`` is the interpreter of an environment with vLLM; it needs nothing of this project. Transformers are those of
-this one, by ``generate`` and by continuous batching. All engines are loaded at once and take turns, round by round, so
-that what else the machine does falls on all of them. vLLM runs eager and compiled: the better of the two counts. Ratios
-are medians over the rounds. Linux only: processes are pinned to one core.
+``PATH`` is the interpreter of an environment with vLLM, or with llama-cpp-python; they need nothing of this project.
+llama.cpp reads the model's GGUF file itself and rounds activations to 8 bits, as our int8 does. Transformers are those
+of this project, by ``generate`` and by continuous batching. All engines are loaded at once and take turns, round by
+round, so that what else the machine does falls on all of them. vLLM runs eager and compiled: the better of the two
+counts. Ratios are medians over the rounds. Linux only: processes are pinned to one core.
 """
 
 import argparse
@@ -27,6 +28,8 @@ from rich.table import Table
 from bench.child import Child, ChildError
 from bench.engine_under_test import add_model_argument
 from bench.rounds import CLOCKS, Measured, Round
+from engines.models.cache import Cache
+from engines.models.reference import parse_reference
 from engines.models.store import prepared_dir
 
 NEW_TOKENS = 32
@@ -90,6 +93,14 @@ class Setting:
     vllm_env: Mapping[str, str]
     core: int
     logs: Path
+    llama_python: str = ""
+    gguf: Path | None = None
+
+    async def llama_cpp(self, name: str) -> Child:
+        if not self.llama_python or self.gguf is None:
+            raise ChildError("--llama-python is to name its environment, and the model to be a GGUF file")
+        command = [self.llama_python, "-m", "bench.llama_cpp_speed", str(self.gguf)]
+        return await Child.start(name, command, {**os.environ, "OMP_NUM_THREADS": "1"}, self.logs / name)
 
     async def ours(self, name: str, *arguments: str) -> Child:
         return await self._child(name, sys.executable, "bench.torch_engine_speed", {}, arguments)
@@ -127,7 +138,7 @@ class Engine:
     is_exact: bool  # float32
 
 
-OURS, VLLM, TRANSFORMERS = "ours", "vLLM", "transformers"
+OURS, VLLM, LLAMA_CPP, TRANSFORMERS = "ours", "vLLM", "llama.cpp", "transformers"
 ENGINES = {
     "ours": Engine(OURS, Setting.ours, ("float32",), True),
     "ours-bfloat16": Engine(OURS, Setting.ours, ("bfloat16",), False),
@@ -135,6 +146,7 @@ ENGINES = {
     "vllm-eager": Engine(VLLM, Setting.vllm, ("eager", "float32"), True),
     "vllm-compiled": Engine(VLLM, Setting.vllm, ("compiled", "float32"), True),
     "vllm-bfloat16": Engine(VLLM, Setting.vllm, ("compiled", "bfloat16"), False),
+    "llama.cpp": Engine(LLAMA_CPP, Setting.llama_cpp, (), False),
     "generate": Engine(TRANSFORMERS, Setting.transformers, ("generate", "float32"), True),
     "generate-bfloat16": Engine(TRANSFORMERS, Setting.transformers, ("generate", "bfloat16"), False),
     "continuous": Engine(TRANSFORMERS, Setting.transformers, ("continuous", "float32"), True),
@@ -208,7 +220,7 @@ def advantages(figure: Figure, values: Values) -> dict[str, float]:
     found = {}
     for exact, how in ((True, "float32"), (False, "best dtype")):
         mine = best(figure, values, OURS, exact=exact)
-        for family in (VLLM, TRANSFORMERS):
+        for family in (VLLM, LLAMA_CPP, TRANSFORMERS):
             other = best(figure, values, family, exact=exact)
             if mine is not None and other is not None:
                 found[f"ours / {family}, {how}"] = advantage(figure, values, mine, other)
@@ -268,17 +280,25 @@ def parser_of(command: str, about: str) -> argparse.ArgumentParser:
     return parser
 
 
-def measured(arguments: argparse.Namespace, compare: Compare) -> dict[str, Values]:
+def gguf_of(model: str) -> Path | None:
+    """The file that the model was made from, if it was."""
+    entry = Cache.of_user().entry(str(parse_reference(model)))
+    return Path(model) if model.endswith(".gguf") and Path(model).exists() else next(entry.source.glob("*.gguf"), None)
+
+
+def measured(arguments: argparse.Namespace, compare: Compare, llama_python: str = "") -> dict[str, Values]:
     """Raise `ChildError` or `OSError` if an engine cannot be measured."""
     os.sched_setaffinity(0, {arguments.core})  # the children inherit it
     folder = prepared_dir(arguments.model)
     with tempfile.TemporaryDirectory() as logs:
-        setting = Setting(folder, arguments.vllm_python, dict(arguments.vllm_env), arguments.core, Path(logs))
+        core, environment, gguf = arguments.core, dict(arguments.vllm_env), gguf_of(arguments.model)
+        setting = Setting(folder, arguments.vllm_python, environment, core, Path(logs), llama_python, gguf)
         return asyncio.run(compare(setting))
 
 
 def main() -> int:
     parser = parser_of("bench.vs_vllm", __doc__)
+    parser.add_argument("--llama-python", default="", help="interpreter of an environment with llama-cpp-python")
     parser.add_argument(
         "--only", nargs="+", choices=ENGINES, default=[*ENGINES], metavar="NAME", help=f"of {', '.join(ENGINES)}"
     )
@@ -289,7 +309,9 @@ def main() -> int:
     cases = [case for case in CASES if case.num_requests * case.prompt_tokens <= arguments.most_tokens]
     names, rounds, clock = arguments.only, arguments.rounds, arguments.clock
     try:
-        values = measured(arguments, lambda setting: compare(setting, names, rounds, clock, cases))
+        values = measured(
+            arguments, lambda setting: compare(setting, names, rounds, clock, cases), arguments.llama_python
+        )
     except (ChildError, OSError) as error:
         print(error, file=sys.stderr)
         return 1

@@ -110,8 +110,7 @@ class Account:
             last_aborted_migration=departures.tally.last_abort,
             place=standing.place,
             loading=list(self._residency.loading),
-            load_errors_total=self._residency.num_errors,
-            last_load_error=self._residency.last_error,
+            failed_loads=list(self._residency.failed.values()),
             weight_memory=self._settings.weight_memory_bytes,
         )
 

@@ -5,6 +5,10 @@ from engines.step_cost import MixedCost
 from mesh.messages import DecodeCost, PrefillCost
 
 MIB = 2**20
+LETTERS = (
+    "n: tokens of a prompt (for KV, of prompt and answer); c: tokens cached before it, or the context of all decodes; "
+    "b: requests that decode; p: prompts"
+)
 
 
 def prefill_formula(cost: PrefillCost) -> str:

@@ -2,11 +2,14 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
+import structlog
+
 from engines.backend import Backend, LoadedModel
 from engines.learning import LearntCost
 from engines.models.beside import prepare_beside
 from engines.packed import block_pool
 from engines.pages import PagePool
+from engines.promises import never_kept
 from engines.scheduler import ServiceQueue
 from engines.status import Service
 from kvtransfer.device_memory import DeviceMemory
@@ -16,6 +19,8 @@ from kvtransfer.transports import Transport, transports_of
 from mesh.errors import UserError
 from mesh.topology.report import suggestion
 from mesh.topology.schema import EngineSpec, ServiceSpec, Topology
+
+log = structlog.get_logger()
 
 Services = Sequence[ServiceSpec]
 MakeBackend = Callable[[EngineSpec, Services, Services], Backend]  # the latter may be loaded later
@@ -60,6 +65,8 @@ class Loaded:
         )
         self.transports[name] = transports_of(model.memory, self._peers, self._topology.transfer.checksum)
         self.parked[name] = ParkedBlocks(model.memory)
+        for broken in never_kept(self._topology.service(name).slo, [model.cost]):
+            log.warning(f"services.{name}.{broken}")
         return service
 
     def drop(self, name: str) -> None:

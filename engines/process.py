@@ -25,6 +25,7 @@ from kvtransfer.protocol import Limits as TransferLimits
 from kvtransfer.transports import Transport
 from mesh.addresses import supervisors
 from mesh.errors import UserError
+from mesh.garbage import spare_what_is_loaded
 from mesh.heartbeat import Heartbeat
 from mesh.lag import catch_up
 from mesh.membership import Membership, Restarted, Stale, ended_lives
@@ -84,6 +85,7 @@ async def serve(shell: ProcessShell) -> None:
             loaded = await loop.run_in_executor(compute, load, shell.topology, engine, peers)
             for task in background:
                 task.cancel()
+        spare_what_is_loaded()
         await EngineProcess(shell, engine, sockets, loaded, peers, compute).run()
     finally:
         compute.shutdown(wait=False, cancel_futures=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from engines.formulas import decode_formula, kv_formula, mixed_formula, prefill_formula
+from engines.formulas import LETTERS, decode_formula, kv_formula, mixed_formula, prefill_formula
 from engines.measuring import (
     DecodePoint,
     MixedPoint,
@@ -131,7 +131,7 @@ def _show(profile: ProfileFile, measured: Measured) -> None:
         f"steps take {prefill:.2f}x (prefill) and {decode:.2f}x (decode) of the fastest rounds on the whole: "
         "the fit has that in it, errors are those of its shape\n"
     )
-    sys.stdout.write(kv_formula(profile.profile()) + "\n")
+    sys.stdout.write(f"{kv_formula(profile.profile())}\n{LETTERS}\n")
 
 
 def _draw(path: Path, title: str, measured: Measured) -> None:

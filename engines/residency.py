@@ -12,6 +12,9 @@ from engines.effects import DropService, Effect, LoadService
 from engines.forecast import EngineForecast
 from engines.scheduler import Limits, LocalScheduler
 from engines.status import Service
+from mesh.messages import FailedLoad
+
+MOST_FAILED = 16  # that are told of: whoever sends orders may name services that there are not
 
 log = structlog.get_logger()
 
@@ -24,7 +27,7 @@ class Residency:
         self.schedulers: dict[str, LocalScheduler] = {}
         self.loading: list[str] = []
         self.num_errors = 0
-        self.last_error: str | None = None
+        self.failed: dict[str, FailedLoad] = {}  # the newest last
         self._unwanted: set[str] = set()  # on their way all the same
         self._limits = limits
         self._loadable = loadable
@@ -48,6 +51,7 @@ class Residency:
 
     def loaded(self, service: Service) -> None:
         self.loading.remove(service.name)
+        self.failed.pop(service.name, None)
         log.info("loaded a service", service=service.name)
         service.is_leaving = service.name in self._unwanted
         self._open(service)
@@ -85,4 +89,7 @@ class Residency:
     def _failed(self, name: str, reason: str) -> None:
         log.error("did not load a service", service=name, reason=reason)
         self.num_errors += 1
-        self.last_error = f"{name}: {reason}"
+        self.failed.pop(name, None)
+        self.failed[name] = FailedLoad(name, reason, self.num_errors)
+        if len(self.failed) > MOST_FAILED:
+            del self.failed[next(iter(self.failed))]

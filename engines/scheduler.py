@@ -6,6 +6,10 @@ tokens. Decodes go first come, first served. Prefills go by priority, then in th
 long one, then the shortest. Those that go by deadline may pass each other between two chunks, others never. How chunks
 share iterations with decodes is up to each (`PrefillMode`).
 
+Memory goes by priority as well: for a prompt that waits for it, what runs with lower priority loses its blocks, the
+least urgent and latest arrived first, if that suffices. Where answers are given in slices, `engines.slicing` decides
+who gives way.
+
 A prefill engine computes one prompt at a time: its time then depends on its length alone and can be predicted
 (Tropical). What it happens to decode goes on beside prompts, even beside those that would make decodes wait.
 
@@ -199,10 +203,12 @@ class LocalScheduler:
         if role is not Role.PREFILL:
             decodes_wait = self._decodes_wait(queue, len(decoding) == num_running, now, plan)
         if not decodes_wait:
-            is_same = len(queue.running) == num_running
+            is_same = len(queue.running) == num_running and not plan.preempted
             self._add_decodes(queue, decoding if is_same else queue.decoding(), plan)
         if queue.waiting or len(plan.shares) < len(queue.running):
             self._add_prefills(queue, role, now, plan, decodes_wait)
+        if plan.preempted:
+            plan.shares[:] = [share for share in plan.shares if share.sequence not in plan.preempted]
         return plan
 
     def _add_phase(self, queue: ServiceQueue, role: Role, phase: Phase, ranking: Ranking, plan: Plan) -> None:
@@ -221,7 +227,7 @@ class LocalScheduler:
         if not any(map(_comes_first, queue.waiting)):
             return False
         waiting = self._next_waiting(queue, now, plan)
-        if waiting is None or not _comes_first(waiting) or not self._admit(queue, waiting):
+        if waiting is None or not _comes_first(waiting) or not self._admit(queue, waiting, plan):
             return False
         return not waiting.is_decoding
 
@@ -281,10 +287,12 @@ class LocalScheduler:
         prefilling = [sequence for sequence in queue.running if not sequence.is_decoding]
         slack = self._slack(now) if any(map(_is_in_slack, (*prefilling, *queue.waiting))) else None
         while left > 0:
+            if plan.preempted:
+                prefilling = [sequence for sequence in prefilling if sequence not in plan.preempted]
             sequence = self._next(prefilling, queue, now, plan)
             if sequence is None or (role is not Role.PREFILL and _comes_first(sequence) != decodes_wait):
                 return
-            share = self._share(queue, sequence, left, slack, now)
+            share = self._share(queue, sequence, left, slack, now, plan)
             if share is None:
                 return
             plan.shares.append(share)
@@ -295,20 +303,20 @@ class LocalScheduler:
     def _add_prompts(self, queue: ServiceQueue, role: Role, plan: Plan, ranking: Ranking) -> None:
         """By rank, whether they have begun or wait; nobody who waits passes one that waits for memory."""
         left = self._limits.chunk_tokens
-        for sequence in self._enterable(queue, ranking):
+        for sequence in self._enterable(queue, ranking, plan):
             share = Share(sequence, min(left, sequence.num_uncomputed))
             plan.shares.append(share)
             left -= share.num_tokens
             if not left or role is Role.PREFILL:
                 return
 
-    def _enterable(self, queue: ServiceQueue, ranking: Ranking) -> Iterator[Sequence]:
+    def _enterable(self, queue: ServiceQueue, ranking: Ranking, plan: Plan) -> Iterator[Sequence]:
         """Prompts that may be computed, admitted when their turn comes: who waits holds no block."""
         begun = {sequence for sequence in queue.running if not sequence.is_decoding}
         for sequence in ranking.prompts:
             if sequence in begun:
                 begun.remove(sequence)
-            elif not self._has_place(queue, ranking) or not self._admit(queue, sequence, ranking.rank):
+            elif not self._has_place(queue, ranking) or not self._admit(queue, sequence, plan, ranking.rank):
                 break
             yield sequence
         yield from sorted(begun, key=ranking.rank)
@@ -325,8 +333,10 @@ class LocalScheduler:
             return prefilling.pop(0)
         first = self.most_urgent(prefilling, now)
         waiting = self._next_waiting(queue, now, plan)
-        if waiting is not None and self._may_pass(waiting, first, now) and self._admit(queue, waiting):
+        if waiting is not None and self._may_pass(waiting, first, now) and self._admit(queue, waiting, plan):
             return waiting
+        if first in plan.preempted:
+            return None
         prefilling.remove(first)
         return first
 
@@ -334,7 +344,7 @@ class LocalScheduler:
         return _goes_by_deadline(waiting) and self._urgency(waiting, now) < self._urgency(first, now)
 
     def _share(
-        self, queue: ServiceQueue, sequence: Sequence, left: int, slack: SlackBudget | None, now: float
+        self, queue: ServiceQueue, sequence: Sequence, left: int, slack: SlackBudget | None, now: float, plan: Plan
     ) -> Share | None:
         """The chunk that is next of a prompt, which is admitted if it waits; None if it has to wait (on)."""
 
@@ -343,7 +353,7 @@ class LocalScheduler:
                 return min(left, sequence.num_uncomputed)
             return slack.chunk_tokens(sequence, left, now)
 
-        if sequence in queue.waiting and not (num_tokens() and self._admit(queue, sequence)):
+        if sequence in queue.waiting and not (num_tokens() and self._admit(queue, sequence, plan)):
             return None
         share = Share(sequence, num_tokens())
         if slack is not None and share.num_tokens:
@@ -361,7 +371,7 @@ class LocalScheduler:
             return None
         return self.most_urgent(queue.waiting, now)
 
-    def _admit(self, queue: ServiceQueue, sequence: Sequence, rank: Rank | None = None) -> bool:
+    def _admit(self, queue: ServiceQueue, sequence: Sequence, plan: Plan, rank: Rank | None = None) -> bool:
         """Move a waiting sequence to the running ones, with blocks for all its tokens; False if it does not fit, with
         the first slice of its answer.
         """
@@ -369,13 +379,38 @@ class LocalScheduler:
         sequence.take_prefix(pool)
         missing = pool.blocks_for(len(sequence.tokens)) - len(sequence.blocks)
         growth = 0 if granted is None else pool.blocks_for(granted) - pool.blocks_for(len(sequence.tokens))
-        if not pool.can_admit(missing + growth + self._headroom(queue), sequence, precedence(sequence, rank)):
+        is_ranked = rank is not None or granted is not None  # then others say who gives way
+
+        def has_room() -> bool:
+            return pool.can_admit(missing + growth + self._headroom(queue), sequence, precedence(sequence, rank))
+
+        if not has_room() and (is_ranked or not self._yield_to(queue, sequence, missing, plan) or not has_room()):
             sequence.release_blocks(pool)
             return False
         sequence.blocks += pool.allocate(missing)
         sequence.granted = granted
         queue.waiting.remove(sequence)
         queue.running.append(sequence)
+        return True
+
+    def _yield_to(self, queue: ServiceQueue, sequence: Sequence, missing: int, plan: Plan) -> bool:
+        """Preempt what is less urgent than a request that wants so many blocks, if that can be enough."""
+        less_urgent = [
+            one
+            for one in queue.running
+            if one.spec.priority < sequence.spec.priority and one.transfer is None and one not in queue.pinned
+        ]
+        less_urgent.sort(key=lambda one: (one.spec.priority, -one.arrived_at))
+        left, victims = missing + self._headroom(queue) - queue.pool.num_free, []
+        for victim in less_urgent:
+            if left <= 0:
+                break
+            victims.append(victim)
+            left -= len(victim.blocks) + 1  # and the one that it was to grow into
+        if left > 0:
+            return False
+        for victim in victims:
+            self._preempt(queue, victim, plan)
         return True
 
     def _headroom(self, queue: ServiceQueue) -> int:

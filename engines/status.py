@@ -137,7 +137,15 @@ class Service:
             demand,
             self.weight_bytes,
             0 if self.queue.slice_tokens is None else self.queue.growth_blocks,
+            self._held_by_priority() if 2 * self.pool.num_free < self.pool.num_blocks else [],
         )
+
+    def _held_by_priority(self) -> list[tuple[int, int]]:
+        held: dict[int, int] = {}
+        for sequence in self.queue.running:
+            priority = sequence.spec.priority
+            held[priority] = held.get(priority, 0) + len(sequence.blocks)
+        return sorted(held.items())
 
 
 def min_or_none(values: Iterable[float | None]) -> float | None:

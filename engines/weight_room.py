@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from mesh.errors import UserError
 from mesh.topology.schema import EngineSpec
 
-GIB = 2**30
+GIB, MIB = 2**30, 2**20
 
 
 class WeightRoom:
@@ -56,4 +56,4 @@ class WeightRoom:
 
 
 def _say(num_bytes: int) -> str:
-    return f"{num_bytes / GIB:.2f} GiB"
+    return f"{num_bytes / GIB:.2f} GiB" if num_bytes >= GIB / 10 else f"{num_bytes / MIB:.2f} MiB"

@@ -609,6 +609,7 @@ class ServiceStatus(msgspec.Struct, frozen=True):
     demand: Demand | None = None  # None: nothing is expected of any request's answer
     weight_bytes: int = 0  # that its weights take; 0: not known
     growth_blocks: int = 0  # free ones that are promised to slices of what runs; 0: there are no slices
+    held_by_priority: list[tuple[int, int]] = []  # blocks of running requests; nothing while half of all are free
 
 
 class PendingPrefill(NamedTuple):
@@ -617,6 +618,14 @@ class PendingPrefill(NamedTuple):
     due_s: float  # until its TTFT deadline, or a later one if it cannot be in time for that
     left_s: float  # predicted, of computing
     priority: int = 0
+
+
+class FailedLoad(NamedTuple):
+    """A service that an engine could not load when it was last told to, and has not loaded since."""
+
+    service: str
+    reason: str
+    number: int  # of all loads that failed in this life of the engine: tells a new failure from an old one
 
 
 class EngineStatus(msgspec.Struct, frozen=True, tag=True):
@@ -654,8 +663,7 @@ class EngineStatus(msgspec.Struct, frozen=True, tag=True):
     last_aborted_migration: str | None = None  # which request, where to, and why not
     place: Place | None = None  # in the newest placement plan that it heard of
     loading: list[str] = []  # services whose weights are on their way
-    load_errors_total: int = 0
-    last_load_error: str | None = None  # which service, and why not
+    failed_loads: list[FailedLoad] = []
     weight_memory: int | None = None  # bytes that weights may take in all; None: nobody said
     error: str | None = None
 

@@ -105,7 +105,12 @@ class Sockets(Generic[M]):
 
     def send(self, to: str, message: Message, payload: Sequence[Frame] = ()) -> bool:
         """Queue a message for a peer's inbox; False if it was dropped (peer unknown, not connected, or not reading)."""
-        outbox = self._outboxes.get(to) or self._connect(to)
+        try:
+            outbox = self._outboxes.get(to) or self._connect(to)
+        except zmq.ZMQError as error:  # no descriptors are left, or its address is none
+            self.counters["send_unconnected"] += 1
+            log.warning("dropped a message: cannot connect", peer=to, error=error.strerror)
+            return False
         if outbox is None:
             self.counters["send_unknown_peer"] += 1
             return False
@@ -124,18 +129,25 @@ class Sockets(Generic[M]):
         if endpoints is None:
             return None
         # A plain socket, not an asyncio one: a send never waits, so it needs no future.
-        outbox: zmq.Socket[bytes] = zmq.Socket(zmq.Context(self._context), zmq.PUSH)
+        outbox: zmq.Socket[bytes] = self._plain_context.socket(zmq.PUSH)
+        try:
+            self._point(outbox, endpoints.inbox)
+        except BaseException:
+            outbox.close(linger=0)  # whatever holds it, a traceback for one: the context's end waits for open sockets
+            raise
+        self._outboxes[to] = outbox
+        return outbox
+
+    def _point(self, outbox: "zmq.Socket[bytes]", inbox: str) -> None:
         outbox.setsockopt(zmq.LINGER, 2000)
         outbox.setsockopt(zmq.SNDHWM, HIGH_WATER_MARK)
         outbox.setsockopt(zmq.RECONNECT_IVL, 20)
         outbox.setsockopt(zmq.RECONNECT_IVL_MAX, 500)
-        if self._is_local_tcp(endpoints.inbox):  # left to itself, the kernel queues megabytes, which leave the caches
+        if self._is_local_tcp(inbox):  # left to itself, the kernel queues megabytes, which leave the caches
             outbox.setsockopt(zmq.SNDBUF, LOCAL_SEND_BYTES)
         if self._curve:
             self._curve.secure_client(outbox)
-        outbox.connect(endpoints.inbox)
-        self._outboxes[to] = outbox
-        return outbox
+        outbox.connect(inbox)
 
     def _is_local_tcp(self, inbox: str) -> bool:
         """Between hosts the kernel knows best: as much must be on its way as the network takes."""

@@ -1,7 +1,6 @@
 """``python -m router --topology FILE --id ID``: one gateway process."""
 
 import asyncio
-import gc
 import secrets
 import sys
 import time
@@ -15,6 +14,7 @@ from prometheus_client import CollectorRegistry
 from starlette.types import ASGIApp
 
 from engines.models.store import prepared_dir
+from mesh.garbage import spare_what_is_loaded
 from mesh.messages import GatewayMessage, RequestSpec
 from mesh.process import ProcessShell, run_process
 from mesh.sockets import Sockets
@@ -32,7 +32,6 @@ from router.records import RECORDING_FORMAT, Header, Record
 from router.router import Router
 from router.tallies import Tallies
 
-COLLECT_AFTER = 20_000  # containers more than before
 STOP_S = 5.0  # for answers that are still being sent when all requests have ended
 
 log = structlog.get_logger()
@@ -53,9 +52,7 @@ async def serve(shell: ProcessShell) -> None:
         registry.register(EngineHealth(router.statuses, router.breakers, shell.clock))
         registry.register(PlacementHealth(router.marks, shell.clock))
         server = HttpServer(_app(shell, spec, router, models, registry), listener, STOP_S)
-        gc.collect()
-        gc.freeze()  # what is loaded by now stays: a collection while tokens stream need not look at it
-        gc.set_threshold(COLLECT_AFTER)  # requests leave hardly any cycles, but are remembered by the thousand
+        spare_what_is_loaded()
         try:
             await _run(shell, router, server, url_of(spec, listener))
         finally:

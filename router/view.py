@@ -7,16 +7,25 @@ this gateway has sent and the engine has not yet counted is added, so that a bur
 looked idle.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import inf
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 import msgspec
 
 from engines.costs import decode_step_s, prefill_s
 from engines.demand import FAR, held_tokens, with_one_more
 from engines.freeness import freeness, in_all
-from mesh.messages import DecodeCost, Demand, EngineStatus, PrefillCost, ProcessState, Role, ServiceStatus
+from mesh.messages import (
+    DecodeCost,
+    Demand,
+    EngineStatus,
+    PendingPrefill,
+    PrefillCost,
+    ProcessState,
+    Role,
+    ServiceStatus,
+)
 
 PACE_TOKENS = 1024
 FORESEEN_S = 0.25  # after a status: as long, decodes are taken to go on as it says
@@ -52,6 +61,7 @@ class ServiceView(msgspec.Struct, frozen=True):
     bare_freeness: float = inf  # the same without what engines keep free beside requests of high priority
     num_sharers: int = 0  # requests that freeness is shared by: those that run, wait or are reserved for
     expected: Demand | None = None  # until they end, reservations included; None: nobody tells
+    held_by_priority: Sequence[tuple[int, int]] = ()  # blocks of running requests, told when memory is short
 
     @property
     def watermark(self) -> float:
@@ -76,6 +86,11 @@ class ServiceView(msgspec.Struct, frozen=True):
     def can_hold(self, num_tokens: int) -> bool:
         return num_tokens <= self.num_free_blocks * self.block_size
 
+    def can_make_room(self, num_tokens: int, priority: int) -> bool:
+        """Whether less urgent requests hold enough, beside what is free: its engine takes it from them."""
+        yielding = sum([blocks for other, blocks in self.held_by_priority if other < priority])
+        return yielding > 0 and num_tokens <= (self.num_free_blocks + yielding) * self.block_size
+
 
 class Prefill(NamedTuple):
     """One that is not done, as engines order them that go by deadline."""
@@ -83,6 +98,55 @@ class Prefill(NamedTuple):
     importance: int  # the priority, negated
     due_at: float
     left_s: float  # predicted, when its engine told
+
+
+class Prefills(Sequence[Prefill]):
+    """Some, in their order: put into it when they are first looked at, as most policies never do."""
+
+    __slots__ = ("_at", "_in_order", "_sent", "_told")
+
+    def __init__(self, told: Sequence[PendingPrefill], at: float, sent: Sequence[Reservation]) -> None:
+        """By the engine at that time, and sent there since: at least one of them is."""
+        self._told = told
+        self._at = at
+        self._sent = sent
+        self._in_order: tuple[Prefill, ...] = ()
+
+    def __repr__(self) -> str:
+        return repr(self._all())
+
+    def _all(self) -> tuple[Prefill, ...]:
+        if not self._in_order:
+            told = [Prefill(-one.priority, self._at + one.due_s, one.left_s) for one in self._told]
+            sent = [
+                Prefill(-one.priority, one.due_at, one.prefill_s) for one in self._sent if one.prefill_s is not None
+            ]
+            self._in_order = tuple(sorted(told + sent))
+        return self._in_order
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __iter__(self) -> Iterator[Prefill]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    @overload
+    def __getitem__(self, index: int) -> Prefill: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Prefill]: ...
+
+    def __getitem__(self, index: int | slice) -> Prefill | Sequence[Prefill]:
+        return self._all()[index]
+
+    def __eq__(self, other: object) -> bool:
+        return self._all() == (other._all() if isinstance(other, Prefills) else other)
+
+    def __hash__(self) -> int:
+        return hash(self._all())
 
 
 class EngineView(msgspec.Struct, frozen=True):
@@ -102,7 +166,7 @@ class EngineView(msgspec.Struct, frozen=True):
     slack_ends_at: float  # of its running decodes, if prefills took nothing; infinite: nothing decodes
     decode_step_s: float  # predicted, of the next step of what decodes there
     tpot_slo_s: float  # the tightest promise of its running decodes; infinite: nothing decodes
-    prefills: tuple[Prefill, ...]  # in their order
+    prefills: Sequence[Prefill]  # in their order
     num_devices: int
     num_role_changes: int
 
@@ -199,16 +263,10 @@ def engine_view(
         slack_ends_at=inf if status.min_slack_s is None else received_at + status.min_slack_s,
         decode_step_s=status.decode_step_s,
         tpot_slo_s=inf if status.min_tpot_slo_s is None else status.min_tpot_slo_s,
-        prefills=_prefills(status, received_at, reservations),
+        prefills=Prefills(status.prefills, received_at, reservations) if status.prefills or prefills else (),
         num_devices=status.num_devices,
         num_role_changes=status.num_role_changes,
     )
-
-
-def _prefills(status: EngineStatus, at: float, reservations: Sequence[Reservation]) -> tuple[Prefill, ...]:
-    told = [Prefill(-one.priority, at + one.due_s, one.left_s) for one in status.prefills]
-    sent = [Prefill(-one.priority, one.due_at, one.prefill_s) for one in reservations if one.prefill_s is not None]
-    return tuple(sorted(told + sent)) if told or sent else ()
 
 
 def _service_view(
@@ -231,6 +289,7 @@ def _service_view(
         status.decode_error,
         *_freeness(status, engine, len(reserved), num_reserved * status.block_size),
         _expected(status, held) if held else status.demand,
+        status.held_by_priority,
     )
 
 

@@ -21,8 +21,8 @@ from bench.simulation.services import assign_services
 from bench.simulation.trace_request import TraceRequest
 from bench.simulation.traces import load_lengths, load_trace, scaled
 from bench.simulation.workload import SloRule
-from engines.costs import decode_step_s, prefill_s
 from engines.profiles import EngineProfile, ProfileError, load_profile
+from engines.promises import never_kept
 from mesh.errors import UserError
 from mesh.topology.parse import load
 from mesh.topology.schema import PolicySpec, Topology
@@ -171,17 +171,9 @@ def _check_slo(
     if ttft_factor is not None and ttft_factor <= 1:
         raise UserError(f"--ttft-factor: {ttft_factor:g} times an unloaded prefill can never be met; use more than 1")
     costs = [profiles[engine.id] for engine in topology.engines if service in engine.services]
-    slo = topology.service(service).slo
-    least_s = {
-        "ttft_ms": (slo.ttft_s, min(prefill_s(cost.prefill, 1) for cost in costs)),
-        "tpot_ms": (slo.tpot_s, min(decode_step_s(cost.decode, 1, 1) for cost in costs)),
-    }
-    for key, (promised_s, needed_s) in least_s.items():
-        if promised_s < needed_s and not (key == "ttft_ms" and ttft_factor):
-            can = (
-                f"can never be met: the fastest engine needs {needed_s * 1e3:.1f} ms for one token; use more than that"
-            )
-            raise UserError(f"{topology.path}: services.{service}.{key}: {promised_s * 1e3:g} {can}")
+    for broken in never_kept(topology.service(service).slo, costs):
+        if not (broken.key == "ttft_ms" and ttft_factor):
+            raise UserError(f"{topology.path}: services.{service}.{broken}")
 
 
 def _policies(options: argparse.Namespace, topology: Topology) -> list[PolicySpec]:

@@ -23,6 +23,7 @@ from bench.simulation.workload import SloRule
 from engines.profiles import EngineProfile
 from mesh.errors import UserError
 from mesh.topology.schema import PolicySpec, Topology
+from router.placement.effects import Note
 from router.records import Record
 
 Chooses = Callable[[PolicySpec, float | None], bool]
@@ -89,6 +90,10 @@ class Experiment:
     def run(self, on_time: Callable[[float], None] | None = None) -> Summary:
         """``on_time`` hears when each request that has ended had arrived. A trace without requests is a `UserError`."""
         records: list[Record] = []
+        notes: list[str] = []
+
+        def hear(now: float, note: Note) -> None:
+            notes.append(f"{now - Simulation.origin_s:.1f} s: {note.line}")
 
         def take(record: Record) -> None:
             records.append(record)
@@ -106,12 +111,13 @@ class Experiment:
             coasts=self.topology.rescheduling is None,  # with it, engines look for moves after each step
             timeline=timeline,
             search=self.search,
+            on_note=hear,
         )
         with rare_collections(), quiet_engines():
             simulation.run(self.service, self._requests(), take)
         if not records:
             raise UserError("no request arrives: give a longer --duration, a higher --rate or a larger --limit")
-        summary = summarize(label(self.policy), records, self.rate)
+        summary = replace(summarize(label(self.policy), records, self.rate), notes=tuple(notes))
         if self.outputs is not None:
             self.outputs.write(records, timeline, f"{summary.policy}, {summary.rate:.2f} requests a second")
         return summary

@@ -8,6 +8,7 @@ import msgspec
 from rich import box
 from rich.console import RenderableType
 from rich.table import Table
+from rich.text import Text
 
 from bench.capacity import Found, Trial, crossing
 from bench.simulation.summary import Distribution, Summary
@@ -21,7 +22,7 @@ def tables(summaries: Sequence[Summary], attainment: float, width: int) -> list[
     if len(summaries) == 1:
         [summary] = summaries
         parts = [services_table(summary, width)] if summary.services else []
-        return [_headline(summary), latency_table(summary), *parts]
+        return [_headline(summary), latency_table(summary), *parts, *_placement(summary)]
     shown: list[RenderableType] = [comparison_table(summaries, width)]
     if len({summary.rate for summary in summaries}) > 1 and len({summary.policy for summary in summaries}) > 1:
         shown.append(capacity_table(summaries, attainment))
@@ -53,6 +54,11 @@ def _headline(summary: Summary) -> str:
     good = f"goodput {summary.goodput:.2f} req/s, {summary.output_tokens_per_s:.0f} output tokens/s"
     why = f"\nfirst failure: {summary.first_failure}" if summary.first_failure else ""
     return f"{summary.policy} at {summary.rate:.2f} req/s: {lost}{why}\nSLO attainment: {met}\n{good}"
+
+
+def _placement(summary: Summary) -> list[Text]:
+    lines = "\n  ".join(("what the placement daemon did", *summary.notes))
+    return [Text(lines, no_wrap=True, overflow="ignore")] if summary.notes else []
 
 
 def comparison_table(summaries: Sequence[Summary], width: int) -> Table:

@@ -54,6 +54,7 @@ class Summary:
     moments: tuple[Moment, ...] = ()
     first_failure: str | None = None  # why the first request that failed did so
     services: Mapping[str, "Summary"] = field(default_factory=dict)  # each one's part, if there are several
+    notes: tuple[str, ...] = ()  # what the placement daemon said, and when
 
     @property
     def num_finished(self) -> int:

@@ -20,7 +20,7 @@ import msgspec
 from engines.models.errors import ModelError
 from engines.models.progress import Progress
 
-FORMAT = 2  # of prepared folders; entries of another format are prepared anew
+FORMAT = 3  # of prepared folders; entries of another format are prepared anew
 _MANIFEST = "manifest.json"
 
 

@@ -3,17 +3,19 @@
 def names() -> list[str]:
     """Sets of kernels that this processor runs, the fastest first."""
 
-def packed_bytes(bits: int, outs: int, ins: int, /) -> int: ...
-def pack(bits: int, codes: int, scales: int, minima: int, packed: int, outs: int, ins: int, /) -> None: ...
+def packed_bytes(form: int, outs: int, ins: int, /) -> int: ...
+def pack(form: int, codes: int, scales: int, minima: int, packed: int, outs: int, ins: int, /) -> None: ...
 def product(
     kernels: str,
-    bits: int,
+    form: int,
     weights: int,
     x: int,
     out: int,
+    stride: int,
     rows: int,
     outs: int,
     ins: int,
+    rounds: bool,
     adds: bool,
     threads: int,
     /,

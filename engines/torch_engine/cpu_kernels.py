@@ -7,12 +7,13 @@ the same from float32.
 """
 
 import math
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
 
-from engines.models.block_kinds import Kind
-from engines.torch_engine.blocks import Blocks
+from engines.models.block_kinds import Form
+from engines.torch_engine.blocks import Codes, runs, stacked
 
 try:
     from engines.torch_engine import _kernels
@@ -31,42 +32,35 @@ def kernel_sets() -> list[str]:
 KERNELS = next(iter(kernel_sets()), "")  # that engines use
 
 
-def keeps_blocks(dtype: str, device: str) -> bool:
-    """Whether weights that come in blocks stay in them."""
-    return bool(KERNELS) and dtype == "float32" and device == "cpu"
+def keeps_codes(dtype: str, device: str) -> bool:
+    """Whether products are computed from codes: in int8 always, in float32 of weights that come in blocks."""
+    return bool(KERNELS) and dtype in ("float32", "int8") and device == "cpu"
 
 
-def packs(num_out: int) -> bool:
-    """Whether `BlockLinear` takes a weight of so many outputs."""
-    return num_out % TILE == 0
+def packs(outs: Iterable[tuple[Form, int]]) -> bool:
+    """Whether `CodeLinear` takes weights of so many outputs, one after the other."""
+    return all(sum(sizes) % TILE == 0 for _, sizes in runs(outs))
 
 
-def packed_bytes(kind: Kind, num_out: int, num_in: int) -> int:
-    return _kernels.packed_bytes(kind.bits, num_out, num_in)
+def packed_bytes(outs: Iterable[tuple[Form, int]], num_in: int) -> int:
+    """What it holds of them."""
+    return sum([_kernels.packed_bytes(form, sum(sizes), num_in) for form, sizes in runs(outs)])
 
 
-class BlockLinear:
-    """``x @ weight.T + bias`` in float32 of a weight in blocks, whose outputs `packs` takes.
+class CodeLinear:
+    """``x @ weight.T + bias`` in float32 of weights in codes, one after the other, that `packs` takes.
 
-    A row's result is the same whatever other rows there are. ``kernels``: of `kernel_sets`.
+    With ``rounds``, 32 inputs at a time are rounded to 8 bits first, the largest of them to 127, and products within a
+    group are those of whole numbers. A row's result is the same whatever other rows there are. ``kernels``: of
+    `kernel_sets`.
     """
 
-    def __init__(self, blocks: Blocks, bias: Tensor | None = None, kernels: str = KERNELS) -> None:
-        self._bits, self._outs, self._ins = blocks.kind.bits, blocks.num_out, blocks.num_in
+    def __init__(
+        self, parts: Sequence[Codes], bias: Tensor | None = None, *, rounds: bool = False, kernels: str = KERNELS
+    ) -> None:
+        self._runs = [_Run(stacked(run), rounds, kernels) for _, run in runs((part.form, part) for part in parts)]
+        self._outs = sum([run.num_out for run in self._runs])
         self._bias = bias
-        self._kernels = kernels
-        self._threads = torch.get_num_threads()
-        self._packed = torch.empty(packed_bytes(blocks.kind, self._outs, self._ins), dtype=torch.uint8)
-        codes, scales, minima = blocks.parts()
-        _kernels.pack(
-            self._bits,
-            codes.data_ptr(),
-            scales.data_ptr(),
-            minima.data_ptr(),
-            self._packed.data_ptr(),
-            self._outs,
-            self._ins,
-        )
 
     def __call__(self, x: Tensor) -> Tensor:
         out = torch.empty((len(x), self._outs))
@@ -81,16 +75,47 @@ class BlockLinear:
         self._compute(x, residual, adds=True)
 
     def _compute(self, x: Tensor, out: Tensor, adds: bool) -> None:
-        x = x.contiguous()
+        x, at = x.contiguous(), out.data_ptr()
+        for run in self._runs:
+            run.compute(x, at, out.stride(0), adds)
+            at += run.num_out * out.element_size()
+
+
+class _Run:
+    """Weights of one form, packed."""
+
+    def __init__(self, weight: Codes, rounds: bool, kernels: str) -> None:
+        self._rounds = rounds
+        self.num_out, self._ins = weight.codes.shape
+        self._form = weight.form
+        self._kernels = kernels
+        self._threads = torch.get_num_threads()
+        self._packed = torch.empty(_kernels.packed_bytes(weight.form, self.num_out, self._ins), dtype=torch.uint8)
+        codes, scales = weight.codes.contiguous(), weight.scales.contiguous()
+        minima = scales if weight.minima is None else weight.minima.contiguous()  # not read where there are none
+        _kernels.pack(
+            weight.form,
+            codes.data_ptr(),
+            scales.data_ptr(),
+            minima.data_ptr(),
+            self._packed.data_ptr(),
+            self.num_out,
+            self._ins,
+        )
+
+    def compute(self, x: Tensor, out: int, stride: int, adds: bool) -> None:
+        """To the address ``out``, whose rows are ``stride`` floats apart."""
         _kernels.product(
             self._kernels,
-            self._bits,
+            self._form,
             self._packed.data_ptr(),
             x.data_ptr(),
-            out.data_ptr(),
+            out,
+            stride,
             len(x),
-            self._outs,
+            self.num_out,
             self._ins,
+            self._rounds,
             adds,
             self._threads,
         )

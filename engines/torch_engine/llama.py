@@ -13,14 +13,14 @@ from torch.nn import functional
 
 from engines.batch import Chunk
 from engines.models.config import ModelConfig
+from engines.models.errors import ModelError
 from engines.torch_engine.attention import Layout, Planner
-from engines.torch_engine.cpu_kernels import BlockLinear, gated, gates, keeps_blocks, packs
+from engines.torch_engine.cpu_kernels import CodeLinear, gated, gates, keeps_codes
 from engines.torch_engine.kv_pool import KVPool
 from engines.torch_engine.linear import Linear, pack
 from engines.torch_engine.norm import rms_norm
 from engines.torch_engine.paged_attention import PagedAttention, PagedPlanner
 from engines.torch_engine.rotary import Rotary, rotate
-from engines.torch_engine.rotation import Rotation, Spread
 from engines.torch_engine.shape import compute_dtype
 from engines.torch_engine.weights import EMBEDDINGS, Checkpoint, Part, gate_up, head_norms, head_part, query_key_value
 
@@ -30,13 +30,13 @@ DEVICE_GROUP_BYTES = 2**30
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One transformer block's packed weights. A norm is None where its weight is part of what follows it."""
+    """One transformer block's packed weights."""
 
-    attention_norm: Tensor | None
+    attention_norm: Tensor
     qkv: Linear
     head_norms: Tensor | None
     out: Linear
-    mlp_norm: Tensor | None
+    mlp_norm: Tensor
     gate_up: Linear
     down: Linear
 
@@ -50,45 +50,33 @@ class _Step:
     layout: Layout
 
 
-def _layer(checkpoint: Checkpoint, number: int, config: ModelConfig, dtype: str, spread: Spread | None) -> Layer:
+def _layer(checkpoint: Checkpoint, number: int, config: ModelConfig, dtype: str) -> Layer:
     prefix = f"model.layers.{number}"
     attention, mlp = f"{prefix}.self_attn", f"{prefix}.mlp"
-
-    def norm(name: str) -> Tensor:
-        return checkpoint.get(f"{prefix}.{name}_layernorm.weight")
-
-    def reader(parts: Sequence[Part], norm_name: str) -> tuple[Linear, Tensor | None]:
-        if spread is None:
-            return linear(checkpoint, parts, dtype), norm(norm_name)
-        return pack(spread.reader(checkpoint.weight(parts), norm(norm_name)), checkpoint.bias(parts), dtype), None
-
-    def writer(part: Part, rotation: Rotation | None) -> Linear:
-        if spread is None:
-            return linear(checkpoint, (part,), dtype)
-        weight = checkpoint.weight((part,))
-        weight = weight if rotation is None else rotation(weight)
-        return pack(*spread.writer(weight, checkpoint.bias((part,))), dtype)
-
-    qkv, attention_norm = reader(query_key_value(attention, config), "input")
-    gate_and_up, mlp_norm = reader(gate_up(mlp), "post_attention")
     return Layer(
-        attention_norm,
-        qkv,
-        head_norms(checkpoint, attention, config),
-        writer(Part(f"{attention}.o_proj"), None),
-        mlp_norm,
-        gate_and_up,
-        writer(Part(f"{mlp}.down_proj"), None if spread is None else spread.mlp),
+        qkv=linear(checkpoint, query_key_value(attention, config), dtype),
+        attention_norm=checkpoint.get(f"{prefix}.input_layernorm.weight"),
+        head_norms=head_norms(checkpoint, attention, config),
+        out=linear(checkpoint, [Part(f"{attention}.o_proj")], dtype),
+        gate_up=linear(checkpoint, gate_up(mlp), dtype),
+        mlp_norm=checkpoint.get(f"{prefix}.post_attention_layernorm.weight"),
+        down=linear(checkpoint, [Part(f"{mlp}.down_proj")], dtype),
     )
 
 
 def linear(checkpoint: Checkpoint, parts: Sequence[Part], dtype: str) -> Linear:
     """Projections that are computed as one, in the form that is fastest here."""
     bias = checkpoint.bias(parts)
-    blocks = checkpoint.blocks(parts) if keeps_blocks(dtype, checkpoint.device.type) else None
-    if blocks is not None and packs(blocks.num_out):
-        return BlockLinear(blocks, bias)
-    return pack(checkpoint.weight(parts), bias, dtype)
+    codes = checkpoint.codes(parts, dtype) if keeps_codes(dtype, checkpoint.device.type) else None
+    if codes is not None:
+        return CodeLinear(codes, bias, rounds=dtype == "int8")
+    return pack(checkpoint.weight(parts), bias)
+
+
+def _why_no_int8(device: torch.device) -> str:
+    if device.type != "cpu":
+        return f"dtype int8 runs on device cpu only, not on {device}; bfloat16 would be right there"
+    return "dtype int8 needs the kernels that a C compiler makes when MeshServe is installed; without one, take float32"
 
 
 class Llama:
@@ -101,18 +89,13 @@ class Llama:
         self._paged = paged
         self._device = pool.device
         self._dtype: torch.dtype = getattr(torch, compute_dtype(dtype))
+        if dtype == "int8" and not keeps_codes(dtype, self._device.type):
+            raise ModelError(_why_no_int8(self._device))
         self._epsilon = torch.tensor(config.rms_norm_eps, device=self._device)
         checkpoint = Checkpoint(folder, config, self._dtype, self._device)
-        self._spread = Spread(config) if dtype == "int8" else None
-        layers = range(config.num_layers)
-        self._layers = [_layer(checkpoint, number, config, dtype, self._spread) for number in layers]
-        head = (head_part(config),)
-        norm = checkpoint.get("model.norm.weight")
-        self._norm = norm if self._spread is None else None
-        if self._spread is None:
-            self._head = linear(checkpoint, head, dtype)
-        else:
-            self._head = pack(self._spread.reader(checkpoint.weight(head), norm), None, dtype)
+        self._layers = [_layer(checkpoint, number, config, dtype) for number in range(config.num_layers)]
+        self._norm = checkpoint.get("model.norm.weight")
+        self._head = linear(checkpoint, [head_part(config)], dtype)
         self._embeddings = checkpoint.mapped(f"{EMBEDDINGS}.weight")
         if self._device.type != "cpu":
             self._embeddings = self._embeddings.to(self._device, self._dtype)
@@ -139,8 +122,6 @@ class Llama:
         """`forward` of tokens at positions [n], whose KV goes to ``write_index`` (`KVPool.write_index`)."""
         step = _Step(self._rotary.angles(positions), write_index, layout)
         hidden = self._embeddings.index_select(0, tokens).to(self._dtype)
-        if self._spread is not None:
-            hidden = self._spread.residual(hidden)
         self._reserve(layout.workspace_items)
         for number, layer in enumerate(self._layers):
             layer.out.add_to(hidden, self._attention(number, layer, hidden, step))
@@ -168,7 +149,7 @@ class Llama:
         if self._workspace.numel() < items:
             self._workspace = torch.empty(items, dtype=self._dtype, device=self._device)
 
-    def _normed(self, x: Tensor, weight: Tensor | None) -> Tensor:
+    def _normed(self, x: Tensor, weight: Tensor) -> Tensor:
         return rms_norm(x, weight, self._epsilon)
 
     def _attention(self, number: int, layer: Layer, hidden: Tensor, step: _Step) -> Tensor:
@@ -190,4 +171,4 @@ class Llama:
         else:
             gate, up = both.chunk(2, dim=-1)
             product = functional.silu(gate, inplace=True).mul_(up)
-        return product if self._spread is None else self._spread.mlp(product)
+        return product

@@ -1,7 +1,7 @@
 """A checkpoint's tensors, one at a time: what has been packed is dropped before the next is read."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,11 +9,11 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from engines.models.block_kinds import BLOCKS_FILE, GROUP, KINDS, Kind
+from engines.models.block_kinds import BLOCKS_FILE, KINDS, Form, Kind
 from engines.models.config import ModelConfig
 from engines.models.errors import ModelError
-from engines.torch_engine.blocks import Blocks, stacked
-from engines.torch_engine.cpu_kernels import keeps_blocks, packed_bytes, packs
+from engines.torch_engine.blocks import Blocks, Codes, coded
+from engines.torch_engine.cpu_kernels import keeps_codes, packed_bytes, packs
 from engines.torch_engine.rotary import interleave
 from engines.torch_engine.shape import weight_bytes
 
@@ -65,20 +65,26 @@ class Checkpoint:
         there = [part.ordered(bias) for part, bias in zip(parts, biases, strict=True) if bias is not None]
         return torch.cat(there) if len(there) == len(parts) else None
 
-    def blocks(self, parts: Sequence["Part"]) -> Blocks | None:
-        """Their weights in blocks, if all are there in blocks of one kind. On CPU."""
-        found = [self._blocks_of(part) for part in parts]
-        there = [blocks for blocks in found if blocks is not None]
-        return stacked(there) if len(there) == len(parts) else None
+    def codes(self, parts: Sequence["Part"], dtype: str) -> list[Codes] | None:
+        """What `CodeLinear` is to compute their product from; None: from floats. On CPU."""
+        names = [f"{part.name}.weight" for part in parts]
+        if code_outs(names, self._kinds, self._config, dtype) is None:
+            return None
+        return [self._codes_of(part) for part in parts]
+
+    def _codes_of(self, part: "Part") -> Codes:
+        blocks = self._blocks_of(part)
+        return coded(part.ordered(self.get(f"{part.name}.weight"))) if blocks is None else blocks.codes()
 
     def _blocks_of(self, part: "Part") -> Blocks | None:
+        """As they lie in the file, if they do."""
         name = f"{part.name}.weight"
         kind = self._kinds.get(name)
         if kind is None:
             return None
         rows = _read(self._blocks, name)
         num_out, num_in = shape_of(name, self._config)
-        self._check(self._blocks, name, rows, (num_out, num_in // GROUP * kind.block_bytes))
+        self._check(self._blocks, name, rows, (num_out, num_in // kind.num_weights * kind.num_bytes))
         return Blocks(kind, part.ordered(rows))
 
 
@@ -131,19 +137,33 @@ def shape_of(name: str, config: ModelConfig) -> tuple[int, ...]:
 
 
 def loaded_bytes(folder: Path, config: ModelConfig, dtype: str, device: str) -> int:
-    """Of the model's weights once they are loaded, most of which may stay in blocks."""
+    """Of the model's weights once they are loaded, most of which may stay in codes."""
     num_bytes = weight_bytes(config, dtype, device)
-    path = folder / BLOCKS_FILE
-    if not keeps_blocks(dtype, device) or not path.exists():
+    if not keeps_codes(dtype, device):
         return num_bytes
-    kinds = _kinds(path)
+    kinds = _kinds(folder / BLOCKS_FILE)
     for parts in _products(config):
-        shapes = [shape_of(f"{part.name}.weight", config) for part in parts]
-        num_out, num_in = sum(shape[0] for shape in shapes), shapes[0][1]
-        kind, *others = {kinds.get(f"{part.name}.weight") for part in parts}
-        if kind is not None and not others and packs(num_out):
-            num_bytes -= num_out * num_in * torch.float32.itemsize - packed_bytes(kind, num_out, num_in)
+        names = [f"{part.name}.weight" for part in parts]
+        outs = code_outs(names, kinds, config, dtype)
+        if outs is not None:
+            num_in = shape_of(names[0], config)[1]
+            in_floats = sum([num_out for _, num_out in outs]) * num_in * torch.float32.itemsize
+            num_bytes -= in_floats - packed_bytes(outs, num_in)
     return num_bytes
+
+
+def code_outs(
+    names: Sequence[str], kinds: Mapping[str, Kind], config: ModelConfig, dtype: str
+) -> list[tuple[Form, int]] | None:
+    """The forms in which weights that are computed as one are held, and their outputs; None: in floats."""
+    outs = []
+    for name in names:
+        num_out, num_in = shape_of(name, config)
+        if name in kinds:
+            outs.append((kinds[name].form, num_out))
+        elif dtype == "int8" and num_in % Form.BYTES.group == 0:
+            outs.append((Form.BYTES, num_out))
+    return outs if len(outs) == len(names) and packs(outs) else None
 
 
 def _products(config: ModelConfig) -> Iterator[tuple[Part, ...]]:

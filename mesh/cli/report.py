@@ -79,6 +79,7 @@ def _engine(spec: EngineSpec, status: BroadcastMessage | None, child: ChildStatu
         "cancelled": heard.cancelled_total if heard else None,
         "decode_step_s": heard.decode_step_s if heard else None,
         "slack_s": heard.min_slack_s if heard else None,
+        "failed_loads": {one.service: one.reason for one in heard.failed_loads} if heard else {},
         "error": heard.error if heard else None,
     }
 

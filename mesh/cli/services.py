@@ -10,7 +10,7 @@ from mesh.errors import CommandError
 
 if TYPE_CHECKING:
     from mesh.cli.arguments import Subparsers
-    from mesh.messages import EngineStatus, ServiceStatus
+    from mesh.messages import EngineStatus, FailedLoad, ServiceStatus
     from mesh.topology.schema import Topology
 
 LOAD, UNLOAD = "mesh load [FILE] ENGINE SERVICE [--timeout SECONDS]", "mesh unload [FILE] ENGINE SERVICE [--last]"
@@ -61,12 +61,12 @@ async def _load(topology: "Topology", engine: str, service: str, options: argpar
             return
         sockets.send(engine, Load(service))
         print_line(f"{engine}: loading {service}")
-        num_errors = before.load_errors_total
+        known = _failure(before, service)
         after = await hear(
-            sockets, engine, lambda now: _serves(now, service) or now.load_errors_total > num_errors, options.timeout
+            sockets, engine, lambda now: _serves(now, service) or _failure(now, service) != known, options.timeout
         )
-    if after.load_errors_total > num_errors:
-        raise CommandError(f"{engine} did not load {after.last_load_error}")
+    if (failure := _failure(after, service)) not in (None, known):
+        raise CommandError(f"{engine} did not load {service}: {failure.reason}")
     if not _serves(after, service):
         log = f"`mesh logs {engine}` tells how far it is"
         raise CommandError(f"{engine} has not loaded {service} after {options.timeout:g} s and goes on: {log}")
@@ -111,12 +111,18 @@ class _Progress:
             return True
         if left.is_leaving and left.num_running != self._num_left:
             self._num_left = left.num_running
-            print_line(f"{self._engine}: {left.num_running} requests of {self._service} run, they move or end")
+            running = "1 request" if left.num_running == 1 else f"{left.num_running} requests"
+            print_line(f"{self._engine}: {running} of {self._service} still here, to move or end")
         return False
 
 
 def _of(status: "EngineStatus", service: str) -> "ServiceStatus | None":
     return next((one for one in status.services if one.name == service), None)
+
+
+def _failure(status: "EngineStatus", service: str) -> "FailedLoad | None":
+    """Of the last load of it; None: that did not fail."""
+    return next((one for one in status.failed_loads if one.service == service), None)
 
 
 def _serves(status: "EngineStatus", service: str) -> bool:

@@ -60,7 +60,8 @@ def _print_table(topology: "Topology", summary: Mapping[str, Any]) -> None:
     if pools := [_pool_row(pool) for row in daemons for pool in row["pools"]]:
         console.print(_table(("pool", "needs", "wanted", "bounds", "problem"), pools))
     for row in (*gateways, *engines, *daemons):
-        for problem in filter(None, (row["error"], row["last_exit"])):
+        not_loaded = [f"did not load {name}: {reason}" for name, reason in row.get("failed_loads", {}).items()]
+        for problem in filter(None, (row["error"], row["last_exit"], *not_loaded)):
             console.print(f"{row['id']}: {problem}", markup=False, highlight=False)
 
 

@@ -90,7 +90,7 @@ def _read(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise TopologyError([f"{path}: no such file; deploy/topology.toml is an example to start from"]) from None
+        raise TopologyError([f"{path}: no such file; name the TOML file that describes the deployment"]) from None
     except (OSError, UnicodeDecodeError) as error:
         raise TopologyError([f"{path}: cannot be read: {error}"]) from None
 

@@ -113,11 +113,16 @@ def _wanted(topology: "Topology", other: "Topology") -> dict[str, "Place"]:
 
 
 def _search(topology: "Topology", options: argparse.Namespace) -> int:
+    from rich.console import Console
+
     from router.cli.plan_tables import print_json, print_tables
     from router.placement.dry_run import dry_run, listen
 
-    heard = asyncio.run(listen(topology, options.listen))
-    found = dry_run(topology, heard, improve_s=options.improve, num_workers=os.cpu_count() or 1)
+    console = Console(stderr=True)
+    with console.status(f"listening to {topology.name} for {options.listen:g} s"):
+        heard = asyncio.run(listen(topology, options.listen))
+    with console.status(f"searching, at most {options.improve:g} s beyond algorithm 1"):
+        found = dry_run(topology, heard, improve_s=options.improve, num_workers=os.cpu_count() or 1)
     (print_json if options.json else print_tables)(found)
     return 0
 

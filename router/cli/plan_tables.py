@@ -5,9 +5,12 @@ import sys
 from collections.abc import Sequence
 
 import msgspec
+from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
+from router.placement.decisions import reason_of
 from router.placement.dry_run import DryRun
 from router.placement.plan import Group, Plan
 from router.placement.score import Score
@@ -41,7 +44,7 @@ def print_json(run: DryRun) -> None:
 
 
 def print_tables(run: DryRun) -> None:
-    console = Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH)
+    console = Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH, highlight=False)
     proposal = run.found.proposal
     before, after = proposal.present, proposal.wanted
     console.print(_services(run))
@@ -51,12 +54,12 @@ def print_tables(run: DryRun) -> None:
         f"normalised latency {before.normalized_latency:.2f} -> {after.normalized_latency:.2f}; "
         f"achieved: {run.achieved.attainment:.1%}, {run.achieved.normalized_latency:.2f}"
     )
-    for line in run.found.homeless.values():
-        console.print(line)
+    for line in (f"{proposal.verdict}: {reason_of(proposal)}", *run.found.homeless.values()):
+        console.print(line, markup=False)
 
 
 def _services(run: DryRun) -> Table:
-    table = Table(title=f"services, {run.traffic.span_s:.0f} s", title_justify="left")
+    table = _table(f"services, {run.traffic.span_s:.0f} s")
     headings = ("service", "requests/s", "prompt", "answer", "in time", "predicted", "with the plan found")
     for heading in headings:
         table.add_column(heading, justify="left" if heading == "service" else "right")
@@ -76,14 +79,21 @@ def _attainment(score: Score, service: str) -> str:
 
 def _engines(present: Plan, wanted: Plan) -> Table:
     changed = "nothing would change" if present.groups == wanted.groups else "what would change"
-    table = Table(title=f"plan {present.number}, and {changed}", title_justify="left")
+    plan = f"plan {present.number}" if present.number else "what engines hold"
+    table = _table(f"{plan}, and {changed}")
     for heading in ("engine", "now", "then"):
         table.add_column(heading)
     then = {group.id: group for group in wanted.groups}
     for group in present.groups:
         other = then[group.id]
-        table.add_row(group.id, _in_words(group), "" if other == group else _in_words(other))
+        table.add_row(group.id, _in_words(group), "as it is" if other == group else _in_words(other))
     return table
+
+
+def _table(title: str) -> Table:
+    """A title wider than the table is not broken."""
+    text = Text(title, no_wrap=True, overflow="ignore")
+    return Table(title=text, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
 
 
 def _in_words(group: Group) -> str:

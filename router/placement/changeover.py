@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from mesh.messages import Announce, EngineStatus, Load, Place, ProcessState, SetRole, Unload
+from mesh.messages import Announce, EngineStatus, FailedLoad, Load, Place, ProcessState, SetRole, Unload
 from router.placement.roster import served
 
 Order = Announce | Load | Unload | SetRole
@@ -54,12 +54,11 @@ class Changeover:
         self.stage = Stage.ANNOUNCING
         self.reason = ""  # why it failed
         self.is_draining = False  # all is ordered and confirmed, and some services have yet to end what they have
-        self.not_loaded: list[tuple[str, str]] = []  # engines, and what they could not load
         self._may_leave = _services(places) | set(drops)
         self._patience = patience
         self._began_at = now
         self._heard_at = dict.fromkeys(places, now)
-        self._num_errors: dict[str, int] = {}  # of loading, before anything was loaded
+        self._failed_before: dict[str, list[FailedLoad]] = {}  # by engine, before anything was loaded
         self._ordered_at: dict[tuple[str, Order], float] = {}
 
     def __repr__(self) -> str:
@@ -99,7 +98,7 @@ class Changeover:
                 self.is_draining = self.stage is Stage.UNLOADING
                 return
             if self.stage is Stage.ANNOUNCING:
-                self._num_errors = {engine: here[engine].load_errors_total for engine in self.places}
+                self._failed_before = {engine: here[engine].failed_loads for engine in self.places}
             self.stage = list(Stage)[list(Stage).index(self.stage) + 1]
 
     def _has_restarted(self, here: Mapping[str, EngineStatus]) -> bool:
@@ -118,12 +117,13 @@ class Changeover:
         for engine, status in here.items():
             if status.place is not None and status.place.number > self.number:
                 return f"{engine} knows of plan {status.place.number}"
-        for engine, num_errors in self._num_errors.items():
-            if engine in here and here[engine].load_errors_total > num_errors:
-                coming = served(here[engine]) | set(here[engine].loading)
-                self.not_loaded = [(engine, name) for name in self.places[engine].services if name not in coming]
-                return f"{engine} did not load {here[engine].last_load_error}"
-        return None
+        return "; ".join(self._failed_loads(here)) or None
+
+    def _failed_loads(self, here: Mapping[str, EngineStatus]) -> Iterator[str]:
+        for engine, before in self._failed_before.items():
+            for failed in here[engine].failed_loads if engine in here else ():
+                if failed not in before and failed.service in self.places[engine].services:
+                    yield f"{engine} did not load {failed.service}: {failed.reason}"
 
     def _for(self, engine: str, here: Mapping[str, EngineStatus]) -> Iterator[Order]:
         """What the engine is to be told in this stage, as long as its status does not show it."""

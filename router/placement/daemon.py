@@ -36,6 +36,7 @@ from mesh.topology.schema import PlacementMode, Topology
 from router.placement.changeover import Changeover, Patience, Stage, announced, is_in_force
 from router.placement.decisions import Pending, with_plan, without_plan
 from router.placement.effects import Abandon, Ask, Effect, Note, Tell
+from router.placement.failures import FailedLoads
 from router.placement.interval import ReplacementInterval, Threshold
 from router.placement.live import places, present_plan, waiting
 from router.placement.monitor import Observed, ServiceMonitor
@@ -52,7 +53,6 @@ LOOK_S = 1.0  # while an interval lasts: whether somebody changed something
 ORDER_S = 0.1  # while a plan is carried out
 SEARCH_S = 120.0  # beyond local search, for a search to end
 SILENT_S = 10.0  # after which an engine is gone, and a service without an engine is given one
-FORGIVEN_AFTER = 5  # intervals, in which an engine is not told again to load what it could not
 PARTS = 4  # of an interval, between which what services are asked for may change
 BACK_OFF = 2.0  # times the interval, after a plan that could not be carried out
 
@@ -91,7 +91,7 @@ class PlacementDaemon:
         self._awaited: Decision | None = None  # that the change comes from
         self._unserved_at: dict[str, float] = {}  # since when, by service
         self._restored_in = 0  # the interval
-        self._failed_in: dict[tuple[str, str], int] = {}  # the interval, by engine and service that it could not load
+        self._failed_loads = FailedLoads()
         self._decision: Decision | None = None
         self._decided_at = now
         self._made: Decision | None = None
@@ -171,7 +171,12 @@ class PlacementDaemon:
     def expire(self, now: float) -> list[Effect]:
         """Time has passed."""
         self._roster.expire(now)
-        return [*self._scale(now), *self._place(now)]
+        return [*self._scale(now), *self._place(now), *self._note_failed_loads()]
+
+    def _note_failed_loads(self) -> list[Effect]:
+        if self.doing is Doing.STARTING:
+            return []
+        return [Note(line, is_problem=True) for line in self._failed_loads.look(self._roster.statuses, self._number)]
 
     def _scale(self, now: float) -> list[Effect]:
         if self._scaler is None:
@@ -343,8 +348,7 @@ class PlacementDaemon:
         return [Ask(question)]
 
     def _obstacles(self) -> Obstacles:
-        failed = [one for one, interval in self._failed_in.items() if self._number <= interval + FORGIVEN_AFTER]
-        return Obstacles.of(self._roster.statuses, self._roster.remembered, failed)
+        return Obstacles.of(self._roster.statuses, self._roster.remembered, self._failed_loads.lately(self._number))
 
     def _idle(self, pending: Pending, why: str, now: float) -> list[Effect]:
         self._begin(now)
@@ -423,7 +427,6 @@ class PlacementDaemon:
             self._made, self._made_at, self._error = decision, now, None
             return [Note(f"plan {change.number} is carried out")]
         self._num_failed += 1
-        self._failed_in.update(dict.fromkeys(change.not_loaded, self._number))
         self._interval.estimate = None
         if self.plan.number <= change.number:  # else somebody has a newer plan, and that is no reason to wait
             self._interval.set(BACK_OFF * self._interval.seconds)

@@ -50,7 +50,7 @@ def with_plan(pending: Pending, answer: Answer, number: int, search_s: float) ->
     return Decision(
         pending.interval,
         str(proposal.verdict),
-        _reason(proposal),
+        reason_of(proposal),
         pending.plan,
         pending.interval_s,
         search_s,
@@ -64,7 +64,8 @@ def with_plan(pending: Pending, answer: Answer, number: int, search_s: float) ->
     )
 
 
-def _reason(proposal: Proposal) -> str:
+def reason_of(proposal: Proposal) -> str:
+    """The verdict in words."""
     said = IN_WORDS[proposal.verdict]
     return f"{said}: {proposal.obstacle}" if proposal.verdict is Verdict.OBSTRUCTED else said
 

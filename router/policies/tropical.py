@@ -8,6 +8,9 @@ For a prefill of length L with predicted time p(L) and deadline d = arrival + TT
    ``> p(L)``: prefill it there and keep it; no KV moves.
 4. Otherwise it waits, is tried again on every change, and is rejected when its deadline passes.
 
+Before that, a request goes to a multiplexing engine whose memory is held by less urgent ones: they give way there. The
+paper has no priorities.
+
 Ties go to the engine with the fewest tokens in flight. The paper leaves two things open. Prefills that already wait on
 a multiplexing engine spend its slack first, and behind them the deadline counts as in rule 2; with nothing ahead it
 does not, as in rule 1. The engine that will decode after rules 1 and 2 must be below its watermark, too, or
@@ -53,6 +56,7 @@ class Tropical(Policy):
             self._rule_1(request, found, now)
             or self._rule_2(request, found, now)
             or self._rule_3(request, found, now)
+            or self._precedence(request, found, now)
             or Wait(self._why_wait(request, found))
         )
 
@@ -91,6 +95,16 @@ class Tropical(Policy):
         rule, slack_s = "3: multiplexed in slack", _spare_s(engine, now)
         numbers = {"slack_s": slack_s}
         return route(request, rule, engine, engine, now, mode=PrefillMode.FIRST, multiplex=True, numbers=numbers)
+
+    def _precedence(self, request: RequestView, found: Candidates, now: float) -> Dispatch | None:
+        """If it waited here, it would be passed by what was preempted there, and is less urgent than it."""
+
+        def makes_room(engine: EngineView) -> bool:
+            pool, num_tokens = engine.services[request.service], request.num_tokens + 1
+            return not self._has_room(engine, request) and pool.can_make_room(num_tokens, request.priority)
+
+        engine = least_loaded(found.multiplex, makes_room)
+        return None if engine is None else route(request, "before less urgent ones", engine, engine, now)
 
     def _has_room(self, engine: EngineView, request: RequestView) -> bool:
         pool = engine.services[request.service]

@@ -16,6 +16,7 @@ from bench.tiny_model import write_tiny_model
 from engines.profiles import ProfileFile
 from mesh.addresses import directory
 from mesh.errors import EXIT_CONFIGURATION
+from mesh.garbage import COLLECT_AFTER
 from mesh.messages import (
     Cancel,
     DecodeCost,
@@ -170,13 +171,27 @@ async def test_tokens_are_the_same_wherever_a_request_moves(
         assert [now - then for now, then in zip(migrations(gateway), before, strict=True)] == [2, 0, 1, 0]
 
 
+async def test_what_a_held_up_engine_did_not_take_it_takes_when_it_is_sent_again(
+    topology: Topology, engines: dict[str, subprocess.Popen[bytes]]
+) -> None:
+    async with EngineClient(topology).running() as gateway:
+        await gateway.all_ready()
+        engines["decode"].send_signal(signal.SIGSTOP)
+        taken = asyncio.create_task(gateway.hand_over(request("held-up", 60, 5), "prefill", "decode"))
+        await gateway.until(lambda: gateway.refusals)
+        engines["decode"].send_signal(signal.SIGCONT)
+        assert (await taken).attempt > 1
+        await gateway.until(lambda: "held-up" in gateway.finished)
+        assert len(gateway.streams["held-up"]) == 5
+        await gateway.until(lambda: gateway.is_idle("prefill") and gateway.is_idle("decode"))
+
+
 async def test_cancel_and_drain_leave_nothing(topology: Topology, engines: dict[str, subprocess.Popen[bytes]]) -> None:
     async with EngineClient(topology).running() as gateway:
         await gateway.all_ready()
-        gateway.sockets.send("prefill", Submit(request("endless", 100, 1500), Epoch(1), "decode"))
-        await gateway.until(lambda: gateway.owners.get("endless") == "decode")
+        epoch = await gateway.hand_over(request("endless", 100, 1500), "prefill", "decode")
         for engine in engines:
-            gateway.sockets.send(engine, Cancel("endless", Epoch(1, 99)))
+            gateway.sockets.send(engine, Cancel("endless", Epoch(epoch.attempt, 99)))
         await gateway.until(lambda: gateway.is_idle("prefill") and gateway.is_idle("decode"))
         gateway.sockets.send("decode", Submit(request("last", 30, 40), Epoch(1)))
         await gateway.until(lambda: "last" in gateway.streams)
@@ -269,3 +284,26 @@ async def test_an_engine_that_is_asked_to_stop_while_it_starts_does(
         for process in fresh.values():
             process.send_signal(signal.SIGTERM)
         assert [process.wait(DEADLINE_S) for process in fresh.values()] == [0, 0]
+
+
+REPORT = """
+import gc, sys
+from engines import process
+from mesh.process import run_process
+
+async def report(self):
+    young = [one for one in gc.get_objects() if type(one).__module__.startswith(("torch", "engines"))]
+    print(gc.get_freeze_count() > 10_000, len(young), gc.get_threshold()[0])
+
+process.EngineProcess.run = report
+sys.exit(run_process("engines", lambda topology: [engine.id for engine in topology.engines], process.serve))
+"""
+
+
+def test_no_collection_looks_at_what_an_engine_has_loaded(topology: Topology) -> None:
+    engine = topology.engines[0].id
+    command = [sys.executable, "-c", REPORT, "--topology", str(topology.path), "--id", engine]
+    process = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    is_frozen, num_young, collect_after = process.stdout.split()
+    assert (is_frozen, int(collect_after)) == ("True", COLLECT_AFTER)
+    assert int(num_young) < 100  # what runs with the loop

@@ -52,6 +52,7 @@ def test_a_profile_is_shown_drawn_and_found_by_the_next_engine(
     assert run(str(topology.path), "--repeats", "1") == 0
     out = capsys.readouterr().out
     assert "decode step" in out
+    assert "b: requests that decode" in out
     engine, service = topology.engines[0], topology.services[0]
     path = ProfileStore.of(Cache.of_user()).path(key_of(engine, service))
     assert out.count("saved") == 1  # two engines alike

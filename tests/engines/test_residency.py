@@ -5,7 +5,7 @@ import random
 import pytest
 
 from engines.effects import DropService, LoadService
-from engines.residency import Residency
+from engines.residency import MOST_FAILED, Residency
 from engines.scheduler import Limits
 from mesh.messages import Accepted, Load, RefusalCode, Refused, ServiceStatus, Unload
 from router.view import engine_view
@@ -63,17 +63,27 @@ def test_a_service_that_cannot_be_had_is_told_and_serving_goes_on(make_spec: Mak
     mesh = two_engines(a=(SERVICE,))
     mesh.deliver(CLI, "a", Load("elsewhere"))
     core = mesh.engines["a"].core
-    assert core.status(mesh.now).last_load_error == (
-        "elsewhere: this engine's topology has no such service; it has: other, tiny"
-    )
+    [failed] = core.status(mesh.now).failed_loads
+    assert failed == ("elsewhere", "this engine's topology has no such service; it has: other, tiny", 1)
     mesh.deliver(CLI, "a", Load(OTHER))
     mesh._copies.clear()
     core.not_loaded(OTHER, "its weights are corrupt", mesh.now)
     status = core.status(mesh.now)
-    assert (status.loading, status.last_load_error) == ([], "other: its weights are corrupt")
+    assert (status.loading, status.failed_loads) == ([], [failed, (OTHER, "its weights are corrupt", 2)])
     mesh.submit("a", make_spec("r"))
     mesh.settle()
     assert mesh.finished == {"r": "length"}
+    mesh.deliver(CLI, "a", Load(OTHER))
+    mesh.settle()
+    assert core.status(mesh.now).failed_loads == [failed], "what was loaded since is not told any more"
+
+
+def test_of_many_failed_loads_the_last_are_told() -> None:
+    mesh = two_engines(a=(SERVICE,))
+    for number in range(2 * MOST_FAILED):
+        mesh.deliver(CLI, "a", Load(f"nothing {number}"))
+    told = mesh.engines["a"].core.status(mesh.now).failed_loads
+    assert [failed.number for failed in told] == list(range(MOST_FAILED + 1, 2 * MOST_FAILED + 1))
 
 
 @pytest.mark.parametrize("seed", range(20))

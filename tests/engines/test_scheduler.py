@@ -133,6 +133,50 @@ def test_a_lone_sequence_that_fills_the_pool_is_outgrown(make_sequence: MakeSequ
     assert [sequence.id for sequence in plan.outgrown] == ["a"]
 
 
+@pytest.mark.parametrize("mode", [PrefillMode.CHUNKED, PrefillMode.FIRST])
+def test_what_is_more_urgent_takes_the_memory_of_the_least_urgent(
+    make_sequence: MakeSequence, mode: PrefillMode
+) -> None:
+    """And no more of it than it needs: three blocks and one to grow into for each that runs."""
+    work = queue(9)
+    for number, priority in enumerate((0, -1, 5)):
+        start_decoding(work, make_sequence(f"r{number}", 5, float(number), first=60 * number, priority=priority))
+    urgent = make_sequence("urgent", 9, 9.0, first=200, priority=1)
+    urgent.prefill_mode = mode
+    work.waiting.append(urgent)
+    plan = scheduler().plan(work, Role.MULTIPLEX, 0.0)
+    assert [sequence.id for sequence in plan.preempted] == ["r1"]
+    beside = [("r0", 1), ("r2", 1)] if mode is PrefillMode.CHUNKED else []
+    assert taken(plan) == [*beside, ("urgent", 9)]
+    assert [sequence.id for sequence in work.waiting] == ["r1"]
+    compute(plan, work)
+    assert scheduler().plan(work, Role.MULTIPLEX, 0.0).preempted == []
+
+
+@pytest.mark.parametrize(("num_tokens", "priority"), [(9, 0), (30, 1)])
+def test_nobody_loses_memory_to_an_equal_nor_in_vain(
+    make_sequence: MakeSequence, num_tokens: int, priority: int
+) -> None:
+    work = queue(6)
+    start_decoding(work, make_sequence("a", 5))
+    start_decoding(work, make_sequence("b", 5, first=60, priority=priority))
+    work.waiting.append(make_sequence("c", num_tokens, 9.0, first=200, priority=priority))
+    plan = scheduler().plan(work, Role.MULTIPLEX, 0.0)
+    assert (plan.preempted, taken(plan)) == ([], [("a", 1), ("b", 1)])
+
+
+def test_a_prompt_that_has_begun_gives_way_to_a_more_urgent_one(make_sequence: MakeSequence) -> None:
+    work = queue(6, make_sequence("long", 20))
+    rules = scheduler(chunk_tokens=4)
+    compute(rules.plan(work, Role.MULTIPLEX, 0.0), work)
+    work.waiting.append(make_sequence("urgent", 8, 9.0, first=200, priority=1))
+    for sequence in (*work.waiting, *work.running):
+        sequence.prefill_order = PrefillOrder.DEADLINE
+    plan = rules.plan(work, Role.MULTIPLEX, 0.0)
+    assert ([sequence.id for sequence in plan.preempted], taken(plan)) == (["long"], [("urgent", 4)])
+    assert work.waiting[0].num_computed == 0
+
+
 def test_blocks_that_are_being_sent_are_not_preempted(make_sequence: MakeSequence) -> None:
     work = queue(2)
     start_decoding(work, make_sequence("sent", 4, 1.0))

@@ -29,6 +29,11 @@ def test_weights_are_taken_up_to_the_limit_and_given_back() -> None:
     assert dict(weights.held) == {"code": GIB, "mail": GIB // 2}
 
 
+def test_small_weights_are_told_in_a_unit_that_shows_them() -> None:
+    with pytest.raises(UserError, match=r"take 4\.00 MiB, beside 0\.00 MiB of others: 1\.00 MiB more .* 3\.00 MiB"):
+        room(3 / 1024).take("chat", 4 * 2**20)
+
+
 def test_a_service_that_is_loaded_again_does_not_count_twice() -> None:
     weights = room(3.0)
     weights.take("chat", 2 * GIB)

@@ -306,6 +306,7 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
                     },
                     "weight_bytes": 0,
                     "growth_blocks": 0,
+                    "held_by_priority": [],
                 }
             ],
             "num_running": 1,
@@ -334,8 +335,7 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
             "last_aborted_migration": None,
             "place": None,
             "loading": [],
-            "load_errors_total": 0,
-            "last_load_error": None,
+            "failed_loads": [],
             "weight_memory": None,
             "error": None,
         },

@@ -115,6 +115,32 @@ async def test_little_is_queued_for_peers_on_this_host_and_as_much_as_the_kernel
     assert sizes == {"near": LOCAL_SEND_BYTES, "far": -1}
 
 
+@pytest.mark.timeout(30)
+async def test_a_message_that_nothing_can_be_connected_for_is_counted_and_holds_up_no_end(endpoints):
+    endpoints["b"] = Endpoints("tcp://127.0.0.1", endpoints["b"].broadcast)  # no port
+    async with bound(A, endpoints) as a:
+        assert not a.send("b", Stop())
+        assert not a.send("b", Stop())
+        assert a.counters["send_unconnected"] == 2
+
+
+@pytest.mark.timeout(30)
+async def test_a_failure_amid_connecting_holds_up_no_end(endpoints, monkeypatch):
+    def fail(socket, address):
+        raise RuntimeError(f"{socket!r} cannot go to {address}")
+
+    async with bound(B, endpoints) as b:
+        a = Sockets(A, endpoints, Stop)
+        with monkeypatch.context() as patch:
+            patch.setattr(zmq.Socket, "connect", fail)
+            with pytest.raises(RuntimeError) as kept:  # its traceback holds all that was there
+                a.send("b", Stop())
+        assert a.send("b", Stop(now=True))
+        assert (await first(b.messages())).message == Stop(now=True)
+        await a.close()
+    assert "cannot go" in str(kept.value)
+
+
 async def test_a_visitor_without_an_address_of_its_own_sends(endpoints):
     async with bound(B, endpoints) as b:
         visitor = Sockets(Sender("cli-1", 1), endpoints, Stop)

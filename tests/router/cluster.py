@@ -34,6 +34,7 @@ def make_status(
     num_free_blocks=None,
     demand=None,
     decode_cost=DECODE_COST,
+    held_by_priority=(),
     **numbers,
 ) -> EngineStatus:
     free = num_blocks if num_free_blocks is None else num_free_blocks
@@ -53,7 +54,10 @@ def make_status(
         role=ROLES[engine.partition("-")[0]],
         host="local",
         pid=1,
-        services=[ServiceStatus(name, num_blocks, free, 16, *costs, demand=demand) for name in services],
+        services=[
+            ServiceStatus(name, num_blocks, free, 16, *costs, demand=demand, held_by_priority=list(held_by_priority))
+            for name in services
+        ],
         **{**fields, **numbers},
     )
 

@@ -1,8 +1,9 @@
 import pytest
 
-from mesh.messages import ProcessState
-from router.view import FORESEEN_S, Reservation
-from tests.router.cluster import D0, M0, P0, SERVICE, make_engine, make_view
+import router.view as router_view
+from mesh.messages import PendingPrefill, ProcessState
+from router.view import FORESEEN_S, Prefill, Reservation, engine_view
+from tests.router.cluster import D0, M0, P0, SERVICE, make_engine, make_status, make_view
 
 
 def test_age_brings_the_end_of_prefills_nearer_and_melts_slack():
@@ -60,3 +61,24 @@ def test_only_ready_engines_that_have_the_service_serve_it():
     )
     assert [engine.id for engine in view.serving(SERVICE)] == [M0]
     assert view.without([M0]).serving(SERVICE) == ()
+
+
+def test_prefills_are_put_in_order_once_and_only_if_somebody_looks(monkeypatch):
+    made = []
+
+    def make(*fields):
+        made.append(fields)
+        return Prefill(*fields)
+
+    monkeypatch.setattr(router_view, "Prefill", make)
+    sent = Reservation("r", P0, SERVICE, 100, 0.2, due_at=11.0)
+    held = Reservation("h", P0, SERVICE, 100, None)
+    told = [PendingPrefill(2.0, 0.1), PendingPrefill(0.5, 0.3), PendingPrefill(9.0, 0.4, priority=5)]
+    engine = engine_view(P0, make_status(P0, prefills=told), 10.0, [held, sent])
+    assert engine.prefills
+    assert made == []
+    expected = [Prefill(-5, 19.0, 0.4), Prefill(0, 10.5, 0.3), Prefill(0, 11.0, 0.2), Prefill(0, 12.0, 0.1)]
+    for _ in range(2):
+        assert list(engine.prefills) == expected
+    assert (len(made), len(engine.prefills), engine.prefills[1]) == (4, 4, expected[1])
+    assert not engine_view(P0, make_status(P0), 10.0, [held]).prefills

@@ -5,11 +5,14 @@
  *   LANES         floats in a register
  *   VECTORS       registers of a row that a strip of columns is wide
  *
- * Weights come as blocks of codes (`weight = scale * code + minimum` for 32 inputs of one output, as in GGUF), packed in
- * tiles of 64 outputs, group of 32 inputs after group:
+ * Weights are codes (`weight = scale * code + minimum` for the 32 or 16 inputs of a group of one output, as in GGUF's
+ * blocks), packed in tiles of 64 outputs, group after group:
  *
- *   4 bits: scales [64], minima [64] (floats), words [4][64]: nibble i of word j is the code of input 8 j + i
- *   8 bits: scales [64], words [8][64]: byte i of word j is the code, signed, of input 4 j + i
+ *   scales [64], minima [64] if the form has them (floats), words [group * bits / 32][64]
+ *   4 bits: nibble i of word j is the code of input 8 j + i
+ *   8 bits: byte i of word j is the code, signed, of input 4 j + i
+ *
+ * ``form`` is a constant wherever it is inlined, and so is what follows from it.
  *
  * A code becomes the same float that de-quantising gives (one rounding), and a row's sums run over its inputs in order,
  * however many rows there are: a product does not depend on what else is in the batch.
@@ -31,16 +34,17 @@ INLINE void KERNEL(prefetch)(const char *at, size_t num_bytes) {
 }
 
 /* Registers of weights of one input: code number ``i`` of each word. */
-INLINE vec KERNEL(weight)(ivec word, int i, vec scale, vec minimum, const int bits) {
-    if (bits == 4) return __builtin_convertvector((word >> (4 * i)) & 15, vec) * scale + minimum;
-    return __builtin_convertvector((word << (24 - 8 * i)) >> 24, vec) * scale;
+INLINE vec KERNEL(weight)(ivec word, int i, vec scale, vec minimum, const struct form form) {
+    ivec code = form.bits == 4 ? (word >> (4 * i)) & 15 : (word << (24 - 8 * i)) >> 24;
+    vec scaled = __builtin_convertvector(code, vec) * scale;
+    return form.minima ? scaled + minimum : scaled;
 }
 
 /* Up to FEW rows: weights go from words to products in registers. */
 INLINE void KERNEL(few)(const char *tile, const float *x, size_t ins, float *out, size_t outs, int strip, int adds,
-                        const int rows, const int bits) {
-    const int words = bits, codes = 32 / bits, groups = (int)(ins / GROUP), column = strip * STRIP;
-    const size_t group_bytes = GROUP_BYTES(bits);
+                        const int rows, const struct form form) {
+    const int words = WORDS(form), codes = 32 / form.bits, groups = (int)ins / form.group, column = strip * STRIP;
+    const size_t group_bytes = GROUP_BYTES(form);
     vec sum[FEW][VECTORS];
     for (int m = 0; m < rows; m++)
         for (int v = 0; v < VECTORS; v++) sum[m][v] = adds ? *(vec *)(out + m * outs + column + v * LANES) : (vec){0};
@@ -48,11 +52,11 @@ INLINE void KERNEL(few)(const char *tile, const float *x, size_t ins, float *out
         const char *group = tile + g * group_bytes;
         if (strip == 0) KERNEL(prefetch)(group + AHEAD * group_bytes, group_bytes);
         const float *scales = (const float *)group + column;
-        const int32_t *word = (const int32_t *)(group + HEAD_BYTES(bits)) + column;
+        const int32_t *word = (const int32_t *)(group + HEAD_BYTES(form)) + column;
         vec scale[VECTORS], minimum[VECTORS];
         for (int v = 0; v < VECTORS; v++) {
             scale[v] = *(vec *)(scales + v * LANES);
-            minimum[v] = bits == 4 ? *(vec *)(scales + TILE + v * LANES) : (vec){0};
+            minimum[v] = form.minima ? *(vec *)(scales + TILE + v * LANES) : (vec){0};
         }
         for (int j = 0; j < words; j++, word += TILE) {
             ivec packed[VECTORS];
@@ -60,8 +64,8 @@ INLINE void KERNEL(few)(const char *tile, const float *x, size_t ins, float *out
 #pragma GCC unroll 8
             for (int i = 0; i < codes; i++)
                 for (int v = 0; v < VECTORS; v++) {
-                    vec weight = KERNEL(weight)(packed[v], i, scale[v], minimum[v], bits);
-                    for (int m = 0; m < rows; m++) sum[m][v] += weight * x[m * ins + g * GROUP + j * codes + i];
+                    vec weight = KERNEL(weight)(packed[v], i, scale[v], minimum[v], form);
+                    for (int m = 0; m < rows; m++) sum[m][v] += weight * x[m * ins + g * form.group + j * codes + i];
                 }
         }
     }
@@ -69,19 +73,19 @@ INLINE void KERNEL(few)(const char *tile, const float *x, size_t ins, float *out
         for (int v = 0; v < VECTORS; v++) *(vec *)(out + m * outs + column + v * LANES) = sum[m][v];
 }
 
-/* A group's weights as floats, ``panel`` [32][64]. */
-INLINE void KERNEL(unpack)(const char *group, float *panel, const int bits) {
-    const int words = bits, codes = 32 / bits;
+/* A group's weights as floats, ``panel`` [inputs][64]. */
+INLINE void KERNEL(unpack)(const char *group, float *panel, const struct form form) {
+    const int words = WORDS(form), codes = 32 / form.bits;
     const float *scales = (const float *)group;
-    const int32_t *word = (const int32_t *)(group + HEAD_BYTES(bits));
+    const int32_t *word = (const int32_t *)(group + HEAD_BYTES(form));
     for (int c = 0; c < TILE; c += LANES) {
         vec scale = *(vec *)(scales + c);
-        vec minimum = bits == 4 ? *(vec *)(scales + TILE + c) : (vec){0};
+        vec minimum = form.minima ? *(vec *)(scales + TILE + c) : (vec){0};
         for (int j = 0; j < words; j++) {
             ivec packed = *(ivec *)(word + j * TILE + c);
 #pragma GCC unroll 8
             for (int i = 0; i < codes; i++)
-                *(vec *)(panel + (j * codes + i) * TILE + c) = KERNEL(weight)(packed, i, scale, minimum, bits);
+                *(vec *)(panel + (j * codes + i) * TILE + c) = KERNEL(weight)(packed, i, scale, minimum, form);
         }
     }
 }
@@ -127,39 +131,41 @@ TARGET static void KERNEL(multiply_all)(const float *panel, size_t width, int de
         }
 }
 
-/* Many rows: weights are unpacked once for all of them, a panel of PANEL groups that stays in the first cache. */
+/* Many rows: weights are unpacked once for all of them, a panel of PANEL inputs that stays in the first cache. */
 INLINE void KERNEL(many)(const char *tile, const float *x, size_t ins, float *out, size_t outs, int rows, int adds,
-                         const int bits) {
-    float panel[PANEL * GROUP * TILE] __attribute__((aligned(CACHE_LINE)));
-    const int groups = (int)(ins / GROUP);
-    const size_t group_bytes = GROUP_BYTES(bits);
-    for (int g = 0; g < groups; g += PANEL) {
-        int depth = groups - g < PANEL ? groups - g : PANEL;
-        for (int i = 0; i < depth; i++) {
-            const char *group = tile + (g + i) * group_bytes;
-            KERNEL(unpack)(group, panel + i * GROUP * TILE, bits);
+                         const struct form form) {
+    float panel[PANEL * TILE] __attribute__((aligned(CACHE_LINE)));
+    const size_t group_bytes = GROUP_BYTES(form);
+    for (size_t first = 0; first < ins; first += PANEL) {
+        int depth = (int)(ins - first < PANEL ? ins - first : PANEL);
+        for (int i = 0; i < depth; i += form.group) {
+            const char *group = tile + (first + i) / form.group * group_bytes;
+            KERNEL(unpack)(group, panel + i * TILE, form);
             KERNEL(prefetch)(group + AHEAD * group_bytes, group_bytes);
         }
-        KERNEL(multiply_all)(panel, TILE, depth * GROUP, x + g * GROUP, ins, out, outs, adds || g > 0, rows, TILE);
+        KERNEL(multiply_all)(panel, TILE, depth, x + first, ins, out, outs, adds || first > 0, rows, TILE);
     }
 }
 
-#define PRODUCT(bits)                                                                                      \
-    TARGET static void KERNEL(product##bits)(const char *tile, const float *x, size_t ins, float *out,      \
-                                             size_t outs, int rows, int adds) {                             \
-        if (rows > FEW) {                                                                                   \
-            KERNEL(many)(tile, x, ins, out, outs, rows, adds, bits);                                        \
-            return;                                                                                         \
-        }                                                                                                   \
-        for (int strip = 0; strip < TILE / STRIP; strip++) switch (rows) {                                  \
-                case 1: KERNEL(few)(tile, x, ins, out, outs, strip, adds, 1, bits); break;                  \
-                case 2: KERNEL(few)(tile, x, ins, out, outs, strip, adds, 2, bits); break;                  \
-                case 3: KERNEL(few)(tile, x, ins, out, outs, strip, adds, 3, bits); break;                  \
-                case 4: KERNEL(few)(tile, x, ins, out, outs, strip, adds, 4, bits); break;                  \
-            }                                                                                               \
+#define PRODUCT(number)                                                                                            \
+    TARGET static void KERNEL(product##number)(const char *tile, const float *x, size_t ins, float *out, size_t outs, \
+                                               int rows, int adds) {                                               \
+        const struct form form = FORM_##number;                                                                    \
+        if (rows > FEW) {                                                                                          \
+            KERNEL(many)(tile, x, ins, out, outs, rows, adds, form);                                               \
+            return;                                                                                                \
+        }                                                                                                          \
+        for (int strip = 0; strip < TILE / STRIP; strip++) switch (rows) {                                         \
+                case 1: KERNEL(few)(tile, x, ins, out, outs, strip, adds, 1, form); break;                         \
+                case 2: KERNEL(few)(tile, x, ins, out, outs, strip, adds, 2, form); break;                         \
+                case 3: KERNEL(few)(tile, x, ins, out, outs, strip, adds, 3, form); break;                         \
+                case 4: KERNEL(few)(tile, x, ins, out, outs, strip, adds, 4, form); break;                         \
+            }                                                                                                      \
     }
-PRODUCT(4)
-PRODUCT(8)
+PRODUCT(0)
+PRODUCT(1)
+PRODUCT(2)
+PRODUCT(3)
 #undef PRODUCT
 
 #define FOLD(x, ...) (x) + __builtin_shufflevector(x, x, __VA_ARGS__)

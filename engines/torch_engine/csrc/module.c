@@ -10,18 +10,34 @@
 #include <stdlib.h>
 #include <string.h>
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 #define TILE 64   /* outputs */
-#define GROUP 32  /* inputs that share a scale */
 #define FEW 4     /* rows that are computed without unpacking weights to memory */
 #define MANY 6    /* rows at a time else */
-#define PANEL 2   /* groups unpacked at a time */
+#define PANEL 64  /* inputs whose weights are unpacked at a time */
 #define AHEAD 4   /* groups that are asked of memory before they are needed */
 #define ROWS 96   /* of inputs that stay in the second cache while all tiles are gone through */
 #define CACHE_LINE 64
+#define WIDE 4    /* registers of outputs that one row's products with rounded inputs are computed for */
 #define QUERIES 48 /* of a prompt that attend together */
 #define MOST_HEADS 64 /* query heads to a KV head */
-#define HEAD_BYTES(bits) ((bits) == 4 ? 2 * TILE * 4 : TILE * 4)
-#define GROUP_BYTES(bits) ((size_t)(HEAD_BYTES(bits) + GROUP * TILE * (bits) / 8))
+
+/* How codes are held: ``engines.models.block_kinds.Form``. ``group`` inputs share a scale, and a minimum if there are. */
+struct form {
+    int bits, group, minima;
+};
+#define FORM_0 {4, 32, 1}
+#define FORM_1 {8, 32, 0}
+#define FORM_2 {8, 32, 1}
+#define FORM_3 {8, 16, 0}
+static const struct form forms[] = {FORM_0, FORM_1, FORM_2, FORM_3};
+#define NUM_FORMS ((int)(sizeof forms / sizeof *forms))
+#define WORDS(form) ((form).group * (form).bits / 32)
+#define HEAD_BYTES(form) (TILE * 4 * (1 + (form).minima))
+#define GROUP_BYTES(form) ((size_t)(HEAD_BYTES(form) + WORDS(form) * TILE * 4))
 
 /* Where a layer's KV is: ``rows`` [*][block_size][head_dim], a row a head of a block, values kv_heads rows after keys. */
 struct attention {
@@ -29,6 +45,13 @@ struct attention {
     size_t block_size, head_dim, kv_heads;
     int heads; /* query heads to a KV head */
     float scale;
+};
+
+/* Inputs [rows][ins] in 8 bits: ``scales`` [rows][ins / 32], and these times the sums of the codes. */
+#define ROUNDED 32
+struct rounded {
+    const int8_t *codes;
+    const float *scales, *sums;
 };
 
 #define JOIN(name, suffix) name##_##suffix
@@ -39,7 +62,10 @@ struct attention {
 #define TARGET __attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,avx2,fma")))
 #define LANES 16
 #define VECTORS 4
+#define INTEL 1
 #include "compute.h"
+#include "rounded.h"
+#undef INTEL
 #undef KERNEL
 #undef TARGET
 #undef LANES
@@ -49,7 +75,10 @@ struct attention {
 #define TARGET __attribute__((target("avx2,fma")))
 #define LANES 8
 #define VECTORS 2
+#define INTEL 1
 #include "compute.h"
+#include "rounded.h"
+#undef INTEL
 #undef KERNEL
 #undef TARGET
 #undef LANES
@@ -61,7 +90,10 @@ struct attention {
 #define TARGET
 #define LANES 4
 #define VECTORS 4
+#define INTEL 0
 #include "compute.h"
+#include "rounded.h"
+#undef INTEL
 #undef KERNEL
 #undef TARGET
 #undef LANES
@@ -69,8 +101,9 @@ struct attention {
 
 struct kernels {
     const char *name;
-    void (*product4)(const char *, const float *, size_t, float *, size_t, int, int);
-    void (*product8)(const char *, const float *, size_t, float *, size_t, int, int);
+    void (*product[NUM_FORMS])(const char *, const float *, size_t, float *, size_t, int, int);
+    void (*round_row)(const float *, size_t, int, int8_t *, float *, float *);
+    void (*dots[NUM_FORMS])(const char *, const struct rounded *, size_t, float *, size_t, int, int);
     void (*attend)(const struct attention *, const float *, const int64_t *, size_t, int, float *, size_t, float *);
     void (*turn)(const struct attention *, const int64_t *, size_t, size_t, int, float *);
     void (*attend_rows)(const struct attention *, const float *, size_t, const int64_t *, size_t, int, int,
@@ -78,8 +111,12 @@ struct kernels {
     void (*gate)(const float *, const float *, float *, size_t);
 };
 
-#define KERNELS(suffix) \
-    {#suffix, product4_##suffix, product8_##suffix, attend_##suffix, turn_##suffix, attend_rows_##suffix, gate_##suffix}
+#define KERNELS(suffix)                                                                             \
+    {#suffix,                                                                                       \
+     {product0_##suffix, product1_##suffix, product2_##suffix, product3_##suffix},                  \
+     round_row_##suffix,                                                                            \
+     {dots0_##suffix, dots1_##suffix, dots2_##suffix, dots3_##suffix},                              \
+     attend_##suffix, turn_##suffix, attend_rows_##suffix, gate_##suffix}
 
 static const struct kernels all[] = {
 #if defined(__x86_64__)
@@ -110,17 +147,51 @@ static const struct kernels *find(PyObject *name) {
     return NULL;
 }
 
-static void product(const struct kernels *kernels, int bits, const char *weights, const float *x, float *out,
-                    size_t rows, size_t outs, size_t ins, int adds, int threads) {
+/* ``stride``: floats from a row of ``out`` to the next. */
+static void product(const struct kernels *kernels, int form, const char *weights, const float *x, float *out,
+                    size_t stride, size_t rows, size_t outs, size_t ins, int adds, int threads) {
     const long tiles = (long)(outs / TILE);
-    const size_t tile_bytes = ins / GROUP * GROUP_BYTES(bits);
+    const size_t tile_bytes = ins / forms[form].group * GROUP_BYTES(forms[form]);
     for (size_t row = 0; row < rows; row += ROWS) {
         int some = (int)(rows - row < ROWS ? rows - row : ROWS);
 #pragma omp parallel for num_threads(threads) if (threads > 1)
         for (long tile = 0; tile < tiles; tile++)
-            (bits == 4 ? kernels->product4 : kernels->product8)(weights + tile * tile_bytes, x + row * ins, ins,
-                                                                out + row * outs + tile * TILE, outs, some, adds);
+            kernels->product[form](weights + tile * tile_bytes, x + row * ins, ins, out + row * stride + tile * TILE,
+                                   stride, some, adds);
     }
+}
+
+/* The same with inputs that are rounded first. False without memory for them. */
+static int product_rounded(const struct kernels *kernels, int form, const char *weights, const float *x, float *out,
+                           size_t stride, size_t rows, size_t outs, size_t ins, int adds, int threads) {
+    const long tiles = (long)(outs / TILE);
+    const size_t tile_bytes = ins / forms[form].group * GROUP_BYTES(forms[form]), num_scales = ins / ROUNDED;
+    const size_t most = rows < ROWS ? rows : ROWS;
+    int8_t *codes = malloc(most * ins);
+    float *scales = malloc(2 * most * num_scales * sizeof *scales), *sums = scales + most * num_scales;
+    if (codes == NULL || scales == NULL) {
+        free(codes);
+        free(scales);
+        return 0;
+    }
+    const struct rounded rounded = {codes, scales, sums};
+    for (size_t first = 0; first < rows; first += ROWS) {
+        const long some = (long)(rows - first < ROWS ? rows - first : ROWS);
+#pragma omp parallel num_threads(threads) if (threads > 1)
+        {
+#pragma omp for
+            for (long row = 0; row < some; row++)
+                kernels->round_row(x + (first + row) * ins, ins, forms[form].bits == 4, codes + row * ins,
+                                   scales + row * num_scales, sums + row * num_scales);
+#pragma omp for
+            for (long tile = 0; tile < tiles; tile++)
+                kernels->dots[form](weights + tile * tile_bytes, &rounded, ins, out + first * stride + tile * TILE,
+                                    stride, (int)some, adds);
+        }
+    }
+    free(codes);
+    free(scales);
+    return 1;
 }
 
 static size_t thread_number(void) {
@@ -200,23 +271,22 @@ static void gate(const struct kernels *kernels, const float *x, float *out, size
         kernels->gate(x + 2 * row * num, x + (2 * row + 1) * num, out + row * num, num);
 }
 
-/* ``codes`` [outs][groups][32 * bits / 8] as in GGUF, ``scales`` and ``minima`` [outs][groups]. */
-static void pack(int bits, const uint8_t *codes, const float *scales, const float *minima, char *packed, size_t outs,
-                 size_t ins) {
-    const size_t groups = ins / GROUP, code_bytes = GROUP * bits / 8;
+/* ``codes`` [outs][ins], ``scales`` and ``minima`` [outs][groups]. */
+static void pack(const struct form form, const uint8_t *codes, const float *scales, const float *minima, char *packed,
+                 size_t outs, size_t ins) {
+    const size_t groups = ins / form.group;
+    const int in_word = 32 / form.bits;
     for (size_t out = 0; out < outs; out++)
         for (size_t g = 0; g < groups; g++) {
-            char *group = packed + ((out / TILE) * groups + g) * GROUP_BYTES(bits);
-            const uint8_t *from = codes + (out * groups + g) * code_bytes;
+            char *group = packed + ((out / TILE) * groups + g) * GROUP_BYTES(form);
+            const uint8_t *from = codes + out * ins + g * form.group;
             float *head = (float *)group + out % TILE;
-            uint32_t *word = (uint32_t *)(group + HEAD_BYTES(bits)) + out % TILE;
+            uint32_t *word = (uint32_t *)(group + HEAD_BYTES(form)) + out % TILE;
             head[0] = scales[out * groups + g];
-            if (bits == 4) head[TILE] = minima[out * groups + g];
-            for (int k = 0; k < GROUP; k++) {
-                int in_word = 32 / bits;
-                uint32_t code = bits == 8 ? from[k] : k < GROUP / 2 ? from[k] & 15 : from[k - GROUP / 2] >> 4;
+            if (form.minima) head[TILE] = minima[out * groups + g];
+            for (int k = 0; k < form.group; k++) {
                 uint32_t *to = word + k / in_word * TILE;
-                *to = (k % in_word ? *to : 0) | code << (bits * (k % in_word));
+                *to = (k % in_word ? *to : 0) | (uint32_t)from[k] << (form.bits * (k % in_word));
             }
         }
 }
@@ -232,34 +302,49 @@ static PyObject *py_names(PyObject *self, PyObject *none) {
     return names;
 }
 
+/* Whether there is a form of that number; false with a Python error. */
+static int is_form(int form) {
+    if (form >= 0 && form < NUM_FORMS) return 1;
+    PyErr_Format(PyExc_ValueError, "no form %d of codes", form);
+    return 0;
+}
+
 static PyObject *py_packed_bytes(PyObject *self, PyObject *args) {
-    int bits;
+    int form;
     Py_ssize_t outs, ins;
-    if (!PyArg_ParseTuple(args, "inn", &bits, &outs, &ins)) return NULL;
-    return PyLong_FromSize_t(outs / TILE * (ins / GROUP) * GROUP_BYTES(bits));
+    if (!PyArg_ParseTuple(args, "inn", &form, &outs, &ins) || !is_form(form)) return NULL;
+    return PyLong_FromSize_t(outs / TILE * (ins / forms[form].group) * GROUP_BYTES(forms[form]));
 }
 
 static PyObject *py_pack(PyObject *self, PyObject *args) {
-    int bits;
+    int form;
     Py_ssize_t codes, scales, minima, packed, outs, ins;
-    if (!PyArg_ParseTuple(args, "innnnnn", &bits, &codes, &scales, &minima, &packed, &outs, &ins)) return NULL;
+    if (!PyArg_ParseTuple(args, "innnnnn", &form, &codes, &scales, &minima, &packed, &outs, &ins) || !is_form(form))
+        return NULL;
     Py_BEGIN_ALLOW_THREADS;
-    pack(bits, (const uint8_t *)codes, (const float *)scales, (const float *)minima, (char *)packed, outs, ins);
+    pack(forms[form], (const uint8_t *)codes, (const float *)scales, (const float *)minima, (char *)packed, outs, ins);
     Py_END_ALLOW_THREADS;
     Py_RETURN_NONE;
 }
 
 static PyObject *py_product(PyObject *self, PyObject *args) {
     PyObject *name;
-    int bits, adds, threads;
-    Py_ssize_t weights, x, out, rows, outs, ins;
-    if (!PyArg_ParseTuple(args, "Uinnnnnnpi", &name, &bits, &weights, &x, &out, &rows, &outs, &ins, &adds, &threads))
+    int form, rounds, adds, threads, done = 1;
+    Py_ssize_t weights, x, out, stride, rows, outs, ins;
+    if (!PyArg_ParseTuple(args, "Uinnnnnnnppi", &name, &form, &weights, &x, &out, &stride, &rows, &outs, &ins, &rounds,
+                          &adds, &threads))
         return NULL;
     const struct kernels *kernels = find(name);
-    if (kernels == NULL) return NULL;
+    if (kernels == NULL || !is_form(form)) return NULL;
     Py_BEGIN_ALLOW_THREADS;
-    product(kernels, bits, (const char *)weights, (const float *)x, (float *)out, rows, outs, ins, adds, threads);
+    if (rounds)
+        done = product_rounded(kernels, form, (const char *)weights, (const float *)x, (float *)out, stride, rows, outs,
+                               ins, adds, threads);
+    else
+        product(kernels, form, (const char *)weights, (const float *)x, (float *)out, stride, rows, outs, ins, adds,
+                threads);
     Py_END_ALLOW_THREADS;
+    if (!done) return PyErr_NoMemory();
     Py_RETURN_NONE;
 }
 

@@ -157,6 +157,19 @@ def test_services_share_a_load_and_are_summed_up_apart(files, tmp_path, capsys):
     assert "by service" in capsys.readouterr().out
 
 
+def test_what_the_placement_daemon_did_is_told(files, tmp_path, capsys):
+    topology = tmp_path / "placed.toml"
+    intervals = "interval_s = 8\nshortest_s = 8\nlongest_s = 8\nimprove_s = 1\n"
+    topology.write_text(f"{TOPOLOGY}[placement]\n{intervals}")
+    out = tmp_path / "out"
+    assert simulate((str(topology), files[1]), "--rate", "1", "--duration", "20", "--out", str(out)) == 0
+    printed = capsys.readouterr().out
+    assert "what the placement daemon did\n" in printed
+    assert " s: interval 1: " in printed
+    [summary] = json.loads((out / "summaries.json").read_text())
+    assert all(note in printed for note in summary["notes"])
+
+
 def test_a_killed_engine_is_survived_and_drawn(files, tmp_path, capsys):
     out = tmp_path / "out"
     faults = (
@@ -259,5 +272,5 @@ def test_a_promise_that_no_engine_can_keep_is_named(files, tmp_path, key):
     lines = [f"{key} = 2" if line.startswith(key) else line for line in TOPOLOGY.splitlines()]
     topology = tmp_path / "hasty.toml"
     topology.write_text("\n".join(lines))
-    with pytest.raises(UserError, match=rf"services.large.{key}: 2 can never be met: the fastest engine needs .* ms"):
+    with pytest.raises(UserError, match=rf"services.large.{key}: 2 can never be met: one token takes .* ms at least"):
         simulate((str(topology), files[1]), "--rate", "1")

@@ -143,9 +143,9 @@ def test_a_service_that_cannot_come_is_told_at_once():
     what = topology("chat code", "code", heartbeat_s=HEARTBEAT_S)
     faults = [FailLoad("e0", 1.0)]
     heard = statuses_of(what, {1.1: ("e0", Unload("code")), 2.0: ("e0", Load("code"))}, faults=faults)
-    told = [(at, status) for at, status in heard if status.load_errors_total]
+    told = [(at, status) for at, status in heard if status.failed_loads]
     assert told[0][0] == pytest.approx(2.0 + 2 * LOAD_S, abs=0.01)
-    assert told[0][1].last_load_error == "code: its weights cannot be read"
+    assert told[0][1].failed_loads == [("code", "its weights cannot be read", 1)]
     assert served(told[-1][1]) == {"chat"}
 
 
@@ -184,8 +184,9 @@ def test_weights_that_do_not_fit_are_refused_and_the_engine_serves_on():
     limited = replace(what, engines=(replace(what.engines[0], weight_memory_bytes=29 * 10**8), what.engines[1]))
     orders = {2.0: ("e0", Load("code")), 9.0: ("e0", Unload("chat")), 10.0: ("e0", Load("code"))}
     heard = statuses_of(limited, orders, trace("code", 80))
-    _, refused = next((at, status) for at, status in heard if status.load_errors_total)
-    assert refused.last_load_error == (
+    _, refused = next((at, status) for at, status in heard if status.failed_loads)
+    [failed] = refused.failed_loads
+    assert f"{failed.service}: {failed.reason}" == (
         "code: engines.e0: weights of code take 1.86 GiB, beside 0.93 GiB of chat: 0.09 GiB more than its "
         "weight_memory, 2.70 GiB"
     )

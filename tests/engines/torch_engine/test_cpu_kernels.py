@@ -6,14 +6,14 @@ import gguf
 import numpy as np
 import pytest
 import torch
-from gguf.quants import dequantize, quantize
+from gguf.quants import dequantize
 from torch import Tensor
 from torch.nn import functional
 
-from engines.models.block_kinds import KINDS
-from engines.torch_engine.blocks import Blocks, stacked
+from engines.models.block_kinds import KINDS, Form
+from engines.torch_engine.blocks import Blocks, Codes
 from engines.torch_engine.cpu_kernels import (
-    BlockLinear,
+    CodeLinear,
     attend_chunk_in_place,
     attend_in_place,
     attends,
@@ -23,16 +23,18 @@ from engines.torch_engine.cpu_kernels import (
     kernel_sets,
     packs,
 )
+from tests.engines.models.quantizing import quantized
+from tests.engines.torch_engine.compiled import compiled
 from tests.seeds import seeds
 
-pytestmark = pytest.mark.skipif(not kernel_sets(), reason="the kernels were not compiled: no C compiler")
+pytestmark = compiled
 SETS = kernel_sets()
 
 
 def a_weight(kind: str, outs: int, ins: int, seed: int = 0) -> tuple[Blocks, Tensor]:
     """Blocks, and the float32 values that they stand for."""
     values = np.random.default_rng(seed).normal(size=(outs, ins)).astype(np.float32)
-    rows = quantize(values, gguf.GGMLQuantizationType[kind])
+    rows = quantized(values, gguf.GGMLQuantizationType[kind])
     stands_for = dequantize(rows, gguf.GGMLQuantizationType[kind])
     return Blocks(KINDS[kind], torch.from_numpy(rows)), torch.from_numpy(stands_for.astype(np.float32))
 
@@ -40,19 +42,21 @@ def a_weight(kind: str, outs: int, ins: int, seed: int = 0) -> tuple[Blocks, Ten
 @pytest.mark.parametrize("kernels", SETS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_codes_stand_for_what_dequantising_gives_to_the_last_bit(kernels, kind):
-    blocks, values = a_weight(kind, 128, 96)
-    assert packs(blocks.num_out)
-    unit = torch.eye(96)
+    num_in = 3 * KINDS[kind].num_weights
+    blocks, values = a_weight(kind, 128, num_in)
+    assert packs([(blocks.kind.form, blocks.num_out)])
+    unit = torch.eye(num_in)
     for rows in (unit, unit[:1], unit[4:6], unit[7:10]):
-        assert torch.equal(BlockLinear(blocks, kernels=kernels)(rows), (rows @ values.T))
+        assert torch.equal(CodeLinear([blocks.codes()], kernels=kernels)(rows), (rows @ values.T))
 
 
 @pytest.mark.parametrize("kernels", SETS)
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("outs", "ins"), [(64, 32), (192, 160), (64, 576)])
-def test_a_product_is_that_of_the_values(kernels, kind, outs, ins):
+@pytest.mark.parametrize(("outs", "num_blocks"), [(64, 1), (192, 5), (64, 18)])
+def test_a_product_is_that_of_the_values(kernels, kind, outs, num_blocks):
+    ins = num_blocks * KINDS[kind].num_weights
     blocks, values = a_weight(kind, outs, ins)
-    linear = BlockLinear(blocks, kernels=kernels)
+    linear = CodeLinear([blocks.codes()], kernels=kernels)
     for num_rows in [*range(1, 9), 13, 97]:
         x = torch.randn(num_rows, ins, generator=torch.Generator().manual_seed(num_rows))
         exact = x.double() @ values.double().T
@@ -62,20 +66,62 @@ def test_a_product_is_that_of_the_values(kernels, kind, outs, ins):
 
 @pytest.mark.parametrize("kernels", SETS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_row_does_not_depend_on_the_others(kernels, kind):
+@pytest.mark.parametrize("rounds", [False, True])
+def test_a_row_does_not_depend_on_the_others(kernels, kind, rounds):
     """Nor on how a batch is cut, nor on the number of threads."""
-    blocks, _ = a_weight(kind, 128, 160)
-    linear = BlockLinear(blocks, kernels=kernels)
-    x = torch.randn(110, 160)
+    num_in = 5 * KINDS[kind].num_weights
+    blocks, _ = a_weight(kind, 128, num_in)
+    linear = CodeLinear([blocks.codes()], rounds=rounds, kernels=kernels)
+    x = torch.randn(110, num_in)
     alone = torch.cat([linear(row[None]) for row in x])
     for num_rows in (2, 3, 4, 5, 7, 12, 96, 110):
         assert torch.equal(linear(x[:num_rows]), alone[:num_rows])
     threads = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        assert torch.equal(BlockLinear(blocks, kernels=kernels)(x), alone)
+        assert torch.equal(CodeLinear([blocks.codes()], rounds=rounds, kernels=kernels)(x), alone)
     finally:
         torch.set_num_threads(threads)
+
+
+def rounded(x: Tensor) -> Tensor:
+    """Inputs as 8 bits have them, the largest of 32 being 127; in double precision."""
+    groups = x.double().view(len(x), -1, 32)
+    scales = groups.abs().amax(dim=2, keepdim=True) / 127
+    return (groups / scales.clamp(min=1e-300)).round().mul(scales).view(x.shape)
+
+
+@pytest.mark.parametrize("kernels", SETS)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("outs", "num_blocks"), [(64, 1), (192, 5)])
+def test_a_product_of_rounded_inputs_is_that_of_the_values(kernels, kind, outs, num_blocks):
+    ins = num_blocks * KINDS[kind].num_weights
+    blocks, values = a_weight(kind, outs, ins)
+    linear = CodeLinear([blocks.codes()], rounds=True, kernels=kernels)
+    for num_rows in [*range(1, 10), 97, 200]:
+        x = torch.randn(num_rows, ins, generator=torch.Generator().manual_seed(num_rows))
+        x[0, :32] = 0.0
+        exact = rounded(x) @ values.double().T
+        sizes = x.double().abs() @ values.double().abs().T
+        error = (linear(x) - exact).abs()
+        # Where 127 times an input over the largest is as good as halfway, it may be rounded the other way.
+        assert (error <= 1e-6 * sizes).double().mean() > 0.95
+        assert (error <= 1e-2 * sizes).all()
+
+
+@pytest.mark.parametrize("kernels", SETS)
+@pytest.mark.parametrize("form", Form)
+def test_the_largest_codes_and_inputs_do_not_overflow(kernels, form):
+    size = 512
+    least, most = (0, 15) if form is Form.NIBBLES else (-128, 127)
+    for code in (least, most):
+        codes = torch.full((64, size), code, dtype=torch.int16).to(torch.int8).view(torch.uint8)
+        scales = torch.ones(64, size // form.group)
+        weight = Codes(form, codes, scales, torch.full_like(scales, -3.0) if form.has_minima else None)
+        value = code - 3.0 * form.has_minima
+        for x in (torch.ones(3, size), -torch.ones(3, size)):
+            out = CodeLinear([weight], rounds=True, kernels=kernels)(x)
+            torch.testing.assert_close(out, x @ torch.full((size, 64), value), rtol=1e-6, atol=1e-2)
 
 
 @pytest.mark.parametrize("kernels", SETS)
@@ -84,7 +130,7 @@ def test_bias_and_residual(kernels):
     bias = torch.randn(64)
     for num_rows in (1, 5):
         x, residual = torch.randn(num_rows, 64), torch.randn(num_rows, 64)
-        linear = BlockLinear(blocks, bias, kernels)
+        linear = CodeLinear([blocks.codes()], bias, kernels=kernels)
         torch.testing.assert_close(linear(x), x @ values.T + bias)
         whole = residual + x @ values.T + bias
         linear.add_to(residual, x)
@@ -95,16 +141,31 @@ def test_bias_and_residual(kernels):
 def test_rows_that_are_not_side_by_side(kernels):
     blocks, values = a_weight("Q8_0", 64, 64)
     x = torch.randn(7, 128)[:, ::2]
-    torch.testing.assert_close(BlockLinear(blocks, kernels=kernels)(x), x @ values.T)
+    torch.testing.assert_close(CodeLinear([blocks.codes()], kernels=kernels)(x), x @ values.T)
 
 
-def test_weights_stacked_compute_what_each_computes():
-    first, second = a_weight("Q4_1", 64, 64, seed=1), a_weight("Q4_1", 128, 64, seed=2)
-    both = stacked([first[0], second[0]])
-    assert both is not None
-    x = torch.randn(5, 64)
-    torch.testing.assert_close(BlockLinear(both)(x), x @ torch.cat([first[1], second[1]]).T)
-    assert stacked([first[0], a_weight("Q8_0", 64, 64)[0]]) is None
+@pytest.mark.parametrize("kernels", SETS)
+def test_weights_one_after_the_other_compute_what_each_computes(kernels):
+    """Of one kind, of one form, of several forms; and they add to a residual and a bias."""
+    kinds = ["Q4_K", "Q4_1", "Q6_K", "Q8_0", "Q5_K"]
+    weights = [a_weight(kind, 64 * (number + 1), 256, number) for number, kind in enumerate(kinds)]
+    parts, values = [blocks.codes() for blocks, _ in weights], [values for _, values in weights]
+    bias = torch.randn(sum(len(value) for value in values))
+    linear = CodeLinear(parts, bias, kernels=kernels)
+    for num_rows in (1, 5, 100):
+        x = torch.randn(num_rows, 256)
+        alone = torch.cat([CodeLinear([part], kernels=kernels)(x) for part in parts], dim=1)
+        torch.testing.assert_close(linear(x), alone + bias, rtol=1e-5, atol=1e-4)
+        assert torch.equal(CodeLinear(parts, kernels=kernels)(x), alone)
+        residual = torch.randn(num_rows, len(bias))
+        whole = residual + x @ torch.cat(values).T + bias
+        linear.add_to(residual, x)
+        torch.testing.assert_close(residual, whole, rtol=1e-4, atol=1e-3)
+
+
+def test_what_is_taken():
+    assert packs([(Form.NIBBLES, 32), (Form.NIBBLES, 96)])
+    assert not packs([(Form.NIBBLES, 32), (Form.BYTES, 32)])  # each is a run of its own
 
 
 def attention(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:

@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+from tests.engines.torch_engine.compiled import compiled
+
 PROMPT = torch.randint(3, 199, (70,), generator=torch.Generator().manual_seed(1)).tolist()
 
 
@@ -37,7 +39,7 @@ def test_greedy_tokens_are_those_of_transformers_however_the_prompt_is_split(var
     assert runner.generate("a", PROMPT, greedy(), 30, split) == expected[0, len(PROMPT) :].tolist()
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "int8"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", pytest.param("int8", marks=compiled)])
 def test_other_dtypes_stay_close_to_float32(tiny, make_runner, greedy, dtype):
     def logprobs(dtype):
         runner = make_runner(tiny, dtype)

@@ -11,6 +11,7 @@ from mesh.messages import (
     ChildStatus,
     DecodeCost,
     EngineStatus,
+    FailedLoad,
     GatewayStatus,
     PlacementStatus,
     PolicyChoice,
@@ -130,6 +131,7 @@ def test_the_table_shows_migrations_breakers_and_what_is_wrong(topology, capsys)
         num_migrating_out=1,
         migrations_total=4,
         migrations_aborted_total=2,
+        failed_loads=[FailedLoad("t", "its weights are corrupt", 3), FailedLoad("u", "no such file", 4)],
         error="a step of s has been running for 9 s",
     )
     gateway = GatewayStatus(1, ProcessState.READY, "local", 5, "http://h:1", 0, 0, breakers={"e": "open"})
@@ -141,6 +143,8 @@ def test_the_table_shows_migrations_breakers_and_what_is_wrong(topology, capsys)
     assert "4, +1 now, 2 aborted" in row
     assert "open in g" in row
     assert "e: a step of s has been running for 9 s" in shown
+    assert "e: did not load t: its weights are corrupt" in shown
+    assert "e: did not load u: no such file" in shown
 
 
 def test_the_placement_daemon_has_a_line_if_there_is_one(topology, capsys):

@@ -213,7 +213,7 @@ def test_a_syntax_error_is_named_with_its_line(write, text, start):
 
 
 def test_a_missing_file_is_one_line(tmp_path):
-    with pytest.raises(TopologyError, match=r"none\.toml: no such file; deploy/topology\.toml is an example"):
+    with pytest.raises(TopologyError, match=r"none\.toml: no such file; name the TOML file that describes"):
         load(tmp_path / "none.toml")
 
 

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from mesh.messages import (
     Announce,
     BroadcastMessage,
+    FailedLoad,
     GatewayStatus,
     Load,
     Place,
@@ -63,9 +64,10 @@ class Engine:
     role: Role = Role.MULTIPLEX
     num_role_changes: int = 0
     place: Place | None = None
-    errors: int = 0
-    last_error: str | None = None
+    failed: list[FailedLoad] = field(default_factory=list)
+    num_failed: int = 0
     is_broken: bool = False  # it cannot load anything
+    fails_after_s: float = 0.0  # if it is
     weight_memory: int | None = None  # bytes; each service takes one
     drains_s: float = 0.0  # what a service that leaves takes to end what it has
     leaving: dict[str, float] = field(default_factory=dict)  # until when
@@ -79,7 +81,11 @@ class Engine:
         for name, until in list(self.loading.items()):
             if now >= until:
                 del self.loading[name]
-                self.services.append(name)
+                if self.is_broken:
+                    self.fail(name)
+                else:
+                    self.services.append(name)
+                    self.failed = [one for one in self.failed if one.service != name]
         self.leaving = {name: until for name, until in self.leaving.items() if now < until}
         self.seq += 1
         status = make_status(M0, self.seq, services=sorted({*self.services, *self.leaving}))
@@ -93,32 +99,36 @@ class Engine:
             num_role_changes=self.num_role_changes,
             place=self.place,
             loading=list(self.loading),
-            load_errors_total=self.errors,
-            last_load_error=self.last_error,
+            failed_loads=list(self.failed),
         )
 
     def obey(self, order: Order, now: float) -> None:
         match order:
             case Announce(place) if self.place is None or place.number >= self.place.number:
                 self.place = place
-            case Load(name) if self.is_broken:
-                self.errors, self.last_error = self.errors + 1, f"{name}: its weights are corrupt"
+            case Load(name) if self.is_broken and not self.fails_after_s:
+                self.fail(name)
             case Load(name) if name in self.leaving:
                 del self.leaving[name]
                 self.services.append(name)
             case Load(name) if name not in self.services and name not in self.loading:
-                self.loading[name] = now + LOAD_S
+                self.loading[name] = now + (self.fails_after_s if self.is_broken else LOAD_S)
             case Unload(name) if name in self.services:
                 self.services.remove(name)
                 self.leaving.update({name: now + self.drains_s} if self.drains_s else {})
             case SetRole(role, number) if number == self.num_role_changes:
                 self.role, self.num_role_changes = role, number + 1
 
+    def fail(self, name: str) -> None:
+        self.num_failed += 1
+        self.failed = [one for one in self.failed if one.service != name]
+        self.failed.append(FailedLoad(name, "its weights are corrupt", self.num_failed))
+
     def restart(self) -> None:
         self.incarnation += 1
         self.services, self.loading, self.place, self.role = list(self.own), {}, None, Role.MULTIPLEX
         self.leaving = {}
-        self.errors, self.last_error, self.num_role_changes, self.seq, self.dead_until = 0, None, 0, 0, None
+        self.failed, self.num_failed, self.num_role_changes, self.seq, self.dead_until = [], 0, 0, 0, None
 
 
 class Gateway:

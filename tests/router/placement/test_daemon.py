@@ -4,7 +4,8 @@ import pytest
 
 from mesh.messages import Load, Place, Role
 from mesh.topology.schema import PlacementMode
-from router.placement.daemon import FORGIVEN_AFTER, SEARCH_S, Doing
+from router.placement.daemon import SEARCH_S, Doing
+from router.placement.failures import FORGIVEN_AFTER
 from router.placement.replacement import num_samples
 from tests.router.placement.daemon_world import LOAD_S, World
 
@@ -326,22 +327,65 @@ def test_a_plan_that_engines_have_no_room_for_is_told_and_not_tried() -> None:
     world.until(lambda: world.status().changes_total == 1)
 
 
-def test_what_an_engine_could_not_load_is_not_asked_of_it_again_for_some_intervals() -> None:
-    """Others are asked instead."""
+def test_what_engines_could_not_load_is_not_asked_of_them_again_for_some_intervals() -> None:
+    """All of them, not only the one whose failure was heard first."""
     world = shifted()
     for engine in world.engines.values():
         engine.is_broken = True
     world.until(lambda: world.status().changes_failed_total == 1)
     assert world.status().error.startswith("plan 1 was given up: e0 did not load b")
+    failed = {(name, Load(one.service)) for name, engine in world.engines.items() for one in engine.failed}
+    assert {("e0", Load("b")), ("e1", Load("b"))} <= failed
     world.told.clear()
     interval = world.daemon.memory.interval
     while world.daemon.memory.interval <= interval + FORGIVEN_AFTER:
         world.step()
-        assert ("e0", Load("b")) not in world.told
-    assert ("e1", Load("b")) in world.told
+        assert not failed & set(world.told)
     for engine in world.engines.values():
         engine.is_broken = False
-    world.until(lambda: world.status().changes_total == 1, limit_s=1000.0)
+    world.until(lambda: failed & set(world.told), limit_s=1000.0)
+    world.until(lambda: any("b" in world.held()[name] for name in ("e0", "e1", "e2")))
+
+
+def test_a_plan_is_made_for_the_engines_that_have_not_failed() -> None:
+    world = shifted()
+    for name in ("e0", "e1"):
+        world.engines[name].is_broken = True
+    world.until(lambda: world.status().changes_failed_total == 1)
+    world.until(lambda: world.status().changes_total == 1)
+    assert world.held() == {"e0": ["a"], "e1": ["a"], "e2": ["b"], "e3": ["b"]}
+    assert world.status().changes_failed_total == 1
+
+
+def test_loads_that_fail_after_their_plan_was_given_up_are_remembered_too() -> None:
+    world = shifted()
+    for engine in world.engines.values():
+        engine.is_broken = True
+    world.engines["e1"].fails_after_s = 20.0
+    world.until(lambda: world.status().changes_failed_total == 1)
+    assert "e1" not in world.status().error
+    world.until(lambda: world.engines["e1"].failed)
+    late = ("e1", world.engines["e1"].failed[0].service)
+    assert ("e1", Load(late[1])) in world.told
+    world.step()
+    interval = world.daemon.memory.interval
+    assert late in world.daemon._obstacles().failed
+    world.told.clear()
+    while world.daemon.memory.interval <= interval + FORGIVEN_AFTER:
+        assert ("e1", Load(late[1])) not in world.told
+        world.step()
+
+
+def test_all_that_could_not_be_loaded_is_told() -> None:
+    world = World({"e0": ["a"], "e1": ["a"], "e2": ["a"], "e3": ["b"]})
+    world.ask_for(a=1.0, b=1.0)
+    world.run(5)
+    for name, engine in world.engines.items():
+        engine.is_broken = True
+        engine.place = Place(1, 4, ("a", "b") if name != "e3" else ("b",), Role.MULTIPLEX)
+    world.until(lambda: world.status().changes_failed_total == 1)
+    for name in ("e0", "e1", "e2"):
+        assert f"{name} did not load b: its weights are corrupt" in world.status().error
 
 
 def test_a_service_that_lost_its_last_engine_gets_another_one() -> None:

@@ -63,6 +63,7 @@ def test_what_it_would_change_and_what_that_brings(capsys):
     print_tables(found)
     said = capsys.readouterr().out
     assert "what would change" in said
+    assert "replace: a better plan was found" in said
     assert "62.5%" in said
     print_json(found)
     told = json.loads(capsys.readouterr().out)
@@ -77,7 +78,10 @@ def test_a_plan_that_is_good_stays(capsys):
     )
     assert run.found.proposal.present.attainment == 1.0
     print_tables(run)
-    assert "achieved: 100.0%" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "achieved: 100.0%" in said
+    assert said.count("as it is") == 2
+    assert "good enough: no plan could be so much better" in said
 
 
 def test_silence_is_told():

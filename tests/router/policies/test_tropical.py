@@ -20,6 +20,30 @@ def where(decision):
     return decision.rule[0], decision.prefill_engine, decision.decode_engine
 
 
+# --- before less urgent ones
+
+
+FULL = {"num_free_blocks": 1, "held_by_priority": [(-5, 4), (0, 90), (7, 5)]}
+
+
+def test_what_is_more_urgent_than_what_holds_the_memory_goes_there_though_it_is_full():
+    for priority, expected in ((8, "b"), (1, "b"), (0, None), (-5, None), (-6, None)):
+        decision = decide(make_request(200, priority=priority), make_engine(P0), make_engine(M0, **FULL))
+        assert (None if isinstance(decision, Wait) else where(decision)) == (expected and (expected, M0, M0))
+    assert not decide(make_request(200, priority=1), make_engine(M0, **FULL)).multiplex, "nobody asks for slack"
+
+
+def test_room_is_better_than_what_others_would_have_to_give_up():
+    engines = make_engine(P0), make_engine(M0, **FULL), make_engine(M1, num_tokens=999)
+    assert where(decide(make_request(200, priority=1), *engines)) == ("1", P0, M1)
+
+
+def test_only_what_is_less_urgent_gives_way():
+    small = make_engine(M0, num_free_blocks=1, held_by_priority=[(0, 4), (3, 95)])
+    assert isinstance(decide(make_request(100, priority=1), small), Wait)
+    assert where(decide(make_request(60, priority=1), small))[1:] == (M0, M0)
+
+
 # --- rule 1
 
 

@@ -11,14 +11,17 @@ from mesh.addresses import directory
 from mesh.messages import (
     Delta,
     EngineStatus,
+    Epoch,
     Failed,
     FinishReason,
     GatewayMessage,
     GatewayStatus,
     ProcessState,
     Refused,
+    RequestSpec,
     Sender,
     StepTokens,
+    Submit,
 )
 from mesh.sockets import Sockets
 from mesh.supervisor.command import ENGINE, child_commands
@@ -101,6 +104,20 @@ class EngineClient:
                 self.statuses[sender.process] = status
             async with self._changed:
                 self._changed.notify_all()
+
+    async def hand_over(self, spec: RequestSpec, entrance: str, to: str) -> Epoch:
+        """Submit a request, anew whenever an engine refuses it, as gateways do, until ``to`` has it."""
+        epoch = Epoch(1)
+        while not await self._is_taken(spec, epoch, entrance, to):
+            epoch = Epoch(epoch.attempt + 1)
+            await asyncio.sleep(BEAT_S)
+        return epoch
+
+    async def _is_taken(self, spec: RequestSpec, epoch: Epoch, entrance: str, to: str) -> bool:
+        num_refusals = len(self.refusals)
+        self.sockets.send(entrance, Submit(spec, epoch, to))
+        await self.until(lambda: self.owners.get(spec.id) == to or len(self.refusals) > num_refusals)
+        return self.owners.get(spec.id) == to
 
     async def until(self, condition: Callable[[], object]) -> None:
         """Wait until what was heard fulfils the condition. Raise `TimeoutError` at the deadline."""

@@ -120,10 +120,10 @@ def profiles(what: Topology) -> dict[str, SharedProfile]:
 
 def plan_for(rates: Mapping[str, float], num_batches: int, seed: int) -> Held:
     """What the search finds for Poisson arrivals at these rates: the services of each engine."""
-    statuses = _statuses(topology(ANYHOW, None))
-    plan = present_plan(statuses)
+    known = statuses(topology(ANYHOW, None))
+    plan = present_plan(known)
     question = make_question(
-        0, plan, statuses.values(), _observed(rates), dict.fromkeys(SERVICES, SLO), seed=seed, improve_s=0.0
+        0, plan, known.values(), observed(rates), dict.fromkeys(SERVICES, SLO), seed=seed, improve_s=0.0
     )
     drawn = question.drawn(LEAST_JUDGED)
     evaluator = LocalSimulators().evaluator(question.catalogue, drawn, question.slos)
@@ -141,13 +141,13 @@ def searching(num_batches: int) -> ModelledSearch:
     return ModelledSearch(LocalSimulators(), num_batches)
 
 
-def _statuses(what: Topology) -> dict[str, EngineStatus]:
+def statuses(what: Topology) -> dict[str, EngineStatus]:
     """Of engines that have not done anything yet."""
     simulation = Simulation(what, profiles(what), seed=0, physics=Physics(), slo=SloRule())
     return {name: engine.core.status(0.0) for name, engine in simulation.engines.items()}
 
 
-def _observed(rates: Mapping[str, float]) -> Observed:
+def observed(rates: Mapping[str, float]) -> Observed:
     """An interval in which as much came as is to be expected."""
     span_s, (inputs, outputs) = 1000.0, DOCUMENTS
     return Observed(span_s, {name: _tally(name, round(rate * span_s), inputs, outputs) for name, rate in rates.items()})

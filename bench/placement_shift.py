@@ -104,7 +104,7 @@ class Case:
             simulation.run(mesh.SERVICES[0], trace, records.append)
         held = [list(spec.services) for spec in what.engines]
         outcomes = Counter(str(record.outcome) for record in records)
-        served = sorted(map(_served, records))
+        served = served_of(records)
         return Run(str(self.mode), self.seed, load.shift_at_s, held, served, outcomes, log.decisions, log.changes)
 
 
@@ -142,6 +142,11 @@ class Run(msgspec.Struct, frozen=True):
 
     def _between(self, from_s: float, until_s: float) -> list[Served]:
         return [one for one in self.served if from_s <= one.at_s < until_s]
+
+
+def served_of(records: Sequence[Record]) -> list[Served]:
+    """In the order of their arrivals."""
+    return sorted(map(_served, records))
 
 
 def _served(record: Record) -> Served:

@@ -685,6 +685,7 @@ class ServiceTally(msgspec.Struct, frozen=True):
     output_tokens: int = 0
     output_squares: int = 0
     latency_s: float = 0.0  # of all that were answered, from arrival to end
+    gone: int = 0  # whose client went away; with those that ended, the others of those that arrived are still there
 
 
 class Wanted(msgspec.Struct, frozen=True):

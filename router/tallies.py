@@ -19,6 +19,7 @@ class _Sums:
     output_tokens: int = 0
     output_squares: int = 0
     latency_s: float = 0.0
+    gone: int = 0
 
     def tally(self, name: str) -> ServiceTally:
         return ServiceTally(name, **{field: getattr(self, field) for field in _Sums.__slots__})
@@ -41,9 +42,10 @@ class Tallies:
 
     def ended(self, record: Record) -> None:
         """A client that goes away says nothing about the service."""
-        if record.outcome is Outcome.CANCELLED:
-            return
         sums = self._services.setdefault(record.service, _Sums())
+        if record.outcome is Outcome.CANCELLED:
+            sums.gone += 1
+            return
         sums.ended += 1
         sums.late += not record.meets_slo
         if record.outcome is Outcome.FINISHED and record.e2e_s is not None:

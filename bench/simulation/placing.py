@@ -4,10 +4,12 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import dataclass
+from fractions import Fraction
 from itertools import repeat
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean
+from typing import TypeVar
 
 from bench.simulation.cluster import Simulation
 from bench.simulation.direct import DirectEngines
@@ -59,6 +61,7 @@ class _Verdict:
 
 
 Verdicts = Mapping[str, _Verdict]
+Value = TypeVar("Value")
 NOTHING = _Verdict(0, 0, 0.0)
 
 
@@ -213,16 +216,23 @@ def _run(setting: Setting, cell: Cell, trace: Sequence[TraceRequest]) -> list[Re
     return records
 
 
-def _trace(setting: Setting, cell: Cell) -> tuple[list[TraceRequest], list[float]]:
-    """In order of arrival, each with its execution time."""
-    chosen: list[tuple[float, str, TraceRequest, float]] = []
+def _trace(setting: Setting, cell: Cell) -> tuple[list[TraceRequest], list[float | None]]:
+    """In order of arrival, each with its execution time; those that wait already come first, and have none."""
+    waiting, chosen = list[TraceRequest](), list[tuple[float, str, TraceRequest, float]]()
     for service, share in cell.shares:
         asked = setting.asked[service]
-        for index, request in enumerate(asked.requests):
-            if index * share.numerator % share.denominator < share.numerator:
-                chosen.append((request.at_s, service, request, asked.alone_s[index]))
+        waiting += _shared(asked.waiting, share)
+        pairs = _shared(list(zip(asked.requests, asked.alone_s, strict=True)), share)
+        chosen += [(request.at_s, service, request, alone_s) for request, alone_s in pairs]
     chosen.sort(key=lambda one: one[:2])
-    return [request for _, _, request, _ in chosen], [alone_s for *_, alone_s in chosen]
+    alone_s = [None] * len(waiting) + [alone_s for *_, alone_s in chosen]
+    return [*waiting, *(request for _, _, request, _ in chosen)], alone_s
+
+
+def _shared(values: Sequence[Value], share: Fraction) -> list[Value]:
+    return [
+        value for index, value in enumerate(values) if index * share.numerator % share.denominator < share.numerator
+    ]
 
 
 def _topology(setting: Setting, cell: Cell) -> tuple[Topology, dict[str, Profile]]:
@@ -265,10 +275,12 @@ def _service(name: str, asked: Asked) -> ServiceSpec:
     return ServiceSpec(name, "model", asked.slo, usual_prompt=usual_prompt, usual_answer=usual_answer)
 
 
-def _verdicts(setting: Setting, cell: Cell, records: Sequence[Record], alone_s: Sequence[float]) -> Verdicts:
+def _verdicts(setting: Setting, cell: Cell, records: Sequence[Record], alone_s: Sequence[float | None]) -> Verdicts:
     num, late, latency = Counter[str](), Counter[str](), defaultdict[str, float](float)
     for record in records:
         own_s, service = alone_s[int(record.id[1:])], record.service
+        if own_s is None:
+            continue
         num[service] += 1
         late[service] += not _is_in_time(record, own_s, setting.slo_factor)
         if record.outcome is Outcome.FINISHED and record.e2e_s is not None:

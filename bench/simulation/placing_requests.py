@@ -18,12 +18,16 @@ TYPICAL_BATCH = 16  # decodes that share an iteration, where the work of a reque
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A service's requests: ``alone_s`` is the execution time of each on an idle engine, ``mean_s`` their mean."""
+    """A service's requests: ``alone_s`` is the execution time of each on an idle engine, ``mean_s`` their mean.
+
+    Those that are ``waiting`` were there before: they are served with the others and judged by nobody.
+    """
 
     requests: tuple[TraceRequest, ...]
     alone_s: tuple[float, ...]
     slo: Slo
     promise: float
+    waiting: tuple[TraceRequest, ...] = ()
 
     @property
     def mean_s(self) -> float:
@@ -46,7 +50,11 @@ def _asked(service: str, catalogue: Catalogue, traffic: Traffic, slo: Slo, seed:
     requests = tuple(
         TraceRequest(at_s, num_input, num_output, service=service) for at_s, num_input, num_output in arrivals
     )
-    return Asked(requests, tuple(_alone_s(cost, request) for request in requests), slo, slo.attainment)
+    waiting = tuple(
+        TraceRequest(at_s, num_input, num_output, service=service)
+        for at_s, num_input, num_output in found.waiting(Random(f"{seed}/{service}/waiting"))
+    )
+    return Asked(requests, tuple(_alone_s(cost, request) for request in requests), slo, slo.attainment, waiting)
 
 
 def _alone_s(cost: EngineProfile, request: TraceRequest) -> float:

@@ -38,7 +38,7 @@ from router.placement.decisions import Pending, with_plan, without_plan
 from router.placement.effects import Abandon, Ask, Effect, Note, Tell
 from router.placement.failures import FailedLoads
 from router.placement.interval import ReplacementInterval, Threshold
-from router.placement.live import places, present_plan
+from router.placement.live import places, present_plan, waiting
 from router.placement.monitor import Observed, ServiceMonitor
 from router.placement.obstacles import Obstacles
 from router.placement.plan import Plan
@@ -163,6 +163,7 @@ class PlacementDaemon:
             case SupervisorStatus():
                 for ended in ended_lives(sender.process, status, self._supervisor_of):
                     self._roster.bury(ended)
+                    self._monitor.bury(ended)
 
     def next_deadline(self) -> float:
         return self._deadline if self._scaler is None else min(self._deadline, self._scaler.next_deadline)
@@ -334,6 +335,7 @@ class PlacementDaemon:
             seed=self._seed + self._number,
             obstacles=self._obstacles(),
             num_intervals=self._seen.num_intervals,
+            waiting=waiting(self._monitor.present(), self._roster.statuses.values()),
         )
         if not any(service.rate for service in question.asked.services.values()):
             return self._idle(pending, "nobody asked for anything", now)

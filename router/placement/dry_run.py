@@ -4,14 +4,14 @@ import asyncio
 import time
 from collections.abc import Mapping
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mesh.cli.cluster import visitor
 from mesh.errors import CommandError
 from mesh.messages import EngineStatus, GatewayStatus
 from mesh.topology.schema import Topology
 from router.placement.evaluators import load_evaluators
-from router.placement.live import present_plan
+from router.placement.live import present_plan, waiting
 from router.placement.monitor import Observed, ServiceMonitor
 from router.placement.obstacles import Obstacles
 from router.placement.plan import Plan
@@ -24,6 +24,7 @@ from router.placement.traffic import Traffic
 class Heard:
     engines: Mapping[str, EngineStatus]
     observed: Observed
+    waiting: Mapping[str, int] = field(default_factory=dict)  # requests of each service
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,8 @@ async def listen(topology: Topology, seconds: float) -> Heard:
                         engines[sender.process] = status
                     elif isinstance(status, GatewayStatus):
                         monitor.observe(sender, status)
-    return Heard(engines, monitor.observed(time.monotonic()))
+    there = waiting(monitor.present(), engines.values())
+    return Heard(engines, monitor.observed(time.monotonic()), there)
 
 
 def dry_run(topology: Topology, heard: Heard, *, improve_s: float, num_workers: int) -> DryRun:
@@ -58,7 +60,8 @@ def dry_run(topology: Topology, heard: Heard, *, improve_s: float, num_workers: 
         raise CommandError("no engine was heard that is ready to serve; look with `mesh status`")
     slos = {service.name: service.slo for service in topology.services}
     obstacles = Obstacles.of(heard.engines)
-    question = make_question(0, present, heard.engines.values(), heard.observed, slos, obstacles=obstacles)
+    known = heard.engines.values()
+    question = make_question(0, present, known, heard.observed, slos, obstacles=obstacles, waiting=heard.waiting)
     if not any(service.rate for service in question.asked.services.values()):
         silence = f"nobody asked for anything in {heard.observed.span_s:.0f} s"
         raise CommandError(f"{silence}; `mesh plan --search --listen SECONDS` listens longer")

@@ -4,6 +4,7 @@ Engines say how many tokens of each service their KV memory holds, and not how m
 because what an engine has for KV is apart from them. So memory is measured in parts of an engine's KV memory.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
@@ -27,6 +28,14 @@ def present_plan(statuses: Mapping[str, EngineStatus]) -> Plan:
     ]
     number = max((status.place.number for status in ready.values() if status.place is not None), default=0)
     return Plan(tuple(groups), number)
+
+
+def waiting(present: Mapping[str, int], statuses: Iterable[EngineStatus]) -> dict[str, int]:
+    """Of the requests of each service that are ``present``, those that no engine has begun."""
+    running = Counter[str]()
+    for status in statuses:
+        running.update({service.name: service.num_running for service in status.services})
+    return {name: max(0, number - running[name]) for name, number in present.items()}
 
 
 def places(plan: Plan) -> dict[str, Place]:

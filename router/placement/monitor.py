@@ -58,6 +58,7 @@ class _Life(NamedTuple):
     incarnation: int
     start: Tallies  # of the interval
     last: Tallies
+    has_ended: bool = False  # and what was with it is elsewhere, or lost
 
 
 class ServiceMonitor:
@@ -88,6 +89,17 @@ class ServiceMonitor:
         """Since the interval began."""
         parts = [*self._over, *map(_difference, self._lives.values())]
         return Observed(max(now - self._began_at, 1e-9), _added_up(parts))
+
+    def bury(self, ended: Sender) -> None:
+        """A life that somebody saw end, of a gateway or of anybody else."""
+        life = self._lives.get(ended.process)
+        if life is not None and life.incarnation <= ended.incarnation:
+            self._lives[ended.process] = life._replace(has_ended=True)
+
+    def present(self) -> dict[str, int]:
+        """Requests of each service that have arrived and not ended, now."""
+        there = _added_up(life.last for life in self._lives.values() if not life.has_ended)
+        return {name: max(0, tally.arrived - tally.ended - tally.gone) for name, tally in there.items()}
 
     def look(self, now: float, part_s: float) -> None:
         """A part of the interval ends, if it has lasted for so long."""

@@ -26,6 +26,7 @@ MOST_DRAWN = 1500  # or less, if it has more
 LEAST_JUDGED = 600  # requests that the plan found is judged on, beside the present one: a minute's may be few,
 LONGEST_JUDGED_S = 600.0  # if they are not longer than that
 LENGTH_DEVIATIONS = 4.0  # above the mean: the longest request that a place must have room for
+NOTHING_WAITS: Mapping[str, int] = {}
 LEAST_SHARING = 2  # services that may share an engine unless somebody says otherwise (SeaLLM, section 6.1)
 
 
@@ -105,16 +106,18 @@ def make_question(
     seed: int = 0,
     obstacles: Obstacles = NO_OBSTACLES,
     num_intervals: int = 1,
+    waiting: Mapping[str, int] = NOTHING_WAITS,
 ) -> Question:
     """``services`` are to be placed, too, if there is none of them yet. ``known`` tells what services cost.
 
-    ``num_intervals``: in which services were asked for the same as they are ``observed`` to be.
+    ``num_intervals``: in which services were asked for the same as they are ``observed`` to be. ``waiting``: requests
+    of each that wait now.
     """
     traffic = observed.traffic()
     longest = {name: _longest(traffic, name) for name in present.services | set(services)}
     most = max_services or max(LEAST_SHARING, *(len(group.services) for group in present.groups))
     catalogue = with_weights(catalogue_of(known, longest, most), obstacles, present)
-    asked = traffic.only(catalogue.services)
+    asked = traffic.only(catalogue.services).with_waiting(waiting)
     return Question(
         number,
         present,

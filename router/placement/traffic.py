@@ -1,7 +1,7 @@
 """What each service was asked for: recorded requests, or their rate and the moments of their lengths."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log, sqrt
 from random import Random
 from statistics import fmean, pstdev
@@ -37,12 +37,15 @@ class Moments(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ServiceTraffic:
-    """``rate`` in requests a second. ``requests`` are those recorded, in order; empty: they are drawn."""
+    """``rate`` in requests a second. ``requests`` are those recorded, in order; empty: they are drawn. ``num_waiting``
+    others were there before the first of them, and have not begun.
+    """
 
     rate: float
     num_input: Moments
     num_output: Moments
     requests: tuple[Arrival, ...] = ()
+    num_waiting: int = 0
 
     @classmethod
     def recorded(cls, requests: Sequence[Arrival], span_s: float) -> "ServiceTraffic":
@@ -62,7 +65,13 @@ class ServiceTraffic:
         if number <= 0:
             return self
         num_input, num_output = (moments.as_likely(number, random) for moments in (self.num_input, self.num_output))
-        return ServiceTraffic(random.gammavariate(number, 1 / span_s), num_input, num_output)
+        rate = random.gammavariate(number, 1 / span_s)
+        return ServiceTraffic(rate, num_input, num_output, num_waiting=self.num_waiting)
+
+    def waiting(self, random: Random) -> list[Arrival]:
+        """Those that were there before, drawn with lengths like the others'."""
+        lengths = self.num_input, self.num_output
+        return [Arrival(0.0, *(_length(one, random) for one in lengths)) for _ in range(self.num_waiting)]
 
     def _drawn(self, span_s: float, random: Random) -> "list[Arrival]":
         drawn: list[Arrival] = []
@@ -89,6 +98,11 @@ class Traffic:
         found = self.services.get(service)
         return found.rate if found is not None else 0.0
 
+    def with_waiting(self, waiting: Mapping[str, int]) -> "Traffic":
+        """So many requests of each service are there before its traffic begins."""
+        services = {name: replace(service, num_waiting=waiting.get(name, 0)) for name, service in self.services.items()}
+        return Traffic(self.span_s, services)
+
     def only(self, names: Collection[str]) -> "Traffic":
         """Of these services."""
         return Traffic(self.span_s, {name: service for name, service in self.services.items() if name in names})
@@ -96,7 +110,8 @@ class Traffic:
     def drawn_anew(self, seed: int | str) -> "Traffic":
         """Another sample of the same moments."""
         drawn = {name: service._drawn(self.span_s, Random(f"{seed}/{name}")) for name, service in self.services.items()}
-        return Traffic.recorded(drawn, self.span_s)
+        anew = Traffic.recorded(drawn, self.span_s)
+        return anew.with_waiting({name: service.num_waiting for name, service in self.services.items()})
 
     def drawn_unsure(self, span_s: float, seed: int | str) -> "Traffic":
         """A sample of what this may be a sample of: rates and mean lengths are known as well as its requests tell them,

@@ -171,13 +171,27 @@ async def test_tokens_are_the_same_wherever_a_request_moves(
         assert [now - then for now, then in zip(migrations(gateway), before, strict=True)] == [2, 0, 1, 0]
 
 
+async def test_what_a_held_up_engine_did_not_take_it_takes_when_it_is_sent_again(
+    topology: Topology, engines: dict[str, subprocess.Popen[bytes]]
+) -> None:
+    async with EngineClient(topology).running() as gateway:
+        await gateway.all_ready()
+        engines["decode"].send_signal(signal.SIGSTOP)
+        taken = asyncio.create_task(gateway.hand_over(request("held-up", 60, 5), "prefill", "decode"))
+        await gateway.until(lambda: gateway.refusals)
+        engines["decode"].send_signal(signal.SIGCONT)
+        assert (await taken).attempt > 1
+        await gateway.until(lambda: "held-up" in gateway.finished)
+        assert len(gateway.streams["held-up"]) == 5
+        await gateway.until(lambda: gateway.is_idle("prefill") and gateway.is_idle("decode"))
+
+
 async def test_cancel_and_drain_leave_nothing(topology: Topology, engines: dict[str, subprocess.Popen[bytes]]) -> None:
     async with EngineClient(topology).running() as gateway:
         await gateway.all_ready()
-        gateway.sockets.send("prefill", Submit(request("endless", 100, 1500), Epoch(1), "decode"))
-        await gateway.until(lambda: gateway.owners.get("endless") == "decode")
+        epoch = await gateway.hand_over(request("endless", 100, 1500), "prefill", "decode")
         for engine in engines:
-            gateway.sockets.send(engine, Cancel("endless", Epoch(1, 99)))
+            gateway.sockets.send(engine, Cancel("endless", Epoch(epoch.attempt, 99)))
         await gateway.until(lambda: gateway.is_idle("prefill") and gateway.is_idle("decode"))
         gateway.sockets.send("decode", Submit(request("last", 30, 40), Epoch(1)))
         await gateway.until(lambda: "last" in gateway.streams)

@@ -350,7 +350,7 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
             4,
             1,
             breakers={"decode-0": "open"},
-            services=[ServiceTally("chat", 2, 30, 500, 1, 0, 1, 8, 64, 1.5)],
+            services=[ServiceTally("chat", 2, 30, 500, 1, 0, 1, 8, 64, 1.5, 1)],
             wanted=[Wanted("chat", Role.DECODE, 7, 2)],
             mark=Mark(Memory(6, 60.0, 1.5, 2, ["chat"], [], 120.0, 2), 12.5, []),
         ),
@@ -378,6 +378,7 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
                     "output_tokens": 8,
                     "output_squares": 64,
                     "latency_s": 1.5,
+                    "gone": 1,
                 }
             ],
             "wanted": [{"service": "chat", "role": "decode", "num_requests": 7, "num_engines": 2}],

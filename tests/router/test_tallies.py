@@ -40,6 +40,7 @@ def test_what_is_rejected_or_fails_is_late_and_not_answered():
 def test_a_client_that_goes_away_says_nothing_of_the_service():
     tallies, ledger = told()
     ledger.arrived(make_spec("a"), 0.0)
+    ledger.arrived(make_spec("b"), 1.0)
     ledger.cancelled("a", 9.0)
     [tally] = tallies.read()
-    assert (tally.arrived, tally.ended, tally.late) == (1, 0, 0)
+    assert (tally.arrived, tally.ended, tally.late, tally.gone) == (2, 0, 0, 1)

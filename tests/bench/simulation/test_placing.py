@@ -19,7 +19,7 @@ from bench.simulation.shared_profiles import SharedProfile
 from bench.simulation.trace_request import TraceRequest
 from bench.simulation.workload import SloRule
 from mesh.messages import Role
-from router.placement.cells import islands
+from router.placement.cells import cells, islands
 from router.placement.greedy import Scored, greedy
 from router.placement.partition import partitions
 from router.placement.plan import Group, Plan
@@ -121,6 +121,30 @@ def test_what_cannot_be_held_is_late():
     [score] = evaluator(asked)([plan(["chat", "code"])])
     assert score.services["chat"].num_late == 1
     assert score.services["code"].num_late == 0
+
+
+@pytest.mark.parametrize("role", [Role.MULTIPLEX, Role.PREFILL])
+def test_who_waits_already_delays_others_and_is_not_judged(role):
+    asked, shared = traffic(2.0), plan(["chat", "code"])
+    if role is Role.PREFILL:
+        shared = Plan(tuple(replace(shared.groups[0], id=str(role), role=role) for role in (role, Role.DECODE)))
+    scores = [evaluator(asked.with_waiting({"chat": number}))([shared])[0] for number in (0, 100, 300)]
+    assert len({score.num_requests for score in scores}) == 1
+    latencies = [score.normalized_latency for score in scores]
+    assert latencies[0] < latencies[1] < latencies[2]
+    assert scores[2].attainment < scores[0].attainment - 0.1
+    assert evaluator(asked.with_waiting({"chat": 300})).ideal() == evaluator(asked).ideal()
+
+
+def test_each_part_gets_its_share_of_who_waits():
+    judge = evaluator(traffic().with_waiting({"chat": 30, "code": 5}))
+    waiting = [
+        _trace(judge._setting, cell)[1].count(None)
+        for cell, number in cells(plan(["chat"], ["chat", "code"], ["chat"]), judge._demand).items()
+        for _ in range(number)
+    ]
+    assert sum(waiting) == pytest.approx(35, abs=2)
+    assert min(waiting) >= 5
 
 
 @pytest.mark.parametrize(("num_input", "block"), [(400, 16), (3000, 32), (3000 * 8, 256)])

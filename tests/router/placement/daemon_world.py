@@ -138,6 +138,7 @@ class Gateway:
         self.id = id_
         self.incarnation = 1
         self.marks = MarkKeeper()
+        self.waiting: dict[str, int] = {}  # requests of each service that came and do not end
         self._counts: dict[str, float] = {}
         self._late: dict[str, float] = {}
 
@@ -151,7 +152,8 @@ class Gateway:
 
     def _tally(self, name: str, count: int) -> ServiceTally:
         tokens, squares, late = count * LENGTH, count * LENGTH**2, int(self._late[name])
-        return ServiceTally(name, count, tokens, squares, count, late, count, tokens, squares, 0.2 * count)
+        arrived = count + self.waiting.get(name, 0)
+        return ServiceTally(name, arrived, tokens, squares, count, late, count, tokens, squares, 0.2 * count)
 
     def status(self, now: float) -> GatewayStatus:
         state, mark = ProcessState.READY, self.marks.mark(now)

@@ -83,6 +83,19 @@ def test_what_is_told_of_a_decision() -> None:
     assert world.status().error is None
 
 
+@pytest.mark.parametrize("loss", [0.0, 0.3])
+def test_a_plan_is_searched_for_with_those_that_wait(loss: float) -> None:
+    world = World(TWO, loss=loss)
+    world.ask_for(a=12.0, b=4.0)
+    for gateway, number in zip(world.gateways, (30, 12), strict=True):
+        gateway.waiting = {"b": number}
+    world.until(lambda: len(world.asked) == 1)
+    assert {name: one.num_waiting for name, one in world.asked[0].asked.services.items()} == {"a": 0, "b": 42}
+    world.gateways[0].waiting = {"a": 5, "b": 31}
+    world.until(lambda: len(world.asked) == 2)
+    assert {name: one.num_waiting for name, one in world.asked[1].asked.services.items()} == {"a": 5, "b": 43}
+
+
 # --- successors -------------------------------------------------------------------------------------------------------
 
 

@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from mesh.messages import Place, ProcessState, Role
 from router.placement.changeover import Changeover, Patience
-from router.placement.live import catalogue_of, cluster_of, places, present_plan
+from router.placement.live import catalogue_of, cluster_of, places, present_plan, waiting
 from router.placement.search import search
 from tests.router.cluster import M0, make_status
 from tests.router.placement.worlds import Fluid, traffic
@@ -55,3 +55,10 @@ def test_a_search_keeps_engines_as_they_are_and_can_be_carried_out():
     assert found.best.plan.number == 8
     changeover = Changeover(8, places(found.best.plan), Patience(), now=0.0)
     assert {engine for engine, _ in changeover.orders(MESH, 0.0)} == {"e0", "e1", "e2"}
+
+
+def test_who_waits_has_not_begun_on_any_engine():
+    running = [replace(MESH["e0"].services[0], num_running=number) for number in (3, 4)]
+    engines = [replace(MESH["e0"], services=[one]) for one in running]
+    assert waiting({"a": 12, "b": 2}, engines) == {"a": 5, "b": 2}
+    assert waiting({"a": 6}, engines) == {"a": 0}, "statuses are not of the same moment"

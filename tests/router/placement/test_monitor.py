@@ -4,6 +4,7 @@ from itertools import pairwise
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 from mesh.messages import GatewayStatus, ProcessState, Sender, ServiceTally
 from router.placement.monitor import Observed, ServiceMonitor
@@ -86,6 +87,26 @@ def test_lengths_spread():
     chat = monitor.observed(1.0).traffic().services["chat"]
     assert chat.num_input == Moments(15.0, 5.0)
     assert chat.num_output == Moments(8.0, 0.0)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_who_is_there_is_who_came_and_neither_ended_nor_went_away(seed):
+    random, monitor, there = Random(seed), ServiceMonitor(now=0.0), dict.fromkeys((A1, B1), 0)
+    sums = {gateway: ServiceTally("chat", 7, ended=5, gone=2) for gateway in there}
+    for now in range(200):
+        gateway = random.choice((A1, B1))
+        field = random.choice(("arrived", "ended", "gone")) if there[gateway] else "arrived"
+        there[gateway] += 1 if field == "arrived" else -1
+        sums[gateway] = replace(sums[gateway], **{field: getattr(sums[gateway], field) + 1})
+        monitor.observe(gateway, status(sums[gateway]))
+        if random.random() < 0.1:
+            monitor.begin(now)
+        assert monitor.present()["chat"] == sum(there.values())
+    monitor.bury(A1)
+    assert monitor.present()["chat"] == there[B1], "what was with a gateway that died is not there any more"
+    monitor.observe(A2, status(ServiceTally("chat", 3)))
+    monitor.bury(A1)
+    assert monitor.present()["chat"] == there[B1] + 3
 
 
 # --- several intervals ------------------------------------------------------------------------------------------------

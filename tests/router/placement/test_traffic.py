@@ -55,6 +55,17 @@ def test_samples_have_rates_that_are_as_unsure_as_what_was_seen_is_short(span_s)
     assert all(one.num_output == Moments(10, 0) for one in drawn), "what never varied is known"
 
 
+def test_samples_have_as_many_waiting_and_their_lengths_are_like_others():
+    asked = ServiceTraffic(2.0, Moments(100, 30), Moments(10, 0))
+    seen = Traffic(100.0, {"a": asked, "b": asked}).with_waiting({"a": 400})
+    for sample in (seen.drawn_anew(1), seen.drawn_unsure(50.0, 1), seen.only(["a", "b"])):
+        assert {name: one.num_waiting for name, one in sample.services.items()} == {"a": 400, "b": 0}
+    waiting = seen.services["a"].waiting(Random(1))
+    lengths = Moments.of([one.num_input for one in waiting])
+    assert (len(waiting), {one.at_s for one in waiting}, {one.num_output for one in waiting}) == (400, {0.0}, {10})
+    assert (lengths.mean, lengths.deviation) == (pytest.approx(100, rel=0.05), pytest.approx(30, rel=0.15))
+
+
 def test_samples_are_the_same_for_a_seed_and_nobody_asks_for_what_nobody_asked_for():
     seen = Traffic(
         100.0, {"a": ServiceTraffic(1.0, Moments(9, 3), Moments(9, 3)), "b": ServiceTraffic.recorded([], 1.0)}

@@ -1,0 +1,139 @@
+"""What placement search forecasts of a plan while queues stand before engines, and what the plan then brings.
+
+    python -m bench.placement_forecast [--seeds 3] [--rate 1.2] [--after 30,60,120]
+
+The simulated mesh of `bench.placement_mesh`, without a daemon: it keeps the plan for what came before a shift, and
+queues grow. So many seconds after the shift, the plan is scored for the rates that come, as a search does, once as if
+engines were empty and once with the requests that wait. Achieved is what became of those that arrived in the 120 s
+from then on.
+"""
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import NamedTuple
+
+from rich.console import Console
+from rich.table import Table
+
+from bench import placement_mesh as mesh
+from bench.placement_shift import Served, served_of
+from bench.simulation.cluster import Simulation
+from bench.simulation.garbage import rare_collections
+from bench.simulation.physics import Physics
+from bench.simulation.placing import LocalSimulators
+from bench.simulation.quiet import quiet_engines
+from bench.simulation.workload import SloRule
+from mesh.messages import GatewayStatus
+from router.placement.live import present_plan, waiting
+from router.placement.monitor import ServiceMonitor
+from router.placement.question import make_question
+from router.placement.score import Score
+from router.placement.traffic import Traffic
+from router.records import Record
+
+SHIFT_AT_S, HORIZON_S = 60.0, 120.0
+BUSIEST, OTHERS = mesh.SERVICES[0], mesh.SERVICES[1:]
+FOR_BEFORE: mesh.Held = [(BUSIEST, other) for other in OTHERS]  # the busiest service everywhere, the others once each
+
+
+class Pair(NamedTuple):
+    attainment: float
+    latency: float  # normalised
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """Of one moment, ``after_s`` the shift."""
+
+    seed: int
+    after_s: float
+    num_waiting: int
+    empty: Pair
+    queued: Pair
+    achieved: Pair
+
+
+def forecasts(rate: float, seed: int, after: Sequence[float]) -> list[Forecast]:
+    load = mesh.Load(rate, SHIFT_AT_S + max(after) + HORIZON_S, seed, shift_at_s=SHIFT_AT_S)
+    what = mesh.topology(FOR_BEFORE, None)
+    simulation = Simulation(what, mesh.profiles(what), seed=seed, physics=Physics(), slo=SloRule(), coasts=True)
+    monitor, records = ServiceMonitor(0.0), list[Record]()
+    simulation.network.watch("forecast", GatewayStatus, monitor.observe)
+    seen: dict[float, Mapping[str, int]] = {}
+
+    def look(after_s: float) -> None:
+        statuses = [engine.core.status(simulation.kernel.now) for engine in simulation.engines.values()]
+        seen[after_s] = waiting(monitor.present(), statuses)
+
+    for after_s in after:
+        simulation.kernel.at(SHIFT_AT_S + after_s, look, after_s)
+    with rare_collections(), quiet_engines():
+        simulation.run(BUSIEST, load.trace(), records.append)
+    served = served_of(records)
+    return [
+        Forecast(seed, after_s, sum(queue.values()), *_scores(load, queue), _achieved(served, SHIFT_AT_S + after_s))
+        for after_s, queue in seen.items()
+    ]
+
+
+def mean_error(made: Sequence[Forecast], which: str) -> Pair:
+    """Of the forecasts that are so called, in absolute value."""
+    pairs = [zip(getattr(one, which), one.achieved, strict=True) for one in made]
+    return Pair(*(fmean(errors) for errors in zip(*([abs(a - b) for a, b in pair] for pair in pairs), strict=True)))
+
+
+def _in_short(pair: Pair) -> str:
+    return f"{pair.attainment:.3f}, {pair.latency:.2f}"
+
+
+def _scores(load: mesh.Load, queue: Mapping[str, int]) -> tuple[Pair, Pair]:
+    """Of the plan as if engines were empty, and with the queue."""
+    statuses = mesh.statuses(mesh.topology(FOR_BEFORE, None))
+    plan, slos = present_plan(statuses), dict.fromkeys(mesh.SERVICES, mesh.SLO)
+    asked = mesh.observed(load.rates(load.next_busiest))
+    question = make_question(0, plan, statuses.values(), asked, slos)
+    drawn = Traffic(HORIZON_S, question.asked.services).drawn_anew(load.seed)
+    evaluators = [
+        LocalSimulators().evaluator(question.catalogue, traffic, slos) for traffic in (drawn, drawn.with_waiting(queue))
+    ]
+    [empty], [queued] = [evaluator.exact([plan]) for evaluator in evaluators]
+    return _pair(empty), _pair(queued)
+
+
+def _pair(score: Score) -> Pair:
+    return Pair(score.attainment, score.normalized_latency)
+
+
+def _achieved(served: Sequence[Served], since_s: float) -> Pair:
+    those = [one for one in served if since_s <= one.at_s < since_s + HORIZON_S]
+    return Pair(fmean(one.is_in_time for one in those), fmean(one.latency for one in those))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.placement_forecast", description=__doc__.splitlines()[0])
+    parser.add_argument("--rate", type=float, default=1.2, metavar="R", help="requests a second (default: 1.2)")
+    parser.add_argument("--seeds", type=int, default=3, metavar="N")
+    parser.add_argument("--after", type=_seconds, default=[30.0, 60.0, 120.0], metavar="S,S", help="the shift")
+    options = parser.parse_args()
+    table = Table(title="attainment and normalised latency", title_justify="left")
+    for heading in ("seed", "s after", "waiting", "as if empty", "with who waits", "achieved"):
+        table.add_column(heading, justify="right")
+    made = [one for seed in range(options.seeds) for one in forecasts(options.rate, seed, options.after)]
+    for one in made:
+        pairs = map(_in_short, (one.empty, one.queued, one.achieved))
+        table.add_row(str(one.seed), f"{one.after_s:.0f}", str(one.num_waiting), *pairs)
+    table.add_section()
+    table.add_row("", "", "off by", *(_in_short(mean_error(made, which)) for which in ("empty", "queued")), "")
+    Console(width=None if sys.stdout.isatty() else 120).print(table)
+    return 0
+
+
+def _seconds(text: str) -> list[float]:
+    return [float(part) for part in text.split(",")]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

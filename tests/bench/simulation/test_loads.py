@@ -187,7 +187,7 @@ def test_weights_that_do_not_fit_are_refused_and_the_engine_serves_on():
     _, refused = next((at, status) for at, status in heard if status.failed_loads)
     [failed] = refused.failed_loads
     assert f"{failed.service}: {failed.reason}" == (
-        "code: engines.e0: weights of code take 1.86 GiB, beside 0.93 GiB of chat: 0.09 GiB more than its "
+        "code: engines.e0: weights of code take 1.86 GiB, beside 0.93 GiB of chat: 95.37 MiB more than its "
         "weight_memory, 2.70 GiB"
     )
     assert served(refused) == {"chat"}

@@ -18,6 +18,7 @@ from engines.models.config import ModelConfig
 from engines.models.store import prepared_dir
 from engines.profiles import EngineProfile, load_profile
 from engines.step_cost import StepCost
+from engines.topology_check import NEEDS_PROFILE
 from engines.weight_room import WeightRoom
 from kvtransfer.layout import PageLayout
 from kvtransfer.memory import KVMemory, PagedMemory
@@ -128,9 +129,7 @@ def _mix(x: int) -> int:
 def simulated_backend(engine: EngineSpec, services: Sequence[ServiceSpec]) -> Backend:
     """Raise `UserError` if the engine names no profile, or one without room for a block."""
     if engine.profile is None:
-        raise UserError(
-            f'engines.{engine.id}: backend = "simulated" needs a profile, such as profile = "h100-llama2-70b-tp4"'
-        )
+        raise UserError(f"engines.{engine.id}: {NEEDS_PROFILE}")
     profile = load_profile(engine.profile)
     memory = PagedMemory(PageLayout.of([_shape(engine)], _num_blocks(engine, profile)))
     executor, room = SimulatedExecutor(), WeightRoom(engine)

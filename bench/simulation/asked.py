@@ -21,8 +21,9 @@ from bench.simulation.services import assign_services
 from bench.simulation.trace_request import TraceRequest
 from bench.simulation.traces import load_lengths, load_trace, scaled
 from bench.simulation.workload import SloRule
-from engines.profiles import EngineProfile, ProfileError, load_profile
+from engines.profiles import EngineProfile
 from engines.promises import never_kept
+from engines.topology_check import profile_of
 from mesh.errors import UserError
 from mesh.topology.parse import load
 from mesh.topology.schema import PolicySpec, Topology
@@ -146,22 +147,13 @@ def _remark(pool: Sequence[TraceRequest], slo: SloRule) -> None:
 
 
 def _profiles(topology: Topology) -> dict[str, EngineProfile]:
+    found: dict[str, EngineProfile] = {}
     for engine in topology.engines:
-        if engine.profile is None:
+        profile = profile_of(topology, engine)
+        if profile is None:
             raise UserError(f'{topology.path}: engines.{engine.id}: no profile; name one, as in profile = "NAME"')
-    names = {engine.id: engine.profile for engine in topology.engines if engine.profile is not None}
-    loaded: dict[str, EngineProfile] = {}
-    for engine_id, name in names.items():
-        if name not in loaded:
-            loaded[name] = _load_profile(topology, engine_id, name)
-    return {engine_id: loaded[name] for engine_id, name in names.items()}
-
-
-def _load_profile(topology: Topology, engine_id: str, name: str) -> EngineProfile:
-    try:
-        return load_profile(name)
-    except ProfileError as error:
-        raise UserError(f"{topology.path}: engines.{engine_id}: {error}") from None
+        found[engine.id] = profile
+    return found
 
 
 def _check_slo(

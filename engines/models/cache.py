@@ -20,7 +20,7 @@ import msgspec
 from engines.models.errors import ModelError
 from engines.models.progress import Progress
 
-FORMAT = 3  # of prepared folders; entries of another format are prepared anew
+FORMAT = 3  # of prepared folders; those of another format are prepared anew, from what was fetched
 _MANIFEST = "manifest.json"
 
 
@@ -50,12 +50,12 @@ class Entry:
         return self.folder / "model"
 
     def manifest(self, part: Path) -> Manifest | None:
-        """None unless the part is there and of this program's format."""
+        """None unless the part is there, and of this program's format if it is prepared."""
         try:
             manifest = msgspec.json.decode((part / _MANIFEST).read_bytes(), type=Manifest)
         except (OSError, msgspec.DecodeError):
             return None
-        return manifest if manifest.format == FORMAT else None
+        return manifest if part == self.source or manifest.format == FORMAT else None
 
     def prepared(self) -> Path | None:
         """The folder with the prepared model."""

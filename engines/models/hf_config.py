@@ -126,5 +126,7 @@ def _bytes(path: Path) -> bytes:
 def _decode(data: bytes, kind: type[T], path: Path) -> T:
     try:
         return msgspec.json.decode(data, type=kind)
-    except msgspec.DecodeError as error:
+    except msgspec.ValidationError as error:
         raise ModelError(f"{path}: {error}") from error
+    except msgspec.DecodeError as error:
+        raise ModelError(f"{path}: no JSON, or cut short: {error}") from error

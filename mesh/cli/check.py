@@ -17,10 +17,12 @@ def register(subparsers: "Subparsers") -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from mesh.topology.further import check_further
     from mesh.topology.parse import load
     from mesh.topology.reach import transport_lines
 
     topology = load(options.file)
+    remarks = check_further(topology)
     lines = [f"{options.file}: ok"]
     for service in topology.services:
         slo = f"TTFT {service.slo.ttft_s * 1000:g} ms, TPOT {service.slo.tpot_s * 1000:g} ms"
@@ -37,5 +39,6 @@ def run(options: argparse.Namespace) -> int:
         lines.append(f"  {daemon.id} on {daemon.host}: {daemon.mode}, {every}")
     lines += [f"  {line}" for line in transport_lines(topology)]
     lines.append(f"  policy {topology.policy.name}")
+    lines += [f"note: {remark}" for remark in remarks]
     sys.stdout.write("\n".join(lines) + "\n")
     return 0

@@ -39,10 +39,12 @@ def run(options: argparse.Namespace) -> int:
     from mesh.process import make_runtime_dir
     from mesh.supervisor import lock
     from mesh.supervisor.preflight import check_interpreters, check_ipc_paths
+    from mesh.topology.further import check_further
     from mesh.topology.parse import load
 
     topology = load(options.file)
     host = choose_host(topology, options.host)
+    remarks = check_further(topology)
     if options.detach:
         return _detach(options)
     check_ipc_paths(topology)
@@ -53,6 +55,8 @@ def run(options: argparse.Namespace) -> int:
     try:
         configure(supervisor_id(host), topology.log_level, log_file(runtime, supervisor_id(host)))
         _make_room(topology, host, runtime)
+        for remark in remarks:
+            print_line(f"note: {remark}")
         if code := _prepare_models(topology, host):
             return code
         view = make_view(topology, host, options.file, on_ready=lambda: _announce(options.ready_fd, runtime, host))

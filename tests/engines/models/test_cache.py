@@ -59,6 +59,14 @@ def test_another_format_or_a_damaged_manifest_is_not_an_entry(cache: Cache) -> N
     assert entry.prepared() == entry.model
 
 
+def test_what_was_fetched_serves_any_format(cache: Cache) -> None:
+    entry = cache.entry(REFERENCE)
+    with entry.locked(ignore), entry.staged(entry.source) as partial:
+        write_manifest(partial, Manifest(REFERENCE, format=0))
+    assert entry.manifest(entry.source) is not None
+    assert entry.prepared() is None
+
+
 def test_a_model_elsewhere_counts_while_it_is_there(cache: Cache, tmp_path: Path) -> None:
     elsewhere = tmp_path / "snapshot"
     elsewhere.mkdir()

@@ -95,5 +95,5 @@ def test_a_folder_without_a_readable_configuration_is_refused(tmp_path: Path) ->
     with pytest.raises(ModelError, match=r"config\.json: No such file"):
         ModelConfig.load(tmp_path)
     (tmp_path / "config.json").write_text("{")
-    with pytest.raises(ModelError, match=r"config\.json: Input data was truncated"):
+    with pytest.raises(ModelError, match=r"config\.json: no JSON, or cut short: Input data was truncated"):
         ModelConfig.load(tmp_path)

@@ -20,6 +20,14 @@ if any("missing" in reference for reference in sys.argv):
     sys.exit("no such model: missing")
 print("prepared", *sys.argv[2:], flush=True)
 """
+CHECK = """\
+from mesh.errors import UserError
+
+def check(topology):
+    if topology.path.name == "unknown.toml":
+        raise UserError("engines.decode: no such profile")
+    return ["services.tiny: promises much"] if topology.path.name == "hasty.toml" else []
+"""
 
 
 class Mesh:
@@ -62,6 +70,7 @@ def mesh(tmp_path):
         (tmp_path / "fakes" / name).mkdir(parents=True, exist_ok=True)
         (tmp_path / "fakes" / name / "__init__.py").touch()
         (tmp_path / "fakes" / name / "__main__.py").write_text(text)
+    (tmp_path / "fakes/engines/topology_check.py").write_text(CHECK)
     mesh = Mesh(tmp_path)
     yield mesh
     mesh("down", "t.toml", "--now")

@@ -91,6 +91,15 @@ def test_check_says_what_a_topology_starts(mesh):
     assert "engine prefill on local: prefill, tiny, cpu x1, 256 MiB KV" in done.stdout
 
 
+def test_what_others_know_of_a_topology_is_asked_before_anything_starts(mesh):
+    for name in ("unknown.toml", "hasty.toml"):
+        (mesh.folder / name).write_text((mesh.folder / "t.toml").read_text())
+    for command in ("check", "up"):
+        one_line(mesh(command, "unknown.toml"), 2, r"^engines\.decode: no such profile$")
+    done = mesh("check", "hasty.toml")
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "note: services.tiny: promises much")
+
+
 def test_help_and_version_do_not_load_what_is_heavy(mesh):
     code = (
         "import sys; from mesh.cli import main\n"

@@ -113,14 +113,27 @@ def test_policies_against_rates_on_several_cores(files, tmp_path, capsys):
     assert len(list(out.glob("records-*.jsonl"))) == 4
 
 
+# Where the tests run in the background, Ctrl-C is ignored, by what they start as well.
+HEEDING = """
+import signal, sys
+from mesh.cli import main
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.exit(main(sys.argv[1:]))
+"""
+
+
 def test_ctrl_c_ends_all_runs_and_tells_no_trace(files):
     topology, lengths = files
     asked = (topology, "--lengths", lengths, "--rates", "20,21", "--duration", "3600", "--jobs", "2")
-    command = [sys.executable, "-m", "mesh.cli", "simulate", *asked]
+    command = [sys.executable, "-c", HEEDING, "simulate", *asked]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as simulation:
-        workers = _workers(simulation.pid, 2)
-        os.killpg(simulation.pid, signal.SIGINT)  # as a terminal does
-        _, said = simulation.communicate(timeout=60)
+        try:
+            workers = _workers(simulation.pid, 2)
+            os.killpg(simulation.pid, signal.SIGINT)  # as a terminal does
+            _, said = simulation.communicate(timeout=60)
+        finally:
+            if simulation.poll() is None:
+                os.killpg(simulation.pid, signal.SIGKILL)
     assert simulation.returncode == 130
     assert "Traceback" not in said
     assert psutil.wait_procs(workers, timeout=10)[1] == []

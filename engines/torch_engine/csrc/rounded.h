@@ -1,7 +1,7 @@
 /* Products of codes with inputs that are rounded to 8 bits themselves: whole numbers within a group, floats across groups.
  *
  * Included after compute.h for each instruction set, and as that needs KERNEL, TARGET and LANES. INTEL: there are 256-bit
- * products of bytes, which take a fifth of the instructions.
+ * products of bytes.
  */
 
 typedef float KERNEL(vec) __attribute__((vector_size(4 * LANES), aligned(4)));

@@ -10,6 +10,7 @@ from mesh.cli.cluster import visitor
 from mesh.errors import CommandError
 from mesh.messages import EngineStatus, GatewayStatus
 from mesh.topology.schema import Topology
+from router.placement.bursts import window_s
 from router.placement.evaluators import load_evaluators
 from router.placement.live import present_plan, waiting
 from router.placement.monitor import Observed, ServiceMonitor
@@ -40,7 +41,8 @@ class DryRun:
 async def listen(topology: Topology, seconds: float) -> Heard:
     """To all statuses."""
     started_s = time.monotonic()
-    monitor, engines = ServiceMonitor(started_s), dict[str, EngineStatus]()
+    windows_s = window_s(seconds, topology.timing.heartbeat_s)
+    monitor, engines = ServiceMonitor(started_s, windows_s), dict[str, EngineStatus]()
     async with visitor(topology) as sockets:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -48,7 +50,7 @@ async def listen(topology: Topology, seconds: float) -> Heard:
                     if isinstance(status, EngineStatus):
                         engines[sender.process] = status
                     elif isinstance(status, GatewayStatus):
-                        monitor.observe(sender, status)
+                        monitor.observe(sender, status, time.monotonic())
     there = waiting(monitor.present(), engines.values())
     return Heard(engines, monitor.observed(time.monotonic()), there)
 

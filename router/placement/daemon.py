@@ -332,7 +332,7 @@ class PlacementDaemon:
             seen,
             self._slos,
             services=self._roster.wanted,
-            threshold=Threshold(self._spec.min_gain, self._spec.max_latency_ratio, self._spec.load_s),
+            threshold=Threshold.of(self._spec),
             improve_s=self._spec.improve_s,
             max_services=self._spec.max_services,
             seed=self._seed + self._number,

@@ -29,10 +29,6 @@ INLINE vec KERNEL(splat)(float x) {
     return x - (vec){0};
 }
 
-INLINE void KERNEL(prefetch)(const char *at, size_t num_bytes) {
-    for (size_t offset = 0; offset < num_bytes; offset += CACHE_LINE) __builtin_prefetch(at + offset);
-}
-
 /* Registers of weights of one input: code number ``i`` of each word. */
 INLINE vec KERNEL(weight)(ivec word, int i, vec scale, vec minimum, const struct form form) {
     ivec code = form.bits == 4 ? (word >> (4 * i)) & 15 : (word << (24 - 8 * i)) >> 24;
@@ -50,7 +46,7 @@ INLINE void KERNEL(few)(const char *tile, const float *x, size_t ins, float *out
         for (int v = 0; v < VECTORS; v++) sum[m][v] = adds ? *(vec *)(out + m * outs + column + v * LANES) : (vec){0};
     for (int g = 0; g < groups; g++) {
         const char *group = tile + g * group_bytes;
-        if (strip == 0) KERNEL(prefetch)(group + AHEAD * group_bytes, group_bytes);
+        if (strip == 0) prefetch(group + AHEAD * group_bytes, group_bytes);
         const float *scales = (const float *)group + column;
         const int32_t *word = (const int32_t *)(group + HEAD_BYTES(form)) + column;
         vec scale[VECTORS], minimum[VECTORS];
@@ -141,7 +137,7 @@ INLINE void KERNEL(many)(const char *tile, const float *x, size_t ins, float *ou
         for (int i = 0; i < depth; i += form.group) {
             const char *group = tile + (first + i) / form.group * group_bytes;
             KERNEL(unpack)(group, panel + i * TILE, form);
-            KERNEL(prefetch)(group + AHEAD * group_bytes, group_bytes);
+            prefetch(group + AHEAD * group_bytes, group_bytes);
         }
         KERNEL(multiply_all)(panel, TILE, depth, x + first, ins, out, outs, adds || first > 0, rows, TILE);
     }
@@ -168,20 +164,29 @@ PRODUCT(2)
 PRODUCT(3)
 #undef PRODUCT
 
-#define FOLD(x, ...) (x) + __builtin_shufflevector(x, x, __VA_ARGS__)
-INLINE float KERNEL(total)(vec x) {
+#define FOLD(x, ...) x = x + __builtin_shufflevector(x, x, __VA_ARGS__)
 #if LANES == 16
-    x = FOLD(x, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7);
-    x = FOLD(x, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11);
-    x = FOLD(x, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13);
+#define FOLD_ALL(x)                                                        \
+    FOLD(x, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7);         \
+    FOLD(x, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11);         \
+    FOLD(x, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13)
 #elif LANES == 8
-    x = FOLD(x, 4, 5, 6, 7, 0, 1, 2, 3);
-    x = FOLD(x, 2, 3, 0, 1, 6, 7, 4, 5);
+#define FOLD_ALL(x)                     \
+    FOLD(x, 4, 5, 6, 7, 0, 1, 2, 3);    \
+    FOLD(x, 2, 3, 0, 1, 6, 7, 4, 5)
 #else
-    x = FOLD(x, 2, 3, 0, 1);
+#define FOLD_ALL(x) FOLD(x, 2, 3, 0, 1)
 #endif
+INLINE float KERNEL(total)(vec x) {
+    FOLD_ALL(x);
     return x[0] + x[1];
 }
+
+INLINE int32_t KERNEL(count)(ivec x) {
+    FOLD_ALL(x);
+    return x[0] + x[1];
+}
+#undef FOLD_ALL
 #undef FOLD
 
 /* e**x for x <= 0, within 2e-7 of it (Cephes' polynomial for 2**f); below -87 it stays at e**-87. */
@@ -275,7 +280,7 @@ TARGET static void KERNEL(attend)(const struct attention *a, const float *querie
     for (size_t first = 0, b = 0; first < num; first += size, b++) {
         const float *block = keys + table[b] * row;
         size_t some = num - first < size ? num - first : size;
-        if (first + size < num) KERNEL(prefetch)((const char *)(keys + table[b + 1] * row), 4 * row);
+        if (first + size < num) prefetch((const char *)(keys + table[b + 1] * row), 4 * row);
         for (size_t t = 0; t < some; t++)
             KERNEL(score)(block + t * dim, queries, dim, scores + first + t, most, a->heads);
     }
@@ -285,7 +290,7 @@ TARGET static void KERNEL(attend)(const struct attention *a, const float *querie
     for (size_t first = 0, b = 0; first < num; first += size, b++) {
         const float *block = values + table[b] * row;
         size_t some = num - first < size ? num - first : size;
-        if (first + size < num) KERNEL(prefetch)((const char *)(values + table[b + 1] * row), 4 * row);
+        if (first + size < num) prefetch((const char *)(values + table[b + 1] * row), 4 * row);
         KERNEL(mix_block)(block, some, dim, scores + first, most, out, a->heads);
     }
     for (int h = 0; h < a->heads; h++)

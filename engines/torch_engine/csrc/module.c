@@ -21,7 +21,7 @@
 #define AHEAD 4   /* groups that are asked of memory before they are needed */
 #define ROWS 96   /* of inputs that stay in the second cache while all tiles are gone through */
 #define CACHE_LINE 64
-#define WIDE 4    /* registers of outputs that one row's products with rounded inputs are computed for */
+#define WIDE 4    /* registers of outputs, at most, that products with rounded inputs are computed for at a time */
 #define QUERIES 48 /* of a prompt that attend together */
 #define MOST_HEADS 64 /* query heads to a KV head */
 
@@ -47,12 +47,18 @@ struct attention {
     float scale;
 };
 
-/* Inputs [rows][ins] in 8 bits: ``scales`` [rows][ins / 32], and these times the sums of the codes. */
+/* Inputs [rows][ins] in 8 bits: ``scales`` [rows][ins / 32], and these times the sums of the codes. ``offsets`` [rows][ins /
+ * group] are -128 times the sums of the codes that meet a group of weights. */
 #define ROUNDED 32
 struct rounded {
     const int8_t *codes;
     const float *scales, *sums;
+    const int32_t *offsets;
 };
+
+static inline __attribute__((always_inline)) void prefetch(const char *at, size_t num_bytes) {
+    for (size_t offset = 0; offset < num_bytes; offset += CACHE_LINE) __builtin_prefetch(at + offset);
+}
 
 #define JOIN(name, suffix) name##_##suffix
 
@@ -70,6 +76,8 @@ struct rounded {
 #undef TARGET
 #undef LANES
 #undef VECTORS
+
+#include "vnni.h"
 
 #define KERNEL(name) JOIN(name, avx2)
 #define TARGET __attribute__((target("avx2,fma")))
@@ -102,7 +110,7 @@ struct rounded {
 struct kernels {
     const char *name;
     void (*product[NUM_FORMS])(const char *, const float *, size_t, float *, size_t, int, int);
-    void (*round_row)(const float *, size_t, int, int8_t *, float *, float *);
+    void (*round_row)(const float *, size_t, const struct form, int8_t *, float *, float *, int32_t *);
     void (*dots[NUM_FORMS])(const char *, const struct rounded *, size_t, float *, size_t, int, int);
     void (*attend)(const struct attention *, const float *, const int64_t *, size_t, int, float *, size_t, float *);
     void (*turn)(const struct attention *, const int64_t *, size_t, size_t, int, float *);
@@ -111,27 +119,30 @@ struct kernels {
     void (*gate)(const float *, const float *, float *, size_t);
 };
 
-#define KERNELS(suffix)                                                                             \
-    {#suffix,                                                                                       \
+/* ``dots``: of which set those are, which gives the name. */
+#define KERNELS(suffix, dots)                                                                       \
+    {#dots,                                                                                         \
      {product0_##suffix, product1_##suffix, product2_##suffix, product3_##suffix},                  \
      round_row_##suffix,                                                                            \
-     {dots0_##suffix, dots1_##suffix, dots2_##suffix, dots3_##suffix},                              \
+     {dots0_##dots, dots1_##dots, dots2_##dots, dots3_##dots},                                      \
      attend_##suffix, turn_##suffix, attend_rows_##suffix, gate_##suffix}
 
 static const struct kernels all[] = {
 #if defined(__x86_64__)
-    KERNELS(avx512),
-    KERNELS(avx2),
+    KERNELS(avx512, avx512_vnni),
+    KERNELS(avx512, avx512),
+    KERNELS(avx2, avx2),
 #endif
-    KERNELS(plain),
+    KERNELS(plain, plain),
 };
 
 static int runs(const struct kernels *kernels) {
 #if defined(__x86_64__)
     __builtin_cpu_init();
-    if (strcmp(kernels->name, "avx512") == 0)
-        return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-               __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+    const int avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+                       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+    if (strcmp(kernels->name, "avx512_vnni") == 0) return avx512 && __builtin_cpu_supports("avx512vnni");
+    if (strcmp(kernels->name, "avx512") == 0) return avx512;
     if (strcmp(kernels->name, "avx2") == 0) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 #endif
     return 1;
@@ -165,24 +176,26 @@ static void product(const struct kernels *kernels, int form, const char *weights
 static int product_rounded(const struct kernels *kernels, int form, const char *weights, const float *x, float *out,
                            size_t stride, size_t rows, size_t outs, size_t ins, int adds, int threads) {
     const long tiles = (long)(outs / TILE);
-    const size_t tile_bytes = ins / forms[form].group * GROUP_BYTES(forms[form]), num_scales = ins / ROUNDED;
-    const size_t most = rows < ROWS ? rows : ROWS;
+    const size_t tile_bytes = ins / forms[form].group * GROUP_BYTES(forms[form]);
+    const size_t num_scales = ins / ROUNDED, num_groups = ins / forms[form].group, most = rows < ROWS ? rows : ROWS;
     int8_t *codes = malloc(most * ins);
     float *scales = malloc(2 * most * num_scales * sizeof *scales), *sums = scales + most * num_scales;
-    if (codes == NULL || scales == NULL) {
+    int32_t *offsets = malloc(most * num_groups * sizeof *offsets);
+    if (codes == NULL || scales == NULL || offsets == NULL) {
         free(codes);
         free(scales);
+        free(offsets);
         return 0;
     }
-    const struct rounded rounded = {codes, scales, sums};
+    const struct rounded rounded = {codes, scales, sums, offsets};
     for (size_t first = 0; first < rows; first += ROWS) {
         const long some = (long)(rows - first < ROWS ? rows - first : ROWS);
 #pragma omp parallel num_threads(threads) if (threads > 1)
         {
 #pragma omp for
             for (long row = 0; row < some; row++)
-                kernels->round_row(x + (first + row) * ins, ins, forms[form].bits == 4, codes + row * ins,
-                                   scales + row * num_scales, sums + row * num_scales);
+                kernels->round_row(x + (first + row) * ins, ins, forms[form], codes + row * ins,
+                                   scales + row * num_scales, sums + row * num_scales, offsets + row * num_groups);
 #pragma omp for
             for (long tile = 0; tile < tiles; tile++)
                 kernels->dots[form](weights + tile * tile_bytes, &rounded, ins, out + first * stride + tile * TILE,
@@ -191,6 +204,7 @@ static int product_rounded(const struct kernels *kernels, int form, const char *
     }
     free(codes);
     free(scales);
+    free(offsets);
     return 1;
 }
 

@@ -6,32 +6,50 @@
 
 typedef float KERNEL(vec) __attribute__((vector_size(4 * LANES), aligned(4)));
 typedef int32_t KERNEL(ivec) __attribute__((vector_size(4 * LANES), aligned(4)));
+typedef int8_t KERNEL(bytes) __attribute__((vector_size(ROUNDED / 2), aligned(1)));
 #define vec KERNEL(vec)
 #define ivec KERNEL(ivec)
 #define INLINE TARGET static inline __attribute__((always_inline))
 
-/* Round a row of inputs, group by group: the largest of a group becomes 127 or -127. With ``nibbles``, of each eight
- * inputs the even ones come first, as low and high nibbles of bytes are taken. */
-TARGET static void KERNEL(round_row)(const float *x, size_t ins, int nibbles, int8_t *codes, float *scales, float *sums) {
+/* Round a row of inputs, group by group: the largest of a group becomes 127 or -127. For codes of 4 bits the even ones of
+ * each eight inputs come first, as low and high nibbles of bytes are taken. */
+TARGET static void KERNEL(round_row)(const float *x, size_t ins, const struct form form, int8_t *codes, float *scales,
+                                     float *sums, int32_t *offsets) {
     for (size_t g = 0; g < ins / ROUNDED; g++, x += ROUNDED, codes += ROUNDED) {
         const float bias = 12582912.0f; /* 1.5 * 2**23: adding it rounds to a whole number */
-        float most = 0;
+        int32_t bits[ROUNDED], largest = 0; /* sizes of floats compare as their bits do */
+        memcpy(bits, x, sizeof bits);
         for (int i = 0; i < ROUNDED; i++) {
-            float size = __builtin_fabsf(x[i]);
-            most = size > most ? size : most;
+            const int32_t size = bits[i] & INT32_MAX;
+            largest = size > largest ? size : largest;
         }
+        float most;
+        memcpy(&most, &largest, sizeof most);
         const float scale = most / 127, inverse = most > 0 ? 127 / most : 0;
-        int32_t whole[ROUNDED], sum = 0;
-        for (int i = 0; i < ROUNDED; i++) {
-            whole[i] = (int32_t)((x[i] * inverse + bias) - bias);
-            sum += whole[i];
-        }
-        for (int i = 0; i < ROUNDED; i++) {
-            int to = nibbles ? (i & ~7) + (i % 2) * 4 + i % 8 / 2 : i;
-            codes[to] = (int8_t)whole[i];
+        int32_t sum[2];
+        for (int half = 0; half < 2; half++) {
+            int32_t whole[ROUNDED / 2];
+            ivec all = {0};
+            for (int i = 0; i < ROUNDED / 2; i += LANES) {
+                const vec rounded = (*(vec *)(x + half * ROUNDED / 2 + i) * inverse + bias) - bias;
+                *(ivec *)(whole + i) = __builtin_convertvector(rounded, ivec);
+                all += *(ivec *)(whole + i);
+            }
+            sum[half] = KERNEL(count)(all);
+            KERNEL(bytes) narrow;
+            for (int i = 0; i < ROUNDED / 2; i++) narrow[i] = (int8_t)whole[i];
+            if (form.bits == 4)
+                narrow = __builtin_shufflevector(narrow, narrow, 0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15);
+            *(KERNEL(bytes) *)(codes + half * ROUNDED / 2) = narrow;
         }
         scales[g] = scale;
-        sums[g] = scale * (float)sum;
+        sums[g] = scale * (float)(sum[0] + sum[1]);
+        if (form.group == ROUNDED) {
+            *offsets++ = -128 * (sum[0] + sum[1]);
+        } else {
+            *offsets++ = -128 * sum[0];
+            *offsets++ = -128 * sum[1];
+        }
     }
 }
 
@@ -49,7 +67,7 @@ INLINE void KERNEL(dots)(const char *tile, const struct rounded *x, size_t ins, 
             sum[m][v] = adds ? _mm256_loadu_ps(out + m * outs + column + v * 8) : _mm256_setzero_ps();
     for (int g = 0; g < groups; g++) {
         const char *group = tile + g * group_bytes;
-        if (strip == 0) KERNEL(prefetch)(group + AHEAD * group_bytes, group_bytes);
+        if (strip == 0) prefetch(group + AHEAD * group_bytes, group_bytes);
         const float *scales = (const float *)group + column;
         const int32_t *word = (const int32_t *)(group + HEAD_BYTES(form)) + column;
         const int8_t *codes = x->codes + (size_t)g * form.group;

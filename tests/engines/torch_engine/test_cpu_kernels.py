@@ -124,6 +124,49 @@ def test_the_largest_codes_and_inputs_do_not_overflow(kernels, form):
             torch.testing.assert_close(out, x @ torch.full((size, 64), value), rtol=1e-6, atol=1e-2)
 
 
+def any_codes(form: Form, outs: int, ins: int) -> Codes:
+    generator = torch.Generator().manual_seed(ins)
+    most = 16 if form is Form.NIBBLES else 256
+    codes = torch.randint(0, most, (outs, ins), dtype=torch.uint8, generator=generator)
+    scales = torch.rand(outs, ins // form.group, generator=generator) / 100
+    minima = torch.randn(outs, ins // form.group, generator=generator) / 10 if form.has_minima else None
+    return Codes(form, codes, scales, minima)
+
+
+@pytest.mark.skipif("avx2" not in SETS, reason="a processor with one set of kernels")
+@pytest.mark.parametrize("form", Form)
+@pytest.mark.parametrize(("outs", "ins"), [(64, 32), (192, 96), (128, 576), (64, 1536)])
+def test_products_of_rounded_inputs_are_the_same_by_every_set_that_adds_products_in_one_rounding(form, outs, ins):
+    """To the last bit: with AVX2, AVX-512 and VNNI, alone and added to a residual."""
+    weight = any_codes(form, outs, ins)
+    one, *others = [CodeLinear([weight], rounds=True, kernels=kernels) for kernels in SETS if kernels != "plain"]
+    for num_rows in [*range(1, 20), 97, 193]:
+        x = 10 * torch.randn(num_rows, ins, generator=torch.Generator().manual_seed(num_rows))
+        x[0, :32] = 0.0
+        x[-1, 5] = 1e4
+        expected, sums = one(x), torch.ones(num_rows, outs)
+        one.add_to(sums, x)
+        for other in others:
+            assert torch.equal(other(x), expected)
+            residual = torch.ones(num_rows, outs)
+            other.add_to(residual, x)
+            assert torch.equal(residual, sums)
+
+
+@pytest.mark.parametrize("kernels", SETS)
+@pytest.mark.parametrize("form", Form)
+def test_inputs_that_are_not_numbers_show(kernels, form):
+    """In their own row, and in no other."""
+    linear = CodeLinear([any_codes(form, 64, 64)], rounds=True, kernels=kernels)
+    for value in (float("nan"), float("inf")):
+        x = torch.ones(3, 64)
+        whole = linear(x)
+        x[1, 40] = value
+        out = linear(x)
+        assert out[1].isnan().all()
+        assert torch.equal(out[::2], whole[::2])
+
+
 @pytest.mark.parametrize("kernels", SETS)
 def test_bias_and_residual(kernels):
     blocks, values = a_weight("Q4_1", 64, 64)

@@ -80,7 +80,8 @@ class Windows:
         first = ceil(self._place(from_s))
         complete = floor(self._place(self._heard_s) - 0.5)  # windows with smaller indices are
         last = min(ceil(self._place(until_s)), complete - 1)
-        return added_up(self._pair(index) for index in range(first, last))
+        names = {name for counts in self._counts.values() for name in counts}
+        return added_up(self._pair(index, names) for index in range(first, last))
 
     def forget(self, before_s: float) -> None:
         """Windows that ended before."""
@@ -89,10 +90,8 @@ class Windows:
     def _place(self, at_s: float) -> float:
         return (at_s - self._origin_s) / self._length_s
 
-    def _pair(self, index: int) -> dict[str, CountSpread]:
-        """Services that nobody asked for before or since have none: there is nothing to vary."""
+    def _pair(self, index: int, names: Iterable[str]) -> dict[str, CountSpread]:
         one, other = self._counts.get(index, {}), self._counts.get(index + 1, {})
-        names = {name for counts in self._counts.values() for name in counts}
         return {name: _spread(one.get(name, 0.0), other.get(name, 0.0)) for name in names}
 
 

@@ -27,12 +27,23 @@ def window_s(shortest_s: float, heartbeat_s: float) -> float:
 
 
 def dispersion(spread: CountSpread) -> float:
-    """1 as long as nothing is known. Windows of less than a request each count as so many requests."""
+    """In long windows: of a renewal process with gamma gaps that has as much in windows like these. 1 as long as
+    nothing is known. Windows of less than a request each count as so many requests.
+    """
     if spread.arrived <= 0:
         return 1.0
     known = min(spread.pairs, spread.arrived)
-    seen = (PRIOR_PAIRS + known * spread.squares / spread.arrived) / (PRIOR_PAIRS + known)
-    return min(max(seen, LEAST), MOST)
+    excess = known * (spread.squares / spread.arrived - 1) / (PRIOR_PAIRS + known)
+    return min(max(1 + excess / part_that_shows(spread.arrived / spread.pairs), LEAST), MOST)
+
+
+def part_that_shows(mean: float) -> float:
+    """Of what is beyond 1 in long windows, in windows of so many requests on average.
+
+    A fit to simulated gamma gaps, within 0.1 for dispersions of 2 to 8 and means of 0.25 to 64; of stronger bursts
+    less shows.
+    """
+    return (mean + 0.6) / (mean + 2.1)
 
 
 def added_up(parts: Iterable[Spreads]) -> dict[str, CountSpread]:

@@ -275,14 +275,15 @@ TARGET static void KERNEL(mix_block)(const float *values, size_t num, size_t dim
 /* One request's queries that share a KV head: ``scores`` [heads][most] is room to work in. */
 TARGET static void KERNEL(attend)(const struct attention *a, const float *queries, const int64_t *table, size_t num,
                                   int kv_head, float *scores, size_t most, float *out) {
-    const size_t size = a->block_size, dim = a->head_dim, row = size * dim;
+    const size_t size = a->block_size, dim = a->head_dim, row = size * dim, blocks = (num + size - 1) / size;
     const float *keys = a->rows + kv_head * row, *values = keys + a->kv_heads * row;
     for (size_t first = 0, b = 0; first < num; first += size, b++) {
-        const float *block = keys + table[b] * row;
+        const float *block = keys + table[b] * row, *next = kv_to_come(a, table, blocks, kv_head, b);
         size_t some = num - first < size ? num - first : size;
-        if (first + size < num) prefetch((const char *)(keys + table[b + 1] * row), 4 * row);
-        for (size_t t = 0; t < some; t++)
+        for (size_t t = 0; t < some; t++) {
+            prefetch((const char *)(next + t * dim), 4 * dim);
             KERNEL(score)(block + t * dim, queries, dim, scores + first + t, most, a->heads);
+        }
     }
     float sums[MOST_HEADS];
     for (int h = 0; h < a->heads; h++) sums[h] = KERNEL(soften)(scores + h * most, num, a->scale);
@@ -290,7 +291,7 @@ TARGET static void KERNEL(attend)(const struct attention *a, const float *querie
     for (size_t first = 0, b = 0; first < num; first += size, b++) {
         const float *block = values + table[b] * row;
         size_t some = num - first < size ? num - first : size;
-        if (first + size < num) prefetch((const char *)(values + table[b + 1] * row), 4 * row);
+        prefetch((const char *)kv_to_come(a, table, blocks, kv_head, blocks + b), 4 * row);
         KERNEL(mix_block)(block, some, dim, scores + first, most, out, a->heads);
     }
     for (int h = 0; h < a->heads; h++)

@@ -220,10 +220,16 @@ INLINE void KERNEL(score)(const float *key, const float *queries, size_t dim, fl
 
 /* Turn ``num`` scores, times ``scale``, into weights of a softmax, not yet divided by their sum, which is returned. */
 INLINE float KERNEL(soften)(float *scores, size_t num, float scale) {
-    float most = scores[0];
-    for (size_t t = 1; t < num; t++) most = scores[t] > most ? scores[t] : most;
-    vec sums = {0};
-    size_t whole = num / LANES * LANES;
+    const size_t whole = num / LANES * LANES;
+    vec largest = KERNEL(splat)(scores[0]), sums = {0};
+    for (size_t t = 0; t < whole; t += LANES) {
+        const vec score = *(vec *)(scores + t);
+        const ivec is_larger = score > largest;
+        largest = (vec)((is_larger & (ivec)score) | (~is_larger & (ivec)largest));
+    }
+    float most = largest[0];
+    for (int i = 1; i < LANES; i++) most = largest[i] > most ? largest[i] : most;
+    for (size_t t = whole; t < num; t++) most = scores[t] > most ? scores[t] : most;
     for (size_t t = 0; t < whole; t += LANES) {
         vec e = KERNEL(exponential)((*(vec *)(scores + t) - most) * scale);
         *(vec *)(scores + t) = e;

@@ -1,11 +1,11 @@
 """What placement search forecasts of a plan while queues stand before engines, and what the plan then brings.
 
-    python -m bench.placement_forecast [--seeds 3] [--rate 1.2] [--after 30,60,120]
+    python -m bench.placement_forecast [--seeds 3] [--rate 1.2] [--after 30,60,120] [--dispersion 1]
 
 The simulated mesh of `bench.placement_mesh`, without a daemon: it keeps the plan for what came before a shift, and
 queues grow. So many seconds after the shift, the plan is scored for the rates that come, as a search does, once as if
-engines were empty and once with the requests that wait. Achieved is what became of those that arrived in the 120 s
-from then on.
+engines were empty and once with the requests that wait; where requests come in bursts, once as if they came by Poisson,
+too. Achieved is what became of those that arrived in the 120 s from then on.
 """
 
 import argparse
@@ -26,11 +26,11 @@ from bench.simulation.physics import Physics
 from bench.simulation.placing import LocalSimulators
 from bench.simulation.quiet import quiet_engines
 from bench.simulation.workload import SloRule
-from mesh.messages import GatewayStatus
+from mesh.messages import GatewayStatus, Sender
+from router.placement.bursts import WINDOW_S
 from router.placement.live import present_plan, waiting
 from router.placement.monitor import ServiceMonitor
 from router.placement.question import make_question
-from router.placement.score import Score
 from router.placement.traffic import Traffic
 from router.records import Record
 
@@ -52,17 +52,23 @@ class Forecast:
     after_s: float
     num_waiting: int
     empty: Pair
+    poisson: Pair  # with the queue, without bursts
     queued: Pair
     achieved: Pair
 
 
-def forecasts(rate: float, seed: int, after: Sequence[float]) -> list[Forecast]:
-    load = mesh.Load(rate, SHIFT_AT_S + max(after) + HORIZON_S, seed, shift_at_s=SHIFT_AT_S)
+def forecasts(rate: float, seed: int, after: Sequence[float], dispersion: float) -> list[Forecast]:
+    span_s = SHIFT_AT_S + max(after) + HORIZON_S
+    load = mesh.Load(rate, span_s, seed, shift_at_s=SHIFT_AT_S, dispersion=dispersion)
     what = mesh.topology(FOR_BEFORE, None)
     simulation = Simulation(what, mesh.profiles(what), seed=seed, physics=Physics(), slo=SloRule(), coasts=True)
-    monitor, records = ServiceMonitor(0.0), list[Record]()
-    simulation.network.watch("forecast", GatewayStatus, monitor.observe)
+    monitor, records = ServiceMonitor(0.0, WINDOW_S), list[Record]()
     seen: dict[float, Mapping[str, int]] = {}
+
+    def hear(sender: Sender, status: GatewayStatus) -> None:
+        monitor.observe(sender, status, simulation.kernel.now)
+
+    simulation.network.watch("forecast", GatewayStatus, hear)
 
     def look(after_s: float) -> None:
         statuses = [engine.core.status(simulation.kernel.now) for engine in simulation.engines.values()]
@@ -89,22 +95,19 @@ def _in_short(pair: Pair) -> str:
     return f"{pair.attainment:.3f}, {pair.latency:.2f}"
 
 
-def _scores(load: mesh.Load, queue: Mapping[str, int]) -> tuple[Pair, Pair]:
-    """Of the plan as if engines were empty, and with the queue."""
+def _scores(load: mesh.Load, queue: Mapping[str, int]) -> tuple[Pair, Pair, Pair]:
+    """Of the plan as if engines were empty, and with the queue, if there were no bursts and as it is."""
     statuses = mesh.statuses(mesh.topology(FOR_BEFORE, None))
     plan, slos = present_plan(statuses), dict.fromkeys(mesh.SERVICES, mesh.SLO)
-    asked = mesh.observed(load.rates(load.next_busiest))
-    question = make_question(0, plan, statuses.values(), asked, slos)
-    drawn = Traffic(HORIZON_S, question.asked.services).drawn_anew(load.seed)
-    evaluators = [
-        LocalSimulators().evaluator(question.catalogue, traffic, slos) for traffic in (drawn, drawn.with_waiting(queue))
-    ]
-    [empty], [queued] = [evaluator.exact([plan]) for evaluator in evaluators]
-    return _pair(empty), _pair(queued)
 
+    def scored(dispersion: float, waiting: Mapping[str, int]) -> Pair:
+        asked = mesh.observed(load.rates(load.next_busiest), dispersion)
+        question = make_question(0, plan, statuses.values(), asked, slos)
+        drawn = Traffic(HORIZON_S, question.asked.services).drawn_anew(load.seed).with_waiting(waiting)
+        [score] = LocalSimulators().evaluator(question.catalogue, drawn, slos).exact([plan])
+        return Pair(score.attainment, score.normalized_latency)
 
-def _pair(score: Score) -> Pair:
-    return Pair(score.attainment, score.normalized_latency)
+    return scored(load.dispersion, {}), scored(1.0, queue), scored(load.dispersion, queue)
 
 
 def _achieved(served: Sequence[Served], since_s: float) -> Pair:
@@ -117,16 +120,21 @@ def main() -> int:
     parser.add_argument("--rate", type=float, default=1.2, metavar="R", help="requests a second (default: 1.2)")
     parser.add_argument("--seeds", type=int, default=3, metavar="N")
     parser.add_argument("--after", type=_seconds, default=[30.0, 60.0, 120.0], metavar="S,S", help="the shift")
+    parser.add_argument("--dispersion", type=float, default=1.0, metavar="D", help="of arrivals (default: 1, Poisson)")
     options = parser.parse_args()
     table = Table(title="attainment and normalised latency", title_justify="left")
-    for heading in ("seed", "s after", "waiting", "as if empty", "with who waits", "achieved"):
+    for heading in ("seed", "s after", "waiting", "as if empty", "as if Poisson", "with who waits", "achieved"):
         table.add_column(heading, justify="right")
-    made = [one for seed in range(options.seeds) for one in forecasts(options.rate, seed, options.after)]
+    made = [
+        one for seed in range(options.seeds) for one in forecasts(options.rate, seed, options.after, options.dispersion)
+    ]
     for one in made:
-        pairs = map(_in_short, (one.empty, one.queued, one.achieved))
+        pairs = map(_in_short, (one.empty, one.poisson, one.queued, one.achieved))
         table.add_row(str(one.seed), f"{one.after_s:.0f}", str(one.num_waiting), *pairs)
     table.add_section()
-    table.add_row("", "", "off by", *(_in_short(mean_error(made, which)) for which in ("empty", "queued")), "")
+    table.add_row(
+        "", "", "off by", *(_in_short(mean_error(made, which)) for which in ("empty", "poisson", "queued")), ""
+    )
     Console(width=None if sys.stdout.isatty() else 120).print(table)
     return 0
 

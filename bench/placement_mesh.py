@@ -17,7 +17,7 @@ from bench.simulation.shared_profiles import SharedProfile
 from bench.simulation.trace_request import TraceRequest
 from bench.simulation.workload import SloRule
 from engines.presets import load_preset
-from mesh.messages import EngineStatus, Role, ServiceTally
+from mesh.messages import CountSpread, EngineStatus, Role, ServiceTally
 from mesh.topology.schema import (
     EngineSpec,
     GatewaySpec,
@@ -56,7 +56,10 @@ ANYHOW: Held = [SERVICES[:2], SERVICES[2:4], SERVICES[4:], SERVICES[:1]]  # wher
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """``rate`` of all services. ``busiest`` gets `BUSY_SHARE` of it; from ``shift_at_s`` on, ``next_busiest`` does."""
+    """``rate`` of all services. ``busiest`` gets `BUSY_SHARE` of it; from ``shift_at_s`` on, ``next_busiest`` does.
+
+    ``dispersion``: in what bursts requests come; 1: Poisson arrivals.
+    """
 
     rate: float
     span_s: float
@@ -64,13 +67,13 @@ class Load:
     busiest: str = SERVICES[0]
     shift_at_s: float | None = None
     next_busiest: str = SERVICES[1]
+    dispersion: float = 1.0
 
     def rates(self, busiest: str) -> dict[str, float]:
         rest = (1 - BUSY_SHARE) / (NUM_SERVICES - 1)
         return {name: self.rate * (BUSY_SHARE if name == busiest else rest) for name in SERVICES}
 
     def trace(self) -> list[TraceRequest]:
-        """Poisson arrivals."""
         until_s = self.span_s if self.shift_at_s is None else self.shift_at_s
         requests = [*self._drawn(self.busiest, 0.0, until_s)]
         if self.shift_at_s is not None:
@@ -81,7 +84,7 @@ class Load:
         return [
             TraceRequest(from_s + at_s, num_input, num_output, service=name)
             for name, rate in self.rates(busiest).items()
-            for at_s, num_input, num_output in ServiceTraffic(rate, *DOCUMENTS).arrivals(
+            for at_s, num_input, num_output in ServiceTraffic(rate, *DOCUMENTS, dispersion=self.dispersion).arrivals(
                 until_s - from_s, Random(f"{self.seed}/{name}/{from_s}")
             )
         ]
@@ -147,10 +150,11 @@ def statuses(what: Topology) -> dict[str, EngineStatus]:
     return {name: engine.core.status(0.0) for name, engine in simulation.engines.items()}
 
 
-def observed(rates: Mapping[str, float]) -> Observed:
-    """An interval in which as much came as is to be expected."""
+def observed(rates: Mapping[str, float], dispersion: float = 1.0) -> Observed:
+    """An interval in which as much came as is to be expected, in bursts that are known well."""
     span_s, (inputs, outputs) = 1000.0, DOCUMENTS
-    return Observed(span_s, {name: _tally(name, round(rate * span_s), inputs, outputs) for name, rate in rates.items()})
+    tallies = {name: _tally(name, round(rate * span_s), inputs, outputs) for name, rate in rates.items()}
+    return Observed(span_s, tallies, dict.fromkeys(rates, CountSpread(MANY, MANY, MANY * dispersion)))
 
 
 def _tally(name: str, number: int, inputs: Moments, outputs: Moments) -> ServiceTally:

@@ -65,13 +65,15 @@ class Case:
     has_shift: bool
     num_batches: int
     seed: int
+    dispersion: float = 1.0
 
     @property
     def load(self) -> mesh.Load:
         if not self.has_shift:
-            return mesh.Load(self.rate, self.num_intervals * INTERVAL_S, self.seed)
+            return mesh.Load(self.rate, self.num_intervals * INTERVAL_S, self.seed, dispersion=self.dispersion)
         shift_at_s = INTERVAL_S * Random(f"{self.seed}/shift").uniform(SHIFT_FROM, SHIFT_UNTIL)
-        return mesh.Load(self.rate, shift_at_s + AFTER * INTERVAL_S, self.seed, shift_at_s=shift_at_s)
+        span_s = shift_at_s + AFTER * INTERVAL_S
+        return mesh.Load(self.rate, span_s, self.seed, shift_at_s=shift_at_s, dispersion=self.dispersion)
 
     @property
     def placement(self) -> PlacementSpec | None:
@@ -166,7 +168,7 @@ def main() -> int:
     console = Console(width=None if sys.stdout.isatty() else 120)
     has_shift = options.what == "shift"
     cases = [
-        Case(Mode(mode), options.rate, options.intervals, has_shift, options.batches, seed)
+        Case(Mode(mode), options.rate, options.intervals, has_shift, options.batches, seed, options.dispersion)
         for seed, mode in product(range(options.seed_from, options.seed_from + options.seeds), options.modes)
     ]
     runs = _run(cases, options.jobs)
@@ -190,6 +192,7 @@ def _parse() -> argparse.Namespace:
         "--intervals", type=int, default=20, metavar="N", help="of 120 s, of constant load (default: 20)"
     )
     parser.add_argument("--modes", type=_modes, metavar="A,B", help=f"of {', '.join(Mode)} (default: all that apply)")
+    parser.add_argument("--dispersion", type=float, default=1.0, metavar="D", help="of arrivals (default: 1, Poisson)")
     parser.add_argument("--batches", type=int, default=2, metavar="N", help="of local search (default: 2)")
     parser.add_argument("--seeds", type=int, default=3, metavar="N")
     parser.add_argument("--seed-from", type=int, default=0, metavar="S", help="seeds S, S + 1, ... (default: 0)")

@@ -7,9 +7,8 @@ of it ends processes, and requests with them. So room is asked for before anythi
 from collections.abc import Callable, Mapping
 
 from mesh.errors import UserError
+from mesh.sizes import in_words
 from mesh.topology.schema import EngineSpec
-
-GIB, MIB = 2**30, 2**20
 
 
 class WeightRoom:
@@ -36,15 +35,15 @@ class WeightRoom:
         beside = sum(held for name, held in self._held.items() if name != service)
         if self._limit is not None and beside + num_bytes > self._limit:
             raise UserError(
-                f"engines.{self._engine}: weights of {service} take {_say(num_bytes)}, beside {_say(beside)} of "
-                f"{self._others(service)}: {_say(beside + num_bytes - self._limit)} more than its weight_memory, "
-                f"{_say(self._limit)}"
+                f"engines.{self._engine}: weights of {service} take {in_words(num_bytes)}, beside {in_words(beside)} "
+                f"of {self._others(service)}: {in_words(beside + num_bytes - self._limit)} more than its "
+                f"weight_memory, {in_words(self._limit)}"
             )
         free = self._free_bytes()
         if free is not None and num_bytes > free:
             raise UserError(
-                f"engines.{self._engine}: weights of {service} take {_say(num_bytes)}, and its device has "
-                f"{_say(free)} free; unload a service, or place it elsewhere"
+                f"engines.{self._engine}: weights of {service} take {in_words(num_bytes)}, and its device has "
+                f"{in_words(free)} free; unload a service, or place it elsewhere"
             )
         self._held[service] = num_bytes
 
@@ -53,7 +52,3 @@ class WeightRoom:
 
     def _others(self, service: str) -> str:
         return ", ".join(name for name in self._held if name != service) or "others"
-
-
-def _say(num_bytes: int) -> str:
-    return f"{num_bytes / GIB:.2f} GiB" if num_bytes >= GIB / 10 else f"{num_bytes / MIB:.2f} MiB"

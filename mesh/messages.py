@@ -688,6 +688,18 @@ class ServiceTally(msgspec.Struct, frozen=True):
     gone: int = 0  # whose client went away; with those that ended, the others of those that arrived are still there
 
 
+class CountSpread(msgspec.Struct, frozen=True):
+    """How numbers of requests in windows that follow each other differ: sums over ``pairs`` of such windows.
+
+    ``arrived``: half of what came in both; ``squares``: half the square of the difference. With Poisson arrivals they
+    are as much.
+    """
+
+    pairs: int = 0
+    arrived: float = 0.0
+    squares: float = 0.0
+
+
 class Wanted(msgspec.Struct, frozen=True):
     """Requests of a service that wait in a gateway as they fit no engine, and how many more engines they would fill."""
 
@@ -702,7 +714,8 @@ class Memory(msgspec.Struct, frozen=True):
 
     ``estimate``: the normalised latency that the running interval is expected to bring. Plans up to ``settled`` are
     carried out or given up: where engines are otherwise, somebody has changed them since. ``seen``: what services were
-    asked for in the ``seen_intervals`` before this one, of ``seen_s`` together, in which it was the same.
+    asked for in the ``seen_intervals`` before this one, of ``seen_s`` together, in which it was the same;
+    ``seen_spreads``, by service: in what bursts.
     """
 
     interval: int  # its number
@@ -713,6 +726,7 @@ class Memory(msgspec.Struct, frozen=True):
     seen: list[ServiceTally] = []
     seen_s: float = 0.0
     seen_intervals: int = 0
+    seen_spreads: dict[str, CountSpread] = {}
 
 
 class Mark(msgspec.Struct, frozen=True):
@@ -759,6 +773,7 @@ class ServiceForecast(msgspec.Struct, frozen=True):
     achieved: float | None = None
     predicted: float | None = None  # with the plan that was in force
     proposed: float | None = None  # with the one that was found
+    dispersion: float = 1.0  # variance of the number of requests in some seconds, over its mean; 1: Poisson arrivals
 
 
 class Decision(msgspec.Struct, frozen=True):

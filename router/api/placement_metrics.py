@@ -56,8 +56,14 @@ class PlacementHealth(Collector):
         rate = GaugeMetricFamily(
             "meshserve_placement_rate", "Requests a second that the last search was for", labels=("service",)
         )
+        dispersion = GaugeMetricFamily(
+            "meshserve_placement_dispersion",
+            "Variance of the number of requests in some seconds over its mean, that the last search was for",
+            labels=("service",),
+        )
         for one in decision.services:
             rate.add_metric((one.name,), one.rate)
+            dispersion.add_metric((one.name,), one.dispersion)
             for kind in ("achieved", "predicted", "proposed"):
                 value: float | None = getattr(one, kind)
                 if value is not None:
@@ -69,7 +75,7 @@ class PlacementHealth(Collector):
             forecast = getattr(decision, kind)
             if forecast is not None:
                 latency.add_metric((kind,), forecast.normalized_latency)
-        yield from (rate, attainment, latency)
+        yield from (rate, dispersion, attainment, latency)
 
 
 def _of_pools(pools: Iterable[PoolStatus]) -> GaugeMetricFamily:

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from router.cli.standing_tables import in_bursts
 from router.placement.decisions import reason_of
 from router.placement.dry_run import DryRun
 from router.placement.plan import Group, Plan
@@ -54,7 +55,8 @@ def print_tables(run: DryRun) -> None:
         f"normalised latency {before.normalized_latency:.2f} -> {after.normalized_latency:.2f}; "
         f"achieved: {run.achieved.attainment:.1%}, {run.achieved.normalized_latency:.2f}"
     )
-    for line in (f"{proposal.verdict}: {reason_of(proposal)}", *run.found.homeless.values()):
+    bursts = {name: run.traffic.dispersion(name) for name in sorted(run.traffic.services)}
+    for line in (*in_bursts(bursts), f"{proposal.verdict}: {reason_of(proposal)}", *run.found.homeless.values()):
         console.print(line, markup=False)
 
 

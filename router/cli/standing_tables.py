@@ -15,6 +15,7 @@ from router.placement.changeover import announced, is_in_force
 from router.placement.replacement import Verdict
 
 PLAIN_WIDTH = 120
+BURSTS = 1.5  # dispersion above which services are said to be asked in bursts; 1: Poisson arrivals
 
 
 def summary(
@@ -136,10 +137,18 @@ def _decision_lines(decision: Decision, daemon: PlacementStatus) -> Sequence[str
     told = {"achieved": decision.achieved, "predicted": decision.predicted, "found": decision.proposed}
     scores = [f"{name} {_forecast(score)}" for name, score in told.items() if score is not None]
     return [
+        *in_bursts({one.name: one.dispersion for one in decision.services}),
         *([f"attainment and normalised latency: {'; '.join(scores)}"] if scores else []),
         f"{_ago(daemon.decision_age_s)}: {decision.verdict}: {decision.reason}",
         *decision.homeless,
     ]
+
+
+def in_bursts(dispersions: Mapping[str, float]) -> Sequence[str]:
+    """One line, of the services whose requests do not come by Poisson."""
+    bursts = [f"{name} {dispersion:.1f}" for name, dispersion in dispersions.items() if dispersion > BURSTS]
+    told = "in bursts (variance of the number of requests in some seconds over its mean; Poisson has 1)"
+    return [f"{told}: {', '.join(bursts)}"] if bursts else []
 
 
 def _forecast(score: Forecast) -> str:

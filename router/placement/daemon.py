@@ -33,6 +33,7 @@ from mesh.messages import (
     SupervisorStatus,
 )
 from mesh.topology.schema import PlacementMode, Topology
+from router.placement.bursts import window_s
 from router.placement.changeover import Changeover, Patience, Stage, announced, is_in_force
 from router.placement.decisions import Pending, with_plan, without_plan
 from router.placement.effects import Abandon, Ask, Effect, Note, Tell
@@ -76,7 +77,7 @@ class PlacementDaemon:
         self._slos = {service.name: service.slo for service in topology.services}
         self._pid, self._seed = pid, seed
         self._roster = Roster(topology.timing.lease_s)
-        self._monitor = ServiceMonitor(now)
+        self._monitor = ServiceMonitor(now, window_s(spec.shortest_s, topology.timing.heartbeat_s))
         self._seen = TrafficSeen()
         self._interval = ReplacementInterval(spec.interval_s, spec.shortest_s, spec.longest_s)
         self._number = 0  # of the interval
@@ -117,8 +118,10 @@ class PlacementDaemon:
         interval, seen = self._interval, self._seen.seen
         services, tallies = sorted(self._roster.wanted), [] if seen is None else list(seen.services.values())
         seen_s = 0.0 if seen is None else seen.span_s
-        same = self._seen.num_intervals
-        return Memory(self._number, interval.seconds, interval.estimate, self._settled, services, tallies, seen_s, same)
+        same, spreads = self._seen.num_intervals, {} if seen is None else dict(seen.spreads)
+        return Memory(
+            self._number, interval.seconds, interval.estimate, self._settled, services, tallies, seen_s, same, spreads
+        )
 
     def status(self, now: float) -> PlacementStatus:
         """The next status to publish."""
@@ -157,7 +160,7 @@ class PlacementDaemon:
             case EngineStatus():
                 self._roster.hear(sender, status, now)
             case GatewayStatus():
-                self._monitor.observe(sender, status)
+                self._monitor.observe(sender, status, now)
                 if status.mark is not None:
                     self._recall(sender.process, status.mark, now)
             case SupervisorStatus():
@@ -236,7 +239,7 @@ class PlacementDaemon:
         self._interval.estimate = newest.estimate
         self._roster.wanted |= set(newest.services)
         if newest.seen_s > 0:
-            seen = Observed(newest.seen_s, {one.name: one for one in newest.seen})
+            seen = Observed(newest.seen_s, {one.name: one for one in newest.seen}, newest.seen_spreads)
             self._seen = TrafficSeen(seen, newest.seen_intervals)
         self._began_at = min(heard_at - mark.age_s for mark, heard_at in marks.values())
         starts = {gateway: {one.name: one for one in mark.services} for gateway, (mark, _) in marks.items()}
@@ -329,7 +332,7 @@ class PlacementDaemon:
             seen,
             self._slos,
             services=self._roster.wanted,
-            threshold=Threshold(self._spec.min_gain, self._spec.max_latency_ratio, self._spec.load_s),
+            threshold=Threshold.of(self._spec),
             improve_s=self._spec.improve_s,
             max_services=self._spec.max_services,
             seed=self._seed + self._number,

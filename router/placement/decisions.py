@@ -83,6 +83,7 @@ def _services(pending: Pending, proposal: Proposal | None) -> list[ServiceForeca
             _attainment(pending.achieved, name),
             _attainment(present, name),
             _attainment(wanted, name),
+            asked.dispersion(name),
         )
         for name in pending.question.catalogue.services
     ]

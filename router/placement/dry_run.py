@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 from mesh.cli.cluster import visitor
 from mesh.errors import CommandError
 from mesh.messages import EngineStatus, GatewayStatus
-from mesh.topology.schema import Topology
+from mesh.topology.schema import PlacementSpec, Topology
+from router.placement.bursts import window_s
 from router.placement.evaluators import load_evaluators
+from router.placement.interval import Threshold
 from router.placement.live import present_plan, waiting
 from router.placement.monitor import Observed, ServiceMonitor
 from router.placement.obstacles import Obstacles
@@ -40,7 +42,8 @@ class DryRun:
 async def listen(topology: Topology, seconds: float) -> Heard:
     """To all statuses."""
     started_s = time.monotonic()
-    monitor, engines = ServiceMonitor(started_s), dict[str, EngineStatus]()
+    windows_s = window_s(seconds, topology.timing.heartbeat_s)
+    monitor, engines = ServiceMonitor(started_s, windows_s), dict[str, EngineStatus]()
     async with visitor(topology) as sockets:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -48,7 +51,7 @@ async def listen(topology: Topology, seconds: float) -> Heard:
                     if isinstance(status, EngineStatus):
                         engines[sender.process] = status
                     elif isinstance(status, GatewayStatus):
-                        monitor.observe(sender, status)
+                        monitor.observe(sender, status, time.monotonic())
     there = waiting(monitor.present(), engines.values())
     return Heard(engines, monitor.observed(time.monotonic()), there)
 
@@ -61,7 +64,18 @@ def dry_run(topology: Topology, heard: Heard, *, improve_s: float, num_workers: 
     slos = {service.name: service.slo for service in topology.services}
     obstacles = Obstacles.of(heard.engines)
     known = heard.engines.values()
-    question = make_question(0, present, known, heard.observed, slos, obstacles=obstacles, waiting=heard.waiting)
+    spec = topology.placement or PlacementSpec()  # without a daemon, as one would without further settings
+    question = make_question(
+        0,
+        present,
+        known,
+        heard.observed,
+        slos,
+        threshold=Threshold.of(spec),
+        max_services=spec.max_services,
+        obstacles=obstacles,
+        waiting=heard.waiting,
+    )
     if not any(service.rate for service in question.asked.services.values()):
         silence = f"nobody asked for anything in {heard.observed.span_s:.0f} s"
         raise CommandError(f"{silence}; `mesh plan --search --listen SECONDS` listens longer")

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from mesh.topology.schema import PlacementSpec
 from router.placement.score import Score
 
 BETA = 0.1
@@ -52,6 +53,10 @@ class Threshold:
     min_gain: float = 0.02
     max_latency_ratio: float = 0.7
     load_s: float = 1.0
+
+    @classmethod
+    def of(cls, spec: PlacementSpec) -> "Threshold":
+        return cls(spec.min_gain, spec.max_latency_ratio, spec.load_s)
 
     def is_worth(self, present: Score, wanted: Score, loaded_rate: float) -> bool:
         """``loaded_rate``: requests a second of the copies that would be loaded. Scores are of the same traffic."""

@@ -1,14 +1,15 @@
 """The service monitor: what gateways say of their services, added up over an interval (SeaLLM, section 3)."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from math import sqrt
 from typing import NamedTuple
 
 import msgspec
 
-from mesh.messages import GatewayStatus, Sender, ServiceTally
+from mesh.messages import CountSpread, GatewayStatus, Sender, ServiceTally
+from router.placement.bursts import Spreads, Windows, added_up, dispersion
 from router.placement.score import Score, ServiceScore
 from router.placement.traffic import Moments, ServiceTraffic, Traffic
 
@@ -23,6 +24,7 @@ class Observed:
 
     span_s: float
     services: Tallies
+    spreads: Spreads = field(default_factory=dict)
 
     def traffic(self) -> Traffic:
         """Rates and moments: requests are to be drawn. Lengths of answers are those of what was answered."""
@@ -31,7 +33,11 @@ class Observed:
     def _traffic(self, tally: ServiceTally) -> ServiceTraffic:
         inputs = moments_of(tally.arrived, tally.input_tokens, tally.input_squares)
         outputs = moments_of(tally.answered, tally.output_tokens, tally.output_squares)
-        return ServiceTraffic(tally.arrived / self.span_s, inputs, outputs)
+        return ServiceTraffic(tally.arrived / self.span_s, inputs, outputs, dispersion=self.dispersion(tally.name))
+
+    def dispersion(self, service: str) -> float:
+        """Of the number of its requests; see `router.placement.bursts`."""
+        return dispersion(self.spreads.get(service, CountSpread()))
 
     def score(self, alone_s: Mapping[str, float], promises: Mapping[str, float]) -> Score:
         """What was achieved. ``alone_s``: mean execution time of each service alone, that latency is normalised by.
@@ -49,7 +55,11 @@ class Observed:
 
 def together(parts: Sequence[Observed]) -> Observed:
     """One after the other."""
-    return Observed(sum(part.span_s for part in parts), _added_up(part.services for part in parts))
+    return Observed(
+        sum(part.span_s for part in parts),
+        _added_up(part.services for part in parts),
+        added_up(part.spreads for part in parts),
+    )
 
 
 class _Life(NamedTuple):
@@ -58,37 +68,45 @@ class _Life(NamedTuple):
     incarnation: int
     start: Tallies  # of the interval
     last: Tallies
+    heard_s: float
     has_ended: bool = False  # and what was with it is elsewhere, or lost
 
 
 class ServiceMonitor:
-    """Sums are gateways' own, so statuses that are lost, late or repeated do no harm."""
+    """Sums are gateways' own, so statuses that are lost, late or repeated do no harm.
 
-    def __init__(self, now: float) -> None:
+    ``window_s``: of which numbers of requests are compared to see bursts.
+    """
+
+    def __init__(self, now: float, window_s: float) -> None:
         self._began_at = now
         self._lives: dict[str, _Life] = {}
         self._over: list[Tallies] = []  # what lives brought to this interval that have ended in it
         self._looks: list[Observed] = []  # at this interval, from its beginning on
+        self._windows = Windows(now, window_s)
 
     def __repr__(self) -> str:
         return f"<ServiceMonitor of {sorted(self._lives)}>"
 
-    def observe(self, sender: Sender, status: GatewayStatus) -> None:
+    def observe(self, sender: Sender, status: GatewayStatus, now: float) -> None:
         said = {tally.name: tally for tally in status.services}
         life = self._lives.get(sender.process)
         if life is None:
             # What it counted before anybody listened belongs to no interval.
-            self._lives[sender.process] = _Life(sender.incarnation, said, said)
+            self._lives[sender.process] = _Life(sender.incarnation, said, said, now)
         elif sender.incarnation > life.incarnation:
             self._over.append(_difference(life))
-            self._lives[sender.process] = _Life(sender.incarnation, {}, said)
+            self._lives[sender.process] = _Life(sender.incarnation, {}, said, now)
+            self._windows.add(_arrived(said, {}), now, now)
         elif sender.incarnation == life.incarnation and _is_later(said, life.last):
-            self._lives[sender.process] = life._replace(last=said)
+            self._lives[sender.process] = life._replace(last=said, heard_s=now)
+            self._windows.add(_arrived(said, life.last), life.heard_s, now)
 
     def observed(self, now: float) -> Observed:
         """Since the interval began."""
         parts = [*self._over, *map(_difference, self._lives.values())]
-        return Observed(max(now - self._began_at, 1e-9), _added_up(parts))
+        spreads = self._windows.spreads(self._began_at, now)
+        return Observed(max(now - self._began_at, 1e-9), _added_up(parts), spreads)
 
     def bury(self, ended: Sender) -> None:
         """A life that somebody saw end, of a gateway or of anybody else."""
@@ -114,7 +132,13 @@ class ServiceMonitor:
 
     def parts(self, now: float) -> list[Observed]:
         """Of the interval; together they are what was `observed`. What is left in the end counts with the last one."""
-        return [_between(*pair) for pair in pairwise([Observed(0.0, {}), *self._looks[:-1], self.observed(now)])]
+        bounds = [Observed(0.0, {}), *self._looks[:-1], self.observed(now)]
+        return [self._between(*pair) for pair in pairwise(bounds)]
+
+    def _between(self, earlier: Observed, later: Observed) -> Observed:
+        """Two looks."""
+        spreads = self._windows.spreads(self._began_at + earlier.span_s, self._began_at + later.span_s)
+        return Observed(later.span_s - earlier.span_s, _subtracted(later.services, earlier.services), spreads)
 
     def resume(self, began_at: float, starts: Mapping[str, Tallies]) -> None:
         """Go on with an interval that another monitor began. ``starts``: what gateways had counted then."""
@@ -126,6 +150,7 @@ class ServiceMonitor:
     def begin(self, now: float) -> None:
         """Another interval."""
         self._began_at, self._over, self._looks = now, [], []
+        self._windows.forget(now)
         self._lives = {process: life._replace(start=life.last) for process, life in self._lives.items()}
 
 
@@ -133,8 +158,8 @@ def _difference(life: _Life) -> Tallies:
     return _subtracted(life.last, life.start)
 
 
-def _between(earlier: Observed, later: Observed) -> Observed:
-    return Observed(later.span_s - earlier.span_s, _subtracted(later.services, earlier.services))
+def _arrived(said: Tallies, before: Tallies) -> dict[str, int]:
+    return {name: tally.arrived - (before[name].arrived if name in before else 0) for name, tally in said.items()}
 
 
 def _subtracted(later: Tallies, earlier: Tallies) -> Tallies:

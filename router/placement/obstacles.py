@@ -8,10 +8,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from mesh.messages import EngineStatus
+from mesh.sizes import in_words
 from router.placement.plan import Group, Plan
 from router.placement.roster import served
-
-GIB = 2**30
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +68,6 @@ class Obstacles:
         if new and limit is not None and needed > limit:
             return (
                 f"{group.id} would hold {', '.join(sorted(both))} while the plan changes: weights of "
-                f"{needed / GIB:.2f} GiB, {(needed - limit) / GIB:.2f} more than its weight_memory"
+                f"{in_words(needed)}, {in_words(needed - limit)} more than its weight_memory"
             )
         return None

@@ -16,8 +16,8 @@ Sums = tuple[int, int, int]  # number of lengths, their sum, the sum of their sq
 class TrafficSeen:
     """One interval is a small sample: at constant load its rates differ from those of the one before, and a plan that
     suits them better is no better for what comes. So intervals add up until one differs from them by more than chance
-    explains: Poisson arrivals, lengths with the variance that they have. From then on only that one counts, or what
-    is left of it from where it differs most from what was before.
+    explains: arrivals with the bursts and lengths with the variance that they have. From then on only that one counts,
+    or what is left of it from where it differs most from what was before.
     """
 
     def __init__(self, seen: Observed | None = None, num_intervals: int = 0) -> None:
@@ -56,20 +56,18 @@ def _apart_at(whole: Sequence[Observed], at: int) -> float:
 
 def _deviations(one: Observed, other: Observed) -> float:
     """Standard deviations between them, of the rate or the mean length of a service where they are farthest apart."""
-    nothing = {name: ServiceTally(name) for name in one.services.keys() | other.services.keys()}
-    return max(
-        (
-            _apart(one.services.get(name, tally), one.span_s, other.services.get(name, tally), other.span_s)
-            for name, tally in nothing.items()
-        ),
-        default=0.0,
-    )
+    both = together([one, other])
+    return max((_apart(name, one, other, both) for name in both.services), default=0.0)
 
 
-def _apart(one: ServiceTally, span_s: float, other: ServiceTally, other_span_s: float) -> float:
+def _apart(name: str, before: Observed, after: Observed, both: Observed) -> float:
     """Variances are those of both together: if it is the same traffic, they are known best so."""
-    rate = (one.arrived + other.arrived) / (span_s + other_span_s)
-    rates = _ratio(one.arrived / span_s - other.arrived / other_span_s, rate * (1 / span_s + 1 / other_span_s))
+    nothing = ServiceTally(name)
+    one, other = (part.services.get(name, nothing) for part in (before, after))
+    variance = both.dispersion(name) * both.services[name].arrived / both.span_s
+    rates = _ratio(
+        one.arrived / before.span_s - other.arrived / after.span_s, variance * (1 / before.span_s + 1 / after.span_s)
+    )
     inputs = [(tally.arrived, tally.input_tokens, tally.input_squares) for tally in (one, other)]
     outputs = [(tally.answered, tally.output_tokens, tally.output_squares) for tally in (one, other)]
     return max(rates, _means_apart(*inputs), _means_apart(*outputs))

@@ -38,7 +38,8 @@ class Moments(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class ServiceTraffic:
     """``rate`` in requests a second. ``requests`` are those recorded, in order; empty: they are drawn. ``num_waiting``
-    others were there before the first of them, and have not begun.
+    others were there before the first of them, and have not begun. ``dispersion``: the variance of the number of
+    requests in some seconds over its mean, 1 for Poisson arrivals.
     """
 
     rate: float
@@ -46,6 +47,7 @@ class ServiceTraffic:
     num_output: Moments
     requests: tuple[Arrival, ...] = ()
     num_waiting: int = 0
+    dispersion: float = 1.0
 
     @classmethod
     def recorded(cls, requests: Sequence[Arrival], span_s: float) -> "ServiceTraffic":
@@ -54,19 +56,19 @@ class ServiceTraffic:
         return cls(len(requests) / span_s, inputs, outputs, tuple(sorted(requests)))
 
     def arrivals(self, span_s: float, random: Random) -> tuple[Arrival, ...]:
-        """What is recorded, else Poisson arrivals with lognormal lengths of these moments."""
+        """What is recorded, else gamma gaps with this dispersion, and lognormal lengths with these moments."""
         return self.requests or tuple(self._drawn(span_s, random))
 
     def as_likely(self, span_s: float, random: Random) -> "ServiceTraffic":
         """Moments of which what was seen in ``span_s`` can as well be a sample; nothing is known of services that were
-        asked for nothing.
+        asked for nothing. Requests that come in bursts tell as much of their rate as fewer that do not.
         """
         number = self.rate * span_s
         if number <= 0:
             return self
         num_input, num_output = (moments.as_likely(number, random) for moments in (self.num_input, self.num_output))
-        rate = random.gammavariate(number, 1 / span_s)
-        return ServiceTraffic(rate, num_input, num_output, num_waiting=self.num_waiting)
+        rate = random.gammavariate(number / self.dispersion, self.dispersion / span_s)
+        return replace(self, rate=rate, num_input=num_input, num_output=num_output)
 
     def waiting(self, random: Random) -> list[Arrival]:
         """Those that were there before, drawn with lengths like the others'."""
@@ -74,11 +76,22 @@ class ServiceTraffic:
         return [Arrival(0.0, *(_length(one, random) for one in lengths)) for _ in range(self.num_waiting)]
 
     def _drawn(self, span_s: float, random: Random) -> "list[Arrival]":
+        """A renewal process whose gaps have ``dispersion`` as the square of their coefficient of variation.
+
+        It begins at any moment, and the longer a gap the likelier that lies in it. Poisson's first one is like others.
+        """
         drawn: list[Arrival] = []
-        at_s = random.expovariate(self.rate) if self.rate > 0 else span_s
+        if self.rate <= 0:
+            return drawn
+        shape, scale_s = 1 / self.dispersion, self.dispersion / self.rate
+        at_s = (
+            random.gammavariate(shape, scale_s)
+            if shape == 1
+            else random.random() * random.gammavariate(shape + 1, scale_s)
+        )
         while at_s < span_s:
             drawn.append(Arrival(at_s, _length(self.num_input, random), _length(self.num_output, random)))
-            at_s += random.expovariate(self.rate)
+            at_s += random.gammavariate(shape, scale_s)
         return drawn
 
 
@@ -98,6 +111,10 @@ class Traffic:
         found = self.services.get(service)
         return found.rate if found is not None else 0.0
 
+    def dispersion(self, service: str) -> float:
+        found = self.services.get(service)
+        return found.dispersion if found is not None else 1.0
+
     def with_waiting(self, waiting: Mapping[str, int]) -> "Traffic":
         """So many requests of each service are there before its traffic begins."""
         services = {name: replace(service, num_waiting=waiting.get(name, 0)) for name, service in self.services.items()}
@@ -115,7 +132,7 @@ class Traffic:
 
     def drawn_unsure(self, span_s: float, seed: int | str) -> "Traffic":
         """A sample of what this may be a sample of: rates and mean lengths are known as well as its requests tell them,
-        if they came as by Poisson. What is better on many such samples is better by more than chance.
+        if they came in such bursts. What is better on many such samples is better by more than chance.
         """
         random = Random(f"{seed}/unsure")
         likely = {name: service.as_likely(self.span_s, random) for name, service in sorted(self.services.items())}

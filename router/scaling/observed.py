@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from mesh.messages import GatewayStatus, Sender, ServiceTally
+from router.placement.bursts import WINDOW_S
 from router.placement.monitor import ServiceMonitor
 from router.placement.traffic import Moments
 from router.scaling.arrivals import ArrivalRate
@@ -59,7 +60,7 @@ class ObservedServices:
     """All gateways together."""
 
     def __init__(self, now: float) -> None:
-        self._monitor = ServiceMonitor(now)
+        self._monitor = ServiceMonitor(now, WINDOW_S)
         self._looked_at = now
         self._services: dict[str, Asked] = {}
         self._changed_at: dict[str, float] = {}
@@ -67,8 +68,8 @@ class ObservedServices:
     def __repr__(self) -> str:
         return f"<ObservedServices {sorted(self._services)}>"
 
-    def observe(self, sender: Sender, status: GatewayStatus) -> None:
-        self._monitor.observe(sender, status)
+    def observe(self, sender: Sender, status: GatewayStatus, now: float) -> None:
+        self._monitor.observe(sender, status, now)
 
     def look(self, now: float) -> None:
         """Take what came since the last look."""

@@ -71,7 +71,7 @@ class Scaler:
             case EngineStatus():
                 self._fleet.hear_engine(sender.process, status, now)
             case GatewayStatus():
-                self._observed.observe(sender, status)
+                self._observed.observe(sender, status, now)
                 self._gateways[sender.process] = status, now
             case SupervisorStatus():
                 self._fleet.hear_supervisor(sender, status, now)

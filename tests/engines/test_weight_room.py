@@ -1,8 +1,9 @@
 import pytest
 
-from engines.weight_room import GIB, WeightRoom
+from engines.weight_room import WeightRoom
 from mesh.errors import UserError
 from mesh.messages import Role
+from mesh.sizes import GIB
 from mesh.topology.schema import EngineSpec
 
 

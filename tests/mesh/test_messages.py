@@ -16,6 +16,7 @@ from mesh.messages import (
     Codec,
     Commit,
     Committed,
+    CountSpread,
     Decision,
     Declined,
     DecodeCost,
@@ -352,7 +353,9 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
             breakers={"decode-0": "open"},
             services=[ServiceTally("chat", 2, 30, 500, 1, 0, 1, 8, 64, 1.5, 1)],
             wanted=[Wanted("chat", Role.DECODE, 7, 2)],
-            mark=Mark(Memory(6, 60.0, 1.5, 2, ["chat"], [], 120.0, 2), 12.5, []),
+            mark=Mark(
+                Memory(6, 60.0, 1.5, 2, ["chat"], [], 120.0, 2, {"chat": CountSpread(11, 50.5, 180.25)}), 12.5, []
+            ),
         ),
         {
             "type": "GatewayStatus",
@@ -392,6 +395,7 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
                     "seen": [],
                     "seen_s": 120.0,
                     "seen_intervals": 2,
+                    "seen_spreads": {"chat": {"pairs": 11, "arrived": 50.5, "squares": 180.25}},
                 },
                 "age_s": 12.5,
                 "services": [],
@@ -416,7 +420,7 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
                 60.0,
                 4.5,
                 {"decode-0": Place(3, 1, ("chat",), Role.DECODE)},
-                [ServiceForecast("chat", 2.5, (100.0, 50.0), (20.0, 5.0), 0.5, 0.75, 1.0)],
+                [ServiceForecast("chat", 2.5, (100.0, 50.0), (20.0, 5.0), 0.5, 0.75, 1.0, 3.5)],
                 Forecast(0.5, 8.0),
                 num_loads=1,
                 homeless=["code: no room"],
@@ -452,6 +456,7 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
                         "achieved": 0.5,
                         "predicted": 0.75,
                         "proposed": 1.0,
+                        "dispersion": 3.5,
                     }
                 ],
                 "achieved": {"attainment": 0.5, "normalized_latency": 8.0},

@@ -14,7 +14,7 @@ DECISION = Decision(
     60.0,
     4.5,
     services=[
-        ServiceForecast("chat", 2.5, (1.0, 0.0), (1.0, 0.0), 0.5, 0.75, 1.0),
+        ServiceForecast("chat", 2.5, (1.0, 0.0), (1.0, 0.0), 0.5, 0.75, 1.0, dispersion=3.6),
         ServiceForecast("code", 0.0, (0, 0), (0, 0)),
     ],
     achieved=Forecast(0.5, 8.0),
@@ -53,6 +53,7 @@ def test_what_the_daemon_said_last_is_exported():
     assert value("changes_total", outcome="done") == 1
     assert value("changes_total", outcome="given up") == 0
     assert value("rate", service="chat") == 2.5
+    assert [value("dispersion", service=name) for name in ("chat", "code")] == [3.6, 1.0]
     assert [value("attainment", service="chat", kind=kind) for kind in ("achieved", "predicted", "proposed")] == [
         0.5,
         0.75,

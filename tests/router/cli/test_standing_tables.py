@@ -19,7 +19,7 @@ HELD = {"e0": make_status(M0, services=["a"]), "e1": make_status(M0, services=["
 FOUND = {name: Place(4, 2, ("a", "b"), Role.MULTIPLEX) for name in NAMES}
 FORECASTS = [
     ServiceForecast("a", 0.25, (700.0, 30.0), (200.0, 10.0), 1.0, 1.0, 1.0),
-    ServiceForecast("b", 12.5, (700.0, 30.0), (200.0, 10.0), 0.5, 0.536, 0.98),
+    ServiceForecast("b", 12.5, (700.0, 30.0), (200.0, 10.0), 0.5, 0.536, 0.98, dispersion=3.6),
     ServiceForecast("c", 0.0, (0.0, 0.0), (0.0, 0.0)),
 ]
 DECISION = Decision(
@@ -65,6 +65,10 @@ def test_what_was_found_and_what_it_was_found_for(shown):
     assert "a 0.25 700 +- 30 200 +- 10 100.0% 100.0% 100.0% 0.25/s, 100.0%" in words
     assert "c 0.00 0 +- 0 0 +- 0 - - - -" in words
     assert "achieved 55.0%, 8.00; predicted 57.0%, 7.50; found 99.0%, 1.20" in words
+    assert (
+        "in bursts (variance of the number of requests in some seconds over its mean; Poisson has 1): b 3.6 attainment"
+        in words
+    )
     assert "12 s ago: replace: a better plan was found" in words
     assert "20.0 % of a device's KV memory too little" in words
     assert "placement: shadow, changes nothing: `mesh plan --apply` does; listening; next decision in 47 s" in words

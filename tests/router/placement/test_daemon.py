@@ -96,6 +96,19 @@ def test_a_plan_is_searched_for_with_those_that_wait(loss: float) -> None:
     assert {name: one.num_waiting for name, one in world.asked[1].asked.services.items()} == {"a": 5, "b": 43}
 
 
+def test_bursts_are_planned_for() -> None:
+    world = World(TWO, interval_s=60.0, shortest_s=60.0)
+    while not world.asked:
+        for rate in (20.0, 2.0):
+            world.ask_for(a=rate, b=4.0)
+            world.run(5)
+    asked = world.asked[0].asked
+    assert asked.dispersion("a") > 2.0
+    assert asked.dispersion("b") < 1.3
+    world.until(lambda: world.status().decision is not None)
+    assert [one.dispersion for one in world.status().decision.services] == [asked.dispersion(name) for name in "ab"]
+
+
 # --- successors -------------------------------------------------------------------------------------------------------
 
 

@@ -1,6 +1,7 @@
 """A search for what was heard of a mesh, scored by arithmetic."""
 
 import json
+from dataclasses import replace as changed
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from msgspec.structs import replace
 
 from mesh.errors import CommandError, UserError
 from mesh.messages import ServiceTally
-from mesh.topology.schema import GatewaySpec, ServiceSpec, Slo, Topology
+from mesh.topology.schema import GatewaySpec, PlacementSpec, ServiceSpec, Slo, Topology
 from router.cli.plan_tables import print_json, print_tables
 from router.placement import dry_run as module
 from router.placement import evaluators
@@ -82,6 +83,17 @@ def test_a_plan_that_is_good_stays(capsys):
     assert "achieved: 100.0%" in said
     assert said.count("as it is") == 2
     assert "good enough: no plan could be so much better" in said
+
+
+def test_a_change_must_bring_what_the_topology_says():
+    """It would bring ten points of attainment and more."""
+    strict = changed(TOPOLOGY, placement=PlacementSpec(min_gain=0.9, max_latency_ratio=0.01))
+    held = heard({"e0": ["a"], "e1": ["a"], "e2": ["b"]}, tally("a", 20), tally("b", 80, late=30))
+    verdicts = [
+        dry_run(topology, held, improve_s=0.3, num_workers=1).found.proposal.verdict for topology in (TOPOLOGY, strict)
+    ]
+    assert verdicts[0] == "replace"
+    assert verdicts[1] in ("good enough", "not worth it")
 
 
 def test_silence_is_told():

@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from mesh.messages import GatewayStatus, ProcessState, Sender, ServiceTally
+from router.placement.bursts import WINDOW_S
 from router.placement.monitor import Observed, ServiceMonitor
 from router.placement.seen import TrafficSeen
 from router.placement.traffic import Moments
@@ -26,9 +27,9 @@ A1, A2, B1 = Sender("a", 1), Sender("a", 2), Sender("b", 1)
 
 
 def test_an_interval_is_what_came_between():
-    monitor = ServiceMonitor(now=100.0)
-    monitor.observe(A1, status(tally("chat", 50)))  # of before
-    monitor.observe(A1, status(tally("chat", 70, late=4)))
+    monitor = ServiceMonitor(now=100.0, window_s=WINDOW_S)
+    monitor.observe(A1, status(tally("chat", 50)), 100.0)  # of before
+    monitor.observe(A1, status(tally("chat", 70, late=4)), 109.0)
     seen = monitor.observed(110.0)
     chat = seen.traffic().services["chat"]
     assert (chat.rate, chat.num_input, chat.num_output) == (2.0, Moments(10.0, 0.0), Moments(4.0, 0.0))
@@ -38,52 +39,52 @@ def test_an_interval_is_what_came_between():
 
 
 def test_gateways_add_up_and_services_that_come_later_count():
-    monitor = ServiceMonitor(now=0.0)
-    monitor.observe(A1, status(tally("chat", 5)))
-    monitor.observe(B1, status())
-    monitor.observe(A1, status(tally("chat", 15), tally("code", 3)))
-    monitor.observe(B1, status(tally("chat", 20)))
+    monitor = ServiceMonitor(now=0.0, window_s=WINDOW_S)
+    monitor.observe(A1, status(tally("chat", 5)), 0.0)
+    monitor.observe(B1, status(), 1.0)
+    monitor.observe(A1, status(tally("chat", 15), tally("code", 3)), 2.0)
+    monitor.observe(B1, status(tally("chat", 20)), 3.0)
     traffic = monitor.observed(10.0).traffic()
     assert (traffic.rate("chat"), traffic.rate("code"), traffic.rate("other")) == (3.0, 0.3, 0.0)
 
 
 def test_the_next_interval_begins_where_this_one_ends():
-    monitor = ServiceMonitor(now=0.0)
-    monitor.observe(A1, status(tally("chat", 0)))
-    monitor.observe(A1, status(tally("chat", 30)))
+    monitor = ServiceMonitor(now=0.0, window_s=WINDOW_S)
+    monitor.observe(A1, status(tally("chat", 0)), 0.0)
+    monitor.observe(A1, status(tally("chat", 30)), 1.0)
     monitor.begin(10.0)
     assert monitor.observed(10.0).traffic().rate("chat") == 0.0
-    monitor.observe(A1, status(tally("chat", 40)))
+    monitor.observe(A1, status(tally("chat", 40)), 15.0)
     assert monitor.observed(20.0).traffic().rate("chat") == 1.0
 
 
 def test_a_gateway_that_starts_again_counts_from_nothing():
-    monitor = ServiceMonitor(now=0.0)
-    monitor.observe(A1, status(tally("chat", 100)))
-    monitor.observe(A1, status(tally("chat", 110)))
-    monitor.observe(A2, status(tally("chat", 5)))
-    monitor.observe(A1, status(tally("chat", 111)))  # late word of the old life
+    monitor = ServiceMonitor(now=0.0, window_s=WINDOW_S)
+    monitor.observe(A1, status(tally("chat", 100)), 0.0)
+    monitor.observe(A1, status(tally("chat", 110)), 1.0)
+    monitor.observe(A2, status(tally("chat", 5)), 2.0)
+    monitor.observe(A1, status(tally("chat", 111)), 3.0)  # late word of the old life
     assert monitor.observed(10.0).traffic().rate("chat") == 1.5
     monitor.begin(10.0)
-    monitor.observe(A2, status(tally("chat", 25)))
+    monitor.observe(A2, status(tally("chat", 25)), 15.0)
     assert monitor.observed(20.0).traffic().rate("chat") == 2.0
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_lost_and_reordered_statuses_change_nothing_in_the_end(seed):
-    random, monitor = Random(seed), ServiceMonitor(now=0.0)
+    random, monitor = Random(seed), ServiceMonitor(now=0.0, window_s=WINDOW_S)
     said = [status(tally("chat", number)) for number in range(51)]
-    monitor.observe(A1, said[0])
+    monitor.observe(A1, said[0], 0.0)
     some = random.sample(said, 20)
     for one in [*some, said[50], *some]:
-        monitor.observe(A1, one)
+        monitor.observe(A1, one, 1.0)
     assert monitor.observed(10.0).traffic().rate("chat") == 5.0
 
 
 def test_lengths_spread():
-    monitor = ServiceMonitor(now=0.0)
-    monitor.observe(A1, status())
-    monitor.observe(A1, status(ServiceTally("chat", 2, 30, 500, 2, 0, 1, 8, 64, 1.0)))
+    monitor = ServiceMonitor(now=0.0, window_s=WINDOW_S)
+    monitor.observe(A1, status(), 0.0)
+    monitor.observe(A1, status(ServiceTally("chat", 2, 30, 500, 2, 0, 1, 8, 64, 1.0)), 1.0)
     chat = monitor.observed(1.0).traffic().services["chat"]
     assert chat.num_input == Moments(15.0, 5.0)
     assert chat.num_output == Moments(8.0, 0.0)
@@ -91,20 +92,20 @@ def test_lengths_spread():
 
 @pytest.mark.parametrize("seed", range(5))
 def test_who_is_there_is_who_came_and_neither_ended_nor_went_away(seed):
-    random, monitor, there = Random(seed), ServiceMonitor(now=0.0), dict.fromkeys((A1, B1), 0)
+    random, monitor, there = Random(seed), ServiceMonitor(now=0.0, window_s=WINDOW_S), dict.fromkeys((A1, B1), 0)
     sums = {gateway: ServiceTally("chat", 7, ended=5, gone=2) for gateway in there}
     for now in range(200):
         gateway = random.choice((A1, B1))
         field = random.choice(("arrived", "ended", "gone")) if there[gateway] else "arrived"
         there[gateway] += 1 if field == "arrived" else -1
         sums[gateway] = replace(sums[gateway], **{field: getattr(sums[gateway], field) + 1})
-        monitor.observe(gateway, status(sums[gateway]))
+        monitor.observe(gateway, status(sums[gateway]), now)
         if random.random() < 0.1:
             monitor.begin(now)
         assert monitor.present()["chat"] == sum(there.values())
     monitor.bury(A1)
     assert monitor.present()["chat"] == there[B1], "what was with a gateway that died is not there any more"
-    monitor.observe(A2, status(ServiceTally("chat", 3)))
+    monitor.observe(A2, status(ServiceTally("chat", 3)), 200.0)
     monitor.bury(A1)
     assert monitor.present()["chat"] == there[B1] + 3
 
@@ -208,10 +209,10 @@ def test_chance_seldom_looks_like_a_change_to_who_asks_with_every_part():
 
 
 def test_an_interval_comes_in_the_parts_that_it_was_looked_at_after():
-    monitor = ServiceMonitor(now=100.0)
-    monitor.observe(A1, status(tally("chat", 7)))
+    monitor = ServiceMonitor(now=100.0, window_s=WINDOW_S)
+    monitor.observe(A1, status(tally("chat", 7)), 100.0)
     for second in range(1, 42):
-        monitor.observe(A1, status(tally("chat", 7 + second)))
+        monitor.observe(A1, status(tally("chat", 7 + second)), 100.0 + second)
         monitor.look(100.0 + second, 10.0)
     parts = monitor.parts(142.0)
     assert [part.span_s for part in parts] == [10.0, 10.0, 10.0, 12.0]

@@ -3,9 +3,10 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from mesh.sizes import GIB
 from mesh.topology.schema import EngineSpec, ServiceSpec, Slo, Topology
 from router.placement.live import catalogue_of, present_plan, with_weights
-from router.placement.obstacles import GIB, Obstacles
+from router.placement.obstacles import Obstacles
 from router.placement.plan import Plan
 from router.placement.restoring import restored
 from tests.router.cluster import M0, make_status
@@ -35,7 +36,7 @@ def test_an_engine_holds_what_it_has_and_what_it_gets_for_a_while() -> None:
     assert OBSTACLES.against(PRESENT, PRESENT) is None
     assert OBSTACLES.against(PRESENT, wanted(e0="ab", e1="ab")) is None, "3 of 4, 3 of 3 GiB"
     assert OBSTACLES.against(PRESENT, wanted(e0="c")) == (
-        "e0 would hold a, c while the plan changes: weights of 5.00 GiB, 1.00 more than its weight_memory"
+        "e0 would hold a, c while the plan changes: weights of 5.00 GiB, 1.00 GiB more than its weight_memory"
     )
     assert OBSTACLES.against(PRESENT, wanted(e2="abc")) is None, "it has no limit"
 
@@ -52,7 +53,7 @@ def test_what_is_about_to_leave_still_takes_its_room() -> None:
     present = present_plan(mesh)
     assert present.groups[0].services == ("b",)
     assert Obstacles.of(mesh).against(present, wanted(e0="bc")) == (
-        "e0 would hold a, b, c while the plan changes: weights of 6.00 GiB, 2.00 more than its weight_memory"
+        "e0 would hold a, b, c while the plan changes: weights of 6.00 GiB, 2.00 GiB more than its weight_memory"
     )
     assert Obstacles.of(mesh).against(present, wanted(e0="ab")) is None, "it stays"
 

@@ -6,8 +6,9 @@ from random import Random
 import pytest
 
 from mesh.messages import Role
+from mesh.sizes import GIB
 from router.placement.catalogue import Cluster
-from router.placement.obstacles import GIB, Obstacles
+from router.placement.obstacles import Obstacles
 from router.placement.plan import Group, Plan
 from router.placement.reach import Reach, cheapest
 from router.placement.replacement import loads

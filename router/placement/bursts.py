@@ -1,0 +1,100 @@
+"""How much requests come in bursts: whether there are more and fewer in a few seconds than Poisson arrivals explain.
+
+What counts for queues is the index of dispersion: the variance of the number of requests in a window, over its mean. It
+is 1 for Poisson arrivals, and the square of the gaps' coefficient of variation for a renewal process, in windows of
+many requests (Cox and Lewis, The Statistical Analysis of Series of Events, 1966, chapter 4). Gaps themselves
+would not tell it: those of many bursty clients together look like Poisson's, their numbers do not. Variances are taken
+from windows that follow each other (von Neumann, 1941), so that rates that drift do not count as bursts.
+"""
+
+from collections.abc import Iterable, Mapping
+from math import ceil, floor
+
+from mesh.messages import CountSpread
+
+WINDOW_S = 5.0  # at most
+WINDOWS_IN_LEAST = 6  # of the shortest time that traffic is looked at
+HEARTBEATS_IN_WINDOW = 4.0  # at least: when requests came is known as well as statuses tell
+PRIOR_PAIRS = 12.0  # of Poisson arrivals, that what was seen is added to: a few windows tell little
+LEAST, MOST = 0.25, 100.0
+
+Spreads = Mapping[str, CountSpread]  # by service
+
+
+def window_s(shortest_s: float, heartbeat_s: float) -> float:
+    """For traffic that is looked at every ``shortest_s`` or less often, and told of every ``heartbeat_s``."""
+    return max(min(WINDOW_S, shortest_s / WINDOWS_IN_LEAST), HEARTBEATS_IN_WINDOW * heartbeat_s)
+
+
+def dispersion(spread: CountSpread) -> float:
+    """1 as long as nothing is known. Windows of less than a request each count as so many requests."""
+    if spread.arrived <= 0:
+        return 1.0
+    known = min(spread.pairs, spread.arrived)
+    seen = (PRIOR_PAIRS + known * spread.squares / spread.arrived) / (PRIOR_PAIRS + known)
+    return min(max(seen, LEAST), MOST)
+
+
+def added_up(parts: Iterable[Spreads]) -> dict[str, CountSpread]:
+    total: dict[str, CountSpread] = {}
+    for part in parts:
+        for name, one in part.items():
+            other = total.get(name, CountSpread())
+            total[name] = CountSpread(one.pairs + other.pairs, one.arrived + other.arrived, one.squares + other.squares)
+    return total
+
+
+class Windows:
+    """Requests of each service in windows of equal length, from whatever number of gateways.
+
+    What came between two statuses of a gateway is spread evenly over the time between them: numbers vary less by that,
+    by an eighth with four heartbeats to a window, by a fiftieth with 25.
+    """
+
+    def __init__(self, now: float, length_s: float) -> None:
+        self._origin_s, self._length_s = now, length_s
+        self._heard_s = now
+        self._counts: dict[int, dict[str, float]] = {}
+
+    def __repr__(self) -> str:
+        return f"<Windows of {self._length_s} s, {len(self._counts)} of them>"
+
+    def add(self, arrived: Mapping[str, int], from_s: float, until_s: float) -> None:
+        """What a gateway counted between two of its statuses."""
+        self._heard_s = max(self._heard_s, until_s)
+        came = {name: number for name, number in arrived.items() if number > 0}
+        if not came:
+            return
+        first, last = self._place(from_s), self._place(until_s)
+        for index in range(floor(first), max(ceil(last), floor(first) + 1)):
+            part = (min(last, index + 1) - max(first, index)) / (last - first) if last > first else 1.0
+            counts = self._counts.setdefault(index, {})
+            for name, number in came.items():
+                counts[name] = counts.get(name, 0.0) + part * number
+
+    def spreads(self, from_s: float, until_s: float) -> dict[str, CountSpread]:
+        """Of the pairs of which the first window begins then. A pair across a change of rates is one of before it.
+
+        The last windows are left out as long as gateways may have more to tell of them.
+        """
+        first = ceil(self._place(from_s))
+        complete = floor(self._place(self._heard_s) - 0.5)  # windows with smaller indices are
+        last = min(ceil(self._place(until_s)), complete - 1)
+        return added_up(self._pair(index) for index in range(first, last))
+
+    def forget(self, before_s: float) -> None:
+        """Windows that ended before."""
+        self._counts = {index: counts for index, counts in self._counts.items() if index + 1 > self._place(before_s)}
+
+    def _place(self, at_s: float) -> float:
+        return (at_s - self._origin_s) / self._length_s
+
+    def _pair(self, index: int) -> dict[str, CountSpread]:
+        """Services that nobody asked for before or since have none: there is nothing to vary."""
+        one, other = self._counts.get(index, {}), self._counts.get(index + 1, {})
+        names = {name for counts in self._counts.values() for name in counts}
+        return {name: _spread(one.get(name, 0.0), other.get(name, 0.0)) for name in names}
+
+
+def _spread(one: float, other: float) -> CountSpread:
+    return CountSpread(1, (one + other) / 2, (one - other) ** 2 / 2)

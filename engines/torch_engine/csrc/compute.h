@@ -220,10 +220,16 @@ INLINE void KERNEL(score)(const float *key, const float *queries, size_t dim, fl
 
 /* Turn ``num`` scores, times ``scale``, into weights of a softmax, not yet divided by their sum, which is returned. */
 INLINE float KERNEL(soften)(float *scores, size_t num, float scale) {
-    float most = scores[0];
-    for (size_t t = 1; t < num; t++) most = scores[t] > most ? scores[t] : most;
-    vec sums = {0};
-    size_t whole = num / LANES * LANES;
+    const size_t whole = num / LANES * LANES;
+    vec largest = KERNEL(splat)(scores[0]), sums = {0};
+    for (size_t t = 0; t < whole; t += LANES) {
+        const vec score = *(vec *)(scores + t);
+        const ivec is_larger = score > largest;
+        largest = (vec)((is_larger & (ivec)score) | (~is_larger & (ivec)largest));
+    }
+    float most = largest[0];
+    for (int i = 1; i < LANES; i++) most = largest[i] > most ? largest[i] : most;
+    for (size_t t = whole; t < num; t++) most = scores[t] > most ? scores[t] : most;
     for (size_t t = 0; t < whole; t += LANES) {
         vec e = KERNEL(exponential)((*(vec *)(scores + t) - most) * scale);
         *(vec *)(scores + t) = e;
@@ -275,14 +281,15 @@ TARGET static void KERNEL(mix_block)(const float *values, size_t num, size_t dim
 /* One request's queries that share a KV head: ``scores`` [heads][most] is room to work in. */
 TARGET static void KERNEL(attend)(const struct attention *a, const float *queries, const int64_t *table, size_t num,
                                   int kv_head, float *scores, size_t most, float *out) {
-    const size_t size = a->block_size, dim = a->head_dim, row = size * dim;
+    const size_t size = a->block_size, dim = a->head_dim, row = size * dim, blocks = (num + size - 1) / size;
     const float *keys = a->rows + kv_head * row, *values = keys + a->kv_heads * row;
     for (size_t first = 0, b = 0; first < num; first += size, b++) {
-        const float *block = keys + table[b] * row;
+        const float *block = keys + table[b] * row, *next = kv_to_come(a, table, blocks, kv_head, b);
         size_t some = num - first < size ? num - first : size;
-        if (first + size < num) prefetch((const char *)(keys + table[b + 1] * row), 4 * row);
-        for (size_t t = 0; t < some; t++)
+        for (size_t t = 0; t < some; t++) {
+            prefetch((const char *)(next + t * dim), 4 * dim);
             KERNEL(score)(block + t * dim, queries, dim, scores + first + t, most, a->heads);
+        }
     }
     float sums[MOST_HEADS];
     for (int h = 0; h < a->heads; h++) sums[h] = KERNEL(soften)(scores + h * most, num, a->scale);
@@ -290,7 +297,7 @@ TARGET static void KERNEL(attend)(const struct attention *a, const float *querie
     for (size_t first = 0, b = 0; first < num; first += size, b++) {
         const float *block = values + table[b] * row;
         size_t some = num - first < size ? num - first : size;
-        if (first + size < num) prefetch((const char *)(values + table[b + 1] * row), 4 * row);
+        prefetch((const char *)kv_to_come(a, table, blocks, kv_head, blocks + b), 4 * row);
         KERNEL(mix_block)(block, some, dim, scores + first, most, out, a->heads);
     }
     for (int h = 0; h < a->heads; h++)

@@ -18,7 +18,8 @@
 #define FEW 4     /* rows that are computed without unpacking weights to memory */
 #define MANY 6    /* rows at a time else */
 #define PANEL 64  /* inputs whose weights are unpacked at a time */
-#define AHEAD 4   /* groups that are asked of memory before they are needed */
+#define AHEAD 16  /* groups that are asked of memory before they are needed, */
+#define KV_AHEAD 2 /* and blocks of KV */
 #define ROWS 96   /* of inputs that stay in the second cache while all tiles are gone through */
 #define CACHE_LINE 64
 #define WIDE 4    /* registers of outputs, at most, that products with rounded inputs are computed for at a time */
@@ -56,8 +57,17 @@ struct rounded {
     const int32_t *offsets;
 };
 
+/* Ask memory for what comes later: into the second cache, which has more requests under way than the first. */
 static inline __attribute__((always_inline)) void prefetch(const char *at, size_t num_bytes) {
-    for (size_t offset = 0; offset < num_bytes; offset += CACHE_LINE) __builtin_prefetch(at + offset);
+    for (size_t offset = 0; offset < num_bytes; offset += CACHE_LINE) __builtin_prefetch(at + offset, 0, 2);
+}
+
+/* What a request's queries of a KV head read KV_AHEAD blocks after the ``i``-th of ``blocks`` of keys and as many of values:
+ * after the last, keys of the next head. To ask for, no more: there may be none. */
+static inline const float *kv_to_come(const struct attention *a, const int64_t *table, size_t blocks, int kv_head,
+                                      size_t i) {
+    const size_t part = (i + KV_AHEAD) / blocks, at = (i + KV_AHEAD) % blocks;
+    return a->rows + (table[at] + part % 2 * a->kv_heads + kv_head + part / 2) * a->block_size * a->head_dim;
 }
 
 #define JOIN(name, suffix) name##_##suffix

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import ceil, log, sqrt
+from math import log, sqrt
 from random import Random
 from statistics import fmean, pstdev
 from typing import NamedTuple
@@ -125,7 +125,8 @@ class Traffic:
         num_waiting = sum(service.num_waiting for service in self.services.values())
         num_coming = sum(service.rate for service in self.services.values()) * self.span_s
         part = min(1.0, num_coming / num_waiting) if num_waiting else 1.0
-        return self.with_waiting({name: ceil(part * service.num_waiting) for name, service in self.services.items()})
+        waiting = {name: service.num_waiting for name, service in self.services.items() if service.num_waiting}
+        return self.with_waiting({name: max(1, round(part * number)) for name, number in waiting.items()})
 
     def only(self, names: Collection[str]) -> "Traffic":
         """Of these services."""

@@ -52,12 +52,13 @@ class Question:
 
     def drawn(self, least: int = LEAST_DRAWN) -> Traffic:
         """So many requests, or those of a minute, with the rates and the moments of lengths that were seen."""
-        return Traffic(self._span_s(least), self.asked.services).drawn_anew(self.seed)
+        return Traffic(self._span_s(least), self.asked.services).drawn_anew(self.seed).with_short_queues()
 
     def samples(self) -> Iterator[Traffic]:
         """Others, with rates and lengths that may be as well, that tell a gain from chance."""
         span_s, first = self._span_s(LEAST_DRAWN), f"{self.seed}/sample"
-        return (self.asked.drawn_unsure(span_s, f"{first} {number}") for number in range(self.num_samples))
+        unsure = (self.asked.drawn_unsure(span_s, f"{first} {number}") for number in range(self.num_samples))
+        return (sample.with_short_queues() for sample in unsure)
 
     def _span_s(self, least: int) -> float:
         rate = sum(service.rate for service in self.asked.services.values())

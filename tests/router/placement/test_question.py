@@ -71,6 +71,16 @@ def test_the_same_traffic_is_scored_once():
     assert len(evaluators.made) == 1 + num_samples(1), "one for all, and one for each other sample"
 
 
+def test_a_queue_that_is_long_is_no_longer_in_samples_than_they_are():
+    """Or no search would be over in time when it is needed most."""
+    asked_for = question({"e0": ["a"], "e1": ["b"]}, a=4.0, b=4.0)
+    asked_for = changed(asked_for, asked=asked_for.asked.with_waiting({"a": 100_000}))
+    for sample in (asked_for.drawn(), asked_for.drawn(600), *asked_for.samples()):
+        come = sum(len(one.requests) for one in sample.services.values())
+        assert sample.services["a"].num_waiting == come
+        assert sample.services["b"].num_waiting == 0
+
+
 def test_what_cannot_be_had_is_told_if_it_would_be_worth_it_and_what_can_be_is_not():
     """Of three engines, the one that could help has no room; with room for one copy more, it does."""
     asked_for = question({"e0": ["a"], "e1": ["a"], "e2": ["b"]}, a=1.0, b=9.0)

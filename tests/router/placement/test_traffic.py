@@ -66,6 +66,16 @@ def test_samples_have_as_many_waiting_and_their_lengths_are_like_others():
     assert (lengths.mean, lengths.deviation) == (pytest.approx(100, rel=0.05), pytest.approx(30, rel=0.15))
 
 
+def test_no_more_wait_in_a_sample_than_come():
+    asked = ServiceTraffic(2.0, Moments(100, 30), Moments(10, 0))
+    seen = Traffic(100.0, {"a": asked, "b": asked, "c": asked})
+    long = seen.with_waiting({"a": 9000, "b": 1}).with_short_queues()
+    assert {name: one.num_waiting for name, one in long.services.items()} == {"a": 600, "b": 1, "c": 0}
+    short = seen.with_waiting({"a": 300, "b": 300})
+    assert short.with_short_queues() == short
+    assert seen.with_short_queues() == seen
+
+
 def test_samples_are_the_same_for_a_seed_and_nobody_asks_for_what_nobody_asked_for():
     seen = Traffic(
         100.0, {"a": ServiceTraffic(1.0, Moments(9, 3), Moments(9, 3)), "b": ServiceTraffic.recorded([], 1.0)}

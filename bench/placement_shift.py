@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import product
+from itertools import pairwise, product
 from math import nan
 from multiprocessing import get_context
 from pathlib import Path
@@ -40,7 +40,9 @@ from bench.simulation.physics import Physics
 from bench.simulation.quiet import quiet_engines
 from bench.simulation.workload import SloRule
 from engines.costs import serving_s
+from mesh.messages import Decision, Forecast
 from mesh.topology.schema import PlacementSpec
+from router.placement.replacement import Verdict
 from router.records import Outcome, Record
 
 INTERVAL_S = 120.0
@@ -224,7 +226,15 @@ def _run(cases: Sequence[Case], jobs: int) -> list[Run]:
 
 def _constant_table(runs: Sequence[Run]) -> Table:
     table = _table(
-        "constant load", "seed", "intervals", "decisions", "changes", "attainment", "latency", "last interval"
+        "constant load",
+        "seed",
+        "intervals",
+        "decisions",
+        "changes",
+        "attainment",
+        "latency",
+        "forecast off by",
+        "last interval",
     )
     for run in runs:
         table.add_row(
@@ -234,9 +244,25 @@ def _constant_table(runs: Sequence[Run]) -> Table:
             str(len(run.changes)),
             f"{run.attainment(0, run.end_s):.3f}",
             f"{run.latency(0, run.end_s):.2f}",
+            ", ".join(f"{error:+.2f}" for error in forecast_errors(run.decisions)),
             f"{run.decisions[-1].decision.interval_s:.0f} s" if run.decisions else "",
         )
     return table
+
+
+def forecast_errors(decisions: Sequence[Told]) -> tuple[float, float]:
+    """Forecasts of normalised latency less what the next intervals brought: mean, and mean absolute value."""
+    errors = [
+        forecast.normalized_latency - after.decision.achieved.normalized_latency
+        for before, after in pairwise(decisions)
+        if (forecast := _in_force(before.decision)) is not None and after.decision.achieved is not None
+    ]
+    return (statistics.fmean(errors), statistics.fmean(map(abs, errors))) if errors else (nan, nan)
+
+
+def _in_force(decision: Decision) -> Forecast | None:
+    """What was forecast of the plan that the next interval has."""
+    return decision.proposed if decision.verdict == Verdict.REPLACE else decision.predicted
 
 
 def _shift_table(runs: Sequence[Run]) -> Table:

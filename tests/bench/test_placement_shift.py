@@ -1,16 +1,19 @@
 """Plans under constant and under shifting load: replaced when it pays, and only then. Scored by arithmetic."""
 
 from collections.abc import Iterator, Sequence
+from math import isnan
 from random import Random
 from typing import NamedTuple
 
 import pytest
+from msgspec.structs import replace
 
 from bench import placement_mesh as mesh
 from bench import placement_setting as setting
-from bench.placement_shift import Case, Mode
+from bench.placement_log import Told
+from bench.placement_shift import Case, Mode, forecast_errors
 from bench.placement_shift_plot import plot_runs
-from mesh.messages import ServiceTally
+from mesh.messages import Decision, Forecast, ServiceTally
 from router.placement.bursts import WINDOW_S, Windows
 from router.placement.interval import ReplacementInterval, Threshold
 from router.placement.monitor import Observed
@@ -177,6 +180,17 @@ def test_a_run_of_the_bench_tells_what_was_decided_and_what_became_of_requests(t
     assert run.changes == []
     assert run.attainment(0.0, run.end_s) == 1.0
     assert plot_runs(tmp_path / "plot.png", [run]).stat().st_size > 0
+
+
+def test_forecasts_are_held_against_what_came():
+    def told(verdict, achieved, predicted, proposed):
+        scores = [None if latency is None else Forecast(1.0, latency) for latency in (achieved, predicted, proposed)]
+        decision = Decision(1, verdict, "", 0, 60.0)
+        return Told(0.0, replace(decision, **dict(zip(("achieved", "predicted", "proposed"), scores, strict=True))))
+
+    decisions = [told("keep", 9.0, 2.0, 1.0), told("replace", 3.0, 4.0, 1.5), told("keep", 1.0, 8.0, 8.0)]
+    assert forecast_errors(decisions) == (-0.25, 0.75), "-1 of the plan that stayed, 0.5 of the one that came"
+    assert all(map(isnan, forecast_errors(decisions[:1])))
 
 
 def test_loads_that_shift_keep_their_sum():

@@ -1,7 +1,10 @@
 """What services are asked for, over as many intervals as it is the same."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import inf, sqrt
+
+from msgspec import structs
 
 from mesh.messages import ServiceTally
 from router.placement.monitor import Observed, moments_of, together
@@ -18,11 +21,15 @@ class TrafficSeen:
     suits them better is no better for what comes. So intervals add up until one differs from them by more than chance
     explains: arrivals with the bursts and lengths with the variance that they have. From then on only that one counts,
     or what is left of it from where it differs most from what was before.
+
+    Lengths of answers are an exception: after a change, and in an overload, few have been answered, or nobody. Until
+    there are some, those of before tell more than none.
     """
 
     def __init__(self, seen: Observed | None = None, num_intervals: int = 0) -> None:
         self.seen = seen  # of all these intervals together; None: there was none yet
         self.num_intervals = num_intervals  # that are in it
+        self._answers: dict[str, ServiceTally] = {} if seen is None else dict(seen.services)
 
     def add(self, parts: Sequence[Observed]) -> Observed:
         """An interval that is over, in one part or several. What is to be planned for."""
@@ -31,7 +38,18 @@ class TrafficSeen:
         _, at = max((_excess(whole, at, first), -at) for at in range(len(whole)))
         self.seen = together(whole[-at:])
         self.num_intervals = self.num_intervals + 1 if at == 0 else 1
-        return self.seen
+        return self._with_answers(self.seen, together(parts))
+
+    def _with_answers(self, seen: Observed, last: Observed) -> Observed:
+        """With lengths of earlier answers for services of which too few were answered. ``last``: the last interval."""
+        for name, tally in last.services.items():
+            now, before = seen.services.get(name, tally), self._answers.get(name, ServiceTally(name))
+            self._answers[name] = now if now.answered >= FEWEST_LENGTHS else _answers_added(before, tally)
+        services = {
+            name: tally if tally.answered >= FEWEST_LENGTHS else _with_answers_of(tally, self._answers.get(name, tally))
+            for name, tally in seen.services.items()
+        }
+        return replace(seen, services=services)
 
     def has_changed(self, parts: Sequence[Observed]) -> bool:
         """Whether an interval that lasts shows already that services are asked for something else. To be asked once for
@@ -39,6 +57,21 @@ class TrafficSeen:
         """
         whole = [*([] if self.seen is None else [self.seen]), *parts]
         return any(_apart_at(whole, at) > DEVIATIONS_WITHIN for at in range(1, len(whole)))
+
+
+def _answers_added(before: ServiceTally, tally: ServiceTally) -> ServiceTally:
+    return structs.replace(
+        before,
+        answered=before.answered + tally.answered,
+        output_tokens=before.output_tokens + tally.output_tokens,
+        output_squares=before.output_squares + tally.output_squares,
+    )
+
+
+def _with_answers_of(tally: ServiceTally, other: ServiceTally) -> ServiceTally:
+    return structs.replace(
+        tally, answered=other.answered, output_tokens=other.output_tokens, output_squares=other.output_squares
+    )
 
 
 def _excess(whole: Sequence[Observed], at: int, first: int) -> float:

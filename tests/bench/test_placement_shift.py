@@ -148,12 +148,11 @@ def test_nothing_changes_at_constant_load_though_few_ask(seed):
     assert [step.verdict for step in steps if step.verdict is Verdict.REPLACE] == []
 
 
-@pytest.mark.parametrize("rate", [2.0, 22.0])
-def test_next_to_nothing_changes_at_constant_load_that_comes_in_bursts(rate):
+def test_next_to_nothing_changes_at_constant_load_that_comes_in_bursts():
     """In some intervals two and three times as much is asked of a service as in others. If arrivals were taken for
-    Poisson's, there would be 12 changes in these 200 intervals with the lower rate.
+    Poisson's, there would be 12 changes in these 200 intervals.
     """
-    steps = [step for seed in range(10) for step in fluid(seed, shift_at=0, rate=rate, dispersion=8.0)]
+    steps = [step for seed in range(10) for step in fluid(seed, shift_at=0, rate=2.0, dispersion=8.0)]
     assert sum(step.verdict is Verdict.REPLACE for step in steps) <= 2
 
 

@@ -150,6 +150,34 @@ def test_an_interval_with_other_traffic_counts_alone(rates, mean):
     assert seen.add([drawn_interval(random, rates, mean=mean)]).span_s == 200.0
 
 
+def answering(name, arrived, answered, length):
+    outputs = answered, answered * length, answered * length**2
+    return ServiceTally(name, arrived, 100 * arrived, 10_000 * arrived, answered, 0, *outputs)
+
+
+def lengths_of(observed):
+    return observed.traffic().services["a"].num_output.mean
+
+
+def test_where_few_were_answered_answers_of_before_tell_how_long_they_are():
+    """A shift to so much that nobody is answered: taken for answers of no length, it would be a small load."""
+    seen = TrafficSeen()
+    for _ in range(3):
+        assert lengths_of(seen.add([Observed(60.0, {"a": answering("a", 60, 60, 300)})])) == 300
+    shifted = seen.add([Observed(60.0, {"a": answering("a", 600, 0, 0)})])
+    assert (shifted.span_s, shifted.services["a"].arrived) == (60.0, 600), "rates are those of after"
+    assert lengths_of(shifted) == 300
+    assert seen.seen.services["a"].answered == 0, "what was seen is what was seen"
+    few = lengths_of(seen.add([Observed(60.0, {"a": answering("a", 600, 4, 800)})]))
+    assert few == pytest.approx((180 * 300 + 4 * 800) / 184)
+    assert lengths_of(seen.add([Observed(60.0, {"a": answering("a", 600, 50, 800)})])) == pytest.approx(800)
+    assert lengths_of(seen.add([Observed(60.0, {"a": answering("a", 5, 0, 0)})])) == pytest.approx(800)
+
+
+def test_nobody_knows_how_long_answers_are_that_never_were():
+    assert lengths_of(TrafficSeen().add([Observed(60.0, {"a": answering("a", 60, 0, 0)})])) == 0.0
+
+
 def test_an_interval_in_which_nobody_asks_is_another_traffic():
     seen, random = TrafficSeen(), Random(1)
     seen.add([drawn_interval(random, {"a": 1.0})])

@@ -45,7 +45,7 @@ class LiveMesh:
 
     def apply(self, plan: Path) -> None:
         """Return once it is carried out. Raise `UserError` if it is not."""
-        done = _mesh(self.environment, START_S, "plan", str(self.topology.path), "--apply", str(plan))
+        done = _mesh(self.environment, START_S, "plan", str(self.topology.path), "apply", str(plan))
         if done.returncode:
             raise UserError(f"{plan}: {done.stderr.strip()}")
 

@@ -10,7 +10,7 @@ engines, two at most on each: the one that is busy can have both, and it is anot
 First the requests of a seed are served one by one: that gives each its undisturbed latency and (greedy) tokens. Then
 each contender gets the same requests at the same times on a mesh of its own. One placement for all the time, by
 discipline: db, fcfs, round_robin, slo. An engine each. And with db: a plan made for the first phase and kept, or
-changed with each phase by `mesh plan --apply` while requests run. With a placement daemon, by discipline: the daemon
+changed with each phase by `mesh plan apply` while requests run. With a placement daemon, by discipline: the daemon
 begins with an engine each (or the placement for the first phase), and changes what it wants to. Normalised latency
 is latency over the mean undisturbed one of the service; a promise is 5 times the request's own. Run it alone: it says
 what others used of the machine.

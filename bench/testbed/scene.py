@@ -84,7 +84,7 @@ class World:
     def history(self, scene: Scene, seen_s: float, span_s: float) -> Traffic:
         """What plans are made for: rates and lengths as another draw of the same sources had them over ``seen_s``.
 
-        Poisson arrivals over ``span_s``, as `mesh plan --search` draws them: so few seconds of the sources themselves
+        Poisson arrivals over ``span_s``, as `mesh plan search` draws them: so few seconds of the sources themselves
         would have other rates than the time to come. What a scene has besides its rate is not foreseen.
         """
         random, seen = Random(f"{scene.seed}/history"), defaultdict[str, list[TraceRequest]](list)

@@ -5,12 +5,13 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from mesh.cli.arguments import print_line
+from mesh.cli.arguments import print_line, split_topology
 from mesh.errors import CommandError, UserError
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from mesh.topology.schema import Topology
     from router.placement.changeover import Changeover, Order
 
-USAGE = "mesh plan [FILE] [--apply [NEW.toml] | --resume | --search] [--json]"
+USAGE = "mesh plan [FILE] [apply [NEW.toml] | resume | search] [--json]"
 TIMEOUT_S = 1800.0
 LISTEN_S = 30.0
 IMPROVE_S = 20.0
@@ -33,66 +34,92 @@ def register(subparsers: "Subparsers") -> None:
         usage=USAGE,
         help="show or change which engines hold which services",
         description="Show which engines hold which services, and what the placement daemon, if there is one, found "
-        "last; or bring them to what another topology, or the daemon, says, without "
-        "dropping a request: services are loaded where they are wanted, then roles change, then services leave. "
-        "With --search, say what a search for a better placement would change, for what is asked for meanwhile.",
+        "last. apply: bring the engines to what another topology says, or to what the daemon found, without dropping a "
+        "request: services are loaded where they are wanted, then roles change, then services leave. resume: finish a "
+        "plan whose command ended before it was done. search: say what a search for a better placement would change, "
+        "for what is asked for meanwhile; nothing is changed.",
     )
-    parser.add_argument("words", nargs="*", metavar="FILE", help="the deployment")
-    what = parser.add_mutually_exclusive_group()
-    what.add_argument(
-        "--apply",
-        nargs="?",
-        type=Path,
-        const=True,
-        metavar="NEW.toml",
-        help="a topology with the same engines; without it, what the placement daemon found last",
+    parser.add_argument(
+        "words", nargs="*", metavar="FILE apply NEW.toml", help="the deployment; what to do; one with the same engines"
     )
-    what.add_argument("--resume", action="store_true", help="finish a plan whose command ended before it was done")
-    what.add_argument("--search", action="store_true", help="search for a better placement; nothing is changed")
     parser.add_argument(
         "--listen",
         type=float,
         default=LISTEN_S,
         metavar="SECONDS",
-        help=f"to traffic, with --search (default: {LISTEN_S:g})",
+        help=f"to traffic before a search (default: {LISTEN_S:g})",
     )
     parser.add_argument(
         "--improve",
         type=float,
         default=IMPROVE_S,
         metavar="SECONDS",
-        help=f"of local search, with --search (default: {IMPROVE_S:g})",
+        help=f"of local search (default: {IMPROVE_S:g})",
     )
     parser.add_argument("--timeout", type=float, default=TIMEOUT_S, metavar="SECONDS", help=f"(default: {TIMEOUT_S:g})")
     parser.add_argument("--json", action="store_true", help="for programs")
     parser.set_defaults(run=run)
 
 
+class Action(StrEnum):
+    """What is done beside showing."""
+
+    APPLY = "apply"
+    RESUME = "resume"
+    SEARCH = "search"
+
+
 def run(options: argparse.Namespace) -> int:
     from mesh.cli.cluster import require_running
-    from mesh.cli.engine_status import split_words
     from mesh.topology.parse import load
     from router.cli.standing_tables import print_standing, summary
 
-    file, _ = split_words(options.words, "at most a topology is", 0, USAGE)
+    file, action, new = _split(options.words)
     topology = load(file)
-    wanted = _wanted(topology, load(options.apply)) if isinstance(options.apply, Path) else None
+    wanted = None if new is None else _wanted(topology, load(new))
     require_running(topology, file)
-    if options.search:
-        return _search(topology, options)
-    if options.apply is True:
-        wanted = _proposed(topology, asyncio.run(_hear_all(topology)))
-        if not wanted:
-            print_line("the engines hold the best plan that was found: nothing is to be done")
+    match action:
+        case Action.SEARCH:
+            return _search(topology, options)
+        case Action.APPLY:
+            return _apply(topology, wanted, options.timeout)
+        case Action.RESUME:
+            asyncio.run(_carry_out(topology, None, options.timeout, is_all=False))
             return 0
-    if options.resume or wanted is not None:
-        asyncio.run(_carry_out(topology, wanted, options.timeout, is_all=isinstance(options.apply, Path)))
-        return 0
     heard = asyncio.run(_hear_all(topology))
     if options.json:
         sys.stdout.write(f"{json.dumps(summary(topology, *heard), indent=2)}\n")
     else:
         print_standing(topology, *heard)
+    return 0
+
+
+def _split(words: Sequence[str]) -> tuple[Path, Action | None, Path | None]:
+    """The deployment, what to do, and the topology to apply. Raise `UserError` if that is not what there is."""
+    file, rest = split_topology(words)
+    match rest:
+        case []:
+            return file, None, None
+        case [word] if word in list(Action):
+            return file, Action(word), None
+        case [Action.APPLY, new]:
+            return file, Action.APPLY, Path(new)
+        case [Action.RESUME | Action.SEARCH as word, other, *_]:
+            raise UserError(f"{word} takes nothing after it, but {other!r} is there; usage: {USAGE}")
+        case [Action.APPLY, *_]:
+            raise UserError(f"apply takes one topology after it; usage: {USAGE}")
+    raise UserError(f"no file {rest[0]!r}, and nothing to do is called so; usage: {USAGE}")
+
+
+def _apply(topology: "Topology", wanted: "Mapping[str, Place] | None", timeout_s: float) -> int:
+    """``wanted`` None: what the placement daemon found last."""
+    is_all = wanted is not None
+    if wanted is None:
+        wanted = _proposed(topology, asyncio.run(_hear_all(topology)))
+    if not wanted:
+        print_line("the engines hold the best plan that was found: nothing is to be done")
+        return 0
+    asyncio.run(_carry_out(topology, wanted, timeout_s, is_all=is_all))
     return 0
 
 
@@ -158,7 +185,7 @@ def _proposed(topology: "Topology", heard: Heard) -> dict[str, "Place"]:
     from router.cli.standing_tables import proposal
 
     if topology.placement is None:
-        raise UserError(f"--apply needs NEW.toml: {topology.path} has no [placement], so nobody proposes a plan")
+        raise UserError(f"apply needs NEW.toml: {topology.path} has no [placement], so nobody proposes a plan")
     if heard.daemon is None:
         raise CommandError(f"{topology.placement.id} says nothing; `mesh status` tells whether it runs")
     decision = heard.daemon.decision

@@ -1,4 +1,4 @@
-"""What ``mesh plan --search`` prints."""
+"""What ``mesh plan search`` prints."""
 
 import json
 import sys

@@ -99,7 +99,7 @@ def in_words(engines: Mapping[str, EngineStatus]) -> str:
         return f"plan {number} was not made known to all engines: nothing of it was done"
     missing = [name for name, place in known.items() if not is_in_force({name: place}, engines)]
     if missing:
-        return f"plan {number} is not carried out on {', '.join(missing)}; `mesh plan --resume` finishes it"
+        return f"plan {number} is not carried out on {', '.join(missing)}; `mesh plan resume` finishes it"
     return f"plan {number} is carried out"
 
 
@@ -161,7 +161,7 @@ def _daemon_lines(topology: Topology, daemon: PlacementStatus | None) -> Sequenc
     if daemon is None:
         return ["the placement daemon says nothing; `mesh status` tells whether it runs"]
     lines = [] if daemon.error is None else [daemon.error]
-    changes = "changes nothing: `mesh plan --apply` does" if daemon.mode == PlacementMode.SHADOW else "applies plans"
+    changes = "changes nothing: `mesh plan apply` does" if daemon.mode == PlacementMode.SHADOW else "applies plans"
     return [*lines, f"{topology.placement.id}: {daemon.mode}, {changes}; {daemon.doing}; {_next(daemon)}"]
 
 

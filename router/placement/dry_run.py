@@ -78,7 +78,7 @@ def dry_run(topology: Topology, heard: Heard, *, improve_s: float, num_workers: 
     )
     if not any(service.rate for service in question.asked.services.values()):
         silence = f"nobody asked for anything in {heard.observed.span_s:.0f} s"
-        raise CommandError(f"{silence}; `mesh plan --search --listen SECONDS` listens longer")
+        raise CommandError(f"{silence}; `mesh plan search --listen SECONDS` listens longer")
     with closing(load_evaluators(num_workers)) as evaluators:
         found = answer(question, evaluators, time_is_over(improve_s))
     return DryRun(present, found, question.asked, question.achieved(heard.observed))

@@ -127,7 +127,7 @@ def test_in_shadow_it_only_says_what_it_would_do_until_somebody_does_that(
     start_mesh: StartMesh, models: dict[str, Path]
 ) -> None:
     mesh = start_mesh(text(models, "shadow"))
-    early = mesh.run("plan", str(mesh.topology), "--apply")
+    early = mesh.run("plan", str(mesh.topology), "apply")
     assert (early.returncode, len(early.stderr.splitlines())) == (1, 1)
     assert early.stderr.startswith("placement has found no plan: ")
     with Load(mesh, RATES, NUM_TOKENS) as load:
@@ -137,12 +137,12 @@ def test_in_shadow_it_only_says_what_it_would_do_until_somebody_does_that(
         told = json.loads(mesh.run("plan", str(mesh.topology), "--json").stdout)["daemon"]
         assert told["decision"]["verdict"] == "replace"
         shown = mesh.run("plan", str(mesh.topology)).stdout
-        assert "shadow, changes nothing: `mesh plan --apply` does" in shown
+        assert "shadow, changes nothing: `mesh plan apply` does" in shown
         assert "no plan was made since the engines started" in shown
         metrics = httpx.get(f"{mesh.url}/metrics").text
         assert 'meshserve_placement_decisions_total{verdict="replace"} ' in metrics
         assert 'meshserve_placement_attainment{kind="proposed",service="b"} ' in metrics
-        applied = mesh.run("plan", str(mesh.topology), "--apply")
+        applied = mesh.run("plan", str(mesh.topology), "apply")
         assert (applied.returncode, applied.stderr) == (0, "")
         assert applied.stdout.endswith("plan 1 is carried out\n")
         wanted = announced(mesh)

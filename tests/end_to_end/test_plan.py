@@ -56,7 +56,7 @@ def test_a_plan_is_carried_out_while_answers_stream(mesh: Mesh, plan: Path) -> N
     assert before.stdout.endswith("no plan was made since the engines started\n")
     questions = [f"question {number}" for number in range(3)]
     streams = [start(mesh, question) for question in questions]
-    applied = mesh.run("plan", str(mesh.topology), "--apply", str(plan))
+    applied = mesh.run("plan", str(mesh.topology), "apply", str(plan))
     assert (applied.returncode, applied.stderr) == (0, "")
     assert applied.stdout.splitlines()[0] == "plan 1: announcing"
     assert applied.stdout.splitlines()[-1] == "plan 1 is carried out"
@@ -66,12 +66,12 @@ def test_a_plan_is_carried_out_while_answers_stream(mesh: Mesh, plan: Path) -> N
     assert sum(int(str(engine(mesh, name)["migrations"])) for name in BEFORE) >= going_on
     assert [stream.end() for stream in streams] == expected(mesh, *questions)
     assert mesh.run("plan", str(mesh.topology)).stdout.endswith("plan 1 is carried out\n")
-    assert mesh.run("plan", str(mesh.topology), "--resume").stdout.endswith("plan 1 is carried out\n")
+    assert mesh.run("plan", str(mesh.topology), "resume").stdout.endswith("plan 1 is carried out\n")
 
 
 def test_a_plan_for_other_engines_is_refused_in_one_line(mesh: Mesh, plan: Path) -> None:
     plan.write_text(plan.read_text().replace("engines.three", "engines.four"))
-    refused = mesh.run("plan", str(mesh.topology), "--apply", str(plan))
+    refused = mesh.run("plan", str(mesh.topology), "apply", str(plan))
     assert refused.returncode == 2
     why = f"its engines are not those of {mesh.topology}: four, three; a plan changes no engines"
     assert refused.stderr == f"{plan}: {why}\n"
@@ -83,7 +83,7 @@ def test_a_plan_for_an_engine_that_is_gone_is_given_up_in_one_line_and_everythin
     held = {service for services in placement(mesh).values() for service in services}
     assert mesh.run("stop", str(mesh.topology), "two").returncode == 0
     stream = start(mesh, "a question")
-    refused = mesh.run("plan", str(mesh.topology), "--apply", str(plan))
+    refused = mesh.run("plan", str(mesh.topology), "apply", str(plan))
     assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
     assert refused.stderr.endswith("was given up: two is gone; what was loaded stays\n")
     assert [stream.end()] == expected(mesh, "a question")

@@ -6,7 +6,7 @@ from mesh.cli.arguments import DEFAULT_TOPOLOGY, split_topology
 from mesh.cli.cluster import url_of
 from mesh.errors import UserError
 from mesh.topology.parse import load
-from router.cli import policy
+from router.cli import plan, policy
 
 
 def test_a_topology_may_come_first(tmp_path):
@@ -39,6 +39,30 @@ def test_mistakes_are_one_line_and_nothing_is_sent(words, error):
         policy._wanted(words)
     assert error in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_what_a_plan_is_asked_to_do():
+    new = Path("new.toml")
+    assert plan._split([]) == (DEFAULT_TOPOLOGY, None, None)
+    assert plan._split(["t.toml"]) == (Path("t.toml"), None, None)
+    assert plan._split(["apply"]) == (DEFAULT_TOPOLOGY, plan.Action.APPLY, None)
+    assert plan._split(["t.toml", "apply", "new.toml"]) == (Path("t.toml"), plan.Action.APPLY, new)
+    assert plan._split(["apply", "new.toml"]) == (DEFAULT_TOPOLOGY, plan.Action.APPLY, new)
+    assert plan._split(["t.toml", "resume"]) == (Path("t.toml"), plan.Action.RESUME, None)
+    assert plan._split(["search"]) == (DEFAULT_TOPOLOGY, plan.Action.SEARCH, None)
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["t.toml", "aply"], "no file 'aply', and nothing to do is called so; usage: "),
+        (["resume", "new.toml"], "resume takes nothing after it, but 'new.toml' is there; usage: "),
+        (["t.toml", "apply", "new.toml", "newer.toml"], "apply takes one topology after it; usage: "),
+    ],
+)
+def test_what_no_plan_can_be_asked_to_do(words, error):
+    with pytest.raises(UserError, match=error):
+        plan._split(words)
 
 
 @pytest.mark.parametrize(

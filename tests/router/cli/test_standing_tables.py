@@ -71,7 +71,7 @@ def test_what_was_found_and_what_it_was_found_for(shown):
     )
     assert "12 s ago: replace: a better plan was found" in words
     assert "20.0 % of a device's KV memory too little" in words
-    assert "placement: shadow, changes nothing: `mesh plan --apply` does; listening; next decision in 47 s" in words
+    assert "placement: shadow, changes nothing: `mesh plan apply` does; listening; next decision in 47 s" in words
 
 
 def test_what_the_engines_hold_already_is_not_told_as_found(shown):

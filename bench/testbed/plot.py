@@ -21,6 +21,7 @@ COLORS = {
     "-P": "0.45",
     "adaptive": "#c1272d",
     "fixed": "#2a9d5c",
+    "foreseen": "#e08e1b",
     "-A": "0.45",
 }
 MARKERS = {"ours": "o", "dedicated": "s", "alpaserve": "^", "alpaserve-strict": "v", "muxserve": "D"}

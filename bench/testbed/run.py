@@ -13,12 +13,13 @@ from bench.placement_log import Change, PlacementLog, Told
 from bench.simulation.cluster import Simulation
 from bench.simulation.garbage import rare_collections
 from bench.simulation.physics import Physics
-from bench.simulation.placement import ModelledSearch
+from bench.simulation.placement import ModelledSearch, Search
 from bench.simulation.placing import MANY, TIMING, LocalSimulators
 from bench.simulation.quiet import quiet_engines
 from bench.simulation.shared_profiles import Profile, SharedProfile
 from bench.simulation.trace_request import TraceRequest
 from bench.simulation.workload import SloRule
+from bench.testbed.foreseeing import Foreseeing
 from bench.testbed.scene import Scene, Service, World
 from bench.testbed.systems import Replacement, System
 from mesh.topology.schema import EngineSpec, GatewaySpec, PlacementSpec, PolicySpec, ServiceSpec, Timing, Topology
@@ -29,6 +30,7 @@ from router.records import Outcome, Record
 MAX_RUNNING, CHUNK_TOKENS = 128, 2048
 DAEMON_TIMING = Timing(heartbeat_s=1.0, lease_s=5.0)  # a daemon listens for a lease before its first interval
 INTERVAL_S = 60.0  # between two decisions, at first
+FORESEEN_S = 50.0  # between two decisions of a daemon that knows what comes until the next one
 SEARCH_BATCHES = 2  # of local search, when services are placed anew
 ROOM_FOR_WEIGHTS = 0.6  # of an engine's memory, where services come and go
 SLO_SCALES = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0)
@@ -75,7 +77,9 @@ def serve(system: System, plan: Plan, world: World, scene: Scene) -> Result:
     requests = world.requests(scene)
     placed = [request for request in requests if request.service in plan.services]
     topology, profiles = make_topology(system, plan, world)
-    search = ModelledSearch(LocalSimulators(setting.SLO_FACTOR), SEARCH_BATCHES)
+    search: Search = ModelledSearch(LocalSimulators(setting.SLO_FACTOR), SEARCH_BATCHES)
+    if system.replacement is Replacement.FORESEEN:
+        search = Foreseeing(search, placed, FORESEEN_S, lambda: simulation.kernel.now)
     simulation = Simulation(
         topology, profiles, seed=scene.seed, physics=Physics(), slo=SloRule(), coasts=True, search=search
     )
@@ -139,6 +143,8 @@ def _placement(system: System) -> PlacementSpec | None:
     match system.replacement:
         case Replacement.FIXED:
             return PlacementSpec(interval_s=INTERVAL_S, shortest_s=INTERVAL_S, longest_s=INTERVAL_S)
+        case Replacement.FORESEEN:
+            return PlacementSpec(interval_s=FORESEEN_S, shortest_s=FORESEEN_S, longest_s=FORESEEN_S)
         case Replacement.ADAPTIVE:
             return PlacementSpec(interval_s=INTERVAL_S)
         case _:

@@ -31,6 +31,7 @@ from bench.testbed.systems import (
 )
 from bench.testbed.tables import best_ratios, curves, decisions_table, greatest_ratios
 from mesh.errors import UserError
+from router.placement.question import Question
 from router.placement.score import Score, ServiceScore
 
 INPUTS = Inputs()
@@ -270,6 +271,7 @@ def test_figures_share_runs_and_say_what_they_vary():
     assert {(cell.system, cell.scene.span_s) for cell in cells_of([9], span)} == {
         ("adaptive", 600.0),
         ("fixed", 600.0),
+        ("foreseen", 600.0),
         ("-A", 600.0),
     }
     assert [varied(11, scene) for scene in span.scenes(11)] == [0.5, pytest.approx(2 / 3), 1.0, 2.0]
@@ -316,6 +318,26 @@ def test_a_run_with_a_daemon_decides_at_the_end_of_an_interval(tmp_path: Path, m
     cells = [Cell(name, scene) for name in results]
     shown = decisions_table(dict(zip(cells, results.values(), strict=True)), cells)
     assert shown.row_count == len(told) + 1, "and how often each was reached"
+
+
+def test_a_daemon_that_foresees_plans_for_the_very_requests_to_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("bench.testbed.run.FORESEEN_S", 10.0)
+    monkeypatch.setattr("bench.testbed.run.SEARCH_BATCHES", 0)
+    asked: list[Question] = []
+    monkeypatch.setattr(ModelledSearch, "__call__", _listening(ModelledSearch.__call__, asked))
+    scene = Scene(1.0, 45.0, num_devices=16)
+    result = Lab(INPUTS, QUICK, tmp_path).run(Cell("foreseen", scene))
+    assert result.num_failed == 0
+    requests = make_world(INPUTS).requests(scene)
+    begins = [told.at_s for told in result.decisions]
+    assert len(begins) > 2
+    for begin_s, question in zip(begins, asked, strict=False):
+        coming = [one for one in requests if begin_s <= one.at_s < begin_s + 10.0]
+        for name, service in question.drawn().services.items():
+            those = [one for one in coming if one.service == name]
+            assert [one.num_output for one in service.requests] == [one.num_output for one in those]
+            assert service.rate == pytest.approx(len(those) / 10.0)
+        assert not list(question.samples())
 
 
 def _listening(search, asked):

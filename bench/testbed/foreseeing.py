@@ -1,0 +1,43 @@
+"""A placement search that knows each request of the time to come: what no daemon that looks back can bring."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
+
+from bench.simulation.placement import Found, Search
+from bench.simulation.trace_request import TraceRequest
+from router.placement.question import Question
+from router.placement.traffic import Arrival, Traffic
+
+
+@dataclass(frozen=True, slots=True)
+class Certain(Question):
+    """``asked`` has the very requests that come. No sample tells more."""
+
+    def drawn(self, least: int = 0) -> Traffic:
+        return self.asked.with_short_queues()
+
+    def samples(self) -> Iterator[Traffic]:
+        return iter(())
+
+
+@dataclass(frozen=True, slots=True)
+class Foreseeing:
+    """Answers for the ``requests`` of the next ``horizon_s``, in no time. ``now`` tells the time of the simulation."""
+
+    search: Search
+    requests: Sequence[TraceRequest]
+    horizon_s: float
+    now: Callable[[], float]
+
+    def __call__(self, question: Question) -> Found:
+        begins_s, coming = self.now(), defaultdict[str, list[Arrival]](list)
+        for one in self.requests:
+            assert one.service is not None, "every request here names its service"
+            if begins_s <= one.at_s < begins_s + self.horizon_s:
+                coming[one.service].append(Arrival(one.at_s - begins_s, one.num_input, one.num_output))
+        waiting = {name: service.num_waiting for name, service in question.asked.services.items()}
+        known = {name: coming[name] for name in waiting}
+        asked = Traffic.recorded(known, self.horizon_s).with_waiting(waiting)
+        values = {field.name: getattr(question, field.name) for field in fields(question)}
+        return self.search(Certain(**{**values, "asked": asked}))._replace(elapsed_s=0.0)

@@ -12,13 +12,13 @@ from router.placement.traffic import Arrival, Traffic
 
 @dataclass(frozen=True, slots=True)
 class Certain(Question):
-    """``asked`` has the very requests that come. No sample tells more."""
+    """``asked`` has the very requests that come. No sample tells more, and nothing of it is chance."""
 
     def drawn(self, least: int = 0) -> Traffic:
         return self.asked.with_short_queues()
 
     def samples(self) -> Iterator[Traffic]:
-        return iter(())
+        return iter((self.drawn(),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,4 +40,4 @@ class Foreseeing:
         known = {name: coming[name] for name in waiting}
         asked = Traffic.recorded(known, self.horizon_s).with_waiting(waiting)
         values = {field.name: getattr(question, field.name) for field in fields(question)}
-        return self.search(Certain(**{**values, "asked": asked}))._replace(elapsed_s=0.0)
+        return self.search(Certain(**{**values, "asked": asked, "risk": 1.0}))._replace(elapsed_s=0.0)

@@ -14,7 +14,7 @@ IN_WORDS = {
     Verdict.KEEP: "no better plan was found",
     Verdict.NOT_WORTH: "a better plan was found, and it is not worth the change",
     Verdict.OBSTRUCTED: "a better plan was found, and it cannot be carried out",
-    Verdict.BY_CHANCE: "a better plan was found, and not on all other samples of the same traffic",
+    Verdict.BY_CHANCE: "a better plan was found, and its gain on other samples of the same traffic may be chance",
     Verdict.REPLACE: "a better plan was found",
 }
 

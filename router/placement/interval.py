@@ -60,12 +60,16 @@ class Threshold:
 
     def is_worth(self, present: Score, wanted: Score, loaded_rate: float) -> bool:
         """``loaded_rate``: requests a second of the copies that would be loaded. Scores are of the same traffic."""
-        num_requests = present.num_requests
-        if not num_requests:
+        if not present.num_requests:
             return False
-        cost = loaded_rate * self.load_s / num_requests
-        gain = wanted.attainment - present.attainment - cost
+        gain = self.gain(present, wanted, loaded_rate)
         if gain > self.min_gain:
             return True
         is_faster = wanted.normalized_latency < self.max_latency_ratio * present.normalized_latency
         return is_faster and gain >= 0
+
+    def gain(self, present: Score, wanted: Score, loaded_rate: float) -> float:
+        """Of attainment, less what loading costs of it. Nothing, where there are no requests."""
+        if not present.num_requests:
+            return 0.0
+        return wanted.attainment - present.attainment - loaded_rate * self.load_s / present.num_requests

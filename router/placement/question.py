@@ -9,13 +9,14 @@ from engines.costs import serving_s
 from mesh.messages import EngineStatus
 from mesh.topology.schema import Slo
 from router.placement.catalogue import Catalogue, Cluster, check_fits
+from router.placement.chance import num_samples
 from router.placement.evaluators import Evaluators
 from router.placement.interval import Threshold
 from router.placement.live import catalogue_of, cluster_of, with_weights
 from router.placement.monitor import Observed
 from router.placement.obstacles import Obstacles
 from router.placement.plan import Plan
-from router.placement.replacement import EvaluatorFor, Proposal, Verdict, judge, num_samples
+from router.placement.replacement import EvaluatorFor, Proposal, Verdict, judge, risk_of
 from router.placement.score import Score
 from router.placement.search import NO_OBSTACLES, Evaluator, Found, search
 from router.placement.traffic import Traffic
@@ -35,7 +36,7 @@ class Question:
     """Whether another plan than the ``present`` one is worth the change, for requests like those of ``asked``.
 
     Engines stay as they are: ``cluster`` and ``present`` have the same ones. Local search takes ``improve_s``. A plan
-    that has ``obstacles`` is told of at best. The gain must show on ``num_samples`` beside the first.
+    that has ``obstacles`` is told of at best. ``risk``: of a change that is worth it by chance only.
     """
 
     number: int
@@ -48,7 +49,7 @@ class Question:
     improve_s: float
     seed: int = 0
     obstacles: Obstacles = NO_OBSTACLES
-    num_samples: int = num_samples(1)
+    risk: float = risk_of(1)
 
     def drawn(self, least: int = LEAST_DRAWN) -> Traffic:
         """So many requests, or those of a minute, with the rates and the moments of lengths that were seen."""
@@ -57,7 +58,7 @@ class Question:
     def samples(self) -> Iterator[Traffic]:
         """Others, with rates and lengths that may be as well, that tell a gain from chance."""
         span_s, first = self._span_s(LEAST_DRAWN), f"{self.seed}/sample"
-        unsure = (self.asked.drawn_unsure(span_s, f"{first} {number}") for number in range(self.num_samples))
+        unsure = (self.asked.drawn_unsure(span_s, f"{first} {number}") for number in range(num_samples(self.risk)))
         return (sample.with_short_queues() for sample in unsure)
 
     def _span_s(self, least: int) -> float:
@@ -130,7 +131,7 @@ def make_question(
         improve_s,
         seed,
         obstacles,
-        num_samples(num_intervals),
+        risk_of(num_intervals),
     )
 
 
@@ -164,8 +165,16 @@ def _proposal(question: Question, found: Found, judged: Traffic, evaluator_for: 
     """The best plan that can be had; if that is not worth the change, one that cannot be had and would be."""
 
     def judge_of(plan: Plan) -> Proposal:
-        threshold, samples = question.threshold, question.samples()
-        return judge(question.present, plan, judged, threshold, evaluator_for, samples, question.obstacles)
+        return judge(
+            question.present,
+            plan,
+            judged,
+            question.threshold,
+            evaluator_for,
+            question.samples(),
+            question.risk,
+            question.obstacles,
+        )
 
     proposal = judge_of(found.best.plan)
     if proposal.verdict is Verdict.REPLACE or found.beyond is None:

@@ -3,12 +3,13 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from math import ceil, log2, pi
+from math import log, pi
 
+from router.placement.chance import chance, most_losses
 from router.placement.interval import Threshold
 from router.placement.obstacles import Obstacles
 from router.placement.plan import Plan
-from router.placement.score import Score
+from router.placement.score import Score, together
 from router.placement.search import NO_OBSTACLES, Evaluator
 from router.placement.traffic import Traffic
 
@@ -22,7 +23,7 @@ class Verdict(StrEnum):
     KEEP = "keep"  # no better plan was found
     NOT_WORTH = "not worth it"  # what it gains is less than what the change costs, or noise
     OBSTRUCTED = "obstructed"  # a better one cannot be carried out, and what can be is not worth it
-    BY_CHANCE = "by chance"  # it gains where it was found, not on all other samples of the same traffic
+    BY_CHANCE = "by chance"  # it gains where it was found, and too little on other samples of the same traffic
     REPLACE = "replace"
 
 
@@ -53,10 +54,11 @@ def judge(
     threshold: Threshold,
     evaluator_for: EvaluatorFor,
     samples: Iterable[Traffic],
+    risk: float,
     obstacles: Obstacles = NO_OBSTACLES,
 ) -> Proposal:
-    """``wanted`` was found for the ``traffic``. The change must be worth it on each of the ``samples``, too; after one
-    on which it is not, no more are looked at.
+    """``wanted`` was found for the ``traffic``. The change must be worth it on the ``samples`` together, too, and gain
+    there what it would not gain by chance but for the ``risk``. No more are looked at than it takes to lose.
 
     A place for a service that has none is worth any change.
     """
@@ -74,20 +76,41 @@ def judge(
             return Verdict.OBSTRUCTED
         if is_needed:
             return Verdict.REPLACE
-        pairs = (evaluator_for(sample).exact([present, wanted]) for sample in samples)
-        is_sure = all(threshold.is_worth(here, there, loaded_rate) for here, there in pairs)
+        pairs = ((here, there) for here, there in (evaluator_for(one).exact([present, wanted]) for one in samples))
+        counts_latency = threshold.gain(present_score, wanted_score, loaded_rate) <= threshold.min_gain
+        is_sure = _is_sure(pairs, threshold, loaded_rate, risk, counts_latency=counts_latency)
         return Verdict.REPLACE if is_sure else Verdict.BY_CHANCE
 
     return Proposal(wanted, verdict(), present_score, wanted_score, len(loaded), obstacle)
 
 
-def num_samples(num_intervals: int) -> int:
-    """How many samples a plan must be worth the change on, at the end of so many intervals of the same traffic.
+def _is_sure(
+    pairs: Iterable[tuple[Score, Score]], threshold: Threshold, loaded_rate: float, risk: float, *, counts_latency: bool
+) -> bool:
+    """Of the present and the wanted plan on one sample after the other. Gains are of attainment, or of latency."""
+    seen, gains = list[tuple[Score, Score]](), list[float]()
+    for here, there in pairs:
+        seen.append((here, there))
+        gains.append(_faster(here, there) if counts_latency else threshold.gain(here, there, loaded_rate))
+        if sum(gain <= 0 for gain in gains) > most_losses(risk):
+            return False
+    here, there = (together(scores) for scores in zip(*seen, strict=True))
+    return threshold.is_worth(here, there, loaded_rate * len(seen)) and chance(gains) <= risk
 
-    One that is not worth it on most samples passes n of them with a chance of 2^-n at most. The k-th decision may have
-    6 / (pi k)^2 of the `RISK`, so that those of all decisions together have no more than all of it.
+
+def _faster(here: Score, there: Score) -> float:
+    """By which factor latency is less, as its logarithm: halved and doubled are as far from the same."""
+    both = here.normalized_latency, there.normalized_latency
+    return log(both[0] / both[1]) if min(both) > 0 else 0.0
+
+
+def risk_of(num_intervals: int) -> float:
+    """Of a change by chance, at the end of so many intervals of the same traffic.
+
+    Each decision is another chance to be wrong. The k-th one may have 6 / (pi k)^2 of the `RISK`, so that those of all
+    decisions together have no more than all of it.
     """
-    return ceil(log2((pi * num_intervals) ** 2 / (6 * RISK)))
+    return 6 * RISK / (pi * num_intervals) ** 2
 
 
 def loads(present: Plan, wanted: Plan) -> list[str]:

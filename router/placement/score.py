@@ -78,5 +78,17 @@ class Score:
         return Rank(not self.short, round(self.attainment, 9), -self.normalized_latency)
 
 
+def together(scores: Sequence[Score]) -> Score:
+    """Of all their traffic, which is of the same services."""
+    return Score({name: _sum([score.services[name] for score in scores]) for name in scores[0].services})
+
+
+def _sum(scores: Sequence[ServiceScore]) -> ServiceScore:
+    requests, late, latency = zip(
+        *((score.num_requests, score.num_late, score.normalized_latency) for score in scores), strict=True
+    )
+    return ServiceScore(sum(requests), sum(late), sum(latency), scores[0].promise)
+
+
 Evaluate = Callable[[Sequence[Plan]], Sequence[Score]]
 """Scores of plans for the traffic that it was made for. It gets many at a time, to work on them in parallel."""

@@ -6,7 +6,7 @@ from mesh.messages import Load, Place, Role
 from mesh.topology.schema import PlacementMode
 from router.placement.daemon import SEARCH_S, Doing
 from router.placement.failures import FORGIVEN_AFTER
-from router.placement.replacement import num_samples
+from router.placement.replacement import risk_of
 from tests.router.placement.daemon_world import LOAD_S, World
 
 TWO = {"e0": ["a"], "e1": ["a"], "e2": ["a"], "e3": ["b"]}
@@ -144,7 +144,7 @@ def test_a_successor_plans_for_the_traffic_of_all_intervals_of_before(loss: floa
     world.until(lambda: len(world.asked) == 4)
     after = world.asked[-1].asked
     assert after.span_s > before.span_s + 10.0 > 50.0
-    assert world.asked[-1].num_samples == num_samples(4) > num_samples(3)
+    assert world.asked[-1].risk == risk_of(4) < risk_of(3)
     assert after.rate("a") == pytest.approx(12.0, rel=0.1)
 
 

@@ -7,11 +7,12 @@ from msgspec.structs import replace
 
 from mesh.messages import ServiceTally
 from mesh.topology.schema import Slo
+from router.placement.chance import num_samples
 from router.placement.live import present_plan
 from router.placement.monitor import Observed
 from router.placement.obstacles import Obstacles
 from router.placement.question import answer, make_question
-from router.placement.replacement import Verdict, num_samples
+from router.placement.replacement import Verdict, risk_of
 from tests.router.cluster import M0, make_status
 from tests.router.placement.worlds import Fluid
 
@@ -68,7 +69,7 @@ def test_late_requests_and_slow_ones_are_reasons_to_search():
 def test_the_same_traffic_is_scored_once():
     """With so many requests, plans are judged on what they are found with."""
     _, evaluators = asked({"e0": ["a"], "e1": ["a"], "e2": ["b"]}, a=4.0, b=24.0)
-    assert len(evaluators.made) == 1 + num_samples(1), "one for all, and one for each other sample"
+    assert len(evaluators.made) == 1 + num_samples(risk_of(1)), "one for all, and one for each other sample"
 
 
 def test_a_queue_that_is_long_is_no_longer_in_samples_than_they_are():

@@ -1,6 +1,6 @@
 """Whether to replace the present plan at the end of an interval."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import log, pi
@@ -57,8 +57,8 @@ def judge(
     risk: float,
     obstacles: Obstacles = NO_OBSTACLES,
 ) -> Proposal:
-    """``wanted`` was found for the ``traffic``. The change must be worth it on the ``samples`` together, too, and gain
-    there what it would not gain by chance but for the ``risk``. No more are looked at than it takes to lose.
+    """``wanted`` was found for the ``traffic``. The change must be worth it on all ``samples`` together, too, and what
+    it gains there be chance with no more than the ``risk``. After too many losses no more samples are looked at.
 
     A place for a service that has none is worth any change.
     """
@@ -76,7 +76,7 @@ def judge(
             return Verdict.OBSTRUCTED
         if is_needed:
             return Verdict.REPLACE
-        pairs = ((here, there) for here, there in (evaluator_for(one).exact([present, wanted]) for one in samples))
+        pairs = (evaluator_for(sample).exact([present, wanted]) for sample in samples)
         counts_latency = threshold.gain(present_score, wanted_score, loaded_rate) <= threshold.min_gain
         is_sure = _is_sure(pairs, threshold, loaded_rate, risk, counts_latency=counts_latency)
         return Verdict.REPLACE if is_sure else Verdict.BY_CHANCE
@@ -85,10 +85,10 @@ def judge(
 
 
 def _is_sure(
-    pairs: Iterable[tuple[Score, Score]], threshold: Threshold, loaded_rate: float, risk: float, *, counts_latency: bool
+    pairs: Iterable[Sequence[Score]], threshold: Threshold, loaded_rate: float, risk: float, *, counts_latency: bool
 ) -> bool:
     """Of the present and the wanted plan on one sample after the other. Gains are of attainment, or of latency."""
-    seen, gains = list[tuple[Score, Score]](), list[float]()
+    seen, gains = list[Sequence[Score]](), list[float]()
     for here, there in pairs:
         seen.append((here, there))
         gains.append(_faster(here, there) if counts_latency else threshold.gain(here, there, loaded_rate))

@@ -9,7 +9,7 @@ smaller blocks there is `engines.packed`.
 """
 
 from array import array
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from itertools import compress, count
@@ -114,6 +114,11 @@ class BlockPool:
     def num_sole(self, blocks: Sequence[int]) -> int:
         """How many of a table's blocks nobody else holds."""
         return sum([self._holders[block] == 1 for block in blocks])
+
+    def num_freed(self, tables: Iterable[Sequence[int]]) -> int:
+        """How many blocks nobody would hold if these tables were released: others share prefixes with them."""
+        releases = Counter(block for blocks in tables for block in blocks)
+        return sum([self._holders[block] == number for block, number in releases.items()])
 
     def blocks_for(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size)

@@ -401,14 +401,11 @@ class LocalScheduler:
             if one.spec.priority < sequence.spec.priority and one.transfer is None and one not in queue.pinned
         ]
         less_urgent.sort(key=lambda one: (one.spec.priority, -one.arrived_at))
-        left, victims = missing + self._headroom(queue) - queue.pool.num_free, []
-        for victim in less_urgent:
-            if left <= 0:
-                break
-            victims.append(victim)
-            left -= len(victim.blocks) + 1  # and the one that it was to grow into
-        if left > 0:
-            return False
+        wanted, victims = missing + self._headroom(queue) - queue.pool.num_free, list[Sequence]()
+        while queue.pool.num_freed([one.blocks for one in victims]) + len(victims) < wanted:  # each was to grow by one
+            if len(victims) == len(less_urgent):
+                return False
+            victims.append(less_urgent[len(victims)])
         for victim in victims:
             self._preempt(queue, victim, plan)
         return True

@@ -70,6 +70,22 @@ def test_priority_counts_before_arrival_when_memory_is_short(make_spec: MakeSpec
     assert list(mesh.finished) == ["urgent", "lowly"]
 
 
+def test_nobody_gives_way_whose_memory_is_a_prefix_that_others_hold_too(make_spec: MakeSpec) -> None:
+    """It would be preempted for nothing: the more urgent one could not begin."""
+    mesh = VirtualMesh()
+    mesh.add("a", num_blocks=20)
+    common = list(range(8 * BLOCK_SIZE))
+    both = [make_spec(f"r{n}", 0, 12, prompt=[*common, 500 + n], priority=n) for n in range(2)]
+    urgent = make_spec("urgent", 12 * BLOCK_SIZE, 4, first=300, priority=1)
+    for spec in (*both, urgent):
+        mesh.submit("a", spec)
+        for _ in range(4):
+            mesh.step()
+    mesh.settle()
+    assert num_preempted(mesh) == 0
+    assert tokens(mesh, [*both, urgent]) == continuations([*both, urgent])
+
+
 def test_small_requests_of_one_service_do_not_keep_a_large_one_of_another_waiting(make_spec: MakeSpec) -> None:
     """They come for ever, two at a time, and each alone would fit beside the others."""
     mesh = VirtualMesh()

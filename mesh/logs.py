@@ -4,8 +4,10 @@ Records of the standard library's logging (uvicorn, asyncio) take the same way.
 """
 
 import logging
+import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import TextIO
@@ -15,6 +17,7 @@ from structlog.typing import Processor
 
 MAX_BYTES = 16 * 2**20
 NUM_OLD_FILES = 3
+LOOK_S = 1.0
 
 _SHARED: Sequence[Processor] = (
     structlog.contextvars.merge_contextvars,
@@ -57,12 +60,18 @@ def configure(process: str, level: str, file: Path | None = None, terminal: Text
 
 
 class _BoundedFile(RotatingFileHandler):
-    """Formats a record once; to know its length, the library formats it twice, and looks the file up by its name."""
+    """Formats a record once; to know its length, the library formats it twice, and looks the file up by its name.
+
+    Here that is done once in `LOOK_S`: a file that was removed is made again.
+    """
+
+    _looked_at = 0.0  # wall clock
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
             line = (self.format(record) + self.terminator).encode(errors="replace")
-            if self.stream is None:  # the last rollover failed
+            self._look(record.created)
+            if self.stream is None:  # it was lost, or the last rollover failed
                 self.stream = self._open()
             if self.stream.tell() + len(line) > self.maxBytes:
                 self.doRollover()
@@ -70,6 +79,18 @@ class _BoundedFile(RotatingFileHandler):
             self.stream.buffer.flush()
         except Exception:  # as the library does: a log that fails must not stop who writes it
             self.handleError(record)
+
+    def _look(self, now: float) -> None:
+        if self.stream is None or abs(now - self._looked_at) < LOOK_S:
+            return
+        self._looked_at = now
+        file = Path(self.baseFilename)
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(self.stream.fileno()), file.stat()):
+                return
+        self.stream.close()
+        self.stream = None  # type: ignore[assignment]  # as the library has it between two files
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def _file_handler(file: Path) -> logging.Handler:

@@ -21,9 +21,8 @@ WILDCARDS = ("0.0.0.0", "::", "*")
 def is_running_here(topology: Topology) -> bool:
     """Whether this machine runs any part of the mesh."""
     runtime = runtime_dir(topology)
-    if any(holder(runtime, host.name) for host in topology.hosts):
-        return True
-    return bool(find_orphans(runtime, [spec.id for spec in topology.processes]))
+    hosts = [host.name for host in topology.hosts]
+    return any(holder(runtime, host) for host in hosts) or bool(find_orphans(runtime, hosts))
 
 
 def may_run(topology: Topology) -> bool:

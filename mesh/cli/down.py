@@ -89,8 +89,7 @@ def _wait(supervisors: list["psutil.Process"], timeout_s: float) -> list["psutil
 
 def _stop_orphans(topology: "Topology", *, now: bool) -> None:
     from mesh.addresses import runtime_dir
-    from mesh.supervisor.command import stop_waves
     from mesh.supervisor.orphans import stop_orphans
 
-    waves = stop_waves(topology, [host.name for host in topology.hosts])
-    stop_orphans(runtime_dir(topology), waves, topology.timing.drain_s, print_line, now=now)
+    hosts = [host.name for host in topology.hosts]
+    stop_orphans(runtime_dir(topology), hosts, topology.timing.drain_s, print_line, now=now)

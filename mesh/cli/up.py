@@ -68,11 +68,10 @@ def run(options: argparse.Namespace) -> int:
 
 def _make_room(topology: "Topology", host: str, runtime: "Path") -> None:
     """End what an earlier supervisor left behind; make sure that the gateways can listen."""
-    from mesh.supervisor.command import stop_waves
     from mesh.supervisor.orphans import stop_orphans
     from mesh.supervisor.preflight import check_ports, remove_stale_sockets
 
-    stop_orphans(runtime, stop_waves(topology, [host]), topology.timing.drain_s, print_line)
+    stop_orphans(runtime, [host], topology.timing.drain_s, print_line)
     remove_stale_sockets(topology, host)
     check_ports(topology, host)
 

@@ -1,7 +1,7 @@
 """How the processes of a topology are started."""
 
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from mesh.topology.schema import EngineSpec, GatewaySpec, Topology
@@ -21,6 +21,7 @@ class ChildCommand:
     argv: tuple[str, ...]
     is_standby: bool = False  # started when somebody asks for it
     env: Mapping[str, str] = field(default_factory=dict)
+    digest: str = ""  # of all that the process depends on
 
 
 def child_commands(topology: Topology, host: str) -> Iterator[ChildCommand]:
@@ -36,14 +37,6 @@ def child_commands(topology: Topology, host: str) -> Iterator[ChildCommand]:
             kind, module = (GATEWAY, "router") if isinstance(spec, GatewaySpec) else (PLACEMENT, "router.placement")
             argv = (sys.executable, "-m", module, *arguments)
             yield ChildCommand(spec.id, kind, argv, env=_environment(threads=1))
-
-
-def stop_waves(topology: Topology, hosts: Collection[str]) -> list[list[str]]:
-    """The processes of these hosts, in the order in which they are to stop."""
-    placement = [] if topology.placement is None else [topology.placement]
-    return [
-        [spec.id for spec in specs if spec.host in hosts] for specs in (placement, topology.gateways, topology.engines)
-    ]
 
 
 def _environment(threads: int) -> dict[str, str]:

@@ -1,43 +1,54 @@
-"""Processes that outlived their supervisor: stopped before new ones start, gateways first."""
+"""Processes that outlived their supervisor, and that nobody is to adopt: stopped, gateways before engines."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
 import psutil
 
-from mesh.supervisor.pidfile import find_process, remove_pid
+from mesh.supervisor.command import STOP_ORDER
+from mesh.supervisor.pidfile import Record, find_processes, remove_pid
+
+KILL_S = 10.0
 
 
-def find_orphans(runtime: Path, processes: Iterable[str]) -> dict[str, psutil.Process]:
-    found = {process: find_process(runtime, process) for process in processes}
-    return {process: running for process, running in found.items() if running is not None}
+def find_orphans(runtime: Path, hosts: Collection[str]) -> list[Record]:
+    """Ask this only when no supervisor runs on these hosts."""
+    return [record for record in find_processes(runtime) if record.host in hosts]
 
 
 def stop_orphans(
-    runtime: Path, waves: Sequence[Iterable[str]], drain_s: float, say: Callable[[str], None], *, now: bool = False
+    runtime: Path, hosts: Collection[str], drain_s: float, say: Callable[[str], None], *, now: bool = False
 ) -> int:
     """Stop what runs, wave by wave: drained, and killed after ``drain_s``; answer how many there were."""
-    num_stopped = 0
-    for wave in waves:
-        orphans = find_orphans(runtime, wave)
-        if orphans:
-            say(f"stopping {', '.join(orphans)}, left by a supervisor that was killed")
-        _stop(orphans.values(), 0.0 if now else drain_s)
-        for process in orphans:
-            remove_pid(runtime, process)
-        num_stopped += len(orphans)
-    return num_stopped
+    orphans = find_orphans(runtime, hosts)
+    for kind in STOP_ORDER:
+        wave = [record for record in orphans if record.kind == kind]
+        if wave:
+            say(f"stopping {', '.join(record.process for record in wave)}, left by a supervisor that was killed")
+        _stop(wave, 0.0 if now else drain_s)
+        for record in wave:
+            remove_pid(runtime, record.process)
+    return len(orphans)
 
 
-def _stop(processes: Iterable[psutil.Process], drain_s: float) -> None:
+def _stop(wave: Iterable[Record], drain_s: float) -> None:
+    processes = dict(filter(None, map(_process, wave)))
     alive = list(processes)
-    for process in alive if drain_s > 0 else ():
-        _signal(process.terminate)
     if drain_s > 0:
+        for process, is_leaving in processes.items():
+            if not is_leaving:
+                _signal(process.terminate)
         _, alive = psutil.wait_procs(alive, timeout=drain_s)
     for process in alive:
         _signal(process.kill)
-    psutil.wait_procs(alive, timeout=10)
+    psutil.wait_procs(alive, timeout=KILL_S)
+
+
+def _process(record: Record) -> tuple[psutil.Process, bool] | None:
+    try:
+        return psutil.Process(record.pid), record.is_leaving
+    except psutil.NoSuchProcess:
+        return None
 
 
 def _signal(send: Callable[[], None]) -> None:

@@ -1,35 +1,111 @@
-"""Which operating system process is, or was, a process of the mesh.
+"""Which operating system process is, or was, a process of the mesh: what its supervisor keeps for the one after it.
 
-A process id alone is not enough, ids are used again: its start time tells the processes apart.
+A process id alone is not enough, ids are used again. The machine's boot and the clock tick at which the process
+started tell processes apart, and do not change when somebody sets the clock.
 """
 
-import contextlib
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
+import msgspec
+import structlog
 
-SAME_START_S = 1.0  # the machine's idea of its boot time may drift a little
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+DEAD = ("Z", "X", "x")  # states of a process that has ended, in /proc/PID/stat
+
+log = structlog.get_logger()
+
+
+class Record(msgspec.Struct, frozen=True):
+    """One life of a process. ``digest``: of all that it was started with. ``is_leaving``: it was asked to end."""
+
+    pid: int
+    started: str
+    process: str
+    kind: str
+    host: str
+    digest: str
+    is_leaving: bool = False
 
 
 def pid_file(runtime: Path, process: str) -> Path:
     return runtime / f"{process}.pid"
 
 
-def write_pid(runtime: Path, process: str, pid: int) -> None:
-    with contextlib.suppress(psutil.NoSuchProcess):
-        pid_file(runtime, process).write_text(f"{pid} {psutil.Process(pid).create_time()}\n")
+def start_of(pid: int) -> str | None:
+    """Tells a process from all others that had, or will have, its id. None: it has ended."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+        boot = BOOT_ID.read_text().strip()
+    except OSError:
+        return None
+    return None if fields[0] in DEAD else f"{boot}/{fields[19]}"
+
+
+def is_alive(record: Record) -> bool:
+    return start_of(record.pid) == record.started
+
+
+def read_record(runtime: Path, process: str) -> Record | None:
+    """What is known of a process, be it alive or not; None: nothing, or its file is damaged."""
+    try:
+        return msgspec.json.decode(pid_file(runtime, process).read_bytes(), type=Record)
+    except (OSError, ValueError):
+        return None
+
+
+def find_process(runtime: Path, process: str) -> Record | None:
+    """The process of a pid file, if it is alive."""
+    record = read_record(runtime, process)
+    return record if record is not None and is_alive(record) else None
+
+
+def find_processes(runtime: Path) -> Iterator[Record]:
+    """All that are alive."""
+    for file in sorted(runtime.glob("*.pid")):
+        if (record := find_process(runtime, file.stem)) is not None and record.process == file.stem:
+            yield record
 
 
 def remove_pid(runtime: Path, process: str) -> None:
-    pid_file(runtime, process).unlink(missing_ok=True)
-
-
-def find_process(runtime: Path, process: str) -> psutil.Process | None:
-    """The living operating system process of a pid file."""
     try:
-        pid, start = pid_file(runtime, process).read_text().split()
-        found = psutil.Process(int(pid))
-        is_same = abs(found.create_time() - float(start)) < SAME_START_S and found.status() != psutil.STATUS_ZOMBIE
-    except (OSError, ValueError, psutil.NoSuchProcess):
-        return None
-    return found if is_same else None
+        pid_file(runtime, process).unlink(missing_ok=True)
+    except OSError as error:
+        log.warning("pid file not removed", child=process, reason=error.strerror)
+
+
+class PidFile:
+    """Keeps the file of one life. A disk that is full, or a folder that went away, is tried again."""
+
+    def __init__(self, runtime: Path, record: Record) -> None:
+        self.record = record
+        self._path = pid_file(runtime, record.process)
+        self._has_complained = False
+
+    def __repr__(self) -> str:
+        return f"<PidFile {self._path} of {self.record.pid}>"
+
+    def write(self) -> None:
+        """Whole or not at all, whoever reads it meanwhile."""
+        draft = self._path.with_suffix(".pid.new")
+        try:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            draft.write_bytes(msgspec.json.encode(self.record) + b"\n")
+            os.replace(draft, self._path)
+        except OSError as error:
+            if not self._has_complained:
+                log.warning("pid file not written", child=self.record.process, reason=error.strerror)
+            self._has_complained = True
+        else:
+            self._has_complained = False
+
+    def keep(self) -> None:
+        """Make it again if somebody removed it, or it could not be written."""
+        if self._has_complained or not self._path.exists():
+            self.write()
+
+    def leaving(self) -> None:
+        """The process is asked to end: whoever finds it must not ask again, which would end it at once."""
+        self.record = msgspec.structs.replace(self.record, is_leaving=True)
+        self.write()

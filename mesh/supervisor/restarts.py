@@ -1,29 +1,49 @@
 """Whether and when a process that ended is started again. Pure."""
 
+import errno
 import signal
 from dataclasses import dataclass
 
 from mesh.errors import EXIT_CONFIGURATION
 
+HOPELESS = {  # whatever else keeps a process from being started may pass: memory, descriptors, ids, a full disk
+    errno.ENOENT, errno.EACCES, errno.EPERM, errno.ENOEXEC, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.E2BIG,
+}  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How a process ended: its return code as Python counts it (negative: a signal), and the last line that it said."""
+    """How a process ended: its return code as Python counts it (negative: a signal), and the last line that it said.
 
-    returncode: int
+    ``returncode`` is None where nobody can tell it. ``is_passing``: it did not even start, for want of something that
+    the machine may have again soon.
+    """
+
+    returncode: int | None
     last_line: str = ""
+    is_passing: bool = False
 
     def __str__(self) -> str:
         how = self._how()
         return f"{how}: {self.last_line}" if self.last_line else how
 
     def _how(self) -> str:
+        if self.returncode is None:
+            return "ended"
+        if self.is_passing:
+            return "not started"
         if self.returncode >= 0:
             return f"exit code {self.returncode}"
         try:
             return f"killed by {signal.Signals(-self.returncode).name}"
         except ValueError:
             return f"killed by signal {-self.returncode}"
+
+
+def not_started(program: str, error: OSError) -> Exit:
+    """A process that the system did not start."""
+    is_passing = error.errno not in HOPELESS
+    return Exit(127, f"cannot start {program}: {error.strerror}", is_passing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +61,9 @@ class GiveUp:
 class RestartPolicy:
     """Growing delays between the lives of one process; a life that was healthy for long enough starts them anew.
 
-    A process that was never ready is given up at a configuration error, or after ``max_failed_starts`` deaths. One that
-    was ready once is always started again: what it died of may pass, or be mended while the rest goes on.
+    A process that was never ready is given up at a configuration error, or after ``max_failed_starts`` deaths; that the
+    machine could not start it for the moment is none. One that was ready once is always started again: what it died of
+    may pass, or be mended while the rest goes on.
     """
 
     def __init__(
@@ -54,6 +75,7 @@ class RestartPolicy:
         self._max_failed_starts = max_failed_starts
         self._was_ever_ready = False
         self._num_deaths = 0  # since the last healthy life
+        self._num_failed_starts = 0
 
     def on_exit(self, end: Exit, ready_for_s: float | None) -> Restart | GiveUp:
         """``ready_for_s`` is how long the process had been ready when it ended; None: it never was."""
@@ -63,6 +85,7 @@ class RestartPolicy:
         if ready_for_s is not None and ready_for_s >= self._healthy_s:
             self._num_deaths = 0
         self._num_deaths += 1
-        if not self._was_ever_ready and self._num_deaths >= self._max_failed_starts:
-            return GiveUp(f"died {self._num_deaths} times without becoming ready: {end}")
+        self._num_failed_starts += not end.is_passing
+        if not self._was_ever_ready and self._num_failed_starts >= self._max_failed_starts:
+            return GiveUp(f"died {self._num_failed_starts} times without becoming ready: {end}")
         return Restart(min(self._cap_s, self._first_s * 2 ** min(self._num_deaths - 1, 32)))

@@ -19,7 +19,7 @@ from mesh.messages import (
     SupervisorStatus,
 )
 from mesh.sockets import Sockets
-from mesh.supervisor.child import Child
+from mesh.supervisor.child import Child, Surroundings
 from mesh.supervisor.command import STOP_ORDER, ChildCommand
 from mesh.supervisor.restarts import RestartPolicy
 from mesh.supervisor.watchdog import LOOK_S, Watchdog
@@ -50,18 +50,8 @@ class Supervisor:
         self._timing = timing
         self._on_change = on_change
         self._heartbeat = Heartbeat(sockets, self._make_status, timing.heartbeat_s)
-        self._children = {
-            command.process: Child(
-                command,
-                runtime=runtime,
-                make_restart_policy=make_restart_policy,
-                start_s=timing.start_s,
-                clock=clock,
-                changed=self._changed,
-                make_watchdog=make_watchdog,
-            )
-            for command in commands
-        }
+        around = Surroundings(host, runtime, timing.start_s, clock, self._changed, make_restart_policy, make_watchdog)
+        self._children = {command.process: Child(command, around) for command in commands}
         self._seq = 0
         self._stop = asyncio.Event()
         self._stop_now = asyncio.Event()
@@ -165,17 +155,23 @@ class Supervisor:
         async for sender, status in self._sockets.broadcasts():
             child = self._children.get(sender.process)
             if child is not None and not isinstance(status, SupervisorStatus):
-                child.hear(status)
+                child.hear(sender, status)
 
     async def _watch(self) -> None:
         while True:
             await asyncio.sleep(LOOK_S)
             for child in self._children.values():
-                child.look()
+                try:
+                    child.look()
+                except Exception:
+                    log.exception("could not look after a process", child=child.command.process)
 
     def _changed(self) -> None:
-        self._on_change([child.status for child in self._children.values()])
         self._heartbeat.poke()
+        try:
+            self._on_change([child.status for child in self._children.values()])
+        except Exception:  # a terminal that went away, for one
+            log.exception("could not show what changed")
 
     def _make_status(self) -> SupervisorStatus:
         self._seq += 1

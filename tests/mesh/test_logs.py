@@ -57,6 +57,23 @@ def test_a_file_is_bounded(tmp_path, monkeypatch):
     assert all(each.stat().st_size <= 1000 for each in files)
 
 
+@pytest.mark.parametrize("lost", ["file", "folder", "moved"])
+def test_a_file_that_was_removed_is_made_again(tmp_path, monkeypatch, lost):
+    monkeypatch.setattr(logs, "LOOK_S", 0.0)
+    file = logs.log_file(tmp_path, "e")
+    logs.configure("e", "info", file)
+    structlog.get_logger().info("before")
+    if lost == "moved":
+        file.rename(tmp_path / "elsewhere")
+        file.touch()
+    else:
+        file.unlink()
+    if lost == "folder":
+        file.parent.rmdir()
+    structlog.get_logger().info("after")
+    assert [json.loads(line)["message"] for line in file.read_text().splitlines()] == ["after"]
+
+
 def test_a_terminal_gets_readable_lines():
     terminal = io.StringIO()
     logs.configure("e", "info", terminal=terminal)

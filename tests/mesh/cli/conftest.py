@@ -36,7 +36,8 @@ class Mesh:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.runtime = folder / "run/t"
-        self.env = {**os.environ, "MESHSERVE_RUNTIME_DIR": str(folder / "run"), "PYTHONPATH": str(folder / "fakes")}
+        path = os.pathsep.join(filter(None, [str(folder / "fakes"), os.environ.get("PYTHONPATH")]))
+        self.env = {**os.environ, "MESHSERVE_RUNTIME_DIR": str(folder / "run"), "PYTHONPATH": path}
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]

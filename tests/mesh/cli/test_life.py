@@ -87,7 +87,7 @@ def test_after_a_killed_supervisor_its_processes_go_on_and_are_replaced(mesh):
     assert json.loads(mesh("status", "t.toml", "--json").stdout)["gateways"][0]["pid"] == orphan
     again = mesh("up", "t.toml", "--detach")
     assert again.returncode == 0
-    assert "stopping prefill, decode, left by a supervisor that was killed" in again.stdout
+    assert "stopping decode, prefill, left by a supervisor that was killed" in again.stdout
     assert find_process(mesh.runtime, "gateway").pid != orphan
 
 

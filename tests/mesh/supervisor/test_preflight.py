@@ -9,7 +9,7 @@ import pytest
 from mesh.errors import UserError
 from mesh.process import make_runtime_dir
 from mesh.supervisor import lock
-from mesh.supervisor.command import child_commands, stop_waves
+from mesh.supervisor.command import child_commands
 from mesh.supervisor.preflight import check_interpreters, check_ipc_paths, check_ports, remove_stale_sockets
 
 
@@ -70,12 +70,6 @@ def test_commands_of_a_host(topology):
     assert daemon.argv == (sys.executable, "-m", "router.placement", *arguments, "placement")
     assert (gateway.env["OMP_NUM_THREADS"], other.env["OMP_NUM_THREADS"]) == ("1", "3")
     assert list(child_commands(topology, "elsewhere")) == []
-
-
-def test_what_an_earlier_supervisor_left_stops_in_order(topology):
-    assert stop_waves(topology, ["local"]) == [["placement"], ["g"], ["e"]]
-    assert stop_waves(replace(topology, placement=None), ["local"]) == [[], ["g"], ["e"]]
-    assert stop_waves(topology, ["elsewhere"]) == [[], [], []]
 
 
 def test_the_runtime_folder_is_private(topology):

@@ -1,8 +1,10 @@
+import errno
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mesh.errors import EXIT_CONFIGURATION
-from mesh.supervisor.restarts import Exit, GiveUp, Restart, RestartPolicy
+from mesh.supervisor.restarts import Exit, GiveUp, Restart, RestartPolicy, not_started
 
 CRASH = Exit(1, "boom")
 
@@ -54,3 +56,24 @@ def test_exits_read_well():
     assert str(Exit(-9)) == "killed by SIGKILL"
     assert str(Exit(-99)) == "killed by signal 99"
     assert str(Exit(3, "why")) == "exit code 3: why"
+
+
+def test_what_the_machine_lacks_for_the_moment_is_no_failed_start():
+    policy = RestartPolicy(max_failed_starts=3)
+    lacking = not_started("python", OSError(errno.ENOMEM, "Cannot allocate memory"))
+    assert str(lacking) == "not started: cannot start python: Cannot allocate memory"
+    assert [policy.on_exit(lacking, None) for _ in range(4)] == [Restart(0.2 * 2**n) for n in range(4)]
+    assert [type(policy.on_exit(CRASH, None)) for _ in range(3)] == [Restart, Restart, GiveUp]
+
+
+def test_a_program_that_is_not_there_is_given_up():
+    missing = not_started("python", OSError(errno.ENOENT, "No such file or directory"))
+    policy = RestartPolicy(max_failed_starts=1)
+    assert policy.on_exit(missing, None) == GiveUp(
+        "died 1 times without becoming ready: exit code 127: cannot start python: No such file or directory"
+    )
+
+
+def test_an_exit_that_nobody_can_tell():
+    assert str(Exit(None)) == "ended"
+    assert str(Exit(None, "bye")) == "ended: bye"

@@ -1,7 +1,6 @@
 """The supervisor with real child processes."""
 
 import asyncio
-import contextlib
 import functools
 import os
 import re
@@ -13,67 +12,15 @@ from itertools import groupby
 import pytest
 
 from mesh.addresses import directory, supervisor_id
-from mesh.clock import SystemClock
 from mesh.errors import UserError
-from mesh.messages import Sender, SetRunning, Stop, SupervisorMessage, SupervisorStatus
+from mesh.messages import Sender, SetRunning, Stop, SupervisorStatus
 from mesh.process import make_runtime_dir, open_sockets
 from mesh.sockets import Sockets
+from mesh.supervisor.command import ENGINE, GATEWAY
 from mesh.supervisor.orphans import stop_orphans
-from mesh.supervisor.pidfile import find_process, pid_file, write_pid
-from mesh.supervisor.restarts import RestartPolicy
-from mesh.supervisor.supervisor import Supervisor
+from mesh.supervisor.pidfile import PidFile, Record, find_process, pid_file, start_of
 from mesh.supervisor.watchdog import Watchdog
-
-DEADLINE_S = 60.0
-
-
-class Run:
-    """A supervisor at work, and what it said so far."""
-
-    def __init__(self, topology, commands, make_watchdog=Watchdog, **timing):
-        self.runtime = make_runtime_dir(topology)
-        self.sockets = open_sockets(topology, Sender(supervisor_id("local"), 1), SupervisorMessage)
-        self.ready = asyncio.Event()
-        self.changed = asyncio.Event()
-        self.states = []
-        self.supervisor = Supervisor(
-            "local",
-            commands=commands,
-            sockets=self.sockets,
-            runtime=self.runtime,
-            timing=replace(topology.timing, **timing),
-            clock=SystemClock(),
-            on_change=self.note,
-            make_restart_policy=lambda: RestartPolicy(first_s=0.01),
-            make_watchdog=make_watchdog,
-        )
-
-    def note(self, children):
-        self.states.append({child.process: child for child in children})
-        self.changed.set()
-
-    def child(self, process):
-        return self.states[-1][process]
-
-    async def until(self, condition):
-        async with asyncio.timeout(DEADLINE_S):
-            while not condition():
-                self.changed.clear()
-                await self.changed.wait()
-
-
-@contextlib.asynccontextmanager
-async def running(topology, commands, **options):
-    run = Run(topology, commands, **options)
-    task = asyncio.create_task(run.supervisor.run(run.ready.set))
-    run.task = task
-    try:
-        yield run
-    finally:
-        run.supervisor.stop(now=True)
-        with contextlib.suppress(BaseException):
-            await task
-        await run.sockets.close()
+from tests.mesh.supervisor.running import DEADLINE_S, running
 
 
 async def test_children_become_ready_and_stop_in_order(topology, command):
@@ -286,30 +233,23 @@ async def test_a_mesh_stops_with_an_engine_on_standby_and_one_that_leaves(topolo
     assert {child.state for child in run.states[-1].values()} == {"stopped"}
 
 
-async def test_orphans_are_replaced(topology, command):
+async def test_orphans_are_stopped_gateways_first(topology, command):
     runtime = make_runtime_dir(topology)
     said = []
     watcher = open_sockets(topology, Sender(supervisor_id("local"), 1), Stop)
     watcher.subscribe(["e"])
     start = functools.partial(subprocess.Popen, stderr=subprocess.PIPE, start_new_session=True)
-    with start(command("e", "ready").argv) as orphan:
-        write_pid(runtime, "e", orphan.pid)
+    with start(command("e", "ready").argv) as orphan, start(command("g", "ready").argv) as gateway:
+        for process, kind, pid in (("e", ENGINE, orphan.pid), ("g", GATEWAY, gateway.pid)):
+            PidFile(runtime, Record(pid, start_of(pid), process, kind, "local", "")).write()
         async with asyncio.timeout(DEADLINE_S):
             await anext(watcher.broadcasts())
-        assert await asyncio.to_thread(stop_orphans, runtime, [["g"], ["e"]], 20.0, said.append) == 1
+        assert await asyncio.to_thread(stop_orphans, runtime, ["elsewhere"], 20.0, said.append) == 0
+        assert await asyncio.to_thread(stop_orphans, runtime, ["local"], 20.0, said.append) == 2
         assert orphan.stderr.read() == b"e drained\n"
     await watcher.close()
-    assert said == ["stopping e, left by a supervisor that was killed"]
+    assert said == [f"stopping {process}, left by a supervisor that was killed" for process in "ge"]
     assert find_process(runtime, "e") is None
-
-
-def test_a_pid_that_is_used_again_is_not_an_orphan(tmp_path):
-    pid_file(tmp_path, "e").write_text(f"{os.getpid()} 12345.0\n")
-    assert find_process(tmp_path, "e") is None
-    pid_file(tmp_path, "e").write_text("rubbish")
-    assert find_process(tmp_path, "e") is None
-    write_pid(tmp_path, "e", os.getpid())
-    assert find_process(tmp_path, "e").pid == os.getpid()
 
 
 async def test_the_output_of_the_life_before_is_kept(topology, command):

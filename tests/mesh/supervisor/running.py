@@ -1,0 +1,67 @@
+"""A supervisor with real child processes, in the test's own event loop."""
+
+import asyncio
+import contextlib
+from dataclasses import replace
+
+from mesh.addresses import supervisor_id
+from mesh.clock import SystemClock
+from mesh.messages import Sender, SupervisorMessage
+from mesh.process import make_runtime_dir, open_sockets
+from mesh.supervisor.restarts import RestartPolicy
+from mesh.supervisor.supervisor import Supervisor
+from mesh.supervisor.watchdog import Watchdog
+
+DEADLINE_S = 60.0
+
+
+class Run:
+    """A supervisor at work, and what it said so far."""
+
+    def __init__(self, topology, commands, make_watchdog=Watchdog, **timing):
+        self.runtime = make_runtime_dir(topology)
+        self.sockets = open_sockets(topology, Sender(supervisor_id("local"), 1), SupervisorMessage)
+        self.ready = asyncio.Event()
+        self.changed = asyncio.Event()
+        self.states = []
+        self.breaks = False  # what is shown of changes
+        self.supervisor = Supervisor(
+            "local",
+            commands=commands,
+            sockets=self.sockets,
+            runtime=self.runtime,
+            timing=replace(topology.timing, **timing),
+            clock=SystemClock(),
+            on_change=self.note,
+            make_restart_policy=lambda: RestartPolicy(first_s=0.01),
+            make_watchdog=make_watchdog,
+        )
+
+    def note(self, children):
+        self.states.append({child.process: child for child in children})
+        self.changed.set()
+        if self.breaks:
+            raise OSError("the terminal went away")
+
+    def child(self, process):
+        return self.states[-1][process]
+
+    async def until(self, condition):
+        async with asyncio.timeout(DEADLINE_S):
+            while not condition():
+                self.changed.clear()
+                await self.changed.wait()
+
+
+@contextlib.asynccontextmanager
+async def running(topology, commands, **options):
+    run = Run(topology, commands, **options)
+    task = asyncio.create_task(run.supervisor.run(run.ready.set))
+    run.task = task
+    try:
+        yield run
+    finally:
+        run.supervisor.stop(now=True)
+        with contextlib.suppress(BaseException):
+            await task
+        await run.sockets.close()

@@ -89,7 +89,7 @@ class _BoundedFile(RotatingFileHandler):
             if os.path.samestat(os.fstat(self.stream.fileno()), file.stat()):
                 return
         self.stream.close()
-        self.stream = None  # type: ignore[assignment]  # as the library has it between two files
+        self.stream = None
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from math import inf
 
 from engines.backlog import Backlog, Step
 from engines.demand import demand_of
@@ -90,8 +91,8 @@ class Account:
             prefill_remaining_s=prefills.remaining_s,
             prefill_waiting_s=prefills.waiting_s,
             decode_step_s=decodes.step_s,
-            min_slack_s=decodes.paid_until - now - decodes.step_s if num_decoding else None,
-            min_tpot_slo_s=decodes.tpot_slo_s if num_decoding else None,
+            min_slack_s=None if decodes.paid_until == inf else decodes.paid_until - now - decodes.step_s,
+            min_tpot_slo_s=None if decodes.tpot_slo_s == inf else decodes.tpot_slo_s,
             prefills=prefills.pending,
             pace_s=self._pace.seconds,
             num_role_changes=standing.num_role_changes,
@@ -147,4 +148,4 @@ class Account:
 def _demand(service: Service, requests: Collection[Request], now: float) -> Demand | None:
     """Of those that are to decode here."""
     own = [one for one in requests if one.spec.service == service.name and one.decode_engine is None]
-    return demand_of(own, service.pool.block_size, service.early, now)
+    return demand_of(own, service.pool.block_size, service.early, now, service.alone_s())

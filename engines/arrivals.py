@@ -28,6 +28,8 @@ from kvtransfer.receive import ReceiveTransfer
 from kvtransfer.transports import TransportError, choose
 from mesh.messages import Abort, Blocks, Commit, Declined, Epoch, Extend, MemoryRef, RefusalCode, Reserve
 
+MOST_ADOPTED = 64  # transfers that are remembered after their end
+
 
 class Comes(Protocol):
     """The core: what it does with a request that arrives, and what it knows of room."""
@@ -59,6 +61,7 @@ class Arrivals:
         self._can_open = can_open
         self._owner = owner
         self._incoming: dict[str, Incoming] = {}
+        self._adopted: dict[str, Incoming] = {}  # the last ones, oldest first: their peers may not have heard of it
         self._deadline: float | None = None  # the machines' earliest
         self._has_changed = False  # since that was worked out
 
@@ -88,14 +91,14 @@ class Arrivals:
         return any(incoming.service.name == service for incoming in self._incoming.values())
 
     def owns(self, transfer: str, peer: str) -> bool:
-        incoming = self._incoming.get(transfer)
+        incoming = self._incoming.get(transfer) or self._adopted.get(transfer)
         return incoming is not None and incoming.machine.peer == peer
 
     def told(
         self, message: Reserve | Extend | Blocks | Commit | Abort, payload: Sequence[Buffer], now: float
     ) -> list[Effect]:
         """The peer of one of these transfers said something."""
-        incoming = self._incoming[message.transfer]
+        incoming = self._incoming.get(message.transfer) or self._adopted[message.transfer]
         return self._after_receive(incoming, incoming.machine.handle(message, now, payload), now)
 
     def open(self, sender: str, reserve: Reserve, now: float) -> list[Effect]:
@@ -194,8 +197,11 @@ class Arrivals:
                     incoming.service.pool.release(effect.blocks)
                 case _:
                     passed.append(effect)
-        if incoming.machine.is_over:
-            self._incoming.pop(incoming.machine.id, None)
+        machine = incoming.machine
+        if machine.is_over and self._incoming.pop(machine.id, None) is not None and machine.has_adopted:
+            self._adopted[machine.id] = incoming
+            if len(self._adopted) > MOST_ADOPTED:
+                del self._adopted[next(iter(self._adopted))]
         return passed
 
     def _grow(self, incoming: Incoming, num_blocks: int, now: float) -> list[Effect]:
@@ -237,7 +243,7 @@ def _adopted(service: Service, effect: Adopt, now: float) -> Request:
     spec = msgspec.structs.replace(
         spec, generated=effect.generated, age_s=effect.age_s, first_token_age_s=effect.first_token_age_s
     )
-    request = Request.of(spec, effect.epoch, now, service.eos_token_ids, service.context_limit)
+    request = Request.of(spec, effect.epoch, now, service.eos_token_ids, service.context_limit, service.ttft_s)
     request.num_delivered = known
     request.logprobs = list(effect.logprobs or ())
     request.blocks = list(effect.blocks)

@@ -316,7 +316,7 @@ class EngineCore:
             self._send(gateway, Refused(spec.id, epoch, *refusal))
             return
         service = self._services[spec.service]
-        request = Request.of(spec, epoch, now, service.eos_token_ids, service.context_limit)
+        request = Request.of(spec, epoch, now, service.eos_token_ids, service.context_limit, service.ttft_s)
         request.prefill_mode, request.prefill_order = message.prefill, message.order
         request.slice_tokens, request.batch = message.slice_tokens, batch
         self._requests[spec.id] = request

@@ -40,8 +40,13 @@ class EarlyEnds:
         return [tokens for _, tokens in self._ends]
 
 
-def demand_of(requests: Collection[Request], block_size: int, early: EarlyEnds, now: float) -> Demand | None:
-    """Of one service's requests that are to decode here. None: there are none."""
+def demand_of(
+    requests: Collection[Request], block_size: int, early: EarlyEnds, now: float, alone_s: float = 0.0
+) -> Demand | None:
+    """Of one service's requests that are to decode here. None: there are none.
+
+    ``alone_s``: of a decode step of one request. Promises that are tighter than that, or lost, do not count.
+    """
     if not requests:
         return None
     unused = early.unused(now)
@@ -54,7 +59,8 @@ def demand_of(requests: Collection[Request], block_size: int, early: EarlyEnds, 
             error_requests += 1
             error_tokens += answer - spec.expected[0]
         answer_tokens += answer
-        tightest_s = min(tightest_s, spec.slo_tpot_s)
+        if spec.slo_tpot_s > alone_s and not request.is_hopeless:
+            tightest_s = min(tightest_s, spec.slo_tpot_s)
         lives.append((answer - num_generated, held_tokens(len(request.tokens), block_size)))
     return Demand(
         len(requests),

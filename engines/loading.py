@@ -62,6 +62,7 @@ class Loaded:
             model.max_context,
             LearntCost(model.cost.in_chunks(engine.chunk_tokens)),
             weight_bytes=model.weight_bytes,
+            ttft_s=self._topology.service(name).slo.ttft_s,
         )
         self.transports[name] = transports_of(model.memory, self._peers, self._topology.transfer.checksum)
         self.parked[name] = ParkedBlocks(model.memory)

@@ -430,14 +430,14 @@ class LocalScheduler:
             return now + left_s
         if now + left_s <= sequence.ttft_deadline:
             return sequence.ttft_deadline
-        return max(sequence.ttft_deadline, sequence.came_at) + sequence.spec.slo_ttft_s + left_s
+        return max(sequence.ttft_deadline, sequence.came_at) + sequence.patience_s + left_s
 
     def _urgency(self, sequence: Sequence, now: float) -> tuple[int, bool, float, float]:
         order, arrived_at = sequence.prefill_order, sequence.arrived_at
         if order is PrefillOrder.DEADLINE:
             left_s = self._forecast.prefill_s(sequence)
             return (-sequence.spec.priority, False, self.due_at(sequence, left_s, now), arrived_at)
-        starves = now > sequence.ttft_deadline and order is not PrefillOrder.LENGTH
+        starves = now > sequence.starves_at and order is not PrefillOrder.LENGTH
         by_arrival = starves or order is PrefillOrder.ARRIVAL
         size = arrived_at if by_arrival else self._forecast.prefill_s(sequence)
         return (-sequence.spec.priority, not by_arrival, size, arrived_at)

@@ -6,6 +6,7 @@ computed.
 """
 
 from dataclasses import dataclass, field
+from math import inf
 
 from engines.batch import Chunk, Draw
 from engines.blocks import BlockPool, Run
@@ -35,6 +36,8 @@ class Sequence:
     came_at: float = 0.0  # to this engine
     slice_tokens: int | None = None  # that it may draw here
     granted: int | None = None  # tokens, prompt and answer, for which it may hold blocks; None: not bounded
+    service_ttft_s: float = -inf  # what its service promises, whatever the request asks for; not known
+    is_hopeless: bool = False  # its TPOT promise: it stays late on average even if it decodes alone (docs/overload.md)
     batch: int = 0  # that it came in, counted from 1; 0: it came alone
     uses_prefixes: bool = True  # of others that begin alike
     finish: FinishReason | None = None  # that its gateway was told
@@ -45,7 +48,13 @@ class Sequence:
 
     @classmethod
     def of(
-        cls, spec: RequestSpec, epoch: Epoch, now: float, eos_token_ids: frozenset[int], context_limit: int
+        cls,
+        spec: RequestSpec,
+        epoch: Epoch,
+        now: float,
+        eos_token_ids: frozenset[int],
+        context_limit: int,
+        service_ttft_s: float = -inf,
     ) -> "Sequence":
         """A request as submitted; ``spec.generated`` is known to its gateway."""
         first = spec.first_token_age_s
@@ -59,6 +68,7 @@ class Sequence:
             len(spec.generated),
             first_token_at=None if first is None else now - first,
             came_at=now,
+            service_ttft_s=service_ttft_s,
         )
 
     @property
@@ -110,6 +120,16 @@ class Sequence:
     @property
     def ttft_deadline(self) -> float:
         return self.arrived_at + self.spec.slo_ttft_s
+
+    @property
+    def starves_at(self) -> float:
+        """When it has waited for too long. A promise that is tighter than its service's hurries nobody once broken."""
+        return self.arrived_at + self.patience_s
+
+    @property
+    def patience_s(self) -> float:
+        """Its TTFT promise, once that is broken."""
+        return max(self.spec.slo_ttft_s, self.service_ttft_s)
 
     def slack_s(self, now: float, step_s: float) -> float:
         """How much later than now the next step could start and keep the TPOT promise (Tropical, average form)."""

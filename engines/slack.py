@@ -24,7 +24,7 @@ class Tightest:
 def tightest(decodes: Iterable[Sequence], now: float, step_s: float) -> Tightest:
     """Of the decodes that can still keep their promise, the one with the least slack; ``step_s``: their next step's."""
     hopeful = [(sequence.slack_s(now, step_s), sequence) for sequence in decodes]
-    hopeful = [(slack_s, sequence) for slack_s, sequence in hopeful if not _is_hopeless(sequence, slack_s, step_s)]
+    hopeful = [(slack_s, one) for slack_s, one in hopeful if not _is_hopeless(one, slack_s, step_s)]
     if not hopeful:
         return Tightest()
     slack_s, sequence = min(hopeful, key=lambda pair: pair[0])
@@ -36,9 +36,12 @@ def tightest(decodes: Iterable[Sequence], now: float, step_s: float) -> Tightest
 
 def _is_hopeless(sequence: Sequence, slack_s: float, step_s: float) -> bool:
     """It is late, and stays late on average if all its remaining steps hold decodes only."""
-    if slack_s >= 0:
-        return False
-    return slack_s + (sequence.num_left - 1) * (sequence.spec.slo_tpot_s - step_s) < -ROUNDING_S
+    return slack_s < 0 and is_beyond_repair(slack_s, sequence.spec.slo_tpot_s, sequence.num_left, step_s)
+
+
+def is_beyond_repair(slack_s: float, promise_s: float, num_left: int, step_s: float) -> bool:
+    """Whether a late decode stays late on average if each of the ``num_left`` tokens still to come takes a step."""
+    return slack_s + (num_left - 1) * (promise_s - step_s) < -ROUNDING_S
 
 
 class SlackBudget:
@@ -63,7 +66,7 @@ class SlackBudget:
         fitting = self._largest(sequence.num_computed, at_most)
         if fitting >= least:
             return fitting
-        cannot_wait = max(now, self._slack.recovers_at) > sequence.ttft_deadline
+        cannot_wait = max(now, self._slack.recovers_at) > sequence.starves_at
         return least if cannot_wait else 0
 
     def _largest(self, num_before: int, at_most: int) -> int:

@@ -97,7 +97,7 @@ class Slicing:
         effects: list[Effect] = []
         step_s = self._step_s(service)
         over = [request for request in service.queue.running if _is_over(request, service)]
-        over.sort(key=lambda request: (-request.spec.priority, request.slack_s(now, step_s)))
+        over.sort(key=lambda one: (-one.spec.priority, inf if one.is_hopeless else one.slack_s(now, step_s)))
         crowded = [request for request in over if self._growth(service, request) > self._room(service)]
         for request in (*(one for one in over if one not in crowded), *reversed(crowded)):
             effects += self._end_slice(service, request, now)
@@ -112,7 +112,7 @@ class Slicing:
             service.pool.num_sole(request.blocks),
             growth,
             _left_tokens(request),
-            request.slack_s(now, self._step_s(service)),
+            inf if request.is_hopeless else request.slack_s(now, self._step_s(service)),
             request.spec.slo_tpot_s,
             self._copy_s(service, request),
         )
@@ -186,7 +186,7 @@ class Slicing:
 
     def _starts_by(self, service: Service, request: Request, now: float) -> float:
         """When it has to begin, or to go on, to keep its promise; never, if it cannot begin in time any more."""
-        if request in service.queue.parked:
+        if request in service.queue.parked and not request.is_hopeless:
             return now + request.slack_s(now, self._step_s(service)) - self._copy_s(service, request)
         if request.num_generated:
             return now

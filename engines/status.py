@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from collections.abc import Sequence as Sequences
 from dataclasses import dataclass, field
+from functools import partial
 from math import inf
 from typing import NamedTuple
 
@@ -12,13 +13,14 @@ from engines.demand import EarlyEnds
 from engines.learning import LearntCost
 from engines.scheduler import ServiceQueue
 from engines.sequence import Sequence
+from engines.slack import is_beyond_repair
 from engines.step_cost import Load, StepCost
 from mesh.messages import Demand, KVShape, MemoryRef, ServiceStatus
 
 
 class Decodes(NamedTuple):
-    """Of one service. Infinite where nothing decodes: ``paid_until``, the first moment at which one of them is late
-    unless it has its next token by then, and ``tpot_slo_s``, the tightest promise.
+    """Of one service. Infinite where nothing decodes whose promise can be kept: ``paid_until``, the first moment at
+    which one of those is late unless it has its next token by then, and ``tpot_slo_s``, the tightest promise.
     """
 
     num_requests: int
@@ -52,6 +54,7 @@ class Service:
     is_leaving: bool = False  # it takes nothing new, and goes once it is empty
     early: EarlyEnds = field(default_factory=EarlyEnds)
     weight_bytes: int = 0  # 0: not known
+    ttft_s: float = -inf  # that it promises; not known
 
     @property
     def name(self) -> str:
@@ -83,12 +86,18 @@ class Service:
         context = sum([len(sequence.tokens) for sequence in decoding])
         return decode_step_s(self.cost.current.decode, len(decoding), context)
 
+    def alone_s(self) -> float:
+        """Predicted seconds of the shortest decode step that there is."""
+        return decode_step_s(self.cost.current.decode, 1, 1)
+
     def decodes(self, now: float) -> "Decodes":
-        """What a status tells of everything that decodes now."""
+        """What a status tells of everything that decodes now. Whose promise is lost keeps nobody else away."""
         count, context, paid_until, tpot_slo_s = 0, 0, inf, inf
+        alone = partial(decode_step_s, self.cost.current.decode, 1)
+        late_at = now + alone(1)
         others: Sequences[Sequence] = self.queue.running
         if (steady := self.queue.steady) is not None:
-            count, context, paid_until, tpot_slo_s = steady.summary()
+            count, context, paid_until, tpot_slo_s = steady.summary(now, alone)
             others = others[count:]
         for sequence in others:
             # `Sequence.is_decoding` and `slack_s`, spelt out: they are asked for in every status
@@ -100,6 +109,11 @@ class Service:
             until = (now if first is None else first) + num_generated * promise_s
             count += 1
             context += num_tokens
+            if until < late_at and not sequence.is_hopeless:
+                alone_s = alone(num_tokens)
+                sequence.is_hopeless = is_beyond_repair(until - now - alone_s, promise_s, sequence.num_left, alone_s)
+            if sequence.is_hopeless:
+                continue
             if until < paid_until:  # noqa: PLR1730 - calls of `min` would take longer than all the rest
                 paid_until = until
             if promise_s < tpot_slo_s:  # noqa: PLR1730

@@ -1,24 +1,37 @@
 """Decode steps that repeat: while nothing new happens, what many of them do can be done in one go."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Members
 from math import inf
 from typing import NamedTuple
 
 from engines.blocks import BlockPool
 from engines.sequence import Sequence
+from engines.slack import is_beyond_repair
 from engines.step_cost import Load
 
 
 class Summary(NamedTuple):
     """Of decodes: how many, tokens in all, the first moment at which one is late unless it has its next token by then,
-    and the tightest promise. The last two are infinite where nothing decodes.
+    and the tightest promise. The last two are of those whose promise can still be kept, infinite if there are none.
     """
 
     num_requests: int
     context_tokens: int
     paid_until: float
     tpot_slo_s: float
+
+
+class _Tightest(NamedTuple):
+    """Of a promise. ``num_generated``: tokens of the ``member``, a place in the batch, before steps were passed."""
+
+    promise_s: float
+    first_token_at: float
+    num_generated: int
+    member: int
+
+    def paid_until(self, num_passed: int) -> float:
+        return self.first_token_at + (self.num_generated + num_passed) * self.promise_s
 
 
 class SteadyBatch:
@@ -59,7 +72,7 @@ class SteadyBatch:
         for index, sequence in enumerate(members):
             self._filling[-sequence.num_computed % pool.block_size].append(index)
         self._is_new = None in [sequence.published for sequence in members]
-        self._tightest: list[tuple[float, float, int]] | None = None
+        self._tightest: list[_Tightest] | None = None
 
     def __repr__(self) -> str:
         return f"<SteadyBatch of {len(self.members)}, {self._num_passed} of {self._num_steps} steps passed>"
@@ -143,30 +156,48 @@ class SteadyBatch:
         self._booked = [passed] * len(members)
         self._num_booked = len(members) * passed
 
-    def summary(self) -> Summary:
-        """As things are, be they booked or not."""
-        if self._tightest is None:
-            self._tightest = self._find_tightest()
-        passed, paid_until, tpot_slo_s = self._num_passed, inf, inf
-        for promise_s, first, num_generated in self._tightest:
-            paid_until = min(paid_until, first + (num_generated + passed) * promise_s)
-            tpot_slo_s = min(tpot_slo_s, promise_s)
-        num_members = len(self.members)
-        return Summary(num_members, self._context + num_members * passed, paid_until, tpot_slo_s)
+    def summary(self, now: float, alone: Callable[[int], float]) -> Summary:
+        """As things are, be they booked or not. ``alone``: of a decode of so many tokens, seconds of a step."""
+        while True:
+            tightest = self._find_tightest() if self._tightest is None else self._tightest
+            self._tightest = None if self._give_up(tightest, now, alone) else tightest
+            if self._tightest is not None:
+                break
+        passed, num_members = self._num_passed, len(self.members)
+        return Summary(
+            num_members,
+            self._context + num_members * passed,
+            min([one.paid_until(passed) for one in tightest], default=inf),
+            min([one.promise_s for one in tightest], default=inf),
+        )
 
-    def _find_tightest(self) -> list[tuple[float, float, int]]:
-        """Of each promise, who is late first, now and after any number of steps: when its first token came, and how
-        many it had before those that were passed.
-        """
-        tightest: dict[float, tuple[float, float, int]] = {}
-        for sequence, booked in zip(self.members, self._booked, strict=True):
+    def _find_tightest(self) -> "list[_Tightest]":
+        """Of each promise that can be kept, who is late first, now and after any number of steps."""
+        tightest: dict[float, _Tightest] = {}
+        for index, sequence in enumerate(self.members):
             first, promise_s = sequence.first_token_at, sequence.spec.slo_tpot_s
             assert first is not None, "who decodes steadily has a first token"
-            num_generated = len(sequence.tokens) - len(sequence.spec.prompt) - booked
-            paid_until = first + num_generated * promise_s
-            if promise_s not in tightest or paid_until < tightest[promise_s][0]:
-                tightest[promise_s] = paid_until, first, num_generated
-        return [(promise_s, first, generated) for promise_s, (_, first, generated) in tightest.items()]
+            if sequence.is_hopeless:
+                continue
+            num_generated = len(sequence.tokens) - len(sequence.spec.prompt) - self._booked[index]
+            known, one = tightest.get(promise_s), _Tightest(promise_s, first, num_generated, index)
+            if known is None or one.paid_until(0) < known.paid_until(0):
+                tightest[promise_s] = one
+        return list(tightest.values())
+
+    def _give_up(self, tightest: "list[_Tightest]", now: float, alone: Callable[[int], float]) -> bool:
+        """Whether one of these cannot keep its promise any more, as `Service.decodes` has it."""
+        has_given_up, late_at = False, now + alone(1)
+        for promise_s, first, num_generated, member in tightest:
+            sequence, num_unbooked = self.members[member], self._num_passed - self._booked[member]
+            until = first + (num_generated + self._num_passed) * promise_s
+            if until >= late_at:
+                continue
+            alone_s = alone(len(sequence.tokens) + num_unbooked)
+            num_left = sequence.num_left - num_unbooked
+            if is_beyond_repair(until - now - alone_s, promise_s, num_left, alone_s):
+                sequence.is_hopeless = has_given_up = True
+        return has_given_up
 
 
 def steady_batch(pool: BlockPool, members: Members[Sequence]) -> SteadyBatch | None:

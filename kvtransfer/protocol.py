@@ -58,8 +58,8 @@ died (its connection is dropped with all that was queued), or after another ``de
 receiver keeps the reservation.
 
 Endings. Each machine says exactly once that its blocks are free (ReleaseSource, ReleaseReserved) or adopted (Adopt),
-never while a copy into them is running. A machine that `is_over` can be forgotten; `reply_to_unknown` answers what
-still comes.
+never while a copy into them is running. A machine that `is_over` can be forgotten, one that has adopted after a while:
+its Committed may be lost. `reply_to_unknown` answers what still comes.
 """
 
 from collections.abc import Sequence

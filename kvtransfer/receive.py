@@ -114,6 +114,11 @@ class ReceiveTransfer(Machine[ReceiveState, ReceiveEvent, ReceiveEffect]):
         return self.state in (ReceiveState.COMMITTED, ReceiveState.ABORTED)
 
     @property
+    def has_adopted(self) -> bool:
+        """The request is ours. Whoever asks again is told again."""
+        return self.state is ReceiveState.COMMITTED
+
+    @property
     def num_kept_tokens(self) -> int:
         """Length of the prefix whose KV is here and intact."""
         size, kept = self._reserve.shape.block_size, self._num_matched_blocks * self._reserve.shape.block_size

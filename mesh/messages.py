@@ -84,7 +84,7 @@ class PrefillMode(StrEnum):
 class PrefillOrder(StrEnum):
     """Which of the prompts that wait on an engine comes next, within a priority."""
 
-    URGENCY = "urgency"  # those past their TTFT deadline, then the shortest
+    URGENCY = "urgency"  # those past their TTFT deadline, and their service's, then the shortest
     LENGTH = "length"  # the shortest, whoever starves (shortest job first)
     ARRIVAL = "arrival"  # first come, first served
     DEADLINE = "deadline"  # earliest TTFT deadline first, also before one that has begun; the late get another
@@ -643,8 +643,8 @@ class EngineStatus(msgspec.Struct, frozen=True, tag=True):
     prefill_remaining_s: float  # of the prefill running now; 0: none is
     prefill_waiting_s: float  # predicted, of all the prefills that wait
     decode_step_s: float  # predicted, of the next step
-    min_slack_s: float | None  # of all running decodes; None: nothing runs
-    min_tpot_slo_s: float | None = None  # the tightest TPOT promise of the running decodes; None: nothing runs
+    min_slack_s: float | None  # of the running decodes that can keep their TPOT promise; None: there are none
+    min_tpot_slo_s: float | None = None  # the tightest promise of those; None: there are none
     prefills: list[PendingPrefill] = []  # the first of them to be due, as many as `MOST_PREFILLS`
     pace_s: float = 0.0  # from one step with decodes to the next, of late; 0: nothing decodes
     num_role_changes: int = 0

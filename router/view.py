@@ -163,9 +163,9 @@ class EngineView(msgspec.Struct, frozen=True):
     num_tokens: int  # in flight: context tokens of all requests, reserved ones included
     prefills_end_at: float  # the reported ones (Tropical: PredExeEndTime)
     reserved_s: float  # of prefills beyond those
-    slack_ends_at: float  # of its running decodes, if prefills took nothing; infinite: nothing decodes
+    slack_ends_at: float  # of its decodes, if prefills took nothing; infinite: none can (still) keep its promise
     decode_step_s: float  # predicted, of the next step of what decodes there
-    tpot_slo_s: float  # the tightest promise of its running decodes; infinite: nothing decodes
+    tpot_slo_s: float  # the tightest promise of those; infinite: there are none
     prefills: Sequence[Prefill]  # in their order
     num_devices: int
     num_role_changes: int
@@ -211,7 +211,7 @@ class EngineView(msgspec.Struct, frozen=True):
         """Predicted seconds of a decode step when a request of that context has joined what decodes there now."""
         cost = self.services[service].decode_cost
         alone_s = decode_step_s(cost, 1, num_tokens)
-        if self.slack_ends_at == inf:
+        if not self.decode_step_s:
             return alone_s
         return self.decode_step_s + cost.per_request_s + cost.per_context_token_s * num_tokens
 

@@ -127,6 +127,25 @@ def test_a_lost_word_of_the_handshake_is_answered_with_a_refusal_and_nothing_lea
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+def test_an_owner_whose_word_was_lost_says_again_that_it_is_one(make_spec: MakeSpec, seed: int) -> None:
+    lost: list[Message] = []
+
+    def lose(sender: str, to: str, message: Message) -> bool:
+        if isinstance(message, Committed) and len(lost) < 2:
+            lost.append(message)
+            return True
+        return False
+
+    mesh = two_engines(seed, lose=lose)
+    spec = make_spec("r", 20, max_tokens=60)
+    mesh.submit("prefill", spec, decode="decode")
+    mesh.settle()
+    assert len(lost) == 2
+    assert refusals(mesh) == []
+    assert mesh.streams["r"] == continuation(spec.prompt, 60)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("steps", [0, 1, 3, 6, 10, 15, 25])
 def test_a_cancelled_request_frees_everything_at_any_moment(make_spec: MakeSpec, seed: int, steps: int) -> None:
     mesh = two_engines(seed)

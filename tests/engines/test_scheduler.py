@@ -245,3 +245,15 @@ def test_prompts_wait_in_the_order_that_their_policy_asks_for(
     for sequence in (early, late, short):
         sequence.prefill_order = order
     assert taken(scheduler().plan(queue(64, short, late, early), Role.PREFILL, 3.0))[0][0] == taken_first
+
+
+@pytest.mark.parametrize("order", [PrefillOrder.URGENCY, PrefillOrder.DEADLINE])
+def test_a_promise_tighter_than_its_services_that_is_broken_passes_nobody(
+    make_sequence: MakeSequence, order: PrefillOrder
+) -> None:
+    honest = make_sequence("honest", 4, slo_ttft_s=20.0)
+    hostile = [make_sequence(f"hostile {number}", 8, arrived_at=1.0, slo_ttft_s=1e-3) for number in range(3)]
+    for sequence in (honest, *hostile):
+        sequence.service_ttft_s = 20.0
+        sequence.prefill_order = order
+    assert scheduler().most_urgent([*hostile, honest], 2.0) is honest

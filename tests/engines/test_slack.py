@@ -1,5 +1,6 @@
 """Chunks that fit the slack of decodes: one iteration's arithmetic."""
 
+from collections.abc import Callable
 from collections.abc import Sequence as Chunks
 from math import inf
 
@@ -7,9 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engines.blocks import BlockPool
+from engines.learning import LearntCost
+from engines.pages import PagePool
+from engines.scheduler import ServiceQueue
 from engines.sequence import Sequence
 from engines.slack import SlackBudget, Tightest, tightest
-from mesh.messages import Epoch, RequestSpec, Sampling
+from engines.status import Service
+from engines.steady import steady_batch
+from engines.step_cost import StepCost
+from mesh.messages import DecodeCost, Epoch, KVShape, PrefillCost, RequestSpec, Sampling
 from tests.engines.conftest import MakeSequence
 
 SPEC = RequestSpec("r", "gateway", "tiny", [1] * 6000, Sampling(max_tokens=4, seed=1), 10.0, 0.1)
@@ -17,7 +25,28 @@ STEP_S = 0.04  # every promise is 0.1 s a token
 FIXED_S = 0.005  # that the first chunk adds
 
 
-def decoding(make_sequence: MakeSequence, id_: str, num_generated: int, first_token_at: float, **spec: int) -> Sequence:
+MakeService = Callable[[list[Sequence]], Service]
+
+
+@pytest.fixture
+def make_service() -> MakeService:
+    """With these running, in a pool of their own. A step takes ``STEP_S``, whoever is in it."""
+
+    def make(running: list[Sequence]) -> Service:
+        queue = ServiceQueue("tiny", BlockPool(PagePool(1000), 4))
+        for sequence in running:
+            sequence.blocks = queue.pool.allocate(queue.pool.blocks_for(len(sequence.tokens)))
+            sequence.num_computed = len(sequence.tokens) - 1
+        queue.running = running
+        cost = LearntCost(StepCost(PrefillCost(0.0, 0.001), DecodeCost(STEP_S, 0.0)))
+        return Service(queue, KVShape(1, 1, 1, 4, "float32"), None, frozenset({0}), 4096, cost)
+
+    return make
+
+
+def decoding(
+    make_sequence: MakeSequence, id_: str, num_generated: int, first_token_at: float, **spec: object
+) -> Sequence:
     sequence = make_sequence(id_, 4, **spec)
     for _ in range(num_generated):
         sequence.append(7, None, first_token_at)
@@ -97,3 +126,62 @@ def test_a_prefill_that_would_wait_past_its_deadline_gets_the_least_chunk(make_s
 
 def test_without_decodes_there_is_room_for_all(make_sequence: MakeSequence) -> None:
     assert budget(Tightest()).chunk_tokens(make_sequence("p", 100), 64, 0.0) == 64
+
+
+def status_of(service: Service, now: float) -> tuple[float, float]:
+    decodes = service.decodes(now)
+    return decodes.paid_until, decodes.tpot_slo_s
+
+
+@pytest.mark.parametrize("promise_s", [1e-300, 1e-9, 0.5 * STEP_S, STEP_S])
+def test_a_promise_that_no_step_can_keep_closes_an_engine_to_nobody(
+    make_sequence: MakeSequence, make_service: MakeService, promise_s: float
+) -> None:
+    honest = decoding(make_sequence, "honest", 3, 0.0, max_tokens=100)
+    hostile = decoding(make_sequence, "hostile", 3, 0.0, max_tokens=100, slo_tpot_s=promise_s)
+    alone, together = make_service([honest]), make_service([honest, hostile])
+    assert together.decodes(0.2).num_requests == 2
+    assert status_of(together, 0.2) == status_of(alone, 0.2) == (pytest.approx(0.3), 0.1)
+    assert (honest.is_hopeless, hostile.is_hopeless) == (False, True)
+    assert status_of(make_service([hostile]), 0.2) == (inf, inf)
+
+
+def test_a_debt_beyond_repair_does_not_count_and_one_that_can_be_paid_does(
+    make_sequence: MakeSequence, make_service: MakeService
+) -> None:
+    short = decoding(make_sequence, "short", 2, 0.0, max_tokens=4)  # wins 0.06 alone before its last token
+    long = decoding(make_sequence, "long", 2, 0.0, max_tokens=40)
+    assert status_of(make_service([short, long]), 0.5) == (pytest.approx(0.2), 0.1)
+    assert (short.is_hopeless, long.is_hopeless) == (True, False)
+
+
+def test_steps_that_repeat_leave_lost_promises_out_as_others_do(
+    make_sequence: MakeSequence, make_service: MakeService
+) -> None:
+    sampling = Sampling(max_tokens=200, seed=1, ignore_eos=True)
+    promises = [0.1, 1e-9, 0.1, 0.5 * STEP_S, 0.2]
+    for passed in range(0, 30, 7):
+        booked, steady = (
+            [
+                decoding(make_sequence, str(index), 2, 0.0, sampling=sampling, slo_tpot_s=promise_s)
+                for index, promise_s in enumerate(promises)
+            ]
+            for _ in range(2)
+        )
+        one, other = make_service(booked), make_service(steady)
+        for sequence in booked:
+            sequence.tokens += [7] * passed
+            sequence.num_computed += passed
+        batch = other.queue.steady = steady_batch(other.pool, steady)
+        assert batch is not None
+        batch.pass_steps(passed, 7)
+        for now in (0.05, 0.3, 5.0, 50.0):
+            assert one.decodes(now) == pytest.approx(other.decodes(now))
+
+
+def test_a_tight_ttft_promise_that_is_broken_does_not_pass_the_others(make_sequence: MakeSequence) -> None:
+    sequence = make_sequence("hostile", 4, slo_ttft_s=1e-3)
+    assert sequence.starves_at == pytest.approx(1e-3)
+    sequence.service_ttft_s = 2.0
+    assert sequence.starves_at == 2.0
+    assert sequence.ttft_deadline == pytest.approx(1e-3), "it is still what it is measured by"

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from mesh.messages import KVShape, Sampling, TokenLogprobs
+from mesh.messages import FailureCode, KVShape, Sampling, TokenLogprobs
 
 
 class Draw(msgspec.Struct, frozen=True):
@@ -70,12 +70,24 @@ class Batch:
         return sum(len(chunk.tokens) for chunk in self.chunks)
 
 
+class Undrawn(msgspec.Struct, frozen=True):
+    """Why no token was sampled where one was wanted.
+
+    Without a ``code`` the mask of its grammar is late: the request's last token is computed again. With one the request
+    fails, alone; ``reason`` is for its client.
+    """
+
+    reason: str = ""
+    code: FailureCode | None = None
+
+
 class ChunkResult(msgspec.Struct, frozen=True):
-    """``token`` is None where nothing was to be drawn."""
+    """``token`` is None where nothing was to be drawn, or nothing could be: ``undrawn`` says why."""
 
     token: int | None = None
     logprobs: TokenLogprobs | None = None
     prompt_logprobs: Sequence[TokenLogprobs | None] | None = None  # one a token of the chunk; None at position 0
+    undrawn: Undrawn | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from engines.account import Standing
 from engines.backlog import Step
-from engines.batch import StepResult
+from engines.batch import StepResult, Undrawn
 from engines.disciplines.discipline import Discipline, Phase, Turn
 from engines.disciplines.static import StaticBatches
 from engines.effects import Effect
@@ -21,7 +21,7 @@ from engines.status import Service
 from engines.steady import SteadyBatch, num_steps_to_delivery, steady_batch
 from engines.step_cost import Load
 from kvtransfer.protocol import Send
-from mesh.messages import Delta, Epoch, Failed, FinishReason, SlicesEnded, StepTokens
+from mesh.messages import Delta, Epoch, Failed, FailureCode, FinishReason, SlicesEnded, StepTokens
 
 NEVER = 2**62  # steps
 
@@ -207,6 +207,9 @@ class Iterations:
             if request.is_over:
                 self._owner.release(request)
                 continue
+            if chunk.undrawn is not None:
+                self._missed(request, share, chunk.undrawn, said, now)
+                continue
             request.advance(share.num_tokens, pool)
             if chunk.prompt_logprobs:
                 request.prompt_logprobs += chunk.prompt_logprobs
@@ -218,6 +221,19 @@ class Iterations:
         if any(share.sequence.is_decoding for share in step.prompts):
             self._standing.has_news = True
         return [*said.in_order(), *self._end_padded(now)]
+
+    def _missed(self, request: Request, share: Share, undrawn: Undrawn, said: "_Said", now: float) -> None:
+        """No token was sampled for it: it fails, or its last token is computed again."""
+        if undrawn.code is not None:
+            said.effects += self._give_up(request, undrawn.reason, undrawn.code, now)
+        elif request.spec.sampling.prompt_logprobs is None:
+            request.advance(share.num_tokens - 1, self._services[request.spec.service].pool)
+
+    def _give_up(self, request: Request, reason: str, code: FailureCode, now: float) -> list[Effect]:
+        return [
+            Send(request.spec.gateway, Failed(request.id, request.epoch, reason, code)),
+            *self._owner.end(request, now),
+        ]
 
     def _drew(self, request: Request, finish: FinishReason | None, said: "_Said", now: float) -> None:
         """It has one token more."""
@@ -286,8 +302,7 @@ class Iterations:
             return []
         effects: list[Effect] = []
         for request in [share.sequence for share in alive]:
-            effects.append(Send(request.spec.gateway, Failed(request.id, request.epoch, reason)))
-            effects += self._owner.end(request, now)
+            effects += self._give_up(request, reason, FailureCode.STEP, now)
         return effects
 
     # --- for whoever models steps -------------------------------------------------------------------------------------

@@ -364,12 +364,21 @@ class StepTokens(msgspec.Struct, frozen=True, tag=True):
     deltas: list[Delta]
 
 
-class Failed(msgspec.Struct, frozen=True, tag=True):
-    """A step that computed nothing but this request failed; it is not here any more. ``reason`` is for the client."""
+class FailureCode(StrEnum):
+    """Why an engine gave up a request. It would fail elsewhere, too, but for `STEP`."""
+
+    STEP = "step"  # a step that computed nothing else failed
+    GRAMMAR = "grammar"  # its grammar cannot be followed, or takes too long or too much memory
+    SAMPLING = "sampling"  # its parameters leave no probabilities to sample from
+
+
+class Failed(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """An engine gave up this request; it is not there any more. ``reason`` is for the client."""
 
     request: str
     epoch: Epoch
     reason: str
+    code: FailureCode = FailureCode.STEP
 
 
 # --- engine to engine: the transfer protocol (kvtransfer/protocol.py) -------------------------------------------------

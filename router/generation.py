@@ -10,7 +10,7 @@ from typing import Protocol
 
 import msgspec
 
-from mesh.messages import FinishReason, ProcessState, RequestSpec, TokenLogprobs
+from mesh.messages import FailureCode, FinishReason, ProcessState, RequestSpec, TokenLogprobs
 
 
 class Placement(msgspec.Struct, frozen=True):
@@ -102,6 +102,8 @@ class Fault(StrEnum):
 class RequestFailed(RouterError):  # noqa: N818
     """400 or 500, as ``fault`` says: the request cannot be run, or its consumer was too slow."""
 
-    def __init__(self, reason: str, fault: Fault) -> None:
+    def __init__(self, reason: str, fault: Fault, code: FailureCode | None = None) -> None:
+        """``code``: what the engine that gave it up said."""
         super().__init__(reason)
         self.fault = fault
+        self.code = code

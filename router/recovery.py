@@ -4,7 +4,7 @@ times.
 
 from collections.abc import Iterable
 
-from mesh.messages import Cancel, Failed, Held, NotHeld, RefusalCode, Refused, Sender
+from mesh.messages import Cancel, Failed, FailureCode, Held, NotHeld, RefusalCode, Refused, Sender
 from router.breakers import Breakers
 from router.decisions import DecisionLog
 from router.effects import Effect, Forget, Send
@@ -108,10 +108,14 @@ class Recovery:
         return True
 
     def fail(self, engine: str, message: Failed, now: float) -> list[Effect]:
-        """A step with nothing but this request failed. Where that happens again, the request is to blame."""
+        """An engine gave it up. It is to blame if a step with nothing else failed twice, or if the engine says so."""
         flight = self._flights.placed(message.request)
         if flight is None or message.epoch < flight.stream.epoch:
             return []
+        if message.code is not FailureCode.STEP:
+            self._breakers.forgive(flight.id, now)
+            error = RequestFailed(message.reason, Fault.CLIENT, message.code)
+            return [*self.stop(flight), self._flights.fail(flight, error, now)]
         flight.num_failed_steps += 1
         if flight.num_failed_steps >= self._limits.max_failed_steps:
             self._breakers.forgive(flight.id, now)

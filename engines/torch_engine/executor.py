@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from engines.batch import Batch, Chunk, ChunkResult, StepResult
+from engines.grammars.masks import BRIEFLY_S
 from engines.models.config import ModelConfig
 from engines.torch_engine.acceleration import Acceleration, cuda_acceleration
 from engines.torch_engine.decode_graphs import DecodeGraphs
-from engines.torch_engine.drawing import draw_tokens
+from engines.torch_engine.drawing import Drawn, draw_tokens
 from engines.torch_engine.kv_pool import KVPool
 from engines.torch_engine.llama import Llama
 from engines.torch_engine.logprobs import PromptLogprobs
@@ -94,7 +95,7 @@ class _Model:
         self._paged = None if acceleration is None else acceleration.paged(self.pool.shape)
         self._llama = Llama(service.folder, service.config, service.dtype, self.pool, self._paged)
         self._graphs = self._new_graphs()
-        self._sampler = Sampler.of(service.folder, service.config)
+        self._sampler = Sampler.of(service.folder, service.config, BRIEFLY_S)
         self._prompts = PromptLogprobs(self._llama.logits)
         self._device = device
 
@@ -113,10 +114,11 @@ class _Model:
     def step(self, chunks: Sequence[Chunk]) -> list[ChunkResult]:
         if not chunks:
             return []
+        self._sampler.expect([chunk.draw for chunk in chunks if chunk.draw is not None])
         logits = None if self._graphs is None else self._graphs.logits(chunks)
         if logits is not None:
             draws = [chunk.draw for chunk in chunks if chunk.draw is not None]
-            return [ChunkResult(token, own, None) for token, own in draw_tokens(self._sampler, logits, draws)]
+            return [_result(drawn, None) for drawn in draw_tokens(self._sampler, logits, draws)]
         layout = self._llama.plan(chunks)
         ordered = [chunks[i] for i in layout.order]
         rows, spans = _needed_rows(ordered)
@@ -124,14 +126,12 @@ class _Model:
         drawn = self._draw(hidden, ordered, spans)
         results: dict[int, ChunkResult] = {}
         for i, chunk, span in zip(layout.order, ordered, spans, strict=True):
-            token, own = next(drawn) if chunk.draw is not None else (None, None)
+            own = next(drawn) if chunk.draw is not None else Drawn(None)
             prompt = None if chunk.prompt_logprobs is None else self._prompts.compute(chunk, hidden[span])
-            results[i] = ChunkResult(token, own, prompt)
+            results[i] = _result(own, prompt)
         return [results[i] for i in range(len(chunks))]
 
-    def _draw(
-        self, hidden: Tensor, chunks: Sequence[Chunk], spans: Sequence[slice]
-    ) -> Iterator[tuple[int, TokenLogprobs | None]]:
+    def _draw(self, hidden: Tensor, chunks: Sequence[Chunk], spans: Sequence[slice]) -> Iterator[Drawn]:
         """Token and log-probabilities of every chunk that draws, in order."""
         last = [span.stop - 1 for chunk, span in zip(chunks, spans, strict=True) if chunk.draw is not None]
         if not last:
@@ -139,6 +139,10 @@ class _Model:
         draws = [chunk.draw for chunk in chunks if chunk.draw is not None]
         logits = self._llama.logits(hidden if len(last) == len(hidden) else hidden[last])
         return iter(draw_tokens(self._sampler, logits, draws))
+
+
+def _result(drawn: Drawn, prompt: list[TokenLogprobs | None] | None) -> ChunkResult:
+    return ChunkResult(drawn.token, drawn.logprobs, prompt, drawn.undrawn)
 
 
 def _pool(service: TorchService, device: torch.device) -> KVPool:

@@ -13,8 +13,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from engines.batch import Draw
-from engines.grammars import Grammars
+from engines.batch import Draw, Undrawn
+from engines.grammars.masks import Allowed, Masks
+from engines.grammars.process import WALL_S, Vocabulary
 from engines.models.config import ModelConfig
 from engines.torch_engine.randomness import uniform
 from mesh.messages import Sampling
@@ -27,28 +28,37 @@ LIKELY = (1e-3, 1e-5, 0.0)  # of the likeliest token's weight: those from there 
 class Sampler:
     """Draws for one model. ``eos_token_ids`` are forbidden while a request has fewer than ``min_tokens``."""
 
-    def __init__(self, eos_token_ids: Sequence[int], grammars: Grammars) -> None:
+    def __init__(self, eos_token_ids: Sequence[int], masks: Masks) -> None:
         self._eos_token_ids = list(eos_token_ids)
-        self._grammars = grammars
+        self._masks = masks
 
     @classmethod
-    def of(cls, folder: Path, config: ModelConfig) -> "Sampler":
-        """That of the model in ``folder``."""
-        return cls(config.eos_token_ids, Grammars(folder, config.vocab_size, config.eos_token_ids))
+    def of(cls, folder: Path, config: ModelConfig, patience_s: float = WALL_S) -> "Sampler":
+        """That of the model in ``folder``. ``patience_s``: how long a batch waits for what its grammars allow."""
+        vocabulary = Vocabulary(folder, config.vocab_size, tuple(config.eos_token_ids))
+        return cls(config.eos_token_ids, Masks(vocabulary, patience_s))
 
-    def draw(self, logits: Tensor, draws: Sequence[Draw]) -> list[int]:
+    def expect(self, draws: Sequence[Draw]) -> None:
+        """These will be drawn: what their grammars allow is worked out meanwhile."""
+        self._masks.ask(draws)
+
+    def draw(self, logits: Tensor, draws: Sequence[Draw]) -> list[int | Undrawn]:
         """One token per row of ``logits`` [rows, vocabulary] (float32; changed in place)."""
+        masks = self._masks.take(draws)
         for i, draw in enumerate(draws):
-            self._adjust(logits[i], draw)
-        tokens: list[int] = likeliest(logits).tolist()
+            self._adjust(logits[i], draw, masks.get(draw.request))
+        tokens: list[int | Undrawn] = likeliest(logits).tolist()
         random = [i for i, draw in enumerate(draws) if draw.sampling.temperature >= GREEDY_BELOW]
         if random:
             picked = logits if len(random) == len(draws) else logits[random]
             for i, token in zip(random, _draw_random(picked, [draws[i] for i in random]), strict=True):
                 tokens[i] = token
+        for i, draw in enumerate(draws):
+            if isinstance(undrawn := masks.get(draw.request), Undrawn):
+                tokens[i] = undrawn
         return tokens
 
-    def _adjust(self, row: Tensor, draw: Draw) -> None:
+    def _adjust(self, row: Tensor, draw: Draw, allowed: Allowed | None) -> None:
         sampling = draw.sampling
         if sampling.logit_bias:
             ids = torch.tensor(list(sampling.logit_bias), device=row.device)
@@ -60,15 +70,15 @@ class Sampler:
         if draw.num_generated < sampling.min_tokens:
             ends = [*sampling.stop_token_ids, *(() if sampling.ignore_eos else self._eos_token_ids)]
             row[ends] = float("-inf")
-        if sampling.grammar:
-            self._constrain(row, draw)
+        if allowed is not None and not isinstance(allowed, Undrawn):
+            _constrain(row, torch.from_numpy(allowed).to(row.device))
 
-    def _constrain(self, row: Tensor, draw: Draw) -> None:
-        """Where nothing is left of what the grammar allows (an end comes too early, say), the grammar counts."""
-        allowed = torch.from_numpy(self._grammars.allowed(draw)).to(row.device)
-        row.masked_fill_(~allowed, float("-inf"))
-        if row.amax() == float("-inf"):
-            row.masked_fill_(allowed, 0.0)
+
+def _constrain(row: Tensor, allowed: Tensor) -> None:
+    """Where nothing is left of what the grammar allows (an end comes too early, say), the grammar counts."""
+    row.masked_fill_(~allowed, float("-inf"))
+    if row.amax() == float("-inf"):
+        row.masked_fill_(allowed, 0.0)
 
 
 def likeliest(logits: Tensor) -> Tensor:

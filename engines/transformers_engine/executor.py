@@ -10,9 +10,10 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, GenerationConfig, PreTrainedModel
 
 from engines.batch import Batch, Chunk, ChunkResult, Draw, Rows, StepResult
+from engines.torch_engine.drawing import Drawn
 from engines.torch_engine.logprobs import PromptLogprobs
 from engines.torch_engine.sampling import Sampler
-from engines.transformers_engine.generation import Caller, Drawn, Generation
+from engines.transformers_engine.generation import Caller, Generation
 from mesh.messages import KVShape, TokenLogprobs
 
 
@@ -55,8 +56,11 @@ class TransformersExecutor:
     def execute(self, batch: Batch) -> StepResult:
         started = time.perf_counter()
         drawn = self._draw(batch.chunks, batch.rows) if batch.chunks else {}
-        results = [ChunkResult(*drawn[chunk.request], self._prompt_logprobs(chunk)) for chunk in batch.chunks]
+        results = [self._result(chunk, drawn[chunk.request]) for chunk in batch.chunks]
         return StepResult(results, time.perf_counter() - started)
+
+    def _result(self, chunk: Chunk, drawn: Drawn) -> ChunkResult:
+        return ChunkResult(drawn.token, drawn.logprobs, self._prompt_logprobs(chunk), drawn.undrawn)
 
     def _draw(self, chunks: Sequence[Chunk], rows: Rows | None) -> Mapping[str, Drawn]:
         draws = {chunk.request: _draw_of(chunk) for chunk in chunks}
@@ -92,7 +96,7 @@ class _Held:
     def __init__(self, generation: Generation, requests: Sequence[str]) -> None:
         self._generation = generation
         self._rows = {request: row for row, request in enumerate(requests)}
-        self._last: dict[str, tuple[int, int]] = {}  # position and token
+        self._last: dict[str, tuple[int, int | None]] = {}  # position and token
 
     def goes_on_with(self, chunks: Sequence[Chunk]) -> bool:
         """Whether each of the chunks is the token that its row drew last."""
@@ -106,7 +110,7 @@ class _Held:
     def step(self, draws: Mapping[str, Draw]) -> Mapping[str, Drawn]:
         drawn = self._generation.step({self._rows[request]: draw for request, draw in draws.items()})
         by_request = {request: drawn[self._rows[request]] for request in draws}
-        self._last = {request: (draw.position, by_request[request][0]) for request, draw in draws.items()}
+        self._last = {request: (draw.position, by_request[request].token) for request, draw in draws.items()}
         return by_request
 
     def stop(self) -> None:

@@ -17,11 +17,9 @@ from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel, StoppingCriteriaList
 
 from engines.batch import Draw
-from engines.torch_engine.drawing import draw_tokens
+from engines.torch_engine.drawing import Drawn, draw_tokens
 from engines.torch_engine.sampling import Sampler
-from mesh.messages import TokenLogprobs
 
-Drawn = tuple[int, TokenLogprobs | None]
 Call = Callable[[], None]
 
 PAD = 0  # any token: nobody attends to it
@@ -119,7 +117,7 @@ class Generation:
         drawn = draw_tokens(self._sampler, scores[rows], list(draws.values()))
         self._tokens = dict(zip(rows, drawn, strict=True))
         chosen = torch.full((len(scores), 1), PAD, device=scores.device)
-        chosen[rows, 0] = torch.tensor([token for token, _ in drawn], device=scores.device)
+        chosen[rows, 0] = torch.tensor([PAD if one.token is None else one.token for one in drawn], device=scores.device)
         return scores.fill_(float("-inf")).scatter_(1, chosen, 0.0)
 
     def _is_enough(self, ids: Tensor, _scores: object, **_: object) -> Tensor:

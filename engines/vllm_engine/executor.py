@@ -2,10 +2,10 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from engines.batch import Batch, Chunk, ChunkResult, StepResult
+from engines.batch import Batch, Chunk, ChunkResult, StepResult, Undrawn
 from engines.vllm_engine.steps import Step, StepPlanner
 from mesh.messages import KVShape, TokenLogprobs
 
@@ -22,6 +22,7 @@ class StepOutput:
     tokens: Mapping[str, int]
     logprobs: Mapping[str, TokenLogprobs]
     prompts: Mapping[str, PromptLogprobs]
+    undrawn: Mapping[str, Undrawn] = field(default_factory=dict)  # why there is no token where one was wanted
 
 
 class ModelRunner(Protocol):
@@ -61,4 +62,6 @@ def _result(chunk: Chunk, output: StepOutput) -> ChunkResult:
     name = chunk.request
     if chunk.draw is None:
         return ChunkResult(prompt_logprobs=output.prompts.get(name))
+    if name in output.undrawn:
+        return ChunkResult(prompt_logprobs=output.prompts.get(name), undrawn=output.undrawn[name])
     return ChunkResult(output.tokens[name], output.logprobs.get(name), output.prompts.get(name))

@@ -6,6 +6,9 @@ from typing import Any
 from vllm.model_executor.models.utils import extract_layer_index
 from vllm.v1.worker.utils import bind_kv_cache
 
+from engines.batch import Undrawn
+from engines.grammars.masks import BRIEFLY_S
+from engines.grammars.process import WALL_S
 from engines.models.config import ModelConfig
 from engines.torch_engine.sampling import Sampler
 from engines.vllm_engine.memory import FEW_BLOCKS, Pages, block_form, layer_view
@@ -36,7 +39,9 @@ class InPages:
         layer, order = context[names[0]], block_form(context[names[0]].kv_cache, FEW_BLOCKS)
         runner.kv_caches.clear()
         bind_kv_cache(views, context, runner.kv_caches)
-        sampler = Sampler.of(Path(folder), ModelConfig.load(Path(folder)))
+        # Several workers draw each for itself: none may be late for what the others have.
+        patience_s = BRIEFLY_S if parallel.tensor_parallel_size == 1 else WALL_S
+        sampler = Sampler.of(Path(folder), ModelConfig.load(Path(folder)), patience_s)
         self._sampler = MeshSampler(sampler, lambda: runner.input_batch.req_ids)
         runner.sampler = self._sampler
         instructions = getattr(layer.impl, "isa", getattr(layer, "isa", ""))
@@ -50,3 +55,7 @@ class InPages:
     def take_logprobs(self) -> StepLogprobs:
         """Of the last step."""
         return self._sampler.logprobs
+
+    def take_undrawn(self) -> dict[str, Undrawn]:
+        """By request, of the last step."""
+        return self._sampler.undrawn

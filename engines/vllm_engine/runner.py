@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from engines.batch import Undrawn
 from engines.vllm_engine.executor import PromptLogprobs, StepOutput
 from engines.vllm_engine.memory import FEW_BLOCKS, Pages
 from engines.vllm_engine.steps import NewRequest, Step
@@ -66,9 +67,13 @@ class VllmRunner:
         self._executor.execute_model(_scheduler_output(step, num_tokens))
         output = self._executor.sample_tokens(None)
         sampled = zip(output.req_ids, output.sampled_token_ids, strict=True)
-        tokens = {name: int(ids[0]) for name, ids in sampled if step.draws[name] is not None}
+        drawn = {name: int(ids[0]) for name, ids in sampled if step.draws[name] is not None}
+        tokens = {name: token for name, token in drawn.items() if token >= 0}
+        undrawn: dict[str, Undrawn] = {}
+        if len(tokens) < len(drawn):
+            [undrawn, *_] = self._executor.collective_rpc("take_undrawn")
         if not _wants_logprobs(step):
-            return StepOutput(tokens, {}, {})
+            return StepOutput(tokens, {}, {}, undrawn)
         [logprobs, *_] = self._executor.collective_rpc("take_logprobs")
         asked = [request for request in step.new if request.prompt_logprobs is not None]
         tensors = output.prompt_logprobs_dict
@@ -76,7 +81,7 @@ class VllmRunner:
             request.id: _of_prompt(request, tensors.get(request.id), logprobs.first.get(request.id))
             for request in asked
         }
-        return StepOutput(tokens, logprobs.drawn, prompts)
+        return StepOutput(tokens, logprobs.drawn, prompts, undrawn)
 
 
 def _config(settings: RunnerSettings) -> Any:

@@ -13,6 +13,7 @@ from torch import Tensor
 from vllm.v1.outputs import LogprobsTensors, SamplerOutput
 from vllm.v1.sample.sampler import Sampler as VllmSampler
 
+from engines.batch import Undrawn
 from engines.torch_engine.drawing import draw_tokens
 from engines.torch_engine.logprobs import of_tokens
 from engines.torch_engine.sampling import Sampler
@@ -20,6 +21,7 @@ from engines.vllm_engine.steps import NewRequest, Step
 from mesh.messages import TokenLogprobs
 
 MAX_TAILS = 256  # prompts in the middle of being computed
+UNDRAWN = -1  # in place of a token; the request is not computed any further, or begins anew
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,7 @@ class MeshSampler(VllmSampler):  # type: ignore[misc]  # vLLM is not there when 
     def __init__(self, sampler: Sampler, rows: Callable[[], Sequence[str]], **options: Any) -> None:
         super().__init__(**options)
         self.logprobs = StepLogprobs({}, {})
+        self.undrawn: dict[str, Undrawn] = {}  # by request
         self._sampler = sampler
         self._rows = rows
         self._step: Step | None = None
@@ -44,7 +47,8 @@ class MeshSampler(VllmSampler):  # type: ignore[misc]  # vLLM is not there when 
     def begin(self, step: Step) -> None:
         """The next call draws for this step."""
         self._step = step
-        self.logprobs = StepLogprobs({}, {})
+        self.logprobs, self.undrawn = StepLogprobs({}, {}), {}
+        self._sampler.expect([draw for draw in step.draws.values() if draw is not None])
         for request in step.new:
             if request.prompt_logprobs is not None:
                 self._find_first(request, request.prompt_logprobs)
@@ -65,10 +69,12 @@ class MeshSampler(VllmSampler):  # type: ignore[misc]  # vLLM is not there when 
         tokens = torch.zeros(len(logits), 1, dtype=torch.int32)
         if draws:
             drawn = draw_tokens(self._sampler, logits if len(rows) == len(logits) else logits[rows], draws)
-            for row, (token, own) in zip(rows, drawn, strict=True):
-                tokens[row] = token
-                if own is not None:
-                    self.logprobs.drawn[names[row]] = own
+            for row, one in zip(rows, drawn, strict=True):
+                tokens[row] = UNDRAWN if one.token is None else one.token
+                if one.logprobs is not None:
+                    self.logprobs.drawn[names[row]] = one.logprobs
+                if one.undrawn is not None:
+                    self.undrawn[names[row]] = one.undrawn
         return SamplerOutput(sampled_token_ids=tokens.to(logits.device), logprobs_tensors=None)
 
     @staticmethod

@@ -8,11 +8,13 @@ from typing import Any, Protocol
 from structlog.typing import FilteringBoundLogger
 
 from mesh.clock import Clock
+from mesh.messages import FailureCode
 from router.api.choice import Choice, Piece
 from router.api.disconnect import run_until
 from router.api.errors import ApiError, ClientGoneError, api_error
+from router.api.grammar_checks import CheckedGrammar
 from router.api.metrics import ChoiceTimer, ServiceMetrics
-from router.generation import Placement, RouterError
+from router.generation import Placement, RequestFailed, RouterError
 
 
 class Sink(Protocol):
@@ -60,6 +62,7 @@ class Call:
     n: int
     clock: Clock
     log: FilteringBoundLogger
+    grammar: CheckedGrammar | None = None
 
     @property
     def placement(self) -> Placement | None:
@@ -89,6 +92,8 @@ class Call:
             self._log("answered")
         except (ApiError, RouterError) as error:
             code = api_error(error).code or ""
+            if self.grammar and isinstance(error, RequestFailed) and error.code is FailureCode.GRAMMAR:
+                self.grammar.refuse(str(error))
             self.metrics.failed(code, broke_promise=not isinstance(error, ClientGoneError))
             self._log("not answered", code=code, reason=str(error))
             raise

@@ -5,16 +5,18 @@ from collections.abc import Callable
 from fastapi import FastAPI, Request, Response
 
 from mesh.clock import Clock
-from router.api.bodies import ChatBody, CompletionBody
+from router.api.bodies import ChatBody, CompletionBody, SamplingBody
 from router.api.call import Envelope
 from router.api.chat import ChatAnswer, ChatEvents
 from router.api.completion import CompletionAnswer, CompletionEvents
 from router.api.door import Door
+from router.api.grammar_checks import CheckedGrammar
+from router.api.grammars import grammar_of
 from router.api.headers import Wishes, headers_of
 from router.api.ids import CallId
 from router.api.intake import Intake, Order
 from router.api.lanes import Handler
-from router.api.models import Models
+from router.api.models import Models, ServedModel
 from router.api.prompts import chat_prompt, completion_prompts
 from router.api.reading import read_body
 from router.api.sampling import AnswerLength, check_chat, check_completion
@@ -50,6 +52,7 @@ class GenerateRoutes:
             body = await read_body(request, CompletionBody, self._max_body_bytes)
             check_completion(body)
             model = self._models.find(body.model)
+            grammar = await self._grammar(body, model, request)
             order = Order(
                 id=CallId.draw(request.scope["state"]["request_id"]),
                 arrived_s=arrived_s,
@@ -61,6 +64,7 @@ class GenerateRoutes:
                 logprobs=body.logprobs,
                 echo=bool(body.echo),
                 wishes=wishes,
+                grammar=grammar,
             )
             call, envelope = self._intake.submit(order), self._envelope("cmpl", order)
         with_logprobs = body.logprobs is not None
@@ -75,6 +79,7 @@ class GenerateRoutes:
             body = await read_body(request, ChatBody, self._max_body_bytes)
             check_chat(body)
             model = self._models.find(body.model)
+            grammar = await self._grammar(body, model, request)
             order = Order(
                 id=CallId.draw(request.scope["state"]["request_id"]),
                 arrived_s=arrived_s,
@@ -86,12 +91,20 @@ class GenerateRoutes:
                 logprobs=(body.top_logprobs or 0) if body.logprobs else None,
                 echo=False,
                 wishes=wishes,
+                grammar=grammar,
             )
             call, envelope = self._intake.submit(order), self._envelope("chatcmpl", order)
         if body.stream:
             template = ChunkTemplate(envelope, "chat.completion.chunk", with_usage=_wants_usage(body))
             return EventStream(call, ChatEvents(template, model, bool(body.logprobs)))
         return await whole_response(call, ChatAnswer(model, bool(body.logprobs)), envelope, request.receive)
+
+    async def _grammar(self, body: SamplingBody, model: ServedModel, request: Request) -> CheckedGrammar | None:
+        grammar = grammar_of(body)
+        if grammar is None:
+            return None
+        client = request.client.host if request.client else ""
+        return await model.grammars.check(grammar, client)
 
     def _envelope(self, prefix: str, order: Order) -> Envelope:
         name = order.body.model or order.model.service

@@ -15,6 +15,7 @@ from router.api.bodies import SamplingBody
 from router.api.call import Call
 from router.api.choice import Choice, Prompt
 from router.api.errors import api_error
+from router.api.grammar_checks import CheckedGrammar
 from router.api.headers import Wishes
 from router.api.ids import CallId
 from router.api.metrics import ChoiceTimer, GatewayMetrics
@@ -39,6 +40,7 @@ class Order:
     logprobs: int | None
     echo: bool
     wishes: Wishes
+    grammar: CheckedGrammar | None = None
 
     @property
     def n(self) -> int:
@@ -58,7 +60,8 @@ class Order:
 
     def _sampling(self, prompt: Prompt) -> Sampling:
         max_tokens = self.length.resolve(self.prompt_param, len(prompt.tokens), self.model)
-        return sampling_of(self.body, self.model, max_tokens, self.logprobs, self.echo)
+        grammar = "" if self.grammar is None else self.grammar.text
+        return sampling_of(self.body, self.model, max_tokens, self.logprobs, self.echo, grammar)
 
 
 class Intake:
@@ -87,7 +90,7 @@ class Intake:
                 choice.generation.cancel()
             raise
         timers = [ChoiceTimer(metrics, order.slo, order.arrived_s) for _ in choices]
-        return Call(order.id.request_id, choices, timers, metrics, order.n, self._clock, self._log)
+        return Call(order.id.request_id, choices, timers, metrics, order.n, self._clock, self._log, order.grammar)
 
     def _specs(self, order: Order) -> Iterator[tuple[Prompt, RequestSpec]]:
         slo, priority = order.slo, order.model.priority if order.wishes.priority is None else order.wishes.priority

@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from engines.grammars.process import Vocabulary
 from engines.models.config import ModelConfig
 from engines.models.tokenizer import Tokenizer
 from mesh.topology.schema import ServiceSpec, Slo
 from router.api.errors import ApiError, unknown_model
+from router.api.grammar_checks import GrammarChecks
 from router.api.words import Words
 
 
@@ -28,6 +30,7 @@ class ServedModel:
     tokenizer: Tokenizer
     has_special_ends: bool  # a text gets special tokens around it, if that is wanted
     words: Words | None  # a shorter way to the same tokens, if there is one for this tokenizer
+    grammars: GrammarChecks
 
     @classmethod
     def load(cls, spec: ServiceSpec, folder: Path) -> "ServedModel":
@@ -46,6 +49,7 @@ class ServedModel:
             tokenizer=tokenizer,
             has_special_ends=bool(tokenizer.encode("")),
             words=Words.load(folder, partial(tokenizer.encode, add_special_tokens=False)),
+            grammars=GrammarChecks(Vocabulary(folder, config.vocab_size, tuple(config.eos_token_ids))),
         )
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:

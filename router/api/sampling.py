@@ -7,7 +7,6 @@ from typing import Final
 from mesh.messages import Sampling
 from router.api.bodies import MAX_CHOICES, MAX_STOPS, ChatBody, CompletionBody, SamplingBody
 from router.api.errors import ApiError, bad_parameter, too_long
-from router.api.grammars import grammar_of
 from router.api.models import ServedModel
 
 DEFAULT_COMPLETION_TOKENS: Final = 16  # OpenAI's
@@ -110,7 +109,9 @@ def derived_seed(seed: int, index: int) -> int:
     return (seed + index * _GOLDEN) % MAX_SEED
 
 
-def sampling_of(body: SamplingBody, model: ServedModel, max_tokens: int, logprobs: int | None, echo: bool) -> Sampling:
+def sampling_of(
+    body: SamplingBody, model: ServedModel, max_tokens: int, logprobs: int | None, echo: bool, grammar: str
+) -> Sampling:
     """The first choice's; the others differ in their seeds. ``echo``: log-probabilities of the prompt, too."""
     _check_token_ids("stop_token_ids", body.stop_token_ids or (), model)
     _check_token_ids("logit_bias", body.logit_bias or (), model)
@@ -132,7 +133,7 @@ def sampling_of(body: SamplingBody, model: ServedModel, max_tokens: int, logprob
         min_tokens=body.min_tokens or 0,
         logprobs=logprobs,
         prompt_logprobs=logprobs if echo else None,
-        grammar=grammar_of(body),
+        grammar=grammar,
     )
 
 

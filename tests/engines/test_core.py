@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from engines.batch import Batch, StepResult
+from engines.batch import Batch, ChunkResult, StepResult, Undrawn
 from engines.blocks import BlockPool
 from kvtransfer.protocol import Send
 from mesh.messages import (
@@ -16,6 +16,7 @@ from mesh.messages import (
     Delta,
     Epoch,
     Failed,
+    FailureCode,
     FinishReason,
     Held,
     Holding,
@@ -401,6 +402,51 @@ def test_what_ends_while_its_step_is_tried_again_is_not_computed(make_spec: Make
     settle_poisoned(mesh)
     assert set(mesh.finished) == {"r2", "r3"}
     assert executor.num_failures == 1
+
+
+class UndrawingExecutor(HashingExecutor):
+    """Samples no token for some requests: ``why`` says for how many of their next draws, and why not."""
+
+    def __init__(self, memory: VirtualMemory, why: dict[str, list[Undrawn]]) -> None:
+        super().__init__(memory)
+        self.why = why
+
+    def execute(self, batch: Batch) -> StepResult:
+        result = super().execute(batch)
+        chunks = [
+            ChunkResult(undrawn=self.why[chunk.request].pop(0)) if chunk.draw and self.why.get(chunk.request) else given
+            for chunk, given in zip(batch.chunks, result.chunks, strict=True)
+        ]
+        return StepResult(chunks, result.elapsed_s)
+
+
+def test_a_request_whose_mask_is_late_is_computed_again_and_answers_alike(make_spec: MakeSpec) -> None:
+    mesh = VirtualMesh()
+    engine = mesh.add("e", num_blocks=64, chunk_tokens=4)
+    engine.executor = UndrawingExecutor(engine.memory, {"r1": [Undrawn()] * 5, "r2": [Undrawn()]})
+    requests = [make_spec(f"r{index}", 5 + index, max_tokens=12) for index in range(4)]
+    for spec in requests:
+        mesh.submit("e", spec)
+    mesh.settle()
+    for spec in requests:
+        assert mesh.streams[spec.id] == continuation(spec.prompt, 12)
+
+
+@pytest.mark.parametrize("num_drawn", [0, 3])
+def test_a_request_that_nothing_can_be_sampled_for_fails_alone(make_spec: MakeSpec, num_drawn: int) -> None:
+    mesh = VirtualMesh()
+    engine = mesh.add("e", num_blocks=64, chunk_tokens=64)
+    requests = [make_spec(f"r{index}", 5 + index, max_tokens=12) for index in range(4)]
+    for spec in requests:
+        mesh.submit("e", spec)
+    while num_drawn and len(mesh.streams["r2"]) < num_drawn:
+        mesh.step()
+    engine.executor = UndrawingExecutor(engine.memory, {"r2": [Undrawn("too dear", FailureCode.GRAMMAR)]})
+    mesh.settle()
+    [failed] = [answer for answer in mesh.answers if isinstance(answer, Failed)]
+    assert (failed.request, failed.reason, failed.code) == ("r2", "too dear", FailureCode.GRAMMAR)
+    assert all(mesh.streams[spec.id] == continuation(spec.prompt, 12) for spec in requests if spec.id != "r2")
+    assert engine.core.is_idle
 
 
 def not_held(mesh: VirtualMesh, engine: str, *requests: tuple[str, int]) -> list[tuple[str, int]]:

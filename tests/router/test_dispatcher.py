@@ -13,6 +13,7 @@ from mesh.messages import (
     Demand,
     Epoch,
     Failed,
+    FailureCode,
     FinishReason,
     Held,
     Holding,
@@ -465,6 +466,14 @@ def test_a_request_whose_step_fails_again_elsewhere_ends_and_no_engine_is_blamed
         assert (str(error), error.fault) == ("out of order", Fault.SERVER)
         world.wait(1.0)
         assert world.dispatcher.breakers.all_closed
+
+
+@pytest.mark.parametrize("code", [FailureCode.GRAMMAR, FailureCode.SAMPLING])
+def test_a_request_that_would_fail_anywhere_ends_at_once_and_no_engine_is_blamed(code):
+    world, at = running_on(M0, M1)
+    error = only_failure(world.receive(at, Failed("r", Epoch(0), "too dear", code)))
+    assert (str(error), error.fault, error.code) == ("too dear", Fault.CLIENT, code)
+    assert world.dispatcher.breakers.all_closed
 
 
 # --- lost words

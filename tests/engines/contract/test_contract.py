@@ -39,6 +39,10 @@ def go_on(runner, name, sampling, known, end=None):
     tokens, computed, logprobs = [*PROMPT, *known], 0, []
     while tokens[-1] != end and (end or len(tokens) < len(PROMPT) + COUNT):
         [result] = runner.execute(runner.chunk(name, list(tokens), computed, sampling, len(PROMPT)))
+        if result.undrawn is not None:  # the mask of its grammar is late: its last token is computed again
+            assert result.undrawn.code is None, result.undrawn.reason
+            computed = len(tokens) - 1
+            continue
         computed = len(tokens)
         tokens.append(result.token)
         logprobs.append(result.logprobs)

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from llguidance import LLMatcher
 
 from engines.batch import Draw
-from engines.grammars import Grammars
+from engines.grammars.masks import Masks
+from engines.grammars.process import Vocabulary
 from engines.torch_engine.logprobs import of_tokens
 from engines.torch_engine.randomness import uniform
 from engines.torch_engine.sampling import Sampler, likeliest
@@ -21,7 +22,7 @@ from mesh.messages import Sampling
 VOCABULARY = 12
 EOS = 2
 BYTE_LLAMA = Path(__file__).parents[3] / "deploy/models/byte-llama"
-NO_GRAMMARS = Grammars(Path("nowhere"), VOCABULARY, [EOS])
+NO_GRAMMARS = Masks(Vocabulary(Path("nowhere"), VOCABULARY, (EOS,)))
 PINNED = [0.6524484863739417, 0.3681895156514656, 0.7012121095212933, 0.1694617695384295]
 
 
@@ -186,7 +187,7 @@ def test_a_grammar_decides_what_may_come_and_counts_more_than_other_wishes():
     """The likeliest of what it allows; where bias or a length leave nothing of that, what it allows."""
     number = LLMatcher.grammar_from_regex("[1-9][0-9]")
     end, digits = 257, range(48, 58)
-    grammars = Grammars(BYTE_LLAMA, 258, [end])
+    grammars = Masks(Vocabulary(BYTE_LLAMA, 258, (end,)))
     logits = torch.zeros(1, 258)
     logits[0, ord("x")], logits[0, ord("0")], logits[0, ord("7")] = 9.0, 8.0, 7.0
 

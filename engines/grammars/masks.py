@@ -1,0 +1,122 @@
+"""What grammars let an engine sample next: asked for when a step begins, taken when its logits are there.
+
+The tokens so far are known before a step is computed, so the grammar process works beside it, and mostly costs no time.
+A mask that is late does not hold the batch for longer than ``patience_s``: its request's last token is computed again.
+"""
+
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engines.batch import Draw, Undrawn
+from engines.grammars.process import WALL_S, GrammarProcess, Vocabulary, jobs_of
+from engines.grammars.protocol import TOKENS_PER_JOB, Answer, Bad, Mask, Sound, Unknown
+from mesh.messages import FailureCode
+
+MAX_REMEMBERED = 512  # requests
+BRIEFLY_S = 0.02  # where a token may be sampled later
+LATE = Undrawn()
+
+Allowed = NDArray[np.bool_] | Undrawn
+
+
+@dataclass(slots=True)
+class _Asked:
+    """A mask that is being worked out. ``job``: the one that is answered."""
+
+    grammar: str
+    tokens: list[int]
+    job: int
+    was_waited_for: bool = False
+
+
+class Masks:
+    """Of one model. ``patience_s``: how long a step may wait for the masks that it asked for."""
+
+    def __init__(self, vocabulary: Vocabulary, patience_s: float = WALL_S) -> None:
+        self._size = vocabulary.size
+        self._process = GrammarProcess(vocabulary)
+        self._patience_s = patience_s
+        self._num_jobs = 0
+        self._asked: dict[str, _Asked] = {}  # by request
+        self._told: OrderedDict[str, _Asked] = OrderedDict()  # what the grammar process last heard of each request
+        self._ready: OrderedDict[str, tuple[list[int], Allowed]] = OrderedDict()
+
+    def __repr__(self) -> str:
+        return f"<Masks asked={len(self._asked)} {self._process!r}>"
+
+    def ask(self, draws: Sequence[Draw]) -> None:
+        """Have the masks of a step worked out. Whoever was asked for already is not asked for again."""
+        for draw in draws:
+            if not draw.sampling.grammar:
+                continue
+            tokens = list(draw.generated)
+            asked, ready = self._asked.get(draw.request), self._ready.get(draw.request)
+            is_known = (asked is not None and asked.tokens == tokens) or (ready is not None and ready[0] == tokens)
+            if not is_known:
+                self._put(draw.request, draw.sampling.grammar, tokens)
+
+    def take(self, draws: Sequence[Draw]) -> dict[str, Allowed]:
+        """The tokens that each request with a grammar may go on with, [vocabulary], or why there are none."""
+        wanted = [draw.request for draw in draws if draw.sampling.grammar]
+        if not wanted:
+            return {}
+        self.ask(draws)
+        self._listen(wanted)
+        return {request: self._ready.pop(request, (None, LATE))[1] for request in wanted}
+
+    def close(self) -> None:
+        self._process.close()
+
+    def _listen(self, wanted: Sequence[str]) -> None:
+        """Until all is there, or patience is over. Nobody is waited for in two steps."""
+        asked = [self._asked[request] for request in wanted if request in self._asked]
+        is_new = any(not one.was_waited_for for one in asked)
+        for one in asked:
+            one.was_waited_for = True
+        deadline = time.monotonic() + (self._patience_s if is_new else 0.0)
+        while any(request in self._asked for request in wanted):
+            answer = self._process.receive(max(0.0, deadline - time.monotonic()))
+            if answer is None:
+                return
+            self._hear(answer)
+
+    def _put(self, request: str, grammar: str, tokens: list[int]) -> None:
+        told = self._told.pop(request, None)
+        goes_on = told is not None and told.grammar == grammar and told.tokens == tokens[: len(told.tokens)]
+        start = len(told.tokens) if told is not None and goes_on else 0
+        jobs = jobs_of(self._num_jobs, request, grammar, tokens, start, TOKENS_PER_JOB)
+        self._num_jobs += len(jobs)
+        self._asked[request] = self._told[request] = _Asked(grammar, tokens, jobs[-1].job)
+        while len(self._told) > MAX_REMEMBERED:
+            self._told.popitem(last=False)
+        for job in jobs:
+            self._process.put(job)
+
+    def _hear(self, answer: Answer) -> None:
+        found = next((item for item in self._asked.items() if item[1].job == answer.job), None)
+        if found is None:
+            return  # its request went on otherwise
+        request, asked = found
+        del self._asked[request]
+        match answer:
+            case Mask(_, bits):
+                mask = np.unpackbits(np.frombuffer(bits, np.uint8), count=self._size, bitorder="little")
+                self._keep(request, asked.tokens, mask.view(np.bool_))
+            case Bad(_, reason):
+                self._told.pop(request, None)
+                self._keep(request, asked.tokens, Undrawn(reason, FailureCode.GRAMMAR))
+            case Unknown():
+                self._told.pop(request, None)
+                self._put(request, asked.grammar, asked.tokens)
+            case Sound():
+                raise RuntimeError("a grammar process checked what it was to follow")
+
+    def _keep(self, request: str, tokens: list[int], allowed: Allowed) -> None:
+        self._ready[request] = tokens, allowed
+        while len(self._ready) > MAX_REMEMBERED:
+            self._ready.popitem(last=False)

@@ -1,0 +1,87 @@
+"""What a grammar process is asked and what it answers: MessagePack, a message a packet of a Unix socket.
+
+Jobs are done in order, one at a time. A packet has a bounded size, so a long answer's tokens come in several jobs.
+"""
+
+from typing import cast
+
+import msgspec
+
+MAX_PACKET_BYTES = 131_072  # below what Linux lets a socket hold by default
+TOKENS_PER_JOB = 8192
+MAX_GRAMMAR_BYTES = 65_536
+
+
+class Check(msgspec.Struct, frozen=True, tag=True):
+    """Is there a token that may come first?"""
+
+    job: int
+    grammar: str
+
+
+class Follow(msgspec.Struct, frozen=True, tag=True):
+    """Which tokens may come after these?
+
+    ``tokens`` follow the first ``start`` ones of an answer. ``grammar`` is the text in the first job of a request, and
+    empty in later ones. ``is_last``: answer with a mask; more tokens come with the next job otherwise.
+    """
+
+    job: int
+    request: str
+    grammar: str
+    start: int
+    tokens: list[int]
+    is_last: bool
+
+
+class Sound(msgspec.Struct, frozen=True, tag=True):
+    """The grammar can be followed."""
+
+    job: int
+
+
+class Mask(msgspec.Struct, frozen=True, tag=True):
+    """``bits``: one a token of the vocabulary, the lowest bit of a byte first."""
+
+    job: int
+    bits: bytes
+
+
+class Bad(msgspec.Struct, frozen=True, tag=True):
+    """The grammar cannot be followed, or the answer does not keep to it."""
+
+    job: int
+    reason: str
+
+
+class Unknown(msgspec.Struct, frozen=True, tag=True):
+    """The request is not known, or not as far as ``start``: say it from the beginning."""
+
+    job: int
+
+
+class Died(msgspec.Struct, frozen=True, tag=True):
+    """The child that did the jobs ended in the middle of one. The next one knows nobody."""
+
+    reason: str
+
+
+Job = Check | Follow
+Answer = Sound | Mask | Bad | Unknown
+Packet = Answer | Died
+
+_encoder = msgspec.msgpack.Encoder()
+_jobs = msgspec.msgpack.Decoder(Job)
+_packets = msgspec.msgpack.Decoder(Packet)
+
+
+def encode(message: Job | Packet) -> bytes:
+    return _encoder.encode(message)
+
+
+def decode_job(packet: bytes) -> Job:
+    return cast(Job, _jobs.decode(packet))
+
+
+def decode_packet(packet: bytes) -> Packet:
+    return cast(Packet, _packets.decode(packet))

@@ -1,0 +1,177 @@
+"""Which tokens a grammar leaves, against Python's own reading of what was written."""
+
+import json
+import random
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from llguidance import LLMatcher
+
+from engines.batch import Draw, Undrawn
+from engines.grammars import masks
+from engines.grammars.masks import Masks
+from engines.grammars.process import Vocabulary
+from engines.models.config import ModelConfig
+from mesh.messages import FailureCode, Sampling
+from tests.seeds import seeds
+
+FOLDER = Path(__file__).parents[3] / "deploy/models/byte-llama"  # a token is a byte
+END = 257
+VOCABULARY = Vocabulary(FOLDER, ModelConfig.load(FOLDER).vocab_size, (END,))
+PROMPT = [256, 65]
+NUMBER = LLMatcher.grammar_from_regex("-?[1-9][0-9]{0,3}")
+ENDLESS = json.dumps(
+    {
+        "grammars": [
+            {
+                "json_schema": {
+                    "allOf": [{"type": "integer", "multipleOf": 9973}, {"type": "integer", "multipleOf": 9967}]
+                }
+            }
+        ]
+    }
+)
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 4},
+        "tags": {"type": "array", "items": {"enum": ["a", "bc"]}, "maxItems": 3},
+        "size": {"type": ["integer", "null"], "minimum": 0, "maximum": 300},
+    },
+    "required": ["name", "size"],
+    "additionalProperties": False,
+}
+
+
+@pytest.fixture(scope="module")
+def grammars() -> Iterator[Masks]:
+    made = Masks(VOCABULARY)
+    yield made
+    made.close()
+
+
+def draw(grammar: str, generated: list[int], request: str = "r") -> Draw:
+    sampling = Sampling(max_tokens=99, seed=0, grammar=grammar)
+    return Draw(sampling, [*PROMPT, *generated], len(PROMPT), len(PROMPT) + len(generated), request)
+
+
+def allowed(grammars: Masks, grammar: str, text: str | list[int], request: str = "r") -> set[int]:
+    tokens = list(text.encode()) if isinstance(text, str) else text
+    mask = grammars.take([draw(grammar, tokens, request)])[request]
+    assert not isinstance(mask, Undrawn), mask
+    return set(np.flatnonzero(mask).tolist())
+
+
+def refusal(grammars: Masks, grammar: str, text: str, request: str = "r") -> Undrawn:
+    answer = grammars.take([draw(grammar, list(text.encode()), request)])[request]
+    assert isinstance(answer, Undrawn)
+    return answer
+
+
+def written(grammars: Masks, grammar: str, choose: random.Random, most: int = 4000) -> str:
+    """Any answer, each token as likely as the others that may come."""
+    generated: list[int] = []
+    while len(generated) < most:
+        token = choose.choice(sorted(allowed(grammars, grammar, generated)))
+        if token == END:
+            return bytes(generated).decode()
+        generated.append(token)
+    raise AssertionError(f"no end after {bytes(generated)!r}")
+
+
+def test_an_answer_may_end_where_it_is_whole_and_nowhere_else(grammars: Masks) -> None:
+    digits = set(b"0123456789")
+    assert allowed(grammars, NUMBER, "") == digits - {ord("0")} | {ord("-")}
+    assert allowed(grammars, NUMBER, "-") == digits - {ord("0")}
+    assert allowed(grammars, NUMBER, "-1") == digits | {END}
+    assert allowed(grammars, NUMBER, "-1234") == {END}
+
+
+@pytest.mark.parametrize("seed", seeds(8))
+def test_whatever_is_drawn_is_what_was_asked_for(grammars: Masks, seed: int) -> None:
+    choose = random.Random(seed)
+    made = json.loads(written(grammars, LLMatcher.grammar_from_json_schema(json.dumps(SCHEMA)), choose))
+    assert made.keys() - {"tags"} == {"name", "size"}
+    assert len(made["name"]) <= 4
+    assert made["size"] is None or 0 <= made["size"] <= 300
+    assert set(made.get("tags", [])) <= {"a", "bc"}
+    assert re.fullmatch("-?[1-9][0-9]{0,3}", written(grammars, NUMBER, choose))
+
+
+def test_requests_that_take_turns_or_come_back_find_their_place(grammars: Masks) -> None:
+    """Also where each change of request costs another its place, and a request comes with other tokens than before."""
+    texts = ["-12", "7", "1234", "-", "99"]
+    expected = {
+        text[:length]: allowed(grammars, NUMBER, text[:length], request="only")
+        for text in texts
+        for length in range(len(text) + 1)
+    }
+    for seed in seeds(3):
+        choose = random.Random(seed)
+        for _ in range(60):
+            text = choose.choice(texts)
+            part = text[: choose.randrange(len(text) + 1)]
+            assert allowed(grammars, NUMBER, part, request=choose.choice("abcdef")) == expected[part]
+
+
+def test_what_does_not_keep_to_its_grammar_fails_alone(grammars: Masks) -> None:
+    assert "does not keep to" in refusal(grammars, NUMBER, "x").reason
+    broken = refusal(grammars, LLMatcher.grammar_from_lark("start: /[a-/"), "")
+    assert re.search(r"cannot be followed: .* unclosed character class$", broken.reason)
+    assert broken.code is FailureCode.GRAMMAR
+    assert END in allowed(grammars, NUMBER, "5")
+
+
+def test_one_without_any_text_fails(grammars: Masks) -> None:
+    schema = LLMatcher.grammar_from_json_schema('{"$ref": "#"}')
+    assert refusal(grammars, schema, "").reason == "the grammar cannot be followed: no text at all keeps to it"
+
+
+def test_a_tokenizer_that_cannot_follow_is_named(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text("{}")
+    grammars = Masks(Vocabulary(tmp_path, VOCABULARY.size, (END,)))
+    assert "this model's tokenizer cannot follow grammars" in refusal(grammars, NUMBER, "").reason
+    grammars.close()
+
+
+def test_one_that_takes_for_ever_fails_and_the_others_go_on(grammars: Masks) -> None:
+    """Those behind it in the same step, and those that were followed before."""
+    assert END not in allowed(grammars, NUMBER, "", request="before")
+    draws = [draw(ENDLESS, [], "endless"), draw(NUMBER, list(b"12"), "behind"), draw(NUMBER, list(b"3"), "before")]
+    answers = grammars.take(draws)
+    endless = answers["endless"]
+    assert isinstance(endless, Undrawn)
+    assert endless.code is FailureCode.GRAMMAR
+    assert endless.reason == "the grammar cannot be followed: it takes more than 0.5 s of CPU time"
+    for request in ("behind", "before"):
+        mask = answers[request]
+        assert not isinstance(mask, Undrawn)
+        assert mask[END]
+
+
+def test_a_mask_that_is_late_does_not_hold_the_batch() -> None:
+    hasty = Masks(VOCABULARY, patience_s=0.0)
+    assert hasty.take([draw(NUMBER, [], "r")])["r"] is masks.LATE
+    while hasty.take([draw(NUMBER, [], "r")])["r"] is masks.LATE:
+        pass
+    hasty.close()
+
+
+def test_a_process_that_is_killed_costs_one_request_at_most(grammars: Masks) -> None:
+    assert END in allowed(grammars, NUMBER, "1", request="a")
+    process = grammars._process
+    assert process._process is not None
+    process._process.kill()
+    first = grammars.take([draw(NUMBER, list(b"12"), "a")])["a"]
+    assert isinstance(first, Undrawn) or first[END]
+    assert END in allowed(grammars, NUMBER, "12", request="b")
+
+
+def test_tokens_come_in_parts_where_they_are_many(grammars: Masks, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(masks, "TOKENS_PER_JOB", 3)
+    letters = LLMatcher.grammar_from_regex("[a-z]*")
+    assert END in allowed(grammars, letters, "abcdefghij", request="parts")
+    assert END in allowed(grammars, letters, "abcdefghijklmnop", request="parts")

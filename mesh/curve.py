@@ -4,7 +4,8 @@ Every listening socket proves that it holds the pair's secret, encrypts, and let
 """
 
 import os
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,9 @@ import zmq
 from zmq.auth.thread import ThreadAuthenticator
 
 from mesh.errors import UserError
+from mesh.rare_warnings import RareWarnings
+
+ZAP_DOMAIN = "meshserve"
 
 log = structlog.get_logger()
 
@@ -72,12 +76,25 @@ def _set_pair(socket: "zmq.Socket[Any]", key: CurveKey) -> None:
 @dataclass(frozen=True, slots=True)
 class _OnlyMembers:
     key: CurveKey
+    warnings: RareWarnings = field(default_factory=RareWarnings)
 
     def callback(self, domain: str, key: bytes) -> bool:
         is_member = key == self.key.public.encode()
         if not is_member:
-            log.warning("refused a peer that has another key", key=key.decode(errors="replace"))
+            num_silent = self.warnings.admit("another key", time.monotonic())
+            if num_silent is not None:
+                found = key.decode(errors="replace")
+                log.warning("refused a peer that has another key", key=found, not_logged_before=num_silent)
         return is_member
+
+
+class _Authenticator(ThreadAuthenticator):
+    async def handle_zap_message(self, msg: list[bytes]) -> None:
+        """A failure is that handshake's, which then does not end; without this thread nobody could ever come in."""
+        try:
+            await super().handle_zap_message(msg)
+        except Exception:
+            log.exception("could not tell whether a peer is a member")
 
 
 class Curve:
@@ -85,13 +102,15 @@ class Curve:
 
     def __init__(self, key: CurveKey, context: "zmq.Context[Any]") -> None:
         self._key = key
-        self._authenticator = ThreadAuthenticator(context)
+        self._authenticator = _Authenticator(context)
         self._authenticator.start()
-        self._authenticator.configure_curve_callback(credentials_provider=_OnlyMembers(key))
+        self._authenticator.configure_curve_callback(ZAP_DOMAIN, _OnlyMembers(key))
 
     def secure_server(self, socket: "zmq.Socket[Any]") -> None:
-        """Before ``bind``."""
+        """Before ``bind``. Were there nobody to ask who may come in, nobody would."""
         socket.curve_server = True
+        socket.zap_domain = ZAP_DOMAIN.encode()
+        socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
         _set_pair(socket, self._key)
 
     def secure_client(self, socket: "zmq.Socket[Any]") -> None:

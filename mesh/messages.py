@@ -16,18 +16,46 @@ never encoded.
 Durations are seconds (``_s``), relative to the moment of sending: clocks of different hosts are never compared.
 """
 
+import re
 from enum import StrEnum
 from math import inf
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
+
+from mesh.bounds import (
+    MAX_BODY_BYTES,
+    Amount,
+    Count,
+    Difference,
+    Estimate,
+    Finite,
+    Freeness,
+    Name,
+    NumTokens,
+    Priority,
+    Promise,
+    Seconds,
+    Slack,
+    TokenId,
+    Tokens,
+    Total,
+    Until,
+)
 
 WIRE_VERSION = b"ms1"
 TOPIC_STATUS = b"status"
 TOPIC_TAP = b"tap"
 MOST_PREFILLS = 32  # that a status tells one by one
 
+MAX_SENDER_BYTES = 256
+
+# Of a policy: what JSON and TOML can say of settings, two levels deep.
+Setting = bool | int | Finite | str | None
+Parameter = Setting | list[Setting | list[Setting]] | dict[str, Setting]
+
 T = TypeVar("T")
+_SENDER = re.compile(rb"([A-Za-z0-9_.-]+)@([0-9]{1,18})")
 
 
 class WireError(ValueError):
@@ -45,10 +73,11 @@ class Sender(NamedTuple):
 
     @classmethod
     def decode(cls, frame: bytes) -> "Sender":
-        process, _, incarnation = frame.decode(errors="replace").rpartition("@")
-        if not process or not incarnation.isdecimal():
+        """Raise `WireError` unless it names a process, in ASCII, and a number that fits 64 bits."""
+        match = _SENDER.fullmatch(frame) if len(frame) <= MAX_SENDER_BYTES else None
+        if match is None:
             raise WireError(f"bad sender frame {frame[:64]!r}: want process@incarnation")
-        return cls(process, int(incarnation))
+        return cls(match[1].decode(), int(match[2]))
 
 
 class Epoch(NamedTuple):
@@ -58,8 +87,8 @@ class Epoch(NamedTuple):
     hand it over. Epochs compare as tuples.
     """
 
-    attempt: int
-    hop: int = 0
+    attempt: Count
+    hop: Count = 0
 
     def handed_over(self) -> "Epoch":
         return Epoch(self.attempt, self.hop + 1)
@@ -108,39 +137,39 @@ class FinishReason(StrEnum):
 class Sampling(msgspec.Struct, frozen=True, omit_defaults=True):
     """How tokens are drawn. Stop *strings* are the gateway's business: engines know token ids only."""
 
-    max_tokens: int
+    max_tokens: Count
     seed: int
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = 0  # 0: off
-    min_p: float = 0.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    repetition_penalty: float = 1.0
-    logit_bias: dict[int, float] = msgspec.field(default_factory=dict)
-    stop_token_ids: tuple[int, ...] = ()
+    temperature: Finite = 1.0
+    top_p: Finite = 1.0
+    top_k: Count = 0  # 0: off
+    min_p: Finite = 0.0
+    presence_penalty: Finite = 0.0
+    frequency_penalty: Finite = 0.0
+    repetition_penalty: Finite = 1.0
+    logit_bias: dict[TokenId, Finite] = msgspec.field(default_factory=dict)
+    stop_token_ids: tuple[TokenId, ...] = ()
     ignore_eos: bool = False
-    min_tokens: int = 0
-    logprobs: int | None = None  # None: off; k >= 0: the token's own and the k likeliest
-    prompt_logprobs: int | None = None
+    min_tokens: Count = 0
+    logprobs: Count | None = None  # None: off; k >= 0: the token's own and the k likeliest
+    prompt_logprobs: Count | None = None
     grammar: str = ""  # that answers keep to (`engines.grammars`); empty: none
 
 
 class RequestSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """Everything an engine needs to run a request, from the start or as a continuation of ``generated``."""
 
-    id: str
-    gateway: str
-    service: str
-    prompt: list[int]
+    id: Name
+    gateway: Name
+    service: Name
+    prompt: Tokens
     sampling: Sampling
-    slo_ttft_s: float
-    slo_tpot_s: float
-    priority: int = 0  # larger is more urgent
-    generated: list[int] = msgspec.field(default_factory=list)
-    age_s: float = 0.0  # since the gateway accepted the request
-    first_token_age_s: float | None = None  # since the first token was produced, for continuations
-    expected: tuple[int, ...] = ()  # tokens of its answer; then, each time that it outgrows that, as many
+    slo_ttft_s: Promise
+    slo_tpot_s: Promise
+    priority: Priority = 0  # larger is more urgent
+    generated: Tokens = msgspec.field(default_factory=list)
+    age_s: Seconds = 0.0  # since the gateway accepted the request
+    first_token_age_s: Seconds | None = None  # since the first token was produced, for continuations
+    expected: tuple[Count, ...] = ()  # tokens of its answer; then, each time that it outgrows that, as many
 
     @property
     def num_tokens(self) -> int:
@@ -157,20 +186,20 @@ class RequestSpec(msgspec.Struct, frozen=True, omit_defaults=True):
 class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
     """Log-probabilities at one position: of the chosen token, and of the likeliest ones, likeliest first."""
 
-    token: int
+    token: TokenId
     logprob: float
-    top: list[tuple[int, float]]
+    top: list[tuple[TokenId, float]]
 
 
 class Delta(msgspec.Struct, frozen=True, array_like=True):
     """Tokens of one request. ``offset`` counts generated tokens: the first generated token has offset 0."""
 
-    request: str
+    request: Name
     epoch: Epoch
-    offset: int
-    tokens: list[int]
+    offset: Count
+    tokens: Tokens
     finish: FinishReason | None = None
-    num_cached_tokens: int = 0  # prompt tokens that were not computed because of a prefix hit
+    num_cached_tokens: Count = 0  # prompt tokens that were not computed because of a prefix hit
     logprobs: list[TokenLogprobs] | None = None
     prompt_logprobs: list[TokenLogprobs | None] | None = None
 
@@ -183,11 +212,11 @@ class Submit(msgspec.Struct, frozen=True, tag=True):
 
     spec: RequestSpec
     epoch: Epoch
-    decode_engine: str | None = None
+    decode_engine: Name | None = None
     multiplex: bool = False  # the policy counts on the slack of running decodes: check it again
     prefill: PrefillMode = PrefillMode.CHUNKED
     order: PrefillOrder = PrefillOrder.URGENCY
-    slice_tokens: int | None = None  # to give it back after, if it has not ended by then (`SlicesEnded`); None: never
+    slice_tokens: Count | None = None  # to give it back after, if it has not ended by then (`SlicesEnded`); None: never
 
 
 class SubmitBatch(msgspec.Struct, frozen=True, tag=True):
@@ -205,16 +234,16 @@ class Cancel(msgspec.Struct, frozen=True, tag=True):
     Unknown requests are ignored.
     """
 
-    request: str
+    request: Name
     epoch: Epoch
 
 
 class Question(NamedTuple):
     """About one request: ``next_offset`` is that of the first token which has not arrived."""
 
-    request: str
-    attempt: int
-    next_offset: int
+    request: Name
+    attempt: Count
+    next_offset: Count
 
 
 class Probe(msgspec.Struct, frozen=True, tag=True):
@@ -230,7 +259,7 @@ class Probe(msgspec.Struct, frozen=True, tag=True):
 class Recall(msgspec.Struct, frozen=True, tag=True):
     """Refuse this request if it has not begun here: another engine suits it better by now."""
 
-    request: str
+    request: Name
     epoch: Epoch
 
 
@@ -241,7 +270,7 @@ class SetRole(msgspec.Struct, frozen=True, tag=True):
     """
 
     role: Role
-    num_role_changes: int
+    num_role_changes: Count
 
 
 class Migrate(msgspec.Struct, frozen=True, tag=True):
@@ -250,8 +279,8 @@ class Migrate(msgspec.Struct, frozen=True, tag=True):
     What came of it is in the engine's statuses; the gateway hears `Moved`.
     """
 
-    request: str
-    to: str
+    request: Name
+    to: Name
     reason: str
 
 
@@ -267,21 +296,21 @@ class Drain(msgspec.Struct, frozen=True, tag=True):
 class Load(msgspec.Struct, frozen=True, tag=True):
     """Serve this service of the topology, too, once its weights are here. What came of it is in the statuses."""
 
-    service: str
+    service: Name
 
 
 class Unload(msgspec.Struct, frozen=True, tag=True):
     """Serve this service no more: let its requests move to other engines or end, then drop it."""
 
-    service: str
+    service: Name
 
 
 class Place(msgspec.Struct, frozen=True):
     """What the placement plan ``number``, of ``num_engines`` engines, wants of one of them."""
 
-    number: int
-    num_engines: int
-    services: tuple[str, ...]
+    number: Count
+    num_engines: Count
+    services: tuple[Name, ...]
     role: Role
 
 
@@ -310,15 +339,15 @@ class RefusalCode(StrEnum):
 class Accepted(msgspec.Struct, frozen=True, tag=True):
     """The engine owns the request now. Statuses numbered ``status_seq`` and later count it."""
 
-    request: str
+    request: Name
     epoch: Epoch
-    status_seq: int
+    status_seq: Count
 
 
 class Refused(msgspec.Struct, frozen=True, tag=True):
     """The engine does not own the request (any more); dispatch it anew."""
 
-    request: str
+    request: Name
     epoch: Epoch
     code: RefusalCode
     reason: str
@@ -327,29 +356,29 @@ class Refused(msgspec.Struct, frozen=True, tag=True):
 class Moved(msgspec.Struct, frozen=True, tag=True):
     """The engine ``to`` owns the request now, under ``epoch``."""
 
-    request: str
+    request: Name
     epoch: Epoch
-    to: str
+    to: Name
 
 
 class SlicesEnded(msgspec.Struct, frozen=True, tag=True):
     """These have drawn the tokens that `Submit.slice_tokens` allowed and are not here any more: dispatch them anew."""
 
-    requests: list[tuple[str, Epoch]]
+    requests: list[tuple[Name, Epoch]]
 
 
 class NotHeld(msgspec.Struct, frozen=True, tag=True):
     """An answer to `Probe`: these are neither here nor expected. Not said if there are none."""
 
-    requests: list[tuple[str, int]]
+    requests: list[tuple[Name, Count]]
 
 
 class Holding(NamedTuple):
     """``num_ahead``: requests of its service that wait here before it; None: it does not wait, it has begun here."""
 
-    request: str
-    attempt: int
-    num_ahead: int | None
+    request: Name
+    attempt: Count
+    num_ahead: Count | None
 
 
 class Held(msgspec.Struct, frozen=True, tag=True):
@@ -375,7 +404,7 @@ class FailureCode(StrEnum):
 class Failed(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """An engine gave up this request; it is not there any more. ``reason`` is for the client."""
 
-    request: str
+    request: Name
     epoch: Epoch
     reason: str
     code: FailureCode = FailureCode.STEP
@@ -387,7 +416,7 @@ class Failed(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 class DeviceRef(msgspec.Struct, frozen=True):
     """The GPU that a KV pool lies on. ``handle`` opens it in processes of the same host (CUDA IPC)."""
 
-    uuid: str
+    uuid: Name
     handle: bytes
     has_nccl: bool
     allows_two_ranks: bool = False  # of one NCCL communicator on the GPU
@@ -399,22 +428,22 @@ class MemoryRef(msgspec.Struct, frozen=True):
     With ``device``, only header and generations lie at ``path``; the pages are on that GPU.
     """
 
-    host: str
-    path: str
-    size_bytes: int
-    token: str
+    host: Name
+    path: Name
+    size_bytes: Count
+    token: Name
     device: DeviceRef | None = None
 
 
 class KVShape(msgspec.Struct, frozen=True):
     """The layout of a service's KV blocks. Blocks can move between pools of equal shapes only."""
 
-    num_layers: int
-    num_kv_heads: int
-    head_dim: int
-    block_size: int  # tokens
-    dtype: str
-    form: str = ""  # of the bytes of a block, where a kernel has one of its own
+    num_layers: Count
+    num_kv_heads: Count
+    head_dim: Count
+    block_size: Count  # tokens
+    dtype: Name
+    form: Name = ""  # of the bytes of a block, where a kernel has one of its own
 
 
 class Reserve(msgspec.Struct, frozen=True, tag=True):
@@ -423,44 +452,44 @@ class Reserve(msgspec.Struct, frozen=True, tag=True):
     Carries the request, so that the receiver can run it.
     """
 
-    transfer: str
+    transfer: Name
     spec: RequestSpec
     epoch: Epoch  # the epoch under which the receiver will own the request
-    num_tokens: int  # whose KV the sender expects to send
+    num_tokens: NumTokens  # whose KV the sender expects to send
     shape: KVShape
     memory: MemoryRef | None
-    deadline_s: float
+    deadline_s: Seconds
     is_migration: bool = False  # the request is decoding: its tokens grow, and `Extend` asks for more
-    min_freeness: float | None = None  # that must be left to the receiver, with this request; None: it does not matter
+    min_freeness: Finite | None = None  # that must be left to the receiver, with this request; None: it does not matter
     must_leave: bool = False  # a migration: it does not spare the decodes of either engine
 
 
 class Reserved(msgspec.Struct, frozen=True, tag=True):
     """Receiver: blocks are kept. The first ``num_matched_tokens`` (whole blocks) are already here."""
 
-    transfer: str
-    num_matched_tokens: int
-    transport: str
+    transfer: Name
+    num_matched_tokens: NumTokens
+    transport: Name
 
 
 class Extend(msgspec.Struct, frozen=True, tag=True):
     """Sender: keep blocks for so many tokens in all, before they are computed."""
 
-    transfer: str
-    num_tokens: int
+    transfer: Name
+    num_tokens: NumTokens
 
 
 class Extended(msgspec.Struct, frozen=True, tag=True):
     """Receiver: blocks for ``num_tokens`` are kept."""
 
-    transfer: str
-    num_tokens: int
+    transfer: Name
+    num_tokens: NumTokens
 
 
 class Declined(msgspec.Struct, frozen=True, tag=True):
     """Receiver: no. What was reserved, if anything, is free again."""
 
-    transfer: str
+    transfer: Name
     code: RefusalCode
     reason: str
 
@@ -473,11 +502,11 @@ class Blocks(msgspec.Struct, frozen=True, tag=True):
     (`kvtransfer.nccl`). ``checksums`` (one a block) are empty when the option is off.
     """
 
-    transfer: str
-    seq: int
-    first_block: int
-    num_tokens: int
-    source_blocks: list[int]
+    transfer: Name
+    seq: Count
+    first_block: Count
+    num_tokens: NumTokens
+    source_blocks: list[Count]
     generations: list[int]
     checksums: list[int]
 
@@ -488,8 +517,8 @@ class Taken(msgspec.Struct, frozen=True, tag=True):
     While a migrating request goes on, this is said as late as its copies are to be slow.
     """
 
-    transfer: str
-    seq: int
+    transfer: Name
+    seq: Count
     ok: bool
 
 
@@ -499,25 +528,25 @@ class Commit(msgspec.Struct, frozen=True, tag=True):
     ``logprobs``, where they are wanted, are those of its last tokens: of all that were drawn in this attempt.
     """
 
-    transfer: str
-    generated: list[int]
-    num_blocks_messages: int
-    age_s: float
-    first_token_age_s: float | None
+    transfer: Name
+    generated: Tokens
+    num_blocks_messages: Count
+    age_s: Seconds
+    first_token_age_s: Seconds | None
     logprobs: list[TokenLogprobs] | None = None
 
 
 class Committed(msgspec.Struct, frozen=True, tag=True):
     """Receiver: I own the request; ``num_kept_tokens`` of its KV arrived intact. The sender frees its blocks."""
 
-    transfer: str
-    num_kept_tokens: int
+    transfer: Name
+    num_kept_tokens: NumTokens
 
 
 class Abort(msgspec.Struct, frozen=True, tag=True):
     """Either side: forget this transfer and free what it holds."""
 
-    transfer: str
+    transfer: Name
     reason: str
 
 
@@ -527,9 +556,9 @@ class Abort(msgspec.Struct, frozen=True, tag=True):
 class PolicyChoice(msgspec.Struct, frozen=True):
     """A dispatch policy for all gateways, with all its parameters. The highest version wins; 0 is the topology's."""
 
-    name: str
-    parameters: dict[str, Any]
-    version: int = 0
+    name: Name
+    parameters: dict[Name, Parameter]
+    version: Count = 0
 
 
 class SetPolicy(msgspec.Struct, frozen=True, tag=True):
@@ -547,7 +576,7 @@ class Stop(msgspec.Struct, frozen=True, tag=True):
 class SetRunning(msgspec.Struct, frozen=True, tag=True):
     """To a supervisor: start this process of its host, or let it drain and end, and keep it so."""
 
-    process: str
+    process: Name
     running: bool
 
 
@@ -562,12 +591,12 @@ class PrefillCost(msgspec.Struct, frozen=True):
     for the first two terms. Beyond its last point each token adds ``per_token``.
     """
 
-    fixed_s: float
-    per_token_s: float
-    per_token_context_s: float = 0.0
-    per_cached_token_s: float = 0.0
-    chunk_tokens: int = 0
-    table: tuple[tuple[int, float], ...] = ()
+    fixed_s: Seconds
+    per_token_s: Seconds
+    per_token_context_s: Seconds = 0.0
+    per_cached_token_s: Seconds = 0.0
+    chunk_tokens: Count = 0
+    table: tuple[tuple[Count, Seconds], ...] = ()
 
 
 class DecodeCost(msgspec.Struct, frozen=True):
@@ -578,11 +607,11 @@ class DecodeCost(msgspec.Struct, frozen=True):
     ones. Beyond its last point each request adds ``per_request``.
     """
 
-    fixed_s: float
-    per_request_s: float
-    per_context_token_s: float = 0.0
-    table: tuple[tuple[int, float], ...] = ()
-    per_mean_context_token_s: float = 0.0
+    fixed_s: Seconds
+    per_request_s: Seconds
+    per_context_token_s: Seconds = 0.0
+    table: tuple[tuple[Count, Seconds], ...] = ()
+    per_mean_context_token_s: Seconds = 0.0
 
 
 class Demand(msgspec.Struct, frozen=True):
@@ -592,88 +621,88 @@ class Demand(msgspec.Struct, frozen=True):
     the KV of at most so many tokens (Aladdin's demand vector). The errors are those of Aladdin's algorithm 2.
     """
 
-    num_requests: int = 0
-    prompt_tokens: int = 0
-    answer_tokens: int = 0  # of whole answers
-    tpot_slo_s: float = inf  # their tightest promise
-    peaks: tuple[tuple[int, int], ...] = ()
-    error_requests: int = 0  # that run on beyond their first prediction, less those that ended too early
-    error_tokens: int = 0  # more than first predicted, less those that did not come
+    num_requests: Count = 0
+    prompt_tokens: Count = 0
+    answer_tokens: Count = 0  # of whole answers
+    tpot_slo_s: Promise = inf  # their tightest promise
+    peaks: tuple[tuple[Count, Count], ...] = ()
+    error_requests: Difference = 0  # that run on beyond their first prediction, less those that ended too early
+    error_tokens: Difference = 0  # more than first predicted, less those that did not come
 
 
 class ServiceStatus(msgspec.Struct, frozen=True):
     """What an engine says about one of its services."""
 
-    name: str
-    num_blocks: int
-    num_free_blocks: int  # unused, or reclaimable from the prefix cache
-    block_size: int
+    name: Name
+    num_blocks: Count
+    num_free_blocks: Count  # unused, or reclaimable from the prefix cache
+    block_size: Count
     prefill_cost: PrefillCost
     decode_cost: DecodeCost
-    prefill_error: float | None = None  # 90th percentile of |measured / predicted - 1| of recent steps; None: too few
-    decode_error: float | None = None
-    num_running: int = 0  # requests that hold blocks
-    freeness: float = 0.0  # tokens of head room for each running request (engines/freeness.py); -inf: being emptied
+    prefill_error: Estimate | None = None  # 90th percentile of |measured / predicted - 1| of late; None: too few
+    decode_error: Estimate | None = None
+    num_running: Count = 0  # requests that hold blocks
+    freeness: Freeness = 0.0  # tokens of head room for each running request (engines/freeness.py); -inf: being emptied
     is_leaving: bool = False  # it is being unloaded and takes nothing new
     demand: Demand | None = None  # None: nothing is expected of any request's answer
-    weight_bytes: int = 0  # that its weights take; 0: not known
-    growth_blocks: int = 0  # free ones that are promised to slices of what runs; 0: there are no slices
-    held_by_priority: list[tuple[int, int]] = []  # blocks of running requests; nothing while half of all are free
+    weight_bytes: Count = 0  # that its weights take; 0: not known
+    growth_blocks: Count = 0  # free ones that are promised to slices of what runs; 0: there are no slices
+    held_by_priority: list[tuple[Priority, Count]] = []  # blocks of what runs; nothing while half of all are free
 
 
 class PendingPrefill(NamedTuple):
     """A prefill that is not done."""
 
-    due_s: float  # until its TTFT deadline, or a later one if it cannot be in time for that
-    left_s: float  # predicted, of computing
-    priority: int = 0
+    due_s: Until  # until its TTFT deadline, or a later one if it cannot be in time for that
+    left_s: Seconds  # predicted, of computing
+    priority: Priority = 0
 
 
 class FailedLoad(NamedTuple):
     """A service that an engine could not load when it was last told to, and has not loaded since."""
 
-    service: str
+    service: Name
     reason: str
-    number: int  # of all loads that failed in this life of the engine: tells a new failure from an old one
+    number: Count  # of all loads that failed in this life of the engine: tells a new failure from an old one
 
 
 class EngineStatus(msgspec.Struct, frozen=True, tag=True):
     """An engine's own account of itself. Others see it with its age."""
 
-    seq: int
+    seq: Count
     state: ProcessState
     role: Role
-    host: str
-    pid: int
+    host: Name
+    pid: Count
     services: list[ServiceStatus]
-    num_running: int  # requests that hold KV: in the decode batch, or being prefilled
-    num_waiting: int  # accepted, prefill not finished and not running
-    num_tokens: int  # context tokens of all requests held
-    prefill_remaining_s: float  # of the prefill running now; 0: none is
-    prefill_waiting_s: float  # predicted, of all the prefills that wait
-    decode_step_s: float  # predicted, of the next step
-    min_slack_s: float | None  # of the running decodes that can keep their TPOT promise; None: there are none
-    min_tpot_slo_s: float | None = None  # the tightest promise of those; None: there are none
+    num_running: Count  # requests that hold KV: in the decode batch, or being prefilled
+    num_waiting: Count  # accepted, prefill not finished and not running
+    num_tokens: Count  # context tokens of all requests held
+    prefill_remaining_s: Seconds  # of the prefill running now; 0: none is
+    prefill_waiting_s: Seconds  # predicted, of all the prefills that wait
+    decode_step_s: Seconds  # predicted, of the next step
+    min_slack_s: Slack | None  # of the running decodes that can keep their TPOT promise; None: there are none
+    min_tpot_slo_s: Promise | None = None  # the tightest promise of those; None: there are none
     prefills: list[PendingPrefill] = []  # the first of them to be due, as many as `MOST_PREFILLS`
-    pace_s: float = 0.0  # from one step with decodes to the next, of late; 0: nothing decodes
-    num_role_changes: int = 0
-    num_devices: int = 1  # that the engine computes on (tensor times pipeline parallelism)
-    num_reserved: int = 0  # transfers expected
-    cancelled_total: int = 0
-    preemptions_total: int = 0
-    num_parked: int = 0  # requests whose KV is in host memory, or on its way there or back
-    slices_kept_total: int = 0  # ends of slices after which the request stayed
-    slices_moved_total: int = 0
-    slices_parked_total: int = 0
-    num_migrating_out: int = 0
-    num_migrating_in: int = 0
-    migrations_total: int = 0  # of requests that left
-    migrations_aborted_total: int = 0  # they went on here, or had ended
+    pace_s: Seconds = 0.0  # from one step with decodes to the next, of late; 0: nothing decodes
+    num_role_changes: Count = 0
+    num_devices: Count = 1  # that the engine computes on (tensor times pipeline parallelism)
+    num_reserved: Count = 0  # transfers expected
+    cancelled_total: Count = 0
+    preemptions_total: Count = 0
+    num_parked: Count = 0  # requests whose KV is in host memory, or on its way there or back
+    slices_kept_total: Count = 0  # ends of slices after which the request stayed
+    slices_moved_total: Count = 0
+    slices_parked_total: Count = 0
+    num_migrating_out: Count = 0
+    num_migrating_in: Count = 0
+    migrations_total: Count = 0  # of requests that left
+    migrations_aborted_total: Count = 0  # they went on here, or had ended
     last_aborted_migration: str | None = None  # which request, where to, and why not
     place: Place | None = None  # in the newest placement plan that it heard of
-    loading: list[str] = []  # services whose weights are on their way
+    loading: list[Name] = []  # services whose weights are on their way
     failed_loads: list[FailedLoad] = []
-    weight_memory: int | None = None  # bytes that weights may take in all; None: nobody said
+    weight_memory: Count | None = None  # bytes that weights may take in all; None: nobody said
     error: str | None = None
 
 
@@ -684,17 +713,17 @@ class ServiceTally(msgspec.Struct, frozen=True):
     met both SLOs, whatever became of them, unless their client went away.
     """
 
-    name: str
-    arrived: int = 0
-    input_tokens: int = 0
-    input_squares: int = 0
-    ended: int = 0  # but for those whose client went away
-    late: int = 0
-    answered: int = 0
-    output_tokens: int = 0
-    output_squares: int = 0
-    latency_s: float = 0.0  # of all that were answered, from arrival to end
-    gone: int = 0  # whose client went away; with those that ended, the others of those that arrived are still there
+    name: Name
+    arrived: Count = 0
+    input_tokens: Count = 0
+    input_squares: Total = 0
+    ended: Count = 0  # but for those whose client went away
+    late: Count = 0
+    answered: Count = 0
+    output_tokens: Count = 0
+    output_squares: Total = 0
+    latency_s: Seconds = 0.0  # of all that were answered, from arrival to end
+    gone: Count = 0  # whose client went away; with those that ended, the others of those that arrived are still there
 
 
 class CountSpread(msgspec.Struct, frozen=True):
@@ -704,18 +733,18 @@ class CountSpread(msgspec.Struct, frozen=True):
     are as much.
     """
 
-    pairs: int = 0
-    arrived: float = 0.0
-    squares: float = 0.0
+    pairs: Count = 0
+    arrived: Amount = 0.0
+    squares: Amount = 0.0
 
 
 class Wanted(msgspec.Struct, frozen=True):
     """Requests of a service that wait in a gateway as they fit no engine, and how many more engines they would fill."""
 
-    service: str
+    service: Name
     role: Role  # of the engines that are short
-    num_requests: int
-    num_engines: int
+    num_requests: Count
+    num_engines: Count
 
 
 class Memory(msgspec.Struct, frozen=True):
@@ -727,14 +756,14 @@ class Memory(msgspec.Struct, frozen=True):
     ``seen_spreads``, by service: in what bursts.
     """
 
-    interval: int  # its number
-    interval_s: float  # its length
-    estimate: float | None = None
-    settled: int = 0
-    services: list[str] = []  # that are to be served: none of them is without an engine for long
+    interval: Count  # its number
+    interval_s: Seconds  # its length
+    estimate: Estimate | None = None
+    settled: Count = 0
+    services: list[Name] = []  # that are to be served: none of them is without an engine for long
     seen: list[ServiceTally] = []
-    seen_s: float = 0.0
-    seen_intervals: int = 0
+    seen_s: Seconds = 0.0
+    seen_intervals: Count = 0
     seen_spreads: dict[str, CountSpread] = {}
 
 
@@ -742,20 +771,20 @@ class Mark(msgspec.Struct, frozen=True):
     """What a gateway had counted when an interval of the placement daemon began, ``age_s`` ago."""
 
     memory: Memory
-    age_s: float
+    age_s: Seconds
     services: list[ServiceTally]
 
 
 class GatewayStatus(msgspec.Struct, frozen=True, tag=True):
-    seq: int
+    seq: Count
     state: ProcessState
-    host: str
-    pid: int
-    url: str
-    num_requests: int
-    num_waiting: int
+    host: Name
+    pid: Count
+    url: Name
+    num_requests: Count
+    num_waiting: Count
     policy: PolicyChoice | None = None  # that it runs
-    policy_age_s: float = 0.0  # since it took it
+    policy_age_s: Seconds = 0.0  # since it took it
     breakers: dict[str, str] = {}  # engines to which it sends nothing for now (open), or one request (half-open)
     services: list[ServiceTally] = []  # those that anybody has asked for
     wanted: list[Wanted] = []  # engines, now; of policies that pack
@@ -765,8 +794,8 @@ class GatewayStatus(msgspec.Struct, frozen=True, tag=True):
 class Forecast(msgspec.Struct, frozen=True):
     """Attainment and mean normalised latency."""
 
-    attainment: float
-    normalized_latency: float
+    attainment: Estimate
+    normalized_latency: Estimate
 
 
 class ServiceForecast(msgspec.Struct, frozen=True):
@@ -775,65 +804,65 @@ class ServiceForecast(msgspec.Struct, frozen=True):
     Lengths are mean and deviation, in tokens. Attainments are None where nobody asked for anything.
     """
 
-    name: str
-    rate: float  # requests a second
-    num_input: tuple[float, float]
-    num_output: tuple[float, float]
-    achieved: float | None = None
-    predicted: float | None = None  # with the plan that was in force
-    proposed: float | None = None  # with the one that was found
-    dispersion: float = 1.0  # variance of the number of requests in some seconds, over its mean; 1: Poisson arrivals
+    name: Name
+    rate: Estimate  # requests a second
+    num_input: tuple[Estimate, Estimate]
+    num_output: tuple[Estimate, Estimate]
+    achieved: Estimate | None = None
+    predicted: Estimate | None = None  # with the plan that was in force
+    proposed: Estimate | None = None  # with the one that was found
+    dispersion: Estimate = 1.0  # variance of the number of requests in some seconds, over its mean; 1: Poisson arrivals
 
 
 class Decision(msgspec.Struct, frozen=True):
     """What the placement daemon made of an interval. ``places``: what it found for each engine; empty: nothing."""
 
-    interval: int
+    interval: Count
     verdict: str
     reason: str  # in words
-    plan: int  # that was in force
-    interval_s: float
-    search_s: float = 0.0
+    plan: Count  # that was in force
+    interval_s: Seconds
+    search_s: Seconds = 0.0
     places: dict[str, Place] = {}
     services: list[ServiceForecast] = []
     achieved: Forecast | None = None
     predicted: Forecast | None = None
     proposed: Forecast | None = None
-    num_loads: int = 0  # copies of weights that the change takes
+    num_loads: Count = 0  # copies of weights that the change takes
     homeless: list[str] = []  # services without a place, and why, a line each
 
 
 class PoolStatus(msgspec.Struct, frozen=True):
     """Engines that are counted together: how many are needed, and how many are wanted within their bounds."""
 
-    name: str
-    num_wanted: int
-    least: int
-    most: int
-    need: float
+    name: Name
+    num_wanted: Count
+    least: Count
+    most: Count
+    need: Estimate
     problem: str = ""  # why the need cannot be met, or is not known
 
 
 class PlacementStatus(msgspec.Struct, frozen=True, tag=True):
     """The placement daemon's own account of itself."""
 
-    seq: int
+    seq: Count
     state: ProcessState
-    host: str
-    pid: int
+    host: Name
+    pid: Count
     mode: str  # "apply", "shadow" or "off"
     doing: str  # in words
-    plan: int  # the newest one that the engines know of; 0: none
-    next_decision_s: float  # until then, at the earliest
+    plan: Count  # the newest one that the engines know of; 0: none
+    next_decision_s: Until  # until then, at the earliest
     memory: Memory | None = None  # None: it has not heard enough yet
-    interval_age_s: float = 0.0
+    interval_age_s: Seconds = 0.0
     decision: Decision | None = None  # the last one
-    decision_age_s: float = 0.0
+    decision_age_s: Seconds = 0.0
     made: Decision | None = None  # the one that the plan in force comes from, if it is this daemon's
-    made_age_s: float = 0.0
+    made_age_s: Seconds = 0.0
     decisions_total: dict[str, int] = {}  # by verdict
-    changes_total: int = 0  # plans that were carried out
-    changes_failed_total: int = 0
+    changes_total: Count = 0  # plans that were carried out
+    changes_failed_total: Count = 0
     error: str | None = None  # what went wrong last, until something goes right
     pools: list[PoolStatus] = []  # those that it scales
 
@@ -841,19 +870,19 @@ class PlacementStatus(msgspec.Struct, frozen=True, tag=True):
 class ChildStatus(msgspec.Struct, frozen=True):
     """A process as its supervisor sees it."""
 
-    process: str
+    process: Name
     kind: str  # "engine", "gateway" or "placement"
-    pid: int | None
+    pid: Count | None
     state: str  # "starting", "running", "restarting", "leaving", "standby" or "stopped"
-    num_restarts: int
+    num_restarts: Count
     last_exit: str | None = None
-    ended_incarnation: int = 0  # its lives up to this one are over, whatever is still heard of them; 0: none is
+    ended_incarnation: Count = 0  # its lives up to this one are over, whatever is still heard of them; 0: none is
 
 
 class SupervisorStatus(msgspec.Struct, frozen=True, tag=True):
-    seq: int
-    host: str
-    pid: int
+    seq: Count
+    host: Name
+    pid: Count
     children: list[ChildStatus]
     stopping: bool = False
 
@@ -894,7 +923,9 @@ class Codec(Generic[T]):
 
     def decode(self, body: bytes | memoryview) -> T:
         """Raise `WireError` on anything that is not one of the socket's messages."""
+        if len(body) > MAX_BODY_BYTES:
+            raise WireError(f"malformed body: {len(body)} bytes, at most {MAX_BODY_BYTES} are")
         try:
             return self._decoder.decode(body)  # type: ignore[no-any-return]
-        except (msgspec.DecodeError, msgspec.ValidationError) as error:
-            raise WireError(f"malformed body: {error}") from error
+        except Exception as error:  # the decoder's own, but UnicodeDecodeError, RecursionError and MemoryError, too
+            raise WireError(f"malformed body: {str(error)[:200]}") from None

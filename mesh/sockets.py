@@ -3,25 +3,33 @@
 Nothing here blocks: a message to a peer whose queue is full is counted and dropped, because every protocol above has a
 deadline for the answer. `Sockets.forget` drops what is queued for a peer that membership declared dead, so that its
 successor is not handed old work.
+
+Whoever reaches a listening socket can send it anything. What a frame and a message may have is bounded; a connection
+whose handshake does not end is closed, and so is one over TCP whose peer has gone without a word. Whatever passes that
+and is no message is counted, logged now and then, and dropped.
 """
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar, get_args
 
 import structlog
 import zmq
 import zmq.asyncio
 
 from mesh.addresses import Endpoints
+from mesh.bounds import MAX_BODY_BYTES, MAX_FRAMES
 from mesh.curve import Curve, CurveKey
 from mesh.inlet import Inlet
 from mesh.messages import (
+    MAX_SENDER_BYTES,
     TOPIC_STATUS,
     TOPIC_TAP,
     WIRE_VERSION,
+    Blocks,
     BroadcastMessage,
     Codec,
     Message,
@@ -29,8 +37,13 @@ from mesh.messages import (
     WireError,
     encode,
 )
+from mesh.rare_warnings import RareWarnings
 
 HIGH_WATER_MARK = 4096  # messages queued for one peer, or from all peers
+MAX_BLOCK_BYTES = 256 * 2**20  # of one KV block, which is a frame
+MAX_WORD_BYTES = 1024  # where no messages come in: what CURVE says in its handshake, and topics
+HANDSHAKE_S = 10.0
+SILENT_PEER_S = 30  # over TCP: a host that is gone; processes that are only stopped are answered for by their kernel
 LOCAL_SEND_BYTES = 256 * 2**10  # that the kernel may hold on their way to a peer on this host, over TCP
 
 Frame = bytes | bytearray | memoryview | zmq.Frame
@@ -60,6 +73,7 @@ class Sockets(Generic[M]):
     ) -> None:
         self.me = me
         self.counters: Counter[str] = Counter()
+        self._warnings = RareWarnings()
         self._endpoints = endpoints
         self._codec: Codec[M] = Codec(union)
         self._broadcast_codec: Codec[BroadcastMessage] = Codec(BroadcastMessage)
@@ -71,23 +85,26 @@ class Sockets(Generic[M]):
         self._tapped = False
         # Plain sockets, not asyncio ones: sending never waits, and receiving has inlets.
         self._plain_context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(self._context)
-        self._inbox = self._receiver(zmq.PULL)
-        self._subscriptions = self._receiver(zmq.SUB)
+        takes_blocks = Blocks in get_args(union)
+        self._inbox = self._receiver(zmq.PULL, MAX_BLOCK_BYTES if takes_blocks else MAX_BODY_BYTES)
+        self._subscriptions = self._receiver(zmq.SUB, MAX_BODY_BYTES)
         self._subscriptions.subscribe(TOPIC_STATUS)
         self._inlet, self._status_inlet = Inlet(self._inbox), Inlet(self._subscriptions)
         self._broadcast = self._context.socket(zmq.XPUB)
         self._broadcast.setsockopt(zmq.LINGER, 0)
         self._broadcast.setsockopt(zmq.XPUB_VERBOSE, 1)
+        _distrust(self._broadcast, MAX_WORD_BYTES)
         if self._curve:
             self._curve.secure_client(self._subscriptions)
 
     def __repr__(self) -> str:
         return f"<Sockets {self.me.process}@{self.me.incarnation} peers={sorted(self._outboxes)} {dict(self.counters)}>"
 
-    def _receiver(self, kind: int) -> "zmq.Socket[bytes]":
+    def _receiver(self, kind: int, max_frame_bytes: int) -> "zmq.Socket[bytes]":
         socket: zmq.Socket[bytes] = self._plain_context.socket(kind)
         socket.setsockopt(zmq.LINGER, 0)
         socket.setsockopt(zmq.RCVHWM, HIGH_WATER_MARK)
+        _distrust(socket, max_frame_bytes)
         return socket
 
     def bind(self) -> None:
@@ -143,6 +160,7 @@ class Sockets(Generic[M]):
         outbox.setsockopt(zmq.SNDHWM, HIGH_WATER_MARK)
         outbox.setsockopt(zmq.RECONNECT_IVL, 20)
         outbox.setsockopt(zmq.RECONNECT_IVL_MAX, 500)
+        _distrust(outbox, MAX_WORD_BYTES)
         if self._is_local_tcp(inbox):  # left to itself, the kernel queues megabytes, which leave the caches
             outbox.setsockopt(zmq.SNDBUF, LOCAL_SEND_BYTES)
         if self._curve:
@@ -179,14 +197,16 @@ class Sockets(Generic[M]):
                 self._drop(error, frames)
 
     def _decode(self, frames: Sequence[zmq.Frame]) -> Received[M]:
-        if len(frames) < 3 or frames[0].bytes != WIRE_VERSION:
+        if not 3 <= len(frames) <= MAX_FRAMES or frames[0].buffer != WIRE_VERSION:
             raise WireError(f"not a {WIRE_VERSION.decode()} message: {len(frames)} frames")
-        return Received(_sender_of(frames[1].bytes), self._codec.decode(frames[2].buffer), frames[3:])
+        return Received(_sender(frames[1]), self._codec.decode(frames[2].buffer), frames[3:])
 
     def _drop(self, error: WireError, frames: Sequence[zmq.Frame]) -> None:
         self.counters["received_malformed"] += 1
-        sender = frames[1].bytes[:64] if len(frames) > 1 else b"?"
-        log.warning("dropped a malformed message", sender=sender.decode(errors="replace"), error=str(error))
+        sender = bytes(frames[1].buffer[:64]).decode(errors="replace") if len(frames) > 1 else "?"
+        num_silent = self._warnings.admit(sender, time.monotonic())
+        if num_silent is not None:
+            log.warning("dropped a malformed message", sender=sender, error=str(error), not_logged_before=num_silent)
 
     async def broadcasts(self) -> AsyncIterator[tuple[Sender, BroadcastMessage]]:
         """Statuses of the processes that this one subscribed to."""
@@ -199,9 +219,9 @@ class Sockets(Generic[M]):
         while True:
             frames = await self._status_inlet.receive()
             try:
-                if len(frames) != 4 or frames[1].bytes != WIRE_VERSION:
+                if len(frames) != 4 or frames[1].buffer != WIRE_VERSION:
                     raise WireError("not a status of this version")
-                sender = _sender_of(frames[2].bytes)
+                sender = _sender(frames[2])
                 yield sender, self._broadcast_codec.decode(frames[3].buffer) if reads(sender.process) else None
             except WireError as error:
                 self._drop(error, frames[1:])
@@ -213,7 +233,7 @@ class Sockets(Generic[M]):
             joined, topic = frame[:1] == b"\x01", frame[1:]
             if topic == TOPIC_TAP:
                 self._tapped = joined
-            elif joined:
+            elif joined and topic == TOPIC_STATUS:
                 yield True
 
     async def close(self) -> None:
@@ -227,6 +247,23 @@ class Sockets(Generic[M]):
             self._curve.close()
         if self._owns_context:
             self._context.term()
+
+
+def _distrust(socket: "zmq.Socket[Any] | zmq.asyncio.Socket", max_frame_bytes: int) -> None:
+    """Before ``bind`` or ``connect``: what a peer may do that was not asked who it is, or has gone."""
+    socket.setsockopt(zmq.MAXMSGSIZE, max_frame_bytes)
+    socket.setsockopt(zmq.HANDSHAKE_IVL, round(1000 * HANDSHAKE_S))
+    socket.setsockopt(zmq.TCP_MAXRT, 1000 * SILENT_PEER_S)
+    socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
+    socket.setsockopt(zmq.TCP_KEEPALIVE_IDLE, SILENT_PEER_S // 2)
+    socket.setsockopt(zmq.TCP_KEEPALIVE_INTVL, SILENT_PEER_S // 6)
+    socket.setsockopt(zmq.TCP_KEEPALIVE_CNT, 3)
+
+
+def _sender(frame: zmq.Frame) -> Sender:
+    if len(frame) > MAX_SENDER_BYTES:
+        raise WireError(f"bad sender frame: {len(frame)} bytes, at most {MAX_SENDER_BYTES} are")
+    return _sender_of(frame.bytes)
 
 
 def _host(address: str) -> str:

@@ -66,22 +66,28 @@ def describe(frames: Sequence[bytes], types: Sequence[str] | None = None) -> str
 
     if len(frames) < 4:
         return f"? {len(frames)} frames"
-    sender = frames[2].decode(errors="replace").split("@")[0]
-    receiver = frames[4].decode(errors="replace") if len(frames) > 4 else "all"
+    sender = _printable(frames[2]).split("@")[0]
+    receiver = _printable(frames[4]) if len(frames) > 4 else "all"
     try:
         body = msgpack.unpackb(frames[3], strict_map_key=False)
-    except ValueError as error:
-        return f"{sender} -> {receiver} malformed: {error}"
-    kind = body.pop("type", "?") if isinstance(body, dict) else "?"
+    except Exception as error:  # whatever the library raises on what it cannot read
+        return f"{sender} -> {receiver} malformed: {type(error).__name__}: {str(error)[:MAX_TEXT]}"
+    kind = str(body.pop("type", "?")) if isinstance(body, dict) else "?"
     if types and kind not in types:
         return None
-    return f"{sender} -> {receiver} {kind} {abbreviate(body)}"
+    return f"{sender} -> {receiver} {_printable(kind.encode(errors='replace'))} {abbreviate(body)}"
+
+
+def _printable(text: bytes) -> str:
+    """What a peer may have made up, without what would steer a terminal."""
+    shown = text[:MAX_TEXT].decode(errors="replace")
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in shown)
 
 
 def abbreviate(value: object) -> str:
     """A value in one short line: long arrays and texts are cut, with their length."""
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{key}: {abbreviate(item)}" for key, item in value.items()) + "}"
+        return "{" + ", ".join(f"{abbreviate(key)}: {abbreviate(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list):
         items = [abbreviate(item) for item in value[:MAX_ITEMS]]
         more = [f"... {len(value)} items"] if len(value) > MAX_ITEMS else []
@@ -91,4 +97,5 @@ def abbreviate(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
     text = str(value)
-    return f"{text[:MAX_TEXT]}... {len(text)} characters" if len(text) > MAX_TEXT else text
+    shown = _printable(text[:MAX_TEXT].encode(errors="replace"))
+    return f"{shown}... {len(text)} characters" if len(text) > MAX_TEXT else shown

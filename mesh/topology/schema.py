@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 from mesh.messages import Role
 from mesh.transports import AUTO
@@ -128,7 +129,7 @@ class HostSpec:
 @dataclass(frozen=True, slots=True)
 class PolicySpec:
     name: str = "tropical"
-    parameters: Mapping[str, object] = field(default_factory=dict)
+    parameters: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,8 @@ from bench.fault_runs.reduce import reduced
 from bench.fault_runs.scenario import KINDS, ORDERS, draw
 from bench.fault_runs.story import tell
 from bench.simulation.faults import Kill
+from bench.simulation.faulty_network import FaultyNetwork
+from mesh.messages import Codec, Message, encode
 from router.streams import TokenStream
 
 PART = 25
@@ -43,6 +45,22 @@ def test_the_runs_of_this_suite_meet_every_kind_of_fault_and_ending():
     assert min(tally.loads.values()) > 0
     assert tally.plans["plan N is carried out"] > 0
     assert tally.plans["goes on with interval N, which began N s ago"] > 0
+
+
+def test_whatever_processes_say_keeps_the_bounds_of_the_wire(monkeypatch):
+    """Else an honest word would be dropped as malformed."""
+    codec, said = Codec(Message), set()
+    transmit = FaultyNetwork._transmit
+
+    def read_back(network, sender, to, message):
+        assert codec.decode(encode(message)) == message
+        said.add(type(message).__name__)
+        transmit(network, sender, to, message)
+
+    monkeypatch.setattr(FaultyNetwork, "_transmit", read_back)
+    _, failures = command.run_some(range(8), (*KINDS, *ORDERS))
+    assert failures == []
+    assert {"Submit", "StepTokens", "Reserve", "Commit", "EngineStatus", "GatewayStatus"} <= said
 
 
 def test_a_seed_says_it_all():

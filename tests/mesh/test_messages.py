@@ -580,10 +580,29 @@ def test_each_socket_takes_its_own_messages_only(union):
 
 def test_senders_are_readable():
     assert Sender("decode-0", 17).encode() == b"decode-0@17"
-    assert Sender.decode(b"a@b@3") == Sender("a@b", 3)
+    assert Sender.decode(b"supervisor-h.1_x@3") == Sender("supervisor-h.1_x", 3)
 
 
-@pytest.mark.parametrize("frame", [b"", b"@1", b"a@", b"a", b"a@-1", b"a@1.5", b"\xff\xfe"])
+@pytest.mark.parametrize(
+    "frame",
+    [
+        b"",
+        b"@1",
+        b"a@",
+        b"a",
+        b"a@-1",
+        b"a@1.5",
+        b"\xff\xfe",
+        b"a@b@3",
+        b"a\n@1",
+        b"a@1\n",
+        b"../a@1",
+        "a@\N{ARABIC-INDIC DIGIT THREE}".encode(),
+        b"a@" + b"9" * 19,
+        b"a@" + b"9" * 5000,
+        b"a" * 5000 + b"@1",
+    ],
+)
 def test_bad_sender_frames_are_wire_errors(frame):
     with pytest.raises(WireError, match="bad sender frame"):
         Sender.decode(frame)

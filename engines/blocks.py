@@ -284,6 +284,12 @@ class BlockPool:
                     self._put_free(block)
         run.num_named = max(run.num_named, num_blocks)
 
+    def unpublish(self, blocks: Sequence[int]) -> None:
+        """Let nobody else find these blocks of a table that is held: what is in them is not to be relied on."""
+        for block in reversed(blocks):
+            if self._names[block] is not None:
+                self._forget(block)
+
     def _put_free(self, block: int) -> None:
         """One that is neither held nor cached."""
         self._free.append(block)

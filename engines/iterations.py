@@ -224,6 +224,8 @@ class Iterations:
 
     def _missed(self, request: Request, share: Share, undrawn: Undrawn, said: "_Said", now: float) -> None:
         """No token was sampled for it: it fails, or its last token is computed again."""
+        if undrawn.code is FailureCode.STEP:
+            self._services[request.spec.service].pool.unpublish(request.blocks)  # their KV may be what is wrong
         if undrawn.code is not None:
             said.effects += self._give_up(request, undrawn.reason, undrawn.code, now)
         elif request.spec.sampling.prompt_logprobs is None:

@@ -396,7 +396,7 @@ class StepTokens(msgspec.Struct, frozen=True, tag=True):
 class FailureCode(StrEnum):
     """Why an engine gave up a request. It would fail elsewhere, too, but for `STEP`."""
 
-    STEP = "step"  # a step that computed nothing else failed
+    STEP = "step"  # a step that computed nothing else failed, or the model's output for it was not a number
     GRAMMAR = "grammar"  # its grammar cannot be followed, or takes too long or too much memory
     SAMPLING = "sampling"  # its parameters leave no probabilities to sample from
 

@@ -3,10 +3,14 @@
 Order: bias, penalties, forbidden ends, what a grammar allows, temperature, then min_p and top_k cut, then top_p cuts
 what they left. The draw inverts the distribution function over token ids with one uniform number per (seed, position):
 tiny differences between batches, engines and machines move its steps by as little, so the token is the same.
+
+A row whose largest number is not finite has no distribution: it fails its own request and no other. The request is to
+blame if the model's logits were finite. Ids are checked against the vocabulary before they are used as indices: on a
+GPU, one beyond it would end the process.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import gcd
 from pathlib import Path
 
@@ -18,9 +22,15 @@ from engines.grammars.masks import Allowed, Masks
 from engines.grammars.process import WALL_S, Vocabulary
 from engines.models.config import ModelConfig
 from engines.torch_engine.randomness import uniform
-from mesh.messages import Sampling
+from mesh.messages import FailureCode, Sampling
+
+NOT_FINITE = Undrawn("the model's output for it is not a number", FailureCode.STEP)
+NOTHING_LEFT = Undrawn(
+    "logit_bias, penalties, stop tokens and min_tokens leave no token to draw, or are too large", FailureCode.SAMPLING
+)
 
 GREEDY_BELOW = 1e-5  # temperature
+HOTTEST = 3e38  # temperature: float32 holds it
 WIDEST_PART, NARROWEST_PART = 256, 16  # of a row, tokens; vocabularies are mostly multiples of 64
 LIKELY = (1e-3, 1e-5, 0.0)  # of the likeliest token's weight: those from there on are looked at, more if need be
 
@@ -43,33 +53,39 @@ class Sampler:
         self._masks.ask(draws)
 
     def draw(self, logits: Tensor, draws: Sequence[Draw]) -> list[int | Undrawn]:
-        """One token per row of ``logits`` [rows, vocabulary] (float32; changed in place)."""
+        """One token per row of ``logits`` [rows, vocabulary] (float32; changed in place), or why there is none."""
         masks = self._masks.take(draws)
+        adjusted = [i for i, draw in enumerate(draws) if _is_adjusted(draw)]
+        was_finite = _finite_rows(logits[adjusted]) if adjusted else []
+        for i in adjusted:
+            self._adjust(logits[i], draws[i], masks.get(draws[i].request))
+        tokens = _greedy(logits)
         for i, draw in enumerate(draws):
-            self._adjust(logits[i], draw, masks.get(draw.request))
-        tokens: list[int | Undrawn] = likeliest(logits).tolist()
-        random = [i for i, draw in enumerate(draws) if draw.sampling.temperature >= GREEDY_BELOW]
+            if isinstance(undrawn := masks.get(draw.request), Undrawn):
+                tokens[i] = undrawn
+        for i, is_finite in zip(adjusted, was_finite, strict=True):
+            if is_finite and tokens[i] is NOT_FINITE:
+                tokens[i] = NOTHING_LEFT
+        random = [i for i, draw in enumerate(draws) if _is_random(draw) and not isinstance(tokens[i], Undrawn)]
         if random:
             picked = logits if len(random) == len(draws) else logits[random]
             for i, token in zip(random, _draw_random(picked, [draws[i] for i in random]), strict=True):
                 tokens[i] = token
-        for i, draw in enumerate(draws):
-            if isinstance(undrawn := masks.get(draw.request), Undrawn):
-                tokens[i] = undrawn
         return tokens
 
     def _adjust(self, row: Tensor, draw: Draw, allowed: Allowed | None) -> None:
         sampling = draw.sampling
         if sampling.logit_bias:
-            ids = torch.tensor(list(sampling.logit_bias), device=row.device)
-            row[ids] += torch.tensor(list(sampling.logit_bias.values()), device=row.device)
+            biases = {token: bias for token, bias in sampling.logit_bias.items() if 0 <= token < len(row)}
+            ids = torch.tensor(list(biases), dtype=torch.long, device=row.device)
+            row[ids] += torch.tensor(list(biases.values()), device=row.device)
         if sampling.repetition_penalty != 1.0:
             _penalise_repetition(row, sampling.repetition_penalty, draw.tokens)
         if (sampling.presence_penalty or sampling.frequency_penalty) and draw.num_generated:
             _penalise_generated(row, sampling, draw.generated)
         if draw.num_generated < sampling.min_tokens:
             ends = [*sampling.stop_token_ids, *(() if sampling.ignore_eos else self._eos_token_ids)]
-            row[ends] = float("-inf")
+            row[_known(ends, len(row))] = float("-inf")
         if allowed is not None and not isinstance(allowed, Undrawn):
             _constrain(row, torch.from_numpy(allowed).to(row.device))
 
@@ -79,6 +95,41 @@ def _constrain(row: Tensor, allowed: Tensor) -> None:
     row.masked_fill_(~allowed, float("-inf"))
     if row.amax() == float("-inf"):
         row.masked_fill_(allowed, 0.0)
+
+
+def _is_random(draw: Draw) -> bool:
+    return draw.sampling.temperature >= GREEDY_BELOW
+
+
+def _is_adjusted(draw: Draw) -> bool:
+    """Whether its logits are changed before a token is drawn from them."""
+    sampling = draw.sampling
+    return bool(
+        sampling.logit_bias
+        or sampling.repetition_penalty != 1.0
+        or sampling.presence_penalty
+        or sampling.frequency_penalty
+        or draw.num_generated < sampling.min_tokens
+        or sampling.grammar
+    )
+
+
+def _known(tokens: Iterable[int], vocab_size: int) -> list[int]:
+    """Those that are in the vocabulary."""
+    return [token for token in tokens if 0 <= token < vocab_size]
+
+
+def _finite_rows(logits: Tensor) -> list[bool]:
+    """Whether the largest number of each row is finite: it is none if any of the row is none."""
+    finite: list[bool] = logits.amax(dim=-1).isfinite().tolist()
+    return finite
+
+
+def _greedy(logits: Tensor) -> list[int | Undrawn]:
+    """The likeliest token of each row."""
+    best = likeliest(logits)
+    is_finite = logits.gather(1, best[:, None]).view(-1).isfinite()
+    return [NOT_FINITE if token < 0 else token for token in torch.where(is_finite, best, -1).tolist()]
 
 
 def likeliest(logits: Tensor) -> Tensor:
@@ -96,7 +147,7 @@ def likeliest(logits: Tensor) -> Tensor:
 
 def _penalise_repetition(row: Tensor, penalty: float, history: Sequence[int]) -> None:
     """CTRL (Keskar et al., 2019): what has been seen gets less likely, whatever the sign of its logit."""
-    ids = torch.tensor(sorted(set(history)), dtype=torch.long, device=row.device)
+    ids = torch.tensor(_known(sorted(set(history)), len(row)), dtype=torch.long, device=row.device)
     seen = row[ids]
     row[ids] = torch.where(seen > 0, seen / penalty, seen * penalty)
 
@@ -112,7 +163,7 @@ def _draw_random(logits: Tensor, draws: Sequence[Draw]) -> list[int]:
     def column(values: list[float]) -> Tensor:
         return torch.tensor(values, dtype=torch.float64, device=logits.device)[:, None]
 
-    temperatures = torch.tensor([draw.sampling.temperature for draw in draws], device=logits.device)
+    temperatures = torch.tensor([min(draw.sampling.temperature, HOTTEST) for draw in draws], device=logits.device)
     weights = torch.exp((logits - logits.amax(dim=-1, keepdim=True)) / temperatures[:, None])
     points = [uniform(draw.sampling.seed, draw.position) for draw in draws]
     tokens = [0] * len(draws)
@@ -149,7 +200,7 @@ def _cut(weights: Tensor, sampling: Sampling, floor: float) -> tuple[Tensor, Ten
     """The survivors; None if some may weigh less than ``floor``. Ties survive together."""
     ids = torch.nonzero(weights >= floor).view(-1)
     likely = weights[ids]
-    least = weights.new_tensor(sampling.min_p)
+    least = weights.new_tensor(min(sampling.min_p, 1.0) if sampling.min_p > 0.0 else 0.0)
     if 0 < sampling.top_k <= len(likely):
         least = torch.maximum(least, likely.topk(sampling.top_k).values[-1])
     elif sampling.top_k > 0 and floor > 0.0:

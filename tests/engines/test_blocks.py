@@ -95,6 +95,17 @@ def test_releasing_a_free_block_is_an_error() -> None:
         pool.release([0])
 
 
+def test_what_is_not_to_be_relied_on_is_found_by_nobody() -> None:
+    pool, tokens = BlockPool(PagePool(8), SIZE), list(range(3 * SIZE))
+    blocks = pool.allocate(3)
+    pool.publish(Run(tokens), blocks, 3)
+    pool.unpublish(blocks)
+    assert pool.match(tokens, len(tokens)) == []
+    pool.release(blocks)
+    pool.check_invariants()
+    assert pool.match(tokens, len(tokens)) == []
+
+
 def test_the_chain_depends_on_everything_before() -> None:
     assert chain(ROOT, [1]) != chain(chain(ROOT, [1]), [1])
 
@@ -137,6 +148,14 @@ class PoolMachine(RuleBasedStateMachine):
         table = self.tables.pop(data.draw(st.integers(0, len(self.tables) - 1)))
         self.pool.release(table)
         self.eager.release(table)
+
+    @precondition(lambda self: self.tables)
+    @rule(data=st.data())
+    def distrust(self, data: st.DataObject) -> None:
+        """What is in the blocks of a request may be wrong: nobody else is to find them."""
+        table = self.tables[data.draw(st.integers(0, len(self.tables) - 1))]
+        self.pool.unpublish(table)
+        self.eager.unpublish(table)
 
     @invariant()
     def accounting_is_exact(self) -> None:

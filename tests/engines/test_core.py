@@ -449,6 +449,16 @@ def test_a_request_that_nothing_can_be_sampled_for_fails_alone(make_spec: MakeSp
     assert engine.core.is_idle
 
 
+def test_kv_that_gave_no_number_is_given_to_nobody_else(make_spec: MakeSpec) -> None:
+    mesh = VirtualMesh()
+    engine = mesh.add("e", num_blocks=64, chunk_tokens=4)
+    engine.executor = UndrawingExecutor(engine.memory, {"bad": [Undrawn("not a number", FailureCode.STEP)]})
+    mesh.submit("e", make_spec("bad", 20))
+    mesh.settle()
+    assert [answer.code for answer in mesh.answers if isinstance(answer, Failed)] == [FailureCode.STEP]
+    assert pool(mesh, "e").match(list(range(1, 21)), 20) == []
+
+
 def not_held(mesh: VirtualMesh, engine: str, *requests: tuple[str, int]) -> list[tuple[str, int]]:
     probe = Probe([Question(request, attempt, 1000) for request, attempt in requests])
     effects = mesh.engines[engine].core.receive(GATEWAY, probe, (), mesh.now)

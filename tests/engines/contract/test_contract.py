@@ -223,7 +223,7 @@ def test_after_a_batch_that_fails(make_runner):
     expected = make_runner().generate("whole", PROMPT, SEEDED, 6)
     runner = make_runner()
     known = runner.generate("r", PROMPT, SEEDED, 3)
-    wrong = Sampling(max_tokens=64, seed=1, logit_bias={10**6: 1.0})
+    wrong = Sampling(max_tokens=64, seed=1, logit_bias={1: None})  # which the sampler raises at
     tokens = [*PROMPT, *known]
     chunk = runner.chunk("r", list(tokens), len(tokens) - 1, SEEDED, len(PROMPT))
     with pytest.raises((RuntimeError, IndexError)):

@@ -2,10 +2,10 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, cast
 
 from engines.models.chat_template import ChatError
-from router.api.bodies import ChatBody, CompletionBody, Message
+from router.api.bodies import SHAPES, ChatBody, CompletionBody, Message, PromptItem
 from router.api.choice import Prompt
 from router.api.errors import bad_parameter
 from router.api.models import ServedModel
@@ -21,12 +21,16 @@ async def completion_prompts(body: CompletionBody, model: ServedModel) -> list[P
     return prompts
 
 
-def _items(prompt: str | list[int] | list[str] | list[list[int]]) -> list[str | list[int]]:
-    """``prompt`` as a list of prompts."""
+def _items(prompt: str | list[PromptItem]) -> list[str | list[int]]:
+    """``prompt`` as a list of prompts. Raise `ApiError` if it mixes texts, token ids and lists of them."""
     if isinstance(prompt, str):
         return [prompt]
-    tokens = [item for item in prompt if isinstance(item, int)]
-    return [tokens] if tokens else [item for item in prompt if not isinstance(item, int)]
+    kinds = set(map(type, prompt))
+    if len(kinds) > 1:
+        raise bad_parameter("prompt", f"must be {SHAPES['prompt']}")
+    if kinds == {int}:
+        return [cast(list[int], prompt)]
+    return cast(list[str | list[int]], prompt)
 
 
 async def _prompt(item: str | list[int], model: ServedModel) -> Prompt:

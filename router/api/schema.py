@@ -2,12 +2,14 @@
 
 from typing import Any
 
-from pydantic import BaseModel
+import msgspec
+
+from router.api.bodies import Body
 
 
-def body_schema(kind: type[BaseModel]) -> dict[str, Any]:
+def body_schema(kind: type[Body]) -> dict[str, Any]:
     """``openapi_extra`` of a route that takes ``kind``."""
-    schema = kind.model_json_schema()
+    schema = msgspec.json.schema(kind)
     definitions = schema.pop("$defs", {})
     return {
         "requestBody": {"required": True, "content": {"application/json": {"schema": _inline(schema, definitions)}}}

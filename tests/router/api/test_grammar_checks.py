@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
+from msgspec import convert
 
 from engines.grammars.process import Vocabulary
 from mesh.messages import FailureCode
@@ -156,7 +157,7 @@ def test_who_gave_up_is_passed_over():
 
 
 def body(**outputs: object) -> ChatBody:
-    return ChatBody.model_validate({"messages": [{"role": "user", "content": "hi"}], "structured_outputs": outputs})
+    return convert({"messages": [{"role": "user", "content": "hi"}], "structured_outputs": outputs}, ChatBody)
 
 
 @pytest.mark.parametrize(

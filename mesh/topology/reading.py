@@ -8,7 +8,7 @@ from mesh.topology.keys import Keys
 from mesh.topology.lines import KeyPath
 from mesh.topology.report import Report, suggestion
 
-_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
+_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}\Z")
 _SERVICE_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.:/-]*$")
 
 

@@ -1,6 +1,7 @@
 """Where every process of a topology listens. Derived from the file alone, so that nobody has to be asked."""
 
 import os
+import stat
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +18,26 @@ class Endpoints:
 
 
 def runtime_dir(topology: Topology) -> Path:
-    """Sockets, logs and lock of this mesh on this host: by name in ``$MESHSERVE_RUNTIME_DIR`` or a per-user folder."""
-    configured = os.environ.get("MESHSERVE_RUNTIME_DIR")
-    base = Path(configured) if configured else Path(tempfile.gettempdir()) / f"meshserve-{os.getuid()}"
-    return base / topology.name
+    """Sockets, logs and lock of this mesh on this host, by name.
+
+    In ``$MESHSERVE_RUNTIME_DIR``, else in ``meshserve`` of ``$XDG_RUNTIME_DIR`` where that is the user's alone, else in
+    a folder of the user beside other temporary ones.
+    """
+    if configured := os.environ.get("MESHSERVE_RUNTIME_DIR"):
+        return Path(configured) / topology.name
+    session = Path(os.environ.get("XDG_RUNTIME_DIR", ""))
+    if session.is_absolute() and _is_private(session):
+        return session / "meshserve" / topology.name
+    return Path(tempfile.gettempdir()) / f"meshserve-{os.getuid()}" / topology.name
+
+
+def _is_private(folder: Path) -> bool:
+    """Whether it is the user's own folder, and closed to others."""
+    try:
+        found = folder.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
 
 
 def supervisor_id(host: str) -> str:

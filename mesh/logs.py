@@ -66,19 +66,29 @@ class _BoundedFile(RotatingFileHandler):
     """
 
     _looked_at = 0.0  # wall clock
+    _is_failing = False
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
             line = (self.format(record) + self.terminator).encode(errors="replace")
             self._look(record.created)
             if self.stream is None:  # it was lost, or the last rollover failed
+                Path(self.baseFilename).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 self.stream = self._open()
             if self.stream.tell() + len(line) > self.maxBytes:
                 self.doRollover()
             self.stream.buffer.write(line)
             self.stream.buffer.flush()
-        except Exception:  # as the library does: a log that fails must not stop who writes it
-            self.handleError(record)
+            self._is_failing = False
+        except Exception as error:  # as the library does: a log that fails must not stop who writes it
+            self._complain(error)
+
+    def _complain(self, error: Exception) -> None:
+        """Once, until it is written again: the library would print a stack trace for each record that is lost."""
+        if not self._is_failing and sys.stderr is not None:
+            with suppress(OSError, ValueError):
+                sys.stderr.write(f"{self.baseFilename}: log lines are lost: {error}\n")
+        self._is_failing = True
 
     def _look(self, now: float) -> None:
         if self.stream is None or abs(now - self._looked_at) < LOOK_S:
@@ -90,12 +100,11 @@ class _BoundedFile(RotatingFileHandler):
                 return
         self.stream.close()
         self.stream = None
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def _file_handler(file: Path) -> logging.Handler:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    handler = _BoundedFile(file, maxBytes=MAX_BYTES, backupCount=NUM_OLD_FILES, encoding="utf-8")
+    handler = _BoundedFile(file, maxBytes=MAX_BYTES, backupCount=NUM_OLD_FILES, encoding="utf-8", delay=True)
+    handler.delay = False  # of the first opening alone, so that a full disk keeps no process from starting
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=_SHARED,

@@ -13,6 +13,7 @@ import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -27,11 +28,13 @@ from mesh.clock import Clock, SystemClock
 from mesh.curve import CurveKey
 from mesh.errors import EXIT_CONFIGURATION, EXIT_FAILURE, EXIT_INTERRUPTED, UserError
 from mesh.messages import Sender
+from mesh.private_folder import NotPrivateError, make_private_folder
 from mesh.sockets import Sockets
 from mesh.topology.parse import load
 from mesh.topology.schema import Topology
 
 MAX_FILES = 65_536
+MOST_DIGITS = 15  # of an incarnation: the year 33658
 
 M = TypeVar("M")
 
@@ -112,12 +115,10 @@ def make_runtime_dir(topology: Topology) -> Path:
     """The mesh's folder on this host, private to the user. Raise `UserError` if somebody else could tamper with it."""
     runtime = runtime_dir(topology)
     try:
-        (runtime / "logs").mkdir(parents=True, exist_ok=True)
-        if runtime.parent.stat().st_uid not in (os.getuid(), 0):
-            raise UserError(
-                f"{runtime.parent}: belongs to another user; set MESHSERVE_RUNTIME_DIR to a folder of yours"
-            )
-        runtime.chmod(0o700)
+        make_private_folder(runtime / "logs")
+        make_private_folder(runtime)
+    except NotPrivateError as error:
+        raise UserError(f"{error}; set MESHSERVE_RUNTIME_DIR to a folder of yours") from None
     except OSError as error:
         raise UserError(
             f"{runtime}: cannot be used as runtime folder ({error.strerror}); set MESHSERVE_RUNTIME_DIR to another one"
@@ -126,17 +127,30 @@ def make_runtime_dir(topology: Topology) -> Path:
 
 
 def next_incarnation(runtime: Path, process: str, now_ms: int) -> int:
-    """Milliseconds since the epoch, but always above the last life's, even if the wall clock was set back."""
+    """Milliseconds since the epoch, but always above the last life's, even if the wall clock was set back.
+
+    Where that cannot be written, for a disk that is full, the wall clock alone has to tell the next life from this one.
+    """
     incarnation = max(now_ms, last_incarnation(runtime, process) + 1)
-    _incarnation_file(runtime, process).write_text(str(incarnation))
+    file = _incarnation_file(runtime, process)
+    new = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        new.write_text(str(incarnation))
+        new.replace(file)
+    except OSError as error:
+        log.warning("cannot keep the number of this life", file=str(file), error=error.strerror)
+        with suppress(OSError):
+            new.unlink(missing_ok=True)
     return incarnation
 
 
 def last_incarnation(runtime: Path, process: str) -> int:
-    """Of the newest life of a process that began on this host; 0: none did."""
-    file = _incarnation_file(runtime, process)
-    last = file.read_text() if file.exists() else ""
-    return int(last) if last.isdecimal() else 0
+    """Of the newest life of a process that began on this host; 0: none did, or nobody knows."""
+    try:
+        last = _incarnation_file(runtime, process).read_bytes()
+    except OSError:
+        return 0
+    return int(last) if last.isdigit() and len(last) <= MOST_DIGITS else 0
 
 
 def _incarnation_file(runtime: Path, process: str) -> Path:

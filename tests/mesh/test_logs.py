@@ -1,3 +1,4 @@
+import errno
 import io
 import json
 import logging
@@ -80,3 +81,33 @@ def test_a_terminal_gets_readable_lines():
     structlog.get_logger("mine").info("dispatched", request="r1")
     assert "dispatched" in terminal.getvalue()
     assert "request=r1" in terminal.getvalue()
+
+
+def test_a_file_that_cannot_be_written_is_one_line_and_stops_nobody(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(logs, "LOOK_S", 0.0)
+    file = logs.log_file(tmp_path, "e")
+    (tmp_path / "logs").touch()  # in the folder's place
+    logs.configure("e", "info", file)
+    for _ in range(100):
+        structlog.get_logger().info("lost")
+    assert capsys.readouterr().err.count("log lines are lost") == 1
+    (tmp_path / "logs").unlink()
+    structlog.get_logger().info("kept")
+    assert json.loads(file.read_text())["message"] == "kept"
+
+
+def test_a_full_disk_is_one_line_and_what_comes_after_it_is_kept(tmp_path, monkeypatch, capsys):
+    file = logs.log_file(tmp_path, "e")
+    logs.configure("e", "info", file)
+    handler = logging.getLogger().handlers[-1]
+
+    def full(record):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(handler, "format", full)
+        for _ in range(100):
+            structlog.get_logger().info("lost")
+    assert capsys.readouterr().err.count("No space left on device") == 1
+    structlog.get_logger().info("kept")
+    assert json.loads(file.read_text())["message"] == "kept"

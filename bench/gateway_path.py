@@ -21,7 +21,6 @@ from typing import Any, cast
 import uvicorn
 import uvloop
 from prometheus_client import CollectorRegistry
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from bench.gateway_cost import DEFAULT_MODEL, PROMPT, TOPOLOGY
@@ -54,7 +53,10 @@ from mesh.sockets import Sockets
 from mesh.topology.parse import load
 from mesh.topology.schema import Topology
 from router.api.app import ApiConfig, create_app
+from router.api.callers import OpenCallers, Peers
+from router.api.connections import Connections
 from router.api.models import Models, ServedModel
+from router.api.protocol import BoundedProtocol
 from router.ledger import Ledger
 from router.policies.in_force import PolicyInForce
 from router.router import Router
@@ -126,6 +128,7 @@ class Gateway:
                 clock=clock,
                 wall_clock=time.time,
                 max_body_bytes=spec.max_body_bytes,
+                callers=OpenCallers(Peers()),
                 registry=registry,
             )
         )
@@ -135,9 +138,16 @@ class Gateway:
         self._clock = clock
         self._seq = 0
 
-    def connect(self) -> tuple[HttpToolsProtocol, Connection]:
+    def connect(self) -> tuple[BoundedProtocol, Connection]:
         connection = Connection()
-        protocol = HttpToolsProtocol(self._config, self._state, {}, asyncio.get_running_loop())
+        protocol = BoundedProtocol(
+            self._config,
+            self._state,
+            {},
+            asyncio.get_running_loop(),
+            connections=Connections(1024, 1024),
+            peers=Peers(),
+        )
         protocol.connection_made(connection)
         return protocol, connection
 

@@ -20,11 +20,12 @@ from mesh.process import ProcessShell, run_process
 from mesh.sockets import Sockets
 from mesh.topology.schema import GatewaySpec, Topology
 from router.api.app import ApiConfig, create_app
+from router.api.callers import OpenCallers, Peers
 from router.api.fault_metrics import EngineHealth
 from router.api.metrics import LengthCalibration, RecordingCounter
 from router.api.models import Models, ServedModel
 from router.api.placement_metrics import PlacementHealth
-from router.api.server import HttpServer, listen, url_of
+from router.api.server import HttpServer, connections_of, listen, url_of
 from router.ledger import Ledger
 from router.policies.in_force import PolicyInForce
 from router.recorder import Recorder, RecordingFile
@@ -51,7 +52,10 @@ async def serve(shell: ProcessShell) -> None:
         registry.register(LengthCalibration(router.lengths.calibration))
         registry.register(EngineHealth(router.statuses, router.breakers, shell.clock))
         registry.register(PlacementHealth(router.marks, shell.clock))
-        server = HttpServer(_app(shell, spec, router, models, registry), listener, STOP_S)
+        peers = Peers(spec.trusted_proxies)
+        server = HttpServer(
+            _app(shell, spec, router, models, registry, peers), listener, STOP_S, connections_of(spec), peers
+        )
         spare_what_is_loaded()
         try:
             await _run(shell, router, server, url_of(spec, listener))
@@ -80,7 +84,7 @@ def _ledger(shell: ProcessShell, spec: GatewaySpec, registry: CollectorRegistry,
 
 
 def _app(
-    shell: ProcessShell, spec: GatewaySpec, router: Router, models: Models, registry: CollectorRegistry
+    shell: ProcessShell, spec: GatewaySpec, router: Router, models: Models, registry: CollectorRegistry, peers: Peers
 ) -> ASGIApp:
     return create_app(
         ApiConfig(
@@ -92,6 +96,7 @@ def _app(
             clock=shell.clock,
             wall_clock=time.time,
             max_body_bytes=spec.max_body_bytes,
+            callers=OpenCallers(peers),
             registry=registry,
         )
     )

@@ -18,6 +18,7 @@ from mesh.topology.values import (
     milliseconds,
     model,
     names,
+    networks,
     number,
     options,
     positive,
@@ -100,6 +101,8 @@ GATEWAY: Keys = {
     "max_requests": Key("max_requests", integer(1)),
     "max_waiting": Key("max_waiting", integer(1)),
     "recording": Key("recording", json_lines),
+    "max_connections": Key("max_connections", integer(16)),
+    "trusted_proxies": Key("trusted_proxies", networks),
 }
 
 HOST: Keys = {

@@ -115,6 +115,8 @@ class GatewaySpec:
     max_requests: int = 1024  # in flight
     max_waiting: int = 512  # not yet dispatched
     recording: Path | None = None  # where to keep what became of each request
+    max_connections: int = 4096
+    trusted_proxies: tuple[str, ...] = ()  # addresses and networks whose x-forwarded-for counts
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Collection
+from ipaddress import ip_network
 from typing import Any
 
 from mesh.topology.report import one_of
@@ -103,6 +104,19 @@ def names(value: object) -> tuple[str, ...]:
     if not isinstance(value, list) or not value or not all(isinstance(item, str) and item for item in value):
         raise ValueError(f'{value!r} is not a list of names; write them like ["a", "b"]')
     return tuple(dict.fromkeys(value))
+
+
+def networks(value: object) -> tuple[str, ...]:
+    """IP addresses, and networks of them."""
+    wanted = 'write addresses and networks, such as ["10.0.0.7", "10.1.0.0/16"]'
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise ValueError(f"{value!r} is not a list of addresses; {wanted}")
+    for item in value:
+        try:
+            ip_network(item, strict=False)
+        except ValueError:
+            raise ValueError(f"{item!r} is no address and no network; {wanted}") from None
+    return tuple(value)
 
 
 def choice(words: Collection[str], what: str, make: Callable[[str], Any] = str) -> Reader:

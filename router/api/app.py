@@ -8,6 +8,8 @@ from prometheus_client import CollectorRegistry
 from starlette.types import ASGIApp
 
 from mesh.clock import Clock
+from router.api.admission import Admission
+from router.api.callers import Callers
 from router.api.edge import Edge, install_error_handlers
 from router.api.generate import GenerateRoutes
 from router.api.intake import Intake
@@ -34,19 +36,21 @@ class ApiConfig:
     clock: Clock
     wall_clock: Callable[[], float]
     max_body_bytes: int
+    callers: Callers
     registry: CollectorRegistry
 
 
 def create_app(config: ApiConfig) -> ASGIApp:
     app = FastAPI(title="MeshServe", openapi_url="/openapi.json", redoc_url=None)
-    app.add_middleware(Edge)
+    app.add_middleware(Edge, callers=config.callers)
     install_error_handlers(app)
     config.registry.register(EngineGauges(config.view))
     intake = Intake(config.gateway, config.frontdoor, GatewayMetrics(config.registry), config.clock)
-    generate = GenerateRoutes(intake, config.models, config.clock, config.wall_clock, config.max_body_bytes)
+    admission = Admission()
+    generate = GenerateRoutes(intake, config.models, admission, config.clock, config.wall_clock, config.max_body_bytes)
     generate.install(app)
-    TokenRoutes(config.models, config.max_body_bytes).install(app)
+    TokenRoutes(config.models, admission, config.max_body_bytes).install(app)
     created = int(config.wall_clock())
     OperationRoutes(config.frontdoor, config.view, config.models, config.registry, created).install(app)
     RequestRoutes(config.gateway, config.decisions, config.clock).install(app)
-    return Lanes(app, {path: Lane(handle) for path, handle in generate.handlers.items()})
+    return Lanes(app, {path: Lane(handle, config.callers) for path, handle in generate.handlers.items()})

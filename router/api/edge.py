@@ -6,6 +6,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from router.api.callers import Callers
 from router.api.errors import ApiError, api_error, internal_error
 from router.api.headers import headers_of, request_id
 from router.generation import RouterError
@@ -16,17 +17,20 @@ _HTTP_CODES = {404: "not_found", 405: "method_not_allowed"}
 
 
 class Edge:
-    """Names each request, and turns an unexpected exception into a log record and a 500."""
+    """Names each request, asks who sent it, and turns an unexpected exception into a log record and a 500."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, callers: Callers) -> None:
         self._app = app
+        self._callers = callers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        name = request_id(headers_of(scope))
-        scope.setdefault("state", {})["request_id"] = name
+        headers = headers_of(scope)
+        name = request_id(headers)
+        state = scope.setdefault("state", {})
+        state["request_id"] = name
         own_header = (b"x-request-id", name.encode())
         started = False
 
@@ -38,7 +42,10 @@ class Edge:
             await send(message)
 
         try:
+            state["caller"] = self._callers.admit(scope, headers)
             await self._app(scope, receive, send_named)
+        except (ApiError, RouterError) as error:
+            await error_response(api_error(error))(scope, receive, send_named)
         except Exception:
             log.exception("request failed", request=name, path=scope["path"])
             if started:

@@ -5,11 +5,12 @@ from collections.abc import Callable
 from fastapi import FastAPI, Request, Response
 
 from mesh.clock import Clock
+from router.api.admission import Admission
 from router.api.bodies import ChatBody, CompletionBody, SamplingBody
 from router.api.call import Envelope
+from router.api.callers import caller_of
 from router.api.chat import ChatAnswer, ChatEvents
 from router.api.completion import CompletionAnswer, CompletionEvents
-from router.api.door import Door
 from router.api.grammar_checks import CheckedGrammar
 from router.api.grammars import grammar_of
 from router.api.headers import Wishes, headers_of
@@ -28,14 +29,20 @@ from router.api.whole import whole_response
 
 class GenerateRoutes:
     def __init__(
-        self, intake: Intake, models: Models, clock: Clock, wall_clock: Callable[[], float], max_body_bytes: int
+        self,
+        intake: Intake,
+        models: Models,
+        admission: Admission,
+        clock: Clock,
+        wall_clock: Callable[[], float],
+        max_body_bytes: int,
     ) -> None:
         self._intake = intake
         self._models = models
         self._clock = clock
         self._wall_clock = wall_clock
         self._max_body_bytes = max_body_bytes
-        self._door = Door()
+        self._admission = admission
 
     @property
     def handlers(self) -> dict[str, Handler]:
@@ -48,8 +55,8 @@ class GenerateRoutes:
 
     async def complete(self, request: Request) -> Response:
         arrived_s, wishes = self._clock.now(), Wishes.of(headers_of(request.scope))
-        with self._door:
-            body = await read_body(request, CompletionBody, self._max_body_bytes)
+        with self._admission.enter(caller_of(request.scope).peer) as entry:
+            body = await read_body(request, CompletionBody, self._max_body_bytes, entry)
             check_completion(body)
             model = self._models.find(body.model)
             grammar = await self._grammar(body, model, request)
@@ -75,8 +82,8 @@ class GenerateRoutes:
 
     async def chat(self, request: Request) -> Response:
         arrived_s, wishes = self._clock.now(), Wishes.of(headers_of(request.scope))
-        with self._door:
-            body = await read_body(request, ChatBody, self._max_body_bytes)
+        with self._admission.enter(caller_of(request.scope).peer) as entry:
+            body = await read_body(request, ChatBody, self._max_body_bytes, entry)
             check_chat(body)
             model = self._models.find(body.model)
             grammar = await self._grammar(body, model, request)
@@ -103,8 +110,7 @@ class GenerateRoutes:
         grammar = grammar_of(body)
         if grammar is None:
             return None
-        client = request.client.host if request.client else ""
-        return await model.grammars.check(grammar, client)
+        return await model.grammars.check(grammar, caller_of(request.scope).tenant)
 
     def _envelope(self, prefix: str, order: Order) -> Envelope:
         name = order.body.model or order.model.service

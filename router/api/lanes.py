@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from router.api.callers import Callers
 from router.api.edge import error_response
 from router.api.errors import ApiError, api_error, internal_error
 from router.api.headers import headers_of, request_id
@@ -24,14 +25,18 @@ Handler = Callable[[Request], Awaitable[Response]]
 class Lane:
     """One handler as an ASGI app, request ids and all. An error that comes before its answer begins is the answer."""
 
-    def __init__(self, handle: Handler) -> None:
+    def __init__(self, handle: Handler, callers: Callers) -> None:
         self._handle = handle
+        self._callers = callers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        name = request_id(headers_of(scope))
-        scope.setdefault("state", {})["request_id"] = name
+        headers = headers_of(scope)
+        name = request_id(headers)
+        state = scope.setdefault("state", {})
+        state["request_id"] = name
         own_header = (b"x-request-id", name.encode())
         try:
+            state["caller"] = self._callers.admit(scope, headers)
             response = await self._handle(Request(scope, receive))
             response.raw_headers.append(own_header)
             await response(scope, receive, send)

@@ -6,6 +6,7 @@ from typing import Final, TypeVar
 from starlette.requests import Request
 from starlette.types import Receive
 
+from router.api.admission import Entry
 from router.api.bodies import Body
 from router.api.errors import ApiError, ClientGoneError, body_too_large
 from router.api.headers import headers_of
@@ -16,28 +17,38 @@ BODY_TIMEOUT_S: Final = 30.0
 B = TypeVar("B", bound=Body)
 
 
-async def read_body(request: Request, kind: type[B], max_bytes: int) -> B:
-    """Raise `ApiError`: too large (413), too slow (408), not JSON or not as ``kind`` wants it (400)."""
-    declared = headers_of(request.scope).get("content-length", "")
+async def read_body(request: Request, kind: type[B], max_bytes: int, entry: Entry) -> B:
+    """Raise `ApiError`: too large (413), too slow (408), compressed (415), not JSON or not as ``kind`` wants it (400).
+
+    Raise `Overloaded` if there is no room for it at the moment.
+    """
+    headers = headers_of(request.scope)
+    coding = headers.get("content-encoding", "identity")
+    if coding.strip().lower() != "identity":
+        message = f"content-encoding: send bodies as they are, not as {coding[:32]!r}"
+        raise ApiError(415, message, code="unsupported_encoding")
+    declared = headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > max_bytes:
         raise body_too_large(max_bytes)
     try:
         async with asyncio.timeout(BODY_TIMEOUT_S):
-            data = await _read(request.receive, max_bytes)
+            data = await _read(request.receive, max_bytes, entry)
     except TimeoutError:
         message = f"The body did not arrive within {BODY_TIMEOUT_S:g} s"
         raise ApiError(408, message, code="body_timeout", headers={"connection": "close"}) from None
     return parse_body(data, kind)
 
 
-async def _read(receive: Receive, max_bytes: int) -> bytes:
+async def _read(receive: Receive, max_bytes: int, entry: Entry) -> bytes:
     """Counts what arrives, so that a chunked body without a length cannot grow past the limit."""
     data, more = bytearray(), True
     while more:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise ClientGoneError
-        data += message.get("body", b"")
+        piece = message.get("body", b"")
+        entry.hold(len(piece))
+        data += piece
         if len(data) > max_bytes:
             raise body_too_large(max_bytes)
         more = message.get("more_body", False)

@@ -1,18 +1,27 @@
 """The HTTP server of a gateway process: uvicorn without its own signals, logs and life cycle."""
 
+import asyncio
 import contextlib
 import errno
+import resource
 import socket
 from collections.abc import Iterator
+from functools import partial
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from mesh.errors import UserError
 from mesh.topology.schema import GatewaySpec
+from router.api.callers import Peers
+from router.api.connections import Connections
+from router.api.protocol import BoundedProtocol
 
 BACKLOG = 2048
 KEEP_ALIVE_S = 75
+LOOK_S = 0.5
+LOOKS_PER_TURN = 1000
+SPARE_FILES = 512  # of the process, for all but connections
 
 
 def listen(spec: GatewaySpec) -> socket.socket:
@@ -43,17 +52,29 @@ def url_of(spec: GatewaySpec, listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
+def connections_of(spec: GatewaySpec) -> Connections:
+    """As many as the gateway and its process may have; half of them of one peer."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = max(spec.max_connections, 2 * spec.max_requests)
+    if files != resource.RLIM_INFINITY:
+        most = min(most, max(files - SPARE_FILES, files // 2))
+    return Connections(most, max(1, most // 2))
+
+
 class HttpServer:
     """Serves an app on a listening socket until it is told to stop."""
 
-    def __init__(self, app: ASGIApp, listener: socket.socket, stop_s: float) -> None:
+    def __init__(
+        self, app: ASGIApp, listener: socket.socket, stop_s: float, connections: Connections, peers: Peers
+    ) -> None:
         """``stop_s``: how long answers that are being sent may go on after `stop`."""
         self._listener = listener
+        self.connections = connections
         self._server = _Server(
             uvicorn.Config(
                 app,
                 loop="none",
-                http="httptools",
+                http=partial(BoundedProtocol, connections=connections, peers=peers),  # type: ignore[arg-type]
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -68,7 +89,21 @@ class HttpServer:
 
     async def run(self) -> None:
         """Return after `stop`, when the last answer has left."""
-        await self._server.serve(sockets=[self._listener])
+        async with asyncio.TaskGroup() as tasks:
+            looking = tasks.create_task(self._look_after())
+            await self._server.serve(sockets=[self._listener])
+            looking.cancel()
+
+    async def _look_after(self) -> None:
+        """Close connections whose clients take too long, a few at a time."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(LOOK_S)
+            for index, protocol in enumerate(list(self._server.server_state.connections)):
+                if index % LOOKS_PER_TURN == 0:
+                    await asyncio.sleep(0)
+                if isinstance(protocol, BoundedProtocol) and protocol.transport is not None:
+                    protocol.look(loop.time())
 
     def stop(self) -> None:
         self._server.should_exit = True

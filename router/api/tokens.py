@@ -3,7 +3,9 @@
 import msgspec
 from fastapi import FastAPI, Request, Response
 
+from router.api.admission import Admission
 from router.api.bodies import DetokenizeBody, TokenizeBody
+from router.api.callers import caller_of
 from router.api.errors import bad_parameter
 from router.api.models import Models, ServedModel
 from router.api.prompts import check_tokens, encode, encode_chat
@@ -12,7 +14,8 @@ from router.api.schema import body_schema
 
 
 class TokenRoutes:
-    def __init__(self, models: Models, max_body_bytes: int) -> None:
+    def __init__(self, models: Models, admission: Admission, max_body_bytes: int) -> None:
+        self._admission = admission
         self._models = models
         self._max_body_bytes = max_body_bytes
 
@@ -21,18 +24,20 @@ class TokenRoutes:
         app.add_api_route("/detokenize", self.detokenize, methods=["POST"], openapi_extra=body_schema(DetokenizeBody))
 
     async def tokenize(self, request: Request) -> Response:
-        body = await read_body(request, TokenizeBody, self._max_body_bytes)
-        model = self._models.find(body.model)
-        tokens = await _tokens(body, model)
+        with self._admission.enter(caller_of(request.scope).peer) as entry:
+            body = await read_body(request, TokenizeBody, self._max_body_bytes, entry)
+            model = self._models.find(body.model)
+            tokens = await _tokens(body, model)
         answer = {"count": len(tokens), "max_model_len": model.max_context, "tokens": tokens}
         if body.return_token_strs:
             answer["token_strs"] = [model.token_text(token) for token in tokens]
         return Response(msgspec.json.encode(answer), media_type="application/json")
 
     async def detokenize(self, request: Request) -> Response:
-        body = await read_body(request, DetokenizeBody, self._max_body_bytes)
-        model = self._models.find(body.model)
-        check_tokens("tokens", body.tokens, model)
+        with self._admission.enter(caller_of(request.scope).peer) as entry:
+            body = await read_body(request, DetokenizeBody, self._max_body_bytes, entry)
+            model = self._models.find(body.model)
+            check_tokens("tokens", body.tokens, model)
         return Response(
             msgspec.json.encode({"prompt": model.tokenizer.decode(body.tokens, skip_special_tokens=False)}),
             media_type="application/json",

@@ -20,6 +20,7 @@ from mesh.clock import SystemClock
 from mesh.messages import EngineStatus, FinishReason, ProcessState, RequestSpec, Role, TokenLogprobs
 from mesh.topology.schema import ServiceSpec, Slo
 from router.api.app import ApiConfig, create_app
+from router.api.callers import OpenCallers, Peers
 from router.api.models import Models, ServedModel
 from router.cluster import ClusterView
 from router.decisions import DecisionLog
@@ -183,6 +184,7 @@ async def gateway(model: ServedModel) -> AsyncIterator[Gateway]:
         clock=SystemClock(),
         wall_clock=lambda: 1_700_000_000.0,
         max_body_bytes=20_000,
+        callers=OpenCallers(Peers()),
         registry=CollectorRegistry(),
     )
     app = create_app(config)

@@ -11,6 +11,8 @@ import pytest
 from mesh.errors import UserError
 from mesh.messages import FinishReason
 from mesh.topology.schema import GatewaySpec
+from router.api.callers import Peers
+from router.api.connections import Connections
 from router.api.disconnect import Outlet
 from router.api.server import HttpServer, listen, url_of
 from router.generation import Fault, Overloaded, RequestFailed
@@ -30,7 +32,7 @@ class Live:
 @pytest.fixture
 async def live(gateway):
     listener = listen(SPEC)
-    server = HttpServer(gateway.app, listener, stop_s=1.0)
+    server = HttpServer(gateway.app, listener, 1.0, Connections(64, 32), Peers())
     async with asyncio.TaskGroup() as tasks:
         serving = tasks.create_task(server.run())
         yield Live(gateway, url_of(SPEC, listener), listener.getsockname()[1], server, serving)

@@ -1,0 +1,89 @@
+"""Who asks: the one place where a request's sender is worked out and may be turned away."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import Any, Final, Protocol
+
+from starlette.types import Scope
+
+UNKNOWN: Final = "unknown"
+IPV6_PREFIX: Final = 64  # bits of an address that one subscriber has to himself
+
+Network = IPv4Network | IPv6Network
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """``peer``: the address that a request comes from; ``tenant``: whom it is counted for."""
+
+    peer: str
+    tenant: str
+
+
+class Callers(Protocol):
+    """Who may ask. Asked once for each request."""
+
+    def admit(self, scope: Scope, headers: Mapping[str, str]) -> Caller:
+        """Raise `ApiError` (401, 403, 429) to turn a request away."""
+
+
+@lru_cache(maxsize=4096)
+def peer_of_address(address: str) -> str:
+    """Whom an address is counted for: itself, or the network of an IPv6 subscriber."""
+    try:
+        parsed = ip_address(address)
+    except ValueError:
+        return address[:64] or UNKNOWN
+    if isinstance(parsed, IPv6Address):
+        if parsed.ipv4_mapped is not None:
+            return str(parsed.ipv4_mapped)
+        if not parsed.is_loopback:
+            return str(ip_network((parsed, IPV6_PREFIX), strict=False))
+    return str(parsed)
+
+
+class Peers:
+    """Tells a request's peer. ``trusted``: addresses and networks of proxies, whose word for their clients counts."""
+
+    def __init__(self, trusted: Sequence[str] = ()) -> None:
+        self._trusted: tuple[Network, ...] = tuple(ip_network(one, strict=False) for one in trusted)
+
+    def trusts(self, address: str) -> bool:
+        if not self._trusted:
+            return False
+        try:
+            parsed = ip_address(address)
+        except ValueError:
+            return False
+        return any(parsed in network for network in self._trusted)
+
+    def peer_of(self, scope: Scope, headers: Mapping[str, str]) -> str:
+        """Behind trusted proxies the last address of ``x-forwarded-for`` that is not one of theirs."""
+        client: tuple[str, int] | None = scope.get("client")
+        address = client[0] if client else UNKNOWN
+        if not self.trusts(address):
+            return peer_of_address(address)
+        forwarded = [one.strip() for one in headers.get("x-forwarded-for", "").split(",")[-16:]]
+        for one in reversed(forwarded):
+            if one and not self.trusts(one):
+                return peer_of_address(one)
+        return peer_of_address(address)
+
+
+class OpenCallers:
+    """Everybody may ask. Requests are counted for the address that they come from."""
+
+    def __init__(self, peers: Peers) -> None:
+        self._peers = peers
+
+    def admit(self, scope: Scope, headers: Mapping[str, str]) -> Caller:
+        peer = self._peers.peer_of(scope, headers)
+        return Caller(peer, peer)
+
+
+def caller_of(scope: Mapping[str, Any]) -> Caller:
+    """Who was admitted with this request."""
+    caller: Caller = scope["state"]["caller"]
+    return caller

@@ -1,0 +1,119 @@
+"""The connections of a gateway: how many there may be, how long each phase may take, who is closed first.
+
+Pure: time is passed in, and what is to be closed is answered. A connection waits for a request, sends a head, sends a
+body, or reads an answer; `Phase` and the bytes that it moved since say how long it may go on.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Final
+
+MAX_URL_BYTES: Final = 8192
+MAX_HEAD_BYTES: Final = 32_768  # request line and headers
+MAX_FIELDS: Final = 100
+MAX_PIPELINED: Final = 8  # requests that wait for the answer to the one before
+
+FIRST_BYTE_S: Final = 20.0  # from connecting to a request's first byte
+HEAD_S: Final = 10.0  # from its first byte to the end of its headers
+BODY_GRACE_S: Final = 5.0  # of a body, before its rate counts
+BODY_BYTES_PER_S: Final = 1024
+LINGER_S: Final = 2.0  # in which the rest of a body is read after its answer
+LINGER_BYTES: Final = 2**20
+STALL_S: Final = 30.0  # in which a client that reads an answer has to get on
+STALL_BYTES: Final = 65_536  # by so much, once the answer is complete
+
+
+class Phase(Enum):
+    IDLE = auto()  # no byte of a request is there
+    HEAD = auto()
+    BODY = auto()
+    ANSWER = auto()  # the request is there
+    LEAVING = auto()  # it was refused; what is still on its way is read and dropped, so that the answer arrives
+
+
+@dataclass(slots=True, eq=False)
+class Connection:
+    """What is known of one. ``since``: when its phase began; ``num_bytes``: of a body, in this phase."""
+
+    peer: str
+    since: float
+    phase: Phase = Phase.IDLE
+    was_used: bool = False  # a request came before
+    num_bytes: int = 0
+    answered_at: float | None = None  # its answer is complete, though its body is not
+    unsent: int = 0  # bytes of answers that wait to leave, when they were last looked at
+    unsent_since: float | None = None
+
+    def enter(self, phase: Phase, now: float) -> None:
+        self.phase, self.since, self.num_bytes, self.answered_at = phase, now, 0, None
+        self.was_used |= phase is Phase.HEAD
+
+    def overdue(self, now: float) -> str:
+        """Why to close it; empty: let it be. Idle connections that were used have a time of their own."""
+        elapsed_s = now - self.since
+        if self.phase is Phase.IDLE:
+            return "" if self.was_used or elapsed_s < FIRST_BYTE_S else "sent no request"
+        if self.phase is Phase.HEAD:
+            return "" if elapsed_s < HEAD_S else f"the headers did not arrive within {HEAD_S:g} s"
+        if self.phase is Phase.BODY:
+            return self._slow_body(now)
+        if self.phase is Phase.LEAVING:
+            return "was refused" if elapsed_s >= LINGER_S or self.num_bytes > LINGER_BYTES else ""
+        return ""
+
+    def _slow_body(self, now: float) -> str:
+        if self.answered_at is not None:
+            is_too_much = now - self.answered_at >= LINGER_S or self.num_bytes > LINGER_BYTES
+            return "sends a body that nobody reads" if is_too_much else ""
+        due = (now - self.since - BODY_GRACE_S) * BODY_BYTES_PER_S
+        return "" if self.num_bytes >= due else f"the body comes at less than {BODY_BYTES_PER_S} bytes/s"
+
+    def stalls(self, unsent: int, is_complete: bool, now: float) -> bool:
+        """Whether its client does not read. ``unsent`` bytes wait now; ``is_complete``: no more will be added."""
+        if unsent == 0 or self.unsent_since is None:
+            self.unsent, self.unsent_since = unsent, now if unsent else None
+            return False
+        wanted = min(STALL_BYTES, self.unsent) if is_complete else 1
+        if abs(self.unsent - unsent) >= wanted and (not is_complete or unsent < self.unsent):
+            self.unsent, self.unsent_since = unsent, now
+            return False
+        return now - self.unsent_since >= STALL_S
+
+
+@dataclass(slots=True)
+class Connections:
+    """All of a gateway. ``max_of_one``: of one peer that is no proxy."""
+
+    max_all: int
+    max_of_one: int
+    refused: Counter[str] = field(default_factory=Counter)  # by reason
+    _of: Counter[str] = field(default_factory=Counter)  # by peer
+    _all: dict[Connection, None] = field(default_factory=dict)  # in the order of their coming
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def add(self, connection: Connection, *, is_proxy: bool = False) -> Connection | None:
+        """One more. Answer the one that has to go for it: the longest idle, or itself where nobody is idle."""
+        self._all[connection] = None
+        self._of[connection.peer] += 1
+        if not is_proxy and self._of[connection.peer] > self.max_of_one:
+            own = (one for one in self._all if one.peer == connection.peer)
+            return self._give_way(own, connection, "too many of one client")
+        if len(self._all) > self.max_all:
+            return self._give_way(self._all, connection, "too many")
+        return None
+
+    def _give_way(self, candidates: Iterable[Connection], newest: Connection, reason: str) -> Connection:
+        self.refused[reason] += 1
+        idle = [one for one in candidates if one.phase is Phase.IDLE and one is not newest]
+        return min(idle, key=lambda one: one.since, default=newest)
+
+    def remove(self, connection: Connection) -> None:
+        if connection in self._all:
+            del self._all[connection]
+            self._of[connection.peer] -= 1
+            if not self._of[connection.peer]:
+                del self._of[connection.peer]

@@ -12,6 +12,7 @@ import structlog
 from engines.batch import Batch, StepResult
 from engines.core import EngineCore
 from engines.effects import Copied, DropService, Effect, ForgetBlocks, LoadService, ParkBlocks, RestoreBlocks
+from engines.failed_steps import FailedSteps
 from engines.loading import Loaded, load
 from engines.profiles import num_devices_of
 from engines.scheduler import Limits
@@ -149,6 +150,7 @@ class EngineProcess:
         self._heartbeat = Heartbeat(sockets, self._status, topology.timing.heartbeat_s)
         self._watch = StepWatch(longest_gap_s=1.25 * topology.timing.heartbeat_s)
         self._is_stuck = False
+        self._failures = FailedSteps(lambda: loaded.executor, compute)
         self._copies = asyncio.TaskGroup()
         # All are set after every event: who waits looks for itself whether there is something to do.
         self._may_compute, self._may_rearm, self._may_be_idle = asyncio.Event(), asyncio.Event(), asyncio.Event()
@@ -281,8 +283,10 @@ class EngineProcess:
                 result = await self._execute(batch)
             except Exception as error:
                 log.exception("a step failed")
+                await self._failures.failed(batch, error)
                 self._perform(self._core.fail_step(f"the engine could not compute it: {error}", self._clock.now()))
             else:
+                self._failures.computed()
                 self._perform(self._core.finish_step(result, self._clock.now()))
 
     async def _execute(self, batch: Batch) -> StepResult:

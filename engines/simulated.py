@@ -73,6 +73,9 @@ class SimulatedExecutor:
         self._sleep(max(0.0, started + elapsed_s - time.perf_counter()))
         return StepResult(results, elapsed_s)
 
+    def recover(self, *, frees_memory: bool) -> None:
+        """There is no device that could be lost."""
+
 
 def _slots(memory: KVMemory) -> Slots:
     """A block is a page here."""

@@ -37,6 +37,9 @@ class Hanging:
             threading.Event().wait()
         return self.inner.execute(batch)
 
+    def recover(self, *, frees_memory: bool) -> None:
+        self.inner.recover(frees_memory=frees_memory)
+
 
 def main() -> None:
     file, _, program, *arguments = sys.argv[1:]

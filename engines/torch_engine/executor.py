@@ -81,6 +81,16 @@ class TorchExecutor:
                 torch.cuda.current_stream().synchronize()
         return StepResult(results, time.perf_counter() - started)
 
+    def recover(self, *, frees_memory: bool) -> None:
+        """See `StepExecutor`. A device that failed in a kernel says so when it is waited for, whoever launched it."""
+        if self._device.type != "cuda":
+            return
+        torch.cuda.synchronize(self._device)
+        if frees_memory:
+            for model in self._models.values():
+                model.forget_graphs()
+            torch.cuda.empty_cache()
+
     def _on_device(self) -> AbstractContextManager[None]:
         """CUDA has a current device by thread, and so have streams and graphs."""
         return torch.cuda.device(self._device) if self._device.type == "cuda" else nullcontext()
@@ -102,6 +112,10 @@ class _Model:
     def use(self, service: TorchService) -> None:
         self.pool = _pool(service, self._device)
         self._llama.use(self.pool)
+        self._graphs = self._new_graphs()
+
+    def forget_graphs(self) -> None:
+        """They are captured anew when they are wanted."""
         self._graphs = self._new_graphs()
 
     def _new_graphs(self) -> DecodeGraphs | None:

@@ -59,6 +59,15 @@ class TransformersExecutor:
         results = [self._result(chunk, drawn[chunk.request]) for chunk in batch.chunks]
         return StepResult(results, time.perf_counter() - started)
 
+    def recover(self, *, frees_memory: bool) -> None:
+        """See `StepExecutor`. The cache of a call that is held goes with it."""
+        if self._held is not None:
+            self._held.stop()
+            self._held = None
+        if self._model.device.type == "cuda":
+            torch.cuda.synchronize(self._model.device)
+            torch.cuda.empty_cache()
+
     def _result(self, chunk: Chunk, drawn: Drawn) -> ChunkResult:
         return ChunkResult(drawn.token, drawn.logprobs, self._prompt_logprobs(chunk), drawn.undrawn)
 

@@ -57,6 +57,9 @@ class VllmExecutor:
         results = [_result(chunk, output) for chunk in batch.chunks]
         return StepResult(results, time.perf_counter() - started)
 
+    def recover(self, *, frees_memory: bool) -> None:
+        """vLLM's workers have the device: if it is lost, every step of theirs says so."""
+
 
 def _result(chunk: Chunk, output: StepOutput) -> ChunkResult:
     name = chunk.request

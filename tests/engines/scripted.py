@@ -18,3 +18,6 @@ class ScriptedExecutor:
         self.batches.append(batch)
         slow = self._slow_every and len(self.batches) % self._slow_every == 0
         return StepResult([ChunkResult(0)] * len(batch.chunks), self._cost.elapsed_s(batch) * (5 if slow else 1))
+
+    def recover(self, *, frees_memory: bool) -> None:
+        """Nothing is kept."""

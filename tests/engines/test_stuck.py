@@ -47,6 +47,9 @@ class Gate:
         assert self.is_open.wait(60.0)
         return self._inner.execute(batch)
 
+    def recover(self, *, frees_memory: bool) -> None:
+        self._inner.recover(frees_memory=frees_memory)
+
 
 async def test_a_step_that_does_not_end_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MESHSERVE_RUNTIME_DIR", str(tmp_path / "run"))

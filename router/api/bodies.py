@@ -13,6 +13,7 @@ from msgspec import Meta, Struct, field
 MAX_LOGPROBS = 20
 MAX_CHOICES = 128
 MAX_STOPS = 16
+MAX_STOP_CHARACTERS = 1024  # of all stop strings: their automaton is built on the event loop, in 2 ms
 MAX_MESSAGES = 4096
 MAX_WORDS = 1024
 MAX_BIASES = 1024

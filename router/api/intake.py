@@ -7,7 +7,7 @@ import msgspec
 import structlog
 from structlog.typing import FilteringBoundLogger
 
-from engines.models.stop_strings import StopChecker
+from engines.models.stop_strings import StopChecker, StopStrings
 from mesh.clock import Clock
 from mesh.messages import RequestSpec, Sampling
 from mesh.topology.schema import Slo
@@ -78,9 +78,10 @@ class Intake:
         """Raise `ApiError` on bad parameters, `RouterError` if the router does not take it; then nothing of it runs."""
         metrics = self._metrics.of(order.model.service)
         choices: list[Choice] = []
+        stops = StopStrings(found) if (found := stop_strings(order.body)) else None
         try:
             for prompt, spec in self._specs(order):
-                choices.append(self._choice(order, prompt, spec, len(choices)))
+                choices.append(self._choice(order, prompt, spec, len(choices), stops))
         except RouterError as error:
             metrics.failed(code := api_error(error).code or "", broke_promise=True)
             self._log.info(
@@ -111,14 +112,13 @@ class Intake:
                     ),
                 )
 
-    def _choice(self, order: Order, prompt: Prompt, spec: RequestSpec, index: int) -> Choice:
-        stops = stop_strings(order.body)
+    def _choice(self, order: Order, prompt: Prompt, spec: RequestSpec, index: int, stops: StopStrings | None) -> Choice:
         return Choice(
             index,
             self._frontdoor.submit(spec),
             prompt,
             order.model.tokenizer.detokenizer(),
-            StopChecker(stops) if stops else None,
+            None if stops is None else StopChecker(stops),
             min_tokens=order.body.min_tokens or 0,
             echo=order.echo,
             only_echo=order.echo and order.length.asked == 0,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from mesh.messages import Sampling
-from router.api.bodies import MAX_CHOICES, ChatBody, CompletionBody, SamplingBody
+from router.api.bodies import MAX_CHOICES, MAX_STOP_CHARACTERS, ChatBody, CompletionBody, SamplingBody
 from router.api.errors import ApiError, bad_parameter, too_long
 from router.api.models import ServedModel
 
@@ -73,11 +73,17 @@ def check_chat(body: ChatBody) -> None:
 
 
 def _check_common(body: SamplingBody) -> None:
-    stops = stop_strings(body)
-    if "" in stops:
-        raise bad_parameter("stop", "must not contain an empty string")
+    _check_stops(stop_strings(body))
     if body.stream_options is not None and not body.stream:
         raise bad_parameter("stream_options", "needs stream to be true")
+
+
+def _check_stops(stops: tuple[str, ...]) -> None:
+    if "" in stops:
+        raise bad_parameter("stop", "must not contain an empty string")
+    num_characters = sum(map(len, stops))
+    if num_characters > MAX_STOP_CHARACTERS:
+        raise bad_parameter("stop", f"can have at most {MAX_STOP_CHARACTERS} characters in all, not {num_characters}")
 
 
 def _unsupported(param: str) -> ApiError:

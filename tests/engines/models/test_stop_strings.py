@@ -1,8 +1,17 @@
+import sys
+import tracemalloc
+from types import FrameType
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engines.models.stop_strings import Checked, StopChecker
+from engines.models.stop_strings import Checked, StopChecker, StopStrings
+
+
+def checker_of(*stops: str) -> StopChecker:
+    return StopChecker(StopStrings(stops))
 
 
 def run(checker: StopChecker, pieces: list[str]) -> Checked:
@@ -15,8 +24,18 @@ def run(checker: StopChecker, pieces: list[str]) -> Checked:
     return Checked(shown + checker.finish())
 
 
+def expected(stops: list[str], text: str) -> Checked:
+    """What may be shown of a text by definition, before it is finished."""
+    for end in range(len(text) + 1):
+        found = max((stop for stop in stops if text[:end].endswith(stop)), key=len, default=None)
+        if found is not None:
+            return Checked(text[: end - len(found)], found)
+    beginnings = {stop[:length] for stop in stops for length in range(len(stop))}
+    return Checked(next(text[:cut] for cut in range(len(text) + 1) if text[cut:] in beginnings))
+
+
 def test_what_may_become_a_stop_string_is_held_back() -> None:
-    checker = StopChecker(["</answer>"])
+    checker = checker_of("</answer>")
     assert checker.feed("yes </ans") == Checked("yes ")
     assert checker.feed("werk") == Checked("</answerk")
     assert checker.feed(" <") == Checked(" ")
@@ -24,25 +43,88 @@ def test_what_may_become_a_stop_string_is_held_back() -> None:
     assert checker.finish() == ""
 
 
-def test_the_text_ends_before_the_stop_string_or_behind_it() -> None:
-    assert run(StopChecker(["STOP"]), ["a ST", "OP b"]) == Checked("a ", "STOP")
-    assert run(StopChecker(["STOP"], include_stop=True), ["a ST", "OP b"]) == Checked("a STOP", "STOP")
+def test_the_text_ends_before_the_stop_string() -> None:
+    assert run(checker_of("STOP"), ["a ST", "OP b"]) == Checked("a ", "STOP")
 
 
 @pytest.mark.parametrize("pieces", [["xabcd"], list("xabcd"), ["xab", "cd"]])
 def test_the_stop_string_that_is_complete_first_counts(pieces: list[str]) -> None:
-    assert run(StopChecker(["abcd", "bc"]), pieces) == Checked("xa", "bc")
-    assert run(StopChecker(["c", "abc"]), pieces) == Checked("x", "abc")
+    assert run(checker_of("abcd", "bc"), pieces) == Checked("xa", "bc")
+    assert run(checker_of("c", "abc"), pieces) == Checked("x", "abc")
 
 
-@given(st.text("ab", max_size=12), st.lists(st.text("ab", min_size=1, max_size=4), max_size=3), st.data())
-def test_the_outcome_does_not_depend_on_the_pieces(text: str, stops: list[str], data: st.DataObject) -> None:
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=4)))
-    pieces = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
-    whole = run(StopChecker(stops), [text])
-    assert run(StopChecker(stops), pieces) == whole
-    ends = [end for end in range(len(text) + 1) if any(text[:end].endswith(stop) for stop in stops)]
-    if whole.stop is None:
-        assert (whole.text, ends) == (text, [])
-    else:
-        assert whole.text + whole.stop == text[: ends[0]]
+def test_choices_of_a_call_follow_the_same_strings_each_for_itself() -> None:
+    stops = StopStrings(["ab"])
+    first, second = StopChecker(stops), StopChecker(stops)
+    assert first.feed("xa") == Checked("x")
+    assert second.feed("b") == Checked("b")
+    assert first.feed("b") == Checked("", "ab")
+
+
+@given(st.lists(st.text("abc", min_size=1, max_size=5), min_size=1, max_size=6), st.lists(st.text("abc", max_size=5)))
+def test_each_piece_shows_what_no_stop_string_can_take_back(stops: list[str], pieces: list[str]) -> None:
+    checker, shown, text = checker_of(*stops), "", ""
+    for piece in pieces:
+        text += piece
+        checked = checker.feed(piece)
+        shown += checked.text
+        assert Checked(shown, checked.stop) == expected(stops, text)
+        if checked.stop is not None:
+            assert checker.finish() == ""
+            return
+    assert shown + checker.finish() == text
+
+
+@given(st.lists(st.text("ab", min_size=1, max_size=9), min_size=1, max_size=6), st.text("ab", max_size=30))
+def test_a_stop_string_is_found_however_the_others_overlap_with_it(stops: list[str], text: str) -> None:
+    assert checker_of(*stops).feed(text) == expected(stops, text)
+
+
+def num_lines_run(work: Any) -> int:
+    """The work that something is, in a measure that no other program of the machine changes."""
+    num_lines = 0
+
+    def trace(frame: FrameType, event: str, argument: object) -> Any:
+        nonlocal num_lines
+        num_lines += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return num_lines
+
+
+@pytest.mark.parametrize(
+    "stops_of",
+    [
+        lambda length: ["a" * length + "b"],
+        lambda length: ["b" + "a" * length],
+        lambda length: ["a" * (length // 16 + number) + "b" for number in range(16)],
+        lambda length: ["ab" * (length // 2) + "c", "ba" * (length // 2) + "c"],
+    ],
+)
+def test_long_stop_strings_cost_no_more_a_character_than_short_ones(stops_of: Any) -> None:
+    text = "a" * 2000 + "ab" * 1000
+
+    def num_lines(length: int) -> int:
+        stops = StopStrings(stops_of(length))
+        checker = StopChecker(stops)
+        return num_lines_run(lambda: [checker.feed(character) for character in text])
+
+    assert num_lines(480) < 2 * num_lines(32)
+    assert num_lines_run(lambda: StopStrings(stops_of(480))) < 2 * 15 * num_lines_run(lambda: StopStrings(stops_of(32)))
+
+
+def test_long_stop_strings_take_memory_in_proportion() -> None:
+    tracemalloc.start()
+    try:
+        stops = StopStrings(["ab" * 2000, *("c" * length for length in range(1, 40))])
+        num_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert repr(stops) == "<StopStrings states=4040>"
+    assert num_bytes < 64 * 4040  # much of it is what the interpreter keeps for later tuples

@@ -27,6 +27,7 @@ def error_of(response, status, code=None, param=None):
         ("min_p", 2), ("n", 0), ("n", 1000), ("n", 1.5), ("max_tokens", 0), ("max_tokens", -1), ("max_tokens", True),
         ("max_tokens", 201), ("presence_penalty", 3), ("frequency_penalty", -3), ("repetition_penalty", 0),
         ("seed", "x"), ("seed", 2**64), ("stop", 5), ("stop", [""]), ("stop", ["x"] * 17), ("stop", [1]),
+        ("stop", "x" * 1025), ("stop", ["x" * 65] * 16),
         ("stop_token_ids", [-1]), ("stop_token_ids", [100_000]), ("logit_bias", {"100000": 1}),
         ("logit_bias", {"1": 101}),
         ("min_tokens", 300), ("stream_options", {"include_usage": True}), ("stream", "yes"),

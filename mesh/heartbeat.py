@@ -1,10 +1,14 @@
-"""Publishes a process's status: at once when it changed or somebody starts to listen, and at least once a heartbeat."""
+"""Publishes a process's status: at once when it changed or somebody starts to listen, and at least once a heartbeat.
+
+While the event loop is held up, a pulse says from a thread that the process lives.
+"""
 
 import asyncio
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from mesh.messages import BroadcastMessage
+from mesh.pulse import Pulse
 from mesh.sockets import Sockets
 
 M = TypeVar("M")
@@ -25,16 +29,21 @@ class Heartbeat(Generic[M]):
 
     async def run(self) -> None:
         """Never returns; cancel it."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._welcome())
-            tasks.create_task(self._beat())
+        pulse = Pulse(self._sockets.pulse, self._period_s)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._welcome())
+                tasks.create_task(self._beat(pulse))
+        finally:
+            pulse.stop()
 
     async def _welcome(self) -> None:
         async for _ in self._sockets.subscribers():
             self.poke()
 
-    async def _beat(self) -> None:
+    async def _beat(self, pulse: Pulse) -> None:
         while True:
+            pulse.sign()
             self._changed.clear()
             self._sockets.publish(self._status())
             try:

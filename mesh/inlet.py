@@ -6,16 +6,29 @@ message that has already arrived costs one call, and waiting for one costs a fut
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any, Protocol
 
 import zmq
 
 MAX_IN_A_ROW = 64  # messages taken before the event loop gets its turn
 
 
+class Receiving(Protocol):
+    """What is wanted of a socket."""
+
+    def recv_multipart(self, flags: int, copy: bool) -> Sequence[Any]: ...
+
+    def getsockopt(self, option: int) -> object: ...
+
+    def fileno(self) -> int: ...
+
+    def close(self) -> None: ...
+
+
 class Inlet:
     """Receives for one consumer. The event loop must be running."""
 
-    def __init__(self, socket: "zmq.Socket[bytes]") -> None:
+    def __init__(self, socket: Receiving) -> None:
         self._socket = socket
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiter: asyncio.Future[None] | None = None
@@ -40,6 +53,11 @@ class Inlet:
             self._loop.add_reader(self._socket.fileno(), self._wake)
         self._waiter = self._loop.create_future()
         await self._waiter
+
+    def look(self) -> None:
+        """Something else was done with the socket: the descriptor's signal may be gone."""
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():

@@ -5,16 +5,22 @@ number is a new life of a process, whose old life is dead whatever its lease say
 now and then (queues, slow networks) and change nothing, even after the process was lost. A supervisor sees its
 processes end, and says so in its own status: such a life need not be waited for, and nothing that is heard of it
 afterwards brings it back.
+
+A process that lost the file with its last number, on a machine whose clock went back, has a lower number than its past
+life. It is believed once it was heard for `PATIENCE` leases, without a gap of a lease, while the newer one was silent:
+what a dead process said comes late in a burst, or ends before.
 """
 
 from collections import OrderedDict
 from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import takewhile
 
 import msgspec
 
 from mesh.messages import Sender, SupervisorStatus
 
+PATIENCE = 10  # leases
 UNHEARD = 0  # the incarnation of a process that was never heard
 
 
@@ -52,6 +58,15 @@ class Lost(msgspec.Struct, frozen=True):
 Observation = Joined | Restarted | Renewed | Stale
 
 
+@dataclass(slots=True)
+class _Claim:
+    """A life with a number below the newest one that speaks on and on."""
+
+    incarnation: int
+    since: float
+    heard_at: float
+
+
 class Membership:
     """One process's view of its peers. Times are seconds of any one monotonic clock."""
 
@@ -59,6 +74,7 @@ class Membership:
         self._lease_s = lease_s
         self._newest: dict[str, int] = {}  # incarnation by process, kept after a loss
         self._buried: dict[str, int] = {}  # the newest incarnation known to have ended
+        self._claims: dict[str, _Claim] = {}  # of processes that do not live, by what is known
         self._leases: OrderedDict[str, float] = OrderedDict()  # ends by process, of the living only; earliest first
 
     def __repr__(self) -> str:
@@ -68,17 +84,38 @@ class Membership:
     def observe(self, sender: Sender, now: float) -> Observation:
         """Take a beacon. Anything but `Stale` renews the lease of its sender."""
         newest = self._newest.get(sender.process)
-        if sender.incarnation < (newest or 0) or sender.incarnation <= self._buried.get(sender.process, -1):
+        is_old = sender.incarnation < (newest or 0) or sender.incarnation <= self._buried.get(sender.process, -1)
+        if is_old and not self._persists(sender, now):
             return Stale(sender)
+        if is_old:
+            self._buried.pop(sender.process, None)
+        self._claims.pop(sender.process, None)
         was_alive = sender.process in self._leases
         self._newest[sender.process] = sender.incarnation
         self._leases[sender.process] = now + self._lease_s
         self._leases.move_to_end(sender.process)
         if newest in (None, UNHEARD) or not was_alive:
             return Joined(sender)
-        if sender.incarnation > newest:
+        if sender.incarnation != newest:
             return Restarted(sender, Sender(sender.process, newest))
         return Renewed(sender)
+
+    def _persists(self, sender: Sender, now: float) -> bool:
+        """Whether a life that ought to be over has been heard for so long that it cannot be."""
+        if self.is_alive(sender.process):
+            self._claims.pop(sender.process, None)
+            return False
+        claim = self._claims.get(sender.process)
+        is_the_same = claim is not None and claim.incarnation == sender.incarnation
+        if claim is None or not is_the_same or now - claim.heard_at >= self._lease_s:
+            claim = self._claims[sender.process] = _Claim(sender.incarnation, now, now)
+        claim.heard_at = now
+        return now - claim.since >= PATIENCE * self._lease_s
+
+    def renew(self, sender: Sender, now: float) -> None:
+        """A sign of life that says no more. It renews the lease of a life that is known, and tells of no other."""
+        if self.is_current(sender):
+            self.observe(sender, now)
 
     def expect(self, process: str, now: float) -> None:
         """Something here depends on a process that others know: unless it is heard, its lease ends, too.

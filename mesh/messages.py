@@ -7,7 +7,7 @@ request-reply sockets, so no conversation can wedge: a reply that does not come 
 A message is a list of frames::
 
     inbox      [version, sender, body, *payload]
-    broadcast  [topic, version, sender, body]
+    broadcast  [topic, version, sender, body]         an empty body: the sender lives, and says no more
 
 ``version`` is `WIRE_VERSION`. ``sender`` is ``process@incarnation`` in UTF-8. ``body`` is a MessagePack map whose key
 ``type`` names the struct, so that any MessagePack library can read it. ``payload`` frames are raw bytes (KV blocks),

@@ -22,6 +22,7 @@ import zmq.asyncio
 
 from mesh.addresses import Endpoints
 from mesh.bounds import MAX_BODY_BYTES, MAX_FRAMES
+from mesh.broadcast import Broadcast
 from mesh.curve import Curve, CurveKey
 from mesh.inlet import Inlet
 from mesh.messages import (
@@ -44,6 +45,7 @@ MAX_BLOCK_BYTES = 256 * 2**20  # of one KV block, which is a frame
 MAX_WORD_BYTES = 1024  # where no messages come in: what CURVE says in its handshake, and topics
 HANDSHAKE_S = 10.0
 SILENT_PEER_S = 30  # over TCP: a host that is gone; processes that are only stopped are answered for by their kernel
+PULSE = b""  # the body of a status that says no more than that its sender lives
 LOCAL_SEND_BYTES = 256 * 2**10  # that the kernel may hold on their way to a peer on this host, over TCP
 
 Frame = bytes | bytearray | memoryview | zmq.Frame
@@ -90,10 +92,11 @@ class Sockets(Generic[M]):
         self._subscriptions = self._receiver(zmq.SUB, MAX_BODY_BYTES)
         self._subscriptions.subscribe(TOPIC_STATUS)
         self._inlet, self._status_inlet = Inlet(self._inbox), Inlet(self._subscriptions)
-        self._broadcast = self._context.socket(zmq.XPUB)
-        self._broadcast.setsockopt(zmq.LINGER, 0)
-        self._broadcast.setsockopt(zmq.XPUB_VERBOSE, 1)
-        _distrust(self._broadcast, MAX_WORD_BYTES)
+        publisher: zmq.Socket[bytes] = self._plain_context.socket(zmq.XPUB)
+        publisher.setsockopt(zmq.LINGER, 0)
+        publisher.setsockopt(zmq.XPUB_VERBOSE, 1)
+        _distrust(publisher, MAX_WORD_BYTES)
+        self._publisher, self._broadcast = publisher, Broadcast(publisher)
         if self._curve:
             self._curve.secure_client(self._subscriptions)
 
@@ -112,7 +115,7 @@ class Sockets(Generic[M]):
         mine = self._endpoints[self.me.process]
         if self._curve:
             self._curve.secure_server(self._inbox)
-            self._curve.secure_server(self._broadcast)
+            self._curve.secure_server(self._publisher)
         self._inbox.bind(mine.inbox)
         self._broadcast.bind(mine.broadcast)
 
@@ -182,10 +185,14 @@ class Sockets(Generic[M]):
             outbox.close(linger=0)
 
     def _mirror(self, to: str, body: bytes) -> None:
-        self._broadcast.send_multipart([TOPIC_TAP, WIRE_VERSION, self._sender_frame, body, to.encode()], zmq.DONTWAIT)
+        self._broadcast.send([TOPIC_TAP, WIRE_VERSION, self._sender_frame, body, to.encode()])
 
     def publish(self, message: BroadcastMessage) -> None:
-        self._broadcast.send_multipart([TOPIC_STATUS, WIRE_VERSION, self._sender_frame, encode(message)], zmq.DONTWAIT)
+        self._broadcast.send([TOPIC_STATUS, WIRE_VERSION, self._sender_frame, encode(message)])
+
+    def pulse(self) -> None:
+        """Say that this process lives, and no more. From any thread but the event loop's."""
+        self._broadcast.send_from_thread([TOPIC_STATUS, WIRE_VERSION, self._sender_frame, PULSE])
 
     async def messages(self) -> AsyncIterator[Received[M]]:
         """What peers send to this process. Malformed input is counted, logged with its sender, and dropped."""
@@ -215,21 +222,22 @@ class Sockets(Generic[M]):
                 yield sender, status
 
     async def beacons(self, reads: Callable[[str], bool]) -> AsyncIterator[tuple[Sender, BroadcastMessage | None]]:
-        """The same, but None for what processes say that ``reads`` leaves out: they live. Decoding would cost most."""
+        """The same and pulses. None: a pulse, or a status of a process that ``reads`` leaves out. It lives."""
         while True:
             frames = await self._status_inlet.receive()
             try:
                 if len(frames) != 4 or frames[1].buffer != WIRE_VERSION:
                     raise WireError("not a status of this version")
                 sender = _sender(frames[2])
-                yield sender, self._broadcast_codec.decode(frames[3].buffer) if reads(sender.process) else None
+                is_read = len(frames[3]) > 0 and reads(sender.process)
+                yield sender, self._broadcast_codec.decode(frames[3].buffer) if is_read else None
             except WireError as error:
                 self._drop(error, frames[1:])
 
     async def subscribers(self) -> AsyncIterator[bool]:
         """Yields True each time that somebody starts listening to our status: a good moment to publish it."""
         while True:
-            frame = await self._broadcast.recv()
+            frame = await self._broadcast.receive()
             joined, topic = frame[:1] == b"\x01", frame[1:]
             if topic == TOPIC_TAP:
                 self._tapped = joined
@@ -241,8 +249,9 @@ class Sockets(Generic[M]):
         await asyncio.sleep(0)
         self._inlet.close()
         self._status_inlet.close()
-        for socket in (*self._outboxes.values(), self._broadcast):
-            socket.close()
+        self._broadcast.close()
+        for outbox in self._outboxes.values():
+            outbox.close()
         if self._curve:
             self._curve.close()
         if self._owns_context:

@@ -22,6 +22,10 @@ class OtherGateways:
         me = {sender.process}
         return self._become(self.ready | me if status.state is ProcessState.READY else self.ready - me)
 
+    def renew(self, sender: Sender, now: float) -> None:
+        """A pulse: it lives."""
+        self._membership.renew(sender, now)
+
     def expire(self, now: float) -> bool:
         return self._lose(self._membership.expire(now))
 

@@ -59,6 +59,11 @@ class Monitor:
         """Another gateway lives."""
         self._has_new_peers |= self._others.hear(sender, status, now)
 
+    def renew(self, sender: Sender, now: float) -> None:
+        """A pulse of an engine or a gateway: it lives, though it says nothing new."""
+        self._membership.renew(sender, now)
+        self._others.renew(sender, now)
+
     def expire(self, now: float) -> list[Lost]:
         """Engines whose lease has ended; they leave the view."""
         self._has_new_peers |= self._others.expire(now)

@@ -202,8 +202,11 @@ class Router:
                 await asyncio.sleep(0)
 
     async def _take_statuses(self) -> None:
-        async for sender, message in self._sockets.broadcasts():
-            self.hear(sender, message)
+        async for sender, message in self._sockets.beacons(lambda _: True):
+            if message is None:
+                self._monitor.renew(sender, self._clock.now())
+            else:
+                self.hear(sender, message)
 
     def take(self, sender: Sender, message: GatewayMessage) -> None:
         """A message for this gateway."""

@@ -68,6 +68,8 @@ def describe(frames: Sequence[bytes], types: Sequence[str] | None = None) -> str
         return f"? {len(frames)} frames"
     sender = _printable(frames[2]).split("@")[0]
     receiver = _printable(frames[4]) if len(frames) > 4 else "all"
+    if frames[0] == b"status" and not frames[3]:
+        return None if types else f"{sender} -> {receiver} lives"
     try:
         body = msgpack.unpackb(frames[3], strict_map_key=False)
     except Exception as error:  # whatever the library raises on what it cannot read

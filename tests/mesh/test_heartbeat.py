@@ -1,4 +1,6 @@
 import asyncio
+import threading
+import time
 
 import pytest
 
@@ -19,6 +21,46 @@ async def pair(tmp_path):
     yield sockets
     for each in sockets:
         await each.close()
+
+
+async def test_a_process_whose_loop_is_held_up_is_heard_to_live(pair):
+    a, b = pair
+    b.subscribe(["a"])
+    beating = asyncio.create_task(Heartbeat(a, Counter(), period_s=0.02).run())
+    beacons = b.beacons(lambda _: True)
+    async with asyncio.timeout(DEADLINE_S):
+        while (await anext(beacons))[1] is None:
+            pass
+        time.sleep(0.5)  # noqa: ASYNC251 - what this is about
+        num_pulses = 0
+        while (await anext(beacons))[1] is None:
+            num_pulses += 1
+        assert num_pulses >= 5, "of about 23"
+        num_pulses = sum([(await anext(beacons))[1] is None for _ in range(10)])
+        assert num_pulses < 5, "the loop turns: it speaks for itself"
+    beating.cancel()
+
+
+async def test_a_pulse_loses_no_subscription(pair):
+    """The thread's sending takes the signal that one came."""
+    a, b = pair
+    welcomed = asyncio.ensure_future(anext(a.subscribers()))
+    await asyncio.sleep(0)
+    stop = threading.Event()
+
+    def keep_on():
+        while not stop.is_set():
+            a.pulse()
+
+    pulses = threading.Thread(target=keep_on)
+    pulses.start()
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            b.subscribe(["a"])
+            assert await welcomed
+    finally:
+        stop.set()
+        pulses.join()
 
 
 class Counter:

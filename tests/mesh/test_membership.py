@@ -1,8 +1,9 @@
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from mesh.membership import Joined, Lost, Membership, Renewed, Restarted, Stale, ended_lives
+from mesh.membership import PATIENCE, Joined, Lost, Membership, Renewed, Restarted, Stale, ended_lives
 from mesh.messages import ChildStatus, Sender, SupervisorStatus
 
 A1, A2, B1 = Sender("a", 1), Sender("a", 2), Sender("b", 1)
@@ -86,6 +87,86 @@ def test_supervisors_are_believed_about_their_own_processes_only():
     status = SupervisorStatus(1, "here", 1, children)
     supervisor_of = {"a": "supervisor-here", "b": "supervisor-there", "c": "supervisor-here"}
     assert ended_lives("supervisor-here", status, supervisor_of) == [Sender("a", 7)]
+
+
+def test_a_pulse_renews_the_life_that_is_known_and_brings_none_back():
+    members = Membership(lease_s=1.0)
+    members.renew(A1, 0.0)
+    assert not members.is_alive("a")
+    members.observe(A1, 0.0)
+    members.renew(A1, 0.9)
+    members.renew(A2, 1.5)
+    assert members.next_deadline() == 1.9
+    assert members.expire(1.9) == [Lost(A1)]
+    members.renew(A1, 2.0)
+    assert not members.is_alive("a")
+
+
+def hear_on(members, sender, start, leases, every=0.25):
+    """Beacons of one life for so many leases of a second; what came of the last."""
+    observation = None
+    for beat in range(int(leases / every) + 1):
+        members.expire(start + beat * every)
+        observation = members.observe(sender, start + beat * every)
+    return observation
+
+
+@pytest.mark.parametrize("is_buried", [False, True])
+def test_a_life_with_a_lower_number_is_believed_once_it_persists(is_buried):
+    members = Membership(lease_s=1.0)
+    ahead = Sender("a", 4_000_000_000_000)
+    members.observe(ahead, 0.0)
+    if is_buried:
+        members.bury(ahead)
+    members.expire(2.0)
+    assert hear_on(members, A1, 2.0, PATIENCE - 0.5) == Stale(A1)
+    assert members.observe(A1, 2.0 + PATIENCE) == Joined(A1)
+    assert members.is_current(A1)
+    assert members.observe(A2, 3.0 + PATIENCE) == Restarted(A2, previous=A1), "numbers count as ever from here on"
+    members.check_invariants()
+
+
+def test_late_beacons_of_an_old_life_stay_stale_however_many_and_however_late():
+    members = Membership(lease_s=1.0)
+    members.observe(A2, 0.0)
+    members.expire(5.0)
+    for burst in range(100):
+        for beacon in range(50):
+            assert members.observe(A1, 5.0 + 2 * burst + beacon / 100) == Stale(A1), "a second passes without one"
+    assert not members.is_alive("a")
+
+
+def test_an_old_life_is_not_believed_while_the_newer_one_is_heard():
+    members = Membership(lease_s=1.0)
+    for beat in range(200):
+        members.observe(A2, beat / 4)
+        members.expire(beat / 4)
+        assert members.observe(A1, beat / 4) == Stale(A1)
+    assert members.is_current(A2)
+
+
+def test_two_old_lives_that_alternate_are_no_life():
+    members = Membership(lease_s=1.0)
+    members.observe(Sender("a", 3), 0.0)
+    members.expire(5.0)
+    for beat in range(200):
+        life = A1 if beat % 2 else A2
+        assert members.observe(life, 5.0 + beat / 4) == Stale(life)
+
+
+@given(st.lists(st.integers(1, 2**53), min_size=1, max_size=5), st.data())
+def test_whatever_numbers_its_lives_had_a_process_that_goes_on_speaking_is_alive_in_time(lives, data):
+    members, now = Membership(lease_s=1.0), 0.0
+    for incarnation in lives:
+        members.observe(Sender("a", incarnation), now)
+        if data.draw(st.booleans()):
+            members.bury(Sender("a", incarnation))
+        now += data.draw(st.sampled_from([0.0, 0.5, 2.0]))
+        members.expire(now)
+    last = Sender("a", data.draw(st.integers(1, 2**53)))
+    hear_on(members, last, now, PATIENCE + 2)
+    assert members.is_current(last)
+    members.check_invariants()
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 3))))

@@ -25,6 +25,17 @@ def test_engines_enter_the_view_with_a_status_and_leave_with_their_lease():
     assert monitor.view().engines == {}
 
 
+def test_a_pulse_keeps_an_engine_in_the_view_as_it_was():
+    monitor = Monitor(lease_s=1.0)
+    monitor.observe(life(P0), make_status(P0, 5, num_tokens=5), 0.0)
+    monitor.renew(life(P0), 0.9)
+    monitor.renew(life(D0), 0.9)
+    assert monitor.expire(1.5) == []
+    assert monitor.view().engines.keys() == {P0}
+    assert monitor.view().engines[P0].received_at == 0.0, "nothing newer is known"
+    assert monitor.expire(1.9) == [Lost(life(P0))]
+
+
 def test_an_overtaken_status_changes_nothing():
     monitor = Monitor(lease_s=1.0)
     monitor.observe(life(P0), make_status(P0, 5, num_tokens=5), 0.0)

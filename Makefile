@@ -14,7 +14,7 @@ SEEDED = $(shell grep -rl "from tests.seeds import" tests)
 BIN   := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: up down test nightly check lint types floors env clean chaos figures vllm-env gpu-check
+.PHONY: up down test nightly check lint types floors env clean chaos siege figures vllm-env gpu-check
 .DEFAULT_GOAL := help
 
 help:
@@ -23,9 +23,10 @@ help:
 	@echo "make test    environment and all tests"
 	@echo "make check   lint, types, import floors and all tests: what CI runs"
 	@echo "make chaos   kills, stops, partitions and losses on real processes: a table of what came of the requests"
+	@echo "make siege   attacks on a real mesh beside an honest client, by class: a table of what each did to it"
 	@echo "make vllm-env  an environment with vLLM in $(VLLM_VENV), for engines with backend = \"vllm\" (3.5 GB)"
 	@echo "make gpu-check  all tests and benches that need an NVIDIA GPU, in one table (installs the extra gpu)"
-	@echo "make nightly 10,000 simulations with faults, and ten times the random runs of the tests"
+	@echo "make nightly 10,000 simulations with faults, ten times the random runs of the tests, and the siege"
 	@echo "make figures the papers' figures in simulation, into docs/figures; wants DATA=folder with their traces"
 	@echo "variables    TOPOLOGY=deploy/other.toml  PYTHON=python3.12  TORCH=2.13.0"
 
@@ -53,6 +54,10 @@ chaos: $(STAMP)
 	@mkdir -p build
 	$(BIN)/python -m bench.chaos --out build/chaos.json
 
+siege: $(STAMP)
+	@mkdir -p build
+	$(BIN)/python -m bench.siege --json build/siege.json
+
 vllm-env: $(STAMP)
 	$(BIN)/python deploy/install_vllm.py $(VLLM_VENV)
 
@@ -76,6 +81,7 @@ gpu-check: $(STAMP)
 nightly: $(STAMP)
 	$(BIN)/python -m bench.fault_runs --runs 10000
 	SEEDS=10 $(BIN)/python -m pytest -n 4 --dist load $(SEEDED)
+	@$(MAKE) --no-print-directory siege
 
 FIGURES := docs/figures
 

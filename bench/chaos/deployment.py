@@ -116,7 +116,7 @@ def reference(folder: Path, model: Path, backend: Backend) -> Deployment:
 
 
 def _write(folder: Path, model: Path, backend: Backend, shape: _Shape) -> Deployment:
-    ports = _free_ports(len(shape.gateways))
+    ports = free_ports(len(shape.gateways))
     folders = {engine: folder / engine for engine in shape.roles} if shape.is_relayed else {}
     (folder / PROFILE).write_text(_profile(shape.is_fast).text())
     hangs = folder / "hangs"
@@ -163,7 +163,7 @@ def _gateway(name: str, shape: _Shape, port: int) -> str:
 
 
 def _hosts(shape: _Shape) -> list[str]:
-    first_port = _free_range(PORTS_OF_HOST * len(shape.hosts))
+    first_port = free_range(PORTS_OF_HOST * len(shape.hosts))
     return [
         f'[hosts.{host}]\naddress = "127.0.0.1"\nbase_port = {first_port + number * PORTS_OF_HOST}'
         for number, host in enumerate(shape.hosts)
@@ -195,7 +195,7 @@ def _interpreter(folder: Path, engine: str, its_folder: Path | None, hangs: Path
     return script
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     """All bound at once, so that they differ."""
     with ExitStack() as stack:
         probes = [stack.enter_context(socket.socket()) for _ in range(count)]
@@ -204,7 +204,7 @@ def _free_ports(count: int) -> list[int]:
         return [int(probe.getsockname()[1]) for probe in probes]
 
 
-def _free_range(count: int) -> int:
+def free_range(count: int) -> int:
     """The first of so many ports in a row, below those that the system gives to whoever connects."""
     for first in range(20_000 + os.getpid() % 100 * 100, 32_000, 10):
         with ExitStack() as stack, suppress(OSError):

@@ -1,0 +1,70 @@
+"""Topologies, limits and the watch over processes."""
+
+import os
+import resource
+import subprocess
+import sys
+
+import pytest
+
+from bench.siege.attack import ONE_HOST, TWO_HOSTS
+from bench.siege.walls import DATA_LIMIT, default_model, limited_memory, tiny, write
+from bench.siege.watch import Watch, own, resident
+from mesh.topology.parse import load
+
+
+@pytest.mark.parametrize(("wall", "hosts"), [(ONE_HOST, 1), (TWO_HOSTS, 2)])
+def test_topologies_are_valid(tmp_path, wall, hosts):
+    deployment = write(wall, tmp_path, tiny(tmp_path))
+    topology = load(deployment.path)
+    assert len(topology.hosts) == len(deployment.hosts) == hosts
+    assert (topology.curve_key is not None) == (hosts > 1)
+    assert topology.gateways[0].port == deployment.ports[0]
+    assert {engine.id for engine in topology.engines} == set(deployment.engines)
+
+
+def test_the_default_deployments_model_is_served():
+    assert default_model().reference.startswith("pypi:")
+
+
+def test_processes_inherit_a_limit_of_memory():
+    script = "import resource; print(resource.getrlimit(resource.RLIMIT_DATA)[0])"
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    with limited_memory():
+        said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert 0 < int(said) <= DATA_LIMIT
+    assert resource.getrlimit(resource.RLIMIT_DATA) == before
+
+
+def test_growth_and_what_is_kept_are_those_of_a_process():
+    script = "input(); x = b'1' * 2**26; print(flush=True); input(); del x; print(flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+
+        def step():
+            child.stdin.write("\n")
+            child.stdin.flush()
+            child.stdout.readline()
+
+        with Watch({"it": child.pid}) as watch:
+            step()
+            assert watch.kept()["it"] >= 2**26
+            step()
+            assert watch.growth()["it"] >= 2**26
+            assert watch.kept()["it"] < 2**25
+            child.kill()
+        child.wait()
+        assert watch.kept() == {}
+
+
+def test_helpers_count_with_those_who_started_them():
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        alone, together = own(os.getpid()), resident(os.getpid())
+        with Watch({"all": os.getpid(), "me": os.getpid()}, alone={"me"}) as watch:
+            pass
+        child.kill()
+    assert together > alone
+    assert watch.pids.keys() == watch.growth().keys()

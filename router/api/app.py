@@ -9,6 +9,7 @@ from starlette.types import ASGIApp
 
 from mesh.clock import Clock
 from router.api.admission import Admission
+from router.api.background import Background
 from router.api.callers import Callers
 from router.api.edge import Edge, install_error_handlers
 from router.api.generate import GenerateRoutes
@@ -47,9 +48,12 @@ def create_app(config: ApiConfig) -> ASGIApp:
     config.registry.register(EngineGauges(config.view))
     intake = Intake(config.gateway, config.frontdoor, GatewayMetrics(config.registry), config.clock)
     admission = Admission()
-    generate = GenerateRoutes(intake, config.models, admission, config.clock, config.wall_clock, config.max_body_bytes)
+    background = Background()
+    generate = GenerateRoutes(
+        intake, config.models, admission, config.clock, config.wall_clock, config.max_body_bytes, background
+    )
     generate.install(app)
-    TokenRoutes(config.models, admission, config.max_body_bytes).install(app)
+    TokenRoutes(config.models, admission, config.max_body_bytes, background).install(app)
     created = int(config.wall_clock())
     OperationRoutes(config.frontdoor, config.view, config.models, config.registry, created).install(app)
     RequestRoutes(config.gateway, config.decisions, config.clock).install(app)

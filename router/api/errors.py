@@ -62,6 +62,12 @@ def too_long(param: str, num_prompt: int, num_output: int, max_context: int) -> 
     return ApiError(400, message, param=param, code="context_length_exceeded")
 
 
+def text_too_long(param: str, max_context: int) -> ApiError:
+    """Of a text that was not counted to its end."""
+    message = f"The model's context is {max_context} tokens, and this text alone has more"
+    return ApiError(400, message, param=param, code="context_length_exceeded")
+
+
 def body_too_large(max_bytes: int) -> ApiError:
     message = f"The body of a request can have at most {max_bytes} bytes"
     return ApiError(413, message, code="request_too_large", headers={"connection": "close"})

@@ -6,6 +6,7 @@ from fastapi import FastAPI, Request, Response
 
 from mesh.clock import Clock
 from router.api.admission import Admission
+from router.api.background import Background
 from router.api.bodies import ChatBody, CompletionBody, SamplingBody
 from router.api.call import Envelope
 from router.api.callers import caller_of
@@ -18,7 +19,7 @@ from router.api.ids import CallId
 from router.api.intake import Intake, Order
 from router.api.lanes import Handler
 from router.api.models import Models, ServedModel
-from router.api.prompts import chat_prompt, completion_prompts
+from router.api.prompts import PromptReader
 from router.api.reading import read_body
 from router.api.sampling import AnswerLength, check_chat, check_completion
 from router.api.schema import body_schema
@@ -36,6 +37,7 @@ class GenerateRoutes:
         clock: Clock,
         wall_clock: Callable[[], float],
         max_body_bytes: int,
+        background: Background,
     ) -> None:
         self._intake = intake
         self._models = models
@@ -43,6 +45,8 @@ class GenerateRoutes:
         self._wall_clock = wall_clock
         self._max_body_bytes = max_body_bytes
         self._admission = admission
+        self._background = background
+        self._prompts = PromptReader(background)
 
     @property
     def handlers(self) -> dict[str, Handler]:
@@ -55,8 +59,9 @@ class GenerateRoutes:
 
     async def complete(self, request: Request) -> Response:
         arrived_s, wishes = self._clock.now(), Wishes.of(headers_of(request.scope))
-        with self._admission.enter(caller_of(request.scope).peer) as entry:
-            body = await read_body(request, CompletionBody, self._max_body_bytes, entry)
+        caller = caller_of(request.scope)
+        with self._admission.enter(caller.peer) as entry:
+            body = await read_body(request, CompletionBody, self._max_body_bytes, entry, self._background)
             check_completion(body)
             model = self._models.find(body.model)
             grammar = await self._grammar(body, model, request)
@@ -66,14 +71,14 @@ class GenerateRoutes:
                 model=model,
                 body=body,
                 prompt_param="prompt",
-                prompts=await completion_prompts(body, model),
+                prompts=await self._prompts.completion(body, model, caller.tenant),
                 length=AnswerLength.of_completion(body),
                 logprobs=body.logprobs,
                 echo=bool(body.echo),
                 wishes=wishes,
                 grammar=grammar,
             )
-            call, envelope = self._intake.submit(order), self._envelope("cmpl", order)
+            call, envelope = await self._intake.submit(order), self._envelope("cmpl", order)
         with_logprobs = body.logprobs is not None
         if body.stream:
             template = ChunkTemplate(envelope, "text_completion", with_usage=_wants_usage(body))
@@ -82,8 +87,9 @@ class GenerateRoutes:
 
     async def chat(self, request: Request) -> Response:
         arrived_s, wishes = self._clock.now(), Wishes.of(headers_of(request.scope))
-        with self._admission.enter(caller_of(request.scope).peer) as entry:
-            body = await read_body(request, ChatBody, self._max_body_bytes, entry)
+        caller = caller_of(request.scope)
+        with self._admission.enter(caller.peer) as entry:
+            body = await read_body(request, ChatBody, self._max_body_bytes, entry, self._background)
             check_chat(body)
             model = self._models.find(body.model)
             grammar = await self._grammar(body, model, request)
@@ -93,14 +99,14 @@ class GenerateRoutes:
                 model=model,
                 body=body,
                 prompt_param="messages",
-                prompts=[await chat_prompt(body, model)],
+                prompts=[await self._prompts.chat(body, model, caller.tenant)],
                 length=AnswerLength.of_chat(body),
                 logprobs=(body.top_logprobs or 0) if body.logprobs else None,
                 echo=False,
                 wishes=wishes,
                 grammar=grammar,
             )
-            call, envelope = self._intake.submit(order), self._envelope("chatcmpl", order)
+            call, envelope = await self._intake.submit(order), self._envelope("chatcmpl", order)
         if body.stream:
             template = ChunkTemplate(envelope, "chat.completion.chunk", with_usage=_wants_usage(body))
             return EventStream(call, ChatEvents(template, model, bool(body.logprobs)))

@@ -6,7 +6,7 @@ client by one check at most. An engine that finds a grammar too dear later on sa
 """
 
 import asyncio
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -15,46 +15,16 @@ from typing import Final
 from engines.grammars.process import WALL_S, GrammarProcess, Vocabulary
 from engines.grammars.protocol import Bad, Check
 from router.api.grammars import Grammar, cannot_be_followed
-from router.generation import Overloaded
+from router.api.turns import Line, LineLimits
 
 MAX_KNOWN: Final = 4096  # grammars of one model
-MAX_WAITING_OF_ONE: Final = 8  # checks of one client
-MAX_WAITING: Final = 256
-WAIT_S: Final = 10.0
-RETRY_AFTER_S: Final = 2.0
+LIMITS: Final = LineLimits("new grammars", max_of_one=8, max_waiting=256, wait_s=10.0)
 
 Digest = bytes
 
 
 def digest(text: str) -> Digest:
     return blake2b(text.encode(errors="surrogatepass"), digest_size=16).digest()
-
-
-class Turns:
-    """Who is next, of those that wait: clients in turns, each one's own in order. Pure."""
-
-    def __init__(self) -> None:
-        self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
-        self._num_waiting = 0
-
-    def join(self, client: str, turn: "asyncio.Future[None]") -> None:
-        """Raise `Overloaded` if too many wait, of this client or in all."""
-        own = self._waiting.get(client, ())
-        if len(own) >= MAX_WAITING_OF_ONE or self._num_waiting >= MAX_WAITING:
-            raise Overloaded(f"{max(len(own), 1)} new grammars of yours are being checked already", RETRY_AFTER_S)
-        self._waiting.setdefault(client, deque()).append(turn)
-        self._num_waiting += 1
-
-    def next(self) -> "asyncio.Future[None] | None":
-        while self._waiting:
-            client, own = self._waiting.popitem(last=False)
-            turn = own.popleft()
-            self._num_waiting -= 1
-            if own:
-                self._waiting[client] = own
-            if not turn.done():  # who gave up waiting is passed over
-                return turn
-        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +50,7 @@ class GrammarChecks:
         self._threads = ThreadPoolExecutor(1, "grammar")
         self._known: OrderedDict[Digest, str] = OrderedDict()  # why it cannot be followed; "": it can
         self._running: dict[Digest, asyncio.Task[str]] = {}
-        self._turns = Turns()
-        self._is_busy = False
+        self._line = Line(LIMITS)
         self._num_checks = 0
 
     def __repr__(self) -> str:
@@ -116,29 +85,10 @@ class GrammarChecks:
 
     async def _check(self, text: str, client: str) -> str:
         """Why it cannot be followed; empty if it can."""
-        if self._is_busy:
-            turn = asyncio.get_running_loop().create_future()
-            self._turns.join(client, turn)
-            try:
-                async with asyncio.timeout(WAIT_S):
-                    await turn
-            except TimeoutError:
-                if turn.done() and not turn.cancelled():
-                    self._pass_on()
-                raise Overloaded("too many new grammars are being checked", RETRY_AFTER_S) from None
-        self._is_busy = True
-        try:
+        async with self._line.turn(client):
             reason = await asyncio.get_running_loop().run_in_executor(self._threads, self._ask, text)
-        finally:
-            self._pass_on()
         self.remember(text, reason)
         return reason
-
-    def _pass_on(self) -> None:
-        turn = self._turns.next()
-        self._is_busy = turn is not None
-        if turn is not None:
-            turn.set_result(None)
 
     def _ask(self, text: str) -> str:
         """In the thread. The process answers, or is ended, within its own limits."""

@@ -1,7 +1,9 @@
 """From a checked request to a running call: one `RequestSpec` a choice, each with its own seed."""
 
+import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import msgspec
 import structlog
@@ -20,8 +22,10 @@ from router.api.headers import Wishes
 from router.api.ids import CallId
 from router.api.metrics import ChoiceTimer, GatewayMetrics
 from router.api.models import ServedModel
-from router.api.sampling import AnswerLength, check_num_choices, derived_seed, sampling_of, stop_strings
+from router.api.sampling import AnswerLength, derived_seed, sampling_of, stop_strings
 from router.generation import Frontdoor, RouterError
+
+CHOICES_PER_TURN: Final = 8
 
 log = structlog.get_logger()
 
@@ -55,7 +59,6 @@ class Order:
 
     def samplings(self) -> list[Sampling]:
         """One a prompt, for its first choice. Raise `ApiError` if one does not fit the model."""
-        check_num_choices(len(self.prompts), self.n)
         return [self._sampling(prompt) for prompt in self.prompts]
 
     def _sampling(self, prompt: Prompt) -> Sampling:
@@ -74,7 +77,7 @@ class Intake:
         self._clock = clock
         self._log: FilteringBoundLogger = log.bind()  # once: for each call it costs more than a line that is dropped
 
-    def submit(self, order: Order) -> Call:
+    async def submit(self, order: Order) -> Call:
         """Raise `ApiError` on bad parameters, `RouterError` if the router does not take it; then nothing of it runs."""
         metrics = self._metrics.of(order.model.service)
         choices: list[Choice] = []
@@ -82,16 +85,24 @@ class Intake:
         try:
             for prompt, spec in self._specs(order):
                 choices.append(self._choice(order, prompt, spec, len(choices), stops))
+                await self._pause(choices)
         except RouterError as error:
             metrics.failed(code := api_error(error).code or "", broke_promise=True)
             self._log.info(
                 "refused", request=order.id.request_id, service=order.model.service, code=code, reason=str(error)
             )
-            for choice in choices:
-                choice.generation.cancel()
+            _cancel(choices)
+            raise
+        except asyncio.CancelledError:
+            _cancel(choices)
             raise
         timers = [ChoiceTimer(metrics, order.slo, order.arrived_s) for _ in choices]
         return Call(order.id.request_id, choices, timers, metrics, order.n, self._clock, self._log, order.grammar)
+
+    async def _pause(self, choices: Sequence[Choice]) -> None:
+        """Each choice sends its whole prompt to an engine: let others have their turn in between."""
+        if len(choices) % CHOICES_PER_TURN == 0:
+            await asyncio.sleep(0)
 
     def _specs(self, order: Order) -> Iterator[tuple[Prompt, RequestSpec]]:
         slo, priority = order.slo, order.model.priority if order.wishes.priority is None else order.wishes.priority
@@ -123,3 +134,8 @@ class Intake:
             echo=order.echo,
             only_echo=order.echo and order.length.asked == 0,
         )
+
+
+def _cancel(choices: Sequence[Choice]) -> None:
+    for choice in choices:
+        choice.generation.cancel()

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 from engines.grammars.process import Vocabulary
 from engines.models.config import ModelConfig
@@ -12,6 +13,9 @@ from mesh.topology.schema import ServiceSpec, Slo
 from router.api.errors import ApiError, unknown_model
 from router.api.grammar_checks import GrammarChecks
 from router.api.words import Words
+
+SLICE: Final = 16_384  # characters of a long text that are tokenised at a time
+CUT: Final = 16  # tokens that a slice may have more than the same text in one piece, at the most
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,7 @@ class ServedModel:
     tokenizer: Tokenizer
     has_special_ends: bool  # a text gets special tokens around it, if that is wanted
     words: Words | None  # a shorter way to the same tokens, if there is one for this tokenizer
+    longest_token: int  # characters
     grammars: GrammarChecks
 
     @classmethod
@@ -49,6 +54,7 @@ class ServedModel:
             tokenizer=tokenizer,
             has_special_ends=bool(tokenizer.encode("")),
             words=Words.load(folder, partial(tokenizer.encode, add_special_tokens=False)),
+            longest_token=tokenizer.longest_token,
             grammars=GrammarChecks(Vocabulary(folder, config.vocab_size, tuple(config.eos_token_ids))),
         )
 
@@ -56,6 +62,26 @@ class ServedModel:
         """Its tokens, with those around them that every text has if that is wanted."""
         tokens = self.words.encode(text) if self.words and not (add_special_tokens and self.has_special_ends) else None
         return self.tokenizer.encode(text, add_special_tokens) if tokens is None else tokens
+
+    @property
+    def max_characters(self) -> int:
+        """Longer texts cannot fit the context, whatever they say."""
+        return self.max_context * self.longest_token
+
+    def encode_long(self, text: str, *, add_special_tokens: bool) -> list[int] | None:
+        """Its tokens; None if they are more than the context. For a thread: the library lets the interpreter go on."""
+        if len(text) > self.max_characters or not self._may_fit(text):
+            return None
+        return self.tokenizer.encode(text, add_special_tokens)
+
+    def _may_fit(self, text: str) -> bool:
+        """Stops at the slice with which it is certain that there are too many tokens."""
+        num_tokens = 0
+        for start in range(0, len(text), SLICE):
+            num_tokens += len(self.tokenizer.encode(text[start : start + SLICE], add_special_tokens=False)) - CUT
+            if num_tokens > self.max_context:
+                return False
+        return True
 
     def token_text(self, token: int) -> str:
         """A token on its own; bytes that are no whole character show as U+FFFD."""

@@ -1,23 +1,26 @@
 """The bytes of a request's body as they arrive, and the checked `Body` that they hold."""
 
 import asyncio
+from functools import partial
 from typing import Final, TypeVar
 
 from starlette.requests import Request
 from starlette.types import Receive
 
 from router.api.admission import Entry
+from router.api.background import Background
 from router.api.bodies import Body
+from router.api.callers import caller_of
 from router.api.errors import ApiError, ClientGoneError, body_too_large
 from router.api.headers import headers_of
-from router.api.parsing import parse_body
+from router.api.parsing import LARGE_BODY, parse_body
 
 BODY_TIMEOUT_S: Final = 30.0
 
 B = TypeVar("B", bound=Body)
 
 
-async def read_body(request: Request, kind: type[B], max_bytes: int, entry: Entry) -> B:
+async def read_body(request: Request, kind: type[B], max_bytes: int, entry: Entry, background: Background) -> B:
     """Raise `ApiError`: too large (413), too slow (408), compressed (415), not JSON or not as ``kind`` wants it (400).
 
     Raise `Overloaded` if there is no room for it at the moment.
@@ -36,7 +39,9 @@ async def read_body(request: Request, kind: type[B], max_bytes: int, entry: Entr
     except TimeoutError:
         message = f"The body did not arrive within {BODY_TIMEOUT_S:g} s"
         raise ApiError(408, message, code="body_timeout", headers={"connection": "close"}) from None
-    return parse_body(data, kind)
+    if len(data) <= LARGE_BODY:
+        return parse_body(data, kind)
+    return await background.run(caller_of(request.scope).tenant, partial(parse_body, data, kind))
 
 
 async def _read(receive: Receive, max_bytes: int, entry: Entry) -> bytes:

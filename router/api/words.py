@@ -16,6 +16,8 @@ import msgspec
 
 MAX_WORDS: Final = 65_536  # remembered
 MAX_LETTERS: Final = 32  # of a word that is remembered
+MAX_KEPT: Final = 524_288  # letters of all words that are remembered, for about 20 MiB at the worst
+MAX_LEARNED: Final = 256  # new words of one text; the library is faster where there are more
 
 # Cutting rules of the byte-level tokenizers, for ASCII: letters for \p{L}, digits for \p{N}.
 _GPT2 = r"'(?:[stmd]|re|ve|ll)| ?[A-Za-z]+| ?[0-9]+| ?[^\sA-Za-z0-9]+|\s+(?!\S)|\s+"
@@ -70,6 +72,7 @@ class Words:
         self._words_of = re.compile(pattern, re.ASCII).findall
         self._encode = encode
         self._known: dict[str, list[int]] = {}
+        self._num_letters = 0  # of those
 
     def __repr__(self) -> str:
         return f"<Words {len(self._known)} known>"
@@ -88,11 +91,11 @@ class Words:
         return cls({token.content: token.id for token in file.added_tokens}, pattern, encode)
 
     def encode(self, text: str) -> list[int] | None:
-        """None if the text is not for this."""
+        """None if the text is not for this, or too much of it is new."""
         if not text.isascii():
             return None
         tokens: list[int] = []
-        known = self._known
+        known, num_new = self._known, 0
         for part in self._split(text) if self._split else (text,):
             special = self._special.get(part)
             if special is not None:
@@ -100,15 +103,22 @@ class Words:
                 continue
             for word in self._words_of(part):
                 found = known.get(word)
-                tokens += self._learn(word) if found is None else found
+                if found is None:
+                    num_new += 1
+                    if num_new > MAX_LEARNED:
+                        return None
+                    found = self._learn(word)
+                tokens += found
         return tokens
 
     def _learn(self, word: str) -> list[int]:
         tokens = self._encode(word)
         if len(word) <= MAX_LETTERS:
-            if len(self._known) >= MAX_WORDS:
+            if len(self._known) >= MAX_WORDS or self._num_letters >= MAX_KEPT:
                 self._known.clear()
+                self._num_letters = 0
             self._known[word] = tokens
+            self._num_letters += len(word)
         return tokens
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Iterator, MutableMapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -173,6 +174,19 @@ def logged() -> Iterator[list[MutableMapping[str, Any]]]:
 
 @pytest.fixture
 async def gateway(model: ServedModel) -> AsyncIterator[Gateway]:
+    async with gateway_of(model, max_body_bytes=20_000) as made:
+        yield made
+
+
+@pytest.fixture
+async def roomy_gateway(model: ServedModel) -> AsyncIterator[Gateway]:
+    """Takes bodies as large as a real one does."""
+    async with gateway_of(model, max_body_bytes=5 << 20) as made:
+        yield made
+
+
+@asynccontextmanager
+async def gateway_of(model: ServedModel, max_body_bytes: int) -> AsyncIterator[Gateway]:
     frontdoor = ScriptedFrontdoor(lambda spec: one_by_one([10, 11]))
     engines, decisions = {"decode-0": engine()}, DecisionLog()
     config = ApiConfig(
@@ -183,7 +197,7 @@ async def gateway(model: ServedModel) -> AsyncIterator[Gateway]:
         decisions=decisions,
         clock=SystemClock(),
         wall_clock=lambda: 1_700_000_000.0,
-        max_body_bytes=20_000,
+        max_body_bytes=max_body_bytes,
         callers=OpenCallers(Peers()),
         registry=CollectorRegistry(),
     )

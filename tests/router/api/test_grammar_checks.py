@@ -12,8 +12,9 @@ from mesh.messages import FailureCode
 from router.api import grammar_checks
 from router.api.bodies import ChatBody
 from router.api.errors import ApiError
-from router.api.grammar_checks import GrammarChecks, Turns
+from router.api.grammar_checks import LIMITS, GrammarChecks
 from router.api.grammars import Grammar, grammar_of
+from router.api.turns import Turns
 from router.generation import Fault, Overloaded, RequestFailed
 
 FOLDER = Path(__file__).parents[3] / "deploy/models/byte-llama"
@@ -137,7 +138,7 @@ async def test_a_client_with_many_new_grammars_waits_for_others(checks, monkeypa
 
 async def test_a_client_has_a_bounded_number_of_checks(checks, monkeypatch):
     monkeypatch.setattr(checks, "_ask", lambda text: "")
-    flood = [checks.check(lark(f"flood {i}"), "flood") for i in range(grammar_checks.MAX_WAITING_OF_ONE + 3)]
+    flood = [checks.check(lark(f"flood {i}"), "flood") for i in range(LIMITS.max_of_one + 3)]
     answers = await asyncio.gather(*flood, return_exceptions=True)
     assert sum(isinstance(answer, Overloaded) for answer in answers) == 2
     await checks.check(lark("another"), "flood")
@@ -145,7 +146,7 @@ async def test_a_client_has_a_bounded_number_of_checks(checks, monkeypatch):
 
 def test_who_gave_up_is_passed_over():
     async def play() -> None:
-        turns, loop = Turns(), asyncio.get_running_loop()
+        turns, loop = Turns(LIMITS), asyncio.get_running_loop()
         gone, there = loop.create_future(), loop.create_future()
         turns.join("a", gone)
         turns.join("a", there)

@@ -1,0 +1,215 @@
+"""Large requests go on beside the event loop, are refused early, and hold up nobody."""
+
+import asyncio
+import gc
+import json
+import time
+import tracemalloc
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from router.api import background
+from router.api.background import Background
+from router.api.errors import ApiError
+from router.api.models import SLICE
+from router.api.prompts import LONG_TEXT, PromptReader, encode_long
+from router.api.turns import Line, LineLimits
+from router.generation import Overloaded
+from tests.router.api.test_errors import error_of
+
+MIB_4 = 4 << 20
+TEXTS = {
+    "a word": "word ",
+    "one letter": "a",
+    "blanks": " ",
+    "lines": "\n",
+    "Chinese": "中",
+    "combining": "\u0301",
+    "emoji": "👩‍👩‍👧‍👦",
+    "NUL": "\x00",
+    "special": "<|im_start|>",
+    "almost special": "<|im_start|",
+    "right to left": "\u202eمرحبا",
+    "digits": "1234567890",
+}
+
+
+async def worst_gap(work: Coroutine[Any, Any, object]) -> tuple[object, float]:
+    """What the work gives, and the longest time for which it held the event loop."""
+    task = asyncio.ensure_future(work)
+    worst, last = 0.0, time.perf_counter()
+    while not task.done():
+        await asyncio.sleep(0.001)
+        now = time.perf_counter()
+        worst, last = max(worst, now - last), now
+    return task.result(), worst
+
+
+def text_of(unit: str, size: int = MIB_4) -> str:
+    return unit * (size // len(unit.encode()))
+
+
+@pytest.mark.parametrize("name", TEXTS)
+@pytest.mark.parametrize("path", ["/v1/completions", "/tokenize"])
+async def test_a_text_that_cannot_fit_is_refused_while_the_loop_goes_on(roomy_gateway, name, path):
+    text = text_of(TEXTS[name], MIB_4 // 6)
+    content = json.dumps({"model": "tiny", "prompt": text, "return_token_strs": True}, ensure_ascii=False).encode()
+    response, gap = await worst_gap(roomy_gateway.client.post(path, content=content))
+    assert error_of(response, 400, "context_length_exceeded", "prompt")
+    assert gap < 0.5  # as long as the whole took, and seconds, when it was done on the loop
+    assert roomy_gateway.frontdoor.specs == []
+
+
+async def test_a_chat_that_cannot_fit_is_not_rendered(roomy_gateway, monkeypatch):
+    monkeypatch.setattr(type(roomy_gateway.model.tokenizer), "render_chat", None)
+    messages = [{"role": "user", "content": text_of("Ж", MIB_4)}]
+    error_of(await roomy_gateway.chat(messages=messages), 400, "context_length_exceeded", "messages")
+
+
+async def test_many_small_messages_are_rendered_beside_the_loop(roomy_gateway):
+    messages = [{"role": "user", "content": "x"}] * 4096
+    response, gap = await worst_gap(roomy_gateway.chat(messages=messages))
+    assert error_of(response, 400, "context_length_exceeded", "messages")
+    assert gap < 0.5
+
+
+async def test_tokenising_stops_at_the_slice_that_makes_it_certain(model, monkeypatch):
+    seen = []
+    encode = type(model.tokenizer).encode
+
+    def watched(self, text, add_special_tokens=True):
+        seen.append(len(text))
+        return encode(self, text, add_special_tokens)
+
+    monkeypatch.setattr(type(model.tokenizer), "encode", watched)
+    text = "Ж" * (model.max_characters - 1)
+    with pytest.raises(ApiError, match="more"):
+        encode_long(text, "prompt", model, True)
+    assert max(seen) <= SLICE
+    assert len(seen) == 1
+
+
+async def test_long_texts_that_fit_have_the_library_s_tokens(model, monkeypatch):
+    text = "Hello world, this is a tiny tokenizer. " * 400
+    assert len(text) > LONG_TEXT
+    wide = type(model)(**{name: getattr(model, name) for name in model.__slots__} | {"max_context": 100_000})
+    tokens = await PromptReader(Background()).encode(text, wide, "me", add_special_tokens=True)
+    assert tokens == model.tokenizer.encode(text)
+    monkeypatch.setattr("router.api.models.SLICE", 100)
+    assert encode_long(text, "prompt", wide, True) == tokens
+
+
+async def test_tokens_beyond_the_context_are_no_answer(roomy_gateway):
+    response = await roomy_gateway.client.post("/tokenize", json={"prompt": "Жж" * 200})
+    error_of(response, 400, "context_length_exceeded", "prompt")
+    response = await roomy_gateway.client.post("/detokenize", json={"tokens": [5] * 257})
+    error_of(response, 400, "context_length_exceeded", "tokens")
+    response = await roomy_gateway.client.post("/detokenize", json={"tokens": [5] * 256})
+    assert response.status_code == 200
+
+
+async def test_a_long_prompt_of_token_ids_is_not_spelled_out(roomy_gateway, monkeypatch):
+    monkeypatch.setattr(type(roomy_gateway.model.tokenizer), "decode", None)
+    assert (await roomy_gateway.complete(prompt=[5] * 100)).status_code == 200
+
+
+async def test_tokenise_routes_pass_the_door(gateway, monkeypatch):
+    monkeypatch.setattr("router.api.admission.Admission.enter", refuse)
+    for path in ("/tokenize", "/detokenize"):
+        error_of(await gateway.client.post(path, json={"prompt": "x", "tokens": []}), 429)
+
+
+def refuse(*_: object) -> None:
+    raise Overloaded("full", 1.0)
+
+
+async def test_memory_comes_back(roomy_gateway):
+    content = json.dumps({"prompt": text_of("a b "), "return_token_strs": True}).encode()
+    await roomy_gateway.client.post("/tokenize", content=content)
+    tracemalloc.start()
+    for _ in range(3):
+        await roomy_gateway.client.post("/tokenize", content=content)
+    gc.collect()
+    left, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert left < 1 << 20
+
+
+async def test_many_choices_are_submitted_with_pauses(roomy_gateway):
+    ticks = 0
+
+    async def tick():
+        nonlocal ticks
+        while True:
+            ticks += 1
+            await asyncio.sleep(0)
+
+    submit, at_ticks = roomy_gateway.frontdoor.submit, set()
+
+    def watched(spec):
+        at_ticks.add(ticks)
+        return submit(spec)
+
+    roomy_gateway.frontdoor.submit = watched
+    ticker = asyncio.create_task(tick())
+    response = await roomy_gateway.complete(n=128)
+    ticker.cancel()
+    assert len(response.json()["choices"]) == 128
+    assert len(at_ticks) >= 16
+
+
+async def test_who_is_cancelled_while_submitting_leaves_nothing_behind(roomy_gateway):
+    task = asyncio.create_task(roomy_gateway.complete(n=128))
+    await roomy_gateway.frontdoor.submitted.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert roomy_gateway.frontdoor.generations
+    assert all(generation.cancelled.is_set() for generation in roomy_gateway.frontdoor.generations)
+
+
+async def test_clients_take_turns():
+    work = Background()
+    done: list[str] = []
+
+    def job(name: str) -> Callable[[], None]:
+        return lambda: done.append(name)
+
+    names = [("loud", f"loud {number}") for number in range(5)] + [("quiet", "quiet")]
+    await asyncio.gather(*(work.run(client, job(name)) for client, name in names))
+    assert done.index("quiet") <= 2
+
+
+async def test_the_background_has_a_bound(monkeypatch):
+    monkeypatch.setattr(background, "LIMITS", LineLimits("large requests", 1, 2, 0.05))
+    work = Background()
+    hold = asyncio.Event()
+    first = asyncio.create_task(held(work._line, hold))
+    await asyncio.sleep(0)
+    second = asyncio.create_task(work.run("a", int))
+    await asyncio.sleep(0)
+    with pytest.raises(Overloaded, match="1 of yours"):
+        await work.run("a", int)
+    with pytest.raises(Overloaded, match="are waiting"):
+        await second
+    hold.set()
+    await first
+    assert await work.run("a", int) == 0
+
+
+async def test_who_leaves_as_its_turn_comes_passes_it_on():
+    line = Line(LineLimits("things", 4, 4, 5.0))
+    hold = asyncio.Event()
+    tasks = [asyncio.create_task(held(line, hold)) for _ in range(3)]
+    await asyncio.sleep(0)
+    hold.set()
+    await tasks[0]
+    tasks[1].cancel()
+    await asyncio.wait_for(tasks[2], 1.0)
+
+
+async def held(line: Line, until: asyncio.Event) -> None:
+    async with line.turn("me"):
+        await until.wait()

@@ -39,14 +39,14 @@ class CurveKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             mode = path.stat().st_mode
         except OSError as error:
             raise UserError(
-                f"{path}: cannot read the mesh's key ({error.strerror}); `mesh keys {path}` makes one"
+                f"{path}: cannot read the mesh's key ({error.strerror}); `mesh curve-key {path}` makes one"
             ) from None
         if mode & 0o077:
             raise UserError(f"{path}: others can read the mesh's key; run `chmod 600 {path}`")
         try:
             return msgspec.json.decode(text, type=cls)
         except (msgspec.DecodeError, msgspec.ValidationError):
-            raise UserError(f"{path}: is not a key of a mesh; `mesh keys` makes one in a new file") from None
+            raise UserError(f"{path}: is not a key of a mesh; `mesh curve-key` makes one in a new file") from None
 
 
 def make_key_file(path: Path) -> None:

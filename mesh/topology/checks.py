@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 
 from mesh.addresses import directory, supervisor_id
 from mesh.messages import Role
+from mesh.topology.access_checks import check_access
 from mesh.topology.lines import KeyPath
 from mesh.topology.reach import ends_of, engine_pairs
 from mesh.topology.report import Report, suggestion
@@ -54,6 +55,7 @@ def check_topology(topology: Topology, processes: Processes, report: Report) -> 
     if report.is_empty:
         _check_roles(topology, report)
     _check_gateway_ports(processes, report)
+    check_access(topology, [(placed.table, placed.spec) for placed in processes], report)
     _check_recordings(processes, report)
     _check_transport(topology, report)
     _check_timing(topology, report)
@@ -65,7 +67,7 @@ def check_topology(topology: Topology, processes: Processes, report: Report) -> 
         if topology.curve_key is None:
             report.add(
                 ("mesh", "curve_key"),
-                "missing, and hosts differ: make a key with `mesh keys FILE` and name the file here",
+                "missing, and hosts differ: make a key with `mesh curve-key FILE` and name the file here",
             )
 
 

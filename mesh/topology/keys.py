@@ -48,6 +48,17 @@ MESH: Keys = {
     "stall_s": Key("stall_s", positive),
 }
 
+ACCESS: Keys = {
+    "keys": Key("keys", text),
+    "open": Key("open", boolean),
+    "requests_per_minute": Key("requests_per_minute", integer(1, 10**12)),
+    "tokens_per_minute": Key("tokens_per_minute", integer(1, 10**12)),
+    "in_flight": Key("in_flight", integer(1, 10**12)),
+    "max_priority": Key("max_priority", integer(-1000, 1000)),
+    "min_ttft_ms": Key("min_ttft_ms", positive),
+    "min_tpot_ms": Key("min_tpot_ms", positive),
+}
+
 SERVICE: Keys = {
     "model": Key("model", model),
     "ttft_ms": Key("ttft_s", milliseconds),
@@ -62,6 +73,9 @@ SERVICE: Keys = {
     "aliases": Key("aliases", names),
     "usual_prompt": Key("usual_prompt", integer(1)),
     "usual_answer": Key("usual_answer", integer(1)),
+    "max_priority": Key("max_priority", integer(-1000, 1000)),
+    "min_ttft_ms": Key("min_ttft_s", milliseconds),
+    "min_tpot_ms": Key("min_tpot_s", milliseconds),
 }
 
 ENGINE: Keys = {

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mesh.access.keys import KeyLimits
 from mesh.messages import Role
 from mesh.topology import keys
 from mesh.topology.checks import TRANSFORMERS, Placed, check_topology
@@ -17,6 +18,7 @@ from mesh.topology.report import Report, TopologyError
 from mesh.topology.schema import (
     LOCAL_HOST,
     WHOLE_PROMPTS,
+    AccessSpec,
     EngineSpec,
     GatewaySpec,
     HostSpec,
@@ -34,6 +36,7 @@ from mesh.topology.schema import (
 
 SECTIONS = (
     "mesh", "services", "engines", "gateways", "policy", "transfer", "rescheduling", "scaling", "placement", "hosts",
+    "access",
 )  # fmt: skip
 DEFAULT_TTFT_S = 5.0
 DEFAULT_TPOT_S = 0.25
@@ -77,6 +80,7 @@ def load(path: Path) -> Topology:
         rescheduling=_rescheduling(source),
         scaling=_scaling(source),
         placement=placement,
+        access=_access(source),
         **_mesh(source),
     )
     source.report.raise_if_any()
@@ -116,6 +120,15 @@ def _mesh(source: _Source) -> dict[str, Any]:
 
 def _section(source: _Source, name: str, known: keys.Keys) -> dict[str, Any]:
     return read_table(source.document.get(name, {}), (name,), known, source.report)
+
+
+def _access(source: _Source) -> AccessSpec | None:
+    """None without such a table."""
+    if "access" not in source.document:
+        return None
+    fields = _section(source, "access", keys.ACCESS)
+    path, is_open = fields.pop("keys", None), fields.pop("open", False)
+    return AccessSpec(None if path is None else Path(source.resolve(path)), is_open, KeyLimits(**fields))
 
 
 def _rescheduling(source: _Source) -> Rescheduling | None:

@@ -6,6 +6,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from mesh.access.keys import UNLIMITED, KeyLimits
 from mesh.messages import Role
 from mesh.transports import AUTO
 
@@ -71,6 +72,9 @@ class ServiceSpec:
     aliases: tuple[str, ...] = ()
     usual_prompt: int = 512  # tokens; what disciplines take a request for before they have seen any
     usual_answer: int = 256  # likewise
+    max_priority: int | None = None  # that a client may ask for; None: the service's own
+    min_ttft_s: float | None = None  # the tightest promise that a client may ask for; None: a tenth of the service's
+    min_tpot_s: float | None = None  # likewise
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +121,15 @@ class GatewaySpec:
     recording: Path | None = None  # where to keep what became of each request
     max_connections: int = 4096
     trusted_proxies: tuple[str, ...] = ()  # addresses and networks whose x-forwarded-for counts
+
+
+@dataclass(frozen=True, slots=True)
+class AccessSpec:
+    """Who may use the gateways: those with a key of the file ``keys``, or everybody if it is ``open``."""
+
+    keys: Path | None = None
+    open: bool = False
+    defaults: KeyLimits = UNLIMITED  # of keys that say nothing of their own
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +237,7 @@ class Topology:
     rescheduling: Rescheduling | None = None  # None: requests move when they are told to, and when engines are emptied
     scaling: ScalingSpec | None = None  # None: engines start and end when they are told to
     placement: PlacementSpec | None = None  # None: which services engines hold changes when somebody changes it
+    access: AccessSpec | None = None  # None: everybody on this machine may use the gateways
     timing: Timing = Timing()
     curve_key: Path | None = None  # the mesh's key file; required when hosts differ
     log_level: str = "info"

@@ -28,7 +28,7 @@ def test_a_missing_folder_is_one_clear_line(tmp_path):
 
 
 def test_a_missing_key_says_how_to_make_one(tmp_path):
-    with pytest.raises(UserError, match=r"`mesh keys .*mesh\.key` makes one"):
+    with pytest.raises(UserError, match=r"`mesh curve-key .*mesh\.key` makes one"):
         CurveKey.load(tmp_path / "mesh.key")
 
 

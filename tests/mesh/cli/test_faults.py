@@ -80,8 +80,8 @@ def test_nobody_to_chat_with(mesh):
 
 
 def test_keys_are_made_once(mesh):
-    assert mesh("keys", "mesh.key").returncode == 0
-    one_line(mesh("keys", "mesh.key"), 2, r"^mesh\.key: exists already")
+    assert mesh("curve-key", "mesh.key").returncode == 0
+    one_line(mesh("curve-key", "mesh.key"), 2, r"^mesh\.key: exists already")
 
 
 def test_check_says_what_a_topology_starts(mesh):

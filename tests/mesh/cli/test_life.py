@@ -101,7 +101,7 @@ def test_down_stops_what_a_killed_supervisor_left(mesh):
 
 def test_a_mesh_on_two_hosts(mesh):
     port = free_port()
-    assert mesh("keys", "mesh.key").returncode == 0
+    assert mesh("curve-key", "mesh.key").returncode == 0
     (mesh.folder / "t.toml").write_text(
         '[mesh]\ncurve_key = "mesh.key"\nheartbeat_ms = 50\n[services.tiny]\nmodel = "hf:a/b"\n'
         f'[hosts.a]\naddress = "127.0.0.1"\nbase_port = {port}\n'

@@ -13,7 +13,10 @@ FILE = Path("t.toml")
 @pytest.fixture
 def topology(tmp_path):
     path = tmp_path / "t.toml"
-    path.write_text('[services.tiny]\nmodel = "m"\n[engines.e]\n[gateways.g]\naddress = "0.0.0.0"\nport = 8001\n')
+    path.write_text(
+        '[services.tiny]\nmodel = "m"\n[engines.e]\n[gateways.g]\naddress = "0.0.0.0"\nport = 8001\n'
+        "[access]\nopen = true\n"
+    )
     return load(path)
 
 

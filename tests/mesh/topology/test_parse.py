@@ -3,10 +3,20 @@ from pathlib import Path
 
 import pytest
 
+from mesh.access.keys import KeyLimits
 from mesh.messages import Role
 from mesh.topology.parse import load
 from mesh.topology.report import TopologyError
-from mesh.topology.schema import EngineSpec, GatewaySpec, HostSpec, ScalingRule, ScalingSpec, Scheduling, Slo
+from mesh.topology.schema import (
+    AccessSpec,
+    EngineSpec,
+    GatewaySpec,
+    HostSpec,
+    ScalingRule,
+    ScalingSpec,
+    Scheduling,
+    Slo,
+)
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 SMALL = """\
@@ -82,6 +92,9 @@ priority = 2
 aliases = ["big"]
 usual_prompt = 2000
 usual_answer = 100
+max_priority = 4
+min_ttft_ms = 500
+min_tpot_ms = 50
 [engines.decode]
 role = "decode"
 services = ["org/big"]
@@ -107,6 +120,14 @@ python = "venv/bin/python"
 [engines.prefill]
 role = "prefill"
 host = "b"
+[access]
+keys = "keys.json"
+requests_per_minute = 60
+tokens_per_minute = 9000
+in_flight = 4
+max_priority = 3
+min_ttft_ms = 250
+min_tpot_ms = 20
 [gateways.front]
 count = 2
 host = "b"
@@ -175,6 +196,8 @@ deadline_ms = 2500
     assert topology.gateway("front-1") == GatewaySpec(
         "front-1", "b", "0.0.0.0", 9001, 10**6, 10, 5, tmp_path / "days/front-1.jsonl"
     )
+    limits = KeyLimits(60, 9000, 4, None, 3, 250.0, 20.0)
+    assert topology.access == AccessSpec(tmp_path / "keys.json", open=False, defaults=limits)
     assert topology.policy.parameters == {"slack": 0.5}
     assert (topology.transfer.transport, topology.transfer.checksum, topology.transfer.deadline_s) == ("tcp", True, 2.5)
 

@@ -9,7 +9,9 @@ from mesh.topology import keys
 REFERENCE = (Path(__file__).parents[3] / "docs/topology.md").read_text()
 
 
-@pytest.mark.parametrize("table", ["MESH", "SERVICE", "ENGINE", "GATEWAY", "TRANSFER", "SCALING", "PLACEMENT", "HOST"])
+@pytest.mark.parametrize(
+    "table", ["MESH", "SERVICE", "ENGINE", "GATEWAY", "TRANSFER", "SCALING", "PLACEMENT", "HOST", "ACCESS"]
+)
 def test_every_key_is_described(table: str) -> None:
     missing = [key for key in getattr(keys, table) if f"`{key}`" not in REFERENCE]
     assert missing == []

@@ -76,7 +76,9 @@ def test_what_no_plan_can_be_asked_to_do(words, error):
 def test_where_a_gateway_is_asked(tmp_path, gateway, url):
     path = tmp_path / "t.toml"
     path.write_text(
-        '[services.s]\nmodel = "m"\n[engines.e]\n[hosts.h]\naddress = "10.0.0.7"\n[gateways.g]\n' + gateway + "\n"
+        '[services.s]\nmodel = "m"\n[engines.e]\n[hosts.h]\naddress = "10.0.0.7"\n[gateways.g]\n'
+        + gateway
+        + "\n[access]\nopen = true\n"
     )
     topology = load(path)
     assert url_of(topology, topology.gateways[0]) == url

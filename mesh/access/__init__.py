@@ -1,0 +1,1 @@
+"""Keys of the people and programs that may use a mesh, and the file that keeps them."""

@@ -11,6 +11,7 @@ from engines.freeness import with_one_more
 from engines.sequence import Sequence as Request
 from engines.settings import EngineSettings
 from engines.status import Service, min_or_none
+from engines.validity import fault_of
 from kvtransfer.protocol import (
     Adopt,
     Buffer,
@@ -125,8 +126,10 @@ class Arrivals:
         """Why a request cannot come, but for memory; None if it can."""
         if service.is_leaving:
             return RefusalCode.DRAINING, f"{service.name!r} is being unloaded"
-        if service.shape != reserve.shape:
-            return RefusalCode.UNKNOWN_SERVICE, "KV blocks have another shape here"
+        if (difference := _difference(service, reserve)) is not None:
+            return RefusalCode.UNKNOWN_SERVICE, difference
+        if (fault := fault_of(reserve.spec, service)) is not None:
+            return RefusalCode.TRANSFER_FAILED, fault
         num_coming = sum(incoming.service is service for incoming in self._incoming.values())
         num_running = service.queue.num_taken
         if num_running + num_coming >= self._settings.limits.max_running:
@@ -230,6 +233,15 @@ class Arrivals:
         for incoming in list(self._incoming.values()):
             effects += self._after_receive(incoming, incoming.machine.expire(now), now)
         return effects
+
+
+def _difference(service: Service, reserve: Reserve) -> str | None:
+    """Between what the sender's KV and tokens are of, and what is here."""
+    if service.shape != reserve.shape:
+        return "KV blocks have another shape here"
+    if service.identity != reserve.model:
+        return f"{service.name!r} is another model here: its weights or its tokenizer differ"
+    return None
 
 
 def _adopted(service: Service, effect: Adopt, now: float) -> Request:

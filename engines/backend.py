@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 from engines.batch import StepExecutor
 from engines.models.config import ModelConfig
+from engines.models.identity import identity_of
+from engines.models.store import prepared_dir
 from engines.step_cost import StepCost
 from kvtransfer.device_memory import DeviceKVMemory, DeviceMemory
 from kvtransfer.memory import KVMemory, PagedMemory
@@ -14,13 +16,17 @@ from mesh.topology.schema import EngineSpec, ServiceSpec
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A service that can be run. ``max_context`` counts prompt and answer, in tokens. ``weight_bytes`` 0: not known."""
+    """A service that can be run. ``max_context`` counts prompt and answer, in tokens. ``weight_bytes`` 0: not known.
+    ``vocab_size``: token ids are below it; None: not known. ``identity``: of `identity_of`.
+    """
 
     memory: KVMemory | DeviceKVMemory
     eos_token_ids: frozenset[int]
     max_context: int
     cost: StepCost
     weight_bytes: int = 0
+    vocab_size: int | None = None
+    identity: str = ""
 
     @classmethod
     def of(
@@ -33,7 +39,15 @@ class LoadedModel:
     ) -> "LoadedModel":
         """With the context that its service allows, as far as the model has it."""
         limit = config.max_context
-        return cls(memory, frozenset(config.eos_token_ids), min(spec.max_context or limit, limit), cost, weight_bytes)
+        return cls(
+            memory,
+            frozenset(config.eos_token_ids),
+            min(spec.max_context or limit, limit),
+            cost,
+            weight_bytes,
+            config.vocab_size,
+            identity_of(prepared_dir(spec.model)),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ from engines.settings import EngineSettings
 from engines.slicing import Slicing
 from engines.status import Service, min_or_none
 from engines.step_cost import Load as StepLoad
+from engines.validity import fault_of
 from kvtransfer.protocol import Buffer, Exported, Imported, Send
 from mesh.messages import (
     Accepted,
@@ -41,6 +42,8 @@ from mesh.messages import (
     EngineMessage,
     EngineStatus,
     Epoch,
+    Failed,
+    FailureCode,
     Held,
     Load,
     MemoryRef,
@@ -316,6 +319,9 @@ class EngineCore:
             self._send(gateway, Refused(spec.id, epoch, *refusal))
             return
         service = self._services[spec.service]
+        if (fault := fault_of(spec, service)) is not None:
+            self._send(gateway, Failed(spec.id, epoch, fault, FailureCode.INVALID))
+            return
         request = Request.of(spec, epoch, now, service.eos_token_ids, service.context_limit, service.ttft_s)
         request.prefill_mode, request.prefill_order = message.prefill, message.order
         request.slice_tokens, request.batch = message.slice_tokens, batch
@@ -551,7 +557,7 @@ class EngineCore:
         """Of one service here: tokens of head room for each running request."""
         return self._account.freeness(service, now)
 
-    def _send(self, to: str, message: Accepted | Refused | Moved | Held | NotHeld | StepTokens) -> None:
+    def _send(self, to: str, message: Accepted | Refused | Failed | Moved | Held | NotHeld | StepTokens) -> None:
         self._effects.append(Send(to, message))
 
     def check_invariants(self) -> None:

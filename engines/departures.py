@@ -135,6 +135,7 @@ class Departures:
             epoch=epoch,
             num_tokens=len(request.tokens),
             shape=service.shape,
+            model=service.identity,
             memory=service.memory,
             deadline_s=self._settings.transfer_deadline_s + 2 * ahead_s,
         )
@@ -173,6 +174,7 @@ class Departures:
             epoch=epoch,
             num_tokens=len(request.tokens) + limits.headroom_blocks * block_size,
             shape=service.shape,
+            model=service.identity,
             memory=service.memory,
             deadline_s=self._settings.transfer_deadline_s + 2 * block_size * service.decode_step_s(),
             is_migration=True,

@@ -62,6 +62,8 @@ class Loaded:
             model.max_context,
             LearntCost(model.cost.in_chunks(engine.chunk_tokens)),
             weight_bytes=model.weight_bytes,
+            vocab_size=model.vocab_size,
+            identity=model.identity,
             ttft_s=self._topology.service(name).slo.ttft_s,
         )
         self.transports[name] = transports_of(model.memory, self._peers, self._topology.transfer.checksum)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from engines.backend import Backend, LoadedModel
 from engines.batch import Batch, Chunk, ChunkResult, Draw, StepResult
 from engines.models.config import ModelConfig
+from engines.models.identity import identity_of
 from engines.models.store import prepared_dir
 from engines.profiles import EngineProfile, load_profile
 from engines.step_cost import StepCost
@@ -147,6 +148,8 @@ def simulated_backend(engine: EngineSpec, services: Sequence[ServiceSpec]) -> Ba
             max_context=spec.max_context or config.max_context,
             cost=profile.cost,
             weight_bytes=profile.weight_bytes,
+            vocab_size=config.vocab_size,
+            identity=identity_of(prepared_dir(spec.model)),
         )
 
     def remove(service: str) -> None:

@@ -54,6 +54,8 @@ class Service:
     is_leaving: bool = False  # it takes nothing new, and goes once it is empty
     early: EarlyEnds = field(default_factory=EarlyEnds)
     weight_bytes: int = 0  # 0: not known
+    vocab_size: int | None = None  # token ids are below it; None: not known
+    identity: str = ""  # of the model (`engines.models.identity`); empty: not known
     ttft_s: float = -inf  # that it promises; not known
 
     @property
@@ -152,6 +154,7 @@ class Service:
             self.weight_bytes,
             0 if self.queue.slice_tokens is None else self.queue.growth_blocks,
             self._held_by_priority() if 2 * self.pool.num_free < self.pool.num_blocks else [],
+            self.identity,
         )
 
     def _held_by_priority(self) -> list[tuple[int, int]]:

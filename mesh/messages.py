@@ -398,6 +398,7 @@ class FailureCode(StrEnum):
 
     STEP = "step"  # a step that computed nothing else failed, or the model's output for it was not a number
     GRAMMAR = "grammar"  # its grammar cannot be followed, or takes too long or too much memory
+    INVALID = "invalid"  # it asks for what the model does not have: tokens, or a longer context
     SAMPLING = "sampling"  # its parameters leave no probabilities to sample from
 
 
@@ -462,6 +463,7 @@ class Reserve(msgspec.Struct, frozen=True, tag=True):
     is_migration: bool = False  # the request is decoding: its tokens grow, and `Extend` asks for more
     min_freeness: Finite | None = None  # that must be left to the receiver, with this request; None: it does not matter
     must_leave: bool = False  # a migration: it does not spare the decodes of either engine
+    model: Name = ""  # which one it is (`engines.models.identity`)
 
 
 class Reserved(msgspec.Struct, frozen=True, tag=True):
@@ -648,6 +650,7 @@ class ServiceStatus(msgspec.Struct, frozen=True):
     weight_bytes: Count = 0  # that its weights take; 0: not known
     growth_blocks: Count = 0  # free ones that are promised to slices of what runs; 0: there are no slices
     held_by_priority: list[tuple[Priority, Count]] = []  # blocks of what runs; nothing while half of all are free
+    model: Name = ""  # which one it is (`engines.models.identity`); empty: not known
 
 
 class PendingPrefill(NamedTuple):

@@ -1,6 +1,8 @@
-"""Whether a file of weights is whole, by its header: no weights are read."""
+"""What the header of a file of weights says: which tensors are where, and whether the file is whole."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -9,14 +11,31 @@ from engines.models.errors import ModelError
 LONGEST = 100_000_000  # bytes of a header, as the library of the format has it
 
 
-class _Entry(msgspec.Struct, frozen=True):
-    """Of a tensor; of the metadata, which has no data."""
+METADATA = "__metadata__"
 
+
+class Entry(msgspec.Struct, frozen=True):
+    """Of a tensor; of the metadata, which has no data. Offsets are in bytes, from the end of the header."""
+
+    dtype: str = ""
+    shape: tuple[int, ...] = ()
     data_offsets: tuple[int, int] = (0, 0)
+
+
+class Header(NamedTuple):
+    """``data_at``: where the data begin in the file, in bytes. ``entries`` by name."""
+
+    data_at: int
+    entries: Mapping[str, Entry]
 
 
 def check_whole(path: Path) -> None:
     """Raise `ModelError` unless the file has all the bytes that its header promises, and no others."""
+    read_header(path)
+
+
+def read_header(path: Path) -> Header:
+    """Raise `ModelError` as `check_whole` does."""
     try:
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
@@ -25,9 +44,10 @@ def check_whole(path: Path) -> None:
     except OSError as error:
         raise ModelError(f"{path}: {error.strerror}") from error
     try:
-        entries = msgspec.json.decode(header, type=dict[str, _Entry])
+        entries = msgspec.json.decode(header, type=dict[str, Entry])
     except msgspec.DecodeError as error:
         raise ModelError(f"{path}: damaged, or no safetensors file: its header cannot be read") from error
     expected = 8 + length + max((entry.data_offsets[1] for entry in entries.values()), default=0)
     if size != expected:
         raise ModelError(f"{path}: damaged: it has {size:,} bytes, by its header it should have {expected:,}")
+    return Header(8 + length, {name: entry for name, entry in entries.items() if name != METADATA})

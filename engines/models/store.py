@@ -57,22 +57,26 @@ def check_folder(folder: Path) -> None:
 
 
 def _check_weights(folder: Path) -> None:
-    if (folder / BLOCKS_FILE).is_file():
-        check_whole(folder / BLOCKS_FILE)
+    for file in weight_files(folder):
+        check_whole(file)
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """Those that a model's weights are in. Raise `ModelError` if one is missing."""
+    blocks = [folder / BLOCKS_FILE] if (folder / BLOCKS_FILE).is_file() else []
     index, single = folder / "model.safetensors.index.json", folder / "model.safetensors"
     if not index.is_file():
         if not single.is_file():
             raise ModelError(f"{folder}: neither {single.name} nor {index.name} is there")
-        check_whole(single)
-        return
+        return [*blocks, single]
     try:
-        shards = set(msgspec.json.decode(index.read_bytes(), type=_Index).weight_map.values())
+        shards = sorted(set(msgspec.json.decode(index.read_bytes(), type=_Index).weight_map.values()))
     except msgspec.DecodeError as error:
         raise ModelError(f"{index}: {error}") from error
-    for shard in sorted(shards):
+    for shard in shards:
         if not (folder / shard).is_file():
             raise ModelError(f"{folder}: {shard} is missing, which {index.name} names")
-        check_whole(folder / shard)
+    return [*blocks, *(folder / shard for shard in shards)]
 
 
 def _is_good(folder: Path) -> bool:

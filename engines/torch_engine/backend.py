@@ -69,7 +69,7 @@ def torch_backend(engine: EngineSpec, services: Sequence[ServiceSpec], later: Se
         except BaseException:
             room.give_back(spec.name)
             raise
-        return _loaded(model, known, num_bytes)
+        return LoadedModel.of(spec, model.config, model.memory, known.profile().cost, num_bytes)
 
     def remove(service: str) -> None:
         executor.remove(service)
@@ -156,17 +156,6 @@ def key_of(engine: EngineSpec, spec: ServiceSpec) -> str:
         torch=importlib.metadata.version("torch"),
         kernels=KERNELS,
         meshserve=importlib.metadata.version("meshserve"),
-    )
-
-
-def _loaded(model: TorchModel, profile: ProfileFile, num_bytes: int) -> LoadedModel:
-    limit = model.config.max_context
-    return LoadedModel(
-        memory=model.memory,
-        eos_token_ids=frozenset(model.config.eos_token_ids),
-        max_context=min(model.spec.max_context or limit, limit),
-        cost=profile.profile().cost,
-        weight_bytes=num_bytes,
     )
 
 

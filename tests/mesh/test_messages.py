@@ -203,6 +203,7 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
             "is_migration": False,
             "min_freeness": None,
             "must_leave": False,
+            "model": "",
         },
     ),
     (
@@ -308,6 +309,7 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
                     "weight_bytes": 0,
                     "growth_blocks": 0,
                     "held_by_priority": [],
+                    "model": "",
                 }
             ],
             "num_running": 1,

@@ -1,0 +1,37 @@
+"""What no engine may be asked for, whoever asks. Gateways check more, and say what their clients' words mean."""
+
+from collections.abc import Iterable
+
+from engines.status import Service
+from mesh.messages import RequestSpec
+
+
+def fault_of(spec: RequestSpec, service: Service) -> str | None:
+    """Why the request cannot be computed by any engine of the service: a token that the model does not have would be an
+    index beyond its tables. None: it can.
+    """
+    if not spec.prompt:
+        return "the prompt has no token"
+    if spec.sampling.max_tokens < 1:
+        return "max_tokens is 0: there is nothing to draw"
+    if spec.num_tokens >= service.context_limit:
+        return f"{spec.num_tokens} tokens leave no room for an answer in a context of {service.context_limit}"
+    if service.vocab_size is None:
+        return None
+    sampling = spec.sampling
+    for what, tokens in (
+        ("the prompt", spec.prompt),
+        ("the answer so far", spec.generated),
+        ("stop_token_ids", sampling.stop_token_ids),
+        ("logit_bias", sampling.logit_bias),
+    ):
+        if (token := _first_beyond(tokens, service.vocab_size)) is not None:
+            return f"{what} has token {token}, and the model's vocabulary has {service.vocab_size}"
+    return None
+
+
+def _first_beyond(tokens: Iterable[int], vocab_size: int) -> int | None:
+    """The largest is looked at first, which is fast."""
+    if max(tokens, default=0) < vocab_size and min(tokens, default=0) >= 0:
+        return None
+    return next(token for token in tokens if not 0 <= token < vocab_size)

@@ -3,8 +3,12 @@
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable
+from typing import Final
 
 from router.generation import Placement, RouterError, TokenBatch
+
+TOKEN_BYTES: Final = 64
+LOGPROB_BYTES: Final = 128  # a pair of a token and its number, as objects
 
 
 class LiveGeneration(AsyncIterator[TokenBatch]):
@@ -20,14 +24,14 @@ class LiveGeneration(AsyncIterator[TokenBatch]):
         "_waiter",
         "has_more",
         "id",
-        "num_pending",
+        "pending_bytes",
         "placement",
     )
 
     def __init__(self, id_: str, cancel: Callable[[str], None], finish: Callable[[str], None]) -> None:
         self.id = id_
         self.placement: Placement | None = None
-        self.num_pending = 0  # tokens that the consumer has not taken
+        self.pending_bytes = 0  # about what the batches take that the consumer has not taken
         self.has_more = False
         self._batches: deque[TokenBatch] = deque()
         self._cancel = cancel
@@ -38,7 +42,7 @@ class LiveGeneration(AsyncIterator[TokenBatch]):
         self._waiter: asyncio.Future[None] | None = None
 
     def __repr__(self) -> str:
-        return f"<LiveGeneration {self.id} pending={self.num_pending}{' over' * self._is_over}>"
+        return f"<LiveGeneration {self.id} pending={self.pending_bytes}{' over' * self._is_over}>"
 
     def __aiter__(self) -> "LiveGeneration":
         return self
@@ -55,7 +59,7 @@ class LiveGeneration(AsyncIterator[TokenBatch]):
             self._waiter = self._loop.create_future()
             await self._waiter
         batch = batches.popleft()
-        self.num_pending -= len(batch.tokens)
+        self.pending_bytes -= _size(batch)
         self.has_more = bool(batches)
         return batch
 
@@ -74,7 +78,7 @@ class LiveGeneration(AsyncIterator[TokenBatch]):
     def put(self, batch: TokenBatch) -> None:
         """The router's side: more tokens."""
         self._batches.append(batch)
-        self.num_pending += len(batch.tokens)
+        self.pending_bytes += _size(batch)
         self.has_more = True
         self._is_over = batch.finish is not None
         waiter = self._waiter
@@ -90,3 +94,11 @@ class LiveGeneration(AsyncIterator[TokenBatch]):
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
+
+
+def _size(batch: TokenBatch) -> int:
+    """Without what is said of the prompt: that comes once, and is bounded where it is asked for."""
+    size = TOKEN_BYTES * len(batch.tokens)
+    if batch.logprobs is not None:
+        size += LOGPROB_BYTES * sum([1 + len(entry.top) for entry in batch.logprobs])
+    return size

@@ -44,7 +44,7 @@ from router.policies.in_force import PolicyInForce
 from router.records import Outcome
 from router.tallies import Tallies
 
-MAX_PENDING_TOKENS = 4096  # that a consumer may leave untaken before it is cut off
+MAX_PENDING_BYTES = 1 << 20  # of batches that a consumer may leave untaken before it is cut off
 MESSAGES_PER_TURN = 16  # a full inbox never waits, so consumers get their turn in between
 MAX_LAG_S = 0.05  # of a timer; beyond it, statuses have been waiting to be read, and silence proves nothing
 
@@ -303,8 +303,8 @@ class Router:
         generation.put(batch)
         if batch.finish is not None:
             self._retire(request)
-        elif generation.num_pending > MAX_PENDING_TOKENS:
-            error = RequestFailed(f"cut off: {generation.num_pending} tokens were waiting to be read", Fault.CLIENT)
+        elif generation.pending_bytes > MAX_PENDING_BYTES:
+            error = RequestFailed(f"cut off: {generation.pending_bytes} bytes were waiting to be read", Fault.CLIENT)
             self._cut_off(generation, error)
 
     def _place(self, request: str, placement: Placement) -> None:

@@ -24,6 +24,7 @@ MIN_REPETITION_PENALTY = 0.01  # less is no penalty that anybody wants, and over
 # Fields whose types do not speak for themselves: "must be ..." in the words of a person.
 SHAPES: Final[Mapping[str, str]] = {
     "prompt": "a string, a list of strings, a list of token ids, or a list of lists of token ids",
+    "tokens": "a list of token ids",
     "stop": "a string or a list of strings",
     "content": "a string or a list of text parts",
     "json": "a JSON schema: an object, or a string of one",

@@ -69,7 +69,7 @@ def _check_texts(param: str, data: bytes) -> None:
 def check_token_lists(param: str, data: bytes) -> None:
     """Raise `ApiError` on more token ids, or more lists of them, than one body may have."""
     if b'"' in data:
-        raise bad_parameter(param, f"must be {SHAPES.get(param, 'a list of token ids')}")
+        raise bad_parameter(param, f"must be {SHAPES[param]}")
     if data.count(b"[") > MAX_CHOICES + 1:
         raise bad_parameter(param, f"can have at most {MAX_CHOICES} lists of token ids")
     if data.count(b",") > MAX_TOKEN_IDS:

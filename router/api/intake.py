@@ -22,7 +22,7 @@ from router.api.headers import Wishes
 from router.api.ids import CallId
 from router.api.metrics import ChoiceTimer, GatewayMetrics
 from router.api.models import ServedModel
-from router.api.sampling import AnswerLength, derived_seed, sampling_of, stop_strings
+from router.api.sampling import AnswerLength, check_logprobs, derived_seed, sampling_of, stop_strings
 from router.generation import Frontdoor, RouterError
 
 CHOICES_PER_TURN: Final = 8
@@ -59,7 +59,15 @@ class Order:
 
     def samplings(self) -> list[Sampling]:
         """One a prompt, for its first choice. Raise `ApiError` if one does not fit the model."""
-        return [self._sampling(prompt) for prompt in self.prompts]
+        samplings = [self._sampling(prompt) for prompt in self.prompts]
+        if self.logprobs is not None:
+            check_logprobs(sum(map(self._num_logprobs, self.prompts, samplings)))
+        return samplings
+
+    def _num_logprobs(self, prompt: Prompt, sampling: Sampling) -> int:
+        """At the most, that must be held at a time of the answers to one prompt."""
+        num_tokens = (0 if self.body.stream else sampling.max_tokens) + (len(prompt.tokens) if self.echo else 0)
+        return num_tokens * self.n * (1 + (sampling.logprobs or 0))
 
     def _sampling(self, prompt: Prompt) -> Sampling:
         max_tokens = self.length.resolve(self.prompt_param, len(prompt.tokens), self.model)

@@ -26,7 +26,8 @@ class RequestRoutes:
 
     async def list_recent(self, limit: str = "20") -> Response:
         """The last requests to arrive, newest first."""
-        if not limit.isdecimal() or len(limit) > MAX_DIGITS or int(limit) > MAX_LISTED:
+        is_number = limit.isascii() and limit.isdecimal() and len(limit) <= MAX_DIGITS
+        if not is_number or int(limit) > MAX_LISTED:
             raise bad_parameter("limit", f"must be a whole number up to {MAX_LISTED}, not {limit[:32]!r}")
         return self._answer(self._log.recent(int(limit)))
 

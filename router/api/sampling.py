@@ -11,6 +11,9 @@ from router.api.models import ServedModel
 
 DEFAULT_COMPLETION_TOKENS: Final = 16  # OpenAI's
 MAX_SEED: Final = 2**63
+MIN_TEMPERATURE: Final = 1e-5  # below it the likeliest token is taken: divided by it, logits could overflow
+MIN_TOP_P: Final = 1e-6  # of what a float of engines can tell from nothing
+MAX_WHOLE_LOGPROBS: Final = 262_144  # about 100 bytes each
 
 _GOLDEN: Final = 0x9E3779B97F4A7C15
 
@@ -121,8 +124,8 @@ def sampling_of(
     return Sampling(
         max_tokens=max_tokens,
         seed=base_seed(body),
-        temperature=_or(body.temperature, model.temperature),
-        top_p=_or(body.top_p, model.top_p),
+        temperature=_temperature(_or(body.temperature, model.temperature)),
+        top_p=max(MIN_TOP_P, _or(body.top_p, model.top_p)),
         top_k=max(0, body.top_k or 0),
         min_p=_or(body.min_p, 0.0),
         presence_penalty=_or(body.presence_penalty, 0.0),
@@ -139,7 +142,19 @@ def sampling_of(
 
 
 def _or(value: float | None, default: float) -> float:
-    return default if value is None else value
+    """Without a negative zero: whoever tests signs need not think of it."""
+    return (default if value is None else value) + 0.0
+
+
+def _temperature(value: float) -> float:
+    return value if value >= MIN_TEMPERATURE else 0.0
+
+
+def check_logprobs(num_logprobs: int) -> None:
+    """Raise `ApiError` if an answer would have more in one piece than a gateway may hold."""
+    if num_logprobs > MAX_WHOLE_LOGPROBS:
+        message = f"an answer can have {MAX_WHOLE_LOGPROBS} of them in one piece, and this could have {num_logprobs}"
+        raise bad_parameter("logprobs", f"{message}; ask for fewer, for fewer tokens or choices, or for a stream")
 
 
 def _check_token_ids(param: str, ids: "list[int] | dict[int, float] | tuple[()]", model: ServedModel) -> None:

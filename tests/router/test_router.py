@@ -23,6 +23,7 @@ from mesh.messages import (
 from mesh.sockets import Sockets
 from router import router as router_module
 from router.generation import Draining, Overloaded, RequestFailed, RouterError
+from router.live_generation import TOKEN_BYTES
 from tests.router.cluster import M0, P0, SERVICE, make_spec
 from tests.router.scripted_mesh import DEADLINE_S, STOP, SUPERVISOR, TIMING, Mesh, first, rest, spec, wait_until_serving
 
@@ -136,17 +137,17 @@ async def test_a_request_that_no_engine_takes_in_time_is_rejected(tmp_path):
 
 
 async def test_a_consumer_that_does_not_read_is_cut_off(mesh, monkeypatch):
-    monkeypatch.setattr(router_module, "MAX_PENDING_TOKENS", 100)
+    monkeypatch.setattr(router_module, "MAX_PENDING_BYTES", 100 * TOKEN_BYTES)
     generation = mesh.router.submit(spec())
     submit = await mesh.engines[M0].accept()
     mesh.engines[M0].say_tokens(submit, *range(101))
     await mesh.engines[M0].receive(Cancel)
-    with pytest.raises(RequestFailed, match="101 tokens"):
+    with pytest.raises(RequestFailed, match="cut off: 6464 bytes"):
         await rest(generation)
 
 
 async def test_a_full_inbox_starves_no_consumer(mesh, monkeypatch):
-    monkeypatch.setattr(router_module, "MAX_PENDING_TOKENS", 100)
+    monkeypatch.setattr(router_module, "MAX_PENDING_BYTES", 100 * TOKEN_BYTES)
     generation = mesh.router.submit(spec())
     submit = await mesh.engines[M0].accept()
     for offset in range(3000):

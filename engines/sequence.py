@@ -12,6 +12,8 @@ from engines.batch import Chunk, Draw
 from engines.blocks import BlockPool, Run
 from mesh.messages import Delta, Epoch, FinishReason, PrefillMode, PrefillOrder, RequestSpec, TokenLogprobs
 
+MOST_SAID_AGAIN = 64  # tokens whose log-probabilities are kept after they were delivered: 20 of each take 3 kB
+
 
 @dataclass(slots=True, eq=False)
 class Sequence:
@@ -204,6 +206,8 @@ class Sequence:
         self.num_delivered = self.num_generated
         self.has_delivered = True
         self.prompt_logprobs = []
+        if len(self.logprobs) > 2 * MOST_SAID_AGAIN and self.transfer is None:  # a new owner repeats all since it began
+            del self.logprobs[:-MOST_SAID_AGAIN]
         return delta
 
     def say_again(self, offset: int) -> Delta | None:

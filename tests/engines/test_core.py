@@ -5,6 +5,7 @@ import pytest
 
 from engines.batch import Batch, ChunkResult, StepResult, Undrawn
 from engines.blocks import BlockPool
+from engines.sequence import MOST_SAID_AGAIN
 from kvtransfer.protocol import Send
 from mesh.messages import (
     Abort,
@@ -32,8 +33,9 @@ from mesh.messages import (
     Sampling,
     StepTokens,
     Taken,
+    TokenLogprobs,
 )
-from tests.engines.conftest import MakeSpec
+from tests.engines.conftest import MakeSequence, MakeSpec
 from tests.engines.virtual import GATEWAY, SERVICE, HashingExecutor, VirtualMemory, VirtualMesh, continuation
 
 SEEDS = range(25)
@@ -581,3 +583,21 @@ def test_what_has_not_begun_can_be_called_back_and_what_has_goes_on(make_spec: M
         mesh.deliver(GATEWAY, "decode", Recall(name, Epoch(9)))
     mesh.settle()
     assert refusals(mesh) == [RefusalCode.RECALLED]
+
+
+def test_log_probabilities_that_were_delivered_are_not_kept_for_ever(make_sequence: MakeSequence) -> None:
+    sequence = make_sequence(sampling=Sampling(max_tokens=1000, seed=1, logprobs=1))
+    for token in range(400):
+        sequence.append(token, TokenLogprobs(token, -0.5, [(token, -0.5)]), 0.0)
+        delta = sequence.take_delta(None)
+        assert [own.token for own in delta.logprobs or ()] == delta.tokens == [token]
+        assert len(sequence.logprobs) <= 2 * MOST_SAID_AGAIN
+    again = sequence.say_again(400 - MOST_SAID_AGAIN)
+    assert again is not None
+    assert [own.token for own in again.logprobs or ()] == again.tokens == list(range(400 - MOST_SAID_AGAIN, 400))
+    assert sequence.say_again(0) is None
+    sequence.transfer = "t"
+    for token in range(300):
+        sequence.append(token, TokenLogprobs(token, -0.5, []), 0.0)
+        sequence.take_delta(None)
+    assert sequence.first_known_offset <= 400, "its new owner repeats what was drawn meanwhile"

@@ -70,7 +70,7 @@ def run_sender(pipe: Connection, block_kib: int, checksum: bool, zmq_address: st
     keep_freed_memory()
     memory = make_memory(block_kib)
     memory.array[:] = np.random.default_rng(0).integers(0, 256, memory.array.shape, np.uint8)
-    transports = transports_of(memory, PeerMemories(), checksum)
+    transports = transports_of(memory, PeerMemories(), lambda _: checksum)
     blocks = list(range(len(memory)))
     context = zmq.Context()
     frames = context.socket(zmq.PUSH)
@@ -126,7 +126,7 @@ class Receiver:
         self.peer = peer
         self.memory = memory
         self._block_kib = block_kib
-        self.transports = transports_of(self.memory, PeerMemories(), checksum=False)
+        self.transports = transports_of(self.memory, PeerMemories(), lambda _: False)
         self.blocks = list(range(len(memory)))
         self._source = np.ones_like(memory.array)
         self._codec: Codec[Blocks] = Codec(Blocks)

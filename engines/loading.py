@@ -19,6 +19,7 @@ from kvtransfer.transports import Transport, transports_of
 from mesh.errors import UserError
 from mesh.topology.report import suggestion
 from mesh.topology.schema import EngineSpec, ServiceSpec, Topology
+from mesh.transports import has_checksums
 
 log = structlog.get_logger()
 
@@ -66,7 +67,10 @@ class Loaded:
             identity=model.identity,
             ttft_s=self._topology.service(name).slo.ttft_s,
         )
-        self.transports[name] = transports_of(model.memory, self._peers, self._topology.transfer.checksum)
+        setting, num_hosts = self._topology.transfer.checksum, len(self._topology.hosts)
+        self.transports[name] = transports_of(
+            model.memory, self._peers, lambda transport: has_checksums(transport, setting, num_hosts)
+        )
         self.parked[name] = ParkedBlocks(model.memory)
         for broken in never_kept(self._topology.service(name).slo, [model.cost]):
             log.warning(f"services.{name}.{broken}")

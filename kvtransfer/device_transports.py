@@ -19,7 +19,7 @@ from kvtransfer.memory import MemoryUnreachableError
 from kvtransfer.nccl_transport import NcclTransport
 from kvtransfer.peer_memories import PeerMemories
 from kvtransfer.protocol import Buffer, ExportBlocks, Exported, ImportBlocks, Imported
-from mesh.transports import CUDA_IPC, SHM, TCP
+from mesh.transports import CUDA_IPC, NCCL, SHM, TCP
 
 
 class Staging:
@@ -176,15 +176,17 @@ class StagedTcpTransport(_Common):
         return None
 
 
-def device_transports(memory: DeviceKVMemory, peers: PeerMemories, checksum: bool) -> Sequence[DeviceTransport]:
+def device_transports(
+    memory: DeviceKVMemory, peers: PeerMemories, has_checksums: Callable[[str], bool]
+) -> Sequence[DeviceTransport]:
     """All transports of one service on a GPU."""
     staging = Staging(memory)
-    tcp = StagedTcpTransport(memory, staging, checksum)
     transports: list[DeviceTransport] = [
-        CudaIpcTransport(memory, peers, staging, checksum),
-        StagedShmTransport(memory, peers, staging, checksum),
-        tcp,
+        CudaIpcTransport(memory, peers, staging, has_checksums(CUDA_IPC)),
+        StagedShmTransport(memory, peers, staging, has_checksums(SHM)),
+        StagedTcpTransport(memory, staging, has_checksums(TCP)),
     ]
     if peers.links is not None:
-        transports.append(NcclTransport(memory, peers.links, tcp))
+        while_there_is_no_channel = StagedTcpTransport(memory, staging, has_checksums(NCCL))
+        transports.append(NcclTransport(memory, peers.links, while_there_is_no_channel))
     return transports

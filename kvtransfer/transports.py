@@ -102,13 +102,16 @@ class TcpTransport:
         return checksum_fault(job, lambda: _contents(self._memory, job.destinations))
 
 
-def transports_of(memory: KVMemory | DeviceKVMemory, peers: PeerMemories, checksum: bool) -> Mapping[str, Transport]:
-    """All transports of one service, by name."""
+def transports_of(
+    memory: KVMemory | DeviceKVMemory, peers: PeerMemories, has_checksums: Callable[[str], bool]
+) -> Mapping[str, Transport]:
+    """All transports of one service, by name. ``has_checksums`` tells of each whether blocks carry them."""
     transports: Sequence[Transport]
     if isinstance(memory, DeviceKVMemory):
-        transports = device_transports(memory, peers, checksum)
+        transports = device_transports(memory, peers, has_checksums)
     else:
-        transports = SharedMemoryTransport(memory, peers, checksum), TcpTransport(memory, checksum)
+        shm = SharedMemoryTransport(memory, peers, has_checksums(SHM))
+        transports = shm, TcpTransport(memory, has_checksums(TCP))
     return {transport.name: transport for transport in transports}
 
 

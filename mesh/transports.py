@@ -79,3 +79,11 @@ def fastest(setting: str, ends: Ends) -> tuple[str | None, dict[str, str]]:
             return transport, reasons
         reasons[transport] = reason
     return None, reasons
+
+
+def has_checksums(transport: str, setting: bool | None, num_hosts: int) -> bool:
+    """Whether KV blocks carry checksums by this transport. None: where they cross hosts and nothing protects them.
+
+    CURVE authenticates what goes through ZeroMQ; of NCCL's traffic nobody would notice a changed bit.
+    """
+    return setting if setting is not None else transport == NCCL and num_hosts > 1

@@ -150,7 +150,7 @@ class PolicySpec:
 @dataclass(frozen=True, slots=True)
 class TransferSpec:
     transport: str = AUTO  # one of mesh.transports.SETTINGS
-    checksum: bool = False
+    checksum: bool | None = None  # None: where nothing else protects KV blocks (`mesh.transports.has_checksums`)
     deadline_s: float = 10.0
     migration_share: float = 0.015  # of the time that copies take, while the request that they move goes on
     migration_deadline_s: float = 60.0  # for a request to stop at its old engine

@@ -40,7 +40,7 @@ while True:
             memory[block] = 0
         socket.send(b"")
     else:
-        done = transports_of(memory, PeerMemories(), checksum == "1")[transport].export_blocks(
+        done = transports_of(memory, PeerMemories(), lambda _: checksum == "1")[transport].export_blocks(
             ExportBlocks("t", "s", transport, 0, blocks, "peer"))
         body = Blocks("t", 0, 0, len(blocks) * memory.layout.shape.block_size, blocks, done.generations, done.checksums)
         socket.send_multipart([msgspec.msgpack.encode(body), *done.payload], copy=False)
@@ -88,7 +88,7 @@ class Receiver:
     def __init__(self, transport: str, shape: KVShape) -> None:
         self.memory = KVMemory.alone(shape, NUM_BLOCKS)
         self.peers = PeerMemories()
-        self.transport = transports_of(self.memory, self.peers, checksum=False)[transport]
+        self.transport = transports_of(self.memory, self.peers, lambda _: False)[transport]
 
     def take(self, peer, message, payload, destinations):
         job = ImportBlocks("t", "s", self.transport.name, "peer", peer.ref, message, payload, destinations)
@@ -275,12 +275,12 @@ def test_engines_with_other_pages_exchange_blocks(shape, name, seed):
     destinations = dice.choice(len(received), 5, replace=False).tolist()
     for block in blocks:
         sent[block] = dice.integers(3, 256, sent.layout.block_bytes, np.uint8)
-    exported = transports_of(sent, PeerMemories(), checksum=True)[name].export_blocks(
+    exported = transports_of(sent, PeerMemories(), lambda _: True)[name].export_blocks(
         ExportBlocks("t", "s", name, 0, blocks, "peer")
     )
     message = Blocks("t", 0, 0, 5 * shape.block_size, blocks, exported.generations, exported.checksums)
     job = ImportBlocks("t", "s", name, "peer", sent.ref("here"), message, exported.payload, destinations)
-    transport = transports_of(received, PeerMemories(), checksum=True)[name]
+    transport = transports_of(received, PeerMemories(), lambda _: True)[name]
     assert transport.import_blocks(job).ok
     assert [received[block].tobytes() for block in destinations] == [sent[block].tobytes() for block in blocks]
     assert np.count_nonzero(target.pages != 2) == 5 * sent.layout.block_bytes, "something else was written to"
@@ -293,7 +293,7 @@ def test_a_page_that_changed_hands_is_noticed_whichever_block_is_copied(shape):
     large = msgspec.structs.replace(shape, num_layers=11, num_kv_heads=3)
     memory = PagedMemory(PageLayout.of([shape, large], 2))
     small, other, peer = KVMemory(memory, shape), KVMemory(memory, large), KVMemory.alone(shape, 1)
-    transport, receiver = (transports_of(each, PeerMemories(), checksum=False)[SHM] for each in (small, peer))
+    transport, receiver = (transports_of(each, PeerMemories(), lambda _: False)[SHM] for each in (small, peer))
     for block in range(len(small)):
         exported = transport.export_blocks(ExportBlocks("t", "s", SHM, 0, [block], "peer"))
         message = Blocks("t", 0, 0, shape.block_size, [block], exported.generations, [])
@@ -309,6 +309,6 @@ def test_pages_that_were_not_made_for_a_service_are_refused(shape):
     large = msgspec.structs.replace(shape, num_layers=11, num_kv_heads=3)
     peer, here = KVMemory.alone(shape, 2), KVMemory.alone(large, 2)
     job = ImportBlocks("t", "s", SHM, "peer", peer.ref("here"), Blocks("t", 0, 0, 4, [0], [0], []), (), [0])
-    assert not transports_of(here, PeerMemories(), checksum=False)[SHM].import_blocks(job).ok
+    assert not transports_of(here, PeerMemories(), lambda _: False)[SHM].import_blocks(job).ok
     for memory in (peer, here):
         memory.close()

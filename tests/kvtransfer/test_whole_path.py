@@ -37,7 +37,7 @@ class Engine:
     def __init__(self, name, endpoints, shape):
         self.sockets = Sockets(Sender(name, 1), endpoints, EngineMessage)
         self.memory, self.peers = KVMemory.alone(shape, NUM_BLOCKS), PeerMemories()
-        self.transports = transports_of(self.memory, self.peers, checksum=True)
+        self.transports = transports_of(self.memory, self.peers, lambda _: True)
         self.machine = None
         self.ended = asyncio.Event()
         self.endings = []

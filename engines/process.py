@@ -15,6 +15,7 @@ from engines.effects import Copied, DropService, Effect, ForgetBlocks, LoadServi
 from engines.failed_steps import FailedSteps
 from engines.loading import Loaded, load
 from engines.profiles import num_devices_of
+from engines.rights import why_not
 from engines.scheduler import Limits
 from engines.settings import EngineSettings
 from engines.watch import StepWatch
@@ -191,6 +192,9 @@ class EngineProcess:
     async def _hear_messages(self) -> None:
         async for sender, message, payload in self._sockets.messages():
             now = self._clock.now()
+            if (reason := why_not(sender.process, message, self._gateways)) is not None:
+                self._sockets.refuse(sender, message, reason)
+                continue
             self._follow(sender.process)
             is_visitor = sender.process not in self._neighbours  # a command: it has no lease to keep
             if is_visitor or self._observe(sender, now):

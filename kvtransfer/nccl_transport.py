@@ -72,7 +72,7 @@ class NcclTransport:
             return self._staged.take(job, frames)
         try:
             announcement = self._decoder.decode(head)
-        except msgspec.DecodeError:
+        except Exception:  # the decoder's own, but also UnicodeDecodeError and RecursionError
             return "the first payload frame is no announcement"
         if announcement.ticket is None:
             self._links.expect(job.peer, announcement)

@@ -37,6 +37,8 @@ from mesh.messages import (
     Taken,
 )
 
+MOST_SEEN = 2**16  # numbers of messages that are remembered; each brings a block at least
+
 
 class ReceiveState(StrEnum):
     RESERVED = "reserved"
@@ -185,7 +187,7 @@ class ReceiveTransfer(Machine[ReceiveState, ReceiveEvent, ReceiveEffect]):
         if self.state is ReceiveState.RESERVED:
             self._heard_at = now
         message = arrival.message
-        if message.seq in self._seen:
+        if message.seq in self._seen or len(self._seen) >= MOST_SEEN:
             self.ignored["Blocks"] += 1
             return
         self._seen.add(message.seq)

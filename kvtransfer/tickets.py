@@ -8,8 +8,11 @@ or belong to transfers that have ended. What it received early it keeps for a wh
 
 from collections import OrderedDict, deque
 from collections.abc import Sequence
+from typing import Annotated
 
 import msgspec
+
+from mesh.bounds import MAX_NAME, Count, Name
 
 REMEMBERED = 64
 
@@ -21,11 +24,11 @@ class Announcement(msgspec.Struct, frozen=True):
     bytes of the last sends, this one included.
     """
 
-    life: str  # of the sending process
-    number: int  # of the channel, among those of that life
-    unique_id: bytes  # of the NCCL communicator
-    ticket: int | None = None
-    recent: list[tuple[int, int]] = []
+    life: Name  # of the sending process
+    number: Count  # of the channel, among those of that life
+    unique_id: Annotated[bytes, msgspec.Meta(max_length=MAX_NAME)]  # of the NCCL communicator
+    ticket: Count | None = None
+    recent: Annotated[list[tuple[Count, Count]], msgspec.Meta(max_length=REMEMBERED)] = []
 
 
 class GapError(RuntimeError):

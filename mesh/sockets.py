@@ -215,6 +215,14 @@ class Sockets(Generic[M]):
         if num_silent is not None:
             log.warning("dropped a malformed message", sender=sender, error=str(error), not_logged_before=num_silent)
 
+    def refuse(self, sender: Sender, message: Message, reason: str) -> None:
+        """Count a well-formed message that its sender may not send, and log it now and then."""
+        self.counters["received_refused"] += 1
+        num_silent = self._warnings.admit(sender.process, time.monotonic())
+        if num_silent is not None:
+            kind = type(message).__name__
+            log.warning("refused", sender=sender.process, kind=kind, reason=reason, not_logged_before=num_silent)
+
     async def broadcasts(self) -> AsyncIterator[tuple[Sender, BroadcastMessage]]:
         """Statuses of the processes that this one subscribed to."""
         async for sender, status in self.beacons(lambda _: True):

@@ -1,0 +1,30 @@
+"""Who may ask an engine for what. Members of a mesh are trusted to be who they say, not to speak for others. Pure."""
+
+from collections.abc import Collection
+
+from mesh.messages import EngineMessage, RequestSpec, Reserve, Submit, SubmitBatch
+
+
+def why_not(sender: str, message: EngineMessage, gateways: Collection[str]) -> str | None:
+    """Why an engine does not take this from ``sender``; None: it does.
+
+    Requests come from the gateway that they name, or from engines for a gateway of the mesh: an engine waits for its
+    gateway's lease, so one that there is not would be waited for, and remembered.
+    """
+    match message:
+        case Submit():
+            return _why_not_its_own(sender, message.spec, gateways)
+        case SubmitBatch():
+            reasons = (_why_not_its_own(sender, submit.spec, gateways) for submit in message.submits)
+            return next((reason for reason in reasons if reason is not None), None)
+        case Reserve() if message.spec.gateway not in gateways:
+            return f"{message.spec.gateway!r} is no gateway of this mesh"
+        case Reserve() if sender in gateways:
+            return "gateways have no KV to hand over"
+    return None
+
+
+def _why_not_its_own(sender: str, spec: RequestSpec, gateways: Collection[str]) -> str | None:
+    if sender not in gateways:
+        return "it is no gateway of this mesh"
+    return None if spec.gateway == sender else f"the request is of {spec.gateway!r}"

@@ -13,7 +13,6 @@ from kvtransfer.protocol import ImportBlocks
 from kvtransfer.tickets import REMEMBERED, Announcement
 from mesh.messages import Blocks
 
-
 FIELDS = {"life": "a@1", "number": 1, "unique_id": b"\0" * 128, "ticket": 1, "recent": [[1, 2]]}
 
 

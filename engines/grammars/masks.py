@@ -2,6 +2,7 @@
 
 The tokens so far are known before a step is computed, so the grammar process works beside it, and mostly costs no time.
 A mask that is late does not hold the batch for longer than ``patience_s``: its request's last token is computed again.
+Masks of cheap grammars come first, and one that stays dear fails, with all requests that ask for it.
 """
 
 import time
@@ -14,10 +15,13 @@ from numpy.typing import NDArray
 
 from engines.batch import Draw, Undrawn
 from engines.grammars.process import WALL_S, GrammarProcess, Vocabulary, jobs_of
-from engines.grammars.protocol import TOKENS_PER_JOB, Answer, Bad, Mask, Sound, Unknown
+from engines.grammars.protocol import TOKENS_PER_JOB, Answer, Bad, Lost, Mask, Sound, Unknown
 from mesh.messages import FailureCode
 
 MAX_REMEMBERED = 512  # requests
+NEW_S = 0.05  # what a mask of a grammar that is not known is expected to take
+CPU_S_AT_FIRST = 1.0  # that a grammar may take, its compiling included
+CPU_S_PER_MASK = 0.01  # in addition; usual ones take a tenth of it
 BRIEFLY_S = 0.02  # where a token may be sampled later
 LATE = Undrawn()
 
@@ -34,6 +38,28 @@ class _Asked:
     was_waited_for: bool = False
 
 
+@dataclass(slots=True)
+class _Account:
+    """What the masks of a grammar took. ``refusal``: why there are no more."""
+
+    num_masks: int = 0
+    cpu_s: float = 0.0
+    refusal: Undrawn | None = None
+
+    @property
+    def expected_s(self) -> float:
+        return (NEW_S + self.cpu_s) / (1 + self.num_masks)
+
+    def book(self, cpu_s: float) -> None:
+        self.num_masks += 1
+        self.cpu_s += cpu_s
+        if self.cpu_s > CPU_S_AT_FIRST + CPU_S_PER_MASK * self.num_masks:
+            self.refuse(f"the grammar cannot be followed: it takes more than {CPU_S_PER_MASK:g} s of CPU time a token")
+
+    def refuse(self, reason: str) -> None:
+        self.refusal = Undrawn(reason, FailureCode.GRAMMAR)
+
+
 class Masks:
     """Of one model. ``patience_s``: how long a step may wait for the masks that it asked for."""
 
@@ -45,6 +71,7 @@ class Masks:
         self._asked: dict[str, _Asked] = {}  # by request
         self._told: OrderedDict[str, _Asked] = OrderedDict()  # what the grammar process last heard of each request
         self._ready: OrderedDict[str, tuple[list[int], Allowed]] = OrderedDict()
+        self._accounts: OrderedDict[str, _Account] = OrderedDict()  # by grammar
 
     def __repr__(self) -> str:
         return f"<Masks asked={len(self._asked)} {self._process!r}>"
@@ -85,11 +112,25 @@ class Masks:
                 return
             self._hear(answer)
 
+    def _account(self, grammar: str) -> _Account:
+        account = self._accounts.setdefault(grammar, _Account())
+        self._accounts.move_to_end(grammar)
+        while len(self._accounts) > MAX_REMEMBERED:
+            self._accounts.popitem(last=False)
+        return account
+
     def _put(self, request: str, grammar: str, tokens: list[int]) -> None:
+        if (before := self._asked.pop(request, None)) is not None:
+            self._process.drop(before.job)
+            self._told.pop(request, None)
+        account = self._account(grammar)
+        if account.refusal is not None:
+            self._keep(request, tokens, account.refusal)
+            return
         told = self._told.pop(request, None)
         goes_on = told is not None and told.grammar == grammar and told.tokens == tokens[: len(told.tokens)]
         start = len(told.tokens) if told is not None and goes_on else 0
-        jobs = jobs_of(self._num_jobs, request, grammar, tokens, start, TOKENS_PER_JOB)
+        jobs = jobs_of(self._num_jobs, request, grammar, tokens, start, TOKENS_PER_JOB, account.expected_s)
         self._num_jobs += len(jobs)
         self._asked[request] = self._told[request] = _Asked(grammar, tokens, jobs[-1].job)
         while len(self._told) > MAX_REMEMBERED:
@@ -104,17 +145,32 @@ class Masks:
         request, asked = found
         del self._asked[request]
         match answer:
-            case Mask(_, bits):
+            case Mask(_, bits, cpu_s):
+                self._account(asked.grammar).book(cpu_s)
                 mask = np.unpackbits(np.frombuffer(bits, np.uint8), count=self._size, bitorder="little")
                 self._keep(request, asked.tokens, mask.view(np.bool_))
-            case Bad(_, reason):
+            case Bad(_, reason, is_dear):
                 self._told.pop(request, None)
                 self._keep(request, asked.tokens, Undrawn(reason, FailureCode.GRAMMAR))
+                if is_dear:
+                    self._refuse(asked.grammar, reason)
+            case Lost():
+                self._told.pop(request, None)
+                self._keep(
+                    request, asked.tokens, Undrawn("the process that follows grammars is gone", FailureCode.STEP)
+                )
             case Unknown():
                 self._told.pop(request, None)
                 self._put(request, asked.grammar, asked.tokens)
             case Sound():
                 raise RuntimeError("a grammar process checked what it was to follow")
+
+    def _refuse(self, grammar: str, reason: str) -> None:
+        """Whoever else waits for a mask of this grammar does not wait for the process to die of it again."""
+        account = self._account(grammar)
+        account.refuse(reason)
+        for request, asked in [item for item in self._asked.items() if item[1].grammar == grammar]:
+            self._put(request, grammar, asked.tokens)
 
     def _keep(self, request: str, tokens: list[int], allowed: Allowed) -> None:
         self._ready[request] = tokens, allowed

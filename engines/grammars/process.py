@@ -8,8 +8,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections import deque
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,12 +23,14 @@ from engines.grammars.protocol import (
     Died,
     Follow,
     Job,
+    Lost,
     Packet,
     decode_packet,
     encode,
 )
 
-WALL_S = 10.0  # without an answer to the oldest job: the process is stopped, or starved; both begin anew
+WALL_S = 10.0  # without an answer: the process is stopped, or starved; both begin anew
+MAX_LOSSES = 2  # of processes in turn, after which a job is given up
 
 log = structlog.get_logger()
 
@@ -43,16 +45,17 @@ class Vocabulary:
 
 
 class GrammarProcess:
-    """Answers come in the order of jobs. A `Died` is never among them: the job that it befell is answered `Bad`."""
+    """Answers come in any order. A job of which the process's child died is answered `Bad`; others are done anew."""
 
     def __init__(self, vocabulary: Vocabulary, wall_s: float = WALL_S) -> None:
         self._vocabulary = vocabulary
         self._wall_s = wall_s
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: socket.socket | None = None
-        self._unanswered: deque[Job] = deque()
-        self._unsent: deque[bytes] = deque()
+        self._unanswered: dict[int, Job] = {}  # by number, the oldest first
+        self._unsent: dict[int, None] = {}
         self._heard_at = 0.0
+        self._num_losses = 0  # since something was heard
 
     def __repr__(self) -> str:
         pid = self._process and self._process.pid
@@ -69,9 +72,18 @@ class GrammarProcess:
         """Have a job done; `receive` answers it, unless more of it is to come."""
         if not self._unanswered:
             self._heard_at = time.monotonic()
-        self._unanswered.append(job)
-        self._unsent.append(encode(job))
+        self._unanswered[job.job] = job
+        self._unsent[job.job] = None
         self._send()
+
+    def drop(self, job: int) -> None:
+        """Of this job and its parts no answer is wanted. What is done of it already is not undone."""
+        while (found := self._unanswered.pop(job, None)) is not None:
+            self._unsent.pop(job, None)
+            job -= 1
+            before = self._unanswered.get(job)
+            if before is None or _is_answered(before) or _is_of_another(before, found):
+                return
 
     def receive(self, timeout_s: float) -> Answer | None:
         """The next answer; None: not within ``timeout_s``, or nothing is to be answered."""
@@ -79,7 +91,7 @@ class GrammarProcess:
         while self._unanswered:
             self._send()
             left_s = max(0.0, deadline - time.monotonic())
-            answer = self._read(left_s) if self._is_readable(left_s) else self._overdue()
+            answer = self._read() if self._is_readable(left_s) else self._overdue()
             if answer is not None:
                 return answer
             if time.monotonic() >= deadline:
@@ -88,14 +100,17 @@ class GrammarProcess:
 
     def close(self) -> None:
         """End the process. Its jobs are forgotten."""
+        self._end()
+        self._unanswered.clear()
+        self._unsent.clear()
+
+    def _end(self) -> None:
         if self._connection is not None:
             self._connection.close()
         if self._process is not None:
             self._process.kill()
             self._process.wait()
         self._connection = self._process = None
-        self._unanswered.clear()
-        self._unsent.clear()
 
     # --- the socket ---------------------------------------------------------------------------------------------------
 
@@ -104,7 +119,8 @@ class GrammarProcess:
         ours.setblocking(False)
         model = self._vocabulary
         arguments = (str(theirs.fileno()), str(model.folder), str(model.size), *map(str, model.eos_token_ids))
-        with theirs:
+        with ExitStack() as unless_started, theirs:
+            unless_started.enter_context(ours)
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "engines.grammars.worker", *arguments],
                 stdin=subprocess.DEVNULL,
@@ -112,51 +128,57 @@ class GrammarProcess:
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
             )
+            unless_started.pop_all()
         self._connection = ours
         return ours
 
     def _send(self) -> None:
-        """As many jobs as the socket takes."""
-        while self._unsent:
-            connection = self._connection or self._start()
-            try:
-                connection.send(self._unsent[0])
-            except BlockingIOError:
-                return
-            except OSError:
-                self._begin_anew()
-                return
-            self._unsent.popleft()
+        """As many jobs as the socket takes. What a process that is gone did not take is sent when that is heard."""
+        try:
+            connection = self._connection or (self._start() if self._unsent else None)
+            while self._unsent and connection is not None:
+                job = next(iter(self._unsent))
+                connection.send(encode(self._unanswered[job]))
+                del self._unsent[job]
+        except OSError:
+            return
 
     def _is_readable(self, timeout_s: float) -> bool:
+        """Also true at the end of the process."""
         if self._connection is None:
-            return False
-        return bool(select.select([self._connection], [], [], timeout_s)[0])
+            return True
+        readable = select.poll()  # which takes any descriptor; select takes those below 1024
+        readable.register(self._connection, select.POLLIN)
+        return bool(readable.poll(1000 * timeout_s))
 
-    def _read(self, timeout_s: float) -> Answer | None:
-        assert self._connection is not None
+    def _read(self) -> Answer | None:
         try:
-            packet = self._connection.recv(MAX_PACKET_BYTES)
+            packet = b"" if self._connection is None else self._connection.recv(MAX_PACKET_BYTES)
         except OSError:
             packet = b""
         if not packet:
             return self._begin_anew()
-        self._heard_at = time.monotonic()
+        self._heard_at, self._num_losses = time.monotonic(), 0
         return self._settle(decode_packet(packet))
 
-    def _settle(self, answer: Packet) -> Answer | None:
-        """Whose answer it is; None: of a job that was settled when its child died. Parts of jobs have no answers."""
-        if not isinstance(answer, Died) and answer.job < self._unanswered[0].job:
+    def _settle(self, packet: Packet) -> Answer | None:
+        """The answer to a job; None: nobody waits for it."""
+        if isinstance(packet, Died):
+            self._unsent = dict.fromkeys(self._unanswered)
+            job = self._end_of(packet.job)
+            answer: Answer = Bad(job, f"the grammar cannot be followed: {packet.reason}", is_dear=True)
+        else:
+            job, answer = packet.job, packet
+        if job not in self._unanswered:
             return None
-        while self._unanswered:
-            job = self._unanswered.popleft()
-            if not _is_answered(job):
-                continue
-            if isinstance(answer, Died):
-                return Bad(job.job, f"the grammar cannot be followed: {answer.reason}")
-            if job.job == answer.job:
-                return answer
-        return None
+        self.drop(job)
+        return answer
+
+    def _end_of(self, job: int) -> int:
+        """The job that answers for this part."""
+        while (part := self._unanswered.get(job)) is not None and not _is_answered(part):
+            job += 1
+        return job
 
     def _overdue(self) -> Answer | None:
         if time.monotonic() - self._heard_at < self._wall_s:
@@ -164,23 +186,33 @@ class GrammarProcess:
         log.warning("a grammar process does not answer", process=repr(self))
         return self._begin_anew()
 
-    def _begin_anew(self) -> Answer:
-        """The whole process is gone, or as good as gone. The oldest job is taken for the reason."""
-        job = next((job for job in self._unanswered if _is_answered(job)), self._unanswered[0])
-        later = [other for other in self._unanswered if other.job > job.job]
-        self.close()
-        for other in later:
-            self._unanswered.append(other)
-            self._unsent.append(encode(other))
+    def _begin_anew(self) -> Answer | None:
+        """The whole process is gone, or as good as gone, or could not be started. What it did is done anew, but not
+        for ever."""
+        self._end()
         self._heard_at = time.monotonic()
-        return Bad(job.job, f"the grammar cannot be followed: no answer within {self._wall_s:g} s")
+        self._num_losses += 1
+        if self._num_losses < MAX_LOSSES:
+            self._unsent = dict.fromkeys(self._unanswered)
+            return None
+        self._num_losses = 0
+        job = self._end_of(next(iter(self._unanswered)))
+        self.drop(job)
+        self._unsent = dict.fromkeys(self._unanswered)
+        return Lost(job)
+
+
+def _is_of_another(job: Job, other: Job) -> bool:
+    return isinstance(job, Check) or isinstance(other, Check) or job.request != other.request
 
 
 def _is_answered(job: Job) -> bool:
     return isinstance(job, Check) or job.is_last
 
 
-def jobs_of(first_job: int, request: str, grammar: str, tokens: Sequence[int], start: int, most: int) -> list[Follow]:
+def jobs_of(
+    first_job: int, request: str, grammar: str, tokens: Sequence[int], start: int, most: int, expected_s: float
+) -> list[Follow]:
     """One request's tokens from ``start`` on, as jobs of at most ``most`` tokens, the last of which is answered."""
     starts = range(start, max(len(tokens), start + 1), most)
     return [
@@ -191,6 +223,7 @@ def jobs_of(first_job: int, request: str, grammar: str, tokens: Sequence[int], s
             start=begin,
             tokens=list(tokens[begin : begin + most]),
             is_last=index == len(starts) - 1,
+            expected_s=expected_s,
         )
         for index, begin in enumerate(starts)
     ]

@@ -1,6 +1,7 @@
 """What a grammar process is asked and what it answers: MessagePack, a message a packet of a Unix socket.
 
-Jobs are done in order, one at a time. A packet has a bounded size, so a long answer's tokens come in several jobs.
+Jobs are done one at a time, the cheapest first. A packet has a bounded size, so a long answer's tokens come in several
+jobs with numbers that follow each other.
 """
 
 from typing import cast
@@ -9,7 +10,7 @@ import msgspec
 
 MAX_PACKET_BYTES = 131_072  # below what Linux lets a socket hold by default
 TOKENS_PER_JOB = 8192
-MAX_GRAMMAR_BYTES = 65_536
+NOBODY = -1
 
 
 class Check(msgspec.Struct, frozen=True, tag=True):
@@ -23,7 +24,8 @@ class Follow(msgspec.Struct, frozen=True, tag=True):
     """Which tokens may come after these?
 
     ``tokens`` follow the first ``start`` ones of an answer. ``grammar`` is the text in the first job of a request, and
-    empty in later ones. ``is_last``: answer with a mask; more tokens come with the next job otherwise.
+    empty in later ones. ``is_last``: answer with a mask; more tokens come with the next job otherwise. ``expected_s``:
+    the CPU time that a mask of this grammar is expected to take.
     """
 
     job: int
@@ -32,6 +34,7 @@ class Follow(msgspec.Struct, frozen=True, tag=True):
     start: int
     tokens: list[int]
     is_last: bool
+    expected_s: float = 0.0
 
 
 class Sound(msgspec.Struct, frozen=True, tag=True):
@@ -41,17 +44,25 @@ class Sound(msgspec.Struct, frozen=True, tag=True):
 
 
 class Mask(msgspec.Struct, frozen=True, tag=True):
-    """``bits``: one a token of the vocabulary, the lowest bit of a byte first."""
+    """``bits``: one a token of the vocabulary, the lowest bit of a byte first. ``cpu_s``: what it took."""
 
     job: int
     bits: bytes
+    cpu_s: float = 0.0
 
 
 class Bad(msgspec.Struct, frozen=True, tag=True):
-    """The grammar cannot be followed, or the answer does not keep to it."""
+    """The grammar cannot be followed, or the answer does not keep to it. ``is_dear``: for want of time or memory."""
 
     job: int
     reason: str
+    is_dear: bool = False
+
+
+class Lost(msgspec.Struct, frozen=True, tag=True):
+    """The grammar process is gone, again and again, and not because of this job."""
+
+    job: int
 
 
 class Unknown(msgspec.Struct, frozen=True, tag=True):
@@ -61,21 +72,22 @@ class Unknown(msgspec.Struct, frozen=True, tag=True):
 
 
 class Died(msgspec.Struct, frozen=True, tag=True):
-    """The child that did the jobs ended in the middle of one. The next one knows nobody."""
+    """The child ended with all jobs that it had; the next one knows nobody. ``job``: of which it died, or `NOBODY`."""
 
+    job: int
     reason: str
 
 
 Job = Check | Follow
-Answer = Sound | Mask | Bad | Unknown
-Packet = Answer | Died
+Answer = Sound | Mask | Bad | Unknown | Lost
+Packet = Sound | Mask | Bad | Unknown | Died
 
 _encoder = msgspec.msgpack.Encoder()
 _jobs = msgspec.msgpack.Decoder(Job)
 _packets = msgspec.msgpack.Decoder(Packet)
 
 
-def encode(message: Job | Packet) -> bytes:
+def encode(message: Job | Answer | Died) -> bytes:
     return _encoder.encode(message)
 
 

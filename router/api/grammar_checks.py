@@ -13,11 +13,13 @@ from hashlib import blake2b
 from typing import Final
 
 from engines.grammars.process import WALL_S, GrammarProcess, Vocabulary
-from engines.grammars.protocol import Bad, Check
+from engines.grammars.protocol import Bad, Check, Lost
 from router.api.grammars import Grammar, cannot_be_followed
 from router.api.turns import Line, LineLimits
+from router.generation import Overloaded
 
 MAX_KNOWN: Final = 4096  # grammars of one model
+RETRY_AFTER_S: Final = 2.0
 LIMITS: Final = LineLimits("new grammars", max_of_one=8, max_waiting=256, wait_s=10.0)
 
 Digest = bytes
@@ -95,6 +97,6 @@ class GrammarChecks:
         self._num_checks += 1
         self._process.put(Check(self._num_checks, text))
         answer = self._process.receive(2 * WALL_S)
-        if answer is None:
-            return "cannot be followed: nothing came of checking it"
+        if answer is None or isinstance(answer, Lost):
+            raise Overloaded("grammars cannot be checked at the moment", RETRY_AFTER_S)
         return answer.reason if isinstance(answer, Bad) else ""

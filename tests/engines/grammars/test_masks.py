@@ -1,8 +1,12 @@
 """Which tokens a grammar leaves, against Python's own reading of what was written."""
 
+import fcntl
 import json
 import random
 import re
+import resource
+import socket
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +18,7 @@ from engines.batch import Draw, Undrawn
 from engines.grammars import masks
 from engines.grammars.masks import Masks
 from engines.grammars.process import Vocabulary
+from engines.grammars.protocol import Answer, Bad
 from engines.models.config import ModelConfig
 from mesh.messages import FailureCode, Sampling
 from tests.seeds import seeds
@@ -145,7 +150,7 @@ def test_one_that_takes_for_ever_fails_and_the_others_go_on(grammars: Masks) -> 
     endless = answers["endless"]
     assert isinstance(endless, Undrawn)
     assert endless.code is FailureCode.GRAMMAR
-    assert endless.reason == "the grammar cannot be followed: it takes more than 0.5 s of CPU time"
+    assert endless.reason == "the grammar cannot be followed: it takes too much CPU time"
     for request in ("behind", "before"):
         mask = answers[request]
         assert not isinstance(mask, Undrawn)
@@ -160,14 +165,84 @@ def test_a_mask_that_is_late_does_not_hold_the_batch() -> None:
     hasty.close()
 
 
-def test_a_process_that_is_killed_costs_one_request_at_most(grammars: Masks) -> None:
+def kill(grammars: Masks) -> None:
+    process = grammars._process._process
+    assert process is not None
+    process.kill()
+    process.wait()
+
+
+def test_a_process_that_is_killed_costs_nobody(grammars: Masks) -> None:
     assert END in allowed(grammars, NUMBER, "1", request="a")
-    process = grammars._process
-    assert process._process is not None
-    process._process.kill()
-    first = grammars.take([draw(NUMBER, list(b"12"), "a")])["a"]
-    assert isinstance(first, Undrawn) or first[END]
+    kill(grammars)
+    assert END in allowed(grammars, NUMBER, "12", request="a")
     assert END in allowed(grammars, NUMBER, "12", request="b")
+
+
+def test_a_process_that_cannot_be_started_is_not_the_grammars_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise BlockingIOError("Resource temporarily unavailable")
+
+    grammars = Masks(VOCABULARY)
+    with monkeypatch.context() as patch:
+        patch.setattr(subprocess, "Popen", fail)
+        assert refusal(grammars, NUMBER, "").code is FailureCode.STEP
+    assert END in allowed(grammars, NUMBER, "1")
+    grammars.close()
+
+
+def test_a_process_is_heard_whatever_the_number_of_its_descriptor(grammars: Masks) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2048), hard))
+    assert END in allowed(grammars, NUMBER, "1")
+    before = grammars._process._connection
+    assert before is not None
+    grammars._process._connection = socket.socket(fileno=fcntl.fcntl(before, fcntl.F_DUPFD_CLOEXEC, 1500))
+    before.close()
+    assert END in allowed(grammars, NUMBER, "12")
+
+
+def test_all_requests_of_a_grammar_that_is_too_dear_fail_at_its_first_death(grammars: Masks) -> None:
+    deaths: list[Bad] = []
+    hear = grammars._hear
+
+    def listen(answer: Answer) -> None:
+        deaths.extend([answer] if isinstance(answer, Bad) else [])
+        hear(answer)
+
+    grammars._hear = listen  # type: ignore[method-assign]
+    twin = ENDLESS.replace("9967", "9949")
+    choices = [draw(twin, [], f"choice {number}") for number in range(40)]
+    answers = grammars.take([*choices, draw(NUMBER, list(b"1"), "honest")])
+    assert {answers[choice.request] for choice in choices} == {answers["choice 0"]}
+    assert isinstance(answers["choice 0"], Undrawn)
+    assert answers["choice 0"].code is FailureCode.GRAMMAR
+    assert not isinstance(answers["honest"], Undrawn)
+    assert len(deaths) == 1
+    assert refusal(grammars, twin, "", request="later") == answers["choice 0"]
+    assert len(deaths) == 1
+    del grammars._hear  # type: ignore[method-assign]
+
+
+def test_a_grammar_that_stays_dear_fails(grammars: Masks, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that passes any check, and takes more time for each token of an answer."""
+    ambiguous = LLMatcher.grammar_from_lark('start: s\ns: s s s | s s | "a" | ""')
+    monkeypatch.setattr(masks, "CPU_S_AT_FIRST", 0.01)
+    monkeypatch.setattr(masks, "CPU_S_PER_MASK", 0.0)
+    for length in range(2000):
+        answer = grammars.take([draw(ambiguous, [97] * length, "r")])["r"]
+        if isinstance(answer, Undrawn):
+            assert answer.code is FailureCode.GRAMMAR
+            assert "of CPU time a token" in answer.reason
+            return
+    raise AssertionError("it goes on")
+
+
+def test_a_grammar_that_is_cheap_never_uses_up_its_account() -> None:
+    account = masks._Account()
+    for _ in range(10_000):
+        account.book(0.004)
+    assert account.refusal is None
 
 
 def test_tokens_come_in_parts_where_they_are_many(grammars: Masks, monkeypatch: pytest.MonkeyPatch) -> None:

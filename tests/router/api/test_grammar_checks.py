@@ -8,6 +8,7 @@ import pytest
 from msgspec import convert
 
 from engines.grammars.process import Vocabulary
+from engines.grammars.protocol import Lost
 from mesh.messages import FailureCode
 from router.api import grammar_checks
 from router.api.bodies import ChatBody
@@ -187,15 +188,24 @@ async def test_a_hostile_schema_is_400_and_the_next_request_is_served(gateway):
     assert answer.status_code == 400
     error = answer.json()["error"]
     assert error["param"] == "structured_outputs.json"
-    assert error["message"] == "structured_outputs.json: cannot be followed: it takes more than 0.5 s of CPU time"
+    assert error["message"] == "structured_outputs.json: cannot be followed: it takes too much CPU time"
     assert (await gateway.chat()).status_code == 200
 
 
 async def test_what_an_engine_finds_too_dear_is_refused_from_then_on(gateway):
-    reason = "the grammar cannot be followed: it takes more than 0.5 s of CPU time"
+    reason = "the grammar cannot be followed: it takes too much CPU time"
     gateway.frontdoor.script = lambda _: [RequestFailed(reason, Fault.CLIENT, FailureCode.GRAMMAR)]
     for _ in range(2):
         answer = await gateway.chat(structured_outputs={"regex": "[0-9]{3}"})
         assert answer.status_code == 400
     assert answer.json()["error"]["param"] == "structured_outputs.regex"
     assert len(gateway.frontdoor.specs) == 1
+
+
+async def test_a_grammar_is_not_blamed_for_a_process_that_is_gone(checks, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(checks._process, "receive", lambda _: Lost(1))
+        with pytest.raises(Overloaded):
+            await checks.check(lark('start: "c"'), "somebody")
+    checks._process.close()
+    assert (await checks.check(lark('start: "c"'), "somebody")).text

@@ -21,7 +21,7 @@ from mesh.sockets import Sockets
 from mesh.topology.schema import GatewaySpec, Topology
 from router.api.app import ApiConfig, create_app
 from router.api.callers import OpenCallers, Peers
-from router.api.fault_metrics import EngineHealth
+from router.api.fault_metrics import EngineHealth, WireHealth
 from router.api.metrics import LengthCalibration, RecordingCounter
 from router.api.models import Models, ServedModel
 from router.api.placement_metrics import PlacementHealth
@@ -51,6 +51,7 @@ async def serve(shell: ProcessShell) -> None:
         router = Router(shell.topology, spec.id, sockets, shell.clock, policy, ledger, tallies)
         registry.register(LengthCalibration(router.lengths.calibration))
         registry.register(EngineHealth(router.statuses, router.breakers, shell.clock))
+        registry.register(WireHealth(sockets.counters))
         registry.register(PlacementHealth(router.marks, shell.clock))
         peers = Peers(spec.trusted_proxies)
         server = HttpServer(

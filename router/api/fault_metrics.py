@@ -69,3 +69,18 @@ class EngineHealth(Collector):
             for one in BreakerState:
                 state.add_metric((engine, one), breaker.state(now) is one)
         return state, openings, failures
+
+
+class WireHealth(Collector):
+    """What this gateway could not send or read on the mesh's sockets."""
+
+    def __init__(self, counters: Mapping[str, int]) -> None:
+        self._counters = counters
+
+    def collect(self) -> Families:
+        total = CounterMetricFamily(
+            "meshserve_wire_faults", "Messages of the mesh that were dropped", labels=("fault",)
+        )
+        for fault, count in sorted(self._counters.items()):
+            total.add_metric((fault,), count)
+        return (total,)

@@ -17,6 +17,7 @@ from router.api.intake import Intake
 from router.api.lanes import Lane, Lanes
 from router.api.metrics import EngineGauges, GatewayMetrics
 from router.api.models import Models
+from router.api.openapi import describe_answers
 from router.api.operations import OperationRoutes
 from router.api.requests import RequestRoutes
 from router.api.tokens import TokenRoutes
@@ -57,4 +58,5 @@ def create_app(config: ApiConfig) -> ASGIApp:
     created = int(config.wall_clock())
     OperationRoutes(config.frontdoor, config.view, config.models, config.registry, created).install(app)
     RequestRoutes(config.gateway, config.decisions, config.clock).install(app)
+    describe_answers(app)
     return Lanes(app, {path: Lane(handle, config.callers) for path, handle in generate.handlers.items()})

@@ -1,7 +1,10 @@
 """What happened to recent requests: GET /mesh/requests and /mesh/requests/{id}."""
 
+from typing import Annotated
+
 import msgspec
 from fastapi import FastAPI, Response
+from pydantic import WithJsonSchema
 
 from mesh.clock import Clock
 from router.api.errors import ApiError, bad_parameter
@@ -12,6 +15,9 @@ from router.explain import Memory, explain_all, memory
 MAX_LISTED = 1000
 MAX_DIGITS = 9  # Python reads no number of thousands of digits
 MAX_FOUND = 64
+
+# Read by hand, so that a mistake is answered as all others are.
+Limit = Annotated[str, WithJsonSchema({"type": "integer", "minimum": 0, "maximum": MAX_LISTED})]
 
 
 class RequestRoutes:
@@ -24,7 +30,7 @@ class RequestRoutes:
         app.add_api_route("/mesh/requests", self.list_recent, methods=["GET"])
         app.add_api_route("/mesh/requests/{request}", self.show, methods=["GET"])
 
-    async def list_recent(self, limit: str = "20") -> Response:
+    async def list_recent(self, limit: Limit = "20") -> Response:
         """The last requests to arrive, newest first."""
         is_number = limit.isascii() and limit.isdecimal() and len(limit) <= MAX_DIGITS
         if not is_number or int(limit) > MAX_LISTED:

@@ -13,6 +13,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
+from starlette.types import ASGIApp
 from structlog.testing import capture_logs
 from tokenizers import Tokenizer as RawTokenizer
 from tokenizers import decoders, models, pre_tokenizers, trainers
@@ -189,22 +190,32 @@ async def roomy_gateway(model: ServedModel) -> AsyncIterator[Gateway]:
 async def gateway_of(model: ServedModel, max_body_bytes: int) -> AsyncIterator[Gateway]:
     frontdoor = ScriptedFrontdoor(lambda spec: one_by_one([10, 11]))
     engines, decisions = {"decode-0": engine()}, DecisionLog()
+    app = api_of(model, frontdoor, max_body_bytes, engines, decisions)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://gateway") as client:
+        yield Gateway(frontdoor, model, engines, decisions, app, client)
+
+
+def api_of(
+    model: ServedModel,
+    frontdoor: ScriptedFrontdoor,
+    max_body_bytes: int,
+    engines: dict[str, EngineView] | None = None,
+    decisions: DecisionLog | None = None,
+) -> ASGIApp:
+    seen = {"decode-0": engine()} if engines is None else engines
     config = ApiConfig(
         gateway="gateway-0",
         frontdoor=frontdoor,
         models=Models([model]),
-        view=lambda: ClusterView(engines),
-        decisions=decisions,
+        view=lambda: ClusterView(seen),
+        decisions=DecisionLog() if decisions is None else decisions,
         clock=SystemClock(),
         wall_clock=lambda: 1_700_000_000.0,
         max_body_bytes=max_body_bytes,
         callers=OpenCallers(Peers()),
         registry=CollectorRegistry(),
     )
-    app = create_app(config)
-    transport = httpx.ASGITransport(app)
-    async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as client:
-        yield Gateway(frontdoor, model, engines, decisions, app, client)
+    return create_app(config)
 
 
 @pytest.fixture

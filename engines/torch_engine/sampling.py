@@ -9,7 +9,6 @@ blame if the model's logits were finite. Ids are checked against the vocabulary 
 GPU, one beyond it would end the process.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from math import gcd
 from pathlib import Path
@@ -21,6 +20,7 @@ from engines.batch import Draw, Undrawn
 from engines.grammars.masks import Allowed, Masks
 from engines.grammars.process import WALL_S, Vocabulary
 from engines.models.config import ModelConfig
+from engines.torch_engine.histories import Histories, Tally
 from engines.torch_engine.randomness import uniform
 from mesh.messages import FailureCode, Sampling
 
@@ -41,6 +41,7 @@ class Sampler:
     def __init__(self, eos_token_ids: Sequence[int], masks: Masks) -> None:
         self._eos_token_ids = list(eos_token_ids)
         self._masks = masks
+        self._histories = Histories()
 
     @classmethod
     def of(cls, folder: Path, config: ModelConfig, patience_s: float = WALL_S) -> "Sampler":
@@ -59,6 +60,7 @@ class Sampler:
         was_finite = _finite_rows(logits[adjusted]) if adjusted else []
         for i in adjusted:
             self._adjust(logits[i], draws[i], masks.get(draws[i].request))
+        self._histories.forget_beyond(len(draws))
         tokens = _greedy(logits)
         for i, draw in enumerate(draws):
             if isinstance(undrawn := masks.get(draw.request), Undrawn):
@@ -80,9 +82,9 @@ class Sampler:
             ids = torch.tensor(list(biases), dtype=torch.long, device=row.device)
             row[ids] += torch.tensor(list(biases.values()), device=row.device)
         if sampling.repetition_penalty != 1.0:
-            _penalise_repetition(row, sampling.repetition_penalty, draw.tokens)
+            _penalise_repetition(row, sampling.repetition_penalty, self._histories.of(draw, row).seen.ids)
         if (sampling.presence_penalty or sampling.frequency_penalty) and draw.num_generated:
-            _penalise_generated(row, sampling, draw.generated)
+            _penalise_generated(row, sampling, self._histories.of(draw, row).generated)
         if draw.num_generated < sampling.min_tokens:
             ends = [*sampling.stop_token_ids, *(() if sampling.ignore_eos else self._eos_token_ids)]
             row[_known(ends, len(row))] = float("-inf")
@@ -145,18 +147,14 @@ def likeliest(logits: Tensor) -> Tensor:
     return part * width + parts[torch.arange(len(parts)), part].argmax(dim=-1)
 
 
-def _penalise_repetition(row: Tensor, penalty: float, history: Sequence[int]) -> None:
+def _penalise_repetition(row: Tensor, penalty: float, ids: Tensor) -> None:
     """CTRL (Keskar et al., 2019): what has been seen gets less likely, whatever the sign of its logit."""
-    ids = torch.tensor(_known(sorted(set(history)), len(row)), dtype=torch.long, device=row.device)
     seen = row[ids]
     row[ids] = torch.where(seen > 0, seen / penalty, seen * penalty)
 
 
-def _penalise_generated(row: Tensor, sampling: Sampling, generated: Sequence[int]) -> None:
-    counted = Counter(generated)
-    ids = torch.tensor(list(counted), device=row.device)
-    counts = torch.tensor(list(counted.values()), device=row.device)
-    row[ids] -= sampling.presence_penalty + sampling.frequency_penalty * counts
+def _penalise_generated(row: Tensor, sampling: Sampling, generated: Tally) -> None:
+    row[generated.ids] -= sampling.presence_penalty + sampling.frequency_penalty * generated.counts
 
 
 def _draw_random(logits: Tensor, draws: Sequence[Draw]) -> list[int]:

@@ -30,6 +30,7 @@ class Fleet:
         """The topology."""
         lines = [f'[mesh]\nname = "live-{self.name}"\nlog_level = "warning"\nlease_ms = 5000\nstart_s = 600']
         lines += [f"[services.{json.dumps(service.name)}]", f"model = {json.dumps(service.model)}"]
+        lines += ["min_ttft_ms = 1\nmin_tpot_ms = 1"]
         lines += [f'dtype = "{service.dtype}"', f"[gateways.gateway]\nport = {port}"]
         for engine, role in (("first", "prefill" if self.splits else "multiplex"), ("second", "multiplex")):
             lines += [f'[engines.{engine}]\nrole = "{role}"', f"chunk_tokens = {self.chunk_tokens}"]

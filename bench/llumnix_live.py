@@ -50,6 +50,7 @@ TOPOLOGY = """
 model = "{model}"
 ttft_ms = 3600000
 tpot_ms = 3600000
+max_priority = 1
 [engines.engine]
 count = {engines}
 role = "multiplex"

@@ -61,7 +61,9 @@ log_level = "warning"
 [services.model]
 model = "{model}"
 ttft_ms = 1000
+min_ttft_ms = 1
 tpot_ms = 100
+min_tpot_ms = 1
 [engines.prefill]
 role = "prefill"
 backend = "simulated"

@@ -20,8 +20,10 @@ from mesh.process import ProcessShell, run_process
 from mesh.sockets import Sockets
 from mesh.topology.schema import GatewaySpec, Topology
 from router.api.app import ApiConfig, create_app
-from router.api.callers import OpenCallers, Peers
+from router.api.callers import Callers, OpenCallers, Peers
 from router.api.fault_metrics import EngineHealth, WireHealth
+from router.api.keyed import KeyedCallers
+from router.api.keyring import Keyring
 from router.api.metrics import LengthCalibration, RecordingCounter
 from router.api.models import Models, ServedModel
 from router.api.placement_metrics import PlacementHealth
@@ -53,13 +55,14 @@ async def serve(shell: ProcessShell) -> None:
         registry.register(EngineHealth(router.statuses, router.breakers, shell.clock))
         registry.register(WireHealth(sockets.counters))
         registry.register(PlacementHealth(router.marks, shell.clock))
-        peers = Peers(spec.trusted_proxies)
+        peers, keyring = Peers(spec.trusted_proxies), _keyring(shell.topology)
+        callers = _callers(shell, router, peers, keyring)
         server = HttpServer(
-            _app(shell, spec, router, models, registry, peers), listener, STOP_S, connections_of(spec), peers
+            _app(shell, spec, router, models, registry, callers), listener, STOP_S, connections_of(spec), peers
         )
         spare_what_is_loaded()
         try:
-            await _run(shell, router, server, url_of(spec, listener))
+            await _run(shell, router, server, keyring, url_of(spec, listener))
         finally:
             await sockets.close()
 
@@ -85,7 +88,12 @@ def _ledger(shell: ProcessShell, spec: GatewaySpec, registry: CollectorRegistry,
 
 
 def _app(
-    shell: ProcessShell, spec: GatewaySpec, router: Router, models: Models, registry: CollectorRegistry, peers: Peers
+    shell: ProcessShell,
+    spec: GatewaySpec,
+    router: Router,
+    models: Models,
+    registry: CollectorRegistry,
+    callers: Callers,
 ) -> ASGIApp:
     return create_app(
         ApiConfig(
@@ -97,16 +105,29 @@ def _app(
             clock=shell.clock,
             wall_clock=time.time,
             max_body_bytes=spec.max_body_bytes,
-            callers=OpenCallers(peers),
+            callers=callers,
             registry=registry,
         )
     )
 
 
-async def _run(shell: ProcessShell, router: Router, server: HttpServer, url: str) -> None:
+def _keyring(topology: Topology) -> Keyring | None:
+    """None: everybody may ask."""
+    access = topology.access
+    return None if access is None or access.keys is None else Keyring(access.keys, access.defaults)
+
+
+def _callers(shell: ProcessShell, router: Router, peers: Peers, keyring: Keyring | None) -> Callers:
+    if keyring is None:
+        return OpenCallers(peers)
+    return KeyedCallers(peers, keyring, lambda: len(router.view().peers.gateways), shell.clock, time.time)
+
+
+async def _run(shell: ProcessShell, router: Router, server: HttpServer, keyring: Keyring | None, url: str) -> None:
     async with asyncio.TaskGroup() as tasks:
         routing = tasks.create_task(router.run())
         serving = tasks.create_task(server.run())
+        reading = None if keyring is None else tasks.create_task(keyring.run())
         router.open(url)
         log.info("serving", url=url)
         await shell.drain.wait()
@@ -114,6 +135,8 @@ async def _run(shell: ProcessShell, router: Router, server: HttpServer, url: str
         server.stop()
         await serving
         routing.cancel()
+        if reading is not None:
+            reading.cancel()
 
 
 def _gateways(topology: Topology) -> list[str]:

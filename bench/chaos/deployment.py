@@ -143,7 +143,8 @@ def _write(folder: Path, model: Path, backend: Backend, shape: _Shape) -> Deploy
 
 
 def _service(name: str, model: Path) -> str:
-    return f'[services.{name}]\nmodel = "{model}"\nttft_ms = 30000\ntpot_ms = 100\nmax_context = {MAX_CONTEXT}'
+    promises = "ttft_ms = 30000\nmin_ttft_ms = 5\ntpot_ms = 100"
+    return f'[services.{name}]\nmodel = "{model}"\n{promises}\nmax_context = {MAX_CONTEXT}'
 
 
 def _engine(name: str, shape: _Shape, backend: Backend, interpreter: Path) -> str:

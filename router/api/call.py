@@ -14,6 +14,7 @@ from router.api.disconnect import run_until
 from router.api.errors import ApiError, ClientGoneError, api_error
 from router.api.grammar_checks import CheckedGrammar
 from router.api.metrics import ChoiceTimer, ServiceMetrics
+from router.api.rates import Charge
 from router.generation import Placement, RequestFailed, RouterError
 
 
@@ -30,11 +31,15 @@ class Usage:
     num_completion: int
     num_cached: int
 
+    @property
+    def num_tokens(self) -> int:
+        return self.num_prompt + self.num_completion
+
     def json(self) -> dict[str, object]:
         return {
             "prompt_tokens": self.num_prompt,
             "completion_tokens": self.num_completion,
-            "total_tokens": self.num_prompt + self.num_completion,
+            "total_tokens": self.num_tokens,
             "prompt_tokens_details": {"cached_tokens": self.num_cached},
         }
 
@@ -63,6 +68,7 @@ class Call:
     clock: Clock
     log: FilteringBoundLogger
     grammar: CheckedGrammar | None = None
+    charge: Charge | None = None  # of the key that asked
 
     @property
     def placement(self) -> Placement | None:
@@ -100,6 +106,8 @@ class Call:
         finally:
             for choice in self.choices:
                 choice.generation.cancel()
+            if self.charge is not None:
+                self.charge.settle(self.usage.num_tokens)
 
     def _run(self, sink: Sink) -> Coroutine[Any, Any, None]:
         if len(self.choices) == 1:

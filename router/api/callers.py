@@ -8,18 +8,48 @@ from typing import Any, Final, Protocol
 
 from starlette.types import Scope
 
+from mesh.access.keys import UNLIMITED, KeyLimits
+from router.api.rates import Charge
+
 UNKNOWN: Final = "unknown"
+FAIRNESS_HEADER: Final = "x-gateway-inference-fairness-id"
 IPV6_PREFIX: Final = 64  # bits of an address that one subscriber has to himself
 
 Network = IPv4Network | IPv6Network
 
 
+class Rights(Protocol):
+    """What somebody may do who showed a key."""
+
+    @property
+    def limits(self) -> KeyLimits: ...
+
+    def begin(self, num_tokens: int) -> Charge:
+        """For a request of so many tokens at most. Raise `ApiError` (429) if too much was used."""
+
+    def headers(self) -> Mapping[str, str]:
+        """What is left, for the answer."""
+
+
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """``peer``: the address that a request comes from; ``tenant``: whom it is counted for."""
+    """``peer``: the address that a request comes from; ``tenant``: whom it is counted for; ``rights``: None if open."""
 
     peer: str
     tenant: str
+    rights: Rights | None = None
+
+    @property
+    def limits(self) -> KeyLimits:
+        return UNLIMITED if self.rights is None else self.rights.limits
+
+    def may_use(self, service: str) -> bool:
+        services = self.limits.services
+        return services is None or service in services
+
+    def begin(self, num_tokens: int) -> Charge | None:
+        """Reserve what a request may use. None: nobody counts it. Raise `ApiError` (429) if too much was used."""
+        return None if self.rights is None else self.rights.begin(num_tokens)
 
 
 class Callers(Protocol):
@@ -71,19 +101,35 @@ class Peers:
                 return peer_of_address(one)
         return peer_of_address(address)
 
+    def named_tenant(self, scope: Scope, headers: Mapping[str, str]) -> str | None:
+        """Whom a trusted proxy says that the request is for."""
+        name = headers.get(FAIRNESS_HEADER) if self._trusted else None
+        if not name:
+            return None
+        client: tuple[str, int] | None = scope.get("client")
+        return f"id:{name[:64]}" if client and self.trusts(client[0]) else None
+
 
 class OpenCallers:
-    """Everybody may ask. Requests are counted for the address that they come from."""
+    """Everybody may ask. Requests are counted for whom a trusted proxy names, or the address that they come from."""
 
     def __init__(self, peers: Peers) -> None:
         self._peers = peers
 
     def admit(self, scope: Scope, headers: Mapping[str, str]) -> Caller:
         peer = self._peers.peer_of(scope, headers)
-        return Caller(peer, peer)
+        return Caller(peer, self._peers.named_tenant(scope, headers) or peer)
 
 
 def caller_of(scope: Mapping[str, Any]) -> Caller:
     """Who was admitted with this request."""
     caller: Caller = scope["state"]["caller"]
     return caller
+
+
+def limit_headers(scope: Mapping[str, Any]) -> list[tuple[bytes, bytes]]:
+    """What is left to whoever was admitted, as ASGI wants it; nothing if nobody was, or there are no limits."""
+    caller: Caller | None = scope["state"].get("caller")
+    if caller is None or caller.rights is None:
+        return []
+    return [(name.encode(), value.encode()) for name, value in caller.rights.headers().items()]

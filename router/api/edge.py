@@ -6,7 +6,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from router.api.callers import Callers
+from router.api.callers import Callers, limit_headers
 from router.api.errors import ApiError, api_error, internal_error
 from router.api.headers import headers_of, request_id
 from router.generation import RouterError
@@ -37,7 +37,7 @@ class Edge:
         async def send_named(message: Message) -> None:
             nonlocal started
             if not started:
-                message["headers"] = [*message["headers"], own_header]
+                message["headers"] = [*message["headers"], own_header, *limit_headers(scope)]
                 started = True
             await send(message)
 

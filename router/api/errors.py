@@ -10,7 +10,7 @@ from router.generation import Draining, Fault, NoEngines, Overloaded, RequestFai
 
 CLIENT_CLOSED_REQUEST: Final = 499  # nginx's; only logs and metrics ever see it
 
-_TYPES: Final[Mapping[int, str]] = {429: "rate_limit_error"}
+_TYPES: Final[Mapping[int, str]] = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 
 
 class ApiError(Exception):
@@ -71,6 +71,20 @@ def text_too_long(param: str, max_context: int) -> ApiError:
 def body_too_large(max_bytes: int) -> ApiError:
     message = f"The body of a request can have at most {max_bytes} bytes"
     return ApiError(413, message, code="request_too_large", headers={"connection": "close"})
+
+
+def not_known(message: str) -> ApiError:
+    """401. What was shown is never part of the message."""
+    return ApiError(401, message, code="invalid_api_key", headers={"www-authenticate": "Bearer"})
+
+
+def not_allowed(message: str, code: str, param: str | None = None) -> ApiError:
+    """403: the key is good, but not for this."""
+    return ApiError(403, message, param=param, code=code)
+
+
+def rate_limited(message: str, retry_after_s: float, headers: Mapping[str, str]) -> ApiError:
+    return ApiError(429, message, code="rate_limit_exceeded", headers={**headers, **_retry_after(retry_after_s)})
 
 
 def internal_error(request_id: str) -> ApiError:

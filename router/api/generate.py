@@ -19,6 +19,7 @@ from router.api.ids import CallId
 from router.api.intake import Intake, Order
 from router.api.lanes import Handler
 from router.api.models import Models, ServedModel
+from router.api.promises import Promise
 from router.api.prompts import PromptReader
 from router.api.reading import read_body
 from router.api.sampling import AnswerLength, check_chat, check_completion
@@ -63,7 +64,8 @@ class GenerateRoutes:
         with self._admission.enter(caller.peer) as entry:
             body = await read_body(request, CompletionBody, self._max_body_bytes, entry, self._background)
             check_completion(body)
-            model = self._models.find(body.model)
+            model = self._models.find(body.model, caller)
+            promise = Promise.of(wishes, model, caller)
             grammar = await self._grammar(body, model, request)
             order = Order(
                 id=CallId.draw(request.scope["state"]["request_id"]),
@@ -75,7 +77,8 @@ class GenerateRoutes:
                 length=AnswerLength.of_completion(body),
                 logprobs=body.logprobs,
                 echo=bool(body.echo),
-                wishes=wishes,
+                promise=promise,
+                caller=caller,
                 grammar=grammar,
             )
             call, envelope = await self._intake.submit(order), self._envelope("cmpl", order)
@@ -91,7 +94,8 @@ class GenerateRoutes:
         with self._admission.enter(caller.peer) as entry:
             body = await read_body(request, ChatBody, self._max_body_bytes, entry, self._background)
             check_chat(body)
-            model = self._models.find(body.model)
+            model = self._models.find(body.model, caller)
+            promise = Promise.of(wishes, model, caller)
             grammar = await self._grammar(body, model, request)
             order = Order(
                 id=CallId.draw(request.scope["state"]["request_id"]),
@@ -103,7 +107,8 @@ class GenerateRoutes:
                 length=AnswerLength.of_chat(body),
                 logprobs=(body.top_logprobs or 0) if body.logprobs else None,
                 echo=False,
-                wishes=wishes,
+                promise=promise,
+                caller=caller,
                 grammar=grammar,
             )
             call, envelope = await self._intake.submit(order), self._envelope("chatcmpl", order)

@@ -53,6 +53,10 @@ class Wishes:
             priority=_priority(headers, "x-priority"),
         )
 
+    @property
+    def are_none(self) -> bool:
+        return self.slo_ttft_s is self.slo_tpot_s is self.priority is None
+
 
 def _milliseconds(headers: Mapping[str, str], name: str) -> float | None:
     text = headers.get(name)

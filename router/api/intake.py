@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -12,16 +12,17 @@ from structlog.typing import FilteringBoundLogger
 from engines.models.stop_strings import StopChecker, StopStrings
 from mesh.clock import Clock
 from mesh.messages import RequestSpec, Sampling
-from mesh.topology.schema import Slo
 from router.api.bodies import SamplingBody
 from router.api.call import Call
+from router.api.callers import Caller
 from router.api.choice import Choice, Prompt
 from router.api.errors import api_error
 from router.api.grammar_checks import CheckedGrammar
-from router.api.headers import Wishes
 from router.api.ids import CallId
 from router.api.metrics import ChoiceTimer, GatewayMetrics
 from router.api.models import ServedModel
+from router.api.promises import Promise
+from router.api.rates import Charge
 from router.api.sampling import AnswerLength, check_logprobs, derived_seed, sampling_of, stop_strings
 from router.generation import Frontdoor, RouterError
 
@@ -43,19 +44,20 @@ class Order:
     length: AnswerLength
     logprobs: int | None
     echo: bool
-    wishes: Wishes
+    promise: Promise
+    caller: Caller
     grammar: CheckedGrammar | None = None
 
     @property
     def n(self) -> int:
         return self.body.n or 1
 
-    @property
-    def slo(self) -> Slo:
-        ours = self.model.slo
-        if self.wishes.slo_ttft_s is None and self.wishes.slo_tpot_s is None:
-            return ours
-        return replace(ours, ttft_s=self.wishes.slo_ttft_s or ours.ttft_s, tpot_s=self.wishes.slo_tpot_s or ours.tpot_s)
+    def num_tokens(self, samplings: Sequence[Sampling]) -> int:
+        """That it may use at most. Each prompt counts once, however many choices it has."""
+        return sum(
+            len(prompt.tokens) + self.n * sampling.max_tokens
+            for prompt, sampling in zip(self.prompts, samplings, strict=True)
+        )
 
     def samplings(self) -> list[Sampling]:
         """One a prompt, for its first choice. Raise `ApiError` if one does not fit the model."""
@@ -89,9 +91,11 @@ class Intake:
         """Raise `ApiError` on bad parameters, `RouterError` if the router does not take it; then nothing of it runs."""
         metrics = self._metrics.of(order.model.service)
         choices: list[Choice] = []
+        samplings = order.samplings()
         stops = StopStrings(found) if (found := stop_strings(order.body)) else None
+        charge = order.caller.begin(order.num_tokens(samplings))
         try:
-            for prompt, spec in self._specs(order):
+            for prompt, spec in self._specs(order, samplings):
                 choices.append(self._choice(order, prompt, spec, len(choices), stops))
                 await self._pause(choices)
         except RouterError as error:
@@ -99,22 +103,24 @@ class Intake:
             self._log.info(
                 "refused", request=order.id.request_id, service=order.model.service, code=code, reason=str(error)
             )
-            _cancel(choices)
+            _cancel(choices, charge)
             raise
-        except asyncio.CancelledError:
-            _cancel(choices)
+        except BaseException:
+            _cancel(choices, charge)
             raise
-        timers = [ChoiceTimer(metrics, order.slo, order.arrived_s) for _ in choices]
-        return Call(order.id.request_id, choices, timers, metrics, order.n, self._clock, self._log, order.grammar)
+        timers = [ChoiceTimer(metrics, order.promise.slo, order.arrived_s) for _ in choices]
+        return Call(
+            order.id.request_id, choices, timers, metrics, order.n, self._clock, self._log, order.grammar, charge
+        )
 
     async def _pause(self, choices: Sequence[Choice]) -> None:
         """Each choice sends its whole prompt to an engine: let others have their turn in between."""
         if len(choices) % CHOICES_PER_TURN == 0:
             await asyncio.sleep(0)
 
-    def _specs(self, order: Order) -> Iterator[tuple[Prompt, RequestSpec]]:
-        slo, priority = order.slo, order.model.priority if order.wishes.priority is None else order.wishes.priority
-        for which, (prompt, sampling) in enumerate(zip(order.prompts, order.samplings(), strict=True)):
+    def _specs(self, order: Order, samplings: Sequence[Sampling]) -> Iterator[tuple[Prompt, RequestSpec]]:
+        slo, priority = order.promise.slo, order.promise.priority
+        for which, (prompt, sampling) in enumerate(zip(order.prompts, samplings, strict=True)):
             for index in range(order.n):
                 yield (
                     prompt,
@@ -144,6 +150,8 @@ class Intake:
         )
 
 
-def _cancel(choices: Sequence[Choice]) -> None:
+def _cancel(choices: Sequence[Choice], charge: Charge | None) -> None:
+    if charge is not None:
+        charge.settle(0)
     for choice in choices:
         choice.generation.cancel()

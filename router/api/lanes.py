@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from router.api.callers import Callers
+from router.api.callers import Callers, limit_headers
 from router.api.edge import error_response
 from router.api.errors import ApiError, api_error, internal_error
 from router.api.headers import headers_of, request_id
@@ -38,7 +38,7 @@ class Lane:
         try:
             state["caller"] = self._callers.admit(scope, headers)
             response = await self._handle(Request(scope, receive))
-            response.raw_headers.append(own_header)
+            response.raw_headers += [own_header, *limit_headers(scope)]
             await response(scope, receive, send)
             return
         except (ApiError, RouterError) as error:
@@ -46,7 +46,7 @@ class Lane:
         except Exception:
             log.exception("request failed", request=name, path=scope["path"])
             response = error_response(internal_error(name))
-        response.raw_headers.append(own_header)
+        response.raw_headers += [own_header, *limit_headers(scope)]
         await response(scope, receive, send)
 
 

@@ -10,12 +10,14 @@ from engines.grammars.process import Vocabulary
 from engines.models.config import ModelConfig
 from engines.models.tokenizer import Tokenizer
 from mesh.topology.schema import ServiceSpec, Slo
-from router.api.errors import ApiError, unknown_model
+from router.api.callers import Caller
+from router.api.errors import ApiError, not_allowed, unknown_model
 from router.api.grammar_checks import GrammarChecks
 from router.api.words import Words
 
 SLICE: Final = 16_384  # characters of a long text that are tokenised at a time
 CUT: Final = 16  # tokens that a slice may have more than the same text in one piece, at the most
+USUAL_FLOOR: Final = 10.0  # a promise may be so many times tighter than the service's
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,9 @@ class ServedModel:
     aliases: tuple[str, ...]
     slo: Slo
     priority: int
+    max_priority: int  # that a client may ask for
+    min_ttft_s: float  # the tightest promise that a client may ask for
+    min_tpot_s: float
     max_context: int
     max_output_tokens: int | None
     temperature: float  # of requests that name none
@@ -46,6 +51,9 @@ class ServedModel:
             aliases=spec.aliases,
             slo=spec.slo,
             priority=spec.priority,
+            max_priority=spec.priority if spec.max_priority is None else spec.max_priority,
+            min_ttft_s=spec.slo.ttft_s / USUAL_FLOOR if spec.min_ttft_s is None else spec.min_ttft_s,
+            min_tpot_s=spec.slo.tpot_s / USUAL_FLOOR if spec.min_tpot_s is None else spec.min_tpot_s,
             max_context=min(spec.max_context or config.max_context, config.max_context),
             max_output_tokens=spec.max_output_tokens,
             temperature=spec.temperature,
@@ -99,20 +107,27 @@ class Models:
         self._all = tuple(models)
         self._by_name = {name: model for model in self._all for name in model.names}
 
-    def find(self, name: str | None) -> ServedModel:
-        """Without a name: the only model, if there is only one. Raise `ApiError` (404, or 400 without a name)."""
-        if name is None and len(self._all) == 1:
-            return self._all[0]
-        if name is None:
-            message = f"model: is required; this gateway serves {', '.join(self._by_name)}"
+    def find(self, name: str | None, caller: Caller) -> ServedModel:
+        """Without a name: the only model, if there is only one.
+
+        Raise `ApiError`: 404, 400 without a name, 403 if it is not for this caller.
+        """
+        if name is None and len(self._all) > 1:
+            message = f"model: is required; this gateway serves {', '.join(self._names(caller))}"
             raise ApiError(400, message, param="model", code="missing_required_parameter")
-        if (model := self._by_name.get(name)) is None:
-            raise unknown_model(name, list(self._by_name))
+        model = self._all[0] if name is None else self._by_name.get(name)
+        if model is None:
+            raise unknown_model(name or "", self._names(caller))
+        if not caller.may_use(model.service):
+            raise not_allowed(f"This key may not use the model {name or model.service!r}", "model_not_allowed", "model")
         return model
 
-    def entries(self, created: int) -> list[dict[str, object]]:
-        """What /v1/models lists."""
-        return [entry(name, model, created) for name, model in self._by_name.items()]
+    def entries(self, created: int, caller: Caller) -> list[dict[str, object]]:
+        """What /v1/models lists: the models that this caller may use."""
+        return [entry(name, self._by_name[name], created) for name in self._names(caller)]
+
+    def _names(self, caller: Caller) -> list[str]:
+        return [name for name, model in self._by_name.items() if caller.may_use(model.service)]
 
 
 def entry(name: str, model: ServedModel, created: int) -> dict[str, object]:

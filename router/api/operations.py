@@ -3,10 +3,11 @@
 from collections.abc import Callable
 
 import msgspec
-from fastapi import FastAPI, Response
+from fastapi import FastAPI, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from mesh.messages import ProcessState
+from router.api.callers import caller_of
 from router.api.errors import ApiError
 from router.api.models import Models, entry
 from router.cluster import ClusterView
@@ -36,11 +37,11 @@ class OperationRoutes:
             app.add_api_route(path, probe, methods=["HEAD"], include_in_schema=False)
         app.add_api_route("/metrics", self.metrics, methods=["GET"])
 
-    async def list_models(self) -> Response:
-        return _json({"object": "list", "data": self._models.entries(self._created)})
+    async def list_models(self, request: Request) -> Response:
+        return _json({"object": "list", "data": self._models.entries(self._created, caller_of(request.scope))})
 
-    async def show_model(self, model: str) -> Response:
-        return _json(entry(model, self._models.find(model), self._created))
+    async def show_model(self, model: str, request: Request) -> Response:
+        return _json(entry(model, self._models.find(model, caller_of(request.scope)), self._created))
 
     async def live(self) -> Response:
         """200 as long as the process answers."""

@@ -37,7 +37,7 @@ class TokenRoutes:
         caller = caller_of(request.scope)
         with self._admission.enter(caller.peer) as entry:
             body = await read_body(request, TokenizeBody, self._max_body_bytes, entry, self._background)
-            model = self._models.find(body.model)
+            model = self._models.find(body.model, caller)
             tokens = await self._tokens(body, model, caller.tenant)
             check_tokens("prompt" if body.messages is None else "messages", tokens, model)
             answer = {"count": len(tokens), "max_model_len": model.max_context, "tokens": tokens}
@@ -49,7 +49,7 @@ class TokenRoutes:
         caller = caller_of(request.scope)
         with self._admission.enter(caller.peer) as entry:
             body = await read_body(request, DetokenizeBody, self._max_body_bytes, entry, self._background)
-            model = self._models.find(body.model)
+            model = self._models.find(body.model, caller)
             check_tokens("tokens", body.tokens, model)
             text = await self._prompts.text_of(body.tokens, model, caller.tenant, skip_special_tokens=False)
         return Response(msgspec.json.encode({"prompt": text}), media_type="application/json")

@@ -29,6 +29,7 @@ start_s = 400
 model = "{model}"
 ttft_ms = 60000
 tpot_ms = 5000
+max_priority = 100
 [engines.prefill]
 role = "prefill"
 {vllm}

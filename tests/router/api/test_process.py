@@ -115,7 +115,8 @@ async def test_a_model_that_is_missing_is_one_line(topology):
 async def test_traffic_is_recorded_without_its_text(topology, tmp_path):
     """A request that is answered, one up to a stop string, and one whose client goes away."""
     file, port = topology
-    file.write_text(file.read_text().replace("port =", 'recording = "kept/{id}.jsonl"\nport ='))
+    text = file.read_text().replace("port =", 'recording = "kept/{id}.jsonl"\nport =')
+    file.write_text(text.replace("model =", "max_priority = 7\nmodel ="))
     async with (
         process("router", file, "gateway") as gateway,
         process("bench.scripted_engine", file, "engine", "20"),

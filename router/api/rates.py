@@ -1,0 +1,119 @@
+"""What a key has used of its limits: buckets that leak evenly, and requests that are under way. Time is passed in.
+
+A bucket holds what a minute allows, so that who was silent may ask for a minute's worth at once. Tokens are taken when
+a request comes, as many as it may use at most, and what it did not use is given back at its end.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from mesh.access.keys import KeyLimits
+from router.api.errors import rate_limited
+
+MINUTE_S: Final = 60.0
+IN_FLIGHT_RETRY_S: Final = 1.0
+
+
+@dataclass(slots=True)
+class Bucket:
+    """``used`` of what a minute allows; it goes back to nothing evenly. Above the limit: that much is owed."""
+
+    used: float = 0.0
+    at: float = 0.0
+
+    def leak(self, per_minute: float, now: float) -> None:
+        self.used = max(0.0, self.used - (now - self.at) * per_minute / MINUTE_S)
+        self.at = now
+
+    def wait_s(self, wanted: float, per_minute: float) -> float:
+        """Until there is room for so many; for more than a minute allows: until all is given back."""
+        over = self.used + min(wanted, per_minute) - per_minute
+        return max(0.0, over * MINUTE_S / per_minute)
+
+
+class Meter:
+    """Of one key in one gateway, which lets one of ``num_gateways`` equal parts of the key's limits through."""
+
+    __slots__ = ("_num_in_flight", "_requests", "_tokens")
+
+    def __init__(self) -> None:
+        self._requests = Bucket()
+        self._tokens = Bucket()
+        self._num_in_flight = 0
+
+    def __repr__(self) -> str:
+        return f"<Meter {self._requests} {self._tokens} in_flight={self._num_in_flight}>"
+
+    def ask(self, limits: KeyLimits, num_gateways: int, now: float) -> None:
+        """One more request. Raise `ApiError` (429) if it is one too many."""
+        if limits.requests_per_minute is None:
+            return
+        per_minute = max(1.0, limits.requests_per_minute / num_gateways)
+        self._requests.leak(per_minute, now)
+        if wait_s := self._requests.wait_s(1.0, per_minute):
+            message = f"Rate limit: this key may send {limits.requests_per_minute} requests a minute"
+            raise rate_limited(message, wait_s, self.headers(limits, num_gateways, now))
+        self._requests.used += 1.0
+
+    def begin(self, limits: KeyLimits, num_tokens: int, num_gateways: int, now: float) -> None:
+        """A request for an answer, of so many tokens at most. Raise `ApiError` (429) if it has to wait."""
+        if limits.in_flight is not None and self._num_in_flight >= max(1, limits.in_flight // num_gateways):
+            message = f"Rate limit: this key may have {limits.in_flight} requests in flight"
+            raise rate_limited(message, IN_FLIGHT_RETRY_S, self.headers(limits, num_gateways, now))
+        if limits.tokens_per_minute is not None:
+            per_minute = max(1.0, limits.tokens_per_minute / num_gateways)
+            self._tokens.leak(per_minute, now)
+            if wait_s := self._tokens.wait_s(num_tokens, per_minute):
+                message = f"Rate limit: this key may use {limits.tokens_per_minute} tokens a minute"
+                raise rate_limited(message, wait_s, self.headers(limits, num_gateways, now))
+            self._tokens.used += num_tokens
+        self._num_in_flight += 1
+
+    def end(self, num_reserved: int, num_used: int) -> None:
+        """It has ended; what was reserved when it began is corrected."""
+        self._num_in_flight -= 1
+        self._tokens.used = max(0.0, self._tokens.used + num_used - num_reserved)
+
+    def headers(self, limits: KeyLimits, num_gateways: int, now: float) -> dict[str, str]:
+        """What is left, as OpenAI's servers tell it."""
+        return dict(self._headers(limits, num_gateways, now))
+
+    def _headers(self, limits: KeyLimits, num_gateways: int, now: float) -> Iterator[tuple[str, str]]:
+        for what, limit, bucket in (
+            ("requests", limits.requests_per_minute, self._requests),
+            ("tokens", limits.tokens_per_minute, self._tokens),
+        ):
+            if limit is None:
+                continue
+            per_minute = max(1.0, limit / num_gateways)
+            bucket.leak(per_minute, now)
+            yield f"x-ratelimit-limit-{what}", str(limit)
+            yield f"x-ratelimit-remaining-{what}", str(max(0, int(per_minute - bucket.used)))
+            yield f"x-ratelimit-reset-{what}", duration(bucket.used * MINUTE_S / per_minute)
+
+
+class Charge:
+    """What one request for an answer has reserved, until its end."""
+
+    __slots__ = ("_is_settled", "_meter", "_num_reserved")
+
+    def __init__(self, meter: Meter, num_reserved: int) -> None:
+        self._meter = meter
+        self._num_reserved = num_reserved
+        self._is_settled = False
+
+    def settle(self, num_used: int) -> None:
+        """At the end of the request; once more changes nothing."""
+        if not self._is_settled:
+            self._is_settled = True
+            self._meter.end(self._num_reserved, num_used)
+
+
+def duration(seconds: float) -> str:
+    """As in OpenAI's headers: 250ms, 1.5s, 6m0s."""
+    if seconds < 1:
+        return f"{1000 * seconds:.0f}ms"
+    if seconds < MINUTE_S:
+        return f"{seconds:.3g}s"
+    return f"{int(seconds // MINUTE_S)}m{int(seconds % MINUTE_S)}s"

@@ -78,7 +78,7 @@ def _describe(path: str, method: str, responses: Json) -> None:
     answer = responses["200"]
     answer["headers"] = _REQUEST_ID | (_PLACEMENT if path in TOKEN_PATHS else {})
     if path in TOKEN_PATHS:
-        answer["content"]["text/event-stream"] = {"schema": {"type": "string"}}
+        answer["content"]["text/event-stream"] = {}
     if path == "/metrics":
         answer["content"] = {"text/plain": {"schema": {"type": "string"}}}
     for status, what in _errors(method):

@@ -19,6 +19,7 @@ from engines.grammars.protocol import TOKENS_PER_JOB, Answer, Bad, Lost, Mask, S
 from mesh.messages import FailureCode
 
 MAX_REMEMBERED = 512  # requests
+MAX_ACCOUNTS = 128  # grammars
 NEW_S = 0.05  # what a mask of a grammar that is not known is expected to take
 CPU_S_AT_FIRST = 1.0  # that a grammar may take, its compiling included
 CPU_S_PER_MASK = 0.01  # in addition; usual ones take a tenth of it
@@ -70,7 +71,7 @@ class Masks:
         self._num_jobs = 0
         self._asked: dict[str, _Asked] = {}  # by request
         self._told: OrderedDict[str, _Asked] = OrderedDict()  # what the grammar process last heard of each request
-        self._ready: OrderedDict[str, tuple[list[int], Allowed]] = OrderedDict()
+        self._ready: OrderedDict[str, tuple[list[int], bytes | Undrawn]] = OrderedDict()  # masks as bits
         self._accounts: OrderedDict[str, _Account] = OrderedDict()  # by grammar
 
     def __repr__(self) -> str:
@@ -94,10 +95,15 @@ class Masks:
             return {}
         self.ask(draws)
         self._listen(wanted)
-        return {request: self._ready.pop(request, (None, LATE))[1] for request in wanted}
+        return {request: self._allowed(self._ready.pop(request, (None, LATE))[1]) for request in wanted}
 
     def close(self) -> None:
         self._process.close()
+
+    def _allowed(self, found: bytes | Undrawn) -> Allowed:
+        if isinstance(found, Undrawn):
+            return found
+        return np.unpackbits(np.frombuffer(found, np.uint8), count=self._size, bitorder="little").view(np.bool_)
 
     def _listen(self, wanted: Sequence[str]) -> None:
         """Until all is there, or patience is over. Nobody is waited for in two steps."""
@@ -115,7 +121,7 @@ class Masks:
     def _account(self, grammar: str) -> _Account:
         account = self._accounts.setdefault(grammar, _Account())
         self._accounts.move_to_end(grammar)
-        while len(self._accounts) > MAX_REMEMBERED:
+        while len(self._accounts) > MAX_ACCOUNTS:
             self._accounts.popitem(last=False)
         return account
 
@@ -147,8 +153,7 @@ class Masks:
         match answer:
             case Mask(_, bits, cpu_s):
                 self._account(asked.grammar).book(cpu_s)
-                mask = np.unpackbits(np.frombuffer(bits, np.uint8), count=self._size, bitorder="little")
-                self._keep(request, asked.tokens, mask.view(np.bool_))
+                self._keep(request, asked.tokens, bits)
             case Bad(_, reason, is_dear):
                 self._told.pop(request, None)
                 self._keep(request, asked.tokens, Undrawn(reason, FailureCode.GRAMMAR))
@@ -172,7 +177,7 @@ class Masks:
         for request, asked in [item for item in self._asked.items() if item[1].grammar == grammar]:
             self._put(request, grammar, asked.tokens)
 
-    def _keep(self, request: str, tokens: list[int], allowed: Allowed) -> None:
+    def _keep(self, request: str, tokens: list[int], allowed: bytes | Undrawn) -> None:
         self._ready[request] = tokens, allowed
         while len(self._ready) > MAX_REMEMBERED:
             self._ready.popitem(last=False)

@@ -32,8 +32,8 @@ from engines.grammars.protocol import (
     encode,
 )
 
-CPU_S = 0.5  # of a job that compiles a grammar
-CPU_S_GOING_ON = 0.2  # of another one
+CPU_S = 0.25  # of a job that compiles a grammar
+CPU_S_GOING_ON = 0.1  # of another one
 CPU_S_PER_TOKEN = 0.0002  # that is consumed, in addition
 MEMORY_BYTES = 384 * 2**20  # of addresses, beyond what the tokenizer takes
 WORN_BYTES = 96 * 2**20  # that a child has grown by, after which another one takes over

@@ -17,7 +17,7 @@ from router.api.errors import bad_parameter
 MAX_TOKEN_IDS: Final = 262_144  # of all prompts of a body
 MAX_STRINGS: Final = 65_536  # keys and values of a chat's messages
 MAX_SMALL_PART: Final = 65_536  # bytes of JSON
-MAX_FORM_PART: Final = 262_144  # bytes of JSON; a grammar itself has a bound of its own
+MAX_FORM_PART: Final = 98_304  # bytes of JSON, blanks included; a grammar itself has a bound of its own
 
 _BLANK: Final = b" \t\n\r"
 _TEXTS: Final = msgspec.json.Decoder(list[str])

@@ -250,3 +250,11 @@ def test_tokens_come_in_parts_where_they_are_many(grammars: Masks, monkeypatch: 
     letters = LLMatcher.grammar_from_regex("[a-z]*")
     assert END in allowed(grammars, letters, "abcdefghij", request="parts")
     assert END in allowed(grammars, letters, "abcdefghijklmnop", request="parts")
+
+
+def test_masks_that_nobody_takes_any_more_are_kept_as_bits(grammars: Masks) -> None:
+    grammars.ask([draw(NUMBER, [], "gone")])
+    assert END in allowed(grammars, NUMBER, "1", request="there")
+    _, kept = grammars._ready["gone"]
+    assert isinstance(kept, bytes)
+    assert len(kept) <= VOCABULARY.size // 8 + 8

@@ -1,6 +1,4 @@
-import sys
 import tracemalloc
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -8,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engines.models.stop_strings import Checked, StopChecker, StopStrings
+from tests.work import num_lines_run
 
 
 def checker_of(*stops: str) -> StopChecker:
@@ -78,24 +77,6 @@ def test_each_piece_shows_what_no_stop_string_can_take_back(stops: list[str], pi
 @given(st.lists(st.text("ab", min_size=1, max_size=9), min_size=1, max_size=6), st.text("ab", max_size=30))
 def test_a_stop_string_is_found_however_the_others_overlap_with_it(stops: list[str], text: str) -> None:
     assert checker_of(*stops).feed(text) == expected(stops, text)
-
-
-def num_lines_run(work: Any) -> int:
-    """The work that something is, in a measure that no other program of the machine changes."""
-    num_lines = 0
-
-    def trace(frame: FrameType, event: str, argument: object) -> Any:
-        nonlocal num_lines
-        num_lines += event == "line"
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        work()
-    finally:
-        sys.settrace(before)
-    return num_lines
 
 
 @pytest.mark.parametrize(

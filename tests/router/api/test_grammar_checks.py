@@ -17,6 +17,7 @@ from router.api.grammar_checks import LIMITS, GrammarChecks
 from router.api.grammars import Grammar, grammar_of
 from router.api.turns import Turns
 from router.generation import Fault, Overloaded, RequestFailed
+from tests.work import num_lines_run
 
 FOLDER = Path(__file__).parents[3] / "deploy/models/byte-llama"
 ENDLESS = {"allOf": [{"type": "integer", "multipleOf": 9973}, {"type": "integer", "multipleOf": 9967}]}
@@ -209,3 +210,9 @@ async def test_a_grammar_is_not_blamed_for_a_process_that_is_gone(checks, monkey
             await checks.check(lark('start: "c"'), "somebody")
     checks._process.close()
     assert (await checks.check(lark('start: "c"'), "somebody")).text
+
+
+def test_a_deep_schema_costs_no_more_than_a_flat_one():
+    bodies = [body(json=nested(200)), body(json={"enum": list(range(400))})]
+    deep, flat = [num_lines_run(lambda body=body: grammar_of(body)) for body in bodies]
+    assert deep < 2 * flat

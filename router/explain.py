@@ -4,7 +4,6 @@ Live gateways and simulated ones keep the same `router.decisions.DecisionLog`, s
 an engine is worked out here from the view that was kept, and nowhere else.
 """
 
-from collections.abc import Sequence
 from math import isfinite
 
 import msgspec
@@ -131,10 +130,6 @@ def explain(story: Story, now: float) -> Explanation:
         events=_events(story),
         num_forgotten=story.num_events - len(story.events),
     )
-
-
-def explain_all(gateway: str, log: DecisionLog, stories: Sequence[Story], now: float) -> Explanations:
-    return Explanations(gateway, memory(log, now), [explain(story, now) for story in stories])
 
 
 def _events(story: Story) -> list[Event]:

@@ -1,5 +1,6 @@
 """What happened to recent requests: GET /mesh/requests and /mesh/requests/{id}."""
 
+import asyncio
 from typing import Annotated
 
 import msgspec
@@ -10,7 +11,7 @@ from mesh.clock import Clock
 from router.api.errors import ApiError, bad_parameter
 from router.api.ids import is_meant
 from router.decisions import DecisionLog, Story
-from router.explain import Memory, explain_all, memory
+from router.explain import Memory, explain, memory
 
 MAX_LISTED = 1000
 MAX_DIGITS = 9  # Python reads no number of thousands of digits
@@ -35,18 +36,23 @@ class RequestRoutes:
         is_number = limit.isascii() and limit.isdecimal() and len(limit) <= MAX_DIGITS
         if not is_number or int(limit) > MAX_LISTED:
             raise bad_parameter("limit", f"must be a whole number up to {MAX_LISTED}, not {limit[:32]!r}")
-        return self._answer(self._log.recent(int(limit)))
+        return await self._answer(self._log.recent(int(limit)))
 
     async def show(self, request: str) -> Response:
         """The choices that an id means (a choice's, an answer's, or an ``x-request-id``), newest first, or 404."""
         found = self._log.find(lambda choice: is_meant(choice, request))[:MAX_FOUND]
         if not found:
             raise ApiError(404, self._unknown(request), code="request_not_found")
-        return self._answer(found)
+        return await self._answer(found)
 
-    def _answer(self, stories: list[Story]) -> Response:
-        explanations = explain_all(self._gateway, self._log, stories, self._clock.now())
-        return Response(msgspec.json.encode(explanations), media_type="application/json")
+    async def _answer(self, stories: list[Story]) -> Response:
+        """`router.explain.Explanations`. A story has up to 64 events with all engines each, so others go in between."""
+        now, told = self._clock.now(), []
+        for story in stories:
+            told.append(msgspec.Raw(msgspec.json.encode(explain(story, now))))
+            await asyncio.sleep(0)
+        answer = {"gateway": self._gateway, "memory": memory(self._log, now), "requests": told}
+        return Response(msgspec.json.encode(answer), media_type="application/json")
 
     def _unknown(self, request: str) -> str:
         return f"{self._gateway} knows no request {request!r}: {_scope(memory(self._log, self._clock.now()))}"

@@ -3,7 +3,7 @@ import pytest
 
 from bench.simulation.traces import TraceRequest
 from mesh.messages import FinishReason, Held, Holding, RefusalCode
-from router.explain import Decision, Explanation, Explanations, explain, explain_all
+from router.explain import Decision, Explanation, Explanations, explain, memory
 from router.generation import Overloaded
 from router.records import Outcome
 from tests.bench.simulation.small import SERVICE, pair, simulation
@@ -127,7 +127,7 @@ def test_explanations_survive_json():
     world = World(P0, M0)
     world.submit("r")
     log = world.dispatcher.decisions
-    answer = explain_all("gateway", log, log.recent(9), world.now)
+    answer = Explanations("gateway", memory(log, world.now), [explain(story, world.now) for story in log.recent(9)])
     assert msgspec.json.decode(msgspec.json.encode(answer), type=Explanations) == answer
     assert (answer.memory.num_requests, answer.memory.age_s) == (1, None)
 

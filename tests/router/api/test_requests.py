@@ -1,5 +1,7 @@
 """GET /mesh/requests."""
 
+import asyncio
+
 import msgspec
 
 from mesh.messages import FinishReason
@@ -60,3 +62,14 @@ async def test_a_bad_limit_is_a_bad_parameter(gateway):
     for limit in ("-1", "many", "1001", "9" * 5000, "٣", "1_0", ""):
         response = await gateway.client.get(f"/mesh/requests?limit={limit}")
         assert (response.status_code, response.json()["error"]["param"]) == (400, "limit")
+
+
+async def test_others_go_in_between_where_much_is_listed(gateway):
+    for number in range(200):
+        answer(gateway.decisions, make_spec(f"r{number}"))
+    task, num_turns = asyncio.ensure_future(gateway.client.get("/mesh/requests?limit=1000")), 0
+    while not task.done():
+        await asyncio.sleep(0)
+        num_turns += 1
+    assert len(read(task.result()).requests) == 200
+    assert num_turns > 200

@@ -4,7 +4,7 @@ import pytest
 
 from mesh.messages import FinishReason, Held, Holding, RefusalCode
 from router.cli import story as module
-from router.explain import explain_all
+from router.explain import Explanations, explain, memory
 from tests.router.cluster import D0, M0, P0
 from tests.router.test_dispatcher import BUSY, World
 
@@ -17,7 +17,9 @@ def printed(monkeypatch, capsys):
 
     def tell(world, printer=module.print_stories):
         log = world.dispatcher.decisions
-        answer = explain_all("gateway", log, log.recent(50), world.now)
+        answer = Explanations(
+            "gateway", memory(log, world.now), [explain(story, world.now) for story in log.recent(50)]
+        )
         printer(answer) if printer is module.print_stories else printer([answer], 20)
         text = capsys.readouterr().out
         assert max(map(len, text.splitlines())) <= 80

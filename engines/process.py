@@ -25,7 +25,7 @@ from kvtransfer.peer_memories import PeerMemories
 from kvtransfer.protocol import ExportBlocks, ImportBlocks, Send
 from kvtransfer.protocol import Limits as TransferLimits
 from kvtransfer.transports import Transport
-from mesh.addresses import supervisors
+from mesh.addresses import gateway_names, supervisors
 from mesh.errors import UserError
 from mesh.garbage import spare_what_is_loaded
 from mesh.heartbeat import Heartbeat
@@ -141,8 +141,8 @@ class EngineProcess:
         self._compute = compute
         self._copy = ThreadPoolExecutor(1, "copy")
         self._loader = ThreadPoolExecutor(1, "load")
-        self._neighbours = {spec.id for spec in topology.serving if spec.id != engine.id}
-        self._gateways = {spec.id for spec in topology.gateways}
+        self._gateways = set(gateway_names(topology))
+        self._neighbours = self._gateways | {spec.id for spec in topology.engines if spec.id != engine.id}
         self._unfollowed = self._neighbours - self._gateways
         self._supervisor_of = supervisors(topology)
         self._supervisors = frozenset(self._supervisor_of.values())

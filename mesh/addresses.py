@@ -6,7 +6,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from mesh.topology.schema import Topology
+from mesh.topology.schema import GatewaySpec, Topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,20 +40,46 @@ def _is_private(folder: Path) -> bool:
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
 
 
+SUCCESSOR = "~"  # at the end of a name; names in a topology never have it
+
+
+def seats(gateway: str) -> tuple[str, str]:
+    """The two names that a gateway has in the mesh by turns: it and its successor live at once for a while."""
+    return gateway, gateway + SUCCESSOR
+
+
+def other_seat(process: str) -> str:
+    """Where the predecessor of a gateway's process is, and where its successor will be."""
+    first, second = seats(owner_of(process))
+    return second if process == first else first
+
+
+def owner_of(process: str) -> str:
+    """The name in the topology of a process of the mesh."""
+    return process.removesuffix(SUCCESSOR)
+
+
+def gateway_names(topology: Topology) -> list[str]:
+    """All names under which gateways may be met."""
+    return [seat for gateway in topology.gateways for seat in seats(gateway.id)]
+
+
 def supervisor_id(host: str) -> str:
     return f"supervisor-{host}"
 
 
 def supervisors(topology: Topology) -> dict[str, str]:
     """Who supervises each process."""
-    return {spec.id: supervisor_id(spec.host) for spec in topology.processes}
+    hosts = {spec.id: spec.host for spec in topology.processes}
+    hosts |= {seat: gateway.host for gateway in topology.gateways for seat in seats(gateway.id)}
+    return {process: supervisor_id(host) for process, host in hosts.items()}
 
 
 def directory(topology: Topology) -> dict[str, Endpoints]:
     """Endpoints by process id: IPC sockets for a mesh on one host, else two TCP ports each from its base port."""
     members: dict[str, list[str]] = {host.name: [supervisor_id(host.name)] for host in topology.hosts}
     for spec in topology.processes:
-        members[spec.host].append(spec.id)
+        members[spec.host] += seats(spec.id) if isinstance(spec, GatewaySpec) else (spec.id,)
     if len(topology.hosts) == 1:
         folder = runtime_dir(topology)
         return {

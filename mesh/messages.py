@@ -55,7 +55,7 @@ Setting = bool | int | Finite | str | None
 Parameter = Setting | list[Setting | list[Setting]] | dict[str, Setting]
 
 T = TypeVar("T")
-_SENDER = re.compile(rb"([A-Za-z0-9_.-]+)@([0-9]{1,18})")
+_SENDER = re.compile(rb"([A-Za-z0-9_.-]+~?)@([0-9]{1,18})")
 
 
 class WireError(ValueError):
@@ -575,6 +575,10 @@ class Stop(msgspec.Struct, frozen=True, tag=True):
     now: bool = False
 
 
+class StepDown(msgspec.Struct, frozen=True, tag=True):
+    """To a supervisor: end, and leave the processes of the host running. Who says so looks after them from then on."""
+
+
 class SetRunning(msgspec.Struct, frozen=True, tag=True):
     """To a supervisor: start this process of its host, or let it drain and end, and keep it so."""
 
@@ -907,7 +911,7 @@ EngineMessage = (
 )
 EngineAnswer = Accepted | Refused | Moved | SlicesEnded | Held | NotHeld | StepTokens | Failed
 GatewayMessage = EngineAnswer | SetPolicy
-SupervisorMessage = Stop | SetRunning
+SupervisorMessage = Stop | StepDown | SetRunning
 BroadcastMessage = EngineStatus | GatewayStatus | PlacementStatus | SupervisorStatus
 Message = EngineMessage | GatewayMessage | SupervisorMessage | BroadcastMessage
 

@@ -23,14 +23,14 @@ import uvloop
 import zmq
 
 from mesh import logs
-from mesh.addresses import directory, runtime_dir
+from mesh.addresses import directory, owner_of, runtime_dir
 from mesh.clock import Clock, SystemClock
 from mesh.curve import CurveKey
 from mesh.errors import EXIT_CONFIGURATION, EXIT_FAILURE, EXIT_INTERRUPTED, UserError
 from mesh.messages import Sender
 from mesh.private_folder import NotPrivateError, make_private_folder
 from mesh.sockets import Sockets
-from mesh.topology.parse import load
+from mesh.topology.parse import load, read_text
 from mesh.topology.schema import Topology
 
 MAX_FILES = 65_536
@@ -49,6 +49,11 @@ class ProcessShell:
     me: Sender
     clock: Clock = field(default_factory=SystemClock)
     drain: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def runtime(self) -> Path:
+        """The mesh's folder on this host."""
+        return runtime_dir(self.topology)
 
     def sockets(self, union: object) -> Sockets[M]:
         """This process's bound sockets. ``union`` is what its inbox takes. Raise `UserError` if an address is taken."""
@@ -77,14 +82,14 @@ def run_process(
     _raise_file_limit()
     arguments = _arguments(program, argv)
     try:
-        topology = load(arguments.topology)
+        topology = load(arguments.topology, None if arguments.text is None else read_text(arguments.text))
         _check_id(topology, arguments.id, tuple(ids(topology)))
         runtime = make_runtime_dir(topology)
         file = logs.log_file(runtime, arguments.id)
         logs.configure(arguments.id, topology.log_level, file, logs.standard_terminal())
         me = Sender(arguments.id, next_incarnation(runtime, arguments.id, time.time_ns() // 1_000_000))
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(_run(topology, me, serve, file))
+            return runner.run(_run(ProcessShell(topology, me), serve, file))
     except UserError as error:
         return _complain(str(error))
     except KeyboardInterrupt:
@@ -102,13 +107,15 @@ def _raise_file_limit() -> None:
 def _arguments(program: str, argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog=f"python -m {program}", description=f"One process of a mesh ({program}).")
     parser.add_argument("--topology", type=Path, required=True, metavar="FILE", help="the deployment")
+    parser.add_argument("--text", type=Path, metavar="COPY", help="what to read instead of it: how it once was")
     parser.add_argument("--id", required=True, metavar="ID", help="which process of the deployment to be")
     return parser.parse_args(argv)
 
 
 def _check_id(topology: Topology, process: str, known: Sequence[str]) -> None:
     if process not in known:
-        raise UserError(f"{topology.path}: has no process {process!r} of this kind; it has {', '.join(known)}")
+        names = ", ".join(dict.fromkeys(map(owner_of, known)))
+        raise UserError(f"{topology.path}: has no process {process!r} of this kind; it has {names}")
 
 
 def make_runtime_dir(topology: Topology) -> Path:
@@ -157,8 +164,8 @@ def _incarnation_file(runtime: Path, process: str) -> Path:
     return runtime / f"{process}.incarnation"
 
 
-async def _run(topology: Topology, me: Sender, serve: Serve, file: Path) -> int:
-    shell = ProcessShell(topology, me)
+async def _run(shell: ProcessShell, serve: Serve, file: Path) -> int:
+    me = shell.me
     _drain_on_signals(shell.drain)
     log.info("started", pid=os.getpid(), incarnation=me.incarnation)
     try:

@@ -2,10 +2,11 @@
 
 import asyncio
 import secrets
+import socket
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from random import Random
 
@@ -14,7 +15,9 @@ from prometheus_client import CollectorRegistry
 from starlette.types import ASGIApp
 
 from engines.models.store import prepared_dir
+from mesh.addresses import gateway_names, other_seat, owner_of
 from mesh.garbage import spare_what_is_loaded
+from mesh.handover import Inheritance, handover_file, offer
 from mesh.messages import GatewayMessage, RequestSpec
 from mesh.process import ProcessShell, run_process
 from mesh.sockets import Sockets
@@ -27,7 +30,7 @@ from router.api.keyring import Keyring
 from router.api.metrics import LengthCalibration, RecordingCounter
 from router.api.models import Models, ServedModel
 from router.api.placement_metrics import PlacementHealth
-from router.api.server import HttpServer, connections_of, listen, url_of
+from router.api.server import HttpServer, address_of, connections_of, listen, url_of
 from router.ledger import Ledger
 from router.policies.in_force import PolicyInForce
 from router.recorder import Recorder, RecordingFile
@@ -36,21 +39,24 @@ from router.router import Router
 from router.tallies import Tallies
 
 STOP_S = 5.0  # for answers that are still being sent when all requests have ended
+LINGER_S = 15.0  # that clients may still use connections to a gateway which has a successor
+LEAVE_S = 3600.0  # that its last answers may take
 
 log = structlog.get_logger()
 
 
 async def serve(shell: ProcessShell) -> None:
     """Until asked to drain; then until all requests have ended."""
-    spec = shell.topology.gateway(shell.me.process)
+    spec = shell.topology.gateway(owner_of(shell.me.process))
     policy = PolicyInForce(shell.topology.policy, Random(spec.id), shell.clock.now())
-    listener = listen(spec)
+    inherited = Inheritance.take(handover_file(shell.runtime, other_seat(shell.me.process)))
+    listener = listen(spec) if inherited is None else listen(spec, inherited.listeners)
     models = Models(ServedModel.load(service, prepared_dir(service.model)) for service in shell.topology.services)
     sockets: Sockets[GatewayMessage] = shell.sockets(GatewayMessage)
     registry = CollectorRegistry()
     tallies = Tallies()
     with _ledger(shell, spec, registry, tallies) as ledger:
-        router = Router(shell.topology, spec.id, sockets, shell.clock, policy, ledger, tallies)
+        router = Router(shell.topology, shell.me.process, sockets, shell.clock, policy, ledger, tallies)
         registry.register(LengthCalibration(router.lengths.calibration))
         registry.register(EngineHealth(router.statuses, router.breakers, shell.clock))
         registry.register(WireHealth(sockets.counters))
@@ -62,7 +68,8 @@ async def serve(shell: ProcessShell) -> None:
         )
         spare_what_is_loaded()
         try:
-            await _run(shell, router, server, keyring, url_of(spec, listener))
+            gateway = Gateway(shell, router, server, keyring, {address_of(spec): listener})
+            await gateway.run(url_of(spec, listener), inherited)
         finally:
             await sockets.close()
 
@@ -97,7 +104,7 @@ def _app(
 ) -> ASGIApp:
     return create_app(
         ApiConfig(
-            gateway=spec.id,
+            gateway=shell.me.process,
             frontdoor=router,
             models=models,
             view=router.view,
@@ -123,25 +130,68 @@ def _callers(shell: ProcessShell, router: Router, peers: Peers, keyring: Keyring
     return KeyedCallers(peers, keyring, lambda: len(router.view().peers.gateways), shell.clock, time.time)
 
 
-async def _run(shell: ProcessShell, router: Router, server: HttpServer, keyring: Keyring | None, url: str) -> None:
-    async with asyncio.TaskGroup() as tasks:
-        routing = tasks.create_task(router.run())
-        serving = tasks.create_task(server.run())
-        reading = None if keyring is None else tasks.create_task(keyring.run())
-        router.open(url)
-        log.info("serving", url=url)
-        await shell.drain.wait()
-        await router.drain()
-        server.stop()
-        await serving
-        routing.cancel()
-        if reading is not None:
-            reading.cancel()
+class Gateway:
+    """A gateway's life: it serves until it is asked to drain, or a successor serves in its place."""
 
+    def __init__(
+        self,
+        shell: ProcessShell,
+        router: Router,
+        server: HttpServer,
+        keyring: Keyring | None,
+        listeners: Mapping[str, socket.socket],
+    ) -> None:
+        self._shell = shell
+        self._router = router
+        self._server = server
+        self._keyring = keyring
+        self._listeners = listeners
 
-def _gateways(topology: Topology) -> list[str]:
-    return [gateway.id for gateway in topology.gateways]
+    async def run(self, url: str, inherited: Inheritance | None) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            background = [tasks.create_task(self._router.run())]
+            if self._keyring is not None:
+                background.append(tasks.create_task(self._keyring.run()))
+            if inherited is not None:  # the predecessor serves until this one has heard of all engines
+                await asyncio.sleep(2 * self._shell.topology.timing.heartbeat_s)
+            serving = tasks.create_task(self._server.run())
+            await self._server.started()
+            self._router.open(url)
+            log.info("serving", url=url)
+            if inherited is not None:
+                inherited.serving()
+            await self._until_over()
+            await self._router.drain()
+            self._server.stop()
+            await serving
+            for task in background:
+                task.cancel()
+
+    async def _until_over(self) -> None:
+        """Asked to drain, or succeeded, and all connections have ended."""
+        leaving = asyncio.ensure_future(self._leave_to_successor())
+        asked = asyncio.ensure_future(self._shell.drain.wait())
+        try:
+            await asyncio.wait({leaving, asked}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (leaving, asked):
+                task.cancel()
+
+    async def _leave_to_successor(self) -> None:
+        await self._until_succeeded()
+        log.info("a successor serves")
+        self._router.leave()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LEAVE_S):
+                await self._server.leave(LINGER_S)
+
+    async def _until_succeeded(self) -> None:
+        try:
+            await offer(handover_file(self._shell.runtime, self._shell.me.process), self._listeners)
+        except OSError as error:
+            log.warning("no successor can come", reason=str(error))
+            await asyncio.Event().wait()
 
 
 if __name__ == "__main__":
-    sys.exit(run_process("router", _gateways, serve))
+    sys.exit(run_process("router", gateway_names, serve))

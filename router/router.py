@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import structlog
 
-from mesh.addresses import supervisors
+from mesh.addresses import owner_of, supervisors
 from mesh.clock import Clock
 from mesh.errors import UserError
 from mesh.heartbeat import Heartbeat
@@ -54,22 +54,23 @@ log = structlog.get_logger()
 class Router:
     """One gateway's `Frontdoor`. Submit only while `run` runs. ``ledger`` hears what becomes of each request.
 
-    ``tallies``: what the ledger tells of them.
+    ``name``: one of the two that the gateway has in the mesh. ``tallies``: what the ledger tells of requests.
     """
 
     def __init__(
         self,
         topology: Topology,
-        gateway_id: str,
+        name: str,
         sockets: Sockets[GatewayMessage],
         clock: Clock,
         policy: PolicyInForce,
         ledger: Ledger,
         tallies: Tallies,
     ) -> None:
-        spec, timing = topology.gateway(gateway_id), topology.timing
+        spec, timing = topology.gateway(owner_of(name)), topology.timing
         self._topology = topology
         self._spec = spec
+        self._name = name
         self._sockets = sockets
         self._clock = clock
         self._ledger = ledger
@@ -79,8 +80,9 @@ class Router:
         self._unknown_choice: PolicyChoice | None = None  # the last one that this gateway could not take
         self._supervisor_of = supervisors(topology)
         self._state = ProcessState.STARTING
+        self._has_successor = False
         self._url = f"http://{spec.address}:{spec.port}"
-        self._monitor = Monitor(timing.lease_s, gateway_id)
+        self._monitor = Monitor(timing.lease_s, name)
         limits = DispatchLimits(spec.max_requests, spec.max_waiting, timing.reply_s, timing.stall_s)
         self._dispatcher = Dispatcher(policy.policy, self._monitor, limits)
         self._generations: dict[str, LiveGeneration] = {}
@@ -94,7 +96,7 @@ class Router:
         )  # a logger that is bound anew for each line costs what the line does not if it is dropped
 
     def __repr__(self) -> str:
-        return f"<Router {self._spec.id} {self._state} {self._dispatcher!r} {self._monitor!r}>"
+        return f"<Router {self._name} {self._state} {self._dispatcher!r} {self._monitor!r}>"
 
     # --- for the API --------------------------------------------------------------------------------------------------
 
@@ -140,7 +142,7 @@ class Router:
         self._seq += 1
         return GatewayStatus(
             seq=self._seq,
-            state=self._state,
+            state=ProcessState.DRAINING if self._has_successor else self._state,
             host=self._spec.host,
             pid=os.getpid(),
             url=self._url,
@@ -163,7 +165,7 @@ class Router:
 
     async def run(self) -> None:
         """Never returns; cancel it."""
-        others = {spec.id for spec in self._topology.processes if spec.id != self._spec.id}
+        others = self._supervisor_of.keys() - {self._name}
         self._sockets.subscribe(others | set(self._supervisor_of.values()))
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._heartbeat.run())
@@ -174,6 +176,11 @@ class Router:
     def open(self, url: str) -> None:
         """The API listens at ``url``: say that this gateway is ready."""
         self._state, self._url = ProcessState.READY, url
+        self._heartbeat.poke()
+
+    def leave(self) -> None:
+        """A successor takes new connections; what still comes on old ones is served."""
+        self._has_successor = True
         self._heartbeat.poke()
 
     async def drain(self) -> None:

@@ -6,10 +6,17 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from mesh.addresses import directory, runtime_dir, supervisor_id
+from mesh.addresses import directory, owner_of, runtime_dir, seats, supervisor_id, supervisors
 from mesh.curve import CurveKey
 from mesh.errors import CommandError
-from mesh.messages import BroadcastMessage, Sender, SupervisorMessage, SupervisorStatus
+from mesh.messages import (
+    BroadcastMessage,
+    GatewayStatus,
+    ProcessState,
+    Sender,
+    SupervisorMessage,
+    SupervisorStatus,
+)
 from mesh.sockets import Sockets
 from mesh.supervisor.lock import holder
 from mesh.supervisor.orphans import find_orphans
@@ -54,7 +61,7 @@ async def visitor(topology: Topology) -> AsyncIterator[Sockets[SupervisorMessage
 
 
 async def collect(topology: Topology, sockets: Sockets[SupervisorMessage]) -> Mapping[str, BroadcastMessage]:
-    """The newest status by process, as soon as all have spoken, or after one lease."""
+    """The newest status by name in the topology, as soon as all have spoken, or after one lease."""
     statuses: dict[str, BroadcastMessage] = {}
     with suppress(TimeoutError):
         async with asyncio.timeout(topology.timing.lease_s):
@@ -62,7 +69,7 @@ async def collect(topology: Topology, sockets: Sockets[SupervisorMessage]) -> Ma
                 statuses[sender.process] = status
                 if _expected(topology, statuses) <= statuses.keys():
                     break
-    return statuses
+    return named_in_topology(topology, statuses)
 
 
 async def statuses_of(topology: Topology) -> Mapping[str, BroadcastMessage]:
@@ -73,12 +80,29 @@ async def statuses_of(topology: Topology) -> Mapping[str, BroadcastMessage]:
 
 def _expected(topology: Topology, statuses: Mapping[str, BroadcastMessage]) -> set[str]:
     """Everybody, less the processes that a supervisor knows not to be running."""
-    expected = set(directory(topology))
+    mine = supervisors(topology)
+    expected = {process for process in directory(topology) if owner_of(process) == process}
     for host in topology.hosts:
-        status = statuses.get(supervisor_id(host.name))
+        supervisor = supervisor_id(host.name)
+        status = statuses.get(supervisor)
         if isinstance(status, SupervisorStatus):
-            expected -= {child.process for child in status.children if child.state != "running"}
+            expected -= {process for process in mine if mine[process] == supervisor}
+            expected |= {child.process for child in status.children if child.state == "running"} & mine.keys()
     return expected
+
+
+def named_in_topology(topology: Topology, statuses: Mapping[str, BroadcastMessage]) -> dict[str, BroadcastMessage]:
+    """Each gateway under its own name, whichever it has in the mesh; one that leaves under that of a successor."""
+    named = dict(statuses)
+    for gateway in topology.gateways:
+        first, second = seats(gateway.id)
+        lives = [named.pop(seat) for seat in (first, second) if seat in named]
+        named |= zip((first, second), sorted(lives, key=_is_leaving), strict=False)
+    return named
+
+
+def _is_leaving(status: BroadcastMessage) -> bool:
+    return isinstance(status, GatewayStatus) and status.state is ProcessState.DRAINING
 
 
 def url_of(topology: Topology, gateway: GatewaySpec) -> str:

@@ -12,6 +12,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
+from mesh.addresses import owner_of, seats
 from mesh.cli.arguments import add_topology, print_line
 from mesh.errors import EXIT_FAILURE
 
@@ -55,9 +56,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _files(folder: Path, process: str | None) -> list[Path]:
-    """The files of one process or of all: rotated ones too, oldest first."""
-    name = process or "*"
-    return [file for pattern in (f"{name}.log*", f"{name}.out*") for file in sorted(folder.glob(pattern), reverse=True)]
+    """The files of one process, under either of its names, or of all: rotated ones too, oldest first."""
+    names = ["*"] if process is None else seats(owner_of(process))
+    patterns = [f"{name}.{kind}*" for kind in ("log", "out") for name in names]
+    return [file for pattern in patterns for file in sorted(folder.glob(pattern), reverse=True)]
 
 
 def _read(file: Path) -> Iterator[Line]:

@@ -1,11 +1,12 @@
 """Statuses of processes, folded into what ``mesh status --json`` prints."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import Any
 
 import msgspec
 
+from mesh.addresses import seats
 from mesh.messages import (
     BroadcastMessage,
     ChildStatus,
@@ -22,12 +23,17 @@ def report(topology: Topology, statuses: Mapping[str, BroadcastMessage]) -> dict
     """Every process of the topology, whether it was heard or not."""
     heard = [status for status in statuses.values() if isinstance(status, SupervisorStatus)]
     supervisors = sorted(heard, key=lambda status: status.host)
-    children = {child.process: child for supervisor in supervisors for child in supervisor.children}
+    children = _children(topology, [child for supervisor in supervisors for child in supervisor.children])
     daemon = topology.placement
     return {
         "mesh": topology.name,
         "topology": str(topology.path),
-        "gateways": [_gateway(spec, statuses.get(spec.id), children.get(spec.id)) for spec in topology.gateways],
+        "gateways": [
+            {**_gateway(spec, statuses.get(name), children.get(name)), "id": name}
+            for spec in topology.gateways
+            for name in seats(spec.id)
+            if name == spec.id or name in statuses  # the second one while it leaves to a successor
+        ],
         "engines": [
             {**_engine(spec, statuses.get(spec.id), children.get(spec.id)), "breakers": _breakers(spec.id, statuses)}
             for spec in topology.engines
@@ -35,6 +41,15 @@ def report(topology: Topology, statuses: Mapping[str, BroadcastMessage]) -> dict
         "placement": None if daemon is None else _placement(daemon, statuses.get(daemon.id), children.get(daemon.id)),
         "supervisors": [{"host": s.host, "pid": s.pid, "stopping": s.stopping} for s in supervisors],
     }
+
+
+def _children(topology: Topology, heard: Sequence[ChildStatus]) -> dict[str, ChildStatus]:
+    """By name in the topology; of a gateway that has a successor the one that leaves is under the other name."""
+    children = {child.process: child for child in heard}
+    for gateway in topology.gateways:
+        lives = [children.pop(seat) for seat in seats(gateway.id) if seat in children]
+        children |= zip(seats(gateway.id), sorted(lives, key=lambda child: child.state == "leaving"), strict=False)
+    return children
 
 
 def _gateway(spec: GatewaySpec, status: BroadcastMessage | None, child: ChildStatus | None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""``mesh up``: start the processes of a deployment on this host, and keep them running."""
+"""``mesh up``: start the processes of a deployment on this host, or adopt those that run, and keep them running."""
 
 import argparse
 import asyncio
@@ -9,6 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from mesh.cli.arguments import add_topology, choose_host, print_line
+from mesh.cli.takeover import Takeover
 from mesh.errors import EXIT_FAILURE
 
 if TYPE_CHECKING:
@@ -16,7 +17,11 @@ if TYPE_CHECKING:
 
     from mesh.cli.arguments import Subparsers
     from mesh.cli.view import View
+    from mesh.supervisor.plan import Plan
     from mesh.topology.schema import Topology
+
+
+READY = b"ready"
 
 
 def register(subparsers: "Subparsers") -> None:
@@ -24,6 +29,9 @@ def register(subparsers: "Subparsers") -> None:
     add_topology(parser)
     parser.add_argument(
         "--detach", action="store_true", help="return when the mesh is ready; it goes on until `mesh down`"
+    )
+    parser.add_argument(
+        "--replace", action="store_true", help="replace all that runs already, one at a time: after an upgrade"
     )
     parser.add_argument("--host", metavar="NAME", help="which host of the topology this machine is, if it has several")
     parser.add_argument(
@@ -35,45 +43,30 @@ def register(subparsers: "Subparsers") -> None:
 def run(options: argparse.Namespace) -> int:
     from mesh.addresses import supervisor_id
     from mesh.cli.view import make_view
-    from mesh.logs import configure, log_file
-    from mesh.process import make_runtime_dir
-    from mesh.supervisor import lock
+    from mesh.logs import output_file
     from mesh.supervisor.preflight import check_interpreters, check_ipc_paths
     from mesh.topology.further import check_further
-    from mesh.topology.parse import load
+    from mesh.topology.parse import load, read_text
 
-    topology = load(options.file)
+    text = read_text(options.file)
+    topology = load(options.file, text)
     host = choose_host(topology, options.host)
     remarks = check_further(topology)
     if options.detach:
         return _detach(options)
     check_ipc_paths(topology)
     check_interpreters(topology, host)
-    runtime = make_runtime_dir(topology)
-    held = lock.acquire(runtime, host, topology.path)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # until the supervisor handles both
-    try:
-        configure(supervisor_id(host), topology.log_level, log_file(runtime, supervisor_id(host)))
-        _make_room(topology, host, runtime)
-        for remark in remarks:
-            print_line(f"note: {remark}")
-        if code := _prepare_models(topology, host):
-            return code
-        view = make_view(topology, host, options.file, on_ready=lambda: _announce(options.ready_fd, runtime, host))
-        asyncio.run(_supervise(topology, host, runtime, view))
-    finally:
-        held.release()
+    takeover = Takeover.plan(topology, host, text, replace_all=options.replace)
+    for remark in remarks:
+        print_line(f"note: {remark}")
+    if code := _prepare_models(topology, host):
+        return code
+    with takeover.begun() as plan:
+        output = output_file(takeover.runtime, supervisor_id(host))
+        view = make_view(topology, host, options.file, lambda ok: _announce(options.ready_fd, output, ok))
+        asyncio.run(_supervise(takeover, plan, view))
     return 0
-
-
-def _make_room(topology: "Topology", host: str, runtime: "Path") -> None:
-    """End what an earlier supervisor left behind; make sure that the gateways can listen."""
-    from mesh.supervisor.orphans import stop_orphans
-    from mesh.supervisor.preflight import check_ports, remove_stale_sockets
-
-    stop_orphans(runtime, [host], topology.timing.drain_s, print_line)
-    remove_stale_sockets(topology, host)
-    check_ports(topology, host)
 
 
 def _prepare_models(topology: "Topology", host: str) -> int:
@@ -87,7 +80,7 @@ def _prepare_models(topology: "Topology", host: str) -> int:
     return subprocess.run(command, check=False, stdin=subprocess.DEVNULL).returncode
 
 
-async def _supervise(topology: "Topology", host: str, runtime: "Path", view: "View") -> None:
+async def _supervise(takeover: Takeover, plan: "Plan", view: "View") -> None:
     """The composition root of a supervisor."""
     import time
 
@@ -97,17 +90,19 @@ async def _supervise(topology: "Topology", host: str, runtime: "Path", view: "Vi
     from mesh.messages import Sender, SupervisorMessage
     from mesh.process import next_incarnation, open_sockets, user_error_of
     from mesh.sockets import Sockets
-    from mesh.supervisor.command import child_commands
     from mesh.supervisor.supervisor import Supervisor
 
+    topology, host, runtime = takeover.topology, takeover.host, takeover.runtime
     process = supervisor_id(host)
     me = Sender(process, next_incarnation(runtime, process, time.time_ns() // 1_000_000))
     sockets: Sockets[SupervisorMessage] = open_sockets(topology, me, SupervisorMessage)
     supervisor = Supervisor(
         host,
-        commands=list(child_commands(topology, host)),
+        commands=takeover.commands,
+        plan=plan,
         sockets=sockets,
         runtime=runtime,
+        topology=takeover.copy,
         timing=topology.timing,
         clock=SystemClock(),
         on_change=view.changed,
@@ -122,6 +117,8 @@ async def _supervise(topology: "Topology", host: str, runtime: "Path", view: "Vi
     try:
         with view:
             await supervisor.run(view.ready)
+            if supervisor.has_stepped_down:
+                view.left()
     except BaseExceptionGroup as group:
         if error := user_error_of(group):
             raise UserError(str(error)) from None
@@ -136,12 +133,14 @@ def _detach(options: argparse.Namespace) -> int:
     command = [sys.executable, "-m", "mesh.cli", "up", str(options.file), "--ready-fd", str(writer)]
     if options.host:
         command += ["--host", options.host]
+    if options.replace:
+        command += ["--replace"]
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[writer], start_new_session=True)
     os.close(writer)
     with os.fdopen(reader, "rb") as pipe:
         try:
-            if pipe.read():
-                return 0
+            if told := pipe.read():
+                return 0 if told == READY else EXIT_FAILURE
             return child.wait() or EXIT_FAILURE
         except KeyboardInterrupt:
             child.terminate()
@@ -149,17 +148,14 @@ def _detach(options: argparse.Namespace) -> int:
             raise
 
 
-def _announce(ready_fd: int | None, runtime: "Path", host: str) -> None:
+def _announce(ready_fd: int | None, output_path: "Path", ok: bool) -> None:
     """A detached mesh leaves the terminal when it is ready; what it prints later goes to its output file."""
     if ready_fd is None:
         return
-    from mesh.addresses import supervisor_id
-    from mesh.logs import output_file
-
     sys.stdout.flush()
-    output = os.open(output_file(runtime, supervisor_id(host)), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    output = os.open(output_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     os.dup2(output, 1)
     os.dup2(output, 2)
     os.close(output)
-    os.write(ready_fd, b"ready")
+    os.write(ready_fd, READY if ok else b"not all")
     os.close(ready_fd)

@@ -24,18 +24,19 @@ STYLES = {"starting": "yellow", "running": "green", "restarting": "red", "standb
 
 
 class View(Protocol):
-    """Sees a mesh start, run and stop."""
+    """Sees a mesh start, run and stop, or be left to somebody else."""
 
     def __enter__(self) -> "View": ...
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
     def changed(self, children: Sequence[ChildStatus]) -> None: ...
-    def ready(self) -> None: ...
+    def ready(self, problem: str | None) -> None: ...
     def stopping(self) -> None: ...
+    def left(self) -> None: ...
 
 
-def make_view(topology: Topology, host: str, file: Path, on_ready: Callable[[], None]) -> View:
+def make_view(topology: Topology, host: str, file: Path, on_ready: Callable[[bool], None]) -> View:
     lines = LineView(topology, host, file, on_ready)
     return LiveView(lines) if sys.stdout.isatty() else lines
 
@@ -58,11 +59,12 @@ def welcome(topology: Topology, host: str, file: Path) -> str:
 class LineView:
     """One line for each change, for logs and pipes."""
 
-    def __init__(self, topology: Topology, host: str, file: Path, on_ready: Callable[[], None]) -> None:
+    def __init__(self, topology: Topology, host: str, file: Path, on_ready: Callable[[bool], None]) -> None:
         self._welcome = welcome(topology, host, file)
         self._on_ready = on_ready
         self._seen: dict[str, ChildStatus] = {}
         self._num_stops = 0
+        self._farewell = "stopped"
 
     @staticmethod
     def _tell(line: str) -> None:
@@ -77,7 +79,7 @@ class LineView:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is None:
-            self._tell("stopped")
+            self._tell(self._farewell)
 
     def changed(self, children: Sequence[ChildStatus]) -> None:
         for child in children:
@@ -89,9 +91,13 @@ class LineView:
         """Take these as told already."""
         self._seen = {child.process: child for child in children}
 
-    def ready(self) -> None:
-        self._tell(self._welcome)
-        self._on_ready()
+    def ready(self, problem: str | None) -> None:
+        """``problem``: why not everything is as it should be; the mesh runs all the same."""
+        self._tell(problem or self._welcome)
+        self._on_ready(problem is None)
+
+    def left(self) -> None:
+        self._farewell = "left to another `mesh up`; the mesh goes on"
 
     def stopping(self) -> None:
         self._num_stops += 1
@@ -141,9 +147,12 @@ class LiveView:
         if not self._live.is_started:
             self._lines.changed(children)
 
-    def ready(self) -> None:
+    def ready(self, problem: str | None) -> None:
         self._leave_live()
-        self._lines.ready()
+        self._lines.ready(problem)
+
+    def left(self) -> None:
+        self._lines.left()
 
     def stopping(self) -> None:
         self._leave_live()

@@ -7,43 +7,22 @@ Nothing that goes wrong with the files of one process, or with its start, ends t
 import asyncio
 import contextlib
 import signal
-from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
-from typing import IO
 
 import structlog
 
-from mesh import logs
-from mesh.clock import Clock
 from mesh.messages import ChildStatus, EngineStatus, GatewayStatus, PlacementStatus, ProcessState, Sender
 from mesh.process import last_incarnation
 from mesh.supervisor.command import ChildCommand
 from mesh.supervisor.life import Life
-from mesh.supervisor.output import open_found, open_output, read_last_line
-from mesh.supervisor.pidfile import PidFile, Record, remove_pid, start_of
-from mesh.supervisor.restarts import Exit, GiveUp, RestartPolicy, not_started
+from mesh.supervisor.pidfile import Record
+from mesh.supervisor.restarts import Exit, GiveUp, not_started
+from mesh.supervisor.surroundings import Surroundings
 from mesh.supervisor.watchdog import Watchdog
 
 TROUBLE_S = 1.0  # after something unforeseen
+KILL_S = 10.0  # beyond the time that a process has to drain
 
 log = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What the children of one supervisor share. ``changed`` is called after each change of what a child's status is.
-
-    ``start_s``: that a process has until it must be ready.
-    """
-
-    host: str
-    runtime: Path
-    start_s: float
-    clock: Clock
-    changed: Callable[[], None]
-    make_restart_policy: Callable[[], RestartPolicy] = RestartPolicy
-    make_watchdog: Callable[[], Watchdog] = Watchdog
 
 
 class Child:
@@ -59,8 +38,6 @@ class Child:
         self._watchdog: Watchdog | None = None  # of a life that is ready
         self._why_killed = ""
         self._life: Life | None = None
-        self._pid_file: PidFile | None = None  # of that life
-        self._output: IO[bytes] | None = None
         self._state = "starting"
         self._ready = asyncio.Event()
         self._ready_at: float | None = None
@@ -70,6 +47,7 @@ class Child:
         self._ended_incarnation = 0
         self._stopping = asyncio.Event()
         self._wanted = found is not None or not command.is_standby
+        self._is_held = False  # it is not to start again, as there may be a successor
         self._is_leaving = False  # this life ends because it was not wanted
         self._changed_mind = asyncio.Event()
 
@@ -106,8 +84,8 @@ class Child:
 
     def look(self) -> None:
         """End the process if it will not get on by itself; it is started again. Make lost files again."""
-        if self._pid_file is not None:
-            self._pid_file.keep()
+        if self._life is not None:
+            self._life.file.keep()
         if self._watchdog is None or self._stopping.is_set():
             return
         reason = self._watchdog.look(self._around.clock.now())
@@ -126,25 +104,54 @@ class Child:
             self._ask_to_end()
             self._enter("leaving")
 
-    def _ask_to_end(self) -> None:
-        """Once: a second time would end it at once."""
+    def renew(self) -> None:
+        """Let the process drain and end, and start it again at once: with its command of now."""
+        if self._life is not None and self._wanted and not self._stopping.is_set():
+            self._restarts = self._around.make_restart_policy()
+            self._ask_to_end()
+            self._enter("leaving")
+
+    def end_life(self) -> None:
+        """At once: it does not drain."""
+        self._signal(signal.SIGKILL)
+
+    def hold(self) -> None:
+        """A successor is about to start, which asks the process to end when it serves: then it is not started again."""
+        self._is_held = True
+
+    def release(self) -> None:
+        """There is no successor: the process is to run as before."""
+        self._is_held = False
+        self.want(True)
+
+    def succeeded(self) -> None:
+        """The successor serves: the process ends by itself."""
+        self._stop()
         self._is_leaving = True
-        if self._pid_file is not None and not self._pid_file.record.is_leaving:
-            self._pid_file.leaving()
-            self._signal(signal.SIGTERM)
+        self._enter("leaving")
+
+    def _ask_to_end(self) -> None:
+        self._is_leaving = True
+        if self._life is not None:
+            self._life.ask_to_end()
 
     async def run(self) -> None:
         """Returns when the process is stopped, or given up."""
         try:
-            while not self._stopping.is_set() and self.gave_up is None:
+            while self._lives or not (self._stopping.is_set() or self.gave_up is not None):
                 await self._go_on()
         finally:
             self._enter("stopped")
             self.settled.set()
 
+    @property
+    def _lives(self) -> bool:
+        """As far as is known."""
+        return self._life is not None or self._found is not None
+
     async def _go_on(self) -> None:
         try:
-            if self._life is not None or self._found is not None or self._wanted:
+            if self._lives or self._wanted:
                 await self._live_and_decide()
             else:
                 await self._stand_by()
@@ -161,7 +168,9 @@ class Child:
     async def _live_and_decide(self) -> None:
         """One life of the process, and what becomes of it afterwards."""
         end = await self._live()
-        if self._stopping.is_set() or self._is_leaving:
+        if self._is_held:
+            self._wanted = False
+        if self._stopping.is_set() or self._is_leaving or self._is_held:
             return
         decision = self._restarts.on_exit(end, self._ready_for())
         log.warning("process ended", child=self.command.process, exit=str(end), decision=repr(decision))
@@ -175,7 +184,7 @@ class Child:
 
     def _give_up(self, reason: str) -> None:
         """For good while the mesh starts. Of a running mesh it can be asked for again, when what is wrong is mended."""
-        if self.settled.is_set():
+        if self.settled.is_set() or self._around.is_takeover:
             self._wanted = False
         else:
             self.gave_up = reason
@@ -184,18 +193,23 @@ class Child:
         """One life of the process, or the rest of it."""
         if self._life is None:
             self._begin()
+            self._life = self._adopt()
+        if self._life is None:
+            if self._stopping.is_set() or not self._wanted:
+                self._is_leaving = True
+                return Exit(None)
             try:
-                self._life = self._adopt() or self._start()
+                self._life = self._start()
             except OSError as error:
                 end = not_started(self.command.argv[0], error)
                 self._last_exit = str(end)
                 return end
-            self._enter("starting")
-        if self._stopping.is_set() or not self._wanted:
+        self._enter("leaving" if self._is_leaving else "running" if self._ready.is_set() else "starting")
+        if (self._stopping.is_set() or not self._wanted) and not self._is_leaving:
             self._ask_to_end()
         late = await self._is_late(self._life)
         returncode = await self._life.wait()
-        return self._bury(returncode, late)
+        return self._bury(self._life, returncode, late)
 
     def _begin(self) -> None:
         self._ready.clear()
@@ -205,55 +219,31 @@ class Child:
 
     def _adopt(self) -> Life | None:
         """The life that was found, unless it has ended since."""
-        found, self._found = self._found, None
-        life = None if found is None else Life.adopt(found)
-        if found is None or life is None:
-            return None
-        self._is_leaving = found.is_leaving
-        self._output = open_found(self._output_path)
-        self._pid_file = PidFile(self._around.runtime, found)
+        life = None if self._found is None else Life.adopt(self._found, self._around)
+        self._found = None
+        if life is not None:
+            self._is_leaving = life.file.record.is_leaving
         return life
 
     def _start(self) -> Life:
         self._ended_incarnation = max(self._ended_incarnation, self._last_incarnation())
-        self._output = open_output(self._output_path)
-        try:
-            life = Life.start(self.command.argv, self.command.env, self._output)
-        except OSError:
-            self._output.close()
-            raise
-        self._pid_file = self._record(life)
-        return life
+        return Life.start(self.command, self._around)
 
-    def _record(self, life: Life) -> PidFile:
-        command, started = self.command, start_of(life.pid) or ""
-        file = PidFile(
-            self._around.runtime,
-            Record(life.pid, started, command.process, command.kind, self._around.host, command.digest),
-        )
-        file.write()
-        return file
-
-    def _bury(self, returncode: int | None, late: str) -> Exit:
+    def _bury(self, life: Life, returncode: int | None, late: str) -> Exit:
         """Everything of the life that has ended; how it ended is answered."""
-        assert self._life is not None
-        last_line = "" if self._output is None else read_last_line(self._output)
-        end = Exit(returncode, late or self._why_killed or last_line)
+        end = Exit(returncode, late or self._why_killed or life.last_line())
         self._ended_incarnation = max(self._ended_incarnation, self._heard_incarnation, self._last_incarnation())
-        self.leave_alone()
-        remove_pid(self._around.runtime, self.command.process)
-        self._watchdog = None
-        if not (self._stopping.is_set() or self._is_leaving):
+        self._life = self._watchdog = None
+        life.forget()
+        if not (self._stopping.is_set() or self._is_leaving or self._is_held):
             self._last_exit = str(end)
         return end
 
     def leave_alone(self) -> None:
-        """Watch over the process no longer, whether it has ended or not."""
+        """Watch over the process no longer: somebody else does from now on."""
         if self._life is not None:
             self._life.close()
-        if self._output is not None:
-            self._output.close()
-        self._life = self._pid_file = self._output = None
+            self._life = None
 
     def _last_incarnation(self) -> int:
         try:
@@ -262,22 +252,24 @@ class Child:
             log.warning("incarnation not known", child=self.command.process, reason=str(error))
             return 0
 
-    @property
-    def _output_path(self) -> Path:
-        return logs.output_file(self._around.runtime, self.command.process)
-
     async def _is_late(self, life: Life) -> str:
-        """Kill a process that does not become ready in time, and say so; empty if it did, or ended."""
+        """Kill a process that does not become ready in time, and say so; empty if it did, or ended.
+
+        One that was asked to end before it was adopted has as long as any other to drain.
+        """
+        limit_s, problem = self._around.start_s, "not ready"
+        if self._is_leaving:
+            limit_s, problem = self._around.drain_s + KILL_S, "not drained"
         waits = [asyncio.ensure_future(self._ready.wait()), asyncio.ensure_future(life.wait())]
         try:
-            done, _ = await asyncio.wait(waits, timeout=self._around.start_s, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(waits, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for wait in waits:
                 wait.cancel()
         if done:
             return ""
         life.signal(signal.SIGKILL)
-        return f"not ready after {self._around.start_s:g} s"
+        return f"{problem} after {limit_s:g} s"
 
     def _ready_for(self) -> float | None:
         return None if self._ready_at is None else self._around.clock.now() - self._ready_at

@@ -2,8 +2,11 @@
 
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
+from mesh.addresses import seats
+from mesh.supervisor.digests import digest_of
 from mesh.topology.schema import EngineSpec, GatewaySpec, Topology
 
 ENGINE = "engine"
@@ -14,7 +17,7 @@ STOP_ORDER = (PLACEMENT, GATEWAY, ENGINE)  # gateways stop accepting, and finish
 
 @dataclass(frozen=True, slots=True)
 class ChildCommand:
-    """A process to keep running. ``env`` is added to the supervisor's own environment."""
+    """A process to keep running. ``env`` is added to the supervisor's own environment; ``argv`` ends with the name."""
 
     process: str
     kind: str  # one of `STOP_ORDER`
@@ -23,20 +26,31 @@ class ChildCommand:
     env: Mapping[str, str] = field(default_factory=dict)
     digest: str = ""  # of all that the process depends on
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Under which the process may be met."""
+        return seats(self.process) if self.kind == GATEWAY else (self.process,)
 
-def child_commands(topology: Topology, host: str) -> Iterator[ChildCommand]:
-    """The processes of one host."""
+    def under(self, name: str) -> "ChildCommand":
+        """The same under another of the names that its process may have."""
+        return replace(self, process=name, argv=(*self.argv[:-1], name))
+
+
+def child_commands(topology: Topology, host: str, text: Path | None = None) -> Iterator[ChildCommand]:
+    """The processes of one host. ``text``: a copy of the topology's file, which they read instead of it."""
     for spec in topology.processes:
         if spec.host != host:
             continue
-        arguments = ("--topology", str(topology.path), "--id", spec.id)
+        copy = () if text is None else ("--text", str(text))
+        arguments = ("--topology", str(topology.path), *copy, "--id", spec.id)
+        digest = digest_of(topology, spec)
         if isinstance(spec, EngineSpec):
             argv = (spec.python or sys.executable, "-m", "engines", *arguments)
-            yield ChildCommand(spec.id, ENGINE, argv, spec.is_standby, _environment(spec.threads))
+            yield ChildCommand(spec.id, ENGINE, argv, spec.is_standby, _environment(spec.threads), digest)
         else:
             kind, module = (GATEWAY, "router") if isinstance(spec, GatewaySpec) else (PLACEMENT, "router.placement")
             argv = (sys.executable, "-m", module, *arguments)
-            yield ChildCommand(spec.id, kind, argv, env=_environment(threads=1))
+            yield ChildCommand(spec.id, kind, argv, env=_environment(threads=1), digest=digest)
 
 
 def _environment(threads: int) -> dict[str, str]:

@@ -8,69 +8,92 @@ import asyncio
 import os
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import IO
 
-from mesh.supervisor.pidfile import Record, start_of
+from mesh import logs
+from mesh.supervisor.command import ChildCommand
+from mesh.supervisor.output import open_found, open_output, read_last_line
+from mesh.supervisor.pidfile import PidFile, Record, remove_pid, start_of
+from mesh.supervisor.surroundings import Surroundings
 
 
 class Life:
     """Make it with `start` or `adopt`. `close` it when it has ended, or when somebody else is to watch over it."""
 
-    def __init__(self, pid: int, descriptor: int, child: "subprocess.Popen[bytes] | None") -> None:
-        self.pid = pid
-        self._descriptor = descriptor
+    def __init__(self, file: PidFile, output: IO[bytes], child: "subprocess.Popen[bytes] | None") -> None:
+        """Raise `OSError` if the process cannot be watched."""
+        self.file = file
+        self._output = output
         self._child = child
+        self._descriptor = os.pidfd_open(self.pid)
         self._ended = asyncio.Event()
-        asyncio.get_running_loop().add_reader(descriptor, self._note_end)
+        asyncio.get_running_loop().add_reader(self._descriptor, self._note_end)
 
     def __repr__(self) -> str:
         return f"<Life {self.pid} {'adopted' if self._child is None else 'started here'}>"
 
     @classmethod
-    def start(cls, argv: Sequence[str], env: Mapping[str, str], output: IO[bytes] | int) -> "Life":
+    def start(cls, command: ChildCommand, around: Surroundings) -> "Life":
         """In a session of its own: Ctrl-C on the terminal is the supervisor's to handle. Raise `OSError`."""
-        child = subprocess.Popen(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            env={**os.environ, **env},
-            start_new_session=True,
-        )
+        around.topology.keep()
+        output = open_output(logs.output_file(around.runtime, command.process))
         try:
-            return cls(child.pid, os.pidfd_open(child.pid), child)
-        except OSError:  # no descriptors are left: a process that nobody watches must not stay
-            child.kill()
-            child.wait()
+            child = _spawn(command, output)
+            try:
+                life = cls(PidFile(around.runtime, _record(child.pid, command, around)), output, child)
+            except OSError:  # no descriptors are left: a process that nobody watches must not stay
+                child.kill()
+                child.wait()
+                raise
+        except OSError:
+            output.close()
             raise
+        life.file.write()
+        return life
 
     @classmethod
-    def adopt(cls, record: Record) -> "Life | None":
-        """None: the process of the record has ended, whoever has its id now."""
+    def adopt(cls, record: Record, around: Surroundings) -> "Life | None":
+        """None: the process of the record has ended, whoever has its id now. Raise `OSError`."""
+        output = open_found(logs.output_file(around.runtime, record.process))
         try:
-            descriptor = os.pidfd_open(record.pid)
+            life = cls(PidFile(around.runtime, record), output, None)
         except ProcessLookupError:
+            output.close()
             return None
         if start_of(record.pid) != record.started:  # asked once the descriptor holds on to whoever has the id
-            os.close(descriptor)
+            life.close()
             return None
-        return cls(record.pid, descriptor, None)
+        return life
 
     @property
-    def was_adopted(self) -> bool:
-        return self._child is None
+    def pid(self) -> int:
+        return self.file.record.pid
 
     async def wait(self) -> int | None:
         """The return code as Python counts it; None: the process was not started here, and nobody can tell."""
         await self._ended.wait()
         return None if self._child is None else self._child.wait()
 
+    def last_line(self) -> str:
+        """That it printed; empty if nothing is known."""
+        return read_last_line(self._output)
+
+    def ask_to_end(self) -> None:
+        """Once, whoever asks: a second time would end it at once."""
+        if not self.file.record.is_leaving:
+            self.file.leaving()
+            self.signal(signal.SIGTERM)
+
     def signal(self, number: signal.Signals) -> None:
         if self._descriptor >= 0 and not self._ended.is_set():
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._descriptor, number)
+
+    def forget(self) -> None:
+        """It has ended."""
+        self.close()
+        remove_pid(self.file.directory, self.file.record.process)
 
     def close(self) -> None:
         """Watch no longer; the process is left as it is."""
@@ -78,9 +101,33 @@ class Life:
             asyncio.get_running_loop().remove_reader(self._descriptor)
             os.close(self._descriptor)
             self._descriptor = -1
+        self._output.close()
         if self._child is not None and self._child.poll() is None:
             self._child.returncode = 0  # or Python would complain that nobody waits for it
 
     def _note_end(self) -> None:
         asyncio.get_running_loop().remove_reader(self._descriptor)
         self._ended.set()
+
+
+def _spawn(command: ChildCommand, output: IO[bytes]) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen(
+        command.argv,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+        env={**os.environ, **command.env},
+        start_new_session=True,
+    )
+
+
+def _record(pid: int, command: ChildCommand, around: Surroundings) -> Record:
+    return Record(
+        pid,
+        start_of(pid) or "",
+        command.process,
+        command.kind,
+        around.host,
+        command.digest,
+        around.topology.digest,
+    )

@@ -154,6 +154,11 @@ def _is_at(file: Path, descriptor: int) -> bool:
     return False
 
 
+def refuse(runtime: Path, host: str) -> UserError:
+    """Says that the mesh runs already."""
+    return UserError(_taken(lock_file(runtime, host)))
+
+
 def _taken(file: Path) -> str:
     found = _holder(file)
     who = f" (process {found.pid}, {found.topology})" if found else ""

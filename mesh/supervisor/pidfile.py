@@ -11,6 +11,8 @@ from pathlib import Path
 import msgspec
 import structlog
 
+from mesh.messages import WIRE_VERSION
+
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 DEAD = ("Z", "X", "x")  # states of a process that has ended, in /proc/PID/stat
 
@@ -18,7 +20,10 @@ log = structlog.get_logger()
 
 
 class Record(msgspec.Struct, frozen=True):
-    """One life of a process. ``digest``: of all that it was started with. ``is_leaving``: it was asked to end."""
+    """One life of a process. ``digest``: of all that it was started with; ``topology``: of the file's text alone.
+
+    ``is_leaving``: it was asked to end.
+    """
 
     pid: int
     started: str
@@ -26,6 +31,8 @@ class Record(msgspec.Struct, frozen=True):
     kind: str
     host: str
     digest: str
+    topology: str = ""
+    wire: str = WIRE_VERSION.decode()
     is_leaving: bool = False
 
 
@@ -80,6 +87,7 @@ class PidFile:
 
     def __init__(self, runtime: Path, record: Record) -> None:
         self.record = record
+        self.directory = runtime
         self._path = pid_file(runtime, record.process)
         self._has_complained = False
 
@@ -101,8 +109,8 @@ class PidFile:
             self._has_complained = False
 
     def keep(self) -> None:
-        """Make it again if somebody removed it, or it could not be written."""
-        if self._has_complained or not self._path.exists():
+        """Make it again if somebody removed or damaged it, or it could not be written."""
+        if self._has_complained or read_record(self.directory, self.record.process) != self.record:
             self.write()
 
     def leaving(self) -> None:

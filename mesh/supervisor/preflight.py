@@ -4,12 +4,12 @@ import contextlib
 import errno
 import shutil
 import socket
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 import psutil
 
-from mesh.addresses import Endpoints, directory
+from mesh.addresses import Endpoints, directory, supervisor_id, supervisors
 from mesh.errors import UserError
 from mesh.topology.schema import GatewaySpec, Topology
 
@@ -25,11 +25,11 @@ def check_ipc_paths(topology: Topology) -> None:
             )
 
 
-def remove_stale_sockets(topology: Topology, host: str) -> None:
-    """Once no process of this host runs any more."""
-    mine = {spec.id for spec in topology.processes if spec.host == host}
+def remove_stale_sockets(topology: Topology, host: str, running: Collection[str]) -> None:
+    """Of the processes of this host but those that are ``running``."""
+    mine = {process for process, supervisor in supervisors(topology).items() if supervisor == supervisor_id(host)}
     for process, endpoints in directory(topology).items():
-        if process in mine:
+        if process in mine and process not in running:
             for path in _ipc_paths([endpoints]):
                 path.unlink(missing_ok=True)
 
@@ -51,10 +51,10 @@ def check_interpreters(topology: Topology, host: str) -> None:
             )
 
 
-def check_ports(topology: Topology, host: str) -> None:
-    """Raise `UserError` if a gateway of this host could not listen."""
+def check_ports(topology: Topology, host: str, running: Collection[str]) -> None:
+    """Raise `UserError` if a gateway of this host could not listen; those that are ``running`` do."""
     for gateway in topology.gateways:
-        if gateway.host == host:
+        if gateway.host == host and gateway.id not in running:
             _check_port(topology, gateway)
 
 

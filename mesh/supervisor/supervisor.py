@@ -8,20 +8,23 @@ from pathlib import Path
 import structlog
 
 from mesh.clock import Clock
-from mesh.errors import UserError
 from mesh.heartbeat import Heartbeat
-from mesh.logs import log_file
 from mesh.messages import (
     ChildStatus,
     SetRunning,
+    StepDown,
     Stop,
     SupervisorMessage,
     SupervisorStatus,
 )
 from mesh.sockets import Sockets
-from mesh.supervisor.child import Child, Surroundings
-from mesh.supervisor.command import STOP_ORDER, ChildCommand
+from mesh.supervisor.children import Children
+from mesh.supervisor.command import ChildCommand
+from mesh.supervisor.copies import TopologyCopy
+from mesh.supervisor.plan import Plan
 from mesh.supervisor.restarts import RestartPolicy
+from mesh.supervisor.rollout import Rollout
+from mesh.supervisor.surroundings import Surroundings
 from mesh.supervisor.watchdog import LOOK_S, Watchdog
 from mesh.topology.schema import Timing
 
@@ -29,15 +32,20 @@ log = structlog.get_logger()
 
 
 class Supervisor:
-    """Runs children until it is asked to stop. ``on_change`` sees every change of any of them."""
+    """Runs children until it is asked to stop, or to leave them to another supervisor.
+
+    ``plan``: what becomes of those that run already. ``on_change`` sees every change of any of them.
+    """
 
     def __init__(
         self,
         host: str,
         *,
         commands: Sequence[ChildCommand],
+        plan: Plan,
         sockets: Sockets[SupervisorMessage],
         runtime: Path,
+        topology: TopologyCopy,
         timing: Timing,
         clock: Clock,
         on_change: Callable[[Sequence[ChildStatus]], None],
@@ -46,18 +54,37 @@ class Supervisor:
     ) -> None:
         self._host = host
         self._sockets = sockets
-        self._runtime = runtime
         self._timing = timing
         self._on_change = on_change
         self._heartbeat = Heartbeat(sockets, self._make_status, timing.heartbeat_s)
-        around = Surroundings(host, runtime, timing.start_s, clock, self._changed, make_restart_policy, make_watchdog)
-        self._children = {command.process: Child(command, around) for command in commands}
+        self._is_takeover = bool(plan.current)
+        around = Surroundings(
+            host,
+            runtime,
+            topology,
+            timing.start_s,
+            timing.drain_s,
+            clock,
+            self._changed,
+            make_restart_policy,
+            make_watchdog,
+            self._is_takeover,
+        )
+        self._children = Children(around)
+        self._rollout = Rollout(self._children, commands, plan, timing)
+        self._names = [name for command in commands for name in command.names]
         self._seq = 0
         self._stop = asyncio.Event()
         self._stop_now = asyncio.Event()
+        self._step_down = asyncio.Event()
 
     def __repr__(self) -> str:
-        return f"<Supervisor {self._host} {list(self._children.values())}>"
+        return f"<Supervisor {self._host} {self._children!r}>"
+
+    @property
+    def has_stepped_down(self) -> bool:
+        """Whether it left its children running, because another supervisor takes over."""
+        return self._step_down.is_set() and not self._stop.is_set()
 
     def stop(self, *, now: bool = False) -> None:
         """Drain and stop all children; at once if asked a second time."""
@@ -65,79 +92,66 @@ class Supervisor:
             self._stop_now.set()
         self._stop.set()
 
-    async def run(self, ready: Callable[[], None]) -> None:
-        """Return when all children are stopped. ``ready`` is called once, when all of them are ready.
+    async def run(self, ready: Callable[[str | None], None]) -> None:
+        """Return when all children are stopped, or left to somebody else.
 
-        Raise `UserError` if one of them cannot start at all.
+        ``ready`` is called once: all children are ready, or of a mesh that ran already not all could be made so, and
+        why. Raise `UserError` if one of a new mesh cannot start at all.
         """
         async with asyncio.TaskGroup() as tasks:
             jobs = (self._heartbeat.run(), self._obey(), self._listen(), self._watch())
             background = [tasks.create_task(job) for job in jobs]
-            lives = [tasks.create_task(child.run()) for child in self._children.values()]
+            self._children.begin(tasks)
+            self._rollout.begin()
             try:
-                await self._until_ready()
-                if not self._stop.is_set():
-                    ready()
-                await self._stop.wait()
+                await self._until_ready(tasks, ready)
+                await self._until_asked()
             finally:
-                await self._stop_children(lives)
+                await self._leave()
                 for task in background:
                     task.cancel()
 
-    async def _until_ready(self) -> None:
+    async def _until_ready(self, tasks: asyncio.TaskGroup, ready: Callable[[str | None], None]) -> None:
         """All children ready, or one of them hopeless, or asked to stop."""
-        stop = asyncio.ensure_future(self._stop.wait())
-        pending = {asyncio.ensure_future(self._settle(child)) for child in self._children.values()}
+        asked = asyncio.ensure_future(self._until_asked())
+        starting = asyncio.ensure_future(self._rollout.run(tasks) if self._is_takeover else self._settle())
         try:
-            while pending and not stop.done():
-                done, _ = await asyncio.wait({*pending, stop}, return_when=asyncio.FIRST_COMPLETED)
-                pending -= done
-                for task in done:
-                    task.result()
+            await asyncio.wait({starting, asked}, return_when=asyncio.FIRST_COMPLETED)
+            if starting.done():
+                ready(starting.result())
         finally:
-            for task in (*pending, stop):
+            for task in (starting, asked):
                 task.cancel()
+            await asyncio.wait({starting, asked})
 
-    async def _settle(self, child: Child) -> None:
-        await child.settled.wait()
-        if child.gave_up is not None:
-            process, file = child.command.process, str(log_file(self._runtime, child.command.process))
-            reason = child.gave_up.removeprefix(f"{process}: ")
-            raise UserError(f"{process}: {reason}" + ("" if file in reason else f" (log: {file})"))
+    async def _settle(self) -> None:
+        await asyncio.gather(*map(self._children.settle, self._children))
 
-    async def _stop_children(self, lives: Sequence["asyncio.Task[None]"]) -> None:
-        """In waves, each of which ends before the next one begins."""
+    async def _until_asked(self) -> None:
+        """To stop, or to step down."""
+        waits = [asyncio.ensure_future(event.wait()) for event in (self._stop, self._step_down)]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    async def _leave(self) -> None:
+        if self.has_stepped_down:
+            self._rollout.give_up()
+            await self._children.leave_alone()
+            return
         self._stop.set()
+        self._rollout.adopt_rest()
         killer = asyncio.ensure_future(self._kill_when_asked())
         try:
-            for kind in STOP_ORDER:
-                wave = [
-                    (child, life)
-                    for child, life in zip(self._children.values(), lives, strict=True)
-                    if child.command.kind == kind
-                ]
-                await self._drain(wave)
+            await self._children.stop(self._timing.drain_s)
         finally:
             killer.cancel()
 
-    async def _drain(self, wave: Sequence[tuple[Child, "asyncio.Task[None]"]]) -> None:
-        for child, _ in wave:
-            child.terminate()
-        tasks = [life for _, life in wave]
-        if not tasks:
-            return
-        _, late = await asyncio.wait(tasks, timeout=self._timing.drain_s)
-        for child, life in wave:
-            if life in late:
-                log.warning("killed: did not drain in time", child=child.command.process)
-                child.kill()
-        if late:
-            await asyncio.wait(late)
-
     async def _kill_when_asked(self) -> None:
         await self._stop_now.wait()
-        for child in self._children.values():
-            child.kill()
+        self._children.kill()
 
     async def _obey(self) -> None:
         async for received in self._sockets.messages():
@@ -145,13 +159,16 @@ class Supervisor:
                 case Stop(now):
                     log.info("asked to stop", sender=received.sender.process, now=now)
                     self.stop(now=now)
+                case StepDown():
+                    log.info("asked to step down", sender=received.sender.process)
+                    self._step_down.set()
                 case SetRunning(process, running):
                     log.info("asked", child=process, running=running, sender=received.sender.process)
-                    if process in self._children:
-                        self._children[process].want(running)
+                    if child := self._children.get(process):
+                        child.want(running)
 
     async def _listen(self) -> None:
-        self._sockets.subscribe(self._children)
+        self._sockets.subscribe(self._names)
         async for sender, status in self._sockets.broadcasts():
             child = self._children.get(sender.process)
             if child is not None and not isinstance(status, SupervisorStatus):
@@ -160,20 +177,20 @@ class Supervisor:
     async def _watch(self) -> None:
         while True:
             await asyncio.sleep(LOOK_S)
-            for child in self._children.values():
+            for child in self._children:
                 try:
                     child.look()
                 except Exception:
                     log.exception("could not look after a process", child=child.command.process)
 
     def _changed(self) -> None:
+        self._children.note_change()
         self._heartbeat.poke()
         try:
-            self._on_change([child.status for child in self._children.values()])
+            self._on_change(self._children.statuses())
         except Exception:  # a terminal that went away, for one
             log.exception("could not show what changed")
 
     def _make_status(self) -> SupervisorStatus:
         self._seq += 1
-        children = [child.status for child in self._children.values()]
-        return SupervisorStatus(self._seq, self._host, os.getpid(), children, self._stop.is_set())
+        return SupervisorStatus(self._seq, self._host, os.getpid(), self._children.statuses(), self._stop.is_set())

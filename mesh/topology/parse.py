@@ -59,9 +59,12 @@ class _Source:
         return os.path.normpath(self.path.absolute().parent / os.path.expanduser(os.path.expandvars(path)))
 
 
-def load(path: Path) -> Topology:
-    """Read a deployment. Raise `TopologyError` with all faults of the file."""
-    text = _read(path)
+def load(path: Path, text: str | None = None) -> Topology:
+    """Read a deployment. Raise `TopologyError` with all faults of the file.
+
+    ``text``: what the file held when it was read before, by `read_text`; it may hold something else by now.
+    """
+    text = read_text(path) if text is None else text
     document = _parse_toml(path, text)
     source = _Source(path, document, Report(path, LineIndex(text)))
     check_sections(document, SECTIONS, source.report)
@@ -90,7 +93,8 @@ def load(path: Path) -> Topology:
     return topology
 
 
-def _read(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """Raise `TopologyError` if there is no such file, or it is no text."""
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:

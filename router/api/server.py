@@ -5,8 +5,10 @@ import contextlib
 import errno
 import resource
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
+from types import MappingProxyType
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -15,6 +17,7 @@ from mesh.errors import UserError
 from mesh.topology.schema import GatewaySpec
 from router.api.callers import Peers
 from router.api.connections import Connections
+from router.api.leaving import Leaving
 from router.api.protocol import BoundedProtocol
 
 BACKLOG = 2048
@@ -24,8 +27,13 @@ LOOKS_PER_TURN = 1000
 SPARE_FILES = 512  # of the process, for all but connections
 
 
-def listen(spec: GatewaySpec) -> socket.socket:
-    """A listening socket. Raise `UserError` if the address is taken, not ours, or forbidden."""
+def listen(spec: GatewaySpec, inherited: Mapping[str, socket.socket] = MappingProxyType({})) -> socket.socket:
+    """A listening socket: the one that a predecessor handed over, if it listens there, or a new one.
+
+    Raise `UserError` if the address is taken, not ours, or forbidden.
+    """
+    if (listener := inherited.get(address_of(spec))) is not None:
+        return listener
     family = socket.AF_INET6 if ":" in spec.address else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -34,9 +42,14 @@ def listen(spec: GatewaySpec) -> socket.socket:
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
-        raise UserError(f"{spec.id}: cannot listen on {spec.address} port {spec.port}: {_reason(error)}") from None
+        raise UserError(f"{spec.id}: cannot listen on {address_of(spec)}: {_reason(error)}") from None
     listener.setblocking(False)
     return listener
+
+
+def address_of(spec: GatewaySpec) -> str:
+    """The name of a listener where it is handed over."""
+    return f"{spec.address} port {spec.port}"
 
 
 def _reason(error: OSError) -> str:
@@ -70,9 +83,10 @@ class HttpServer:
         """``stop_s``: how long answers that are being sent may go on after `stop`."""
         self._listener = listener
         self.connections = connections
+        self._leaving = Leaving(app)
         self._server = _Server(
             uvicorn.Config(
-                app,
+                self._leaving,
                 loop="none",
                 http=partial(BoundedProtocol, connections=connections, peers=peers),  # type: ignore[arg-type]
                 ws="none",
@@ -105,12 +119,65 @@ class HttpServer:
                 if isinstance(protocol, BoundedProtocol) and protocol.transport is not None:
                     protocol.look(loop.time())
 
+    async def started(self) -> None:
+        """Return once whoever connects is answered."""
+        await self._server.has_started.wait()
+
+    async def leave(self, linger_s: float) -> None:
+        """A successor accepts from now on: return when all connections have ended, each after its last answer.
+
+        For ``linger_s`` they may still bring requests, which are answered; then those that are idle are closed.
+        """
+        self._server.stop_accepting()
+        self._leaving.set()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(linger_s):
+                await self._server.until_unconnected()
+        self._server.close_idle()
+        await self._server.until_unconnected()
+
     def stop(self) -> None:
         self._server.should_exit = True
 
 
 class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.has_started = asyncio.Event()
+        self._connections = _Open()
+        self.server_state.connections = self._connections
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.has_started.set()
+
+    def stop_accepting(self) -> None:
+        for server in self.servers:
+            server.close()
+
+    def close_idle(self) -> None:
+        """The others end with the answer that they are sending."""
+        for connection in list(self._connections):
+            connection.shutdown()
+
+    async def until_unconnected(self) -> None:
+        while self._connections:
+            self._connections.changed.clear()
+            await self._connections.changed.wait()
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Signals are the process shell's business."""
         yield
+
+
+class _Open(set[Any]):
+    """Those that are open. ``changed`` is set when one has ended."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.changed = asyncio.Event()
+
+    def discard(self, connection: Any) -> None:
+        super().discard(connection)
+        self.changed.set()

@@ -94,7 +94,7 @@ async def _switch(topology: "Topology", wanted: "PolicySpec") -> "Poll":
         await poll.listen(sockets, lambda: poll.is_complete, timing.lease_s)
         poll.choice = PolicyChoice(wanted.name, dict(wanted.parameters), poll.latest_version + 1)
         for gateway in topology.gateways:
-            sockets.send(gateway.id, SetPolicy(poll.choice))
+            sockets.send(poll.names.get(gateway.id, gateway.id), SetPolicy(poll.choice))
         await poll.listen(sockets, lambda: poll.is_agreed, timing.lease_s + timing.reply_s)
         return poll
 

@@ -4,16 +4,21 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
-from mesh.messages import GatewayStatus, PolicyChoice, SupervisorMessage, SupervisorStatus
+from mesh.addresses import owner_of
+from mesh.messages import GatewayStatus, PolicyChoice, ProcessState, SupervisorMessage, SupervisorStatus
 from mesh.sockets import Sockets
 from mesh.topology.schema import Topology
 
 
 class Poll:
-    """The newest status of each gateway. ``choice``: what all of them are asked to run; None: nothing."""
+    """The newest status of each gateway, by its name in the topology; of those that leave to a successor, none.
+
+    ``names``: that they have in the mesh now. ``choice``: what all of them are asked to run; None: nothing.
+    """
 
     def __init__(self, topology: Topology) -> None:
         self.heard: dict[str, GatewayStatus] = {}
+        self.names: dict[str, str] = {}
         self.choice: PolicyChoice | None = None
         self._gateways = [gateway.id for gateway in topology.gateways]
         self._children: dict[str, str] = {}  # what their supervisors say of them
@@ -23,12 +28,18 @@ class Poll:
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 async for sender, status in sockets.broadcasts():
-                    if isinstance(status, GatewayStatus) and sender.process in self._gateways:
-                        self.heard[sender.process] = status
+                    if isinstance(status, GatewayStatus):
+                        self._hear(sender.process, status)
                     elif isinstance(status, SupervisorStatus):
-                        self._children |= {child.process: child.state for child in status.children}
+                        self._children |= {owner_of(child.process): child.state for child in status.children}
                     if is_done():
                         return
+
+    def _hear(self, process: str, status: GatewayStatus) -> None:
+        gateway = owner_of(process)
+        is_leaving = status.state is ProcessState.DRAINING and self.names.get(gateway) != process
+        if gateway in self._gateways and not is_leaving:
+            self.heard[gateway], self.names[gateway] = status, process
 
     @property
     def is_complete(self) -> bool:

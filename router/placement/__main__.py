@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import structlog
 
-from mesh.addresses import supervisors
+from mesh.addresses import gateway_names, supervisors
 from mesh.heartbeat import Heartbeat
 from mesh.lag import catch_up
 from mesh.messages import PlacementStatus, SupervisorMessage
@@ -54,7 +54,7 @@ class DaemonProcess:
         self._rearm = asyncio.Event()
 
     async def run(self) -> None:
-        serving = {spec.id for spec in self._topology.serving}
+        serving = {engine.id for engine in self._topology.engines} | set(gateway_names(self._topology))
         self._sockets.subscribe(serving | set(supervisors(self._topology).values()))
         try:
             async with self._tasks as tasks:

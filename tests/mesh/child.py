@@ -6,7 +6,9 @@ import signal
 import sys
 from itertools import chain, repeat
 
+from mesh.addresses import gateway_names, other_seat, supervisors
 from mesh.errors import UserError
+from mesh.handover import Inheritance, handover_file, offer
 from mesh.heartbeat import Heartbeat
 from mesh.messages import EngineStatus, GatewayStatus, PlacementStatus, ProcessState, Role, SupervisorMessage
 from mesh.process import ProcessShell, run_process
@@ -19,7 +21,7 @@ STATES = {
 
 def status_of(shell: ProcessShell, state: ProcessState) -> EngineStatus | GatewayStatus | PlacementStatus:
     process = shell.me.process
-    if process in [gateway.id for gateway in shell.topology.gateways]:
+    if process in gateway_names(shell.topology):
         return GatewayStatus(1, state, "local", os.getpid(), "http://127.0.0.1:1", 0, 0)
     if shell.topology.placement is not None and process == shell.topology.placement.id:
         return PlacementStatus(1, state, "local", os.getpid(), "apply", "listening", 0, 60.0)
@@ -28,6 +30,18 @@ def status_of(shell: ProcessShell, state: ProcessState) -> EngineStatus | Gatewa
         num_waiting=1, num_tokens=0, prefill_remaining_s=0.0, prefill_waiting_s=0.0, decode_step_s=0.0, min_slack_s=0.5,
         error="a step hangs" if state is ProcessState.STUCK else None,
     )  # fmt: skip
+
+
+async def until_succeeded(shell: ProcessShell) -> None:
+    """As a gateway: its predecessor leaves, and it leaves to its successor, or when it is asked to."""
+    inherited = await asyncio.to_thread(Inheritance.take, handover_file(shell.runtime, other_seat(shell.me.process)))
+    if inherited is not None:
+        inherited.serving()
+    offering = asyncio.ensure_future(offer(handover_file(shell.runtime, shell.me.process), {}))
+    asked = asyncio.ensure_future(shell.drain.wait())
+    await asyncio.wait({offering, asked}, return_when=asyncio.FIRST_COMPLETED)
+    offering.cancel()
+    asked.cancel()
 
 
 async def serve(shell: ProcessShell) -> None:
@@ -48,7 +62,7 @@ async def serve(shell: ProcessShell) -> None:
     )
     async with asyncio.TaskGroup() as tasks:
         beating = tasks.create_task(heartbeat.run())
-        await shell.drain.wait()
+        await (until_succeeded(shell) if mode == "heir" else shell.drain.wait())
         if mode == "stubborn":
             await asyncio.Event().wait()
         beating.cancel()
@@ -57,4 +71,4 @@ async def serve(shell: ProcessShell) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(run_process("child", lambda topology: [spec.id for spec in topology.processes], serve, sys.argv[2:]))
+    sys.exit(run_process("child", lambda topology: list(supervisors(topology)), serve, sys.argv[2:]))

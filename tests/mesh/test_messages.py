@@ -67,6 +67,7 @@ from mesh.messages import (
     SetRole,
     SetRunning,
     SlicesEnded,
+    StepDown,
     StepTokens,
     Stop,
     Submit,
@@ -243,6 +244,7 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
     (Committed("t1", 17), {"type": "Committed", "transfer": "t1", "num_kept_tokens": 17}),
     (Abort("t1", "client left"), {"type": "Abort", "transfer": "t1", "reason": "client left"}),
     (Stop(now=True), {"type": "Stop", "now": True}),
+    (StepDown(), {"type": "StepDown"}),
     (SetRunning("decode-1", running=False), {"type": "SetRunning", "process": "decode-1", "running": False}),
     (
         SetPolicy(PolicyChoice("tropical", {"watermark": 0.5}, 3)),
@@ -583,6 +585,7 @@ def test_each_socket_takes_its_own_messages_only(union):
 def test_senders_are_readable():
     assert Sender("decode-0", 17).encode() == b"decode-0@17"
     assert Sender.decode(b"supervisor-h.1_x@3") == Sender("supervisor-h.1_x", 3)
+    assert Sender.decode(b"gateway~@3") == Sender("gateway~", 3)
 
 
 @pytest.mark.parametrize(
@@ -593,6 +596,8 @@ def test_senders_are_readable():
         b"a@",
         b"a",
         b"a@-1",
+        b"~@1",
+        b"a~b@1",
         b"a@1.5",
         b"\xff\xfe",
         b"a@b@3",

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
-from mesh.addresses import Endpoints, supervisor_id
+from mesh.addresses import Endpoints, seats, supervisor_id
 from mesh.clock import SystemClock
 from mesh.messages import (
     Accepted,
@@ -100,7 +100,7 @@ class Mesh:
     """``records`` are those of the requests that ended."""
 
     def __init__(self, folder, engines, **gateway) -> None:
-        ids = ("gateway", SUPERVISOR, *engines)
+        ids = (*seats("gateway"), SUPERVISOR, *engines)
         self.endpoints = {id_: Endpoints(f"ipc://{folder}/{id_}.in", f"ipc://{folder}/{id_}.out") for id_ in ids}
         self.topology = Topology(
             name="test",

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from mesh.addresses import Endpoints
+from mesh.addresses import Endpoints, seats
 from mesh.messages import GatewayStatus, PolicyChoice, ProcessState, Sender, SetPolicy
 from mesh.sockets import Sockets
 from mesh.topology.schema import GatewaySpec
@@ -18,7 +18,8 @@ OTHER = "gateway-other"
 @pytest.fixture
 async def mesh(tmp_path):
     mesh = Mesh(tmp_path, [M0])
-    mesh.endpoints[OTHER] = Endpoints(f"ipc://{tmp_path}/other.in", f"ipc://{tmp_path}/other.out")
+    for name in seats(OTHER):
+        mesh.endpoints[name] = Endpoints(f"ipc://{tmp_path}/{name}.in", f"ipc://{tmp_path}/{name}.out")
     gateways = (*mesh.topology.gateways, GatewaySpec(OTHER))
     patient = replace(TIMING, lease_s=3600.0, reply_s=3600.0)  # silence is not what these tests are about
     mesh.topology = replace(mesh.topology, gateways=gateways, timing=patient)

@@ -6,7 +6,7 @@ import signal
 import socket
 
 from mesh.supervisor.lock import holder
-from mesh.supervisor.pidfile import find_process
+from mesh.supervisor.pidfile import find_process, find_processes
 
 
 def until(stream, text):
@@ -79,16 +79,65 @@ def test_a_killed_process_comes_back_and_status_shows_it(mesh):
         up.communicate(timeout=60)
 
 
-def test_after_a_killed_supervisor_its_processes_go_on_and_are_replaced(mesh):
+def lives(mesh):
+    return {record.process: record.pid for record in find_processes(mesh.runtime)}
+
+
+def test_after_a_killed_supervisor_its_processes_go_on_and_are_adopted(mesh):
     with mesh.start("up", "t.toml") as up:
         until(up.stdout, "ready:")
         up.kill()
-    orphan = find_process(mesh.runtime, "gateway").pid
-    assert json.loads(mesh("status", "t.toml", "--json").stdout)["gateways"][0]["pid"] == orphan
+    before = lives(mesh)
+    assert json.loads(mesh("status", "t.toml", "--json").stdout)["gateways"][0]["pid"] == before["gateway"]
     again = mesh("up", "t.toml", "--detach")
-    assert again.returncode == 0
-    assert "stopping decode, prefill, left by a supervisor that was killed" in again.stdout
-    assert find_process(mesh.runtime, "gateway").pid != orphan
+    assert (again.returncode, again.stderr) == (0, "")
+    assert "gateway, prefill, decode: running already, and kept as they are" in again.stdout
+    assert lives(mesh) == before
+    assert mesh("down", "t.toml").returncode == 0
+    assert lives(mesh) == {}
+
+
+def test_a_changed_file_replaces_what_it_concerns_and_the_first_command_ends(mesh):
+    with mesh.start("up", "t.toml") as up:
+        until(up.stdout, "ready:")
+        before = lives(mesh)
+        file = mesh.folder / "t.toml"
+        file.write_text(file.read_text().replace("[engines.decode]", "[engines.decode]\nmax_running = 7"))
+        second = mesh("up", "t.toml", "--detach")
+        assert (second.returncode, second.stderr) == (0, "")
+        assert "gateway, prefill: running already, and kept as they are\ndecode: will be replaced\n" in second.stdout
+        rest, errors = up.communicate(timeout=60)
+    assert (up.returncode, errors) == (0, "")
+    assert rest.endswith("left to another `mesh up`; the mesh goes on\n")
+    after = lives(mesh)
+    assert {name for name in after if after[name] != before[name]} == {"decode"}
+
+
+def test_a_changed_file_that_is_wrong_changes_nothing(mesh):
+    assert mesh("up", "t.toml", "--detach").returncode == 0
+    before = lives(mesh)
+    file = mesh.folder / "t.toml"
+    right = file.read_text()
+    for wrong in (right + "nonsense = 1\n", right.replace("pypi:a==1", "pypi:other==1")):
+        file.write_text(wrong)
+        up = mesh("up", "t.toml", "--detach")
+        assert (up.returncode, lives(mesh)) == (2, before)
+        assert "t.toml:" in up.stderr
+        assert up.stderr.count("\n") == 1
+    file.write_text(right)
+    assert "is already running" in mesh("up", "t.toml").stderr
+
+
+def test_a_process_that_starts_again_does_not_read_a_file_that_was_edited_meanwhile(mesh):
+    with mesh.start("up", "t.toml") as up:
+        until(up.stdout, "ready:")
+        (mesh.folder / "t.toml").write_text("half of a cha")
+        for copy in mesh.runtime.glob("topology-*.toml"):
+            copy.unlink()
+        os.kill(lives(mesh)["decode"], signal.SIGKILL)
+        assert "decode: died (killed by SIGKILL); starting again" in until(up.stdout, "decode: running")
+        up.terminate()
+        up.communicate(timeout=60)
 
 
 def test_down_stops_what_a_killed_supervisor_left(mesh):

@@ -41,13 +41,13 @@ def test_the_welcome_names_the_models_if_there_is_a_choice(topology):
 
 def test_each_change_is_one_line(topology, capsys):
     ready = []
-    with LineView(topology, "local", FILE, lambda: ready.append(True)) as view:
+    with LineView(topology, "local", FILE, ready.append) as view:
         view.changed(child("starting", pid=None))
         view.changed(child("starting", pid=1))
         view.changed(child("starting", pid=1))
         view.changed(child("running", pid=1))
         capsys_before = capsys.readouterr().out
-        view.ready()
+        view.ready(None)
         capsys.readouterr()
         view.changed(child("restarting", pid=None, last_exit="killed by SIGKILL"))
         view.changed(child("starting", pid=2, restarts=1))
@@ -69,19 +69,19 @@ def test_a_terminal_that_went_away_does_no_harm(topology, monkeypatch):
         raise BrokenPipeError
 
     monkeypatch.setattr("mesh.cli.view.print_line", gone)
-    with LineView(topology, "local", FILE, lambda: None) as view:
+    with LineView(topology, "local", FILE, lambda _: None) as view:
         view.changed(child("running"))
-        view.ready()
+        view.ready(None)
 
 
 def test_the_live_table_shows_states_and_reasons(topology, capsys):
-    with LiveView(LineView(topology, "local", FILE, lambda: None)) as view:
+    with LiveView(LineView(topology, "local", FILE, lambda _: None)) as view:
         view.changed(child("restarting", last_exit="exit code 1: boom"))
         console = Console(width=80)
         with console.capture() as captured:
             console.print(view._render())
         view.changed(child("running", pid=2))
-        view.ready()
+        view.ready(None)
         capsys.readouterr()
         view.changed(child("running", pid=2))
         view.changed(child("restarting", pid=None, last_exit="exit code 1: boom"))
@@ -89,3 +89,12 @@ def test_the_live_table_shows_states_and_reasons(topology, capsys):
     assert "restarting" in captured.get()
     assert "exit code 1: boom" in captured.get()
     assert said == "e: died (exit code 1: boom); starting again\n"
+
+
+def test_a_mesh_that_is_not_all_as_it_should_be_says_why(topology, capsys):
+    ready = []
+    with LineView(topology, "local", FILE, ready.append) as view:
+        view.ready("e: not replaced: no such model")
+        view.left()
+    assert ready == [False]
+    assert capsys.readouterr().out == "e: not replaced: no such model\nleft to another `mesh up`; the mesh goes on\n"

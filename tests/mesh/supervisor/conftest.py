@@ -14,7 +14,8 @@ def topology(tmp_path, monkeypatch):
     monkeypatch.setenv("MESHSERVE_RUNTIME_DIR", str(tmp_path / "run"))
     path = tmp_path / "t.toml"
     path.write_text(
-        '[mesh]\nheartbeat_ms = 50\ndrain_s = 20\n[services.s]\nmodel = "m"\n[engines.e]\n[gateways.g]\n[placement]\n'
+        '[mesh]\nheartbeat_ms = 50\ndrain_s = 20\n[services.s]\nmodel = "m"\n[engines.e]\n[engines.f]\n'
+        "[gateways.g]\n[placement]\n"
     )
     return load(path)
 

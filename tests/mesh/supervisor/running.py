@@ -2,12 +2,16 @@
 
 import asyncio
 import contextlib
+import time
 from dataclasses import replace
 
 from mesh.addresses import supervisor_id
 from mesh.clock import SystemClock
 from mesh.messages import Sender, SupervisorMessage
 from mesh.process import make_runtime_dir, open_sockets
+from mesh.supervisor.copies import TopologyCopy
+from mesh.supervisor.orphans import find_orphans
+from mesh.supervisor.plan import make_plan
 from mesh.supervisor.restarts import RestartPolicy
 from mesh.supervisor.supervisor import Supervisor
 from mesh.supervisor.watchdog import Watchdog
@@ -18,9 +22,14 @@ DEADLINE_S = 60.0
 class Run:
     """A supervisor at work, and what it said so far."""
 
-    def __init__(self, topology, commands, make_watchdog=Watchdog, **timing):
+    def __init__(self, topology, commands, make_watchdog=Watchdog, replace_all=False, **timing):
+        self.deployment = topology
         self.runtime = make_runtime_dir(topology)
-        self.sockets = open_sockets(topology, Sender(supervisor_id("local"), 1), SupervisorMessage)
+        found = find_orphans(self.runtime, ["local"])
+        me = Sender(supervisor_id("local"), time.monotonic_ns())
+        self.sockets = open_sockets(topology, me, SupervisorMessage)
+        self.plan = make_plan(commands, found, replace_all=replace_all)
+        self.problem = None
         self.ready = asyncio.Event()
         self.changed = asyncio.Event()
         self.states = []
@@ -28,14 +37,20 @@ class Run:
         self.supervisor = Supervisor(
             "local",
             commands=commands,
+            plan=self.plan,
             sockets=self.sockets,
             runtime=self.runtime,
+            topology=TopologyCopy(self.runtime, topology.path.read_text()),
             timing=replace(topology.timing, **timing),
             clock=SystemClock(),
             on_change=self.note,
             make_restart_policy=lambda: RestartPolicy(first_s=0.01),
             make_watchdog=make_watchdog,
         )
+
+    def told(self, problem):
+        self.problem = problem
+        self.ready.set()
 
     def note(self, children):
         self.states.append({child.process: child for child in children})
@@ -56,7 +71,7 @@ class Run:
 @contextlib.asynccontextmanager
 async def running(topology, commands, **options):
     run = Run(topology, commands, **options)
-    task = asyncio.create_task(run.supervisor.run(run.ready.set))
+    task = asyncio.create_task(run.supervisor.run(run.told))
     run.task = task
     try:
         yield run

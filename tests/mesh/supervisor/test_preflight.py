@@ -34,15 +34,15 @@ def test_a_port_that_is_taken_is_named_with_who_has_it(topology):
         with pytest.raises(
             UserError, match=rf"g: 127\.0\.0\.1:{port} is taken by process {os.getpid()} \(.*set another"
         ):
-            check_ports(taken, "local")
-        check_ports(taken, "elsewhere")
-    check_ports(taken, "local")
+            check_ports(taken, "local", ())
+        check_ports(taken, "elsewhere", ())
+    check_ports(taken, "local", ())
 
 
 def test_an_address_of_another_machine_is_refused(topology):
     other = replace(topology, gateways=(replace(topology.gateways[0], address="192.0.2.1"),))
     with pytest.raises(UserError, match="cannot be used"):
-        check_ports(other, "local")
+        check_ports(other, "local", ())
 
 
 def test_a_runtime_folder_that_is_too_deep(topology, monkeypatch):
@@ -54,11 +54,13 @@ def test_a_runtime_folder_that_is_too_deep(topology, monkeypatch):
 
 def test_stale_sockets_go(topology):
     runtime = make_runtime_dir(topology)
-    stale = [runtime / "e.inbox", runtime / "e.status", runtime / "g.inbox"]
-    for path in stale:
+    stale = [runtime / name for name in ("e.inbox", "e.status", "g.inbox", "g~.status")]
+    living = [runtime / "placement.inbox", runtime / "supervisor-local.inbox"]
+    for path in (*stale, *living):
         path.touch()
-    remove_stale_sockets(topology, "local")
+    remove_stale_sockets(topology, "local", {"placement"})
     assert not any(path.exists() for path in stale)
+    assert all(path.exists() for path in living)
 
 
 def test_commands_of_a_host(topology):
@@ -92,7 +94,7 @@ def test_a_runtime_folder_that_cannot_be(topology, monkeypatch, tmp_path):
 
 
 def test_an_interpreter_that_is_not_there(topology):
-    [engine] = topology.engines
+    engine, _ = topology.engines
     check_interpreters(topology, "local")
     for python in (sys.executable, "sh"):
         check_interpreters(replace(topology, engines=(replace(engine, python=python),)), "local")

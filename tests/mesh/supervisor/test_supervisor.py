@@ -192,7 +192,7 @@ async def test_an_engine_that_is_wanted_again_before_it_has_ended_starts_anew(to
     async with running(topology, [command("e", "ready")]) as run:
         async with asyncio.timeout(DEADLINE_S):
             await run.ready.wait()
-        first, child = run.child("e").pid, run.supervisor._children["e"]
+        first, child = run.child("e").pid, run.supervisor._children.get("e")
         child.want(False)
         child.want(True)
         await run.until(lambda: run.child("e").state == "running" and run.child("e").pid != first)
@@ -204,7 +204,7 @@ async def test_an_engine_is_stopped_while_it_waits_to_be_started_again(topology,
         async with asyncio.timeout(DEADLINE_S):
             await run.ready.wait()
         os.kill(run.child("e").pid, signal.SIGKILL)
-        child = run.supervisor._children["e"]
+        child = run.supervisor._children.get("e")
         await run.until(lambda: run.child("e").state == "restarting")
         child.want(False)
         await run.until(lambda: run.child("e").state == "standby")
@@ -216,7 +216,7 @@ async def test_an_engine_that_cannot_start_goes_back_to_standby_and_says_why(top
         async with asyncio.timeout(DEADLINE_S):
             await run.ready.wait()
         for _ in range(2):
-            run.supervisor._children["e"].want(True)
+            run.supervisor._children.get("e").want(True)
             await run.until(lambda: run.child("e").state == "starting")
             await run.until(lambda: run.child("e").state == "standby")
             assert run.child("e").last_exit == "exit code 2: e: no such model: nowhere; put one there"
@@ -226,7 +226,7 @@ async def test_a_mesh_stops_with_an_engine_on_standby_and_one_that_leaves(topolo
     async with running(topology, [on_standby(command), command("g", "stubborn")], drain_s=0.2) as run:
         async with asyncio.timeout(DEADLINE_S):
             await run.ready.wait()
-            run.supervisor._children["g"].want(False)
+            run.supervisor._children.get("g").want(False)
             await run.until(lambda: run.child("g").state == "leaving")
             run.supervisor.stop()
             await run.task

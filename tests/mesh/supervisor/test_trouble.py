@@ -10,7 +10,7 @@ from unittest.mock import patch
 import pytest
 
 from mesh.process import make_runtime_dir
-from mesh.supervisor.life import Life
+from mesh.supervisor import life
 from mesh.supervisor.pidfile import find_process, pid_file
 from tests.mesh.supervisor.running import DEADLINE_S, running
 
@@ -46,7 +46,7 @@ async def test_a_lost_pid_file_is_made_again_while_its_process_runs(topology, co
     async with running(topology, [command("e", "ready"), command("g", "ready")]) as run:
         engine, _ = await both_run(run)
         pid_file(run.runtime, "e").unlink()
-        run.supervisor._children["e"].look()
+        run.supervisor._children.get("e").look()
         assert find_process(run.runtime, "e").pid == engine
 
 
@@ -62,14 +62,14 @@ async def test_output_that_cannot_be_kept_is_lost_and_the_child_runs(topology, c
 @pytest.mark.parametrize("number", [errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EIO])
 async def test_what_the_machine_cannot_start_for_the_moment_is_tried_again(topology, command, number):
     failures = [OSError(number, os.strerror(number))] * 5
-    start = Life.start
+    start = life._spawn
 
     def fail_at_first(*arguments):
         if failures:
             raise failures.pop()
         return start(*arguments)
 
-    with patch.object(Life, "start", fail_at_first):
+    with patch("mesh.supervisor.life._spawn", fail_at_first):
         async with running(topology, [command("e", "ready"), command("g", "ready")]) as run:
             await both_run(run)
             assert sum(child.num_restarts for child in run.states[-1].values()) == 5
@@ -96,7 +96,7 @@ async def test_what_nobody_foresaw_in_one_child_leaves_it_and_the_others_running
         engine, gateway = await both_run(run)
         with (
             patch("mesh.supervisor.child.TROUBLE_S", 0.01),
-            patch("mesh.supervisor.child.remove_pid", side_effect=[RuntimeError("unforeseen"), None, None]),
+            patch("mesh.supervisor.life.remove_pid", side_effect=[RuntimeError("unforeseen"), None, None]),
         ):
             os.kill(run.child("e").pid, signal.SIGKILL)
             await run.until(lambda: run.child("e").pid not in (None, engine) and run.child("e").state == "running")

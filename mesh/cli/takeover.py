@@ -1,0 +1,127 @@
+"""What ``mesh up`` does with processes that run already: it says what becomes of them, and takes them over."""
+
+import asyncio
+import os
+import select
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mesh.cli.arguments import print_line
+from mesh.errors import CommandError
+
+if TYPE_CHECKING:
+    from mesh.supervisor.command import ChildCommand
+    from mesh.supervisor.copies import TopologyCopy
+    from mesh.supervisor.lock import Holder
+    from mesh.supervisor.pidfile import Record
+    from mesh.supervisor.plan import Plan
+    from mesh.topology.schema import Topology
+
+STEP_DOWN_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Takeover:
+    """``copy``: of the topology's text. ``commands``: of all processes of this host."""
+
+    topology: "Topology"
+    host: str
+    runtime: Path
+    copy: "TopologyCopy"
+    commands: "tuple[ChildCommand, ...]"
+    replace_all: bool
+
+    @classmethod
+    def plan(cls, topology: "Topology", host: str, text: str, *, replace_all: bool) -> "Takeover":
+        """Raise `UserError` if there is nothing to do, or it cannot be done while the mesh runs."""
+        from mesh.process import make_runtime_dir
+        from mesh.supervisor.changes import check_change
+        from mesh.supervisor.command import child_commands
+        from mesh.supervisor.copies import TopologyCopy
+        from mesh.supervisor.lock import holder, refuse
+        from mesh.supervisor.pidfile import find_processes
+
+        runtime = make_runtime_dir(topology)
+        copy = TopologyCopy(runtime, text)
+        commands = tuple(child_commands(topology, host, copy.path))
+        takeover = cls(topology, host, runtime, copy, commands, replace_all)
+        check_change(runtime, list(find_processes(runtime)), topology)
+        if holder(runtime, host) is not None and not takeover._make_plan(takeover._find()).changes_anything:
+            raise refuse(runtime, host)
+        return takeover
+
+    @contextmanager
+    def begun(self) -> "Iterator[Plan]":
+        """Be the one who supervises this host. Raise `UserError` or `CommandError` if somebody else remains it."""
+        from mesh.addresses import supervisor_id
+        from mesh.logs import configure, log_file
+        from mesh.supervisor import lock
+
+        if (running := lock.holder(self.runtime, self.host)) is not None:
+            self._say(self._find())
+            self._relieve(running)
+        held = lock.acquire(self.runtime, self.host, self.topology.path)
+        try:
+            configure(
+                supervisor_id(self.host), self.topology.log_level, log_file(self.runtime, supervisor_id(self.host))
+            )
+            found = self._find()
+            if running is None:
+                self._say(found)
+            plan = self._make_plan(found)
+            self._make_room(plan)
+            yield plan
+        finally:
+            held.release()
+
+    def _find(self) -> "list[Record]":
+        from mesh.supervisor.orphans import find_orphans
+
+        return find_orphans(self.runtime, [self.host])
+
+    def _make_plan(self, found: "list[Record]") -> "Plan":
+        from mesh.supervisor.plan import make_plan
+
+        return make_plan(self.commands, found, replace_all=self.replace_all)
+
+    def _say(self, found: "list[Record]") -> None:
+        if found:
+            for line in self._make_plan(found).lines():
+                print_line(line)
+
+    def _relieve(self, running: "Holder") -> None:
+        """The supervisor of now leaves its processes running, and ends."""
+        try:
+            descriptor = os.pidfd_open(running.pid)
+        except ProcessLookupError:
+            return
+        try:
+            asyncio.run(self._ask())
+            has_ended, _, _ = select.select([descriptor], [], [], STEP_DOWN_S)
+        finally:
+            os.close(descriptor)
+        if not has_ended:
+            raise CommandError(
+                f"process {running.pid}, which supervises mesh {self.topology.name!r}, does not step down within "
+                f"{STEP_DOWN_S:g} s; nothing was changed (its log: {self.runtime}/logs)"
+            )
+
+    async def _ask(self) -> None:
+        from mesh.addresses import supervisor_id
+        from mesh.cli.cluster import visitor
+        from mesh.messages import StepDown
+
+        async with visitor(self.topology) as sockets:
+            sockets.send(supervisor_id(self.host), StepDown())
+
+    def _make_room(self, plan: "Plan") -> None:
+        """Remove what dead processes left; make sure that gateways which are to start can listen."""
+        from mesh.supervisor.preflight import check_ports, remove_stale_sockets
+
+        running = {record.process for record in (*plan.current.values(), *plan.leaving, *plan.removed)}
+        remove_stale_sockets(self.topology, self.host, running)
+        check_ports(self.topology, self.host, set(plan.current))
+        self.copy.remove_others()

@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
 
 from bench.chaos.observer import SUPERVISOR
@@ -12,10 +13,10 @@ from bench.chaos.running import RunningMesh, WaitedInVainError, until
 from bench.siege.answers import Answer, End
 from bench.siege.attack import Attack
 from bench.siege.attacks.files import ImpossibleHereError
-from bench.siege.ground import ATTACKER, Ground
+from bench.siege.ground import HONEST, RIVAL, Ground, key_path
 from bench.siege.stand import Stand, witnessing
 from bench.siege.testimony import Window
-from bench.siege.verdict import AFTER_BYTES, Row, ends_of, restarted, wrong_of
+from bench.siege.verdict import AFTER_BYTES, GAP_S, KILL_GAP_S, Row, ends_of, restarted, wrong_of
 from bench.siege.walls import Served
 from bench.siege.watch import Watch
 
@@ -37,7 +38,7 @@ class Pace:
 
     @classmethod
     def of(cls, *, is_fast: bool) -> "Pace":
-        return cls(1.5, 1.5, 10.0, 1.5, 6.0, 20.0) if is_fast else cls(10.0, 5.0, 30.0, 25.0, 10.0, 120.0)
+        return cls(1.5, 1.5, 10.0, 1.5, 6.0, 60.0) if is_fast else cls(10.0, 5.0, 30.0, 25.0, 10.0, 120.0)
 
 
 class Besieged:
@@ -55,15 +56,19 @@ class Besieged:
         return Ground(self._mesh, served.name, served.max_context, random, pace.patience_s, pace.hold_s)
 
     async def prepare(self, random: Random) -> None:
-        """Touch what is allocated once, and see how long the witness waits while nothing happens."""
+        """See how long the witness waits while nothing happens."""
+        await self._warm(random)
+        self._gaps[0] = (await self._stand.calm(self._pace.calm_s)).seconds
+
+    async def _warm(self, random: Random) -> None:
+        """Touch what processes allocate once."""
         ground = self.ground(random)
         long = [{"prompt": _words(random, self._served.max_context // 4), "max_tokens": 8} for _ in range(8)]
         wide: list[dict[str, object]] = [{"n": 64, "logprobs": 20, "max_tokens": 16}]
         with suppress(TimeoutError):
             async with asyncio.timeout(self._pace.longest_s):
-                await ground.all_of([*long, *wide])
+                await ground.all_of([*long, *wide], ground.key(HONEST))
         await self._stand.round(time.monotonic())
-        self._gaps[0] = (await self._stand.calm(self._pace.calm_s)).seconds
 
     async def calm_gap_s(self, load: int, random: Random) -> float:
         """The witness's worst gap beside that many ordinary requests."""
@@ -81,10 +86,11 @@ class Besieged:
     async def _ordinary(self, load: int, random: Random) -> None:
         """As many requests at a time as are to weigh as much as an attack."""
         ground = self.ground(random)
+        key = ground.key(RIVAL)
 
         async def ask() -> None:
             while True:
-                answer = await ground.complete({"max_tokens": 32, "ignore_eos": True}, source=ATTACKER)
+                answer = await ground.complete({"max_tokens": 32, "ignore_eos": True}, key)
                 await asyncio.sleep(0.0 if answer.end is End.SERVED else 0.1)
 
         await asyncio.gather(*(ask() for _ in range(load)))
@@ -104,6 +110,8 @@ class Besieged:
             answered = await self._stand.round(ended)
             kept = await self._settled(watch)
         after = await self._alive(before)
+        if kills:
+            await self._warm(random)
         window = Window(began, time.monotonic() if not answered else ended)
         gap = self._stand.worst_gap(window)
         late = [] if answered else ["the witness is not served any more"]
@@ -119,6 +127,7 @@ class Besieged:
             gap_s=gap.seconds,
             gap_of=gap.kind,
             calm_gap_s=calm_gap_s,
+            limit_s=KILL_GAP_S if kills else GAP_S,
             grown=watch.growth(),
             kept=kept,
             restarted=restarted(before, after, kills),
@@ -163,6 +172,10 @@ class Besieged:
         return found if supervisor is None else {**found, SUPERVISOR: supervisor}
 
 
+def _read(path: Path) -> str | None:
+    return path.read_text() if path.exists() else None
+
+
 def _words(random: Random, count: int) -> str:
     return "".join(random.choice("abcdefgh ") for _ in range(count))
 
@@ -170,8 +183,9 @@ def _words(random: Random, count: int) -> str:
 @asynccontextmanager
 async def besieged(mesh: RunningMesh, served: Served, pace: Pace, random: Random) -> AsyncIterator[Besieged]:
     """With its witness, until the end of the block."""
-    port = mesh.deployment.ports[0]
-    async with witnessing(port, served.name, served.known_tokens) as stand:
+    port, honest = mesh.deployment.ports[0], key_path(mesh.deployment.path.parent, HONEST)
+    key = await asyncio.to_thread(_read, honest)
+    async with witnessing(port, served.name, served.known_tokens, key) as stand:
         made = Besieged(mesh, stand, served, pace)
         await made.prepare(random)
         yield made

@@ -17,7 +17,13 @@ from bench.siege.http import Line, exchange, line, request
 ATTACKER = "127.0.0.2"
 COMPLETIONS, CHATS = "/v1/completions", "/v1/chat/completions"
 TOKENIZE, DETOKENIZE = "/tokenize", "/detokenize"
+HONEST, RIVAL, LIMITED, EXPIRED = "honest", "rival", "limited", "expired"  # names of keys
 FEW_TOKENS = 4  # of answers that matter only in that they come
+
+
+def key_path(folder: Path, name: str) -> Path:
+    """Where the owner of a key of that name keeps it, beside a topology that asks for keys."""
+    return folder / f"{name}.key"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +45,11 @@ class Ground:
     def folder(self) -> Path:
         """Where the processes of the mesh keep their files."""
         return self.mesh.deployment.runtime / MESH_NAME
+
+    def key(self, name: str) -> dict[str, str]:
+        """The header of a key; none where keys are not asked for."""
+        path = key_path(self.mesh.deployment.path.parent, name)
+        return {"authorization": f"Bearer {path.read_text()}"} if path.exists() else {}
 
     async def send(self, data: bytes, source: str = ATTACKER) -> Answer:
         """Any bytes, on a connection of their own."""
@@ -68,13 +79,15 @@ class Ground:
         body = {"model": self.model, "messages": messages, "max_tokens": FEW_TOKENS, **fields}
         return await self.post(CHATS, body, headers)
 
-    async def all_of(self, variants: Sequence[Mapping[str, Any]], at_once: int = 4) -> list[Answer]:
+    async def all_of(
+        self, variants: Sequence[Mapping[str, Any]], headers: Mapping[str, str] | None = None, at_once: int = 4
+    ) -> list[Answer]:
         """Short completions, a few at a time."""
         turns = asyncio.Semaphore(at_once)
 
         async def one(fields: Mapping[str, Any]) -> Answer:
             async with turns:
-                return await self.complete(fields)
+                return await self.complete(fields, headers)
 
         return list(await asyncio.gather(*map(one, variants)))
 

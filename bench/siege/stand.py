@@ -1,6 +1,7 @@
 """Where the witness testifies: its process, and all that it has said."""
 
 import asyncio
+import os
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -10,7 +11,7 @@ import msgspec
 
 from bench.chaos.running import WaitedInVainError, until
 from bench.siege.testimony import Account, Gap, Window, failures, kinds_since, worst_gap
-from bench.siege.witness import KNOWN, READY
+from bench.siege.witness import KEY_VARIABLE, KNOWN, READY
 
 SHORT_KINDS = frozenset({"stream", "answer", "chat", "form", "tokenize"})
 READY_S, ROUND_S = 120.0, 90.0
@@ -55,12 +56,13 @@ class Stand:
 
 
 @asynccontextmanager
-async def witnessing(port: int, model: str, known_tokens: int) -> AsyncIterator[Stand]:
+async def witnessing(port: int, model: str, known_tokens: int, key: str | None) -> AsyncIterator[Stand]:
     """Until the end of the block. Raise `WaitedInVainError` if the mesh does not serve the witness."""
     stand = Stand()
     arguments = (sys.executable, "-m", "bench.siege.witness", str(port), model, str(known_tokens))
+    environment = {**os.environ, **({KEY_VARIABLE: key} if key else {})}
     process = await asyncio.create_subprocess_exec(
-        *arguments, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+        *arguments, env=environment, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
     )
     assert process.stdout is not None, "it has a pipe"
     hearing = asyncio.create_task(_hear(process.stdout, stand))

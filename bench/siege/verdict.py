@@ -5,9 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from bench.chaos.verdict import GAP_LIMIT_S
 from bench.siege.answers import Answer, End
 
 GAP_S = 1.0  # that the witness may wait longer than load explains
+KILL_GAP_S = GAP_LIMIT_S  # where processes are ended on purpose
 DURING_BYTES, AFTER_BYTES = 256 * 2**20, 32 * 2**20
 MAX_SHOWN = 6
 
@@ -16,9 +18,9 @@ MAX_SHOWN = 6
 class Row:
     """What became of one attack, or of a mixture.
 
-    ``calm_gap_s``: what load explains. ``grown``, ``kept``: bytes by process, while it lasted and after it.
-    ``restarted``: processes that have another life than before, unless the attack ended them. ``wrong``: answers that
-    are not right. ``impossible``: why it could not be done here.
+    ``calm_gap_s``: what load explains; ``limit_s``: how much longer is too long. ``grown``, ``kept``: bytes by process,
+    while it lasted and after it. ``restarted``: processes that have another life than before, unless the attack ended
+    them. ``wrong``: answers that are not right. ``impossible``: why it could not be done here.
     """
 
     name: str
@@ -30,6 +32,7 @@ class Row:
     gap_s: float = 0.0
     gap_of: str = ""
     calm_gap_s: float = 0.0
+    limit_s: float = GAP_S
     grown: Mapping[str, int] = field(default_factory=dict)
     kept: Mapping[str, int] = field(default_factory=dict)
     restarted: Sequence[str] = ()
@@ -47,7 +50,7 @@ class Row:
         late = self.gap_s - self.calm_gap_s
         return [
             *_some("the witness failed", self.failures),
-            *([f"the witness waited {self.gap_s:.2f} s ({self.gap_of})"] if late >= GAP_S else []),
+            *([f"the witness waited {self.gap_s:.2f} s ({self.gap_of})"] if late >= self.limit_s else []),
             *(f"{name} started anew" for name in self.restarted),
             *(f"{name} grew by {_mib(size)} MiB" for name, size in self.grown.items() if size >= DURING_BYTES),
             *(f"{name} kept {_mib(size)} MiB" for name, size in self.kept.items() if size >= AFTER_BYTES),

@@ -4,6 +4,7 @@ import asyncio
 import os
 import resource
 import subprocess
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -11,9 +12,12 @@ from pathlib import Path
 
 from bench.chaos.deployment import KEY, MESH_NAME, PORTS_OF_HOST, Deployment, free_ports, free_range
 from bench.chaos.running import RunningMesh, running
-from bench.siege.attack import TWO_HOSTS
+from bench.siege.attack import KEYED, TWO_HOSTS
+from bench.siege.ground import EXPIRED, HONEST, LIMITED, RIVAL, key_path
 from bench.tiny_model import write_tiny_model
 from engines.models.cache import Cache
+from mesh.access.key_file import change_keys
+from mesh.access.keys import KeyLimits, make_key
 from mesh.curve import make_key_file
 from mesh.topology.parse import load
 from mesh.topology.schema import LOCAL_HOST
@@ -24,6 +28,8 @@ ENGINES = {"prefill": "prefill", "decode": "multiplex"}  # roles by id
 TINY_CONTEXT = 2048  # tokens
 DATA_LIMIT = 4 * 2**30  # bytes of memory that a process of the mesh can write to, code and shared files aside
 DISK = "64m"
+KEYS = "keys.json"
+FEW = KeyLimits(requests_per_minute=30, in_flight=2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +74,29 @@ def write(wall: str, folder: Path, served: Served) -> Deployment:
         make_key_file(folder / KEY)
         text[0] += f'\ncurve_key = "{KEY}"'
         text += _hosts(hosts)
+    if wall == KEYED:
+        _write_keys(folder)
+        text.append(f'[access]\nkeys = "{KEYS}"')
     path = folder / "topology.toml"
     path.write_text("\n".join(text) + "\n")
     unused = folder / "hangs"
     return Deployment(
         path, folder / "run", (port,), tuple(ENGINES), (GATEWAY,), {}, unused, tuple(dict.fromkeys(hosts))
     )
+
+
+def _write_keys(folder: Path) -> None:
+    """The file of the mesh, and beside it each key as its owner has it."""
+    now = time.time()
+    made = [
+        make_key(HONEST, KeyLimits(), now),
+        make_key(RIVAL, KeyLimits(), now),
+        make_key(LIMITED, FEW, now),
+        make_key(EXPIRED, KeyLimits(), now, now - 1.0),
+    ]
+    change_keys(folder / KEYS, lambda _: tuple(key for key, _ in made))
+    for key, text in made:
+        key_path(folder, key.name).write_text(text)
 
 
 def _hosts(hosts: tuple[str, ...]) -> list[str]:

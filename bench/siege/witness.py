@@ -2,12 +2,13 @@
 
     python -m bench.siege.witness PORT MODEL KNOWN_TOKENS
 
-One account in JSON for each line. It ends when its input does. The first line but one says that the text of the long
-answer is known: from then on each long answer must be the same.
+One account in JSON for each line; the first says that the text of the long answer is known: from then on each long
+answer must be the same. It ends when its input does. ``MESHSERVE_API_KEY`` is the key that it shows, if it has one.
 """
 
 import asyncio
 import json
+import os
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -26,6 +27,7 @@ PAUSE_S = 0.1
 PART_S = 0.25  # how often the long stream is reported on
 PROMPT = tuple(range(65, 91))
 KNOWN, READY = "known", "ready"
+KEY_VARIABLE = "MESHSERVE_API_KEY"
 STREAM = Ask(PROMPT, max_tokens=16, seed=1, temperature=0.0)
 WHOLE = Ask(PROMPT[:8], max_tokens=8, seed=2, temperature=0.0, stream=False)
 
@@ -40,6 +42,7 @@ class Witness:
     port: int
     model: str
     known_tokens: int
+    headers: Mapping[str, str]
 
     async def testify(self) -> None:
         known = await self._known_text()
@@ -76,14 +79,14 @@ class Witness:
         visit = Visit(kind, self.port, ask)
         try:
             async with asyncio.timeout(PATIENCE_S):
-                await Client(visit, self.model).run()
+                await Client(visit, self.model, self.headers).run()
         except TimeoutError:
             visit.problem = f"no end within {PATIENCE_S:g} s"
         return visit
 
     async def _post(self, kind: str, path: str, fields: Mapping[str, Any]) -> None:
         began = time.monotonic()
-        data = request(self.port, path, json.dumps({"model": self.model, **fields}).encode())
+        data = request(self.port, path, json.dumps({"model": self.model, **fields}).encode(), self.headers)
         reply = await exchange(self.port, data, PATIENCE_S)
         is_whole = reply.status == 200 and not reply.is_closed and not reply.is_late
         problem = None if is_whole else f"status {reply.status}: {reply.body[:120].decode(errors='replace')}"
@@ -101,7 +104,7 @@ class Witness:
     async def _compare(self, known: tuple[str, ...]) -> None:
         """Once through the long answer, with an account of each part of it."""
         visit = Visit(KNOWN, self.port, self._long(), sent_at=time.monotonic())
-        asking = asyncio.create_task(asyncio.wait_for(Client(visit, self.model).run(), 10 * PATIENCE_S))
+        asking = asyncio.create_task(asyncio.wait_for(Client(visit, self.model, self.headers).run(), 10 * PATIENCE_S))
         began, told = visit.sent_at, 0
         while not asking.done():
             await asyncio.wait([asking], timeout=PART_S)
@@ -125,7 +128,9 @@ def problem_of(visit: Visit) -> str | None:
 
 def main() -> None:
     port, model, known_tokens = sys.argv[1:]
-    asyncio.run(Witness(int(port), model, int(known_tokens)).testify())
+    key = os.environ.get(KEY_VARIABLE)
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    asyncio.run(Witness(int(port), model, int(known_tokens), headers).testify())
 
 
 if __name__ == "__main__":

@@ -7,10 +7,12 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+from bench.chaos.observer import SUPERVISOR
 from bench.chaos.running import RunningMesh, until
 from bench.siege.answers import Answer
 from bench.siege.attack import Family, attack
 from bench.siege.ground import Ground
+from mesh.topology.schema import LOCAL_HOST
 
 BACK_S = 60.0
 BALLAST = "ballast"
@@ -121,23 +123,41 @@ async def disk_full_then_killed(ground: Ground) -> Sequence[Answer]:
 
 @attack("read-only", Family.FILES, kills=("prefill",), mixes=False)
 async def read_only(ground: Ground) -> Sequence[Answer]:
-    """The runtime folder, and an engine that dies meanwhile."""
-    runtime = ground.mesh.deployment.runtime
-    _check_own_disk(runtime)
-    await _remount(runtime, "ro")
-    try:
+    """Nobody may open a file of the runtime folder for writing, and an engine dies meanwhile."""
+    async with _read_only(ground.mesh.deployment.runtime):
         ground.mesh.kill("prefill")
         answers = await _asks(ground)
         await asyncio.sleep(min(5.0, ground.hold_s))
-    finally:
-        await _remount(runtime, "rw")
     await until(lambda: ground.mesh.observer.is_ready("prefill"), "prefill is back", BACK_S)
     return answers
 
 
-async def _remount(folder: Path, mode: str) -> None:
-    """Files that are open for writing hold a file system: it may stay as it is."""
-    command = ["mount", "-o", f"remount,{mode}", str(folder)]
+@asynccontextmanager
+async def _read_only(folder: Path) -> AsyncIterator[None]:
+    """Files that are open stay so: the folder is mounted over itself."""
+    _check_own_disk(folder)
+    await _mount("mount", "--bind", str(folder), str(folder))
+    try:
+        await _mount("mount", "-o", "remount,bind,ro", str(folder))
+        yield
+    finally:
+        await _mount("umount", "-l", str(folder))
+
+
+async def _mount(*command: str) -> None:
     done = await asyncio.to_thread(subprocess.run, command, capture_output=True, check=False)
     if done.returncode:
         raise ImpossibleHereError(f"{' '.join(command)}: {done.stderr.decode().strip()}")
+
+
+@attack(
+    "supervisor-killed", Family.FILES, "a supervisor that dies, and `mesh up` again", kills=(SUPERVISOR,), mixes=False
+)
+async def supervisor_killed(ground: Ground) -> Sequence[Answer]:
+    """What runs goes on, and is taken over by the next supervisor."""
+    mesh = ground.mesh
+    old = mesh.kill(SUPERVISOR)
+    answers = await _asks(ground)
+    await mesh.start_host(LOCAL_HOST)
+    await until(lambda: mesh.observer.pid(SUPERVISOR) not in (None, old), "there is a supervisor again", BACK_S)
+    return answers + await _asks(ground)

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from bench.siege.answers import ANY_END, LIKE_ANYONE, Answer, End, answer_of
 from bench.siege.attack import Family, attack
@@ -11,10 +11,18 @@ from bench.siege.ground import ATTACKER, COMPLETIONS, Ground
 from bench.siege.http import exchange, request
 
 
-async def flood(ground: Ground, count: int, body: bytes, peers: Sequence[str], *, at_once: int = 256) -> list[Answer]:
+async def flood(
+    ground: Ground,
+    count: int,
+    body: bytes,
+    peers: Sequence[str],
+    *,
+    at_once: int = 256,
+    headers: Mapping[str, str] | None = None,
+) -> list[Answer]:
     """As many as there is time for; who is still waiting at the end goes away, as clients do."""
     turns = asyncio.Semaphore(at_once)
-    data = request(ground.port, COMPLETIONS, body)
+    data = request(ground.port, COMPLETIONS, body, headers)
 
     async def one(number: int) -> Answer:
         async with turns:

@@ -14,20 +14,27 @@ from bench.siege.http import Line, request
 
 PEERS = tuple(f"127.0.0.{n}" for n in range(2, 6))
 DRIP_S, MOST_DRIPS = 0.5, 1000
+SLOW_S = 25.0  # longer than any client may take to say something
 CLOSED = frozenset({End.REFUSED, End.CUT})
 
 
 async def cling(
-    ground: Ground, count: int, first: bytes, drip: bytes = b"", peers: Sequence[str] = PEERS
+    ground: Ground,
+    count: int,
+    first: bytes,
+    drip: bytes = b"",
+    *,
+    peers: Sequence[str] = PEERS,
+    hold_s: float = SLOW_S,
 ) -> list[Answer]:
-    """Many connections that begin with the same bytes and then send one more now and then: how each ends."""
+    """Many connections that begin with the same bytes and then send some more now and then: how each ends."""
     async with AsyncExitStack() as stack:
         lines: list[Line] = []
         for number in range(count):
             with suppress(OSError):
                 lines.append(await stack.enter_async_context(ground.line(peers[number % len(peers)])))
         ends = [Answer(End.CUT)] * (count - len(lines))
-        return ends + list(await asyncio.gather(*(_cling(one, ground.hold_s, first, drip) for one in lines)))
+        return ends + list(await asyncio.gather(*(_cling(one, hold_s, first, drip) for one in lines)))
 
 
 async def _cling(line: Line, hold_s: float, first: bytes, drip: bytes) -> Answer:
@@ -62,7 +69,7 @@ async def half_sent(ground: Ground) -> Sequence[Answer]:
 @attack("half-sent-fast", Family.HTTP, right=ANY_END, fast=True)
 async def half_sent_fast(ground: Ground) -> Sequence[Answer]:
     """For as long as the short form has time: nobody else may notice."""
-    return await cling(ground, 400, b"POST /v1/compl")
+    return await cling(ground, 400, b"POST /v1/compl", hold_s=ground.hold_s)
 
 
 @attack("no-body", Family.HTTP, right=CLOSED)
@@ -74,7 +81,7 @@ async def no_body(ground: Ground) -> Sequence[Answer]:
 @attack("no-body-renewed", Family.HTTP, right=ANY_END, fast=True)
 async def no_body_renewed(ground: Ground) -> Sequence[Answer]:
     """As often as they are closed they are opened again."""
-    return await cling(ground, 300, HEAD + b"content-length: 4000000\r\n\r\n")
+    return await cling(ground, 300, HEAD + b"content-length: 4000000\r\n\r\n", hold_s=ground.hold_s)
 
 
 @attack("slow-body", Family.HTTP, "R-U-Dead-Yet", right=CLOSED)
@@ -90,7 +97,7 @@ async def drip_of_chunks(ground: Ground) -> Sequence[Answer]:
 @attack("idle", Family.HTTP, right=ANY_END)
 async def idle(ground: Ground) -> Sequence[Answer]:
     """Connections that say nothing."""
-    return await cling(ground, 2000, b"")
+    return await cling(ground, 2000, b"", hold_s=ground.hold_s)
 
 
 @attack("half-closed", Family.HTTP, right=LIKE_ANYONE)

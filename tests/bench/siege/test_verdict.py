@@ -17,6 +17,7 @@ HELD = Row("x", "http", ends={"refused 400": 1}, gap_s=1.4, calm_gap_s=0.5, grow
         ({}, None),
         ({"gap_s": 1.5}, "the witness waited 1.50 s ()"),
         ({"gap_s": 8.0, "calm_gap_s": 7.1}, None),
+        ({"gap_s": 3.0, "limit_s": 3.0}, None),
         ({"failures": ["chat: late", "chat: late"]}, "the witness failed: 2, chat: late (2)"),
         ({"restarted": ["decode"]}, "decode started anew"),
         ({"grown": {"gateway": DURING_BYTES}}, "gateway grew by 256 MiB"),

@@ -4,16 +4,19 @@ import os
 import resource
 import subprocess
 import sys
+import time
 
 import pytest
 
-from bench.siege.attack import ONE_HOST, TWO_HOSTS
-from bench.siege.walls import DATA_LIMIT, default_model, limited_memory, tiny, write
+from bench.siege.attack import KEYED, ONE_HOST, TWO_HOSTS
+from bench.siege.ground import EXPIRED, HONEST, key_path
+from bench.siege.walls import DATA_LIMIT, KEYS, default_model, limited_memory, tiny, write
 from bench.siege.watch import Watch, own, resident
+from mesh.access.key_file import read_keys
 from mesh.topology.parse import load
 
 
-@pytest.mark.parametrize(("wall", "hosts"), [(ONE_HOST, 1), (TWO_HOSTS, 2)])
+@pytest.mark.parametrize(("wall", "hosts"), [(ONE_HOST, 1), (TWO_HOSTS, 2), (KEYED, 1)])
 def test_topologies_are_valid(tmp_path, wall, hosts):
     deployment = write(wall, tmp_path, tiny(tmp_path))
     topology = load(deployment.path)
@@ -21,6 +24,15 @@ def test_topologies_are_valid(tmp_path, wall, hosts):
     assert (topology.curve_key is not None) == (hosts > 1)
     assert topology.gateways[0].port == deployment.ports[0]
     assert {engine.id for engine in topology.engines} == set(deployment.engines)
+
+
+def test_only_hashes_of_keys_are_where_the_mesh_is(tmp_path):
+    write(KEYED, tmp_path, tiny(tmp_path))
+    honest = key_path(tmp_path, HONEST).read_text()
+    keys = {key.name: key for key in read_keys(tmp_path / KEYS)}
+    assert keys[HONEST].matches(honest.partition("-")[2].partition("-")[2])
+    assert keys[EXPIRED].has_expired(time.time())
+    assert honest not in (tmp_path / KEYS).read_text()
 
 
 def test_the_default_deployments_model_is_served():

@@ -66,8 +66,11 @@ async def kill_supervisor(trial: Trial) -> None:
     await trial.all_over()
     streams = await trial.background()
     trial.fault()
+    before = {name: mesh.observer.pid(name) for name in (*mesh.deployment.engines, *mesh.deployment.gateways)}
     code, said = await mesh.command("up", "--detach", limit_s=180.0)
     trial.expect(code == 0, f"`mesh up` after the supervisor's death: {said}")
+    after = {name: mesh.observer.pid(name) for name in (*mesh.deployment.engines, *mesh.deployment.gateways)}
+    trial.expect(before == after, "`mesh up` adopted all that ran")
     trial.expect(all(one.visit.is_whole for one in streams), "what ran when `mesh up` came ended whole")
 
 

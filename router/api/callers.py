@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Any, Final, Protocol
 
 from starlette.types import Scope
@@ -14,6 +14,8 @@ from router.api.rates import Charge
 UNKNOWN: Final = "unknown"
 FAIRNESS_HEADER: Final = "x-gateway-inference-fairness-id"
 IPV6_PREFIX: Final = 64  # bits of an address that one subscriber has to himself
+MAX_PROXIES: Final = 16  # that a request may pass
+MAX_ADDRESS: Final = 64  # characters
 
 Network = IPv4Network | IPv6Network
 
@@ -62,16 +64,25 @@ class Callers(Protocol):
 @lru_cache(maxsize=4096)
 def peer_of_address(address: str) -> str:
     """Whom an address is counted for: itself, or the network of an IPv6 subscriber."""
+    parsed = _parse(address)
+    if parsed is None:
+        return address or UNKNOWN
+    if isinstance(parsed, IPv6Address) and not parsed.is_loopback:
+        return str(ip_network((parsed, IPV6_PREFIX), strict=False))
+    return str(parsed)
+
+
+def _parse(address: str) -> IPv4Address | IPv6Address | None:
+    """An address as a socket or a proxy tells it. Some proxies add a port: `192.0.2.1:49152`, `[2001:db8::1]:49152`."""
+    if address.startswith("["):
+        address = address[1:].partition("]")[0]
+    elif address.count(":") == 1:
+        address = address.partition(":")[0]
     try:
         parsed = ip_address(address)
     except ValueError:
-        return address[:64] or UNKNOWN
-    if isinstance(parsed, IPv6Address):
-        if parsed.ipv4_mapped is not None:
-            return str(parsed.ipv4_mapped)
-        if not parsed.is_loopback:
-            return str(ip_network((parsed, IPV6_PREFIX), strict=False))
-    return str(parsed)
+        return None
+    return parsed.ipv4_mapped or parsed if isinstance(parsed, IPv6Address) else parsed
 
 
 class Peers:
@@ -83,20 +94,16 @@ class Peers:
     def trusts(self, address: str) -> bool:
         if not self._trusted:
             return False
-        try:
-            parsed = ip_address(address)
-        except ValueError:
-            return False
-        return any(parsed in network for network in self._trusted)
+        parsed = _parse(address)
+        return parsed is not None and any(parsed in network for network in self._trusted)
 
     def peer_of(self, scope: Scope, headers: Mapping[str, str]) -> str:
         """Behind trusted proxies the last address of ``x-forwarded-for`` that is not one of theirs."""
         client: tuple[str, int] | None = scope.get("client")
         address = client[0] if client else UNKNOWN
-        if not self.trusts(address):
+        if "x-forwarded-for" not in headers or not self.trusts(address):
             return peer_of_address(address)
-        forwarded = [one.strip() for one in headers.get("x-forwarded-for", "").split(",")[-16:]]
-        for one in reversed(forwarded):
+        for one in reversed(_forwarded_for(scope)):
             if one and not self.trusts(one):
                 return peer_of_address(one)
         return peer_of_address(address)
@@ -108,6 +115,13 @@ class Peers:
             return None
         client: tuple[str, int] | None = scope.get("client")
         return f"id:{name[:64]}" if client and self.trusts(client[0]) else None
+
+
+def _forwarded_for(scope: Scope) -> list[str]:
+    """The last few. Proxies may add a header of their own to those that a client sent: all count as one list."""
+    headers: Sequence[tuple[bytes, bytes]] = scope["headers"]
+    named = b",".join(value for name, value in headers if name == b"x-forwarded-for")
+    return [one.strip()[:MAX_ADDRESS] for one in named.decode("latin-1").split(",")[-MAX_PROXIES:]]
 
 
 class OpenCallers:

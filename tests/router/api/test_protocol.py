@@ -10,9 +10,9 @@ from uvicorn.server import ServerState
 from mesh.topology.schema import GatewaySpec
 from router.api import connections
 from router.api.callers import Peers
-from router.api.connections import Connection, Connections, Phase
+from router.api.connections import Connections
 from router.api.protocol import BoundedProtocol
-from router.api.server import HttpServer, connections_of, listen
+from router.api.server import HttpServer, listen
 
 SPEC = GatewaySpec("gateway-0", port=0)
 GET = b"GET /live HTTP/1.1\r\nhost: gateway\r\n"
@@ -200,65 +200,3 @@ async def test_a_client_that_does_not_read_its_answer_is_cut_off(gateway):
         assert not transport.aborted
     one.look(one.loop.time() + connections.STALL_S + 1)
     assert transport.aborted
-
-
-# --- the rules alone
-
-
-def test_phases_have_their_times():
-    one = Connection("a", 0.0)
-    assert one.overdue(connections.FIRST_BYTE_S - 0.1) == ""
-    assert one.overdue(connections.FIRST_BYTE_S) == "sent no request"
-    one.enter(Phase.HEAD, 100.0)
-    assert one.overdue(100.0 + connections.HEAD_S - 0.1) == ""
-    assert "headers" in one.overdue(100.0 + connections.HEAD_S)
-    one.enter(Phase.BODY, 200.0)
-    assert one.overdue(200.0 + connections.BODY_GRACE_S) == ""
-    assert "bytes/s" in one.overdue(200.0 + connections.BODY_GRACE_S + 1.0)
-    one.num_bytes = connections.BODY_BYTES_PER_S
-    assert one.overdue(200.0 + connections.BODY_GRACE_S + 1.0) == ""
-    one.enter(Phase.ANSWER, 300.0)
-    assert one.overdue(1e9) == ""
-    one.enter(Phase.IDLE, 400.0)
-    assert one.overdue(1e9) == "", "the server's own keep-alive time counts"
-
-
-def test_a_reader_has_to_get_on():
-    one = Connection("a", 0.0)
-    assert not one.stalls(1_000_000, True, 0.0)
-    assert not one.stalls(999_000, True, connections.STALL_S - 1)
-    assert one.stalls(998_000, True, connections.STALL_S), "a trickle pins what waits"
-    other = Connection("a", 0.0)
-    assert not other.stalls(1_000_000, True, 0.0)
-    assert not other.stalls(900_000, True, 29.0)
-    assert not other.stalls(900_000, True, 31.0)
-    assert other.stalls(900_000, True, 59.0)
-    assert not other.stalls(0, True, 60.0)
-
-
-def test_who_is_closed_for_a_new_connection():
-    every = Connections(max_all=3, max_of_one=2)
-    old, young = Connection("a", 0.0), Connection("a", 5.0)
-    assert every.add(old) is None
-    assert every.add(young) is None
-    assert every.add(Connection("a", 6.0)) is old, "its own longest idle one"
-    every.remove(old)
-    assert every.add(Connection("b", 1.0, Phase.HEAD)) is None
-    assert every.add(Connection("c", 7.0)) is young, "the longest idle of all"
-    every.remove(young)
-    late = Connection("b", 9.0, Phase.HEAD)
-    for one in list(every._all):
-        one.phase = Phase.BODY
-    assert every.add(late) is late, "nobody is idle"
-    every.remove(late)
-    assert every.refused == {"too many of one client": 1, "too many": 2}
-
-
-def test_a_proxy_has_no_share():
-    every = Connections(max_all=10, max_of_one=1)
-    assert [every.add(Connection("proxy", 0.0, Phase.HEAD), is_proxy=True) for _ in range(5)] == [None] * 5
-
-
-def test_connections_leave_files_for_the_rest():
-    made = connections_of(SPEC)
-    assert 1 <= made.max_of_one < made.max_all <= SPEC.max_connections

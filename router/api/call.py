@@ -97,17 +97,22 @@ class Call:
             await run_until(self._run(sink), gone)
             self._log("answered")
         except (ApiError, RouterError) as error:
-            code = api_error(error).code or ""
-            if self.grammar and isinstance(error, RequestFailed) and error.code is FailureCode.GRAMMAR:
-                self.grammar.refuse(str(error))
+            failure = self._failure(error)
+            code = api_error(failure).code or ""
             self.metrics.failed(code, broke_promise=not isinstance(error, ClientGoneError))
-            self._log("not answered", code=code, reason=str(error))
-            raise
+            self._log("not answered", code=code, reason=str(failure))
+            raise failure from None
         finally:
             for choice in self.choices:
                 choice.generation.cancel()
             if self.charge is not None:
                 self.charge.settle(self.usage.num_tokens)
+
+    def _failure(self, error: ApiError | RouterError) -> ApiError | RouterError:
+        """What the client is told. That a grammar is too dear says an engine, who asked for it is known here."""
+        if self.grammar and isinstance(error, RequestFailed) and error.code is FailureCode.GRAMMAR:
+            return self.grammar.refuse(str(error))
+        return error
 
     def _run(self, sink: Sink) -> Coroutine[Any, Any, None]:
         if len(self.choices) == 1:

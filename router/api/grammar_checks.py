@@ -14,6 +14,7 @@ from typing import Final
 
 from engines.grammars.process import WALL_S, GrammarProcess, Vocabulary
 from engines.grammars.protocol import Bad, Check, Lost
+from router.api.errors import ApiError
 from router.api.grammars import Grammar, cannot_be_followed
 from router.api.turns import Line, LineLimits
 from router.generation import Overloaded
@@ -40,8 +41,10 @@ class CheckedGrammar:
     def text(self) -> str:
         return self.grammar.text
 
-    def refuse(self, reason: str) -> None:
+    def refuse(self, reason: str) -> ApiError:
+        """From now on; the answer is for the client that has waited in vain."""
         self.checks.remember(self.grammar.text, reason)
+        return cannot_be_followed(self.grammar, reason)
 
 
 class GrammarChecks:

@@ -5,6 +5,8 @@ import json
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec import convert
 
 from engines.grammars.process import Vocabulary
@@ -14,7 +16,8 @@ from router.api import grammar_checks
 from router.api.bodies import ChatBody
 from router.api.errors import ApiError
 from router.api.grammar_checks import LIMITS, GrammarChecks
-from router.api.grammars import Grammar, grammar_of
+from router.api.grammars import MAX_GRAMMAR_BYTES, Grammar, grammar_of
+from router.api.parsing import parse_body
 from router.api.turns import Turns
 from router.generation import Fault, Overloaded, RequestFailed
 from tests.work import num_lines_run
@@ -199,7 +202,7 @@ async def test_what_an_engine_finds_too_dear_is_refused_from_then_on(gateway):
     for _ in range(2):
         answer = await gateway.chat(structured_outputs={"regex": "[0-9]{3}"})
         assert answer.status_code == 400
-    assert answer.json()["error"]["param"] == "structured_outputs.regex"
+        assert answer.json()["error"]["param"] == "structured_outputs.regex"
     assert len(gateway.frontdoor.specs) == 1
 
 
@@ -216,3 +219,31 @@ def test_a_deep_schema_costs_no_more_than_a_flat_one():
     bodies = [body(json=nested(200)), body(json={"enum": list(range(400))})]
     deep, flat = [num_lines_run(lambda body=body: grammar_of(body)) for body in bodies]
     assert deep < 2 * flat
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=8,
+)
+FORMS = st.sampled_from(["json", "json_object", "regex", "choice", "grammar"])
+FORMATS = st.fixed_dictionaries(
+    {"type": st.sampled_from(["json_schema", "json_object", "text"])},
+    optional={"json_schema": VALUES | st.fixed_dictionaries({"schema": VALUES})},
+)
+
+
+def form_of(data: bytes) -> tuple[Grammar | None, ApiError | None]:
+    try:
+        return grammar_of(parse_body(data, ChatBody)), None
+    except ApiError as error:
+        return None, error
+
+
+@given(st.dictionaries(FORMS, VALUES, max_size=2), st.none() | FORMATS)
+def test_whatever_is_asked_for_is_a_bounded_text_or_refused(outputs, wanted):
+    messages = [{"role": "user", "content": "hi"}]
+    data = json.dumps({"messages": messages, "structured_outputs": outputs, "response_format": wanted}).encode()
+    grammar, refusal = form_of(data)
+    assert refusal is None or refusal.status == 400
+    assert grammar is None or len(grammar.text.encode()) <= MAX_GRAMMAR_BYTES

@@ -6,7 +6,7 @@ import msgspec
 
 from router.api.call import Usage
 from router.api.choice import Choice, Piece
-from router.api.logprobs import chat_logprobs
+from router.api.logprobs import JsonLists, chat_logprobs
 from router.api.models import ServedModel
 from router.api.sse import ChunkTemplate
 
@@ -43,11 +43,27 @@ class ChatAnswer:
     logprobs: bool
     kind: str = "chat.completion"
 
-    def choice(self, choice: Choice, pieces: list[Piece]) -> dict[str, object]:
-        entries = [entry for piece in pieces for entry in piece.logprobs]
+    def part(self, choice: Choice) -> "_Part":
+        return _Part(choice, self.model, JsonLists() if self.logprobs else None)
+
+
+class _Part:
+    def __init__(self, choice: Choice, model: ServedModel, logprobs: JsonLists | None) -> None:
+        self._choice = choice
+        self._model = model
+        self._logprobs = logprobs
+        self._texts: list[str] = []
+        self.add(Piece("", None, ()))
+
+    def add(self, piece: Piece) -> None:
+        self._texts.append(piece.text)
+        if self._logprobs is not None:
+            self._logprobs.add(chat_logprobs(self._model, piece.logprobs))
+
+    def json(self) -> dict[str, object]:
         return {
-            "index": choice.index,
-            "message": {"role": "assistant", "content": "".join(piece.text for piece in pieces), "refusal": None},
-            "logprobs": chat_logprobs(self.model, entries) if self.logprobs else None,
-            "finish_reason": choice.finish,
+            "index": self._choice.index,
+            "message": {"role": "assistant", "content": "".join(self._texts), "refusal": None},
+            "logprobs": self._logprobs.json() | {"refusal": None} if self._logprobs else None,
+            "finish_reason": self._choice.finish,
         }

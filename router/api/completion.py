@@ -7,7 +7,7 @@ import msgspec
 
 from router.api.call import Usage
 from router.api.choice import Choice, Piece
-from router.api.logprobs import CompletionLogprobs
+from router.api.logprobs import CompletionLogprobs, JsonLists
 from router.api.models import ServedModel
 from router.api.sse import ChunkTemplate
 
@@ -53,19 +53,27 @@ class CompletionAnswer:
     logprobs: bool
     kind: str = field(default="text_completion")
 
-    def choice(self, choice: Choice, pieces: list[Piece]) -> dict[str, object]:
-        return {
-            "index": choice.index,
-            "text": "".join(piece.text for piece in pieces),
-            "logprobs": self._all_logprobs(choice, pieces) if self.logprobs else None,
-            "finish_reason": choice.finish,
-        }
+    def part(self, choice: Choice) -> "_Part":
+        return _Part(choice, _Logprobs(self.model) if self.logprobs else None)
 
-    def _all_logprobs(self, choice: Choice, pieces: list[Piece]) -> dict[str, object]:
-        joined = Piece(
-            text="",
-            finish=None,
-            logprobs=tuple(entry for piece in pieces for entry in piece.logprobs),
-            prompt_logprobs=next((piece.prompt_logprobs for piece in pieces if piece.prompt_logprobs), None),
-        )
-        return _Logprobs(self.model).of(choice, joined)
+
+class _Part:
+    def __init__(self, choice: Choice, logprobs: _Logprobs | None) -> None:
+        self._choice = choice
+        self._logprobs = logprobs
+        self._lists = JsonLists()
+        self._texts: list[str] = []
+        self.add(Piece("", None, ()))
+
+    def add(self, piece: Piece) -> None:
+        self._texts.append(piece.text)
+        if self._logprobs is not None:
+            self._lists.add(self._logprobs.of(self._choice, piece))
+
+    def json(self) -> dict[str, object]:
+        return {
+            "index": self._choice.index,
+            "text": "".join(self._texts),
+            "logprobs": self._lists.json() if self._logprobs else None,
+            "finish_reason": self._choice.finish,
+        }

@@ -1,6 +1,9 @@
 """Log-probabilities in the two shapes that OpenAI gives them."""
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+import msgspec
 
 from mesh.messages import TokenLogprobs
 from router.api.models import ServedModel
@@ -18,6 +21,23 @@ def _chat_entry(model: ServedModel, entry: TokenLogprobs) -> dict[str, object]:
 
 def _chat_token(model: ServedModel, token: int, logprob: float) -> dict[str, object]:
     return {"token": model.token_text(token), "logprob": logprob, "bytes": list(model.tokenizer.token_bytes(token))}
+
+
+class JsonLists:
+    """Lists by name, which grow and are kept as JSON."""
+
+    def __init__(self) -> None:
+        self._lists: defaultdict[str, bytearray] = defaultdict(bytearray)
+
+    def add(self, more: Mapping[str, object]) -> None:
+        """What is no list is left out."""
+        for name, entries in more.items():
+            if isinstance(entries, list):
+                so_far, added = self._lists[name], msgspec.json.encode(entries)[1:-1]
+                so_far += b"," + added if so_far and added else added
+
+    def json(self) -> dict[str, object]:
+        return {name: msgspec.Raw(b"[" + bytes(entries) + b"]") for name, entries in self._lists.items()}
 
 
 class CompletionLogprobs:

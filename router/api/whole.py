@@ -1,6 +1,5 @@
 """An answer in one piece."""
 
-from collections import defaultdict
 from typing import Protocol
 
 import msgspec
@@ -19,23 +18,31 @@ class Answer(Protocol):
     @property
     def kind(self) -> str: ...
 
-    def choice(self, choice: Choice, pieces: list[Piece]) -> dict[str, object]: ...
+    def part(self, choice: Choice) -> "Part": ...
+
+
+class Part(Protocol):
+    """One choice of it, as far as it has come. Kept as text and JSON, a tenth of what the pieces themselves take."""
+
+    def add(self, piece: Piece) -> None: ...
+
+    def json(self) -> dict[str, object]: ...
 
 
 class _Collector:
-    def __init__(self) -> None:
-        self.pieces: defaultdict[int, list[Piece]] = defaultdict(list)
+    def __init__(self, answer: Answer, call: Call) -> None:
+        self.parts = {choice.index: answer.part(choice) for choice in call.choices}
 
     async def take(self, choice: Choice, piece: Piece, *, more: bool) -> None:
-        self.pieces[choice.index].append(piece)
+        self.parts[choice.index].add(piece)
 
 
 async def whole_response(call: Call, answer: Answer, envelope: Envelope, receive: Receive) -> Response:
     """Run the call to its end. Raise `ApiError` or `RouterError` if it fails."""
-    collector = _Collector()
+    collector = _Collector(answer, call)
     await call.run(collector, disconnected(receive))
     body = envelope.json(answer.kind) | {
-        "choices": [answer.choice(choice, collector.pieces[choice.index]) for choice in call.choices],
+        "choices": [part.json() for part in collector.parts.values()],
         "usage": call.usage.json(),
     }
     headers = placement_headers(call.placement) if call.placement else {}

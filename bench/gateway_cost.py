@@ -113,7 +113,8 @@ async def stream(port: int, num_tokens: int) -> int:
     data = json.dumps(body).encode()
     reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=2**20)
     head = (
-        f"POST /v1/chat/completions HTTP/1.1\r\nhost: bench\r\ncontent-length: {len(data)}\r\nconnection: close\r\n\r\n"
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+        f"content-length: {len(data)}\r\nconnection: close\r\n\r\n"
     )
     writer.write(head.encode() + data)
     received = await reader.read(-1)

@@ -52,7 +52,8 @@ from mesh.messages import (
 from mesh.sockets import Sockets
 from mesh.topology.parse import load
 from mesh.topology.schema import Topology
-from router.api.app import ApiConfig, create_app
+from router.api.app import ApiConfig, create_apps
+from router.api.browsers import BrowserRules
 from router.api.callers import OpenCallers, Peers
 from router.api.connections import Connections
 from router.api.models import Models, ServedModel
@@ -118,7 +119,7 @@ class Gateway:
         sockets = cast(Sockets[GatewayMessage], self.wire)
         self.router = Router(topology, spec.id, sockets, clock, policy, ledger, tallies)
         models = Models(ServedModel.load(service, prepared_dir(service.model)) for service in topology.services)
-        app = create_app(
+        app = create_apps(
             ApiConfig(
                 gateway=spec.id,
                 frontdoor=self.router,
@@ -129,9 +130,12 @@ class Gateway:
                 wall_clock=time.time,
                 max_body_bytes=spec.max_body_bytes,
                 callers=OpenCallers(Peers()),
+                operators=OpenCallers(Peers()),
+                rules=BrowserRules.of("127.0.0.1", (), ()),
+                operator_rules=BrowserRules(None),
                 registry=registry,
             )
-        )
+        ).public
         self._config = uvicorn.Config(app, http="httptools", ws="none", lifespan="off", log_config=None)
         self._config.load()
         self._state = ServerState()
@@ -169,7 +173,7 @@ def request(num_tokens: int) -> bytes:
     message = {"role": "user", "content": " ".join([PROMPT] * 3)}
     fields = {"stream": True, "max_tokens": num_tokens, "temperature": 0, "ignore_eos": True}
     body = json.dumps({"model": "model", "messages": [message]} | fields).encode()
-    head = "POST /v1/chat/completions HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\n"
+    head = "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
     return f"{head}content-length: {len(body)}\r\n\r\n".encode() + body
 
 

@@ -44,6 +44,7 @@ from mesh.errors import CommandError
 from mesh.messages import TOPIC_STATUS, BroadcastMessage, Codec, EngineStatus, ProcessState, Sender
 from mesh.topology.parse import load
 from mesh.topology.schema import LOCAL_HOST, Topology
+from router.api.server import ADMIN_PORT_OFFSET
 
 PROFILE = "h100-llama2-70b-tp4"
 WORDS, TOKENS = 64, 16  # of a request
@@ -67,6 +68,7 @@ profile = "{profile}"
 GATEWAY = """
 [gateways.gateway-{index}]
 port = {port}
+admin_port = {admin_port}
 max_requests = 4096
 """
 
@@ -194,7 +196,10 @@ def mesh(cell: Cell, model: str, together: int) -> Iterator[Mesh]:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         ports = [free_port() for _ in range(cell.gateways)]
         text = TOPOLOGY.format(port=ports[0], model=json.dumps(model), engines=cell.engines, profile=PROFILE)
-        text += "".join(GATEWAY.format(index=index, port=port) for index, port in enumerate(ports))
+        text += "".join(
+            GATEWAY.format(index=index, port=port, admin_port=port + ADMIN_PORT_OFFSET)
+            for index, port in enumerate(ports)
+        )
         path = folder / "topology.toml"
         path.write_text(text)
         os.environ["MESHSERVE_RUNTIME_DIR"] = str(folder)  # the observer's, too
@@ -271,7 +276,7 @@ def queued(ports: Sequence[int]) -> tuple[float, float]:
     """Seconds that requests waited for their decision, and their number, of all gateways."""
     total, count = 0.0, 0.0
     for port in ports:
-        text = httpx.get(f"http://127.0.0.1:{port}/metrics").text
+        text = httpx.get(f"http://127.0.0.1:{port + ADMIN_PORT_OFFSET}/metrics").text
         for family in text_string_to_metric_families(text):
             for sample in family.samples:
                 total += sample.value * (sample.name == f"{QUEUED}_sum")

@@ -796,6 +796,7 @@ class GatewayStatus(msgspec.Struct, frozen=True, tag=True):
     services: list[ServiceTally] = []  # those that anybody has asked for
     wanted: list[Wanted] = []  # engines, now; of policies that pack
     mark: Mark | None = None  # None: it heard of no placement daemon
+    admin_url: str = ""  # of metrics and of what operators ask
 
 
 class Forecast(msgspec.Struct, frozen=True):

@@ -2,17 +2,15 @@
 
 import asyncio
 import secrets
-import socket
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from random import Random
 
 import structlog
 from prometheus_client import CollectorRegistry
-from starlette.types import ASGIApp
 
 from engines.models.store import prepared_dir
 from mesh.addresses import gateway_names, other_seat, owner_of
@@ -21,16 +19,19 @@ from mesh.handover import Inheritance, handover_file, offer
 from mesh.messages import GatewayMessage, RequestSpec
 from mesh.process import ProcessShell, run_process
 from mesh.sockets import Sockets
+from mesh.topology.access_checks import is_loopback
 from mesh.topology.schema import GatewaySpec, Topology
-from router.api.app import ApiConfig, create_app
+from router.api.app import ApiConfig, Apps, create_apps
+from router.api.browsers import BrowserRules
 from router.api.callers import Callers, OpenCallers, Peers
+from router.api.connections import Connections
 from router.api.fault_metrics import EngineHealth, WireHealth
 from router.api.keyed import KeyedCallers
 from router.api.keyring import Keyring
 from router.api.metrics import LengthCalibration, RecordingCounter
 from router.api.models import Models, ServedModel
 from router.api.placement_metrics import PlacementHealth
-from router.api.server import HttpServer, address_of, connections_of, listen, url_of
+from router.api.server import HttpServer, Listeners, certificate_of, connections_of, url_of
 from router.ledger import Ledger
 from router.policies.in_force import PolicyInForce
 from router.recorder import Recorder, RecordingFile
@@ -38,6 +39,7 @@ from router.records import RECORDING_FORMAT, Header, Record
 from router.router import Router
 from router.tallies import Tallies
 
+ADMIN_CONNECTIONS = 256
 STOP_S = 5.0  # for answers that are still being sent when all requests have ended
 LINGER_S = 15.0  # that clients may still use connections to a gateway which has a successor
 LEAVE_S = 3600.0  # that its last answers may take
@@ -50,7 +52,8 @@ async def serve(shell: ProcessShell) -> None:
     spec = shell.topology.gateway(owner_of(shell.me.process))
     policy = PolicyInForce(shell.topology.policy, Random(spec.id), shell.clock.now())
     inherited = Inheritance.take(handover_file(shell.runtime, other_seat(shell.me.process)))
-    listener = listen(spec) if inherited is None else listen(spec, inherited.listeners)
+    listeners = Listeners.of(spec, {} if inherited is None else inherited.listeners)
+    certificate = certificate_of(spec)
     models = Models(ServedModel.load(service, prepared_dir(service.model)) for service in shell.topology.services)
     sockets: Sockets[GatewayMessage] = shell.sockets(GatewayMessage)
     registry = CollectorRegistry()
@@ -63,13 +66,16 @@ async def serve(shell: ProcessShell) -> None:
         registry.register(PlacementHealth(router.marks, shell.clock))
         peers, keyring = Peers(spec.trusted_proxies), _keyring(shell.topology)
         callers = _callers(shell, router, peers, keyring)
-        server = HttpServer(
-            _app(shell, spec, router, models, registry, callers), listener, STOP_S, connections_of(spec), peers
-        )
+        apps = _apps(shell, spec, router, models, registry, callers)
+        server = HttpServer(apps.public, listeners.public, STOP_S, connections_of(spec), peers, certificate)
+        few = Connections(ADMIN_CONNECTIONS, ADMIN_CONNECTIONS)
+        admin = HttpServer(apps.admin, listeners.admin, STOP_S, few, Peers())
         spare_what_is_loaded()
         try:
-            gateway = Gateway(shell, router, server, keyring, {address_of(spec): listener})
-            await gateway.run(url_of(spec, listener), inherited)
+            url = url_of(spec.address, listeners.public, "http" if certificate is None else "https")
+            admin_url = url_of(spec.admin_address, listeners.admin)
+            gateway = Gateway(shell, router, (server, admin), keyring, listeners)
+            await gateway.run((url, admin_url), inherited)
         finally:
             await sockets.close()
 
@@ -94,15 +100,15 @@ def _ledger(shell: ProcessShell, spec: GatewaySpec, registry: CollectorRegistry,
         yield Ledger(tell, origin_s, tallies.arrived)
 
 
-def _app(
+def _apps(
     shell: ProcessShell,
     spec: GatewaySpec,
     router: Router,
     models: Models,
     registry: CollectorRegistry,
     callers: Callers,
-) -> ASGIApp:
-    return create_app(
+) -> Apps:
+    return create_apps(
         ApiConfig(
             gateway=shell.me.process,
             frontdoor=router,
@@ -113,6 +119,9 @@ def _app(
             wall_clock=time.time,
             max_body_bytes=spec.max_body_bytes,
             callers=callers,
+            operators=OpenCallers(Peers()) if is_loopback(spec.admin_address) else callers,
+            rules=BrowserRules.of(spec.address, spec.allowed_hosts, spec.cors_origins),
+            operator_rules=BrowserRules.of(spec.admin_address, spec.allowed_hosts, ()),
             registry=registry,
         )
     )
@@ -137,33 +146,37 @@ class Gateway:
         self,
         shell: ProcessShell,
         router: Router,
-        server: HttpServer,
+        servers: tuple[HttpServer, HttpServer],
         keyring: Keyring | None,
-        listeners: Mapping[str, socket.socket],
+        listeners: Listeners,
     ) -> None:
+        """``servers``: for clients, for operators."""
         self._shell = shell
         self._router = router
-        self._server = server
+        self._server, self._admin = servers
         self._keyring = keyring
         self._listeners = listeners
 
-    async def run(self, url: str, inherited: Inheritance | None) -> None:
+    async def run(self, urls: tuple[str, str], inherited: Inheritance | None) -> None:
+        """``urls``: for clients, for operators."""
         async with asyncio.TaskGroup() as tasks:
             background = [tasks.create_task(self._router.run())]
             if self._keyring is not None:
                 background.append(tasks.create_task(self._keyring.run()))
             if inherited is not None:  # the predecessor serves until this one has heard of all engines
                 await asyncio.sleep(2 * self._shell.topology.timing.heartbeat_s)
-            serving = tasks.create_task(self._server.run())
+            serving, operating = tasks.create_task(self._server.run()), tasks.create_task(self._admin.run())
             await self._server.started()
-            self._router.open(url)
-            log.info("serving", url=url)
+            self._router.open(*urls)
+            log.info("serving", url=urls[0], admin_url=urls[1])
             if inherited is not None:
                 inherited.serving()
             await self._until_over()
             await self._router.drain()
             self._server.stop()
             await serving
+            self._admin.stop()
+            await operating
             for task in background:
                 task.cancel()
 
@@ -181,13 +194,14 @@ class Gateway:
         await self._until_succeeded()
         log.info("a successor serves")
         self._router.leave()
+        self._admin.stop_accepting()
         with suppress(TimeoutError):
             async with asyncio.timeout(LEAVE_S):
                 await self._server.leave(LINGER_S)
 
     async def _until_succeeded(self) -> None:
         try:
-            await offer(handover_file(self._shell.runtime, self._shell.me.process), self._listeners)
+            await offer(handover_file(self._shell.runtime, self._shell.me.process), self._listeners.by_name)
         except OSError as error:
             log.warning("no successor can come", reason=str(error))
             await asyncio.Event().wait()

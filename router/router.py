@@ -81,7 +81,7 @@ class Router:
         self._supervisor_of = supervisors(topology)
         self._state = ProcessState.STARTING
         self._has_successor = False
-        self._url = f"http://{spec.address}:{spec.port}"
+        self._url, self._admin_url = f"http://{spec.address}:{spec.port}", ""
         self._monitor = Monitor(timing.lease_s, name)
         limits = DispatchLimits(spec.max_requests, spec.max_waiting, timing.reply_s, timing.stall_s)
         self._dispatcher = Dispatcher(policy.policy, self._monitor, limits)
@@ -146,6 +146,7 @@ class Router:
             host=self._spec.host,
             pid=os.getpid(),
             url=self._url,
+            admin_url=self._admin_url,
             num_requests=self._dispatcher.num_requests,
             num_waiting=self._dispatcher.num_waiting,
             policy=self._policy.choice,
@@ -173,9 +174,9 @@ class Router:
             tasks.create_task(self._take_statuses())
             tasks.create_task(self._run_timers())
 
-    def open(self, url: str) -> None:
-        """The API listens at ``url``: say that this gateway is ready."""
-        self._state, self._url = ProcessState.READY, url
+    def open(self, url: str, admin_url: str) -> None:
+        """The API listens at ``url``, and for operators at ``admin_url``: say that this gateway is ready."""
+        self._state, self._url, self._admin_url = ProcessState.READY, url, admin_url
         self._heartbeat.poke()
 
     def leave(self) -> None:

@@ -131,7 +131,13 @@ class Client:
         if self.visit.has_left:
             return
         body = json.dumps(self.visit.ask.body(self._model)).encode()
-        lines = ["POST /v1/completions HTTP/1.1", "host: chaos", f"content-length: {len(body)}", "connection: close"]
+        lines = [
+            "POST /v1/completions HTTP/1.1",
+            "host: localhost",
+            "content-type: application/json",
+            f"content-length: {len(body)}",
+            "connection: close",
+        ]
         lines += [f"{name}: {value}" for name, value in self._headers.items()]
         self._writer.write("\r\n".join([*lines, "", ""]).encode() + body)
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
@@ -189,7 +195,7 @@ async def fetch(port: int, path: str, limit_s: float = 5.0) -> Any:
     with suppress(OSError, ValueError, TimeoutError, asyncio.IncompleteReadError):
         async with asyncio.timeout(limit_s):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.write(f"GET {path} HTTP/1.1\r\nhost: chaos\r\nconnection: close\r\n\r\n".encode())
+            writer.write(f"GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n".encode())
             try:
                 await reader.readuntil(b"\r\n\r\n")
                 return json.loads(await reader.read(-1))

@@ -14,6 +14,7 @@ from mesh.curve import make_key_file
 from mesh.errors import UserError
 from mesh.messages import DecodeCost, PrefillCost
 from mesh.topology.schema import LOCAL_HOST
+from router.api.server import ADMIN_PORT_OFFSET
 
 MODEL = "tiny"
 OTHER_MODEL = "other"  # the same weights by another name, where services are placed
@@ -160,7 +161,8 @@ def _engine(name: str, shape: _Shape, backend: Backend, interpreter: Path) -> st
 
 
 def _gateway(name: str, shape: _Shape, port: int) -> str:
-    return f'[gateways.{name}]\nport = {port}\nhost = "{shape.host_of(name)}"'
+    admin_port = port + ADMIN_PORT_OFFSET
+    return f'[gateways.{name}]\nport = {port}\nadmin_port = {admin_port}\nhost = "{shape.host_of(name)}"'
 
 
 def _hosts(shape: _Shape) -> list[str]:
@@ -197,12 +199,17 @@ def _interpreter(folder: Path, engine: str, its_folder: Path | None, hangs: Path
 
 
 def free_ports(count: int) -> list[int]:
-    """All bound at once, so that they differ."""
+    """All bound at once, so that they differ, with the ports for operators above them."""
     with ExitStack() as stack:
-        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
+        ports: list[int] = []
+        while len(ports) < count:
+            probe, admin = (stack.enter_context(socket.socket()) for _ in range(2))
             probe.bind(("127.0.0.1", 0))
-        return [int(probe.getsockname()[1]) for probe in probes]
+            port = int(probe.getsockname()[1])
+            with suppress(OSError, OverflowError):
+                admin.bind(("127.0.0.1", port + ADMIN_PORT_OFFSET))
+                ports.append(port)
+        return ports
 
 
 def free_range(count: int) -> int:

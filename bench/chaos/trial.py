@@ -16,6 +16,7 @@ from bench.chaos.rules import Rule
 from bench.chaos.running import POLL_S, RunningMesh, WaitedInVainError, until
 from bench.chaos.verdict import GAP_LIMIT_S, Tally, recovery_s
 from mesh.messages import Migrate
+from router.api.server import ADMIN_PORT_OFFSET
 
 LOAD_S = 120.0  # for all answers to end
 PROBE_EVERY_S = 0.1
@@ -258,7 +259,7 @@ class Trial:
         for visit in [client.visit for client in self.clients]:
             longest = max(visit.gaps(), key=lambda gap: gap[1], default=(0.0, 0.0))
             if longest[1] >= self.gap_limit_s and self._is_measured(visit):
-                story = await fetch(visit.port, f"/mesh/requests/{visit.request}")
+                story = await fetch(visit.port + ADMIN_PORT_OFFSET, f"/mesh/requests/{visit.request}")
                 self.stories.append(
                     {"request": visit.request, "gap": [longest[0] - visit.sent_at, longest[1]], "story": story}
                 )

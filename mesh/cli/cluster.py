@@ -20,9 +20,7 @@ from mesh.messages import (
 from mesh.sockets import Sockets
 from mesh.supervisor.lock import holder
 from mesh.supervisor.orphans import find_orphans
-from mesh.topology.schema import GatewaySpec, Topology
-
-WILDCARDS = ("0.0.0.0", "::", "*")
+from mesh.topology.schema import Topology
 
 
 def is_running_here(topology: Topology) -> bool:
@@ -105,8 +103,9 @@ def _is_leaving(status: BroadcastMessage) -> bool:
     return isinstance(status, GatewayStatus) and status.state is ProcessState.DRAINING
 
 
-def url_of(topology: Topology, gateway: GatewaySpec) -> str:
-    """Where a gateway is reached from hosts that reach its host."""
-    host = next(host.address for host in topology.hosts if host.name == gateway.host)
-    address = host if gateway.address in WILDCARDS else gateway.address
-    return f"http://[{address}]:{gateway.port}" if ":" in address else f"http://{address}:{gateway.port}"
+def admin_urls(topology: Topology) -> dict[str, str | None]:
+    """Where each gateway says that operators reach it; None: it says nothing."""
+    statuses = named_in_topology(topology, asyncio.run(statuses_of(topology)))
+    said = {name: status.admin_url for name, status in statuses.items() if isinstance(status, GatewayStatus)}
+    names = dict.fromkeys([*(gateway.id for gateway in topology.gateways), *said])
+    return {name: said.get(name) or None for name in names}

@@ -12,7 +12,7 @@ from mesh.errors import CommandError
 if TYPE_CHECKING:
     from mesh.cli.arguments import Subparsers
     from mesh.messages import EngineStatus
-    from mesh.topology.schema import GatewaySpec, Topology
+    from mesh.topology.schema import Topology
 
 USAGE = "mesh migrate [FILE] REQUEST ENGINE [--timeout SECONDS]"
 ASK_S = 5.0
@@ -88,31 +88,32 @@ def find(topology: "Topology", request: str) -> Place:
     """Where a request is, by what the gateways know."""
     import httpx
 
+    from mesh.cli.cluster import admin_urls
+
     problems = []
     with httpx.Client(timeout=ASK_S, trust_env=False) as client:
-        for gateway in topology.gateways:
-            answer = _story(client, topology, gateway, request)
+        for gateway, url in admin_urls(topology).items():
+            answer = _story(client, gateway, url, request)
             if not isinstance(answer, str):
                 return _place(answer)
             problems.append(answer)
     raise CommandError("; ".join(problems))
 
 
-def _story(client: Any, topology: "Topology", gateway: "GatewaySpec", request: str) -> list[dict[str, Any]] | str:
+def _story(client: Any, gateway: str, url: str | None, request: str) -> list[dict[str, Any]] | str:
     import httpx
 
-    from mesh.cli.cluster import url_of
-
-    url = url_of(topology, gateway)
+    if url is None:
+        return f"{gateway} does not answer: it does not run, or is silent"
     try:
         response = client.get(f"{url}/mesh/requests/{quote(request, safe='')}")
         if response.is_success:
             return list(response.json()["requests"])
         return str(response.json()["error"]["message"])
     except httpx.HTTPError as error:
-        return f"{gateway.id} does not answer at {url} ({str(error) or type(error).__name__})"
+        return f"{gateway} does not answer at {url} ({str(error) or type(error).__name__})"
     except (ValueError, KeyError, TypeError):
-        return f"what answers at {url} is not the gateway {gateway.id}"
+        return f"what answers at {url} is not the gateway {gateway}"
 
 
 def _place(stories: list[dict[str, Any]]) -> Place:

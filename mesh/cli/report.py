@@ -57,6 +57,7 @@ def _gateway(spec: GatewaySpec, status: BroadcastMessage | None, child: ChildSta
     return {
         **_process(spec, heard, child),
         "url": heard.url if heard else f"http://{spec.address}:{spec.port}",
+        "admin_url": heard.admin_url if heard else None,
         "requests": heard.num_requests if heard else None,
         "waiting": heard.num_waiting if heard else None,
         "policy": heard.policy.name if heard and heard.policy else None,

@@ -14,10 +14,15 @@ def check_access(topology: Topology, processes: Iterable[tuple[KeyPath, object]]
         _check_table(topology.access, report)
         return
     for table, spec in dict(processes).items():
-        if isinstance(spec, GatewaySpec) and not is_loopback(spec.address):
-            problem = f"{spec.address} lets other machines in, and nothing says who may come"
-            wanted = 'write keys = "keys.json" under [access] and make keys with `mesh keys add`, or open = true there'
-            report.add((*table, "address"), f"{problem}; {wanted}")
+        if not isinstance(spec, GatewaySpec):
+            continue
+        for key, address in (("address", spec.address), ("admin_address", spec.admin_address)):
+            if not is_loopback(address):
+                problem = f"{address} lets other machines in, and nothing says who may come"
+                wanted = (
+                    'write keys = "keys.json" under [access] and make keys with `mesh keys add`, or open = true there'
+                )
+                report.add((*table, key), f"{problem}; {wanted}")
 
 
 def _check_table(access: AccessSpec, report: Report) -> None:

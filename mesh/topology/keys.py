@@ -117,6 +117,12 @@ GATEWAY: Keys = {
     "recording": Key("recording", json_lines),
     "max_connections": Key("max_connections", integer(16)),
     "trusted_proxies": Key("trusted_proxies", networks),
+    "admin_address": Key("admin_address", text),
+    "admin_port": Key("admin_port", integer(1, 65535)),
+    "tls_cert": Key("tls_cert", text),
+    "tls_key": Key("tls_key", text),
+    "allowed_hosts": Key("allowed_hosts", names),
+    "cors_origins": Key("cors_origins", names),
 }
 
 HOST: Keys = {

@@ -218,11 +218,23 @@ def _gateways(source: _Source, hosts: Sequence[HostSpec]) -> list[Placed[Gateway
         defaults: dict[str, Any] = {"host": _default_host(hosts), "port": GatewaySpec(id=name).port}
         fields = defaults | read_table(table, ("gateways", name), keys.GATEWAY, source.report)
         count, first_port, recording = fields.pop("count", 1), fields.pop("port"), fields.pop("recording", None)
+        first_admin_port = fields.pop("admin_port", None)
+        fields |= _tls(source, name, fields)
         for index, gateway_id in enumerate(_ids(name, count)):
             path = Path(source.resolve(recording).replace("{id}", gateway_id)) if recording else None
-            spec = GatewaySpec(id=gateway_id, port=first_port + index, recording=path, **fields)
+            admin_port = None if first_admin_port is None else first_admin_port + index
+            spec = GatewaySpec(id=gateway_id, port=first_port + index, admin_port=admin_port, recording=path, **fields)
             gateways.append(Placed(("gateways", name), spec))
     return gateways
+
+
+def _tls(source: _Source, name: str, fields: Mapping[str, Any]) -> dict[str, Path]:
+    """Both files or none."""
+    given = {key: Path(source.resolve(fields[key])) for key in ("tls_cert", "tls_key") if key in fields}
+    if len(given) == 1:
+        [there], [missing] = given, {"tls_cert", "tls_key"} - given.keys()
+        source.report.add(("gateways", name, there), f"{missing} is missing; name a certificate and its key")
+    return given
 
 
 def _default_host(hosts: Sequence[HostSpec]) -> str:

@@ -121,6 +121,12 @@ class GatewaySpec:
     recording: Path | None = None  # where to keep what became of each request
     max_connections: int = 4096
     trusted_proxies: tuple[str, ...] = ()  # addresses and networks whose x-forwarded-for counts
+    admin_address: str = "127.0.0.1"  # of metrics and of what operators ask
+    admin_port: int | None = None  # None: 1000 above ``port``, or a free one where that is taken
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    allowed_hosts: tuple[str, ...] = ()  # names that it answers to; none: its own on loopback, any elsewhere
+    cors_origins: tuple[str, ...] = ()  # of pages that may use it; "*": all
 
 
 @dataclass(frozen=True, slots=True)

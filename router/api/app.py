@@ -1,16 +1,19 @@
-"""The gateway's HTTP application."""
+"""The gateway's two HTTP applications: one for clients, one for those who operate it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Response
+from fastapi.responses import JSONResponse
 from prometheus_client import CollectorRegistry
 from starlette.types import ASGIApp
 
 from mesh.clock import Clock
 from router.api.admission import Admission
 from router.api.background import Background
-from router.api.callers import Callers
+from router.api.browsers import BrowserRules, CrossOrigin
+from router.api.callers import Callers, Doorkeeper
 from router.api.edge import Edge, install_error_handlers
 from router.api.generate import GenerateRoutes
 from router.api.intake import Intake
@@ -18,7 +21,7 @@ from router.api.lanes import Lane, Lanes
 from router.api.metrics import EngineGauges, GatewayMetrics
 from router.api.models import Models
 from router.api.openapi import describe_answers
-from router.api.operations import OperationRoutes
+from router.api.operations import HealthRoutes, MetricRoutes, ModelRoutes
 from router.api.requests import RequestRoutes
 from router.api.tokens import TokenRoutes
 from router.cluster import ClusterView
@@ -28,7 +31,7 @@ from router.generation import Frontdoor
 
 @dataclass(frozen=True, slots=True)
 class ApiConfig:
-    """What the app is given. ``created``: seconds since the epoch, shown as the models' date."""
+    """What the apps are given. ``callers`` of the public one, ``operators`` of the other, and what browsers may do."""
 
     gateway: str
     frontdoor: Frontdoor
@@ -39,13 +42,23 @@ class ApiConfig:
     wall_clock: Callable[[], float]
     max_body_bytes: int
     callers: Callers
+    operators: Callers
+    rules: BrowserRules
+    operator_rules: BrowserRules
     registry: CollectorRegistry
 
 
-def create_app(config: ApiConfig) -> ASGIApp:
-    app = FastAPI(title="MeshServe", openapi_url="/openapi.json", redoc_url=None)
-    app.add_middleware(Edge, callers=config.callers)
-    install_error_handlers(app)
+@dataclass(frozen=True, slots=True)
+class Apps:
+    """``public``: what clients reach. ``admin``: metrics, what became of requests, and what the API is."""
+
+    public: ASGIApp
+    admin: ASGIApp
+
+
+def create_apps(config: ApiConfig) -> Apps:
+    public = _framework(config.callers, config.rules)
+    admin = _framework(config.operators, config.operator_rules)
     config.registry.register(EngineGauges(config.view))
     intake = Intake(config.gateway, config.frontdoor, GatewayMetrics(config.registry), config.clock)
     admission = Admission()
@@ -53,10 +66,39 @@ def create_app(config: ApiConfig) -> ASGIApp:
     generate = GenerateRoutes(
         intake, config.models, admission, config.clock, config.wall_clock, config.max_body_bytes, background
     )
-    generate.install(app)
-    TokenRoutes(config.models, admission, config.max_body_bytes, background).install(app)
-    created = int(config.wall_clock())
-    OperationRoutes(config.frontdoor, config.view, config.models, config.registry, created).install(app)
-    RequestRoutes(config.gateway, config.decisions, config.clock).install(app)
-    describe_answers(app)
-    return Lanes(app, {path: Lane(handle, config.callers) for path, handle in generate.handlers.items()})
+    generate.install(public)
+    TokenRoutes(config.models, admission, config.max_body_bytes, background).install(public)
+    ModelRoutes(config.models, int(config.wall_clock())).install(public)
+    health = HealthRoutes(config.frontdoor, config.view)
+    for app in (public, admin):
+        health.install(app)
+    MetricRoutes(config.registry).install(admin)
+    RequestRoutes(config.gateway, config.decisions, config.clock).install(admin)
+    for app in (public, admin):
+        describe_answers(app)
+    _describe(admin, public)
+    door = Doorkeeper(config.rules, config.callers)
+    fast = Lanes(public, {path: Lane(handle, door) for path, handle in generate.handlers.items()})
+    return Apps(CrossOrigin(fast, config.rules), admin)
+
+
+def _framework(callers: Callers, rules: BrowserRules) -> FastAPI:
+    app = FastAPI(title="MeshServe", openapi_url=None, docs_url=None, redoc_url=None)
+    app.add_middleware(Edge, callers=Doorkeeper(rules, callers))
+    install_error_handlers(app)
+    return app
+
+
+def _describe(admin: FastAPI, public: FastAPI) -> None:
+    """Let the admin address say what both addresses offer."""
+
+    async def document() -> Response:
+        return JSONResponse(described(public, admin))
+
+    admin.add_api_route("/openapi.json", document, methods=["GET"], include_in_schema=False)
+
+
+def described(public: FastAPI, admin: FastAPI) -> dict[str, Any]:
+    """One OpenAPI document of both."""
+    document = public.openapi()
+    return document | {"paths": admin.openapi()["paths"] | document["paths"]}

@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol
 from starlette.types import Scope
 
 from mesh.access.keys import UNLIMITED, KeyLimits
+from router.api.browsers import BrowserRules
 from router.api.rates import Charge
 
 UNKNOWN: Final = "unknown"
@@ -122,6 +123,19 @@ def _forwarded_for(scope: Scope) -> list[str]:
     headers: Sequence[tuple[bytes, bytes]] = scope["headers"]
     named = b",".join(value for name, value in headers if name == b"x-forwarded-for")
     return [one.strip()[:MAX_ADDRESS] for one in named.decode("latin-1").split(",")[-MAX_PROXIES:]]
+
+
+class Doorkeeper:
+    """Checks a request as browsers send it, then who sent it. Asked by whatever takes requests in."""
+
+    def __init__(self, rules: BrowserRules, callers: Callers) -> None:
+        self._rules = rules
+        self._callers = callers
+
+    def admit(self, scope: Scope, headers: Mapping[str, str]) -> Caller:
+        """Raise `ApiError` to turn a request away."""
+        self._rules.check(scope, headers)
+        return self._callers.admit(scope, headers)
 
 
 class OpenCallers:

@@ -14,34 +14,33 @@ from router.cluster import ClusterView
 from router.generation import Draining, Frontdoor
 
 
-class OperationRoutes:
-    def __init__(
-        self,
-        frontdoor: Frontdoor,
-        view: Callable[[], ClusterView],
-        models: Models,
-        registry: CollectorRegistry,
-        created: int,
-    ) -> None:
-        self._frontdoor = frontdoor
-        self._view = view
+class ModelRoutes:
+    """``created``: seconds since the epoch, shown as the models' date."""
+
+    def __init__(self, models: Models, created: int) -> None:
         self._models = models
-        self._registry = registry
         self._created = created
 
     def install(self, app: FastAPI) -> None:
         app.add_api_route("/v1/models", self.list_models, methods=["GET"])
         app.add_api_route("/v1/models/{model:path}", self.show_model, methods=["GET"])
-        for path, probe in (("/health", self.health), ("/live", self.live)):
-            app.add_api_route(path, probe, methods=["GET"])
-            app.add_api_route(path, probe, methods=["HEAD"], include_in_schema=False)
-        app.add_api_route("/metrics", self.metrics, methods=["GET"])
 
     async def list_models(self, request: Request) -> Response:
         return _json({"object": "list", "data": self._models.entries(self._created, caller_of(request.scope))})
 
     async def show_model(self, model: str, request: Request) -> Response:
         return _json(entry(model, self._models.find(model, caller_of(request.scope)), self._created))
+
+
+class HealthRoutes:
+    def __init__(self, frontdoor: Frontdoor, view: Callable[[], ClusterView]) -> None:
+        self._frontdoor = frontdoor
+        self._view = view
+
+    def install(self, app: FastAPI) -> None:
+        for path, probe in (("/health", self.health), ("/live", self.live)):
+            app.add_api_route(path, probe, methods=["GET"])
+            app.add_api_route(path, probe, methods=["HEAD"], include_in_schema=False)
 
     async def live(self) -> Response:
         """200 as long as the process answers."""
@@ -57,6 +56,14 @@ class OperationRoutes:
         if not ready:
             raise ApiError(503, "no engine is ready", code="no_engines", headers={"retry-after": "1"})
         return _json({"status": "ready", "engines": ready})
+
+
+class MetricRoutes:
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+
+    def install(self, app: FastAPI) -> None:
+        app.add_api_route("/metrics", self.metrics, methods=["GET"])
 
     async def metrics(self) -> Response:
         return Response(generate_latest(self._registry), media_type=CONTENT_TYPE_LATEST)

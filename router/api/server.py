@@ -6,8 +6,8 @@ import errno
 import resource
 import socket
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
-from types import MappingProxyType
 from typing import Any
 
 import uvicorn
@@ -19,37 +19,76 @@ from router.api.callers import Peers
 from router.api.connections import Connections
 from router.api.leaving import Leaving
 from router.api.protocol import BoundedProtocol
+from router.api.tls import Certificate
 
 BACKLOG = 2048
 KEEP_ALIVE_S = 75
+ADMIN_PORT_OFFSET = 1000
+HANDSHAKE_S = 10
+REFRESH_S = 2.0
 LOOK_S = 0.5
 LOOKS_PER_TURN = 1000
 SPARE_FILES = 512  # of the process, for all but connections
 
 
-def listen(spec: GatewaySpec, inherited: Mapping[str, socket.socket] = MappingProxyType({})) -> socket.socket:
-    """A listening socket: the one that a predecessor handed over, if it listens there, or a new one.
+@dataclass(frozen=True, slots=True)
+class Listeners:
+    """Listening sockets of a gateway: for clients, for operators."""
 
-    Raise `UserError` if the address is taken, not ours, or forbidden.
-    """
-    if (listener := inherited.get(address_of(spec))) is not None:
-        return listener
-    family = socket.AF_INET6 if ":" in spec.address else socket.AF_INET
+    public: socket.socket
+    admin: socket.socket
+    by_name: Mapping[str, socket.socket]  # as they are handed over to a successor
+
+    @classmethod
+    def of(cls, spec: GatewaySpec, inherited: Mapping[str, socket.socket]) -> "Listeners":
+        """Those that a predecessor handed over, if it listens there, or new ones.
+
+        Raise `UserError` if an address is taken, not ours, or forbidden.
+        """
+        public, admin = public_name(spec), f"admin {spec.admin_address} port {spec.admin_port}"
+        named = {
+            public: inherited.get(public) or listen(spec),
+            admin: inherited.get(admin) or listen_for_operators(spec),
+        }
+        return cls(named[public], named[admin], named)
+
+
+def public_name(spec: GatewaySpec) -> str:
+    return f"{spec.address} port {spec.port}"
+
+
+def listen(spec: GatewaySpec) -> socket.socket:
+    """A socket for clients. Raise `UserError` if the address is taken, not ours, or forbidden."""
+    return _listen(spec.id, spec.address, spec.port)
+
+
+def listen_for_operators(spec: GatewaySpec) -> socket.socket:
+    """The same for the admin address. A port that nobody chose may be any."""
+    if spec.admin_port is not None:
+        return _listen(spec.id, spec.admin_address, spec.admin_port)
+    try:
+        return _listen(spec.id, spec.admin_address, usual_admin_port(spec))
+    except UserError:
+        return _listen(spec.id, spec.admin_address, 0)
+
+
+def usual_admin_port(spec: GatewaySpec) -> int:
+    usual = spec.port + ADMIN_PORT_OFFSET
+    return usual if spec.port and usual < 65_536 else 0
+
+
+def _listen(gateway: str, address: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listener.bind((spec.address, spec.port))
+        listener.bind((address, port))
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
-        raise UserError(f"{spec.id}: cannot listen on {address_of(spec)}: {_reason(error)}") from None
+        raise UserError(f"{gateway}: cannot listen on {address} port {port}: {_reason(error)}") from None
     listener.setblocking(False)
     return listener
-
-
-def address_of(spec: GatewaySpec) -> str:
-    """The name of a listener where it is handed over."""
-    return f"{spec.address} port {spec.port}"
 
 
 def _reason(error: OSError) -> str:
@@ -58,11 +97,18 @@ def _reason(error: OSError) -> str:
     return error.strerror or str(error)
 
 
-def url_of(spec: GatewaySpec, listener: socket.socket) -> str:
-    """Where clients on this host reach the gateway; the port is the one that was bound."""
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(spec.address, spec.address)
+def url_of(address: str, listener: socket.socket, scheme: str = "http") -> str:
+    """Where those on this host reach a listener of that address; the port is the one that was bound."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address, address)
     port = listener.getsockname()[1]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+
+def certificate_of(spec: GatewaySpec) -> Certificate | None:
+    """None: it speaks plain HTTP. Raise `UserError` if its files cannot be used."""
+    if spec.tls_cert is None or spec.tls_key is None:
+        return None
+    return Certificate(spec.tls_cert, spec.tls_key)
 
 
 def connections_of(spec: GatewaySpec) -> Connections:
@@ -78,28 +124,36 @@ class HttpServer:
     """Serves an app on a listening socket until it is told to stop."""
 
     def __init__(
-        self, app: ASGIApp, listener: socket.socket, stop_s: float, connections: Connections, peers: Peers
+        self,
+        app: ASGIApp,
+        listener: socket.socket,
+        stop_s: float,
+        connections: Connections,
+        peers: Peers,
+        certificate: Certificate | None = None,
     ) -> None:
-        """``stop_s``: how long answers that are being sent may go on after `stop`."""
+        """``stop_s``: how long answers that are being sent may go on after `stop`. ``certificate``: speak TLS."""
+        self._certificate = certificate
         self._listener = listener
         self.connections = connections
         self._leaving = Leaving(app)
-        self._server = _Server(
-            uvicorn.Config(
-                self._leaving,
-                loop="none",
-                http=partial(BoundedProtocol, connections=connections, peers=peers),  # type: ignore[arg-type]
-                ws="none",
-                lifespan="off",
-                log_config=None,
-                access_log=False,
-                proxy_headers=False,
-                server_header=False,
-                backlog=BACKLOG,
-                timeout_keep_alive=KEEP_ALIVE_S,
-                timeout_graceful_shutdown=max(1, round(stop_s)),
-            )
+        config = uvicorn.Config(
+            self._leaving,
+            loop="none",
+            http=partial(BoundedProtocol, connections=connections, peers=peers),  # type: ignore[arg-type]
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            backlog=BACKLOG,
+            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_graceful_shutdown=max(1, round(stop_s)),
         )
+        config.load()
+        config.ssl = None if certificate is None else certificate.context
+        self._server = _Server(config)
 
     async def run(self) -> None:
         """Return after `stop`, when the last answer has left."""
@@ -111,8 +165,12 @@ class HttpServer:
     async def _look_after(self) -> None:
         """Close connections whose clients take too long, a few at a time."""
         loop = asyncio.get_running_loop()
+        refreshed_at = loop.time()
         while True:
             await asyncio.sleep(LOOK_S)
+            if self._certificate is not None and loop.time() - refreshed_at > REFRESH_S:
+                self._certificate.refresh()
+                refreshed_at = loop.time()
             for index, protocol in enumerate(list(self._server.server_state.connections)):
                 if index % LOOKS_PER_TURN == 0:
                     await asyncio.sleep(0)
@@ -122,6 +180,10 @@ class HttpServer:
     async def started(self) -> None:
         """Return once whoever connects is answered."""
         await self._server.has_started.wait()
+
+    def stop_accepting(self) -> None:
+        """A successor accepts from now on."""
+        self._server.stop_accepting()
 
     async def leave(self, linger_s: float) -> None:
         """A successor accepts from now on: return when all connections have ended, each after its last answer.
@@ -148,7 +210,23 @@ class _Server(uvicorn.Server):
         self.server_state.connections = self._connections
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        """As uvicorn's, but for the time of a handshake."""
+        config = self.config
+
+        def connect(_loop: asyncio.AbstractEventLoop | None = None) -> asyncio.Protocol:
+            return config.http_protocol_class(  # type: ignore[call-arg]
+                config=config, server_state=self.server_state, app_state=self.lifespan.state, _loop=_loop
+            )
+
+        loop = asyncio.get_running_loop()
+        timeout_s = None if config.ssl is None else HANDSHAKE_S
+        self.servers = [
+            await loop.create_server(
+                connect, sock=one, ssl=config.ssl, backlog=config.backlog, ssl_handshake_timeout=timeout_s
+            )
+            for one in sockets or []
+        ]
+        self.started = True
         self.has_started.set()
 
     def stop_accepting(self) -> None:

@@ -97,11 +97,12 @@ def _ask_all(topology: "Topology", path: str) -> "Iterator[tuple[str, Explanatio
     """Each gateway's answer, or why there is none in one line."""
     import httpx
 
-    from mesh.cli.cluster import url_of
+    from mesh.cli.cluster import admin_urls
 
     with httpx.Client(timeout=TIMEOUT_S, trust_env=False) as client:
-        for gateway in topology.gateways:
-            yield gateway.id, _ask(client, gateway.id, url_of(topology, gateway) + path)
+        for gateway, url in admin_urls(topology).items():
+            silence = f"{gateway} does not answer: it does not run, or is silent"
+            yield gateway, silence if url is None else _ask(client, gateway, url + path)
 
 
 def _ask(client: "httpx.Client", gateway: str, url: str) -> "Explanations | str":

@@ -36,6 +36,11 @@ class Mesh:
             check=False,
         )
 
+    @property
+    def admin_url(self) -> str:
+        """Of its first gateway."""
+        return str(self.status()["gateways"][0]["admin_url"])
+
     def status(self) -> dict[str, list[dict[str, object]]]:
         """What `mesh status --json` prints, without a process for each question."""
         topology = load(self.topology)

@@ -73,7 +73,7 @@ def test_interrupting_tells_what_was_measured(mesh: Mesh, tmp_path: Path) -> Non
 
 
 def num_answered(mesh: Mesh) -> float:
-    metrics = httpx.get(f"{mesh.url}/metrics", timeout=DEADLINE_S).text
+    metrics = httpx.get(f"{mesh.admin_url}/metrics", timeout=DEADLINE_S).text
     counts = (line.rpartition(" ")[2] for line in metrics.splitlines() if line.startswith(FINISHED))
     return sum(map(float, counts))
 

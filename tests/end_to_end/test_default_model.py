@@ -140,7 +140,7 @@ def test_status_names_every_process(mesh: Mesh) -> None:
 def test_health_models_and_metrics(mesh: Mesh) -> None:
     assert httpx.get(f"{mesh.url}/health").status_code == 200
     assert [model["id"] for model in httpx.get(f"{mesh.url}/v1/models").json()["data"]] == [MODEL]
-    assert "vllm:time_to_first_token_seconds" in httpx.get(f"{mesh.url}/metrics").text
+    assert "vllm:time_to_first_token_seconds" in httpx.get(f"{mesh.admin_url}/metrics").text
 
 
 def test_an_unknown_model_is_one_clear_error(client: openai.OpenAI) -> None:

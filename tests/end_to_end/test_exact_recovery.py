@@ -44,7 +44,7 @@ def complete(mesh: Mesh, wishes: dict[str, object]) -> list[dict[str, object]]:
 
 
 def stories(mesh: Mesh) -> list[dict[str, object]]:
-    answer = httpx.get(f"{mesh.url}/mesh/requests", params={"limit": 50}, timeout=DEADLINE_S).json()
+    answer = httpx.get(f"{mesh.admin_url}/mesh/requests", params={"limit": 50}, timeout=DEADLINE_S).json()
     found: list[dict[str, object]] = answer["requests"]
     return found
 

@@ -139,7 +139,7 @@ def test_in_shadow_it_only_says_what_it_would_do_until_somebody_does_that(
         shown = mesh.run("plan", str(mesh.topology)).stdout
         assert "shadow, changes nothing: `mesh plan apply` does" in shown
         assert "no plan was made since the engines started" in shown
-        metrics = httpx.get(f"{mesh.url}/metrics").text
+        metrics = httpx.get(f"{mesh.admin_url}/metrics").text
         assert 'meshserve_placement_decisions_total{verdict="replace"} ' in metrics
         assert 'meshserve_placement_attainment{kind="proposed",service="b"} ' in metrics
         applied = mesh.run("plan", str(mesh.topology), "apply")

@@ -69,7 +69,7 @@ def test_slices_go_from_one_engine_to_the_other_and_change_no_token(mesh: Mesh) 
     with ThreadPoolExecutor(len(REQUESTS)) as pool:
         sliced = list(pool.map(lambda request: ask(mesh, request), REQUESTS.values()))
     assert [answer for _, _, answer in sliced] == whole
-    stories = [httpx.get(f"{mesh.url}/mesh/requests/{request}").text for _, request, _ in sliced]
+    stories = [httpx.get(f"{mesh.admin_url}/mesh/requests/{request}").text for _, request, _ in sliced]
     assert any('"ours"' in story and '"theirs"' in story for story in stories), stories
 
 

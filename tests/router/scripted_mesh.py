@@ -124,7 +124,7 @@ class Mesh:
         self._alive["gateway"] = asyncio.create_task(self.router.run())
         for engine in self.topology.engines:
             self.start(engine.id)
-        self.router.open("http://test")
+        self.router.open("http://test", "http://admin.test")
         try:
             yield self
         finally:

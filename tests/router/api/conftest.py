@@ -11,7 +11,6 @@ from typing import Any
 
 import httpx
 import pytest
-from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 from starlette.types import ASGIApp
 from structlog.testing import capture_logs
@@ -21,7 +20,8 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 from mesh.clock import SystemClock
 from mesh.messages import EngineStatus, FinishReason, ProcessState, RequestSpec, Role, TokenLogprobs
 from mesh.topology.schema import ServiceSpec, Slo
-from router.api.app import ApiConfig, create_app
+from router.api.app import ApiConfig, Apps, create_apps
+from router.api.browsers import BrowserRules
 from router.api.callers import OpenCallers, Peers
 from router.api.models import Models, ServedModel
 from router.cluster import ClusterView
@@ -147,8 +147,9 @@ class Gateway:
     model: ServedModel
     engines: dict[str, EngineView]
     decisions: DecisionLog
-    app: FastAPI
+    app: ASGIApp
     client: httpx.AsyncClient
+    admin: httpx.AsyncClient
 
     def says(self, text: str, finish: FinishReason = FinishReason.LENGTH, cached: int = 0) -> list[int]:
         """From now on every answer is ``text``, a token at a time. Returns its tokens."""
@@ -190,18 +191,18 @@ async def roomy_gateway(model: ServedModel) -> AsyncIterator[Gateway]:
 async def gateway_of(model: ServedModel, max_body_bytes: int) -> AsyncIterator[Gateway]:
     frontdoor = ScriptedFrontdoor(lambda spec: one_by_one([10, 11]))
     engines, decisions = {"decode-0": engine()}, DecisionLog()
-    app = api_of(model, frontdoor, max_body_bytes, engines, decisions)
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://gateway") as client:
-        yield Gateway(frontdoor, model, engines, decisions, app, client)
+    apps = apis_of(model, frontdoor, max_body_bytes, engines, decisions)
+    async with client_of(apps.public) as client, client_of(apps.admin) as admin:
+        yield Gateway(frontdoor, model, engines, decisions, apps.public, client, admin)
 
 
-def api_of(
+def apis_of(
     model: ServedModel,
     frontdoor: ScriptedFrontdoor,
     max_body_bytes: int,
     engines: dict[str, EngineView] | None = None,
     decisions: DecisionLog | None = None,
-) -> ASGIApp:
+) -> Apps:
     seen = {"decode-0": engine()} if engines is None else engines
     config = ApiConfig(
         gateway="gateway-0",
@@ -213,9 +214,27 @@ def api_of(
         wall_clock=lambda: 1_700_000_000.0,
         max_body_bytes=max_body_bytes,
         callers=OpenCallers(Peers()),
+        operators=OpenCallers(Peers()),
+        rules=BrowserRules(None),
+        operator_rules=BrowserRules(None),
         registry=CollectorRegistry(),
     )
-    return create_app(config)
+    return create_apps(config)
+
+
+def both(apps: Apps) -> ASGIApp:
+    """What operators ask goes to their address, all else to that of clients."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        is_operators = scope["path"].startswith(("/metrics", "/mesh/", "/openapi.json"))
+        await (apps.admin if is_operators else apps.public)(scope, receive, send)
+
+    return app
+
+
+def client_of(app: ASGIApp) -> httpx.AsyncClient:
+    headers = {"content-type": "application/json"}
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://gateway", headers=headers)
 
 
 @pytest.fixture

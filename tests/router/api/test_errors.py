@@ -155,12 +155,6 @@ async def test_body_is_no_object(gateway, content):
     error_of(await gateway.client.post(CHAT, content=content), 400, "invalid_json")
 
 
-async def test_content_type_does_not_matter(gateway):
-    headers = {"content-type": "application/x-www-form-urlencoded"}
-    response = await gateway.client.post(COMPLETIONS, content=b'{"model": "tiny", "prompt": "Hi"}', headers=headers)
-    assert response.status_code == 200
-
-
 async def test_unknown_path_and_wrong_method(gateway):
     assert "/v1/nothing" in error_of(await gateway.client.get("/v1/nothing"), 404, "not_found")
     error_of(await gateway.client.get(CHAT), 405, "method_not_allowed")
@@ -256,7 +250,7 @@ async def test_metrics(gateway):
     await gateway.chat()
     gateway.frontdoor.refusal = Overloaded("full", 1.0)
     await gateway.chat()
-    text = (await gateway.client.get("/metrics")).text
+    text = (await gateway.admin.get("/metrics")).text
     num_tokens = len(gateway.model.tokenizer.encode("Hello there"))
     for line in (
         'vllm:time_to_first_token_seconds_count{model_name="tiny"} 1.0',
@@ -274,7 +268,7 @@ async def test_metrics(gateway):
 
 
 async def test_openapi_describes_the_bodies(gateway):
-    document = (await gateway.client.get("/openapi.json")).json()
+    document = (await gateway.admin.get("/openapi.json")).json()
     body = document["paths"][CHAT]["post"]["requestBody"]["content"]["application/json"]["schema"]
     assert body["properties"]["messages"]["items"]["properties"]["role"]
     assert "$ref" not in httpx.Response(200, json=body).text

@@ -10,13 +10,15 @@ from mesh.access.key_file import change_keys
 from mesh.access.keys import KeyLimits, make_key
 from mesh.clock import SystemClock
 from mesh.topology.schema import ServiceSpec, Slo
-from router.api.app import ApiConfig, create_app
+from router.api.app import ApiConfig, create_apps
+from router.api.browsers import BrowserRules
 from router.api.callers import Peers
 from router.api.keyed import KeyedCallers
 from router.api.keyring import Keyring
 from router.api.models import Models, ServedModel
 from router.cluster import ClusterView
 from router.decisions import DecisionLog
+from tests.router.api.conftest import both, client_of
 
 WALL_S = 1000.0
 
@@ -47,6 +49,7 @@ async def door(gateway, model_folder, tmp_path):
     ]
     keyring = Keyring(tmp_path / "keys.json", KeyLimits())
     engines = gateway.engines
+    callers = KeyedCallers(Peers(["127.0.0.1"]), keyring, lambda: 1, SystemClock(), lambda: WALL_S)
     config = ApiConfig(
         gateway="gateway-0",
         frontdoor=gateway.frontdoor,
@@ -56,11 +59,13 @@ async def door(gateway, model_folder, tmp_path):
         clock=SystemClock(),
         wall_clock=lambda: WALL_S,
         max_body_bytes=20_000,
-        callers=KeyedCallers(Peers(["127.0.0.1"]), keyring, lambda: 1, SystemClock(), lambda: WALL_S),
+        callers=callers,
+        operators=callers,
+        rules=BrowserRules(None),
+        operator_rules=BrowserRules(None),
         registry=CollectorRegistry(),
     )
-    transport = httpx.ASGITransport(create_app(config))
-    async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as client:
+    async with client_of(both(create_apps(config))) as client:
         yield Door(client, keyring, tmp_path / "keys.json", gateway.frontdoor)
 
 

@@ -18,6 +18,7 @@ from router.api.server import HttpServer, listen, url_of
 from router.generation import Fault, Overloaded, RequestFailed
 
 SPEC = GatewaySpec("gateway-0", port=0)
+JSON = "content-type: application/json\r\n"
 
 
 @dataclass
@@ -35,7 +36,7 @@ async def live(gateway):
     server = HttpServer(gateway.app, listener, 1.0, Connections(64, 32), Peers())
     async with asyncio.TaskGroup() as tasks:
         serving = tasks.create_task(server.run())
-        yield Live(gateway, url_of(SPEC, listener), listener.getsockname()[1], server, serving)
+        yield Live(gateway, url_of(SPEC.address, listener), listener.getsockname()[1], server, serving)
         server.stop()
 
 
@@ -104,7 +105,7 @@ async def send_chat(live, stream):
     """A connection over which a chat request was sent."""
     reader, writer = await asyncio.open_connection("127.0.0.1", live.port)
     body = json.dumps({"model": "tiny", "messages": [{"role": "user", "content": "Hi"}], "stream": stream}).encode()
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: gateway\r\ncontent-length: {len(body)}\r\n\r\n"
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: gateway\r\n{JSON}content-length: {len(body)}\r\n\r\n"
     writer.write(head.encode() + body)
     return reader, writer
 
@@ -138,7 +139,8 @@ async def test_connections_are_kept_alive(live):
 async def test_a_body_without_end_is_refused(live):
     """Chunked, no length declared: refused as soon as it is too large, and the connection closed."""
     reader, writer = await asyncio.open_connection("127.0.0.1", live.port)
-    writer.write(b"POST /v1/completions HTTP/1.1\r\nhost: gateway\r\ntransfer-encoding: chunked\r\n\r\n")
+    head = f"POST /v1/completions HTTP/1.1\r\nhost: gateway\r\n{JSON}transfer-encoding: chunked\r\n\r\n"
+    writer.write(head.encode())
     for _ in range(25):
         writer.write(b"400\r\n" + b" " * 1024 + b"\r\n")
     assert b" 413 " in await reader.readline()

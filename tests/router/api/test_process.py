@@ -130,7 +130,7 @@ async def test_traffic_is_recorded_without_its_text(topology, tmp_path):
         headers = {"x-request-id": "left", "x-slo-ttft-ms": "4000", "x-priority": "7"}
         async with client.stream("POST", "/v1/completions", json=body | {"stream": True}, headers=headers) as response:
             await anext(response.aiter_lines())
-        metrics = await client.get("/metrics")
+        metrics = await client.get(f"http://127.0.0.1:{port + 1000}/metrics")
         assert "meshserve_recording_dropped_total 0.0" in metrics.text
         gateway.send_signal(signal.SIGTERM)
         assert await gateway.wait() == 0

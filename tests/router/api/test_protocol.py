@@ -17,6 +17,7 @@ from router.api.server import HttpServer, listen
 SPEC = GatewaySpec("gateway-0", port=0)
 GET = b"GET /live HTTP/1.1\r\nhost: gateway\r\n"
 END_S = 10.0
+JSON = b"content-type: application/json\r\n"
 
 
 class Raw:
@@ -64,7 +65,9 @@ def status(answer):
 
 
 def post(head, body=b""):
-    return b"POST /v1/completions HTTP/1.1\r\nhost: gateway\r\n" + head + b"\r\n" + body
+    return (
+        b"POST /v1/completions HTTP/1.1\r\nhost: gateway\r\ncontent-type: application/json\r\n" + head + b"\r\n" + body
+    )
 
 
 REFUSED = {
@@ -134,7 +137,12 @@ async def test_requests_in_a_row_are_answered_in_order_up_to_a_bound(raw):
         ("HEAD_S", 0.05, b"G", 408),
         ("BODY_GRACE_S", 0.05, post(b"content-length: 1000\r\n", b"{"), 408),
         ("BODY_GRACE_S", 0.05, post(b"transfer-encoding: chunked\r\n", b"1\r\n{\r\n"), 408),
-        ("LINGER_S", 0.05, b"POST /nowhere HTTP/1.1\r\nhost: a\r\ncontent-length: 100000\r\n\r\n{", 404),
+        (
+            "LINGER_S",
+            0.05,
+            b"POST /nowhere HTTP/1.1\r\nhost: a\r\n" + JSON + b"content-length: 100000\r\n\r\n{",
+            404,
+        ),
     ],
 )
 async def test_a_slow_client_is_cut_off(raw, monkeypatch, limit, value, data, wanted):

@@ -27,6 +27,9 @@ def generations(gateway):
     return made
 
 
+JSON = [(b"content-type", b"application/json")]
+
+
 class Client:
     """Talks ASGI; keeps the bodies of what it is sent."""
 
@@ -46,7 +49,7 @@ class Client:
             self.bodies.append(message["body"])
 
     async def run(self):
-        scope = {"type": "http", "method": "POST", "path": "/v1/completions", "headers": [], "query_string": b""}
+        scope = {"type": "http", "method": "POST", "path": "/v1/completions", "headers": JSON, "query_string": b""}
         await self._app(scope, self._receive, self._send)
 
 

@@ -3,9 +3,7 @@ from pathlib import Path
 import pytest
 
 from mesh.cli.arguments import DEFAULT_TOPOLOGY, split_topology
-from mesh.cli.cluster import url_of
 from mesh.errors import UserError
-from mesh.topology.parse import load
 from router.cli import plan, policy
 
 
@@ -63,22 +61,3 @@ def test_what_a_plan_is_asked_to_do():
 def test_what_no_plan_can_be_asked_to_do(words, error):
     with pytest.raises(UserError, match=error):
         plan._split(words)
-
-
-@pytest.mark.parametrize(
-    ("gateway", "url"),
-    [
-        ('address = "0.0.0.0"\nport = 81', "http://10.0.0.7:81"),
-        ('address = "127.0.0.1"', "http://127.0.0.1:8000"),
-        ('address = "::1"', "http://[::1]:8000"),
-    ],
-)
-def test_where_a_gateway_is_asked(tmp_path, gateway, url):
-    path = tmp_path / "t.toml"
-    path.write_text(
-        '[services.s]\nmodel = "m"\n[engines.e]\n[hosts.h]\naddress = "10.0.0.7"\n[gateways.g]\n'
-        + gateway
-        + "\n[access]\nopen = true\n"
-    )
-    topology = load(path)
-    assert url_of(topology, topology.gateways[0]) == url

@@ -8,6 +8,8 @@ from mesh.topology.lines import KeyPath
 from mesh.topology.report import Report
 from mesh.topology.schema import AccessSpec, GatewaySpec, Topology
 
+WANTED = 'write keys = "keys.json" under [access] and make keys with `mesh keys add`, or open = true there'
+
 
 def check_access(topology: Topology, processes: Iterable[tuple[KeyPath, object]], report: Report) -> None:
     if topology.access is not None:

@@ -575,10 +575,6 @@ class Stop(msgspec.Struct, frozen=True, tag=True):
     now: bool = False
 
 
-class StepDown(msgspec.Struct, frozen=True, tag=True):
-    """To a supervisor: end, and leave the processes of the host running. Who says so looks after them from then on."""
-
-
 class SetRunning(msgspec.Struct, frozen=True, tag=True):
     """To a supervisor: start this process of its host, or let it drain and end, and keep it so."""
 
@@ -912,7 +908,7 @@ EngineMessage = (
 )
 EngineAnswer = Accepted | Refused | Moved | SlicesEnded | Held | NotHeld | StepTokens | Failed
 GatewayMessage = EngineAnswer | SetPolicy
-SupervisorMessage = Stop | StepDown | SetRunning
+SupervisorMessage = Stop | SetRunning
 BroadcastMessage = EngineStatus | GatewayStatus | PlacementStatus | SupervisorStatus
 Message = EngineMessage | GatewayMessage | SupervisorMessage | BroadcastMessage
 

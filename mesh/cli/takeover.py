@@ -1,8 +1,8 @@
 """What ``mesh up`` does with processes that run already: it says what becomes of them, and takes them over."""
 
-import asyncio
 import os
 import select
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -93,13 +93,17 @@ class Takeover:
                 print_line(line)
 
     def _relieve(self, running: "Holder") -> None:
-        """The supervisor of now leaves its processes running, and ends."""
+        """The supervisor of now leaves its processes running, and ends. A signal reaches it without files."""
+        from mesh.supervisor import lock
+        from mesh.supervisor.supervisor import STEP_DOWN
+
         try:
             descriptor = os.pidfd_open(running.pid)
         except ProcessLookupError:
             return
         try:
-            asyncio.run(self._ask())
+            if lock.holder(self.runtime, self.host) == running:  # and so is whoever the descriptor holds on to
+                signal.pidfd_send_signal(descriptor, STEP_DOWN)
             has_ended, _, _ = select.select([descriptor], [], [], STEP_DOWN_S)
         finally:
             os.close(descriptor)
@@ -108,14 +112,6 @@ class Takeover:
                 f"process {running.pid}, which supervises mesh {self.topology.name!r}, does not step down within "
                 f"{STEP_DOWN_S:g} s; nothing was changed (its log: {self.runtime}/logs)"
             )
-
-    async def _ask(self) -> None:
-        from mesh.addresses import supervisor_id
-        from mesh.cli.cluster import visitor
-        from mesh.messages import StepDown
-
-        async with visitor(self.topology) as sockets:
-            sockets.send(supervisor_id(self.host), StepDown())
 
     def _make_room(self, plan: "Plan") -> None:
         """Remove what dead processes left; make sure that gateways which are to start can listen."""

@@ -90,7 +90,7 @@ async def _supervise(takeover: Takeover, plan: "Plan", view: "View") -> None:
     from mesh.messages import Sender, SupervisorMessage
     from mesh.process import next_incarnation, open_sockets, user_error_of
     from mesh.sockets import Sockets
-    from mesh.supervisor.supervisor import Supervisor
+    from mesh.supervisor.supervisor import STEP_DOWN, Supervisor
 
     topology, host, runtime = takeover.topology, takeover.host, takeover.runtime
     process = supervisor_id(host)
@@ -112,8 +112,10 @@ async def _supervise(takeover: Takeover, plan: "Plan", view: "View") -> None:
         view.stopping()
         supervisor.stop()
 
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(STEP_DOWN, supervisor.step_down)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        asyncio.get_running_loop().add_signal_handler(number, interrupt)
+        loop.add_signal_handler(number, interrupt)
     try:
         with view:
             await supervisor.run(view.ready)

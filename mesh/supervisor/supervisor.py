@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -12,7 +13,6 @@ from mesh.heartbeat import Heartbeat
 from mesh.messages import (
     ChildStatus,
     SetRunning,
-    StepDown,
     Stop,
     SupervisorMessage,
     SupervisorStatus,
@@ -27,6 +27,8 @@ from mesh.supervisor.rollout import Rollout
 from mesh.supervisor.surroundings import Surroundings
 from mesh.supervisor.watchdog import LOOK_S, Watchdog
 from mesh.topology.schema import Timing
+
+STEP_DOWN = signal.SIGUSR1  # to the process of a supervisor, from the one that takes over on the same host
 
 log = structlog.get_logger()
 
@@ -91,6 +93,11 @@ class Supervisor:
         if now or self._stop.is_set():
             self._stop_now.set()
         self._stop.set()
+
+    def step_down(self) -> None:
+        """End, and leave all children running: another supervisor takes over."""
+        log.info("asked to step down")
+        self._step_down.set()
 
     async def run(self, ready: Callable[[str | None], None]) -> None:
         """Return when all children are stopped, or left to somebody else.
@@ -159,9 +166,6 @@ class Supervisor:
                 case Stop(now):
                     log.info("asked to stop", sender=received.sender.process, now=now)
                     self.stop(now=now)
-                case StepDown():
-                    log.info("asked to step down", sender=received.sender.process)
-                    self._step_down.set()
                 case SetRunning(process, running):
                     log.info("asked", child=process, running=running, sender=received.sender.process)
                     if child := self._children.get(process):

@@ -67,7 +67,6 @@ from mesh.messages import (
     SetRole,
     SetRunning,
     SlicesEnded,
-    StepDown,
     StepTokens,
     Stop,
     Submit,
@@ -244,7 +243,6 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
     (Committed("t1", 17), {"type": "Committed", "transfer": "t1", "num_kept_tokens": 17}),
     (Abort("t1", "client left"), {"type": "Abort", "transfer": "t1", "reason": "client left"}),
     (Stop(now=True), {"type": "Stop", "now": True}),
-    (StepDown(), {"type": "StepDown"}),
     (SetRunning("decode-1", running=False), {"type": "SetRunning", "process": "decode-1", "running": False}),
     (
         SetPolicy(PolicyChoice("tropical", {"watermark": 0.5}, 3)),

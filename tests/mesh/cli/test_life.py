@@ -103,6 +103,7 @@ def test_a_changed_file_replaces_what_it_concerns_and_the_first_command_ends(mes
         before = lives(mesh)
         file = mesh.folder / "t.toml"
         file.write_text(file.read_text().replace("[engines.decode]", "[engines.decode]\nmax_running = 7"))
+        (mesh.runtime / "supervisor-local.inbox").unlink()  # as somebody might who cleans up
         second = mesh("up", "t.toml", "--detach")
         assert (second.returncode, second.stderr) == (0, "")
         assert "gateway, prefill: running already, and kept as they are\ndecode: will be replaced\n" in second.stdout

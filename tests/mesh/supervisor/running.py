@@ -23,7 +23,6 @@ class Run:
     """A supervisor at work, and what it said so far."""
 
     def __init__(self, topology, commands, make_watchdog=Watchdog, replace_all=False, **timing):
-        self.deployment = topology
         self.runtime = make_runtime_dir(topology)
         found = find_orphans(self.runtime, ["local"])
         me = Sender(supervisor_id("local"), time.monotonic_ns())

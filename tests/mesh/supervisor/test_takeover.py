@@ -8,9 +8,6 @@ from dataclasses import replace
 import psutil
 import pytest
 
-from mesh.addresses import directory, supervisor_id
-from mesh.messages import Sender, StepDown, Stop
-from mesh.sockets import Sockets
 from mesh.supervisor.pidfile import find_process, find_processes, pid_file, read_record
 from tests.mesh.supervisor.running import DEADLINE_S, running
 
@@ -23,11 +20,9 @@ async def ready(run):
 
 async def step_down(run):
     """As somebody else asks it to."""
-    client = Sockets(Sender("cli", 1), directory(run.deployment), Stop)
-    client.send(supervisor_id("local"), StepDown())
+    run.supervisor.step_down()
     async with asyncio.timeout(DEADLINE_S):
         await run.task
-    await client.close()
     assert run.supervisor.has_stepped_down
 
 

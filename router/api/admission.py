@@ -5,8 +5,8 @@ from typing import Final
 
 from router.generation import Overloaded
 
-MAX_BYTES: Final = 256 * 2**20  # of bodies
-MAX_BYTES_OF_ONE: Final = MAX_BYTES // 4  # of one peer
+MAX_BYTES: Final = 96 * 2**20  # of bodies; what is made of them takes as much again
+MAX_BYTES_OF_ONE: Final = MAX_BYTES // 3  # of one peer
 MAX_ENTERING: Final = 2048
 MAX_ENTERING_OF_ONE: Final = 512
 RETRY_AFTER_S: Final = 1.0
@@ -30,6 +30,12 @@ class Admission:
         self._num_entering = 0
         self._bytes_of: Counter[str] = Counter()
         self._entering_of: Counter[str] = Counter()
+
+    @classmethod
+    def of_bodies(cls, max_body_bytes: int) -> "Admission":
+        """Each peer may send at least two bodies of the largest size at once."""
+        of_one = max(MAX_BYTES_OF_ONE, 2 * max_body_bytes)
+        return cls(max(MAX_BYTES, 3 * of_one), of_one)
 
     def __repr__(self) -> str:
         return f"<Admission {self._num_entering} entering with {self._num_bytes} bytes>"

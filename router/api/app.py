@@ -61,7 +61,7 @@ def create_apps(config: ApiConfig) -> Apps:
     admin = _framework(config.operators, config.operator_rules)
     config.registry.register(EngineGauges(config.view))
     intake = Intake(config.gateway, config.frontdoor, GatewayMetrics(config.registry), config.clock)
-    admission = Admission()
+    admission = Admission.of_bodies(config.max_body_bytes)
     background = Background()
     generate = GenerateRoutes(
         intake, config.models, admission, config.clock, config.wall_clock, config.max_body_bytes, background

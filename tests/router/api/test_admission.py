@@ -28,6 +28,12 @@ def test_one_peer_takes_its_share_of_places_and_bytes():
                 honest.hold(1)
 
 
+def test_two_of_the_largest_bodies_fit_at_once():
+    for size in (1, 4 << 20, 512 << 20):
+        with Admission.of_bodies(size).enter("a") as entry:
+            entry.hold(2 * size)
+
+
 def test_who_leaves_holds_nothing_however_it_went():
     admission = Admission(max_entering=1, max_bytes=10, max_bytes_of_one=10)
     for _ in range(3):

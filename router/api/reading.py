@@ -46,15 +46,17 @@ async def read_body(request: Request, kind: type[B], max_bytes: int, entry: Entr
 
 async def _read(receive: Receive, max_bytes: int, entry: Entry) -> bytes:
     """Counts what arrives, so that a chunked body without a length cannot grow past the limit."""
-    data, more = bytearray(), True
+    pieces: list[bytes] = []
+    num_bytes, more = 0, True
     while more:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise ClientGoneError
         piece = message.get("body", b"")
         entry.hold(len(piece))
-        data += piece
-        if len(data) > max_bytes:
+        pieces.append(piece)
+        num_bytes += len(piece)
+        if num_bytes > max_bytes:
             raise body_too_large(max_bytes)
         more = message.get("more_body", False)
-    return bytes(data)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)

@@ -34,6 +34,7 @@ from mesh.messages import (
 from router.breakers import Breakers
 from router.decisions import DecisionLog
 from router.effects import Deliver, Effect, Send
+from router.fairness import LAST_PLACES, Fairness
 from router.flight import ANY_HOP, Flight, Phase
 from router.flights import Flights
 from router.lengths import LengthPredictor
@@ -57,8 +58,9 @@ class Dispatcher:
         self._monitor = monitor
         self._limits = limits
         self.lengths = LengthPredictor() if lengths is None else lengths
-        self._flights = Flights(limits, monitor, self.breakers, self.decisions, self.lengths)
-        self._placing = Placing(policy, self._flights, monitor, self.breakers, limits, self.decisions)
+        self._fairness = Fairness()
+        self._flights = Flights(limits, monitor, self.breakers, self.decisions, self.lengths, self._fairness)
+        self._placing = Placing(policy, self._flights, monitor, self.breakers, limits, self.decisions, self._fairness)
         self._recovery = Recovery(self._flights, monitor, self.breakers, limits, self.decisions)
         self._num_arrived = 0
 
@@ -79,24 +81,34 @@ class Dispatcher:
 
     # --- events of consumers ------------------------------------------------------------------------------------------
 
-    def submit(self, spec: RequestSpec, now: float) -> list[Effect]:
-        """A new request. Raises `Overloaded` if a bound is reached, `ValueError` if its id is in flight."""
+    def submit(self, spec: RequestSpec, now: float, tenant: str = "") -> list[Effect]:
+        """A new request. Raises `Overloaded` if a bound is reached, `ValueError` if its id is in flight.
+
+        ``tenant``: whose it is, where several share what there is.
+        """
         if spec.id in self._flights:
             raise ValueError(f"request {spec.id} is in flight already")
         self.decisions.arrived(spec, now - spec.age_s)
-        if reason := self._why_full():
-            error = self._placing.overloaded(spec.service, reason, now)
-            self.decisions.failed(spec.id, error, 0, now)
-            raise error
+        is_new = self._fairness.arrived(tenant, now)
+        effects: list[Effect] = []
+        if reason := self._why_full(tenant):
+            yielding = self._fairness.who_yields(tenant, tuple(self._flights.waiting))
+            if yielding is None:
+                error = self._placing.overloaded(spec.service, reason, now)
+                self.decisions.failed(spec.id, error, 0, now)
+                raise error
+            error = self._placing.overloaded(yielding.spec.service, f"{reason}, and others want their share", now)
+            effects.append(self._flights.fail(yielding, error, now))
         self._num_arrived += 1
         prediction = self.lengths.predict(spec)
-        flight = Flight.of(spec, self._num_arrived, self._placing.policy.grace_s, prediction, now)
+        flight = Flight.of(spec, self._num_arrived, self._placing.policy.grace_s, prediction, now, tenant)
         self._placing.hash_prefix(flight)
         self._expect(flight)
         self._flights.add(flight)
         self._recovery.probing.begin(now)
-        effects = self._placing.try_waiting(now)
+        effects += self._placing.try_waiting(now)
         effects += self._placing.shed(spec.service, now)
+        effects += self._placing.make_way(spec.service) if is_new else []
         self._flights.arm(flight, now)
         return effects
 
@@ -107,9 +119,12 @@ class Dispatcher:
             prediction, quantile = flight.prediction, policy.length_quantile
             flight.expect(prediction.steps if quantile is None else self.lengths.predict(flight.spec, quantile).steps)
 
-    def _why_full(self) -> str | None:
-        if self.num_requests >= self._limits.max_requests:
-            return f"{self._limits.max_requests} requests are in flight"
+    def _why_full(self, tenant: str) -> str | None:
+        num_places = self._limits.max_requests
+        if self._fairness.has_its_share(tenant, num_places):
+            num_places -= num_places // LAST_PLACES
+        if self.num_requests >= num_places:
+            return f"{self.num_requests} requests are in flight"
         if self.num_waiting >= self._limits.max_waiting:
             return f"{self._limits.max_waiting} requests wait already"
         return None
@@ -189,15 +204,18 @@ class Dispatcher:
 
     def _take_tokens(self, sender: str, deltas: Iterable[Delta], now: float) -> list[Effect]:
         effects: list[Effect] = []
-        num_waiting = self.num_waiting
+        num_waiting, has_begun = self.num_waiting, False
         for delta in deltas:
             flight = self._flights.get(delta.request)
             if flight is None:
                 effects += _stop_stranger(sender, delta)
             elif flight.phase is not Phase.WAITING:
+                is_first = flight.first_token_at is None
                 effects += self._take_delta(flight, sender, delta, now)
+                has_begun |= is_first
         was_interrupted = self.num_waiting > num_waiting
-        return effects + self._placing.try_waiting(now) if was_interrupted else effects
+        may_go = has_begun and self._placing.holds_back
+        return effects + self._placing.try_waiting(now) if was_interrupted or may_go else effects
 
     def _take_delta(self, flight: Flight, sender: str, delta: Delta, now: float) -> list[Effect]:
         stream = flight.stream

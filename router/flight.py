@@ -60,6 +60,11 @@ class Flight:
     engine_seen_at: float = -inf  # that could take it, had it room
     avoided: dict[str, float] = field(default_factory=dict)  # until when, by engine
     wait_reason: str = ""
+    tenant: str = ""  # whose it is
+    is_charged: bool = False  # its prompt was counted for its tenant
+    num_charged: int = 0  # of its tokens, likewise
+    was_held: bool = False  # while engines had others; it arrives there as if it had come when its turn did
+    turn_at: float = -inf  # when that was
     prefix: tuple[int, ...] = ()  # names of its prompt's blocks, if the policy asks what engines have of it
     is_proven: bool = False  # its owner has sent a token of it
     was_recalled: bool = False  # before it began: once in its life
@@ -71,11 +76,14 @@ class Flight:
         self.id = self.spec.id
 
     @classmethod
-    def of(cls, spec: RequestSpec, number: int, grace_s: float, prediction: Prediction, now: float) -> "Flight":
+    def of(
+        cls, spec: RequestSpec, number: int, grace_s: float, prediction: Prediction, now: float, tenant: str = ""
+    ) -> "Flight":
         arrived_at = now - spec.age_s
         deadline = arrived_at + spec.slo_ttft_s
         request = _request(spec, 0, arrived_at, deadline)
-        return cls(spec, arrived_at, deadline, number, grace_s, TokenStream(len(spec.generated)), request, prediction)
+        stream = TokenStream(len(spec.generated))
+        return cls(spec, arrived_at, deadline, number, grace_s, stream, request, prediction, tenant=tenant)
 
     @property
     def order(self) -> tuple[int, float, int]:
@@ -124,13 +132,15 @@ class Flight:
             self.spec,
             generated=[*self.spec.generated, *self.stream.tokens],
             sampling=sampling,
-            age_s=now - self.arrived_at,
+            age_s=now - max(self.arrived_at, self.turn_at),
             first_token_age_s=None if self.first_token_at is None else now - self.first_token_at,
         )
 
     def send(self, dispatch: Dispatch, now: float) -> Submit:
         """Start the next attempt."""
         self.attempt += 1
+        if self.was_held and self.turn_at == -inf:
+            self.turn_at = now
         self.stream.start_attempt(self.attempt)
         self.phase, self.dispatch, self.sent_at, self.wait_reason = Phase.SENT, dispatch, now, ""
         self.is_proven = False
@@ -151,7 +161,7 @@ class Flight:
     def reservations(self, dispatch: Dispatch) -> list[Reservation]:
         """What a dispatch takes, until the engines' own statuses show it."""
         num_tokens, service = self.spec.num_tokens + len(self.stream.tokens) + 1, self.spec.service
-        due_at, priority, answer = self.deadline, self.spec.priority, self.request.answer_tokens
+        due_at, priority, answer = self._due_at, self.spec.priority, self.request.answer_tokens
         num_generated, tpot_slo_s = self.request.num_generated, self.spec.slo_tpot_s
         is_kept = dispatch.decode_engine == dispatch.prefill_engine
         decoding = (answer, num_generated, tpot_slo_s)
@@ -168,6 +178,11 @@ class Flight:
         if is_kept:
             return [entrance]
         return [entrance, Reservation(self.id, dispatch.decode_engine, service, num_tokens, None, inf, 0, *decoding)]
+
+    @property
+    def _due_at(self) -> float:
+        """By which engines order it."""
+        return max(self.deadline, self.turn_at + self.spec.slo_ttft_s)
 
     def placement(self, dispatch: Dispatch, now: float) -> Placement:
         return Placement(

@@ -7,6 +7,7 @@ from router.alarms import Alarms
 from router.breakers import Breakers
 from router.decisions import DecisionLog
 from router.effects import Fail
+from router.fairness import Fairness
 from router.flight import Flight, Phase
 from router.generation import RouterError
 from router.lengths import LengthPredictor
@@ -26,6 +27,7 @@ class Flights:
         breakers: Breakers,
         decisions: DecisionLog,
         lengths: LengthPredictor,
+        fairness: Fairness,
     ) -> None:
         self.waiting = WaitingQueue()
         self._limits = limits
@@ -33,6 +35,7 @@ class Flights:
         self._breakers = breakers
         self._decisions = decisions
         self._lengths = lengths
+        self._fairness = fairness
         self._flights: dict[str, Flight] = {}
         self._alarms = Alarms()
         self.get = self._flights.get
@@ -58,6 +61,7 @@ class Flights:
 
     def add(self, flight: Flight) -> None:
         """A new one, which waits."""
+        self._fairness.add(flight)
         self._flights[flight.id] = flight
         self.waiting.add(flight)
 
@@ -105,6 +109,7 @@ class Flights:
         if flight.phase is Phase.WAITING:
             self.waiting.remove(flight)
         del self._flights[flight.id]
+        self._fairness.remove(flight)
         self._alarms.clear(flight.id)
         num_generated = len(flight.spec.generated) + len(flight.stream.tokens)
         self._lengths.ended(flight.spec, flight.prediction, num_generated, finish)

@@ -61,7 +61,7 @@ class Frontdoor(Protocol):
     @property
     def state(self) -> ProcessState: ...
 
-    def submit(self, spec: RequestSpec) -> Generation:
+    def submit(self, spec: RequestSpec, tenant: str = "") -> Generation:
         """Take a request; its id must be new. Raises `Overloaded` (a bound is reached) or `Draining`."""
 
 

@@ -1,7 +1,7 @@
 """Which engine gets which waiting request: asks the policy, and keeps what it decided."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import inf
 
 import msgspec
@@ -11,6 +11,7 @@ from router.breakers import Breakers
 from router.cluster import ClusterView
 from router.decisions import DecisionLog, Seen
 from router.effects import Effect, Place, Send, in_batches
+from router.fairness import Fairness
 from router.flight import Flight, Phase
 from router.flights import Flights
 from router.generation import Fault, NoEngines, Overloaded, RequestFailed, RouterError
@@ -39,6 +40,7 @@ class Placing:
         breakers: Breakers,
         limits: DispatchLimits,
         decisions: DecisionLog,
+        fairness: Fairness,
     ) -> None:
         self.policy = policy
         self._last_resort = LeastLoaded()
@@ -47,6 +49,8 @@ class Placing:
         self._breakers = breakers
         self._limits = limits
         self._decisions = decisions
+        self._fairness = fairness
+        self.holds_back = False  # something waits for its tenant's share alone
         self._prefixes: defaultdict[str, PrefixIndex] = defaultdict(PrefixIndex)  # by service
         self._shedding = Shedding()
         flights.on_left = self._left
@@ -68,10 +72,11 @@ class Placing:
         new = [flight.request for flight in waiting if not flight.is_recovering and not flight.grace_s]
         hopeless = {request.id for request in self._shedding.hopeless(new, now)} if new else ()
         reason = f"{len(waiting)} requests wait, and not all can be served in time"
+        tenants = self._fairness.above_their_share(waiting) if hopeless else ()
         return [
             self._flights.fail(flight, self.overloaded(service, reason, now), now)
             for flight in waiting
-            if flight.id in hopeless
+            if flight.id in hopeless and flight.tenant in tenants
         ]
 
     def forget(self, engine: str) -> None:
@@ -95,6 +100,19 @@ class Placing:
                 effects.append(Send(found.engines[0], Recall(found.id, found.any_epoch)))
         return effects
 
+    def make_way(self, service: str) -> list[Effect]:
+        """A tenant came to others that are here: what engines have of those above their shares comes back."""
+        view = self._monitor.view()
+        if not self._fairness.is_shared or self.policy.opens_at is not None:
+            return []
+        self._fairness.count(self._flights)
+        of_service = [flight for flight in self._flights if flight.spec.service == service]
+        effects: list[Effect] = []
+        for flight in self._fairness.recalled(of_service, self._num_prefilling(view, service)):
+            flight.was_recalled = True
+            effects.append(Send(flight.engines[0], Recall(flight.id, flight.any_epoch)))
+        return effects
+
     def wanted(self, now: float) -> list[Wanted]:
         """Engines that those that wait would fill."""
         waiting = [flight.request for flight in self._flights.waiting]
@@ -109,11 +127,15 @@ class Placing:
             return effects
         num_in_vain: Counter[str] = Counter()  # by service: none takes the turns of another
         view: ClusterView | None = None
-        for flight in self._ranked(now) if self._is_open(now) else self._overdue(now):
+        self.holds_back = False
+        for flight in self._in_turn(now) if self._is_open(now) else self._overdue(now):
             service = flight.spec.service
             if num_in_vain[service] >= max_in_vain:
                 continue
             view = view or self._monitor.view()
+            if self._holds(flight, view):
+                self.holds_back = flight.was_held = True
+                continue
             decision = self._decide(flight, view, now)
             if isinstance(decision, Wait):
                 num_in_vain[service] += 1
@@ -136,11 +158,30 @@ class Placing:
         """When to `try_waiting` though nothing changes."""
         return self.policy.opens_at if self._flights.waiting else None
 
-    def _ranked(self, now: float) -> Iterable[Flight]:
+    def _ranked(self, now: float) -> Sequence[Flight]:
         """Those that wait, in the policy's order."""
         waiting = {flight.id: flight for flight in self._flights.waiting}
         requests = [flight.request for flight in waiting.values()]
         return [waiting[request.id] for request in self.policy.rank(requests, self._monitor.view(), now)]
+
+    def _in_turn(self, now: float) -> Iterable[Flight]:
+        """Those that wait, as their tenants share what there is."""
+        ranked = self._ranked(now)
+        if not self._fairness.is_shared:
+            return ranked
+        self._fairness.count(self._flights)
+        return self._fairness.in_turn(ranked)
+
+    def _holds(self, flight: Flight, view: ClusterView) -> bool:
+        """Static batches, which policies form at times of their own, are not taken apart."""
+        if not self._fairness.is_shared or self.policy.opens_at is not None:
+            return False
+        return self._fairness.holds(flight, self._num_prefilling(view, flight.spec.service))
+
+    def _num_prefilling(self, view: ClusterView, service: str) -> int:
+        """Engines that prefill it."""
+        serving = view.serving(service)
+        return sum(engine.role is not Role.DECODE for engine in serving) or len(serving)
 
     def _overdue(self, now: float) -> Iterable[Flight]:
         """Those that wait for no round of the policy."""
@@ -184,6 +225,7 @@ class Placing:
             return [self._flights.fail(flight, self.overloaded(flight.spec.service, decision.reason, now), now)]
         self._flights.waiting.remove(flight)
         self._shedding.dispatched(flight.request, self._num_waiting(flight.spec.service), now)
+        self._fairness.dispatched(flight, decision.prefill_s)
         submit = flight.send(decision, now)
         self._monitor.reserve(flight.reservations(decision))
         self._breakers.sent(flight.id, flight.engines, now)

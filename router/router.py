@@ -104,14 +104,14 @@ class Router:
     def state(self) -> ProcessState:
         return self._state
 
-    def submit(self, spec: RequestSpec) -> Generation:
+    def submit(self, spec: RequestSpec, tenant: str = "") -> Generation:
         """Take a request; its id must be new. Raises `Overloaded` (a bound is reached) or `Draining`."""
         now = self._clock.now()
         self._ledger.arrived(spec, now)
         try:
             if self._state is ProcessState.DRAINING:
                 raise Draining
-            effects = self._dispatcher.submit(spec, now)
+            effects = self._dispatcher.submit(spec, now, tenant)
         except RouterError as error:
             self._ledger.failed(spec.id, error, now)
             raise

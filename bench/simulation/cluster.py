@@ -185,18 +185,18 @@ class Simulation:
         self._num_submitted += 1
         self._ledger.arrived(spec, self.kernel.now)
         self.open[spec.id] = name
-        self._submit(name, spec)
+        self._submit(name, spec, request.tenant)
         self._schedule_next(default, trace)
 
-    def _submit(self, name: str, spec: RequestSpec) -> None:
+    def _submit(self, name: str, spec: RequestSpec, tenant: str) -> None:
         gateway = self.gateways.get(name)
         if gateway is None:
             error = RequestFailed("no gateway was there", generation.Fault.SERVER)
             self._ledger.failed(spec.id, error, self.kernel.now)
         elif self.mortals is None:
-            gateway.submit(spec)
+            gateway.submit(spec, tenant)
         else:
-            self.mortals.gateways[name].happen(gateway.submit, spec)
+            self.mortals.gateways[name].happen(gateway.submit, spec, tenant)
 
     def _prefill_cost(self, service: str) -> PrefillCost:
         """Of the first engine that serves it: whose unloaded prefill time counts."""

@@ -62,11 +62,11 @@ class SimulatedGateway:
         if self._network.is_watched(GatewayStatus):
             self._kernel.at(at, self._beat)
 
-    def submit(self, spec: RequestSpec) -> None:
+    def submit(self, spec: RequestSpec, tenant: str = "") -> None:
         """A request arrives; the ledger knows it already."""
         self._tallies.arrived(spec)
         try:
-            effects = self.dispatcher.submit(spec, self._kernel.now)
+            effects = self.dispatcher.submit(spec, self._kernel.now, tenant)
         except Overloaded as error:
             self._ledger.failed(spec.id, error, self._kernel.now)
         else:

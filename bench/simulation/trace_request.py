@@ -19,3 +19,4 @@ class TraceRequest:
     slo_tpot_s: float | None = None
     priority: int | None = None
     was_answered: bool = True  # in full
+    tenant: str = ""  # whose it is

@@ -140,7 +140,7 @@ class Intake:
     def _choice(self, order: Order, prompt: Prompt, spec: RequestSpec, index: int, stops: StopStrings | None) -> Choice:
         return Choice(
             index,
-            self._frontdoor.submit(spec),
+            self._frontdoor.submit(spec, order.caller.tenant),
             prompt,
             order.model.tokenizer.detokenizer(),
             None if stops is None else StopChecker(stops),

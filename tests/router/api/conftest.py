@@ -111,7 +111,7 @@ class ScriptedFrontdoor:
     generations: list[ScriptedGeneration] = field(default_factory=list)
     submitted: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def submit(self, spec: RequestSpec) -> ScriptedGeneration:
+    def submit(self, spec: RequestSpec, tenant: str = "") -> ScriptedGeneration:
         if self.refusal:
             raise self.refusal
         self.specs.append(spec)

@@ -72,7 +72,7 @@ async def serve(shell: ProcessShell) -> None:
         admin = HttpServer(apps.admin, listeners.admin, STOP_S, few, Peers())
         spare_what_is_loaded()
         try:
-            url = url_of(spec.address, listeners.public, "http" if certificate is None else "https")
+            url = url_of(spec.address, listeners.public, spec.scheme)
             admin_url = url_of(spec.admin_address, listeners.admin)
             gateway = Gateway(shell, router, (server, admin), keyring, listeners)
             await gateway.run((url, admin_url), inherited)

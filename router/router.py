@@ -81,7 +81,7 @@ class Router:
         self._supervisor_of = supervisors(topology)
         self._state = ProcessState.STARTING
         self._has_successor = False
-        self._url, self._admin_url = f"http://{spec.address}:{spec.port}", ""
+        self._url, self._admin_url = f"{spec.scheme}://{spec.address}:{spec.port}", ""
         self._monitor = Monitor(timing.lease_s, name)
         limits = DispatchLimits(spec.max_requests, spec.max_waiting, timing.reply_s, timing.stall_s)
         self._dispatcher = Dispatcher(policy.policy, self._monitor, limits)

@@ -33,7 +33,9 @@ def run(options: argparse.Namespace) -> int:
         lines.append(f"  engine {engine.id} on {engine.host}: {what}")
     for gateway in topology.gateways:
         kept = f", recorded in {gateway.recording}" if gateway.recording else ""
-        lines.append(f"  gateway {gateway.id} on {gateway.host}: http://{gateway.address}:{gateway.port}{kept}")
+        lines.append(
+            f"  gateway {gateway.id} on {gateway.host}: {gateway.scheme}://{gateway.address}:{gateway.port}{kept}"
+        )
     if daemon := topology.placement:
         every = f"every {daemon.interval_s:g} s at first, then {daemon.shortest_s:g} to {daemon.longest_s:g} s"
         lines.append(f"  {daemon.id} on {daemon.host}: {daemon.mode}, {every}")

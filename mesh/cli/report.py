@@ -56,7 +56,7 @@ def _gateway(spec: GatewaySpec, status: BroadcastMessage | None, child: ChildSta
     heard = status if isinstance(status, GatewayStatus) else None
     return {
         **_process(spec, heard, child),
-        "url": heard.url if heard else f"http://{spec.address}:{spec.port}",
+        "url": heard.url if heard else f"{spec.scheme}://{spec.address}:{spec.port}",
         "admin_url": heard.admin_url if heard else None,
         "requests": heard.num_requests if heard else None,
         "waiting": heard.num_waiting if heard else None,

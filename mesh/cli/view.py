@@ -47,7 +47,7 @@ def welcome(topology: Topology, host: str, file: Path) -> str:
     if not gateways:
         return "ready"
     address = "127.0.0.1" if gateways[0].address in ("0.0.0.0", "::", "*") else gateways[0].address
-    url = f"http://{f'[{address}]' if ':' in address else address}:{gateways[0].port}"
+    url = f"{gateways[0].scheme}://{f'[{address}]' if ':' in address else address}:{gateways[0].port}"
     body = {"model": topology.services[0].name, "messages": [{"role": "user", "content": "What is a mesh?"}]}
     request = f"curl {url}/v1/chat/completions -H 'content-type: application/json' -d '{json.dumps(body)}'"
     talk = "mesh chat" if url == "http://127.0.0.1:8000" else f"mesh chat --url {url}"

@@ -4,15 +4,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from mesh.addresses import owner_of
-from mesh.supervisor.command import ChildCommand
+from mesh.supervisor.command import ENGINE, GATEWAY, PLACEMENT, ChildCommand
 from mesh.supervisor.pidfile import Record
+
+REPLACED = (ENGINE, GATEWAY, PLACEMENT)  # kinds in the order in which they are replaced
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """``current``: by name in the topology, the life that counts; ``leaving``: those that another one has succeeded.
 
-    ``outdated``: names of those that were started with something else than what they would be started with now.
+    ``outdated``: names of those that were started with something else than what they would be started with now, in the
+    order in which they are to be replaced.
     ``removed``: those that the topology has no more. ``missing``: those that do not run, and are to.
     """
 
@@ -53,6 +56,7 @@ def make_plan(commands: Sequence[ChildCommand], found: Iterable[Record], *, repl
             current[owner] = record
     ordered = {name: current[name] for name in wanted if name in current}
     outdated = [name for name in ordered if replace_all or ordered[name].digest != wanted[name].digest]
+    outdated.sort(key=lambda name: REPLACED.index(wanted[name].kind))
     missing = [name for name, command in wanted.items() if name not in current and not command.is_standby]
     return Plan(ordered, tuple(leaving), tuple(outdated), tuple(removed), tuple(missing))
 

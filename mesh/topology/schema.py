@@ -128,6 +128,10 @@ class GatewaySpec:
     allowed_hosts: tuple[str, ...] = ()  # names that it answers to; none: its own on loopback, any elsewhere
     cors_origins: tuple[str, ...] = ()  # of pages that may use it; "*": all
 
+    @property
+    def scheme(self) -> str:
+        return "http" if self.tls_cert is None else "https"
+
 
 @dataclass(frozen=True, slots=True)
 class AccessSpec:

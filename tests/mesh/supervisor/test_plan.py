@@ -28,6 +28,12 @@ def test_all_is_replaced_if_that_is_wanted():
     assert make_plan([command("e")], [record("e")], replace_all=True).outdated == ("e",)
 
 
+def test_gateways_are_replaced_after_engines():
+    commands = [command("g", GATEWAY), command("e"), command("h", GATEWAY), command("f")]
+    found = [record(name, kind=kind) for name, kind in (("g", GATEWAY), ("e", ENGINE), ("h", GATEWAY), ("f", ENGINE))]
+    assert make_plan(commands, found, replace_all=True).outdated == ("e", "f", "g", "h")
+
+
 def test_what_does_not_run_is_started_unless_it_is_on_standby():
     plan = make_plan([command("e"), command("f", is_standby=True)], [])
     assert plan.missing == ("e",)

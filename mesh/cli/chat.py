@@ -2,11 +2,13 @@
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from mesh.cli.arguments import key_headers
 from mesh.errors import UserError
 
 if TYPE_CHECKING:
@@ -32,7 +34,8 @@ def run(options: argparse.Namespace) -> int:
 
     timeout = httpx.Timeout(10.0, read=300.0)
     try:
-        with httpx.Client(base_url=options.url.rstrip("/"), timeout=timeout) as client:
+        headers = key_headers(os.environ)
+        with httpx.Client(base_url=options.url.rstrip("/"), timeout=timeout, headers=headers) as client:
             model = options.model or _first_model(client)
             extra = {"max_tokens": options.max_tokens} if options.max_tokens else {}
             if options.question:

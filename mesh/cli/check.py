@@ -8,6 +8,7 @@ from mesh.cli.arguments import add_topology
 
 if TYPE_CHECKING:
     from mesh.cli.arguments import Subparsers
+    from mesh.topology.schema import Topology
 
 
 def register(subparsers: "Subparsers") -> None:
@@ -36,6 +37,7 @@ def run(options: argparse.Namespace) -> int:
         lines.append(
             f"  gateway {gateway.id} on {gateway.host}: {gateway.scheme}://{gateway.address}:{gateway.port}{kept}"
         )
+    lines.append(f"  access: {_who_may_come(topology)}")
     if daemon := topology.placement:
         every = f"every {daemon.interval_s:g} s at first, then {daemon.shortest_s:g} to {daemon.longest_s:g} s"
         lines.append(f"  {daemon.id} on {daemon.host}: {daemon.mode}, {every}")
@@ -44,3 +46,9 @@ def run(options: argparse.Namespace) -> int:
     lines += [f"note: {remark}" for remark in remarks]
     sys.stdout.write("\n".join(lines) + "\n")
     return 0
+
+
+def _who_may_come(topology: "Topology") -> str:
+    if topology.access is None:
+        return "everybody on the gateways' machine"
+    return "everybody" if topology.access.keys is None else f"keys of {topology.access.keys}"

@@ -2,11 +2,13 @@
 
 import argparse
 import asyncio
+import os
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from mesh.cli.arguments import key_headers
 from mesh.errors import CommandError
 
 if TYPE_CHECKING:
@@ -91,7 +93,7 @@ def find(topology: "Topology", request: str) -> Place:
     from mesh.cli.cluster import admin_urls
 
     problems = []
-    with httpx.Client(timeout=ASK_S, trust_env=False) as client:
+    with httpx.Client(timeout=ASK_S, trust_env=False, headers=key_headers(os.environ)) as client:
         for gateway, url in admin_urls(topology).items():
             answer = _story(client, gateway, url, request)
             if not isinstance(answer, str):

@@ -49,7 +49,8 @@ def welcome(topology: Topology, host: str, file: Path) -> str:
     address = "127.0.0.1" if gateways[0].address in ("0.0.0.0", "::", "*") else gateways[0].address
     url = f"{gateways[0].scheme}://{f'[{address}]' if ':' in address else address}:{gateways[0].port}"
     body = {"model": topology.services[0].name, "messages": [{"role": "user", "content": "What is a mesh?"}]}
-    request = f"curl {url}/v1/chat/completions -H 'content-type: application/json' -d '{json.dumps(body)}'"
+    key = " -H 'authorization: Bearer KEY'" if topology.access and topology.access.keys else ""
+    request = f"curl {url}/v1/chat/completions{key} -H 'content-type: application/json' -d '{json.dumps(body)}'"
     talk = "mesh chat" if url == "http://127.0.0.1:8000" else f"mesh chat --url {url}"
     names = ", ".join(service.name for service in topology.services)
     choice = f"  models: {names}\n" if len(topology.services) > 1 else ""

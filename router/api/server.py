@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import structlog
 import uvicorn
 from starlette.types import ASGIApp
 
@@ -21,8 +22,9 @@ from router.api.leaving import Leaving
 from router.api.protocol import BoundedProtocol
 from router.api.tls import Certificate
 
+log = structlog.get_logger()
+
 BACKLOG = 2048
-KEEP_ALIVE_S = 75
 ADMIN_PORT_OFFSET = 1000
 HANDSHAKE_S = 10
 REFRESH_S = 2.0
@@ -148,7 +150,6 @@ class HttpServer:
             proxy_headers=False,
             server_header=False,
             backlog=BACKLOG,
-            timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=max(1, round(stop_s)),
         )
         config.load()
@@ -175,7 +176,15 @@ class HttpServer:
                 if index % LOOKS_PER_TURN == 0:
                     await asyncio.sleep(0)
                 if isinstance(protocol, BoundedProtocol) and protocol.transport is not None:
-                    protocol.look(loop.time())
+                    self._look_at(protocol, loop.time())
+
+    @staticmethod
+    def _look_at(protocol: BoundedProtocol, now: float) -> None:
+        try:
+            protocol.look(now)
+        except Exception:
+            log.exception("a connection could not be closed in order")
+            protocol.transport.abort()
 
     async def started(self) -> None:
         """Return once whoever connects is answered."""

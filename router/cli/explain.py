@@ -1,11 +1,13 @@
 """``mesh explain``: what happened to a request, why, and whether it went as predicted."""
 
 import argparse
+import os
 import sys
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from mesh.cli.arguments import key_headers
 from mesh.errors import EXIT_FAILURE, UserError
 
 if TYPE_CHECKING:
@@ -99,7 +101,7 @@ def _ask_all(topology: "Topology", path: str) -> "Iterator[tuple[str, Explanatio
 
     from mesh.cli.cluster import admin_urls
 
-    with httpx.Client(timeout=TIMEOUT_S, trust_env=False) as client:
+    with httpx.Client(timeout=TIMEOUT_S, trust_env=False, headers=key_headers(os.environ)) as client:
         for gateway, url in admin_urls(topology).items():
             silence = f"{gateway} does not answer: it does not run, or is silent"
             yield gateway, silence if url is None else _ask(client, gateway, url + path)

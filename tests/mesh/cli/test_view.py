@@ -33,6 +33,15 @@ def test_the_welcome_can_be_pasted(topology):
     assert welcome(topology, "elsewhere", FILE) == "ready"
 
 
+def test_the_welcome_says_how_to_come_in(topology):
+    more = '[access]\nkeys = "keys.json"\n[gateways.gateway]\nport = 8001\ntls_cert = "c.pem"\ntls_key = "k.pem"\n'
+    text = topology.path.read_text()
+    topology.path.write_text(text[: text.index("[gateways")] + more if "[gateways" in text else text + more)
+    said = welcome(load(topology.path), "local", FILE)
+    assert said.startswith("ready: https://127.0.0.1:8001\n")
+    assert "-H 'authorization: Bearer KEY'" in said
+
+
 def test_the_welcome_names_the_models_if_there_is_a_choice(topology):
     assert "models" not in welcome(topology, "local", FILE)
     topology.path.write_text(topology.path.read_text() + '[services.small]\nmodel = "n"\n')

@@ -7,43 +7,14 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from mesh.topology.schema import GatewaySpec
 from router.api import connections
 from router.api.callers import Peers
 from router.api.connections import Connections
 from router.api.protocol import BoundedProtocol
 from router.api.server import HttpServer, listen
+from tests.router.api.raw_http import END_S, GET, SPEC, Raw, post, status
 
-SPEC = GatewaySpec("gateway-0", port=0)
-GET = b"GET /live HTTP/1.1\r\nhost: gateway\r\n"
-END_S = 10.0
 JSON = b"content-type: application/json\r\n"
-
-
-class Raw:
-    """A server, and bytes to and from it."""
-
-    def __init__(self, server, port):
-        self.server, self.port = server, port
-        self.writers = []
-
-    async def connect(self, data=b""):
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
-        self.writers.append(writer)
-        writer.write(data)
-        return reader, writer
-
-    async def says(self, data):
-        """All that comes until the server closes."""
-        reader, _ = await self.connect(data)
-        async with asyncio.timeout(END_S):
-            try:
-                return await reader.read()
-            except ConnectionError:
-                return b""
-
-    async def serves(self):
-        return (await self.says(GET + b"connection: close\r\n\r\n")).startswith(b"HTTP/1.1 200")
 
 
 @pytest.fixture
@@ -58,16 +29,6 @@ async def raw(gateway, monkeypatch):
         for writer in made.writers:
             writer.close()
         server.stop()
-
-
-def status(answer):
-    return int(answer.split(b" ", 2)[1])
-
-
-def post(head, body=b""):
-    return (
-        b"POST /v1/completions HTTP/1.1\r\nhost: gateway\r\ncontent-type: application/json\r\n" + head + b"\r\n" + body
-    )
 
 
 REFUSED = {

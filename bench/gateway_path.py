@@ -14,6 +14,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any, cast
@@ -26,6 +27,8 @@ from uvicorn.server import ServerState
 from bench.gateway_cost import DEFAULT_MODEL, PROMPT, TOPOLOGY
 from bench.scripted_engine import NUM_BLOCKS
 from engines.models.store import prepared_dir
+from mesh.access.key_file import change_keys
+from mesh.access.keys import UNLIMITED, KeyLimits, make_key
 from mesh.clock import SystemClock
 from mesh.garbage import spare_what_is_loaded
 from mesh.logs import configure
@@ -54,8 +57,10 @@ from mesh.topology.parse import load
 from mesh.topology.schema import Topology
 from router.api.app import ApiConfig, create_apps
 from router.api.browsers import BrowserRules
-from router.api.callers import OpenCallers, Peers
+from router.api.callers import Callers, OpenCallers, Peers
 from router.api.connections import Connections
+from router.api.keyed import KeyedCallers
+from router.api.keyring import Keyring
 from router.api.models import Models, ServedModel
 from router.api.protocol import BoundedProtocol
 from router.ledger import Ledger
@@ -65,6 +70,7 @@ from router.tallies import Tallies
 
 END = b"data: [DONE]\n\n\r\n0\r\n\r\n"
 ENGINE = Sender("engine", 1)
+LIMITS = KeyLimits(requests_per_minute=10**9, tokens_per_minute=10**12, in_flight=10**6, max_priority=1)
 TURNS = 4  # of the event loop, in which tokens have left
 MAX_TURNS = 1000
 
@@ -111,7 +117,7 @@ class Connection(asyncio.Transport):
 class Gateway:
     """One without sockets, which ``topology`` has as its first one."""
 
-    def __init__(self, topology: Topology) -> None:
+    def __init__(self, topology: Topology, callers: Callers) -> None:
         self.wire, clock, registry, tallies = Wire(), SystemClock(), CollectorRegistry(), Tallies()
         spec = topology.gateways[0]
         policy = PolicyInForce(topology.policy, Random(0), clock.now())
@@ -129,7 +135,7 @@ class Gateway:
                 clock=clock,
                 wall_clock=time.time,
                 max_body_bytes=spec.max_body_bytes,
-                callers=OpenCallers(Peers()),
+                callers=callers,
                 operators=OpenCallers(Peers()),
                 rules=BrowserRules.of("127.0.0.1", (), ()),
                 operator_rules=BrowserRules(None),
@@ -169,11 +175,12 @@ class Gateway:
         )
 
 
-def request(num_tokens: int) -> bytes:
+def request(num_tokens: int, key: str | None) -> bytes:
     message = {"role": "user", "content": " ".join([PROMPT] * 3)}
     fields = {"stream": True, "max_tokens": num_tokens, "temperature": 0, "ignore_eos": True}
     body = json.dumps({"model": "model", "messages": [message]} | fields).encode()
     head = "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    head += "" if key is None else f"authorization: Bearer {key}\r\n"
     return f"{head}content-length: {len(body)}\r\n\r\n".encode() + body
 
 
@@ -193,10 +200,19 @@ async def until(is_done: Callable[[], bool]) -> None:
     raise SystemExit("the gateway did not answer")
 
 
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Microseconds of a token, and of a request with its first and last token; the least of all rounds."""
+
+    token_us: float
+    request_us: float
+
+
 class Rounds:
     """Answers of ``num_tokens`` to ``num_streams`` requests, over connections that stay."""
 
-    def __init__(self, gateway: Gateway, num_streams: int) -> None:
+    def __init__(self, gateway: Gateway, num_streams: int, key: str | None) -> None:
+        self._key = key
         self._gateway = gateway
         self._connections = [gateway.connect() for _ in range(num_streams)]
 
@@ -205,7 +221,7 @@ class Rounds:
         gateway, wire = self._gateway, self._gateway.wire
         gateway.observe()
         wire.sent.clear()
-        data = request(num_tokens)
+        data = request(num_tokens, self._key)
         start = time.thread_time()
         for protocol, connection in self._connections:
             connection.received.clear()
@@ -229,17 +245,24 @@ class Rounds:
         return all(connection.received.endswith(END) for _, connection in self._connections)
 
 
-async def measure(topology: Topology, num_streams: int, num_rounds: int) -> tuple[float, float]:
-    """Microseconds of a token, and of a request with its first and last token; the least of all rounds."""
-    rounds = Rounds(Gateway(topology), num_streams)
-    await rounds.play(8)
+async def measure(topology: Topology, num_streams: int, num_rounds: int, folder: Path) -> dict[str, Cost]:
+    """By who may ask. The ways take turns, so that a slow moment of the machine is not one's alone."""
+    key, text = make_key("somebody", LIMITS, time.time())
+    change_keys(folder / "keys.json", lambda _: (key,))
+    keyring = Keyring(folder / "keys.json", UNLIMITED)
+    keyed = KeyedCallers(Peers(), keyring, lambda: 1, SystemClock(), time.time)
+    ways = {
+        "open": Rounds(Gateway(topology, OpenCallers(Peers())), num_streams, None),
+        "key with limits": Rounds(Gateway(topology, keyed), num_streams, text),
+    }
+    for rounds in ways.values():
+        await rounds.play(8)
     spare_what_is_loaded()
-    requests, tokens = [], []
+    costs: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
     for _ in range(num_rounds):
-        request_s, token_s = await rounds.play(16)
-        requests.append(request_s)
-        tokens.append(token_s)
-    return 1e6 * min(tokens), 1e6 * min(requests)
+        for name, rounds in ways.items():
+            costs[name].append(await rounds.play(16))
+    return {name: Cost(1e6 * min(t for _, t in one), 1e6 * min(r for r, _ in one)) for name, one in costs.items()}
 
 
 def main() -> None:
@@ -253,8 +276,10 @@ def main() -> None:
         file.write_text(TOPOLOGY.format(port=8000, model=json.dumps(options.model), recording=""))
         topology = load(file)
         configure("gateway", topology.log_level, Path(folder) / "log")
-        token_us, request_us = uvloop.run(measure(topology, options.streams, options.rounds))
-    print(f"{token_us:.1f} us a token, {request_us:.0f} us a request with its first and last token")
+        costs = uvloop.run(measure(topology, options.streams, options.rounds, Path(folder)))
+    for name, cost in costs.items():
+        request_cost = f"{cost.request_us:.0f} us a request with its first and last token"
+        print(f"{name}: {cost.token_us:.1f} us a token, {request_cost}")
 
 
 if __name__ == "__main__":

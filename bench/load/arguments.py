@@ -2,12 +2,12 @@
 
 import argparse
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 from bench.simulation.mix import parse_mix
+from mesh.cli.api_key import add_api_key
 
 T = TypeVar("T")
 DEFAULT_URL = "http://127.0.0.1:8000"
@@ -36,12 +36,7 @@ def add_service(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--mix", type=read(parse_mix), metavar="A=X,B=Y", help="several models, by weight; results for each"
     )
-    group.add_argument(
-        "--api-key",
-        default=os.environ.get("OPENAI_API_KEY"),
-        metavar="KEY",
-        help="a bearer token (default: OPENAI_API_KEY of the environment)",
-    )
+    add_api_key(group)
     group.add_argument("--header", type=read(_header), action="append", default=[], metavar="NAME:VALUE")
     group.add_argument("--insecure", action="store_true", help="take any certificate of an https server")
     group.add_argument("--timeout", type=positive, default=600.0, metavar="S", help="for a whole answer (default: 600)")

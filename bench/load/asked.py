@@ -18,6 +18,7 @@ from bench.simulation.arrivals import Arrivals, Process
 from bench.simulation.mix import Mix
 from bench.simulation.trace_request import TraceRequest
 from bench.simulation.traces import at_rate, load_lengths, load_trace, scaled
+from mesh.cli.api_key import bearer
 from mesh.errors import UserError
 
 
@@ -81,9 +82,7 @@ async def asked(options: argparse.Namespace) -> Asked:
     check(options)
     promises = _promises(options)
     address = Address.parse(options.url, is_verified=not options.insecure)
-    headers = dict(options.header)
-    if options.api_key:
-        headers.setdefault("authorization", f"Bearer {options.api_key}")
+    headers = bearer(options.api_key_file) | dict(options.header)
     client = HttpClient(address, headers)
     try:
         mix = await _mix(options, client, address.url)

@@ -69,7 +69,8 @@ async def served_models(client: HttpClient, url: str) -> dict[str, str] | None:
         models = msgspec.convert(await fetch_json(client, "GET", "/v1/models"), _Models)
     except StatusError as error:
         if error.status in {401, 403}:
-            raise UserError(f"{url}/v1/models: {error}; give --api-key, or set OPENAI_API_KEY") from None
+            wanted = "give --api-key-file, or set MESHSERVE_API_KEY"
+            raise UserError(f"{url}/v1/models: {error}; {wanted}") from None
         return None
     except HttpError as error:
         raise UserError(f"no server answers at {url}: {error}; start one, or say where with --url") from None

@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,9 +46,3 @@ def choose_host(topology: "Topology", wanted: str | None) -> str:
 def print_line(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
-
-
-def key_headers(environment: Mapping[str, str]) -> dict[str, str]:
-    """The key of whoever asks, for a gateway that wants one."""
-    key = environment.get("MESHSERVE_API_KEY") or environment.get("OPENAI_API_KEY")
-    return {"authorization": f"Bearer {key}"} if key else {}

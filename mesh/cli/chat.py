@@ -2,13 +2,12 @@
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from mesh.cli.arguments import key_headers
+from mesh.cli.api_key import add_api_key, bearer
 from mesh.errors import UserError
 
 if TYPE_CHECKING:
@@ -26,15 +25,15 @@ def register(subparsers: "Subparsers") -> None:
     parser.add_argument("--url", default=DEFAULT_URL, help=f"the gateway (default: {DEFAULT_URL})")
     parser.add_argument("--model", metavar="NAME", help="the service (default: the first one)")
     parser.add_argument("--max-tokens", type=int, metavar="N", help="the longest answer")
+    add_api_key(parser)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     import httpx
 
-    timeout = httpx.Timeout(10.0, read=300.0)
+    timeout, headers = httpx.Timeout(10.0, read=300.0), bearer(options.api_key_file)
     try:
-        headers = key_headers(os.environ)
         with httpx.Client(base_url=options.url.rstrip("/"), timeout=timeout, headers=headers) as client:
             model = options.model or _first_model(client)
             extra = {"max_tokens": options.max_tokens} if options.max_tokens else {}

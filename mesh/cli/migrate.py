@@ -2,13 +2,11 @@
 
 import argparse
 import asyncio
-import os
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from mesh.cli.arguments import key_headers
 from mesh.errors import CommandError
 
 if TYPE_CHECKING:
@@ -90,10 +88,11 @@ def find(topology: "Topology", request: str) -> Place:
     """Where a request is, by what the gateways know."""
     import httpx
 
+    from mesh.cli.api_key import bearer
     from mesh.cli.cluster import admin_urls
 
     problems = []
-    with httpx.Client(timeout=ASK_S, trust_env=False, headers=key_headers(os.environ)) as client:
+    with httpx.Client(timeout=ASK_S, trust_env=False, headers=bearer()) as client:
         for gateway, url in admin_urls(topology).items():
             answer = _story(client, gateway, url, request)
             if not isinstance(answer, str):

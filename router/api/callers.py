@@ -10,7 +10,7 @@ from starlette.types import Scope
 
 from mesh.access.keys import UNLIMITED, KeyLimits
 from router.api.browsers import BrowserRules
-from router.api.rates import Charge
+from router.api.rates import Charge, RawHeaders
 
 UNKNOWN: Final = "unknown"
 FAIRNESS_HEADER: Final = "x-gateway-inference-fairness-id"
@@ -30,7 +30,7 @@ class Rights(Protocol):
     def begin(self, num_tokens: int) -> Charge:
         """For a request of so many tokens at most. Raise `ApiError` (429) if too much was used."""
 
-    def headers(self) -> Mapping[str, str]:
+    def headers(self) -> RawHeaders:
         """What is left, for the answer."""
 
 
@@ -155,9 +155,7 @@ def caller_of(scope: Mapping[str, Any]) -> Caller:
     return caller
 
 
-def limit_headers(scope: Mapping[str, Any]) -> list[tuple[bytes, bytes]]:
+def limit_headers(scope: Mapping[str, Any]) -> RawHeaders:
     """What is left to whoever was admitted, as ASGI wants it; nothing if nobody was, or there are no limits."""
     caller: Caller | None = scope["state"].get("caller")
-    if caller is None or caller.rights is None:
-        return []
-    return [(name.encode(), value.encode()) for name, value in caller.rights.headers().items()]
+    return [] if caller is None or caller.rights is None else caller.rights.headers()

@@ -1,7 +1,6 @@
 """A door with keys: who shows one of the file's may ask, as far as it allows."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from starlette.types import Scope
@@ -11,33 +10,33 @@ from mesh.clock import Clock
 from router.api.callers import Caller, Peers
 from router.api.errors import not_allowed, not_known
 from router.api.keyring import HeldKey, Keyring
-from router.api.rates import Charge
+from router.api.rates import Charge, RawHeaders
 
 PROBES: Final = frozenset({"/health", "/live"})
 ADMIN_PATHS: Final = ("/metrics", "/mesh/", "/docs", "/openapi.json")
 
 
-@dataclass(frozen=True, slots=True)
 class KeyRights:
     """What one key allows in this gateway, one of ``num_gateways``."""
 
-    held: HeldKey
-    num_gateways: Callable[[], int]
-    clock: Clock
+    __slots__ = ("clock", "held", "limits", "num_gateways")
 
-    @property
-    def limits(self) -> KeyLimits:
-        return self.held.limits
+    def __init__(self, held: HeldKey, num_gateways: Callable[[], int], clock: Clock) -> None:
+        self.held = held
+        self.limits: KeyLimits = held.limits
+        self.num_gateways = num_gateways
+        self.clock = clock
+
+    def __repr__(self) -> str:
+        return f"<KeyRights {self.held.key!r}>"
 
     def begin(self, num_tokens: int) -> Charge:
         """For a request of so many tokens at most. Raise `ApiError` (429) if the key has used what it may."""
         self.held.meter.begin(self.limits, num_tokens, self.num_gateways(), self.clock.now())
         return Charge(self.held.meter, num_tokens)
 
-    def headers(self) -> Mapping[str, str]:
-        if self.limits.requests_per_minute is None and self.limits.tokens_per_minute is None:
-            return {}
-        return self.held.meter.headers(self.limits, self.num_gateways(), self.clock.now())
+    def headers(self) -> RawHeaders:
+        return self.held.meter.raw_headers(self.limits, self.num_gateways(), self.clock.now())
 
 
 class KeyedCallers:

@@ -4,7 +4,6 @@ A bucket holds what a minute allows, so that who was silent may ask for a minute
 a request comes, as many as it may use at most, and what it did not use is given back at its end.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,6 +12,11 @@ from router.api.errors import rate_limited
 
 MINUTE_S: Final = 60.0
 IN_FLIGHT_RETRY_S: Final = 1.0
+
+RawHeaders = list[tuple[bytes, bytes]]
+
+_REQUESTS: Final = (b"x-ratelimit-limit-requests", b"x-ratelimit-remaining-requests", b"x-ratelimit-reset-requests")
+_TOKENS: Final = (b"x-ratelimit-limit-tokens", b"x-ratelimit-remaining-tokens", b"x-ratelimit-reset-tokens")
 
 
 @dataclass(slots=True)
@@ -75,22 +79,29 @@ class Meter:
         self._num_in_flight -= 1
         self._tokens.used = max(0.0, self._tokens.used + num_used - num_reserved)
 
-    def headers(self, limits: KeyLimits, num_gateways: int, now: float) -> dict[str, str]:
+    def raw_headers(self, limits: KeyLimits, num_gateways: int, now: float) -> RawHeaders:
         """What is left, as OpenAI's servers tell it."""
-        return dict(self._headers(limits, num_gateways, now))
+        found: RawHeaders = []
+        if limits.requests_per_minute is not None:
+            found += _left(_REQUESTS, limits.requests_per_minute, self._requests, num_gateways, now)
+        if limits.tokens_per_minute is not None:
+            found += _left(_TOKENS, limits.tokens_per_minute, self._tokens, num_gateways, now)
+        return found
 
-    def _headers(self, limits: KeyLimits, num_gateways: int, now: float) -> Iterator[tuple[str, str]]:
-        for what, limit, bucket in (
-            ("requests", limits.requests_per_minute, self._requests),
-            ("tokens", limits.tokens_per_minute, self._tokens),
-        ):
-            if limit is None:
-                continue
-            per_minute = max(1.0, limit / num_gateways)
-            bucket.leak(per_minute, now)
-            yield f"x-ratelimit-limit-{what}", str(limit)
-            yield f"x-ratelimit-remaining-{what}", str(max(0, int(per_minute - bucket.used)))
-            yield f"x-ratelimit-reset-{what}", duration(bucket.used * MINUTE_S / per_minute)
+    def headers(self, limits: KeyLimits, num_gateways: int, now: float) -> dict[str, str]:
+        """The same as text."""
+        raw = self.raw_headers(limits, num_gateways, now)
+        return {name.decode(): value.decode() for name, value in raw}
+
+
+def _left(names: tuple[bytes, bytes, bytes], limit: int, bucket: Bucket, num_gateways: int, now: float) -> RawHeaders:
+    per_minute = max(1.0, limit / num_gateways)
+    bucket.leak(per_minute, now)
+    return [
+        (names[0], b"%d" % limit),
+        (names[1], b"%d" % max(0.0, per_minute - bucket.used)),
+        (names[2], duration(bucket.used * MINUTE_S / per_minute)),
+    ]
 
 
 class Charge:
@@ -110,10 +121,10 @@ class Charge:
             self._meter.end(self._num_reserved, num_used)
 
 
-def duration(seconds: float) -> str:
+def duration(seconds: float) -> bytes:
     """As in OpenAI's headers: 250ms, 1.5s, 6m0s."""
     if seconds < 1:
-        return f"{1000 * seconds:.0f}ms"
+        return b"%dms" % (1000 * seconds + 0.5)
     if seconds < MINUTE_S:
-        return f"{seconds:.3g}s"
-    return f"{int(seconds // MINUTE_S)}m{int(seconds % MINUTE_S)}s"
+        return b"%.3gs" % seconds
+    return b"%dm%ds" % divmod(int(seconds), 60)

@@ -1,13 +1,11 @@
 """``mesh explain``: what happened to a request, why, and whether it went as predicted."""
 
 import argparse
-import os
 import sys
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from mesh.cli.arguments import key_headers
 from mesh.errors import EXIT_FAILURE, UserError
 
 if TYPE_CHECKING:
@@ -99,9 +97,10 @@ def _ask_all(topology: "Topology", path: str) -> "Iterator[tuple[str, Explanatio
     """Each gateway's answer, or why there is none in one line."""
     import httpx
 
+    from mesh.cli.api_key import bearer
     from mesh.cli.cluster import admin_urls
 
-    with httpx.Client(timeout=TIMEOUT_S, trust_env=False, headers=key_headers(os.environ)) as client:
+    with httpx.Client(timeout=TIMEOUT_S, trust_env=False, headers=bearer()) as client:
         for gateway, url in admin_urls(topology).items():
             silence = f"{gateway} does not answer: it does not run, or is silent"
             yield gateway, silence if url is None else _ask(client, gateway, url + path)

@@ -8,7 +8,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from mesh.cli import main
-from mesh.cli.arguments import key_headers
 
 ASKED = []
 
@@ -57,12 +56,6 @@ def test_one_question(url, capsys):
     assert ASKED == [
         {"model": "tiny", "messages": [{"role": "user", "content": "hello?"}], "max_tokens": 5, "stream": True}
     ]
-
-
-def test_a_key_comes_from_the_environment():
-    assert key_headers({}) == {}
-    assert key_headers({"OPENAI_API_KEY": "ms-a-b"}) == {"authorization": "Bearer ms-a-b"}
-    assert key_headers({"OPENAI_API_KEY": "other", "MESHSERVE_API_KEY": "ms-a-b"}) == {"authorization": "Bearer ms-a-b"}
 
 
 def test_a_refusal_in_the_servers_words(url, capsys):

@@ -6,10 +6,14 @@ import os
 import signal
 import socket
 import sys
+import time
 from contextlib import asynccontextmanager
 
 import httpx
 import pytest
+
+from mesh.access.key_file import change_keys
+from mesh.access.keys import KeyLimits, make_key
 
 TOPOLOGY = """
 [mesh]
@@ -146,3 +150,43 @@ async def test_traffic_is_recorded_without_its_text(topology, tmp_path):
     assert whole["hash_ids"] == stopped["hash_ids"] == left["hash_ids"]
     assert "Hello" not in written
     assert text not in written
+
+
+async def until_refused(client, body, headers):
+    while True:
+        if (await client.post("/v1/completions", json=body, headers=headers)).status_code == 401:
+            return
+        await asyncio.sleep(0.2)
+
+
+async def test_a_gateway_writes_no_key_anywhere(topology, tmp_path):
+    """One that is right, one that is revoked, and one that is misspelt."""
+    file, port = topology
+    text = file.read_text().replace("port =", 'recording = "kept/{id}.jsonl"\nport =')
+    file.write_text(f'{text}\n[access]\nkeys = "keys.json"\n')
+    file.write_text(file.read_text().replace("[mesh]", '[mesh]\nlog_level = "debug"'))
+    made = [make_key(name, KeyLimits(requests_per_minute=3), time.time()) for name in ("alice", "bob")]
+    change_keys(tmp_path / "keys.json", lambda _: tuple(key for key, _ in made))
+    async with (
+        process("router", file, "gateway") as gateway,
+        process("bench.scripted_engine", file, "engine", "20"),
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as client,
+    ):
+        await until_healthy(client)
+        body = {"model": "tiny", "prompt": "Hello world", "max_tokens": 3}
+        statuses = []
+        for key in [made[0][1]] * 4 + [made[0][1][:-1] + "!", made[1][1]]:
+            answer = await client.post("/v1/completions", json=body, headers={"authorization": f"Bearer {key}"})
+            statuses.append(answer.status_code)
+            assert key[16:] not in answer.text + str(answer.headers)
+        change_keys(tmp_path / "keys.json", lambda keys: keys[:1])
+        headers = {"authorization": f"Bearer {made[1][1]}"}
+        async with asyncio.timeout(20):
+            await until_refused(client, body, headers)
+        gateway.send_signal(signal.SIGTERM)
+        _, errors = await gateway.communicate()
+    assert statuses == [200, 200, 200, 429, 401, 200]
+    written = [errors, *(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())]
+    assert any(b"alice" in one for one in written)
+    for _, key in made:
+        assert not any(key[16:40].encode() in one for one in written)

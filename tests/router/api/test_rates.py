@@ -84,6 +84,6 @@ def test_what_is_left_is_told_as_openai_does():
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(0, "0ms"), (0.25, "250ms"), (1.5, "1.5s"), (360, "6m0s")])
+@pytest.mark.parametrize(("seconds", "text"), [(0, b"0ms"), (0.25, b"250ms"), (1.5, b"1.5s"), (360, b"6m0s")])
 def test_durations(seconds, text):
     assert duration(seconds) == text

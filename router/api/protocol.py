@@ -104,8 +104,7 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         if connection.phase is Phase.IDLE:
             self._enter(Phase.HEAD)
-        cycle, num_bytes = self.cycle, connection.num_bytes
-        goes_on = connection.phase in (Phase.BODY, Phase.ANSWER)
+        cycle, phase, num_bytes = self.cycle, connection.phase, connection.num_bytes
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -115,8 +114,8 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         if connection.phase is Phase.HEAD:
             self._count_head(len(data))
-        elif goes_on and self.cycle is cycle:
-            self._count_framing(len(data) - max(0, connection.num_bytes - num_bytes))
+        elif connection.phase is phase and self.cycle is cycle:
+            self._count_framing(len(data) - (connection.num_bytes - num_bytes))
 
     def _count_framing(self, num_bytes: int) -> None:
         """Of what is no part of a body: nothing is kept of it, but it would cost time without end."""

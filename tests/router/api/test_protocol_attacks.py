@@ -153,6 +153,36 @@ async def test_bodies_in_honest_chunks_are_read(raw):
     assert status(await raw.says(post(CHUNKED + LEAVE, pieces + b"0\r\n\r\n"))) == 200
 
 
+async def counts(scope, receive, send):
+    """An app that says how long the body was."""
+    num_bytes, more = 0, True
+    while more:
+        message = await receive()
+        num_bytes += len(message["body"])
+        more = message["more_body"]
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"%d" % num_bytes})
+
+
+@pytest.mark.parametrize("num_bytes", [0, 1, 65_536, 100_000, 3_000_000])
+async def test_large_bodies_are_read_in_whatever_pieces_they_come(num_bytes):
+    listener = listen(SPEC)
+    server = HttpServer(counts, listener, 1.0, Connections(8, 8), Peers())
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(server.run())
+        made = Raw(server, listener.getsockname()[1])
+        body = b"x" * num_bytes
+        whole = post(LEAVE + b"content-length: %d\r\n" % num_bytes, body)
+        chunked = post(LEAVE + CHUNKED, b"".join(chunk(body[i : i + 8192]) for i in range(0, num_bytes, 8192)))
+        for request in (whole, chunked + b"0\r\n\r\n"):
+            answer = await made.says(request)
+            assert status(answer) == 200
+            assert b"%d" % num_bytes in answer.partition(b"\r\n\r\n")[2]
+        for writer in made.writers:
+            writer.close()
+        server.stop()
+
+
 async def test_a_body_that_comes_after_its_answer_leaves_no_idle_connection(raw, monkeypatch):
     monkeypatch.setattr(connections, "KEEP_ALIVE_S", 0.1)
     reader, writer = await raw.connect(b"POST /nowhere HTTP/1.1\r\nhost: a\r\ncontent-length: 4\r\n\r\nab")

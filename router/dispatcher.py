@@ -136,9 +136,10 @@ class Dispatcher:
         flight = self._flights.get(request)
         if flight is None:
             return []
+        has_engine = flight.phase is not Phase.WAITING
         effects = self._recovery.stop(flight)
         self._flights.leave(flight, outcome, reason, now)
-        return [*effects, *self._placing.try_waiting(now)]
+        return [*effects, *self._placing.try_waiting(now)] if has_engine else effects
 
     def switch(self, policy: Policy, now: float) -> list[Effect]:
         """Decide by this policy from now on, first about all that wait. What was sent stays where it is."""

@@ -138,8 +138,6 @@ class Fairness:
 
     def holds(self, flight: Flight, num_engines: int) -> bool:
         """Whether its tenant has its share of what the engines have not begun."""
-        if not self.is_shared or flight.is_recovering:
-            return False
         return self._has_enough(self._tenants[flight.tenant], num_engines)
 
     def recalled(self, flights: Iterable[Flight], num_engines: int) -> list[Flight]:
@@ -174,11 +172,18 @@ class Fairness:
         return next(flight for flight in reversed(new) if flight.tenant == most)
 
     def above_their_share(self, waiting: Sequence[Flight]) -> set[str]:
-        """Tenants that want more of what is waited for than an equal part; the only one, if there is one."""
+        """Tenants of more requests that wait, and of more tokens, than an equal part; the only one, if there is one."""
+        requests: Counter[str] = Counter()
         tokens: Counter[str] = Counter()
         for flight in waiting:
+            requests[flight.tenant] += 1
             tokens[flight.tenant] += flight.request.num_tokens
-        return {name for name, number in tokens.items() if number * len(tokens) >= tokens.total()}
+        parts = len(requests)
+        return {
+            name
+            for name, number in requests.items()
+            if number * parts >= requests.total() and tokens[name] * parts >= tokens.total()
+        }
 
 
 def _may_be_recalled(flight: Flight) -> bool:

@@ -127,14 +127,16 @@ class Placing:
             return effects
         num_in_vain: Counter[str] = Counter()  # by service: none takes the turns of another
         view: ClusterView | None = None
-        self.holds_back = False
+        held: set[tuple[str, str]] = set()  # services and tenants, to the end of this round
         for flight in self._in_turn(now) if self._is_open(now) else self._overdue(now):
             service = flight.spec.service
             if num_in_vain[service] >= max_in_vain:
                 continue
             view = view or self._monitor.view()
-            if self._holds(flight, view):
-                self.holds_back = flight.was_held = True
+            whose = service, flight.tenant
+            if not flight.is_recovering and (whose in held or self._holds(flight, view)):
+                held.add(whose)
+                flight.was_held = True
                 continue
             decision = self._decide(flight, view, now)
             if isinstance(decision, Wait):
@@ -142,6 +144,7 @@ class Placing:
             else:
                 effects += self._carry_out(flight, decision, now)
                 view = None
+        self.holds_back = bool(held)
         effects = in_batches(effects)
         if not self.policy.changes_roles:
             return effects

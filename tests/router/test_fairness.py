@@ -185,3 +185,10 @@ def test_a_request_that_ended_is_counted_to_its_end(fairness):
     one.stream.take(make_delta(0, 1, 2, 3, id_="a0", finish=FinishReason.STOP), 0.0)
     fairness.remove(one)
     assert fairness._tenants["a"].served == 10 + 2 * 3
+
+
+def test_many_small_requests_and_not_one_long_prompt_are_refused_when_not_all_can_be_served(fairness):
+    waiting = [flight("b0", "b", num_tokens=1000), *(flight(f"a{n}", "a") for n in range(50))]
+    assert fairness.above_their_share(waiting) == set()
+    assert fairness.above_their_share(waiting[1:]) == {"a"}
+    assert fairness.above_their_share([flight("b0", "b", num_tokens=100), *waiting[1:]]) == {"a"}

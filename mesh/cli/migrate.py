@@ -49,13 +49,14 @@ def run(options: argparse.Namespace) -> int:
         raise CommandError(f"{place.request} waits at its gateway: no engine has it")
     if place.engine != engine:
         asyncio.run(_move(topology, place.request, place.engine, engine, options.timeout))
+        _check(find(topology, place.request), engine, options.timeout)
     was = "it was there already" if place.engine == engine else f"from {place.engine}"
     sys.stdout.write(f"{place.request} decodes on {engine} ({was})\n")
     return 0
 
 
 async def _move(topology: "Topology", request: str, source: str, to: str, timeout_s: float) -> None:
-    """Return once the request is there."""
+    """Return once its engine says that it is gone, or is silent about it for too long."""
     from mesh.cli.cluster import visitor
     from mesh.cli.engine_status import hear_anything, listen
     from mesh.messages import Migrate
@@ -72,10 +73,12 @@ async def _move(topology: "Topology", request: str, source: str, to: str, timeou
     reason = None if after is None else _reason(before, after, prefix)
     if reason is not None:
         raise CommandError(f"{request} stays on {source}: {reason}")
-    now = find(topology, request)
+
+
+def _check(now: Place, to: str, timeout_s: float) -> None:
     if now.engine != to:
         where = f"is on {now.engine}" if now.engine else "waits at its gateway"
-        raise CommandError(f"{request} was not on {to} after {timeout_s:g} s; it {where}")
+        raise CommandError(f"{now.request} was not on {to} after {timeout_s:g} s; it {where}")
 
 
 def _reason(before: "EngineStatus", status: "EngineStatus", prefix: str) -> str | None:

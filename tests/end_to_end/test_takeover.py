@@ -105,7 +105,7 @@ def test_a_changed_file_replaces_one_process_after_the_other(mesh: Mesh) -> None
         up = mesh.run("up", str(file), "--detach")
         assert (up.returncode, up.stderr) == (0, "")
         assert [line for line in up.stdout.splitlines() if "will be" in line] == [
-            f"{name}: will be replaced" for name in ("gateway", "prefill", "decode-0", "decode-1")
+            f"{name}: will be replaced" for name in ("prefill", "decode-0", "decode-1", "gateway")
         ]
         regular.num_answers = 0
         until(lambda: regular.num_answers > 3 or bool(regular.problem))

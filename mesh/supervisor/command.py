@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mesh.addresses import seats
+from mesh.freed_memory import ENVIRONMENT
 from mesh.supervisor.digests import digest_of
 from mesh.topology.schema import EngineSpec, GatewaySpec, Topology
 
@@ -50,7 +51,8 @@ def child_commands(topology: Topology, host: str, text: Path | None = None) -> I
         else:
             kind, module = (GATEWAY, "router") if isinstance(spec, GatewaySpec) else (PLACEMENT, "router.placement")
             argv = (sys.executable, "-m", module, *arguments)
-            yield ChildCommand(spec.id, kind, argv, env=_environment(threads=1), digest=digest)
+            env = {**_environment(threads=1), **ENVIRONMENT}
+            yield ChildCommand(spec.id, kind, argv, env=env, digest=digest)
 
 
 def _environment(threads: int) -> dict[str, str]:

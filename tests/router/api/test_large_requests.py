@@ -169,9 +169,9 @@ async def test_many_choices_are_submitted_with_pauses(roomy_gateway):
 
     submit, at_ticks = roomy_gateway.frontdoor.submit, set()
 
-    def watched(spec):
+    def watched(spec, tenant=""):
         at_ticks.add(ticks)
-        return submit(spec)
+        return submit(spec, tenant)
 
     roomy_gateway.frontdoor.submit = watched
     ticker = asyncio.create_task(tick())

@@ -29,7 +29,7 @@ GATEWAYS = ("first", "second")
 REPOSITORY = Path(__file__).parents[2]
 FRONT = "front"  # the host of the gateways, where engines have their own
 KEY, PROFILE = "mesh.key", "profile.toml"
-PORTS_OF_HOST = 6  # two of each process: a supervisor, and two gateways or an engine
+PORTS_OF_HOST = 10  # two of each process: a supervisor, and two gateways, which have two names each, or an engine
 
 
 class Backend(StrEnum):

@@ -358,6 +358,7 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
             mark=Mark(
                 Memory(6, 60.0, 1.5, 2, ["chat"], [], 120.0, 2, {"chat": CountSpread(11, 50.5, 180.25)}), 12.5, []
             ),
+            admin_url="http://127.0.0.1:9000",
         ),
         {
             "type": "GatewayStatus",
@@ -402,6 +403,7 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
                 "age_s": 12.5,
                 "services": [],
             },
+            "admin_url": "http://127.0.0.1:9000",
         },
     ),
     (

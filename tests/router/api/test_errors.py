@@ -187,8 +187,8 @@ async def test_refused_half_way_runs_nothing(gateway):
     """The second of three choices is refused: the first one is cancelled."""
     submit = gateway.frontdoor.submit
 
-    def once(spec):
-        generation = submit(spec)
+    def once(spec, tenant=""):
+        generation = submit(spec, tenant)
         gateway.frontdoor.refusal = Overloaded("full", 1.0)
         return generation
 

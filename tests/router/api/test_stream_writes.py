@@ -18,7 +18,7 @@ def generations(gateway):
     """Those that the app has asked for, fed by the test."""
     made = []
 
-    def submit(spec):
+    def submit(spec, tenant=""):
         made.append(LiveGeneration(spec.id, lambda _: None, lambda _: None))
         gateway.frontdoor.submitted.set()
         return made[-1]

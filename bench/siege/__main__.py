@@ -3,7 +3,7 @@
     python -m bench.siege [--fast] [--only CLASS|NAME ...] [--rounds N] [--seed N] [--model tiny|default]
                           [--list] [--json FILE] [--folder FOLDER]
 
-A mesh is started under a limit of memory. A witness asks it all the time, and reads one long greedy answer whose text
+A mesh is started, its memory limited. A witness asks it all the time, and reads one long greedy answer whose text
 is known, while attacks of the catalogue run one by one and then in random mixtures. Exit code 1 if a bar is missed: no
 failure of the witness, no gap of its a second longer than load explains, no process started anew, no process grown by
 256 MiB during an attack or by 32 MiB after it, and each attacker answered with 4xx, cut off, or served like anyone.

@@ -1,12 +1,11 @@
-"""The meshes under siege: topologies, limits of memory, and a small disk of their own."""
+"""The meshes under siege: topologies, and a small disk of their own."""
 
 import asyncio
 import os
-import resource
 import subprocess
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +25,6 @@ DEFAULT_TOPOLOGY = Path(__file__).parents[2] / "deploy/topology.toml"
 GATEWAY = "gateway"
 ENGINES = {"prefill": "prefill", "decode": "multiplex"}  # roles by id
 TINY_CONTEXT = 2048  # tokens
-DATA_LIMIT = 4 * 2**30  # bytes of memory that a process of the mesh can write to, code and shared files aside
 DISK = "64m"
 KEYS = "keys.json"
 FEW = KeyLimits(requests_per_minute=30, in_flight=2)
@@ -107,18 +105,6 @@ def _hosts(hosts: tuple[str, ...]) -> list[str]:
     ]
 
 
-@contextmanager
-def limited_memory() -> Iterator[None]:
-    """Of processes that are started meanwhile, and of theirs."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    limit = DATA_LIMIT if hard == resource.RLIM_INFINITY else min(DATA_LIMIT, hard)
-    resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
-
-
 @asynccontextmanager
 async def small_disk(folder: Path) -> AsyncIterator[bool]:
     """A file system of its own under the folder, which an attack can fill; False: that is not allowed here."""
@@ -140,9 +126,7 @@ async def _run(*command: str) -> bool:
 
 @asynccontextmanager
 async def standing(deployment: Deployment, cache: Path) -> AsyncIterator[RunningMesh]:
-    """The mesh, under its limits, until the end of the block. Raise `UserError` if it does not start."""
+    """The mesh on its small disk, until the end of the block. Raise `UserError` if it does not start."""
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(small_disk(deployment.runtime))
-        with limited_memory():
-            mesh = await stack.enter_async_context(running(deployment, cache))
-        yield mesh
+        yield await stack.enter_async_context(running(deployment, cache))

@@ -1,5 +1,6 @@
 """Memory and lives of the processes of a mesh, each with the helpers that it has started."""
 
+import resource
 import threading
 from collections.abc import Collection, Mapping
 from contextlib import suppress
@@ -9,6 +10,7 @@ from pathlib import Path
 import psutil
 
 EVERY_S = 0.2
+MORE_BYTES = 4 * 2**30  # that a process may write to beyond what it has at rest
 RESETS_PEAK = "5"  # proc_pid_clear_refs(5)
 
 
@@ -27,11 +29,26 @@ def _children(pid: int) -> list[int]:
 
 def peak(pid: int) -> int:
     """Bytes that the process alone had resident at most since `reset_peak`; 0: nobody knows."""
+    return _status_bytes(pid, "VmHWM:")
+
+
+def _status_bytes(pid: int, name: str) -> int:
     with suppress(OSError):
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
+            if line.startswith(name):
                 return int(line.split()[1]) * 1024
     return 0
+
+
+def limit(pid: int) -> None:
+    """Let it write to so much more memory than it has now; later limits only tighten.
+
+    At its start a process maps files of weights, each of which would count whole for each tensor.
+    """
+    soft, hard = resource.prlimit(pid, resource.RLIMIT_DATA)
+    wanted = _status_bytes(pid, "VmData:") + MORE_BYTES
+    if soft == resource.RLIM_INFINITY or wanted < soft:
+        resource.prlimit(pid, resource.RLIMIT_DATA, (wanted, hard))
 
 
 def reset_peak(pid: int) -> None:
@@ -48,7 +65,7 @@ def own(pid: int) -> int:
 
 @dataclass(slots=True)
 class Watch:
-    """Samples all the time, on a thread: attackers may hold the event loop. Use as a context manager.
+    """Limits processes, and samples them on a thread: attackers may hold the event loop. Use as a context manager.
 
     ``alone``: processes whose helpers are watched themselves, or are not theirs: supervisors.
     """
@@ -63,6 +80,8 @@ class Watch:
 
     def __enter__(self) -> "Watch":
         for name, pid in self.pids.items():
+            with suppress(ProcessLookupError):
+                limit(pid)
             reset_peak(pid)
             self._before[name] = self._most[name] = self._resident(name)
             self._own_before[name] = own(pid)

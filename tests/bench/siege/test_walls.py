@@ -10,8 +10,8 @@ import pytest
 
 from bench.siege.attack import KEYED, ONE_HOST, TWO_HOSTS
 from bench.siege.ground import EXPIRED, HONEST, key_path
-from bench.siege.walls import DATA_LIMIT, KEYS, default_model, limited_memory, tiny, write
-from bench.siege.watch import Watch, own, resident
+from bench.siege.walls import KEYS, default_model, tiny, write
+from bench.siege.watch import Watch, limit, own, resident
 from mesh.access.key_file import read_keys
 from mesh.topology.parse import load
 
@@ -39,13 +39,17 @@ def test_the_default_deployments_model_is_served():
     assert default_model().reference.startswith("pypi:")
 
 
-def test_processes_inherit_a_limit_of_memory():
-    script = "import resource; print(resource.getrlimit(resource.RLIMIT_DATA)[0])"
-    before = resource.getrlimit(resource.RLIMIT_DATA)
-    with limited_memory():
-        said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
-    assert 0 < int(said) <= DATA_LIMIT
-    assert resource.getrlimit(resource.RLIMIT_DATA) == before
+def test_a_process_may_not_write_to_much_more_than_it_has_at_rest():
+    script = "input(); print(len(bytes(2**20)), flush=True); bytes(5 * 2**30)"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", script], text=True, **pipes) as child:
+        limit(child.pid)
+        allowed, _ = resource.prlimit(child.pid, resource.RLIMIT_DATA)
+        limit(child.pid)
+        assert resource.prlimit(child.pid, resource.RLIMIT_DATA)[0] == allowed
+        said, complained = child.communicate("\n")
+    assert said.strip() == str(2**20)
+    assert "MemoryError" in complained
 
 
 def test_growth_and_what_is_kept_are_those_of_a_process():

@@ -67,7 +67,7 @@ def own(pid: int) -> int:
 class Watch:
     """Limits processes, and samples them on a thread: attackers may hold the event loop. Use as a context manager.
 
-    ``alone``: processes whose helpers are watched themselves, or are not theirs: supervisors.
+    ``alone``: supervisors. What they start is watched itself, and would inherit their limit.
     """
 
     pids: Mapping[str, int]
@@ -80,8 +80,9 @@ class Watch:
 
     def __enter__(self) -> "Watch":
         for name, pid in self.pids.items():
-            with suppress(ProcessLookupError):
-                limit(pid)
+            if name not in self.alone:
+                with suppress(ProcessLookupError):
+                    limit(pid)
             reset_peak(pid)
             self._before[name] = self._most[name] = self._resident(name)
             self._own_before[name] = own(pid)

@@ -38,6 +38,7 @@ CPU_S_PER_TOKEN = 0.0002  # that is consumed, in addition
 MEMORY_BYTES = 384 * 2**20  # of addresses, beyond what the tokenizer takes
 WORN_BYTES = 96 * 2**20  # that a child has grown by, after which another one takes over
 IDLE_S = 2.0  # after which one that has grown by less goes, too
+OLD_S = 5.0  # likewise, of one that always has work
 IDLE_WORN_BYTES = 24 * 2**20
 EXIT_WORN = 75
 MAX_WAITING = 4096  # jobs; more wait in the socket
@@ -116,6 +117,7 @@ class _Child:
         self._running = running
         self._waiting: list[Job] = []
         self._num_pages = _num_pages(1)
+        self._born_at = time.monotonic()
 
     def run(self) -> int:
         """Do jobs; answer the exit code."""
@@ -130,11 +132,15 @@ class _Child:
                 answer = self._do(job)
                 if answer is not None:
                     self._connection.send(encode(answer))
-                if self._has_grown_by(WORN_BYTES):
+                if self._has_grown_by(WORN_BYTES) or (not self._waiting and self._is_old()):
                     return EXIT_WORN
         except OSError:
             return 0
         return 0
+
+    def _is_old(self) -> bool:
+        """Whether it has grown for a while, though it was never idle."""
+        return time.monotonic() - self._born_at > OLD_S and self._has_grown_by(IDLE_WORN_BYTES)
 
     def _gather(self) -> bool:
         """Take the jobs that are there, or wait for one for a while; False: there will be none."""

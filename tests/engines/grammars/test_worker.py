@@ -6,6 +6,7 @@ from threading import Thread
 
 import pytest
 
+from engines.grammars import worker
 from engines.grammars.errors import GrammarError
 from engines.grammars.protocol import MAX_PACKET_BYTES, Bad, Check, Follow, Job, Mask, decode_packet, encode
 from engines.grammars.worker import Running, _Child, _drain
@@ -74,3 +75,15 @@ def test_what_a_child_left_is_thrown_away(ends: Ends) -> None:
     _drain(theirs)
     with pytest.raises(BlockingIOError):
         theirs.recv(1, socket.MSG_DONTWAIT)
+
+
+def test_a_child_that_is_never_idle_is_renewed_when_it_is_old_and_has_grown(monkeypatch):
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    child = _Child(theirs, GrammarError("none"), Running())
+    assert not child._is_old()
+    monkeypatch.setattr(worker, "OLD_S", -1.0)
+    assert not child._is_old()
+    monkeypatch.setattr(worker, "IDLE_WORN_BYTES", -1)
+    assert child._is_old()
+    ours.close()
+    theirs.close()

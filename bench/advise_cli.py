@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from mesh.errors import CommandError, UserError
 
 if TYPE_CHECKING:
-    from engines.advice import Advice, Lengths
+    from engines.costs.advice import Advice, Lengths
     from mesh.cli.arguments import Subparsers
 
 USAGE = """mesh advise MODEL DEVICE --ttft S --tpot S (--lengths FILE | --input N --output N)
@@ -54,7 +54,7 @@ def _positive(text: str) -> float:
 
 
 def run(options: argparse.Namespace) -> int:
-    from engines.advice import Promise, advise, best
+    from engines.costs.advice import Promise, advise, best
 
     lengths, promise = _lengths(options), Promise(options.ttft, options.tpot)
     found = {name: advise(profile, lengths, promise) for name, profile in _profiles(options).items()}
@@ -70,8 +70,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _lengths(options: argparse.Namespace) -> "Lengths":
-    from bench.simulation.traces import load_lengths
-    from engines.advice import Lengths
+    from engines.costs.advice import Lengths
+    from simulation.loads.traces import load_lengths
 
     has_means = options.input is not None and options.output is not None
     if options.lengths is not None and options.input is None and options.output is None:
@@ -82,8 +82,8 @@ def _lengths(options: argparse.Namespace) -> "Lengths":
 
 
 def _profiles(options: argparse.Namespace) -> dict[str, Any]:
-    from engines.advice import with_link
-    from engines.presets import load_preset, model_shape, preset_names
+    from engines.costs.advice import with_link
+    from engines.costs.presets import load_preset, model_shape, preset_names
 
     known = preset_names()
     names = [name for size in SIZES if (name := f"{options.device}-{options.model}-tp{size}") in known]

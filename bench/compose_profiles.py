@@ -1,11 +1,12 @@
 """Composes the presets of A100, H100 and H200 from measured kernels, and says how far off each is elsewhere.
 
-    python -m bench.compose_profiles AICONFIGURATOR_OPS [--write engines/presets.toml]
+    python -m bench.compose_profiles AICONFIGURATOR_OPS [--write engines/costs/presets.toml]
 
-Costs are fitted to one grid of composed iterations and judged on another. Scaled presets (`engines.scaling`) are judged
-on iterations composed of the kernels of their own model, which they never saw. ``mixed`` is the error of
-`engines.step_cost` for prompts and decodes in one iteration, to which nothing is fitted. ``twice`` is the error at 10k
-to 16k tokens of a fit to prompts of at most 8k. With ``--write``, the part of the file between its marks is replaced.
+Costs are fitted to one grid of composed iterations and judged on another. Scaled presets (`engines.costs.scaling`) are
+judged on iterations composed of the kernels of their own model, which they never saw. ``mixed`` is the error of
+`engines.costs.step_cost` for prompts and decodes in one iteration, to which nothing is fitted. ``twice`` is the error
+at 10k to 16k tokens of a fit to prompts of at most 8k. With ``--write``, the part of the file between its marks is
+replaced.
 """
 
 import argparse
@@ -22,15 +23,15 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.kernel_times import Iterations, Kernels, Shape
-from engines.costs import decode_step_s, prefill_s
-from engines.fitting import DecodeSample, PrefillSample, fit_decode, fit_prefill
-from engines.presets import load_preset
-from engines.step_cost import Load, StepCost
+from engines.costs.fitting import DecodeSample, PrefillSample, fit_decode, fit_prefill
+from engines.costs.linear import decode_step_s, prefill_s
+from engines.costs.presets import load_preset
+from engines.costs.step_cost import Load, StepCost
 
 SOURCE = "aiconfigurator"
 FIRST_MARK = "# --- composed by bench.compose_profiles: do not edit by hand ---\n"
 LAST_MARK = "# --- end of what was composed ---\n"
-PRESETS = Path("engines/presets.toml")
+PRESETS = Path("engines/costs/presets.toml")
 LONGEST = 16384  # prompts whose attention was measured
 HALF = LONGEST // 2
 DIGITS = 5

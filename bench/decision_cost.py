@@ -15,13 +15,13 @@ from random import Random
 from rich.console import Console
 from rich.table import Table
 
-from engines.demand import MOST_PEAKS
-from engines.profiles import load_profile
+from engines.costs.profiles import load_profile
+from engines.scheduling.demand import MOST_PEAKS
 from mesh.messages import Demand, EngineStatus, PendingPrefill, ProcessState, Role, Sender, ServiceStatus
 from mesh.topology.schema import PolicySpec
-from router.monitor import Monitor
 from router.policies.registry import POLICIES, make_policy
-from router.view import RequestView
+from router.view.engine_view import RequestView
+from router.view.monitor import Monitor
 
 SERVICE = "chat"
 COST = load_profile("a100-llama2-70b-tp4").cost.in_chunks(2048)

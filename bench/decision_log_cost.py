@@ -27,12 +27,12 @@ from mesh.messages import (
     StepTokens,
 )
 from mesh.topology.schema import PolicySpec
-from router.decisions import DecisionLog
-from router.dispatcher import Dispatcher
 from router.effects import Send
-from router.limits import DispatchLimits
-from router.monitor import Monitor
+from router.history.decisions import DecisionLog
 from router.policies.registry import make_policy
+from router.requests.dispatcher import Dispatcher
+from router.requests.limits import DispatchLimits
+from router.view.monitor import Monitor
 
 SERVICE = ServiceStatus("service", 1000, 1000, 16, PrefillCost(0.0, 0.001), DecodeCost(0.01, 0.0))
 LIMITS = DispatchLimits(max_requests=1024, max_waiting=512, reply_s=1.0)

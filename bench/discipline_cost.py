@@ -16,11 +16,11 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.one_engine import Model, OneEngine
-from bench.simulation.quiet import quiet_engines
-from bench.simulation.trace_request import TraceRequest
-from engines.profiles import load_profile
-from engines.scheduler import Limits
+from engines.costs.profiles import load_profile
+from engines.scheduling.scheduler import Limits
 from mesh.topology.schema import Scheduling
+from simulation.loads.trace_request import TraceRequest
+from simulation.quiet import quiet_engines
 
 MODELS = {
     name: Model(load_profile(preset).cost, 10**6)

@@ -5,7 +5,7 @@
 One simulated engine on A100s. Two services: chats with Llama-2-7B and summaries with 13B on one device. Three: short
 requests with 7B, chats with 13B and summaries with 70B on four devices (tensor parallelism 4). Chats have ShareGPT's
 lengths as Llumnix's paper describes them, summaries those of a file of arXiv's, short requests a power law with a mean
-of 128 tokens (`bench.simulation.workload_lengths`). KV memory is what the weights leave, shared evenly.
+of 128 tokens (`simulation.loads.workload_lengths`). KV memory is what the weights leave, shared evenly.
 
 Requests arrive for so many seconds, as a Poisson process or in bursts (a quarter of the time at three times the rate),
 and all are served to their end. Normalised latency is the latency over the mean execution time of the service's
@@ -32,13 +32,13 @@ from rich.progress import Progress
 from rich.table import Table
 
 from bench.one_engine import Done, Model, OneEngine
-from bench.simulation.arrivals import Arrivals, Process, synthesize
-from bench.simulation.trace_request import TraceRequest
-from bench.simulation.traces import load_lengths
-from engines.costs import serving_s
-from engines.profiles import EngineProfile, load_profile
-from engines.scheduler import Limits
+from engines.costs.linear import serving_s
+from engines.costs.profiles import EngineProfile, load_profile
+from engines.scheduling.scheduler import Limits
 from mesh.topology.schema import Scheduling
+from simulation.loads.arrival_processes import Arrivals, Process, synthesize
+from simulation.loads.trace_request import TraceRequest
+from simulation.loads.traces import load_lengths
 
 PROMISE = 5.0  # times the execution time of the request
 CHUNK_TOKENS, MAX_RUNNING = 2048, 256

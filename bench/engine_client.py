@@ -23,7 +23,7 @@ from mesh.messages import (
     StepTokens,
     Submit,
 )
-from mesh.sockets import Sockets
+from mesh.sockets.sockets import Sockets
 from mesh.supervisor.command import ENGINE, child_commands
 from mesh.topology.schema import Topology
 

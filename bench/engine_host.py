@@ -13,9 +13,9 @@ from pathlib import Path
 import uvloop
 
 from engines.process import serve
-from mesh import logs
 from mesh.messages import Sender
-from mesh.process import ProcessShell, make_runtime_dir, next_incarnation
+from mesh.process import logs
+from mesh.process.process import ProcessShell, make_runtime_dir, next_incarnation
 from mesh.topology.parse import load
 
 

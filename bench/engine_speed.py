@@ -19,7 +19,7 @@ import psutil
 import torch
 
 from bench.engine_under_test import EngineUnderTest, add_model_argument
-from engines.models.config import ModelConfig
+from engines.models.files.model_config import ModelConfig
 from engines.models.store import prepared_dir
 
 BATCHES = (1, 4, 16)

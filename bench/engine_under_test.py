@@ -4,8 +4,8 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from engines.batch import Batch, Chunk, Draw, StepResult
-from engines.models.config import ModelConfig
+from engines.models.files.model_config import ModelConfig
+from engines.scheduling.batch import Batch, Chunk, Draw, StepResult
 from engines.torch_engine.executor import TorchExecutor, TorchService
 from engines.torch_engine.shape import kv_shape
 from kvtransfer.layout import block_bytes

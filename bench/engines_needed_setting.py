@@ -6,21 +6,21 @@ from math import ceil, inf
 from pathlib import Path
 from random import Random
 
-from bench.simulation.arrivals import Arrivals, synthesize
-from bench.simulation.cluster import Simulation
-from bench.simulation.garbage import rare_collections
-from bench.simulation.physics import Physics
-from bench.simulation.quiet import quiet_engines
-from bench.simulation.trace_request import TraceRequest
-from bench.simulation.workload import SloRule
-from bench.simulation.workload_lengths import PREFIX, described_lengths
-from engines.advice import Lengths, Promise, advise, with_link
-from engines.costs import prefill_s
-from engines.presets import load_preset, model_shape
-from engines.profiles import EngineProfile
+from engines.costs.advice import Lengths, Promise, advise, with_link
+from engines.costs.linear import prefill_s
+from engines.costs.presets import load_preset, model_shape
+from engines.costs.profiles import EngineProfile
 from mesh.messages import PrefillCost, Role
 from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, Rescheduling, ServiceSpec, Slo, Topology, Trigger
-from router.records import Outcome, Record
+from router.history.records import Outcome, Record
+from simulation.cluster import Simulation
+from simulation.engines.physics import Physics
+from simulation.garbage import rare_collections
+from simulation.loads.arrival_processes import Arrivals, synthesize
+from simulation.loads.trace_request import TraceRequest
+from simulation.loads.workload import SloRule
+from simulation.loads.workload_lengths import PREFIX, described_lengths
+from simulation.quiet import quiet_engines
 
 SERVICE = "chat"
 SLOS = {  # TTFT and TPOT by device and model: table 2

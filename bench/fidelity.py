@@ -27,12 +27,12 @@ from bench.live_mesh import live_mesh
 from bench.overheads import Overheads, measure_overheads
 from bench.predicting import Profiles, Records, physics_of, probe_ratios, profile_of, simulate, simulated_latencies
 from bench.serving import OK, TOO_MANY, Learnt, Served, Workload, serve
-from bench.simulation.physics import Physics
-from bench.simulation.trace_request import TraceRequest
 from mesh.errors import UserError
 from mesh.topology.parse import load
 from mesh.topology.schema import Topology
-from router.records import Outcome, Record
+from router.history.records import Outcome, Record
+from simulation.engines.physics import Physics
+from simulation.loads.trace_request import TraceRequest
 
 
 def simulate_served(topology: Topology, profiles: Profiles, served: Served, physics: Physics) -> dict[str, Record]:

@@ -30,8 +30,6 @@ from engines.models.store import prepared_dir
 from mesh.access.key_file import change_keys
 from mesh.access.keys import UNLIMITED, KeyLimits, make_key
 from mesh.clock import SystemClock
-from mesh.garbage import spare_what_is_loaded
-from mesh.logs import configure
 from mesh.messages import (
     Accepted,
     Codec,
@@ -52,21 +50,23 @@ from mesh.messages import (
     Submit,
     encode,
 )
-from mesh.sockets import Sockets
+from mesh.process.garbage import spare_what_is_loaded
+from mesh.process.logs import configure
+from mesh.sockets.sockets import Sockets
 from mesh.topology.parse import load
 from mesh.topology.schema import Topology
+from router.api.access.keyed import KeyedCallers
+from router.api.access.keyring import Keyring
 from router.api.app import ApiConfig, create_apps
-from router.api.browsers import BrowserRules
-from router.api.callers import Callers, OpenCallers, Peers
-from router.api.connections import Connections
-from router.api.keyed import KeyedCallers
-from router.api.keyring import Keyring
-from router.api.models import Models, ServedModel
-from router.api.protocol import BoundedProtocol
-from router.ledger import Ledger
+from router.api.http.browsers import BrowserRules
+from router.api.http.callers import Callers, OpenCallers, Peers
+from router.api.http.connections import Connections
+from router.api.http.protocol import BoundedProtocol
+from router.api.openai.models import Models, ServedModel
+from router.gateway import Router
+from router.history.ledger import Ledger
+from router.history.tallies import Tallies
 from router.policies.in_force import PolicyInForce
-from router.router import Router
-from router.tallies import Tallies
 
 END = b"data: [DONE]\n\n\r\n0\r\n\r\n"
 ENGINE = Sender("engine", 1)

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from bench.gpu_transfer import copy_seconds
 from bench.random_llama import LLAMA2_7B, SMALL, LlamaShape, write_random_llama
-from engines.batch import Batch, Chunk, Draw
-from engines.models.config import ModelConfig
+from engines.models.files.model_config import ModelConfig
+from engines.scheduling.batch import Batch, Chunk, Draw
 from engines.torch_engine.executor import TorchExecutor, TorchService
 from engines.torch_engine.gpu_memory import open_gpu, pages_tensor
 from engines.torch_engine.shape import kv_shape

@@ -44,7 +44,7 @@ from mesh.errors import CommandError
 from mesh.messages import TOPIC_STATUS, BroadcastMessage, Codec, EngineStatus, ProcessState, Sender
 from mesh.topology.parse import load
 from mesh.topology.schema import LOCAL_HOST, Topology
-from router.api.server import ADMIN_PORT_OFFSET
+from router.api.http.server import ADMIN_PORT_OFFSET
 
 PROFILE = "h100-llama2-70b-tp4"
 WORDS, TOKENS = 64, 16  # of a request

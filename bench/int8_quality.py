@@ -16,8 +16,8 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from bench.engine_under_test import EngineUnderTest, add_model_argument
-from engines.batch import Chunk
 from engines.models.store import prepared_dir
+from engines.scheduling.batch import Chunk
 from mesh.messages import TokenLogprobs
 
 WINDOW = 512  # tokens of context at most

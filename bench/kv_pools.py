@@ -25,9 +25,9 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from engines.blocks import BlockPool
-from engines.packed import block_pool
-from engines.pages import PagePool
+from engines.memory.block_pool import BlockPool
+from engines.memory.packed_pool import block_pool
+from engines.memory.pages import PagePool
 from engines.torch_engine.kv_pool import KVPool
 from kvtransfer.layout import KVLayout, PageLayout, block_bytes, row_bytes
 from mesh.messages import KVShape

@@ -21,11 +21,11 @@ from random import Random
 from rich.console import Console
 from rich.table import Table
 
-from bench.simulation.rows import TraceError
-from bench.simulation.trace_request import TraceRequest
-from bench.simulation.traces import load_lengths
 from mesh.messages import FinishReason, RequestSpec, Sampling
-from router.lengths import Asked, LengthPredictor, Prediction
+from router.history.lengths import Asked, LengthPredictor, Prediction
+from simulation.loads.rows import TraceError
+from simulation.loads.trace_request import TraceRequest
+from simulation.loads.traces import load_lengths
 
 SERVICE = "chat"
 IN_FLIGHT = 64  # requests that arrive before an answer is over

@@ -23,7 +23,6 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from bench.capacity import Found
 from bench.http_load import Answer
 from bench.live_fleets import Fleet
 from bench.live_report import PROMISE, SIDES, by_contender, found, report
@@ -32,13 +31,14 @@ from bench.live_stage import Stage, choose_rates, say, stage
 from bench.live_workload import made_up_lengths, make_trace, promised, scaled_lengths
 from bench.predicting import probe_ratios
 from bench.serving import probe
-from bench.simulation.policy_names import parse_policy
-from bench.simulation.trace_request import TraceRequest
 from bench.tropical_figure import UNSPLIT
 from mesh.errors import UserError
 from mesh.topology.parse import load
 from mesh.topology.schema import PolicySpec
 from router.policies.registry import with_defaults
+from simulation.capacity import Found
+from simulation.command.policy_names import parse_policy
+from simulation.loads.trace_request import TraceRequest
 
 POLICIES = ("colocated", "chunked", "disaggregated", "disaggregated_sjf", "tropical", "elastic")
 CHUNK_TOKENS = 256

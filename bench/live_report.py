@@ -8,8 +8,8 @@ from itertools import chain
 from rich.console import Console
 from rich.table import Table
 
-from bench.capacity import Found, crossing
 from bench.live_runs import Run, Seen, attainments, same_placements, trials
+from simulation.capacity import Found, crossing
 
 PROMISE = 0.9
 Side = Callable[[Run], Seen]

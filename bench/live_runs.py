@@ -9,7 +9,6 @@ from itertools import accumulate
 from random import Random
 
 from bench.agreement import Latency
-from bench.capacity import Trial
 from bench.contention import Watch
 from bench.http_load import Answer
 from bench.live_fleets import Fleet
@@ -18,10 +17,11 @@ from bench.live_workload import sendings_of
 from bench.overheads import Overheads
 from bench.predicting import Profiles, Records, simulate, simulated_latencies
 from bench.serving import OK, latency_of
-from bench.simulation.physics import Physics
-from bench.simulation.policy_names import label
-from bench.simulation.trace_request import TraceRequest
 from mesh.topology.schema import PolicySpec, Topology
+from simulation.capacity import Trial
+from simulation.command.policy_names import label
+from simulation.engines.physics import Physics
+from simulation.loads.trace_request import TraceRequest
 
 Placement = tuple[str, str, str]  # rule, prefill engine, decode engine
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from random import Random
 from statistics import fmean
 
-from bench.capacity import Found, find_capacity
 from bench.http_load import Sending
 from bench.live_fleets import Fleet, profiles_of, to_measure
 from bench.live_mesh import LiveMesh, live_mesh, measure_profile
@@ -17,8 +16,9 @@ from bench.live_workload import make_trace
 from bench.overheads import Overheads, copy_bytes_per_s, measure_overheads
 from bench.predicting import physics_of
 from bench.sharing import TOKEN_IDS, Sharing, measure_sharing
-from bench.simulation.trace_request import TraceRequest
 from mesh.topology.schema import Topology
+from simulation.capacity import Found, find_capacity
+from simulation.loads.trace_request import TraceRequest
 
 WARM_UP_REQUESTS, WARM_UP_PROMPT, WARM_UP_ANSWER = 4, 256, 16
 SEARCH_REQUESTS, SEARCH_RUNS, SEARCH_PRECISION = 100, 8, 0.2

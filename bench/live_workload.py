@@ -10,11 +10,11 @@ from statistics import fmean, median
 
 from bench.http_load import Sending
 from bench.sharing import TOKEN_IDS
-from bench.simulation.arrivals import Arrivals, synthesize
-from bench.simulation.trace_request import TraceRequest
-from bench.simulation.traces import load_lengths
-from engines.costs import decode_step_s, prefill_s
-from engines.profiles import EngineProfile
+from engines.costs.linear import decode_step_s, prefill_s
+from engines.costs.profiles import EngineProfile
+from simulation.loads.arrival_processes import Arrivals, synthesize
+from simulation.loads.trace_request import TraceRequest
+from simulation.loads.traces import load_lengths
 
 POOL = 2000  # requests that lengths are drawn from
 TTFT_FACTOR, TPOT_FACTOR = 5.0, 3.0  # times what an idle engine takes

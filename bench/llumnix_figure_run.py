@@ -20,12 +20,12 @@ from bench.llumnix_figure_setting import (
     make_topology,
 )
 from bench.llumnix_figure_watch import Seen, Watch
-from bench.simulation.cluster import Simulation
-from bench.simulation.garbage import rare_collections
-from bench.simulation.physics import Physics
-from bench.simulation.summary import Distribution
-from bench.simulation.workload import SloRule
-from router.records import Outcome, Record
+from router.history.records import Outcome, Record
+from simulation.cluster import Simulation
+from simulation.engines.physics import Physics
+from simulation.garbage import rare_collections
+from simulation.loads.workload import SloRule
+from simulation.reports.summary import Distribution
 
 SAMPLE_S = 1.0
 KEPT_SAMPLES = 400

@@ -6,10 +6,7 @@ from itertools import islice
 from pathlib import Path
 from random import Random
 
-from bench.simulation.arrivals import Arrivals, Process, synthesize
-from bench.simulation.trace_request import TraceRequest
-from bench.simulation.workload_lengths import PREFIX, described_lengths
-from engines.profiles import EngineProfile, load_profile
+from engines.costs.profiles import EngineProfile, load_profile
 from mesh.messages import Role
 from mesh.topology.schema import (
     EngineSpec,
@@ -21,6 +18,9 @@ from mesh.topology.schema import (
     Topology,
     TransferSpec,
 )
+from simulation.loads.arrival_processes import Arrivals, Process, synthesize
+from simulation.loads.trace_request import TraceRequest
+from simulation.loads.workload_lengths import PREFIX, described_lengths
 
 SERVICE = "llama-7b"
 PROFILE = "a10-llama2-7b-tp1"

@@ -3,15 +3,15 @@
 from collections import Counter
 from dataclasses import dataclass, field
 
-from bench.simulation.observer import CoreParts, ObservedCore
-from bench.simulation.timeline import Timeline
-from engines.backlog import Step
-from engines.batch import StepResult
 from engines.core import EngineCore
 from engines.effects import Effect
-from engines.scheduler import ServiceQueue
-from engines.sequence import Sequence
+from engines.engine_request import Sequence
+from engines.scheduling.backlog import Step
+from engines.scheduling.batch import StepResult
+from engines.scheduling.scheduler import ServiceQueue
 from mesh.messages import Epoch
+from simulation.observer import CoreParts, ObservedCore
+from simulation.reports.timeline import Timeline
 
 
 @dataclass(slots=True)

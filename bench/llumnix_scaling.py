@@ -35,12 +35,12 @@ from bench.llumnix_figure_setting import (
     make_topology,
 )
 from bench.scaling import never
-from bench.simulation.cluster import Simulation
-from bench.simulation.physics import Physics
-from bench.simulation.quiet import quiet_engines
-from bench.simulation.workload import SloRule
 from mesh.topology.schema import PlacementMode, PlacementSpec, ScalingRule, ScalingSpec, Topology
-from router.records import Record
+from router.history.records import Record
+from simulation.cluster import Simulation
+from simulation.engines.physics import Physics
+from simulation.loads.workload import SloRule
+from simulation.quiet import quiet_engines
 
 BETWEEN = 50.0  # of freeness, between the two bounds
 NUM_STARTED = 4

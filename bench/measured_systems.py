@@ -18,17 +18,17 @@ from rich.console import Console
 
 from bench.agreement import Latency, agreement_table, agreements
 from bench.layer_times import LayerTimes, load_layer_times
-from bench.simulation.cluster import Simulation
-from bench.simulation.physics import Physics
-from bench.simulation.trace_request import TraceRequest
-from bench.simulation.workload import SloRule
-from engines.measuring import DecodePoint, MixedPoint, Point, PrefillPoint, Times, fit, predict_s
-from engines.profiles import EngineProfile
-from engines.step_cost import StepCost
+from engines.costs.measuring import DecodePoint, MixedPoint, Point, PrefillPoint, Times, fit, predict_s
+from engines.costs.profiles import EngineProfile
+from engines.costs.step_cost import StepCost
 from mesh.errors import UserError
 from mesh.messages import Role
 from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, ServiceSpec, Slo, Topology
-from router.records import Record
+from router.history.records import Record
+from simulation.cluster import Simulation
+from simulation.engines.physics import Physics
+from simulation.loads.trace_request import TraceRequest
+from simulation.loads.workload import SloRule
 
 SERVICE = "model"
 MIB = 2**20

@@ -24,7 +24,6 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from bench.capacity import Trial, crossing
 from bench.contention import Contention, Watch
 from bench.contestants import CONTESTANTS, MODEL, Running, Scene
 from bench.engine_under_test import add_model_argument
@@ -34,10 +33,11 @@ from bench.load.confidence import Seen
 from bench.load.outcome import Outcome, Promise
 from bench.load.running import Ended
 from bench.load.running import run as drive
-from bench.simulation.outputs import has_matplotlib
 from bench.vs_vllm import name_and_value
 from engines.models.store import prepared_dir
 from mesh.errors import CommandError, UserError
+from simulation.capacity import Trial, crossing
+from simulation.command.outputs import has_matplotlib
 
 GOAL, CONFIDENCE = 0.9, 0.95
 TIGHTNESS = (0.5, 1.0, 2.0)  # times the promise

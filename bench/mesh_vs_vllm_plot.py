@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from bench.simulation.plots import COLORS, GUIDE
+from simulation.reports.plots import COLORS, GUIDE
 
 Point = tuple[float, float, float, float]  # rate, attainment, and the interval in which that is for sure
 

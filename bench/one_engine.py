@@ -1,28 +1,28 @@
 """One engine in virtual time, without a mesh around it: requests arrive, its core decides, a cost model tells time.
 
-For what only the engine decides. `bench.simulation` has gateways, several engines, faults and statuses besides.
+For what only the engine decides. `simulation` has gateways, several engines, faults and statuses besides.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from bench.simulation.quiet import quiet_engines
-from bench.simulation.trace_request import TraceRequest
-from bench.simulation.workload import SloRule, make_spec
-from engines.batch import ChunkResult, StepResult
-from engines.blocks import BlockPool
 from engines.core import EngineCore
+from engines.costs.learning import LearntCost
+from engines.costs.step_cost import StepCost
 from engines.effects import Effect
-from engines.learning import LearntCost
-from engines.pages import PagePool
-from engines.scheduler import Limits, ServiceQueue
+from engines.memory.block_pool import BlockPool
+from engines.memory.pages import PagePool
+from engines.scheduling.batch import ChunkResult, StepResult
+from engines.scheduling.scheduler import Limits, ServiceQueue
 from engines.settings import EngineSettings
 from engines.status import Service
-from engines.step_cost import StepCost
 from kvtransfer.protocol import Limits as TransferLimits
 from kvtransfer.protocol import Send
 from mesh.messages import Epoch, KVShape, Refused, Role, StepTokens, Submit
 from mesh.topology.schema import Scheduling, ServiceSpec, Slo
+from simulation.loads.trace_request import TraceRequest
+from simulation.loads.workload import SloRule, make_spec
+from simulation.quiet import quiet_engines
 
 GATEWAY = "gateway"
 BLOCK_SIZE = 16

@@ -17,14 +17,14 @@ import numpy as np
 from bench.gateway_cost import free_port
 from bench.http_load import Answer, Sending
 from bench.live_mesh import live_mesh
-from bench.simulation.cluster import Simulation
-from bench.simulation.physics import Physics
-from bench.simulation.trace_request import TraceRequest
-from bench.simulation.workload import SloRule
-from engines.profiles import ProfileFile
+from engines.costs.profiles import ProfileFile
 from mesh.messages import DecodeCost, PrefillCost
 from mesh.topology.schema import Topology
-from router.records import Record
+from router.history.records import Record
+from simulation.cluster import Simulation
+from simulation.engines.physics import Physics
+from simulation.loads.trace_request import TraceRequest
+from simulation.loads.workload import SloRule
 
 REQUESTS, PROMPT_TOKENS, NEW_TOKENS = 12, 32, 24
 WARM_UP = 3  # requests that are not counted

@@ -23,24 +23,24 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from bench.capacity import find_capacity
 from bench.gateway_cost import free_port
 from bench.http_load import Answer, Sending
 from bench.live_mesh import LiveMesh, live_mesh
 from bench.live_workload import Bounds
 from bench.serving import OK, latency_of
-from bench.simulation.arrivals import Arrivals, synthesize
-from bench.simulation.cluster import Simulation
-from bench.simulation.physics import Physics
-from bench.simulation.trace_request import TraceRequest
-from bench.simulation.workload import SloRule
 from bench.tiny_model import write_tiny_model
-from engines.costs import prefill_s
-from engines.profiles import load_profile
+from engines.costs.linear import prefill_s
+from engines.costs.profiles import load_profile
 from mesh.errors import UserError
 from mesh.topology.parse import load
 from mesh.topology.schema import PolicySpec, Topology
-from router.records import Outcome, Record
+from router.history.records import Outcome, Record
+from simulation.capacity import find_capacity
+from simulation.cluster import Simulation
+from simulation.engines.physics import Physics
+from simulation.loads.arrival_processes import Arrivals, synthesize
+from simulation.loads.trace_request import TraceRequest
+from simulation.loads.workload import SloRule
 
 POLICIES = ("tropical", "elastic")
 FACTORS = (0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 2.5, 3.0)

@@ -22,14 +22,14 @@ from rich.table import Table
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import lil_matrix
 
-from bench.simulation.workload_lengths import PREFIX, described_lengths
-from engines.demand import held_tokens
+from engines.scheduling.demand import held_tokens
 from mesh.messages import DecodeCost, EngineStatus, PrefillCost, ProcessState, Role, ServiceStatus
-from router.cluster import ClusterView
-from router.policies.bins import Knobs, all_levels, broken
 from router.policies.packing import Packing, PackingParameters
+from router.policies.parts.bins import Knobs, all_levels, broken
 from router.policies.policy import Dispatch
-from router.view import EngineView, RequestView, Reservation, engine_view
+from router.view.cluster_view import ClusterView
+from router.view.engine_view import EngineView, RequestView, Reservation, engine_view
+from simulation.loads.workload_lengths import PREFIX, described_lengths
 
 SERVICE = "chat"
 BLOCK = 16

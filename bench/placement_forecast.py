@@ -20,19 +20,19 @@ from rich.table import Table
 
 from bench import placement_mesh as mesh
 from bench.placement_shift import Served, served_of
-from bench.simulation.cluster import Simulation
-from bench.simulation.garbage import rare_collections
-from bench.simulation.physics import Physics
-from bench.simulation.placing import LocalSimulators
-from bench.simulation.quiet import quiet_engines
-from bench.simulation.workload import SloRule
 from mesh.messages import GatewayStatus, Sender
-from router.placement.bursts import WINDOW_S
-from router.placement.live import present_plan, waiting
-from router.placement.monitor import ServiceMonitor
-from router.placement.question import make_question
-from router.placement.traffic import Traffic
-from router.records import Record
+from router.history.records import Record
+from router.placement.observe.bursts import WINDOW_S
+from router.placement.observe.running_mesh import present_plan, waiting
+from router.placement.observe.service_monitor import ServiceMonitor
+from router.placement.observe.traffic import Traffic
+from router.placement.search.question import make_question
+from simulation.cluster import Simulation
+from simulation.engines.physics import Physics
+from simulation.garbage import rare_collections
+from simulation.loads.workload import SloRule
+from simulation.placement.evaluator import LocalSimulators
+from simulation.quiet import quiet_engines
 
 SHIFT_AT_S, HORIZON_S = 60.0, 120.0
 BUSIEST, OTHERS = mesh.SERVICES[0], mesh.SERVICES[1:]

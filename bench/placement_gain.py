@@ -22,14 +22,14 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import placement_setting as setting
-from bench.simulation.placing import Simulated, Simulators
 from mesh.messages import Role
-from router.placement.catalogue import Catalogue, Cluster
-from router.placement.greedy import Scored, best_first, greedy
-from router.placement.improve import improve
-from router.placement.partition import partitions
-from router.placement.plan import Group, Plan, has_all_phases
-from router.placement.search import SHORTLIST
+from router.placement.observe.requirements import Catalogue, Cluster
+from router.placement.search.greedy import Scored, best_first, greedy
+from router.placement.search.improve import improve
+from router.placement.search.partition import partitions
+from router.placement.search.plan import Group, Plan, has_all_phases
+from router.placement.search.search import SHORTLIST
+from simulation.placement.evaluator import Simulated, Simulators
 
 AT_A_TIME = 200  # plans
 WHOLE = 16  # of all plans, those with the best parts that are scored whole

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from bench.simulation.cluster import Simulation
 from mesh.messages import Decision, PlacementStatus, Sender
+from simulation.cluster import Simulation
 
 
 class Told(msgspec.Struct, frozen=True):

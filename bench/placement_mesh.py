@@ -9,14 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from bench.simulation.cluster import Simulation
-from bench.simulation.physics import Physics
-from bench.simulation.placement import ModelledSearch
-from bench.simulation.placing import LocalSimulators
-from bench.simulation.shared_profiles import SharedProfile
-from bench.simulation.trace_request import TraceRequest
-from bench.simulation.workload import SloRule
-from engines.presets import load_preset
+from engines.costs.presets import load_preset
 from mesh.messages import CountSpread, EngineStatus, Role, ServiceTally
 from mesh.topology.schema import (
     EngineSpec,
@@ -29,12 +22,19 @@ from mesh.topology.schema import (
     Timing,
     Topology,
 )
-from router.placement.live import present_plan
-from router.placement.monitor import Observed
-from router.placement.plan import Plan
-from router.placement.question import LEAST_JUDGED, make_question
-from router.placement.search import search
-from router.placement.traffic import Moments, ServiceTraffic
+from router.placement.observe.running_mesh import present_plan
+from router.placement.observe.service_monitor import Observed
+from router.placement.observe.traffic import Moments, ServiceTraffic
+from router.placement.search.plan import Plan
+from router.placement.search.question import LEAST_JUDGED, make_question
+from router.placement.search.search import search
+from simulation.cluster import Simulation
+from simulation.engines.physics import Physics
+from simulation.engines.shared_profiles import SharedProfile
+from simulation.loads.trace_request import TraceRequest
+from simulation.loads.workload import SloRule
+from simulation.placement.daemon import ModelledSearch
+from simulation.placement.evaluator import LocalSimulators
 
 NUM_ENGINES, NUM_SERVICES = 4, 5
 SERVICES = tuple(f"s{number}" for number in range(NUM_SERVICES))

@@ -22,9 +22,9 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import placement_setting as setting
-from bench.simulation.outputs import has_matplotlib
-from bench.simulation.placing import Simulators
-from router.placement.search import Found, search
+from router.placement.search.search import Found, search
+from simulation.command.outputs import has_matplotlib
+from simulation.placement.evaluator import Simulators
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,10 @@ are lognormal, and rates fall off as a power of the service's number.
 
 from random import Random
 
-from engines.presets import load_preset, preset_names
+from engines.costs.presets import load_preset, preset_names
 from mesh.topology.schema import Slo
-from router.placement.catalogue import Catalogue, Cluster, Footprint
-from router.placement.traffic import Moments, ServiceTraffic, Traffic
+from router.placement.observe.requirements import Catalogue, Cluster, Footprint
+from router.placement.observe.traffic import Moments, ServiceTraffic, Traffic
 
 MODELS = ("llama2-7b", "llama2-13b", "llama2-7b", "llama2-7b", "llama2-13b", "llama2-7b", "llama2-70b")
 KINDS = (  # moments of prompts and answers, in tokens

@@ -34,16 +34,16 @@ from rich.table import Table
 
 from bench import placement_mesh as mesh
 from bench.placement_log import Change, PlacementLog, Told, verdicts
-from bench.simulation.cluster import Simulation
-from bench.simulation.garbage import rare_collections
-from bench.simulation.physics import Physics
-from bench.simulation.quiet import quiet_engines
-from bench.simulation.workload import SloRule
-from engines.costs import serving_s
+from engines.costs.linear import serving_s
 from mesh.messages import Decision, Forecast
 from mesh.topology.schema import PlacementSpec
-from router.placement.replacement import Verdict
-from router.records import Outcome, Record
+from router.history.records import Outcome, Record
+from router.placement.change.replacement import Verdict
+from simulation.cluster import Simulation
+from simulation.engines.physics import Physics
+from simulation.garbage import rare_collections
+from simulation.loads.workload import SloRule
+from simulation.quiet import quiet_engines
 
 INTERVAL_S = 120.0
 SHIFT_FROM, SHIFT_UNTIL = 3.0, 4.0  # intervals, between which the shift falls

@@ -8,18 +8,18 @@ from bench.http_load import Answer
 from bench.overheads import Overheads
 from bench.serving import PROBE_ANSWER, PROBE_PROMPT
 from bench.sharing import Sharing
-from bench.simulation.cluster import Simulation
-from bench.simulation.physics import Physics
-from bench.simulation.trace_request import TraceRequest
-from bench.simulation.workload import SloRule
-from engines.costs import decode_step_s, prefill_s
+from engines.costs.linear import decode_step_s, prefill_s
+from engines.costs.profiles import EngineProfile, load_profile
 from engines.models.cache import Cache
-from engines.profile_store import ProfileStore
-from engines.profiles import EngineProfile, load_profile
+from engines.profiling.store import ProfileStore
 from engines.torch_engine.backend import key_of
 from mesh.errors import UserError
 from mesh.topology.schema import EngineSpec, Topology
-from router.records import Outcome, Record
+from router.history.records import Outcome, Record
+from simulation.cluster import Simulation
+from simulation.engines.physics import Physics
+from simulation.loads.trace_request import TraceRequest
+from simulation.loads.workload import SloRule
 
 Profiles = Mapping[str, EngineProfile]  # by engine
 Records = Mapping[str, Record]  # by request

@@ -6,10 +6,10 @@ python -m bench.prediction_cost
 from collections.abc import Callable
 from timeit import repeat
 
-from engines.costs import decode_step_s, prefill_s
-from engines.learning import LearntCost
-from engines.presets import load_preset
-from engines.step_cost import Load, StepCost
+from engines.costs.learning import LearntCost
+from engines.costs.linear import decode_step_s, prefill_s
+from engines.costs.presets import load_preset
+from engines.costs.step_cost import Load, StepCost
 from mesh.messages import DecodeCost, PrefillCost
 
 NUMBER, TURNS = 50_000, 9

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import save_file
 from tokenizers import Tokenizer, models
 
-from engines.models.config import ModelConfig
+from engines.models.files.model_config import ModelConfig
 from engines.torch_engine.weights import shape_of
 
 PROJECTIONS = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj")

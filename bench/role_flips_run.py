@@ -14,19 +14,19 @@ from random import Random
 
 import msgspec
 
-from bench.simulation.arrivals import Arrivals
-from bench.simulation.cluster import Simulation
-from bench.simulation.garbage import rare_collections
-from bench.simulation.over_time import Moment, over_time
-from bench.simulation.physics import Physics
-from bench.simulation.quiet import quiet_engines
-from bench.simulation.timeline import Timeline
-from bench.simulation.trace_request import TraceRequest
-from bench.simulation.workload import SloRule
-from engines.profiles import load_profile
+from engines.costs.profiles import load_profile
 from mesh.messages import Role
 from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, ServiceSpec, Slo, Topology
-from router.records import Record
+from router.history.records import Record
+from simulation.cluster import Simulation
+from simulation.engines.physics import Physics
+from simulation.garbage import rare_collections
+from simulation.loads.arrival_processes import Arrivals
+from simulation.loads.trace_request import TraceRequest
+from simulation.loads.workload import SloRule
+from simulation.quiet import quiet_engines
+from simulation.reports.over_time import Moment, over_time
+from simulation.reports.timeline import Timeline
 
 PROFILE = "a100-llama2-70b-tp4"
 NUM_ENGINES = 8

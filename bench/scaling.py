@@ -31,15 +31,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from bench.capacity import find_capacity
-from bench.simulation.cluster import Simulation
-from bench.simulation.physics import Physics
-from bench.simulation.placement import Found
-from bench.simulation.policy_names import parse_policy
-from bench.simulation.quiet import quiet_engines
-from bench.simulation.trace_request import TraceRequest
-from bench.simulation.workload import SloRule
-from engines.profiles import load_profile
+from engines.costs.profiles import load_profile
 from mesh.errors import UserError
 from mesh.messages import Role
 from mesh.topology.schema import (
@@ -54,9 +46,17 @@ from mesh.topology.schema import (
     Slo,
     Topology,
 )
-from router.placement.question import Question
+from router.history.records import Record
+from router.placement.search.question import Question
 from router.policies.registry import make_policy
-from router.records import Record
+from simulation.capacity import find_capacity
+from simulation.cluster import Simulation
+from simulation.command.policy_names import parse_policy
+from simulation.engines.physics import Physics
+from simulation.loads.trace_request import TraceRequest
+from simulation.loads.workload import SloRule
+from simulation.placement.daemon import Found
+from simulation.quiet import quiet_engines
 
 PROFILE = "a100-llama2-13b-tp1"
 SERVICE = "chat"

@@ -9,7 +9,7 @@ import sys
 from collections import defaultdict
 from dataclasses import dataclass
 
-from mesh.heartbeat import Heartbeat
+from mesh.membership.heartbeat import Heartbeat
 from mesh.messages import (
     Accepted,
     Cancel,
@@ -27,8 +27,8 @@ from mesh.messages import (
     StepTokens,
     Submit,
 )
-from mesh.process import ProcessShell, run_process
-from mesh.sockets import Sockets
+from mesh.process.process import ProcessShell, run_process
+from mesh.sockets.sockets import Sockets
 
 NUM_BLOCKS = 100_000
 

@@ -31,7 +31,7 @@ from bench.engine_speed import layer_parameters
 from bench.engine_under_test import DEFAULT_MODEL
 from engines.core import EngineCore
 from engines.loading import load
-from engines.models.config import ModelConfig
+from engines.models.files.model_config import ModelConfig
 from engines.models.store import prepared_dir
 from engines.process import settings_of
 from kvtransfer.peer_memories import PeerMemories

@@ -15,18 +15,18 @@ from math import log, sqrt
 from pathlib import Path
 from random import Random
 
-from bench.simulation.arrivals import Arrivals
-from bench.simulation.cluster import Simulation
-from bench.simulation.garbage import rare_collections
-from bench.simulation.physics import Physics
-from bench.simulation.summary import Distribution, Summary, summarize
-from bench.simulation.trace_request import TraceRequest
-from bench.simulation.workload import SloRule
-from engines.profiles import load_profile
+from engines.costs.profiles import load_profile
 from mesh.messages import Role
 from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, ServiceSpec, Slo, Topology
+from router.history.records import Record, write_records
 from router.policies.registry import POLICIES
-from router.records import Record, write_records
+from simulation.cluster import Simulation
+from simulation.engines.physics import Physics
+from simulation.garbage import rare_collections
+from simulation.loads.arrival_processes import Arrivals
+from simulation.loads.trace_request import TraceRequest
+from simulation.loads.workload import SloRule
+from simulation.reports.summary import Distribution, Summary, summarize
 
 SERVICE = "chat"
 PROFILE = "a100-llama2-70b-tp4"

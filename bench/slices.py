@@ -29,8 +29,8 @@ from rich.table import Table
 
 from bench.slices_run import Result, mean, run_case
 from bench.slices_setting import LONGEST, SLICE_TOKENS, Case, Kind, ablation, codefuse_like, ils, profile, slices, sls
-from engines.slices.batching import form_batches
-from engines.slices.estimates import SliceEstimator
+from engines.scheduling.slices.batching import form_batches
+from engines.scheduling.slices.estimates import SliceEstimator
 
 PARTS = ("rates", "ablation", "lengths", "workers", "cost")
 RATES = (10.0, 15.0, 20.0, 25.0, 30.0)

@@ -28,23 +28,23 @@ import structlog
 from rich.console import Console
 from rich.table import Table
 
-from bench.simulation.arrivals import Arrivals, Process, synthesize
-from bench.simulation.cluster import Simulation
-from bench.simulation.garbage import rare_collections
-from bench.simulation.observer import CoreParts, ObservedCore
-from bench.simulation.physics import Physics
-from bench.simulation.timeline import Timeline
-from bench.simulation.trace_request import TraceRequest
-from bench.simulation.workload import SloRule
 from bench.slices_setting import CALM, LONGEST, PROFILE, SERVICE, UNBOUNDED, codefuse_like
-from engines.backlog import Step
 from engines.core import EngineCore
+from engines.costs.presets import MEMORY_FRACTION
+from engines.costs.profiles import EngineProfile, load_profile
 from engines.effects import Effect
-from engines.presets import MEMORY_FRACTION
-from engines.profiles import EngineProfile, load_profile
+from engines.scheduling.backlog import Step
 from mesh.messages import Role
 from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, ServiceSpec, Slo, Topology
-from router.records import Outcome, Record
+from router.history.records import Outcome, Record
+from simulation.cluster import Simulation
+from simulation.engines.physics import Physics
+from simulation.garbage import rare_collections
+from simulation.loads.arrival_processes import Arrivals, Process, synthesize
+from simulation.loads.trace_request import TraceRequest
+from simulation.loads.workload import SloRule
+from simulation.observer import CoreParts, ObservedCore
+from simulation.reports.timeline import Timeline
 
 NUM_WORKERS = 2
 RATES = (5.0, 7.0, 9.0)  # requests a second, of all workers

@@ -9,18 +9,18 @@ from dataclasses import dataclass
 import msgspec
 import structlog
 
-from bench.simulation.cluster import Simulation
-from bench.simulation.garbage import rare_collections
-from bench.simulation.observer import CoreParts, ObservedCore
-from bench.simulation.physics import Physics
-from bench.simulation.timeline import Timeline
-from bench.simulation.workload import SloRule
 from bench.slices_setting import Case, profile
-from engines.backlog import Step
 from engines.core import EngineCore
 from engines.effects import Effect
+from engines.scheduling.backlog import Step
 from kvtransfer.protocol import Send
-from router.records import Outcome, Record
+from router.history.records import Outcome, Record
+from simulation.cluster import Simulation
+from simulation.engines.physics import Physics
+from simulation.garbage import rare_collections
+from simulation.loads.workload import SloRule
+from simulation.observer import CoreParts, ObservedCore
+from simulation.reports.timeline import Timeline
 
 
 class Result(msgspec.Struct, frozen=True):

@@ -15,11 +15,11 @@ from pathlib import Path
 from random import Random
 from statistics import NormalDist
 
-from bench.simulation.arrivals import Arrivals, Process, synthesize
-from bench.simulation.trace_request import TraceRequest
-from engines.profiles import EngineProfile, load_profile
+from engines.costs.profiles import EngineProfile, load_profile
 from mesh.messages import DecodeCost, Role
 from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, Scheduling, ServiceSpec, Slo, Timing, Topology
+from simulation.loads.arrival_processes import Arrivals, Process, synthesize
+from simulation.loads.trace_request import TraceRequest
 
 SERVICE = "llama2-13b"
 PROFILE = "a100-llama2-13b-tp1"

@@ -30,7 +30,7 @@ from kvtransfer.peer_memories import PeerMemories
 from kvtransfer.protocol import ExportBlocks, Exported, ImportBlocks, Limits
 from kvtransfer.transports import transports_of
 from mesh.messages import Blocks, Codec, KVShape, MemoryRef, encode
-from mesh.sockets import LOCAL_SEND_BYTES
+from mesh.sockets.sockets import LOCAL_SEND_BYTES
 from mesh.transports import SHM, TCP
 
 BLOCK_KIB = (64, 256, 1024, 8192)

@@ -25,16 +25,16 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from bench.capacity import Found, find_capacity
-from bench.simulation.arrivals import Arrivals
-from bench.simulation.experiment import Experiment, SyntheticLoad, TraceLoad
-from bench.simulation.trace_request import TraceRequest
-from bench.simulation.traces import load_lengths, load_trace
-from bench.simulation.workload import SloRule
-from engines.profiles import load_profile
+from engines.costs.profiles import load_profile
 from mesh.errors import EXIT_CONFIGURATION
 from mesh.messages import Role
 from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, ServiceSpec, Slo, Topology
+from simulation.capacity import Found, find_capacity
+from simulation.experiment import Experiment, SyntheticLoad, TraceLoad
+from simulation.loads.arrival_processes import Arrivals
+from simulation.loads.trace_request import TraceRequest
+from simulation.loads.traces import load_lengths, load_trace
+from simulation.loads.workload import SloRule
 
 PROMISE = 0.9
 TPOT_SLO_S = 0.1

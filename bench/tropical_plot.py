@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from bench.capacity import Found
+from simulation.capacity import Found
 
 if TYPE_CHECKING:
     from bench.tropical_figure import Line

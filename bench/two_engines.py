@@ -14,7 +14,7 @@ from bench.engine_under_test import add_model_argument
 from bench.random_llama import LLAMA2_7B, SMALL, write_random_llama
 from bench.rounds import TOKEN_IDS, Round
 from mesh.messages import RequestSpec, Sampling
-from mesh.process import make_runtime_dir
+from mesh.process.process import make_runtime_dir
 from mesh.topology.parse import load
 from mesh.topology.schema import Topology, TransferSpec
 from mesh.transports import SETTINGS

@@ -20,8 +20,8 @@ from tokenizers import Tokenizer
 
 from bench.engine_under_test import EngineUnderTest, add_model_argument
 from bench.int8_quality import text
-from engines.batch import Chunk, Draw
 from engines.models.store import prepared_dir
+from engines.scheduling.batch import Chunk, Draw
 from mesh.messages import Sampling
 
 ALONE = """

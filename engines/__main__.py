@@ -3,7 +3,7 @@
 import sys
 
 from engines.process import serve
-from mesh.process import run_process
+from mesh.process.process import run_process
 
 if __name__ == "__main__":
     sys.exit(run_process("engines", lambda topology: [engine.id for engine in topology.engines], serve))

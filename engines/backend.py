@@ -3,11 +3,11 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from engines.batch import StepExecutor
-from engines.models.config import ModelConfig
+from engines.costs.step_cost import StepCost
+from engines.models.files.model_config import ModelConfig
 from engines.models.identity import identity_of
 from engines.models.store import prepared_dir
-from engines.step_cost import StepCost
+from engines.scheduling.batch import StepExecutor
 from kvtransfer.device_memory import DeviceKVMemory, DeviceMemory
 from kvtransfer.memory import KVMemory, PagedMemory
 from mesh.errors import UserError

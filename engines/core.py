@@ -13,25 +13,25 @@ from collections.abc import Callable, Mapping, Sequence
 
 import structlog
 
-from engines.account import Account, Standing
-from engines.admission import Admission, Refusal
-from engines.backlog import Backlog, Step
-from engines.batch import Batch, StepResult
-from engines.disciplines.registry import make_discipline
+from engines.admission.acceptance import Admission, Refusal
+from engines.admission.validity import fault_of
+from engines.costs.step_cost import Load as StepLoad
 from engines.effects import Copied, Effect
-from engines.handover import Handovers
-from engines.iterations import Iterations
-from engines.last_words import LastWords
-from engines.moves import Moves
-from engines.pace import Pace
-from engines.peers import Peers
-from engines.residency import Residency
-from engines.sequence import Sequence as Request
+from engines.engine_request import Sequence as Request
+from engines.memory.residency import Residency
+from engines.scheduling.account import Account, Standing
+from engines.scheduling.backlog import Backlog, Step
+from engines.scheduling.batch import Batch, StepResult
+from engines.scheduling.disciplines.registry import make_discipline
+from engines.scheduling.iterations import Iterations
+from engines.scheduling.pace import Pace
+from engines.scheduling.slicing import Slicing
 from engines.settings import EngineSettings
-from engines.slicing import Slicing
 from engines.status import Service, min_or_none
-from engines.step_cost import Load as StepLoad
-from engines.validity import fault_of
+from engines.transfers.final_statuses import LastWords
+from engines.transfers.handover import Handovers
+from engines.transfers.moves import Moves
+from engines.transfers.peers import Peers
 from kvtransfer.protocol import Buffer, Exported, Imported, Send
 from mesh.messages import (
     Accepted,

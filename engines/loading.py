@@ -4,13 +4,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 import structlog
 
+from engines.admission.promises import never_kept
 from engines.backend import Backend, LoadedModel
-from engines.learning import LearntCost
-from engines.models.beside import prepare_beside
-from engines.packed import block_pool
-from engines.pages import PagePool
-from engines.promises import never_kept
-from engines.scheduler import ServiceQueue
+from engines.costs.learning import LearntCost
+from engines.memory.packed_pool import block_pool
+from engines.memory.pages import PagePool
+from engines.models.fetching.child import prepare_beside
+from engines.scheduling.scheduler import ServiceQueue
 from engines.status import Service
 from kvtransfer.device_memory import DeviceMemory
 from kvtransfer.parked import ParkedBlocks

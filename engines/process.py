@@ -9,16 +9,16 @@ from typing import TypeVar
 import msgspec
 import structlog
 
-from engines.batch import Batch, StepResult
+from engines.admission.rights import why_not
 from engines.core import EngineCore
+from engines.costs.profiles import num_devices_of
 from engines.effects import Copied, DropService, Effect, ForgetBlocks, LoadService, ParkBlocks, RestoreBlocks
-from engines.failed_steps import FailedSteps
 from engines.loading import Loaded, load
-from engines.profiles import num_devices_of
-from engines.rights import why_not
-from engines.scheduler import Limits
+from engines.scheduling.batch import Batch, StepResult
+from engines.scheduling.scheduler import Limits
 from engines.settings import EngineSettings
-from engines.watch import StepWatch
+from engines.step_failures.handling import FailedSteps
+from engines.step_failures.stuck_steps import StepWatch
 from kvtransfer.device import MESSAGE_BYTES
 from kvtransfer.freed_memory import keep_freed_memory
 from kvtransfer.peer_memories import PeerMemories
@@ -27,13 +27,13 @@ from kvtransfer.protocol import Limits as TransferLimits
 from kvtransfer.transports import Transport
 from mesh.addresses import gateway_names, supervisors
 from mesh.errors import UserError
-from mesh.garbage import spare_what_is_loaded
-from mesh.heartbeat import Heartbeat
-from mesh.lag import catch_up
-from mesh.membership import Membership, Restarted, Stale, ended_lives
+from mesh.membership.catching_up import catch_up
+from mesh.membership.heartbeat import Heartbeat
+from mesh.membership.membership import Membership, Restarted, Stale, ended_lives
 from mesh.messages import EngineMessage, EngineStatus, Probe, ProcessState, Sender, SupervisorStatus
-from mesh.process import ProcessShell
-from mesh.sockets import Sockets
+from mesh.process.garbage import spare_what_is_loaded
+from mesh.process.process import ProcessShell
+from mesh.sockets.sockets import Sockets
 from mesh.topology.schema import EngineSpec, Topology
 
 J = TypeVar("J")

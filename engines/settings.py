@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from engines.scheduler import Limits
+from engines.scheduling.scheduler import Limits
 from kvtransfer.protocol import Limits as TransferLimits
 from mesh.messages import Role
 from mesh.topology.schema import Rescheduling, Scheduling

@@ -13,14 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engines.backend import Backend, LoadedModel
-from engines.batch import Batch, Chunk, ChunkResult, Draw, StepResult
-from engines.models.config import ModelConfig
+from engines.checks import NEEDS_PROFILE
+from engines.costs.profiles import EngineProfile, load_profile
+from engines.costs.step_cost import StepCost
+from engines.memory.weight_room import WeightRoom
+from engines.models.files.model_config import ModelConfig
 from engines.models.identity import identity_of
 from engines.models.store import prepared_dir
-from engines.profiles import EngineProfile, load_profile
-from engines.step_cost import StepCost
-from engines.topology_check import NEEDS_PROFILE
-from engines.weight_room import WeightRoom
+from engines.scheduling.batch import Batch, Chunk, ChunkResult, Draw, StepResult
 from kvtransfer.layout import PageLayout
 from kvtransfer.memory import KVMemory, PagedMemory
 from mesh.errors import UserError

@@ -7,14 +7,14 @@ from functools import partial
 from math import inf
 from typing import NamedTuple
 
-from engines.blocks import BlockPool
-from engines.costs import decode_step_s, prefill_s
-from engines.demand import EarlyEnds
-from engines.learning import LearntCost
-from engines.scheduler import ServiceQueue
-from engines.sequence import Sequence
-from engines.slack import is_beyond_repair
-from engines.step_cost import Load, StepCost
+from engines.costs.learning import LearntCost
+from engines.costs.linear import decode_step_s, prefill_s
+from engines.costs.step_cost import Load, StepCost
+from engines.engine_request import Sequence
+from engines.memory.block_pool import BlockPool
+from engines.scheduling.demand import EarlyEnds
+from engines.scheduling.scheduler import ServiceQueue
+from engines.scheduling.slack import is_beyond_repair
 from mesh.messages import Demand, KVShape, MemoryRef, ServiceStatus
 
 

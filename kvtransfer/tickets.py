@@ -12,7 +12,7 @@ from typing import Annotated
 
 import msgspec
 
-from mesh.bounds import MAX_NAME, Count, Name
+from mesh.wire.bounds import MAX_NAME, Count, Name
 
 REMEMBERED = 64
 

@@ -23,7 +23,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from mesh.bounds import (
+from mesh.wire.bounds import (
     MAX_BODY_BYTES,
     Amount,
     Count,
@@ -644,7 +644,9 @@ class ServiceStatus(msgspec.Struct, frozen=True):
     prefill_error: Estimate | None = None  # 90th percentile of |measured / predicted - 1| of late; None: too few
     decode_error: Estimate | None = None
     num_running: Count = 0  # requests that hold blocks
-    freeness: Freeness = 0.0  # tokens of head room for each running request (engines/freeness.py); -inf: being emptied
+    freeness: Freeness = (
+        0.0  # tokens of head room for each running request (engines/transfers/freeness.py); -inf: being emptied
+    )
     is_leaving: bool = False  # it is being unloaded and takes nothing new
     demand: Demand | None = None  # None: nothing is expected of any request's answer
     weight_bytes: Count = 0  # that its weights take; 0: not known

@@ -14,30 +14,30 @@ from prometheus_client import CollectorRegistry
 
 from engines.models.store import prepared_dir
 from mesh.addresses import gateway_names, other_seat, owner_of
-from mesh.garbage import spare_what_is_loaded
-from mesh.handover import Inheritance, handover_file, offer
 from mesh.messages import GatewayMessage, RequestSpec
-from mesh.process import ProcessShell, run_process
-from mesh.sockets import Sockets
+from mesh.process.garbage import spare_what_is_loaded
+from mesh.process.process import ProcessShell, run_process
+from mesh.sockets.listeners import Inheritance, handover_file, offer
+from mesh.sockets.sockets import Sockets
 from mesh.topology.access_checks import is_loopback
 from mesh.topology.schema import GatewaySpec, Topology
+from router.api.access.keyed import KeyedCallers
+from router.api.access.keyring import Keyring
 from router.api.app import ApiConfig, Apps, create_apps
-from router.api.browsers import BrowserRules
-from router.api.callers import Callers, OpenCallers, Peers
-from router.api.connections import Connections
-from router.api.fault_metrics import EngineHealth, WireHealth
-from router.api.keyed import KeyedCallers
-from router.api.keyring import Keyring
-from router.api.metrics import LengthCalibration, RecordingCounter
-from router.api.models import Models, ServedModel
-from router.api.placement_metrics import PlacementHealth
-from router.api.server import HttpServer, Listeners, certificate_of, connections_of, url_of
-from router.ledger import Ledger
+from router.api.http.browsers import BrowserRules
+from router.api.http.callers import Callers, OpenCallers, Peers
+from router.api.http.connections import Connections
+from router.api.http.server import HttpServer, Listeners, certificate_of, connections_of, url_of
+from router.api.metrics.faults import EngineHealth, WireHealth
+from router.api.metrics.gateway import LengthCalibration, RecordingCounter
+from router.api.metrics.placement import PlacementHealth
+from router.api.openai.models import Models, ServedModel
+from router.gateway import Router
+from router.history.ledger import Ledger
+from router.history.recorder import Recorder, RecordingFile
+from router.history.records import RECORDING_FORMAT, Header, Record
+from router.history.tallies import Tallies
 from router.policies.in_force import PolicyInForce
-from router.recorder import Recorder, RecordingFile
-from router.records import RECORDING_FORMAT, Header, Record
-from router.router import Router
-from router.tallies import Tallies
 
 ADMIN_CONNECTIONS = 256
 STOP_S = 5.0  # for answers that are still being sent when all requests have ended

@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
 from bench.byte_llama.network import BEGIN, END, VOCABULARY, ByteLlama, Shape
-from engines.models.pieces import byte_alphabet
+from engines.models.text.pieces import byte_alphabet
 
 SPECIAL = {BEGIN: "<|begin|>", END: "<|end|>"}
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-from engines.profiles import ProfileFile
-from mesh.curve import make_key_file
+from engines.costs.profiles import ProfileFile
 from mesh.errors import UserError
 from mesh.messages import DecodeCost, PrefillCost
+from mesh.sockets.curve import make_key_file
 from mesh.topology.schema import LOCAL_HOST
-from router.api.server import ADMIN_PORT_OFFSET
+from router.api.http.server import ADMIN_PORT_OFFSET
 
 MODEL = "tiny"
 OTHER_MODEL = "other"  # the same weights by another name, where services are placed

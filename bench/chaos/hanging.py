@@ -14,8 +14,8 @@ from pathlib import Path
 from unittest.mock import patch
 
 from engines import process
-from engines.batch import Batch, StepExecutor, StepResult
 from engines.loading import Loaded, load
+from engines.scheduling.batch import Batch, StepExecutor, StepResult
 from kvtransfer.peer_memories import PeerMemories
 from mesh.messages import KVShape
 from mesh.topology.schema import EngineSpec, Topology

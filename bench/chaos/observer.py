@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 
 from bench.chaos.deployment import MESH_NAME, Deployment
 from mesh.addresses import Endpoints, directory, supervisor_id
-from mesh.curve import CurveKey
 from mesh.messages import (
     BroadcastMessage,
     EngineStatus,
@@ -19,7 +18,8 @@ from mesh.messages import (
     Sender,
     SupervisorMessage,
 )
-from mesh.sockets import Sockets
+from mesh.sockets.curve import CurveKey
+from mesh.sockets.sockets import Sockets
 from mesh.topology.parse import load
 from mesh.topology.schema import LOCAL_HOST
 

@@ -16,7 +16,7 @@ from bench.chaos.rules import Rule
 from bench.chaos.running import POLL_S, RunningMesh, WaitedInVainError, until
 from bench.chaos.verdict import GAP_LIMIT_S, Tally, recovery_s
 from mesh.messages import Migrate
-from router.api.server import ADMIN_PORT_OFFSET
+from router.api.http.server import ADMIN_PORT_OFFSET
 
 LOAD_S = 120.0  # for all answers to end
 PROBE_EVERY_S = 0.1

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bench.simulation.cluster import Simulation
-from bench.simulation.mortals import Mortals
 from mesh import messages
 from mesh.messages import EngineMessage, Role, SetRole
+from simulation.cluster import Simulation
+from simulation.faults.processes import Mortals
 
 
 @dataclass(frozen=True, slots=True)

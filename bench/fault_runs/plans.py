@@ -3,12 +3,12 @@
 from dataclasses import replace
 from random import Random
 
-from bench.simulation.placement import Found
 from mesh.messages import Role
-from router.placement.plan import Plan, has_all_phases
-from router.placement.question import Answer, Question
-from router.placement.replacement import Proposal, Verdict
-from router.placement.score import Score
+from router.placement.change.replacement import Proposal, Verdict
+from router.placement.search.plan import Plan, has_all_phases
+from router.placement.search.question import Answer, Question
+from router.placement.search.score import Score
+from simulation.placement.daemon import Found
 
 MOST_PLANS = 6  # then it wants no other: what is under way is to come to an end
 SEARCH_S = 0.1

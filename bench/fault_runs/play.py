@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 
 from bench.fault_runs.plans import DrawnPlans
 from bench.fault_runs.scenario import LONG_S, Scenario, draw
-from bench.simulation.cluster import Simulation
-from bench.simulation.faults import Duplicate, Hang
-from bench.simulation.faulty_network import Tap
-from bench.simulation.invariants import Bounds, InvariantError, Invariants
-from bench.simulation.quiet import quiet_engines
-from bench.simulation.workload import SloRule
+from router.history.records import Outcome, Record
 from router.placement.daemon import Doing
 from router.placement.effects import Note
-from router.records import Outcome, Record
+from simulation.cluster import Simulation
+from simulation.faults.faults import Duplicate, Hang
+from simulation.faults.faulty_network import Tap
+from simulation.faults.invariants import Bounds, InvariantError, Invariants
+from simulation.loads.workload import SloRule
+from simulation.quiet import quiet_engines
 
 END_S = 8.0  # for a request, once all is well, beyond the time that one engine takes for all of them in turns
 GONE_S = 4.0  # for what is left of a request on engines

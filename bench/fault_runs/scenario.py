@@ -12,23 +12,8 @@ from random import Random
 from typing import TypeVar
 
 from bench.fault_runs.orders import Drain, Leave, Move, Order, Retire, Shed, TakeRole
-from bench.simulation.faults import (
-    Delay,
-    Duplicate,
-    FailLoad,
-    Fault,
-    Hang,
-    Kill,
-    Loss,
-    Partition,
-    Reorder,
-    Skew,
-    Slow,
-)
-from bench.simulation.physics import Physics
-from bench.simulation.trace_request import TraceRequest
-from engines.costs import decode_step_s, prefill_s
-from engines.profiles import EngineProfile
+from engines.costs.linear import decode_step_s, prefill_s
+from engines.costs.profiles import EngineProfile
 from mesh.messages import DecodeCost, PrefillCost, Role
 from mesh.topology.schema import (
     EngineSpec,
@@ -43,6 +28,21 @@ from mesh.topology.schema import (
     TransferSpec,
 )
 from router.policies.registry import POLICIES
+from simulation.engines.physics import Physics
+from simulation.faults.faults import (
+    Delay,
+    Duplicate,
+    FailLoad,
+    Fault,
+    Hang,
+    Kill,
+    Loss,
+    Partition,
+    Reorder,
+    Skew,
+    Slow,
+)
+from simulation.loads.trace_request import TraceRequest
 
 DURATION_S = 3.0  # of arrivals; faults begin then, too
 BLOCK_TOKENS = 16

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bench.simulation.mix import parse_mix
 from mesh.cli.api_key import add_api_key
+from simulation.loads.mix import parse_mix
 
 T = TypeVar("T")
 DEFAULT_URL = "http://127.0.0.1:8000"

@@ -14,12 +14,12 @@ from bench.load.http import Address, HttpClient
 from bench.load.planning import POOL, Extent, Lengths, Plan, shape_of, with_models
 from bench.load.prompting import Prompting, prompting
 from bench.load.wire import Assignment, Pace, Shape
-from bench.simulation.arrivals import Arrivals, Process
-from bench.simulation.mix import Mix
-from bench.simulation.trace_request import TraceRequest
-from bench.simulation.traces import at_rate, load_lengths, load_trace, scaled
 from mesh.cli.api_key import bearer
 from mesh.errors import UserError
+from simulation.loads.arrival_processes import Arrivals, Process
+from simulation.loads.mix import Mix
+from simulation.loads.trace_request import TraceRequest
+from simulation.loads.traces import at_rate, load_lengths, load_trace, scaled
 
 
 @dataclass(frozen=True, slots=True)

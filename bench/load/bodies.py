@@ -8,7 +8,7 @@ from random import Random
 import msgspec
 
 from bench.load.wire import Piece, Recipe, Shape
-from router.records import PROMPT_BLOCK
+from router.history.records import PROMPT_BLOCK
 
 KEPT_BLOCKS = 4096  # in memory
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.load.wire import Chat
-from bench.simulation.rows import Row, TraceError, json_rows, open_text
+from simulation.loads.rows import Row, TraceError, json_rows, open_text
 
 LENGTHS = ("max_tokens", "output_tokens")
 

@@ -7,8 +7,8 @@ from random import Random
 
 from bench.load.outcome import Promise
 from bench.load.wire import Pace, Shape, dealt
-from bench.simulation.arrivals import Arrivals
-from bench.simulation.trace_request import TraceRequest
+from simulation.loads.arrival_processes import Arrivals
+from simulation.loads.trace_request import TraceRequest
 
 POOL = 10_000  # shapes of a closed loop that ends by time; then they come again
 

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from bench.simulation.plots import COLORS, GUIDE
+from simulation.reports.plots import COLORS, GUIDE
 
 SIZE, WIDE = (10.5, 3.1), (10.5, 2.5)  # inches
 Runs = Mapping[str, Mapping[str, Any]]

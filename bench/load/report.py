@@ -8,8 +8,8 @@ from typing import Any
 from bench.load.block import COUNTS, number, rows, verdict
 from bench.load.goodput import METRICS, parse_promises
 from bench.load.measures import METRICS as LATENCIES
-from bench.simulation.outputs import has_matplotlib
 from mesh.errors import UserError
+from simulation.command.outputs import has_matplotlib
 
 Runs = Mapping[str, Mapping[str, Any]]
 

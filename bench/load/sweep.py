@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from bench.capacity import Found, find_capacity
 from bench.load.confidence import Seen, Verdict
 from mesh.errors import UserError
+from simulation.capacity import Found, find_capacity
 
 
 @dataclass(frozen=True, slots=True)

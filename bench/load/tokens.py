@@ -9,10 +9,10 @@ import msgspec
 from bench.load.fetch import fetch_json
 from bench.load.http import HttpClient, HttpError
 from bench.load.wire import Api
-from engines.models.chat_template import ChatError
 from engines.models.errors import ModelError
 from engines.models.store import prepared_dir
-from engines.models.tokenizer import Tokenizer
+from engines.models.text.chat_template import ChatError
+from engines.models.text.tokenizer import Tokenizer
 from mesh.errors import UserError
 
 

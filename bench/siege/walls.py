@@ -17,7 +17,7 @@ from bench.tiny_model import write_tiny_model
 from engines.models.cache import Cache
 from mesh.access.key_file import change_keys
 from mesh.access.keys import KeyLimits, make_key
-from mesh.curve import make_key_file
+from mesh.sockets.curve import make_key_file
 from mesh.topology.parse import load
 from mesh.topology.schema import LOCAL_HOST
 

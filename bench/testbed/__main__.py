@@ -22,7 +22,6 @@ from typing import TypeVar
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from bench.simulation.outputs import has_matplotlib
 from bench.testbed.cells import Cell, Lab, placings
 from bench.testbed.figures import FIGURES, Range, cells_of, systems_of
 from bench.testbed.lengths import Files
@@ -39,6 +38,7 @@ from bench.testbed.tables import (
     scales_table,
 )
 from mesh.errors import UserError
+from simulation.command.outputs import has_matplotlib
 
 RATES = (2.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0)
 WITH_RATIOS = (6, 8, 9)

@@ -19,7 +19,7 @@ from pathlib import Path
 from random import Random
 from statistics import fmean, pstdev
 
-from bench.simulation.rows import Row, TraceError, csv_rows, open_text
+from simulation.loads.rows import Row, TraceError, csv_rows, open_text
 
 NUM_WINDOWS = 12
 WARM_UP = 50  # requests before the first

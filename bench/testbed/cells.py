@@ -13,7 +13,7 @@ from bench.testbed.run import Result, serve
 from bench.testbed.scene import Inputs, Scene, make_world
 from bench.testbed.systems import SYSTEMS, Planner
 from mesh.errors import UserError
-from router.placement.plan import Plan
+from router.placement.search.plan import Plan
 
 Kept = TypeVar("Kept", Plan, Result)
 

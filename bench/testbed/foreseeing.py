@@ -4,10 +4,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 
-from bench.simulation.placement import Found, Search
-from bench.simulation.trace_request import TraceRequest
-from router.placement.question import Question
-from router.placement.traffic import Arrival, Traffic
+from router.placement.observe.traffic import Arrival, Traffic
+from router.placement.search.question import Question
+from simulation.loads.trace_request import TraceRequest
+from simulation.placement.daemon import Found, Search
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from pathlib import Path
 from random import Random
 
 from bench.placement_setting import LONGEST
-from bench.simulation.trace_request import TraceRequest
-from bench.simulation.traces import load_lengths
+from simulation.loads.trace_request import TraceRequest
+from simulation.loads.traces import load_lengths
 
 SAMPLE = 1000  # requests of each kind that are clustered
 MOST_ROUNDS = 50

@@ -18,18 +18,18 @@ from itertools import combinations_with_replacement
 from random import Random
 
 from bench import placement_setting as setting
-from bench.simulation.placing import Simulated
 from bench.testbed.scene import Scene, World, cluster
 from bench.testbed.systems import Planner
-from engines.costs import prefill_s, requests_s
+from engines.costs.linear import prefill_s, requests_s
 from mesh.topology.schema import Scheduling
-from router.placement.catalogue import Catalogue, Cluster
-from router.placement.greedy import greedy
-from router.placement.partition import partitions
-from router.placement.plan import Group, Plan
-from router.placement.score import Evaluate
-from router.placement.search import search
-from router.placement.traffic import Traffic
+from router.placement.observe.requirements import Catalogue, Cluster
+from router.placement.observe.traffic import Traffic
+from router.placement.search.greedy import greedy
+from router.placement.search.partition import partitions
+from router.placement.search.plan import Group, Plan
+from router.placement.search.score import Evaluate
+from router.placement.search.search import search
+from simulation.placement.evaluator import Simulated
 
 TYPICAL_BATCH = 16  # decodes that share an iteration, where load is estimated
 

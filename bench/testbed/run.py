@@ -10,22 +10,22 @@ import msgspec
 
 from bench import placement_setting as setting
 from bench.placement_log import Change, PlacementLog, Told
-from bench.simulation.cluster import Simulation
-from bench.simulation.garbage import rare_collections
-from bench.simulation.physics import Physics
-from bench.simulation.placement import ModelledSearch, Search
-from bench.simulation.placing import MANY, TIMING, LocalSimulators
-from bench.simulation.quiet import quiet_engines
-from bench.simulation.shared_profiles import Profile, SharedProfile
-from bench.simulation.trace_request import TraceRequest
-from bench.simulation.workload import SloRule
 from bench.testbed.foreseeing import Foreseeing
 from bench.testbed.scene import Scene, Service, World
 from bench.testbed.systems import Replacement, System
 from mesh.topology.schema import EngineSpec, GatewaySpec, PlacementSpec, PolicySpec, ServiceSpec, Timing, Topology
-from router.placement.catalogue import Catalogue
-from router.placement.plan import Group, Plan
-from router.records import Outcome, Record
+from router.history.records import Outcome, Record
+from router.placement.observe.requirements import Catalogue
+from router.placement.search.plan import Group, Plan
+from simulation.cluster import Simulation
+from simulation.engines.physics import Physics
+from simulation.engines.shared_profiles import Profile, SharedProfile
+from simulation.garbage import rare_collections
+from simulation.loads.trace_request import TraceRequest
+from simulation.loads.workload import SloRule
+from simulation.placement.daemon import ModelledSearch, Search
+from simulation.placement.evaluator import MANY, TIMING, LocalSimulators
+from simulation.quiet import quiet_engines
 
 MAX_RUNNING, CHUNK_TOKENS = 128, 2048
 DAEMON_TIMING = Timing(heartbeat_s=1.0, lease_s=5.0)  # a daemon listens for a lease before its first interval

@@ -10,14 +10,14 @@ from random import Random
 from statistics import fmean
 
 from bench import placement_setting as setting
-from bench.simulation.arrivals import Arrivals
-from bench.simulation.trace_request import TraceRequest
 from bench.testbed.arrivals import Source, dealt, drawn_sources, read_sources
 from bench.testbed.lengths import Files, all_kinds, clusters
-from engines.costs import serving_s
-from engines.profiles import EngineProfile
-from router.placement.catalogue import Catalogue, Cluster
-from router.placement.traffic import Arrival, Traffic
+from engines.costs.linear import serving_s
+from engines.costs.profiles import EngineProfile
+from router.placement.observe.requirements import Catalogue, Cluster
+from router.placement.observe.traffic import Arrival, Traffic
+from simulation.loads.arrival_processes import Arrivals
+from simulation.loads.trace_request import TraceRequest
 
 MODELS = ("llama2-7b", "opt-6.7b", "llama2-13b", "llama2-70b")
 NUM_DEVICES = 32  # the paper's

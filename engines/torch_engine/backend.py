@@ -10,20 +10,20 @@ import structlog
 import torch
 
 from engines.backend import Backend, LoadedModel
-from engines.calibration import calibrate
-from engines.measuring import Scratch, usual_sampling
+from engines.costs.calibration import calibrate
+from engines.costs.measuring import Scratch, usual_sampling
+from engines.costs.profiles import ProfileFile
+from engines.memory.weight_room import WeightRoom
 from engines.models.cache import Cache
-from engines.models.config import ModelConfig
 from engines.models.errors import ModelError
+from engines.models.files.model_config import ModelConfig
 from engines.models.store import prepared_dir
-from engines.profile_store import ProfileStore, profile_key, profile_of
-from engines.profiles import ProfileFile
-from engines.torch_engine.cpu_kernels import KERNELS
+from engines.profiling.store import ProfileStore, profile_key, profile_of
 from engines.torch_engine.executor import TorchExecutor, TorchService
 from engines.torch_engine.gpu_memory import gpu_memory, pages_tensor
+from engines.torch_engine.layers.cpu_kernels import KERNELS
 from engines.torch_engine.shape import kv_shape
 from engines.torch_engine.weights import loaded_bytes
-from engines.weight_room import WeightRoom
 from kvtransfer.device_memory import DeviceKVMemory, DeviceMemory
 from kvtransfer.layout import PageLayout, block_bytes
 from kvtransfer.memory import KVMemory, PagedMemory

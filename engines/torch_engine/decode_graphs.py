@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from engines.batch import Chunk
-from engines.torch_engine.attention import DecodeGroup, GroupedLayout, Layout
+from engines.scheduling.batch import Chunk
 from engines.torch_engine.kv_pool import KVPool
+from engines.torch_engine.layers.attention import DecodeGroup, GroupedLayout, Layout
+from engines.torch_engine.layers.paged_attention import PagedAttention, PagedLayout, Paging, padded
 from engines.torch_engine.llama import Llama
-from engines.torch_engine.paged_attention import PagedAttention, PagedLayout, Paging, padded
 
 MOST_REQUESTS = 256
 MOST_GRAPHS = 64

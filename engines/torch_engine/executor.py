@@ -9,16 +9,16 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from engines.batch import Batch, Chunk, ChunkResult, StepResult
 from engines.grammars.masks import BRIEFLY_S
-from engines.models.config import ModelConfig
+from engines.models.files.model_config import ModelConfig
+from engines.scheduling.batch import Batch, Chunk, ChunkResult, StepResult
 from engines.torch_engine.acceleration import Acceleration, cuda_acceleration
 from engines.torch_engine.decode_graphs import DecodeGraphs
-from engines.torch_engine.drawing import Drawn, draw_tokens
 from engines.torch_engine.kv_pool import KVPool
 from engines.torch_engine.llama import Llama
-from engines.torch_engine.logprobs import PromptLogprobs
-from engines.torch_engine.sampling import Sampler
+from engines.torch_engine.sampling.logprobs import PromptLogprobs
+from engines.torch_engine.sampling.rows import Drawn, draw_tokens
+from engines.torch_engine.sampling.sampler import Sampler
 from engines.torch_engine.shape import kv_shape
 from mesh.messages import KVShape, TokenLogprobs
 

@@ -11,16 +11,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from engines.batch import Chunk
-from engines.models.config import ModelConfig
 from engines.models.errors import ModelError
-from engines.torch_engine.attention import Layout, Planner
-from engines.torch_engine.cpu_kernels import CodeLinear, gated, gates, keeps_codes
+from engines.models.files.model_config import ModelConfig
+from engines.scheduling.batch import Chunk
 from engines.torch_engine.kv_pool import KVPool
-from engines.torch_engine.linear import Linear, pack
-from engines.torch_engine.norm import rms_norm
-from engines.torch_engine.paged_attention import PagedAttention, PagedPlanner
-from engines.torch_engine.rotary import Rotary, rotate
+from engines.torch_engine.layers.attention import Layout, Planner
+from engines.torch_engine.layers.cpu_kernels import CodeLinear, gated, gates, keeps_codes
+from engines.torch_engine.layers.linear import Linear, pack
+from engines.torch_engine.layers.norm import rms_norm
+from engines.torch_engine.layers.paged_attention import PagedAttention, PagedPlanner
+from engines.torch_engine.layers.rotary import Rotary, rotate
 from engines.torch_engine.shape import compute_dtype
 from engines.torch_engine.weights import EMBEDDINGS, Checkpoint, Part, gate_up, head_norms, head_part, query_key_value
 

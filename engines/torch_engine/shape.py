@@ -2,7 +2,7 @@
 
 import torch
 
-from engines.models.config import ModelConfig
+from engines.models.files.model_config import ModelConfig
 from mesh.messages import KVShape
 
 DTYPES = ("float32", "bfloat16", "float16", "int8")

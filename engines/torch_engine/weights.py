@@ -9,12 +9,12 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from engines.models.block_kinds import BLOCKS_FILE, KINDS, Form, Kind
-from engines.models.config import ModelConfig
 from engines.models.errors import ModelError
-from engines.torch_engine.blocks import Blocks, Codes, coded
-from engines.torch_engine.cpu_kernels import keeps_codes, packed_bytes, packs
-from engines.torch_engine.rotary import interleave
+from engines.models.files.block_kinds import BLOCKS_FILE, KINDS, Form, Kind
+from engines.models.files.model_config import ModelConfig
+from engines.torch_engine.layers.cpu_kernels import keeps_codes, packed_bytes, packs
+from engines.torch_engine.layers.quantised_weights import Blocks, Codes, coded
+from engines.torch_engine.layers.rotary import interleave
 from engines.torch_engine.shape import weight_bytes
 
 EMBEDDINGS = "model.embed_tokens"

@@ -10,17 +10,17 @@ import structlog
 import torch
 
 from engines.backend import Backend, LoadedModel
-from engines.measuring import usual_sampling
+from engines.costs.measuring import usual_sampling
+from engines.costs.profiles import ProfileFile
+from engines.memory.weight_room import WeightRoom
 from engines.models.cache import Cache
-from engines.models.config import ModelConfig
+from engines.models.files.model_config import ModelConfig
 from engines.models.store import prepared_dir
-from engines.profile_store import ProfileStore, profile_key, profile_of
-from engines.profiles import ProfileFile
-from engines.torch_engine.sampling import Sampler
+from engines.profiling.store import ProfileStore, profile_key, profile_of
+from engines.torch_engine.sampling.sampler import Sampler
 from engines.torch_engine.shape import kv_shape, weight_bytes
 from engines.transformers_engine.executor import TransformersExecutor, load_model
 from engines.transformers_engine.measuring import measure
-from engines.weight_room import WeightRoom
 from kvtransfer.layout import PageLayout
 from kvtransfer.memory import KVMemory, PagedMemory
 from mesh.errors import UserError

@@ -9,10 +9,10 @@ import transformers
 from torch import Tensor
 from transformers import AutoModelForCausalLM, GenerationConfig, PreTrainedModel
 
-from engines.batch import Batch, Chunk, ChunkResult, Draw, Rows, StepResult
-from engines.torch_engine.drawing import Drawn
-from engines.torch_engine.logprobs import PromptLogprobs
-from engines.torch_engine.sampling import Sampler
+from engines.scheduling.batch import Batch, Chunk, ChunkResult, Draw, Rows, StepResult
+from engines.torch_engine.sampling.logprobs import PromptLogprobs
+from engines.torch_engine.sampling.rows import Drawn
+from engines.torch_engine.sampling.sampler import Sampler
 from engines.transformers_engine.generation import Caller, Generation
 from mesh.messages import KVShape, TokenLogprobs
 

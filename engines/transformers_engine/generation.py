@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel, StoppingCriteriaList
 
-from engines.batch import Draw
-from engines.torch_engine.drawing import Drawn, draw_tokens
-from engines.torch_engine.sampling import Sampler
+from engines.scheduling.batch import Draw
+from engines.torch_engine.sampling.rows import Drawn, draw_tokens
+from engines.torch_engine.sampling.sampler import Sampler
 
 Call = Callable[[], None]
 

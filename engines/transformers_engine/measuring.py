@@ -1,15 +1,15 @@
 """What padded batches cost by ``generate``, roughly and at once: measured when an engine starts for the first time.
 
 Each batch is measured as it runs: its prompts in one step, then a few tokens. That gives the coefficients of SCLS's
-equations 3 and 4, which the gateway forms batches by; while the engine runs, `engines.learning` keeps them true.
+equations 3 and 4, which the gateway forms batches by; while the engine runs, `engines.costs.learning` keeps them true.
 """
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from engines.batch import Batch, Chunk, Draw, Rows, StepExecutor
-from engines.measuring import DecodePoint, MixedPoint, Point, PrefillPoint, Rounds, fit
-from engines.step_cost import StepCost
+from engines.costs.measuring import DecodePoint, MixedPoint, Point, PrefillPoint, Rounds, fit
+from engines.costs.step_cost import StepCost
+from engines.scheduling.batch import Batch, Chunk, Draw, Rows, StepExecutor
 from mesh.messages import Sampling
 
 # (rows, tokens of each prompt); the first one fits wherever anything does

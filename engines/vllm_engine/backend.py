@@ -9,13 +9,14 @@ import msgspec
 import structlog
 
 from engines.backend import Backend, LoadedModel
-from engines.calibration import DECODE_SIZES, calibrate
-from engines.measuring import Scratch
+from engines.costs.calibration import DECODE_SIZES, calibrate
+from engines.costs.measuring import Scratch
+from engines.costs.profiles import ProfileFile
+from engines.memory.weight_room import WeightRoom
 from engines.models.cache import Cache
-from engines.models.config import ModelConfig
+from engines.models.files.model_config import ModelConfig
 from engines.models.store import prepared_dir
-from engines.profile_store import ProfileStore, profile_key, profile_of
-from engines.profiles import ProfileFile
+from engines.profiling.store import ProfileStore, profile_key, profile_of
 from engines.torch_engine.gpu_memory import gpu_memory
 from engines.torch_engine.shape import weight_bytes
 from engines.vllm_engine.executor import VllmExecutor
@@ -23,7 +24,6 @@ from engines.vllm_engine.gpu import FIRST, PARALLEL, gpu_share, see_only
 from engines.vllm_engine.memory import GpuPages, HostPages, Pages
 from engines.vllm_engine.runner import RunnerSettings, VllmRunner
 from engines.vllm_engine.versions import installed_vllm
-from engines.weight_room import WeightRoom
 from kvtransfer.device_memory import DeviceKVMemory, DeviceMemory
 from kvtransfer.layout import PageLayout
 from kvtransfer.memory import Geometry, KVMemory, PagedMemory

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from engines.batch import Batch, Chunk, ChunkResult, StepResult, Undrawn
+from engines.scheduling.batch import Batch, Chunk, ChunkResult, StepResult, Undrawn
 from engines.vllm_engine.steps import Step, StepPlanner
 from mesh.messages import KVShape, TokenLogprobs
 

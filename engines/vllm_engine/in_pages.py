@@ -6,11 +6,11 @@ from typing import Any
 from vllm.model_executor.models.utils import extract_layer_index
 from vllm.v1.worker.utils import bind_kv_cache
 
-from engines.batch import Undrawn
 from engines.grammars.masks import BRIEFLY_S
 from engines.grammars.process import WALL_S
-from engines.models.config import ModelConfig
-from engines.torch_engine.sampling import Sampler
+from engines.models.files.model_config import ModelConfig
+from engines.scheduling.batch import Undrawn
+from engines.torch_engine.sampling.sampler import Sampler
 from engines.vllm_engine.memory import FEW_BLOCKS, Pages, block_form, layer_view
 from engines.vllm_engine.sampler import MeshSampler, StepLogprobs
 

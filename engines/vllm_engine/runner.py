@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from engines.batch import Undrawn
+from engines.scheduling.batch import Undrawn
 from engines.vllm_engine.executor import PromptLogprobs, StepOutput
 from engines.vllm_engine.memory import FEW_BLOCKS, Pages
 from engines.vllm_engine.steps import NewRequest, Step

@@ -13,10 +13,10 @@ from torch import Tensor
 from vllm.v1.outputs import LogprobsTensors, SamplerOutput
 from vllm.v1.sample.sampler import Sampler as VllmSampler
 
-from engines.batch import Undrawn
-from engines.torch_engine.drawing import draw_tokens
-from engines.torch_engine.logprobs import of_tokens
-from engines.torch_engine.sampling import Sampler
+from engines.scheduling.batch import Undrawn
+from engines.torch_engine.sampling.logprobs import of_tokens
+from engines.torch_engine.sampling.rows import draw_tokens
+from engines.torch_engine.sampling.sampler import Sampler
 from engines.vllm_engine.steps import NewRequest, Step
 from mesh.messages import TokenLogprobs
 

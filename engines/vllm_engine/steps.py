@@ -9,7 +9,7 @@ not in a batch is forgotten after it, so nothing can leak.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from engines.batch import Chunk, Draw
+from engines.scheduling.batch import Chunk, Draw
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from mesh.addresses import directory, owner_of, runtime_dir, seats, supervisor_id, supervisors
-from mesh.curve import CurveKey
 from mesh.errors import CommandError
 from mesh.messages import (
     BroadcastMessage,
@@ -17,7 +16,8 @@ from mesh.messages import (
     SupervisorMessage,
     SupervisorStatus,
 )
-from mesh.sockets import Sockets
+from mesh.sockets.curve import CurveKey
+from mesh.sockets.sockets import Sockets
 from mesh.supervisor.lock import holder
 from mesh.supervisor.orphans import find_orphans
 from mesh.topology.schema import Topology

@@ -16,7 +16,7 @@ def register(subparsers: "Subparsers") -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from mesh.curve import make_key_file
+    from mesh.sockets.curve import make_key_file
 
     make_key_file(options.file)
     sys.stdout.write(

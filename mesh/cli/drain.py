@@ -10,7 +10,7 @@ from mesh.errors import CommandError
 if TYPE_CHECKING:
     from mesh.cli.arguments import Subparsers
     from mesh.messages import Drain, EngineStatus, ProcessState, SupervisorMessage
-    from mesh.sockets import Sockets
+    from mesh.sockets.sockets import Sockets
     from mesh.topology.schema import Topology
 
 USAGE = "mesh drain [FILE] ENGINE [--undo] [--timeout SECONDS]"

@@ -10,7 +10,7 @@ from mesh.errors import CommandError, UserError
 
 if TYPE_CHECKING:
     from mesh.messages import EngineStatus, SupervisorMessage
-    from mesh.sockets import Sockets
+    from mesh.sockets.sockets import Sockets
     from mesh.topology.schema import Topology
 
 

@@ -12,7 +12,7 @@ from mesh.errors import CommandError
 if TYPE_CHECKING:
     from mesh.cli.arguments import Subparsers
     from mesh.messages import BroadcastMessage, ChildStatus, SupervisorMessage
-    from mesh.sockets import Sockets
+    from mesh.sockets.sockets import Sockets
     from mesh.topology.schema import Topology
 
 START, STOP = "mesh start [FILE] ENGINE [--timeout SECONDS]", "mesh stop [FILE] ENGINE [--last] [--timeout SECONDS]"

@@ -37,7 +37,7 @@ class Takeover:
     @classmethod
     def plan(cls, topology: "Topology", host: str, text: str, *, replace_all: bool) -> "Takeover":
         """Raise `UserError` if there is nothing to do, or it cannot be done while the mesh runs."""
-        from mesh.process import make_runtime_dir
+        from mesh.process.process import make_runtime_dir
         from mesh.supervisor.changes import check_change
         from mesh.supervisor.command import child_commands
         from mesh.supervisor.copies import TopologyCopy
@@ -57,7 +57,7 @@ class Takeover:
     def begun(self) -> "Iterator[Plan]":
         """Be the one who supervises this host. Raise `UserError` or `CommandError` if somebody else remains it."""
         from mesh.addresses import supervisor_id
-        from mesh.logs import configure, log_file
+        from mesh.process.logs import configure, log_file
         from mesh.supervisor import lock
 
         if (running := lock.holder(self.runtime, self.host)) is not None:

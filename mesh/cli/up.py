@@ -43,7 +43,7 @@ def register(subparsers: "Subparsers") -> None:
 def run(options: argparse.Namespace) -> int:
     from mesh.addresses import supervisor_id
     from mesh.cli.view import make_view
-    from mesh.logs import output_file
+    from mesh.process.logs import output_file
     from mesh.supervisor.preflight import check_interpreters, check_ipc_paths
     from mesh.topology.further import check_further
     from mesh.topology.parse import load, read_text
@@ -88,8 +88,8 @@ async def _supervise(takeover: Takeover, plan: "Plan", view: "View") -> None:
     from mesh.clock import SystemClock
     from mesh.errors import UserError
     from mesh.messages import Sender, SupervisorMessage
-    from mesh.process import next_incarnation, open_sockets, user_error_of
-    from mesh.sockets import Sockets
+    from mesh.process.process import next_incarnation, open_sockets, user_error_of
+    from mesh.sockets.sockets import Sockets
     from mesh.supervisor.supervisor import STEP_DOWN, Supervisor
 
     topology, host, runtime = takeover.topology, takeover.host, takeover.runtime

@@ -11,7 +11,7 @@ import signal
 import structlog
 
 from mesh.messages import ChildStatus, EngineStatus, GatewayStatus, PlacementStatus, ProcessState, Sender
-from mesh.process import last_incarnation
+from mesh.process.process import last_incarnation
 from mesh.supervisor.command import ChildCommand
 from mesh.supervisor.life import Life
 from mesh.supervisor.pidfile import Record

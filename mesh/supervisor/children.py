@@ -7,8 +7,8 @@ from contextlib import suppress
 import structlog
 
 from mesh.errors import UserError
-from mesh.logs import log_file
 from mesh.messages import ChildStatus
+from mesh.process.logs import log_file
 from mesh.supervisor.child import Child
 from mesh.supervisor.command import STOP_ORDER, ChildCommand
 from mesh.supervisor.pidfile import Record

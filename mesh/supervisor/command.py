@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mesh.addresses import seats
-from mesh.freed_memory import ENVIRONMENT
+from mesh.process.freed_memory import ENVIRONMENT
 from mesh.supervisor.digests import digest_of
 from mesh.topology.schema import EngineSpec, GatewaySpec, Topology
 

@@ -11,7 +11,7 @@ import subprocess
 from contextlib import suppress
 from typing import IO
 
-from mesh import logs
+from mesh.process import logs
 from mesh.supervisor.command import ChildCommand
 from mesh.supervisor.output import open_found, open_output, read_last_line
 from mesh.supervisor.pidfile import PidFile, Record, remove_pid, start_of

@@ -9,7 +9,7 @@ from pathlib import Path
 import structlog
 
 from mesh.clock import Clock
-from mesh.heartbeat import Heartbeat
+from mesh.membership.heartbeat import Heartbeat
 from mesh.messages import (
     ChildStatus,
     SetRunning,
@@ -17,7 +17,7 @@ from mesh.messages import (
     SupervisorMessage,
     SupervisorStatus,
 )
-from mesh.sockets import Sockets
+from mesh.sockets.sockets import Sockets
 from mesh.supervisor.children import Children
 from mesh.supervisor.command import ChildCommand
 from mesh.supervisor.copies import TopologyCopy

@@ -10,23 +10,23 @@ from prometheus_client import CollectorRegistry
 from starlette.types import ASGIApp
 
 from mesh.clock import Clock
-from router.api.admission import Admission
-from router.api.background import Background
-from router.api.browsers import BrowserRules, CrossOrigin
-from router.api.callers import Callers, Doorkeeper
-from router.api.edge import Edge, install_error_handlers
-from router.api.generate import GenerateRoutes
-from router.api.intake import Intake
-from router.api.lanes import Lane, Lanes
-from router.api.metrics import EngineGauges, GatewayMetrics
-from router.api.models import Models
-from router.api.openapi import describe_answers
+from router.api.http.admission import Admission
+from router.api.http.browsers import BrowserRules, CrossOrigin
+from router.api.http.callers import Callers, Doorkeeper
+from router.api.http.fast_path import Lane, Lanes
+from router.api.http.outer_layer import Edge, install_error_handlers
+from router.api.metrics.gateway import EngineGauges, GatewayMetrics
+from router.api.openai.background import Background
+from router.api.openai.generate import GenerateRoutes
+from router.api.openai.intake import Intake
+from router.api.openai.models import Models
+from router.api.openai.openapi import describe_answers
+from router.api.openai.tokens import TokenRoutes
 from router.api.operations import HealthRoutes, MetricRoutes, ModelRoutes
-from router.api.requests import RequestRoutes
-from router.api.tokens import TokenRoutes
-from router.cluster import ClusterView
-from router.decisions import DecisionLog
+from router.api.request_stories import RequestRoutes
 from router.generation import Frontdoor
+from router.history.decisions import DecisionLog
+from router.view.cluster_view import ClusterView
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,11 @@ from fastapi import FastAPI, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from mesh.messages import ProcessState
-from router.api.callers import caller_of
 from router.api.errors import ApiError
-from router.api.models import Models, entry
-from router.cluster import ClusterView
+from router.api.http.callers import caller_of
+from router.api.openai.models import Models, entry
 from router.generation import Draining, Frontdoor
+from router.view.cluster_view import ClusterView
 
 
 class ModelRoutes:

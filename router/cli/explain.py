@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from mesh.cli.arguments import Subparsers
     from mesh.topology.schema import Topology
-    from router.explain import Explanations
+    from router.history.explain import Explanations
 
 USAGE = "mesh explain [FILE] [REQUEST] [-n N] [--json]"
 TIMEOUT_S = 5.0
@@ -110,7 +110,7 @@ def _ask(client: "httpx.Client", gateway: str, url: str) -> "Explanations | str"
     import httpx
     import msgspec
 
-    from router.explain import Explanations
+    from router.history.explain import Explanations
 
     try:
         response = client.get(url)

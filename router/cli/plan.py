@@ -17,9 +17,9 @@ from mesh.errors import CommandError, UserError
 if TYPE_CHECKING:
     from mesh.cli.arguments import Subparsers
     from mesh.messages import EngineStatus, Place, PlacementStatus, SupervisorMessage
-    from mesh.sockets import Sockets
+    from mesh.sockets.sockets import Sockets
     from mesh.topology.schema import Topology
-    from router.placement.changeover import Changeover, Order
+    from router.placement.change.changeover import Changeover, Order
 
 USAGE = "mesh plan [FILE] [apply [NEW.toml] | resume | search] [--json]"
 TIMEOUT_S = 1800.0
@@ -210,7 +210,7 @@ async def _carry_out(
 
     from mesh.cli.cluster import collect, visitor
     from router.cli.standing_tables import newest_plan
-    from router.placement.changeover import Changeover, Patience, announced
+    from router.placement.change.changeover import Changeover, Patience, announced
 
     timing, clock = topology.timing, asyncio.get_running_loop().time
     async with visitor(topology) as sockets:

@@ -11,10 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from router.cli.standing_tables import in_bursts
-from router.placement.decisions import reason_of
+from router.placement.change.reports import reason_of
 from router.placement.dry_run import DryRun
-from router.placement.plan import Group, Plan
-from router.placement.score import Score
+from router.placement.search.plan import Group, Plan
+from router.placement.search.score import Score
 
 PLAIN_WIDTH = 120
 

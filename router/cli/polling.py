@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from mesh.addresses import owner_of
 from mesh.messages import GatewayStatus, PolicyChoice, ProcessState, SupervisorMessage, SupervisorStatus
-from mesh.sockets import Sockets
+from mesh.sockets.sockets import Sockets
 from mesh.topology.schema import Topology
 
 

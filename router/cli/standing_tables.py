@@ -11,8 +11,8 @@ from rich.table import Table
 
 from mesh.messages import Decision, EngineStatus, Forecast, Place, PlacementStatus, ServiceForecast
 from mesh.topology.schema import PlacementMode, Topology
-from router.placement.changeover import announced, is_in_force
-from router.placement.replacement import Verdict
+from router.placement.change.changeover import announced, is_in_force
+from router.placement.change.replacement import Verdict
 
 PLAIN_WIDTH = 120
 BURSTS = 1.5  # dispersion above which services are said to be asked in bursts; 1: Poisson arrivals

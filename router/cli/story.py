@@ -11,8 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from router.cli.policy_tables import make_console
-from router.decisions import Ended, EngineAccepted, EngineHolds, EngineRefused, FirstToken, Interrupted, Moved
-from router.explain import Decision, EngineSeen, Event, Explanation, Explanations
+from router.history.decisions import Ended, EngineAccepted, EngineHolds, EngineRefused, FirstToken, Interrupted, Moved
+from router.history.explain import Decision, EngineSeen, Event, Explanation, Explanations
 
 MAX_ENGINES = 12  # shown of those that a decision saw
 VERDICTS = {"wait": "wait: ", "reject": "reject: ", "give_up": "give up: "}

@@ -8,17 +8,17 @@ from collections.abc import Iterable
 import structlog
 
 from mesh.addresses import gateway_names, supervisors
-from mesh.heartbeat import Heartbeat
-from mesh.lag import catch_up
+from mesh.membership.catching_up import catch_up
+from mesh.membership.heartbeat import Heartbeat
 from mesh.messages import PlacementStatus, SupervisorMessage
-from mesh.process import ProcessShell, run_process
-from mesh.sockets import Sockets
+from mesh.process.process import ProcessShell, run_process
+from mesh.sockets.sockets import Sockets
 from mesh.topology.schema import PlacementMode, Topology
 from router.placement.daemon import PlacementDaemon
 from router.placement.effects import Abandon, Ask, Effect, Note, Tell
-from router.placement.evaluators import find_evaluators
-from router.placement.question import Question
-from router.placement.searching import Searcher
+from router.placement.search.evaluators import find_evaluators
+from router.placement.search.question import Question
+from router.placement.search.search_process import Searcher
 
 MAX_LAG_S = 0.1  # of a timer; beyond it, statuses have been waiting to be read, and silence proves nothing
 

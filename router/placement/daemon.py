@@ -2,8 +2,8 @@
 
 Theory of operation. The daemon hears what gateways and engines say of themselves. When an interval is over it asks for
 a search (`Ask`), for what was asked for in it, and goes on listening; the answer is told to `answered`. If it is
-another plan, and that is worth the change, it is carried out by `router.placement.changeover`, order by order. An
-interval begins where the last one ended, or when a change is over: then it is the new plan that is measured.
+another plan, and that is worth the change, it is carried out by `router.placement.change.changeover`, order by order.
+An interval begins where the last one ended, or when a change is over: then it is the new plan that is measured.
 
 Nothing waits for the daemon, and nothing is only in it. What engines hold is read off their statuses, whoever changed
 it. What a successor needs to go on with an interval is in `Memory`, which gateways repeat in their statuses beside what
@@ -19,7 +19,7 @@ from dataclasses import replace
 from enum import StrEnum
 
 from mesh.addresses import supervisors
-from mesh.membership import ended_lives
+from mesh.membership.membership import ended_lives
 from mesh.messages import (
     BroadcastMessage,
     Decision,
@@ -33,21 +33,21 @@ from mesh.messages import (
     SupervisorStatus,
 )
 from mesh.topology.schema import PlacementMode, Topology
-from router.placement.bursts import window_s
-from router.placement.changeover import Changeover, Patience, Stage, announced, is_in_force
-from router.placement.decisions import Pending, with_plan, without_plan
+from router.placement.change.changeover import Changeover, Patience, Stage, announced, is_in_force
+from router.placement.change.obstacles import Obstacles
+from router.placement.change.replacement import Verdict
+from router.placement.change.reports import Pending, with_plan, without_plan
+from router.placement.change.restoring import restored
 from router.placement.effects import Abandon, Ask, Effect, Note, Tell
-from router.placement.failures import FailedLoads
-from router.placement.interval import ReplacementInterval, Threshold
-from router.placement.live import places, present_plan, waiting
-from router.placement.monitor import Observed, ServiceMonitor
-from router.placement.obstacles import Obstacles
-from router.placement.plan import Plan
-from router.placement.question import Answer, SearchFailed, make_question
-from router.placement.replacement import Verdict
-from router.placement.restoring import restored
-from router.placement.roster import Roster
-from router.placement.seen import TrafficSeen
+from router.placement.observe.bursts import window_s
+from router.placement.observe.failures import FailedLoads
+from router.placement.observe.interval import ReplacementInterval, Threshold
+from router.placement.observe.roster import Roster
+from router.placement.observe.running_mesh import places, present_plan, waiting
+from router.placement.observe.seen import TrafficSeen
+from router.placement.observe.service_monitor import Observed, ServiceMonitor
+from router.placement.search.plan import Plan
+from router.placement.search.question import Answer, SearchFailed, make_question
 from router.scaling.scaler import Scaler
 
 LOOK_S = 1.0  # while an interval lasts: whether somebody changed something

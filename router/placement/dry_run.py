@@ -10,16 +10,16 @@ from mesh.cli.cluster import visitor
 from mesh.errors import CommandError
 from mesh.messages import EngineStatus, GatewayStatus
 from mesh.topology.schema import PlacementSpec, Topology
-from router.placement.bursts import window_s
-from router.placement.evaluators import load_evaluators
-from router.placement.interval import Threshold
-from router.placement.live import present_plan, waiting
-from router.placement.monitor import Observed, ServiceMonitor
-from router.placement.obstacles import Obstacles
-from router.placement.plan import Plan
-from router.placement.question import Answer, answer, make_question, time_is_over
-from router.placement.score import Score
-from router.placement.traffic import Traffic
+from router.placement.change.obstacles import Obstacles
+from router.placement.observe.bursts import window_s
+from router.placement.observe.interval import Threshold
+from router.placement.observe.running_mesh import present_plan, waiting
+from router.placement.observe.service_monitor import Observed, ServiceMonitor
+from router.placement.observe.traffic import Traffic
+from router.placement.search.evaluators import load_evaluators
+from router.placement.search.plan import Plan
+from router.placement.search.question import Answer, answer, make_question, time_is_over
+from router.placement.search.score import Score
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from mesh.messages import SetRunning
-from router.placement.changeover import Order
-from router.placement.question import Question
+from router.placement.change.changeover import Order
+from router.placement.search.question import Question
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,10 @@ first served. While a prompt is computed, decodes wait.
 from typing import ClassVar
 
 from mesh.messages import PrefillMode, PrefillOrder
-from router.cluster import Candidates, ClusterView
-from router.policies.candidates import find_candidates, load, reject_late, route
+from router.policies.parts.candidates import find_candidates, load, reject_late, route
 from router.policies.policy import BaselineParameters, Decision, Policy
-from router.view import RequestView
+from router.view.cluster_view import Candidates, ClusterView
+from router.view.engine_view import RequestView
 
 
 class Colocated(Policy):

@@ -12,10 +12,10 @@ there to an engine that decodes.
 from typing import ClassVar, Literal
 
 from mesh.messages import PrefillOrder
-from router.cluster import Candidates, ClusterView
-from router.policies.candidates import find_candidates, load, reject_late, route
+from router.policies.parts.candidates import find_candidates, load, reject_late, route
 from router.policies.policy import BaselineParameters, Decision, Dispatch, Policy, Wait
-from router.view import RequestView
+from router.view.cluster_view import Candidates, ClusterView
+from router.view.engine_view import RequestView
 
 
 class DisaggregatedParameters(BaselineParameters, frozen=True):

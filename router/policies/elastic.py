@@ -11,7 +11,7 @@ and breaks no promise. The engine's local scheduler cuts the chunks, for it know
 predicts F for every engine and takes the one where the first token comes first, if that is in time. A prefill engine
 decodes nothing, so F(W) = W there.
 
-Of the requests that wait it serves as many as can make it: see `router.policies.feasible`.
+Of the requests that wait it serves as many as can make it: see `router.policies.parts.feasible`.
 """
 
 from collections.abc import Sequence
@@ -23,13 +23,13 @@ from typing import Annotated
 import msgspec
 
 from mesh.messages import PrefillMode, PrefillOrder
-from router.cluster import Candidates, ClusterView
-from router.policies.candidates import find_candidates, route
-from router.policies.feasible import split_feasible
-from router.policies.outlook import alone_s, look_ahead, own_work_s, prefill_speed, work_ahead_s
+from router.policies.parts.candidates import find_candidates, route
+from router.policies.parts.feasible import split_feasible
+from router.policies.parts.outlook import alone_s, look_ahead, own_work_s, prefill_speed, work_ahead_s
+from router.policies.parts.roles import RoleBalancer
 from router.policies.policy import Decision, GiveUp, Policy, RoleChange, Wait
-from router.policies.roles import RoleBalancer
-from router.view import EngineView, RequestView
+from router.view.cluster_view import Candidates, ClusterView
+from router.view.engine_view import EngineView, RequestView
 
 Fraction = Annotated[float, msgspec.Meta(gt=0, le=1)]
 

@@ -1,9 +1,9 @@
 """Join the shortest queue: whatever engine has the fewest requests, queued and running (Aladdin's baseline)."""
 
-from router.cluster import Candidates, ClusterView
-from router.policies.candidates import find_candidates, route
+from router.policies.parts.candidates import find_candidates, route
 from router.policies.policy import Decision, Policy, QueueParameters
-from router.view import EngineView, RequestView
+from router.view.cluster_view import Candidates, ClusterView
+from router.view.engine_view import EngineView, RequestView
 
 
 class JoinShortestQueue(Policy):

@@ -1,9 +1,9 @@
 """INFaaS: whatever engine has the fewest tokens in flight. Looks at no deadline and never waits for a better moment."""
 
-from router.cluster import Candidates, ClusterView
-from router.policies.candidates import find_candidates, load, route
+from router.policies.parts.candidates import find_candidates, load, route
 from router.policies.policy import Decision, Policy
-from router.view import RequestView
+from router.view.cluster_view import Candidates, ClusterView
+from router.view.engine_view import RequestView
 
 
 class LeastLoaded(Policy):

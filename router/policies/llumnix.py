@@ -6,12 +6,12 @@ itself: an engine where few run is the freest, but a long prompt may not fit the
 served; with ``[rescheduling]`` in the topology they move requests afterwards by themselves.
 """
 
-from engines.freeness import with_one_more
+from engines.transfers.freeness import with_one_more
 from mesh.messages import PrefillOrder
-from router.cluster import Candidates, ClusterView
-from router.policies.candidates import find_candidates, route
+from router.policies.parts.candidates import find_candidates, route
 from router.policies.policy import Decision, Policy
-from router.view import EngineView, RequestView
+from router.view.cluster_view import Candidates, ClusterView
+from router.view.engine_view import EngineView, RequestView
 
 
 class Llumnix(Policy):

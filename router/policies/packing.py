@@ -1,8 +1,8 @@
 """Packing (Aladdin): the fullest engine on which all promises can be kept, so that as few as possible are used.
 
 Placement is online bin packing in several dimensions, and the heuristic is best fit (algorithm 1): engines by
-``capacity_norm``, largest first; the first that meets constraints b, c, d and e (`router.policies.bins`) takes the
-request, else an empty one. If there is none, the request waits, the gateway says that an engine is wanted
+``capacity_norm``, largest first; the first that meets constraints b, c, d and e (`router.policies.parts.bins`) takes
+the request, else an empty one. If there is none, the request waits, the gateway says that an engine is wanted
 (`GatewayStatus.wanted`), and it is tried again at every change: from half of its promise on, without the margin that
 ``theta`` keeps for errors, as it would be refused in the end.
 
@@ -11,11 +11,11 @@ first, as packing prompts closer would save nothing) and decode engines are pack
 take what prefill engines cannot have in time.
 
 Nobody knows how long answers will be. Requests that were sent and have not begun are called back from engines that have
-more to do than was expected, and sent to those that have less (algorithm 2, `router.policies.error_lines`). What runs
-is moved by the engines themselves where a promise is in danger: `[rescheduling]` with the trigger `slack`.
+more to do than was expected, and sent to those that have less (algorithm 2, `router.policies.parts.error_lines`). What
+runs is moved by the engines themselves where a promise is in danger: `[rescheduling]` with the trigger `slack`.
 
-Several gateways may pack a group of engines each (`router.policies.groups`). What does not fit a gateway's own group,
-empty engines included, goes to the others.
+Several gateways may pack a group of engines each (`router.policies.parts.groups`). What does not fit a gateway's own
+group, empty engines included, goes to the others.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,8 +26,7 @@ from typing import Annotated, Literal, NamedTuple
 import msgspec
 
 from mesh.messages import PrefillMode, PrefillOrder, Role, Wanted
-from router.cluster import Candidates, ClusterView
-from router.policies.bins import (
+from router.policies.parts.bins import (
     Knobs,
     Level,
     Levels,
@@ -38,12 +37,13 @@ from router.policies.bins import (
     is_empty,
     prefill_level,
 )
-from router.policies.candidates import find_candidates, route
-from router.policies.error_lines import ErrorLine, Movable, rebalanced
-from router.policies.groups import Grouping, Sizes
-from router.policies.new_engines import NewEngines
+from router.policies.parts.candidates import find_candidates, route
+from router.policies.parts.error_lines import ErrorLine, Movable, rebalanced
+from router.policies.parts.groups import Grouping, Sizes
+from router.policies.parts.new_engines import NewEngines
 from router.policies.policy import Decision, Dispatch, Policy, Wait
-from router.view import EngineView, RequestView
+from router.view.cluster_view import Candidates, ClusterView
+from router.view.engine_view import EngineView, RequestView
 
 MOST_BOUND = 256  # requests that were called back, of which it is remembered where to
 MOST_COUNTED = 256  # requests that wait, when engines that are wanted are counted

@@ -7,8 +7,8 @@ from typing import Literal, Protocol
 import msgspec
 
 from mesh.messages import PrefillMode, PrefillOrder, SetRole, Wanted
-from router.cluster import ClusterView
-from router.view import RequestView
+from router.view.cluster_view import ClusterView
+from router.view.engine_view import RequestView
 
 
 class Dispatch(msgspec.Struct, frozen=True):

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from random import Random
 
-from router.cluster import Candidates, ClusterView
-from router.policies.candidates import find_candidates, load, route
+from router.policies.parts.candidates import find_candidates, load, route
 from router.policies.policy import Decision, Policy, QueueParameters
-from router.view import EngineView, RequestView
+from router.view.cluster_view import Candidates, ClusterView
+from router.view.engine_view import EngineView, RequestView
 
 
 class PowerOfTwo(Policy):

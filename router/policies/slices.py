@@ -1,9 +1,9 @@
 """SCLS: the gateway pools requests, forms static batches, and levels the engines; a batch runs for one slice.
 
 What waits here is the paper's request pool. Every interval all of it is batched so that the batches take the least time
-together (`engines.slices.batching`), and each batch goes to the least loaded engine, the longest first. An engine runs
-it for ``slice_tokens`` iterations at most; what has ended is answered, the rest comes back and is batched anew, with
-what has arrived meanwhile. Engines are to have ``scheduling = "static"``. See docs/slices.md.
+together (`engines.scheduling.slices.batching`), and each batch goes to the least loaded engine, the longest first. An
+engine runs it for ``slice_tokens`` iterations at most; what has ended is answered, the rest comes back and is batched
+anew, with what has arrived meanwhile. Engines are to have ``scheduling = "static"``. See docs/slices.md.
 """
 
 from collections import defaultdict
@@ -14,14 +14,14 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from engines.slices.batching import form_batches
-from engines.slices.estimates import Rules, SliceEstimator
-from engines.slices.offloading import Loads, interval_s, offload_max_min
+from engines.scheduling.slices.batching import form_batches
+from engines.scheduling.slices.estimates import Rules, SliceEstimator
+from engines.scheduling.slices.offloading import Loads, interval_s, offload_max_min
 from mesh.messages import PrefillOrder, ProcessState
-from router.cluster import Candidates, ClusterView
-from router.policies.candidates import find_candidates, route
+from router.policies.parts.candidates import find_candidates, route
 from router.policies.policy import Decision, Policy, Wait
-from router.view import EngineView, RequestView
+from router.view.cluster_view import Candidates, ClusterView
+from router.view.engine_view import EngineView, RequestView
 
 AboveZero = Annotated[float, msgspec.Meta(gt=0)]
 

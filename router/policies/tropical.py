@@ -23,11 +23,11 @@ from typing import Annotated
 import msgspec
 
 from mesh.messages import PrefillMode
-from router.cluster import Candidates, ClusterView
-from router.policies.candidates import find_candidates, least_loaded, route
+from router.policies.parts.candidates import find_candidates, least_loaded, route
+from router.policies.parts.roles import RoleBalancer
 from router.policies.policy import Decision, Dispatch, Policy, RoleChange, Wait
-from router.policies.roles import RoleBalancer
-from router.view import EngineView, RequestView
+from router.view.cluster_view import Candidates, ClusterView
+from router.view.engine_view import EngineView, RequestView
 
 
 class TropicalParameters(msgspec.Struct, frozen=True):

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf, log
 
-from engines.costs import decode_step_s, prefill_s
+from engines.costs.linear import decode_step_s, prefill_s
 from mesh.messages import DecodeCost, PrefillCost
 from mesh.topology.schema import Slo
-from router.placement.traffic import Moments
+from router.placement.observe.traffic import Moments
 
 KV_SHARE = 0.9  # of an engine's KV memory, on average
 ROUNDS = 12

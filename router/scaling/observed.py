@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from math import inf
 
 from mesh.messages import GatewayStatus, Sender, ServiceTally
-from router.placement.bursts import WINDOW_S
-from router.placement.monitor import ServiceMonitor
-from router.placement.traffic import Moments
+from router.placement.observe.bursts import WINDOW_S
+from router.placement.observe.service_monitor import ServiceMonitor
+from router.placement.observe.traffic import Moments
 from router.scaling.arrivals import ArrivalRate
 
 LENGTHS = 500.0  # requests that means are made of; older ones count less and less

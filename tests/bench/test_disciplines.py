@@ -6,8 +6,8 @@ import pytest
 
 from bench.disciplines import CONTENDERS, SETTINGS, Case, Contender, Line, Result, _models
 from bench.disciplines_plot import plot_disciplines
-from bench.simulation.arrivals import Process
 from mesh.topology.schema import Scheduling
+from simulation.loads.arrival_processes import Process
 
 RATES = (3.0, 4.5)
 

@@ -12,10 +12,10 @@ from bench.fault_runs.play import Tally, play
 from bench.fault_runs.reduce import reduced
 from bench.fault_runs.scenario import KINDS, ORDERS, draw
 from bench.fault_runs.story import tell
-from bench.simulation.faults import Kill
-from bench.simulation.faulty_network import FaultyNetwork
 from mesh.messages import Codec, Message, encode
-from router.streams import TokenStream
+from router.requests.token_stream import TokenStream
+from simulation.faults.faults import Kill
+from simulation.faults.faulty_network import FaultyNetwork
 
 PART = 25
 NUM_RUNS = 200

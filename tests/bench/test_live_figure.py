@@ -2,9 +2,9 @@ from collections import Counter
 
 from bench.live_figure import POLICIES, contender_of, turns
 from bench.live_fleets import Fleet, to_measure
-from bench.simulation.trace_request import TraceRequest
 from mesh.messages import Role
 from mesh.topology.schema import PolicySpec, ServiceSpec, Slo
+from simulation.loads.trace_request import TraceRequest
 
 CONTENDERS = [contender_of(PolicySpec(name), 32) for name in POLICIES]
 SERVICE = ServiceSpec("chat", "hf:org/name", Slo(1.0, 0.1, 0.9))

@@ -2,7 +2,7 @@ import pytest
 
 from bench.agreement import Latency
 from bench.live_runs import Load, Run, Seen, attainments, same_placements, trials
-from bench.simulation.trace_request import TraceRequest
+from simulation.loads.trace_request import TraceRequest
 
 REQUEST = TraceRequest(0.0, 100, 10, slo_ttft_s=1.0, slo_tpot_s=0.1)
 IN_TIME, LATE, SLOW, OF_ONE_TOKEN = Latency(1.0, 0.1, 2), Latency(1.1, 0.1, 2), Latency(1, 0.2, 3), Latency(1, None, 1)

@@ -3,8 +3,8 @@ from random import Random
 import pytest
 
 from bench.live_workload import INPUT, OUTPUT, made_up_lengths, make_trace, promised, scaled_lengths, sendings_of
-from engines.costs import prefill_s
-from engines.profiles import load_profile
+from engines.costs.linear import prefill_s
+from engines.costs.profiles import load_profile
 
 PROFILE = load_profile("a100-llama2-70b-tp4")
 

@@ -9,12 +9,12 @@ import pytest
 from bench.llumnix_figure_run import fewest, run_case
 from bench.llumnix_figure_setting import HIGH, INFAAS, KV_TOKENS, ROUND_ROBIN, Case, Load, make_profile
 from bench.llumnix_figure_watch import fragmented
-from engines.blocks import BlockPool
-from engines.costs import decode_step_s, prefill_s
-from engines.pages import PagePool
-from engines.profiles import load_profile
-from engines.scheduler import ServiceQueue
-from engines.sequence import Sequence
+from engines.costs.linear import decode_step_s, prefill_s
+from engines.costs.profiles import load_profile
+from engines.engine_request import Sequence
+from engines.memory.block_pool import BlockPool
+from engines.memory.pages import PagePool
+from engines.scheduling.scheduler import ServiceQueue
 from mesh.messages import Epoch
 from tests.router.cluster import make_spec
 
@@ -57,7 +57,7 @@ def test_an_a10_costs_what_its_source_says():
         slower = decode_step_s(a10.decode, num_requests, context) / decode_step_s(a100.decode, num_requests, context)
         assert slower == pytest.approx(2039 / 600, rel=0.005)
     assert prefill_s(a10.prefill, 1) >= decode_step_s(a10.decode, 1, 1) * 0.99
-    presets = tomllib.loads(files("engines").joinpath("presets.toml").read_text(encoding="utf-8"))
+    presets = tomllib.loads(files("engines.costs").joinpath("presets.toml").read_text(encoding="utf-8"))
     assert presets["profiles"]["a10-llama2-7b-tp1"]["source"] == "datasheet"
 
 

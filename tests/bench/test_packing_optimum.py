@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from bench.packing_optimum import KINDS, Case, best_fit, grouped, knobs, make_case, make_engine, optimum, shortest_queue
-from router.policies.bins import all_levels, broken
+from router.policies.parts.bins import all_levels, broken
 
 
 def partitions(items):

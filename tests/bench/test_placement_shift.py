@@ -15,14 +15,14 @@ from bench.placement_log import Told
 from bench.placement_shift import Case, Mode, forecast_errors
 from bench.placement_shift_plot import plot_runs
 from mesh.messages import Decision, Forecast, ServiceTally
-from router.placement.bursts import WINDOW_S, Windows
-from router.placement.chance import num_samples
-from router.placement.interval import ReplacementInterval, Threshold
-from router.placement.monitor import Observed
-from router.placement.replacement import Verdict, judge, risk_of
-from router.placement.search import search
-from router.placement.seen import TrafficSeen
-from router.placement.traffic import Arrival, ServiceTraffic, Traffic
+from router.placement.change.replacement import Verdict, judge, risk_of
+from router.placement.observe.bursts import WINDOW_S, Windows
+from router.placement.observe.interval import ReplacementInterval, Threshold
+from router.placement.observe.seen import TrafficSeen
+from router.placement.observe.service_monitor import Observed
+from router.placement.observe.traffic import Arrival, ServiceTraffic, Traffic
+from router.placement.search.chance import num_samples
+from router.placement.search.search import search
 from tests.router.placement.worlds import Fluid, catalogue, cluster
 
 NAMES = ("a", "b", "c")

@@ -6,7 +6,7 @@ import pytest
 
 from bench.slices_run import run_case
 from bench.slices_setting import LONGEST, Case, Kind, ablation, codefuse_like, ils, profile, slices, sls
-from engines.slices.estimates import SliceEstimator
+from engines.scheduling.slices.estimates import SliceEstimator
 
 SHORT = {"rate": 6.0, "seconds": 4.0, "seed": 1, "num_workers": 2}
 

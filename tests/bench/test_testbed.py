@@ -9,8 +9,6 @@ import msgspec
 import pytest
 
 from bench import placement_setting as setting
-from bench.simulation.placement import ModelledSearch
-from bench.simulation.rows import TraceError
 from bench.testbed.arrivals import Source, dealt, read_sources
 from bench.testbed.cells import Cell, Lab, placings
 from bench.testbed.figures import FIGURES, Range, cells_of, varied
@@ -31,8 +29,10 @@ from bench.testbed.systems import (
 )
 from bench.testbed.tables import best_ratios, curves, decisions_table, greatest_ratios
 from mesh.errors import UserError
-from router.placement.question import Question
-from router.placement.score import Score, ServiceScore
+from router.placement.search.question import Question
+from router.placement.search.score import Score, ServiceScore
+from simulation.loads.rows import TraceError
+from simulation.placement.daemon import ModelledSearch
 
 INPUTS = Inputs()
 QUICK = Effort(history=20, history_s=2.0, batches=1, seen_s=20.0)
@@ -303,7 +303,7 @@ def test_runs_of_other_inputs_are_not_mixed(tmp_path: Path):
 def test_a_run_with_a_daemon_decides_at_the_end_of_an_interval(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("bench.testbed.run.INTERVAL_S", 10.0)
     monkeypatch.setattr("bench.testbed.run.SEARCH_BATCHES", 0)
-    monkeypatch.setattr("router.placement.question.LEAST_JUDGED", 0)
+    monkeypatch.setattr("router.placement.search.question.LEAST_JUDGED", 0)
     asked = []
     monkeypatch.setattr(ModelledSearch, "__call__", _listening(ModelledSearch.__call__, asked))
     scene = Scene(1.0, 25.0, num_devices=16)

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from bench.fault_runs.orders import Move
 from bench.fault_runs.play import bounds_of, play
 from bench.fault_runs.scenario import KINDS, LONG_S, ORDERS, Scenario, draw
-from bench.simulation.faults import Duplicate, Kill, Loss
-from bench.simulation.invariants import Bounds
 from mesh.topology.schema import PlacementSpec, PolicySpec, Timing
+from simulation.faults.faults import Duplicate, Kill, Loss
+from simulation.faults.invariants import Bounds
 
 
 def as_drawn(scenario: Scenario) -> Scenario:

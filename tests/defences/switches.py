@@ -5,24 +5,24 @@ from typing import Any
 import msgspec
 import pytest
 
-from engines.admission import Admission
+from engines.admission.acceptance import Admission
 from engines.core import EngineCore
-from engines.handover import Handovers
-from engines.sequence import Sequence
+from engines.engine_request import Sequence
+from engines.transfers.handover import Handovers
 from kvtransfer.memory import KVBlocks
 from kvtransfer.protocol import Imported
 from kvtransfer.receive import ReceiveState, ReceiveTransfer
 from kvtransfer.send import SendState, SendTransfer
-from mesh.membership import Membership, Renewed, Restarted
+from mesh.membership.membership import Membership, Renewed, Restarted
 from mesh.messages import Reserve
-from router import dispatcher
-from router.dispatcher import Dispatcher
-from router.flight import Flight, Phase
-from router.placement.changeover import Patience
+from router.placement.change.changeover import Patience
 from router.placement.daemon import PlacementDaemon
-from router.probing import Probing
-from router.recovery import Recovery
-from router.streams import TokenStream
+from router.requests import dispatcher
+from router.requests.dispatcher import Dispatcher
+from router.requests.in_flight_request import Flight, Phase
+from router.requests.probing import Probing
+from router.requests.recovery import Recovery
+from router.requests.token_stream import TokenStream
 
 Patch = pytest.MonkeyPatch
 NEVER = 1e9

@@ -15,16 +15,16 @@ from random import Random
 import httpx
 import pytest
 
-from bench.simulation.cluster import Simulation
-from bench.simulation.physics import Physics
-from bench.simulation.trace_request import TraceRequest
-from bench.simulation.workload import SloRule
 from bench.tiny_model import write_tiny_model
-from engines.profiles import ProfileFile
+from engines.costs.profiles import ProfileFile
 from mesh.messages import DecodeCost, PrefillCost
 from mesh.topology.parse import load
 from mesh.topology.schema import Topology
-from router.records import Outcome, Record
+from router.history.records import Outcome, Record
+from simulation.cluster import Simulation
+from simulation.engines.physics import Physics
+from simulation.loads.trace_request import TraceRequest
+from simulation.loads.workload import SloRule
 from tests.end_to_end.conftest import Mesh, StartMesh
 
 pytestmark = pytest.mark.timeout(300)

@@ -13,9 +13,9 @@ import pytest
 
 from bench.engine_under_test import BLOCK_SIZE
 from bench.tiny_model import write_tiny_model
-from engines.batch import Batch, Chunk, Draw
-from engines.models.config import ModelConfig
-from engines.models.tokenizer import Tokenizer
+from engines.models.files.model_config import ModelConfig
+from engines.models.text.tokenizer import Tokenizer
+from engines.scheduling.batch import Batch, Chunk, Draw
 from engines.torch_engine.executor import TorchExecutor, TorchService
 from engines.torch_engine.shape import kv_shape
 from kvtransfer.layout import block_bytes

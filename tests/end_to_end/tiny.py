@@ -10,7 +10,7 @@ from pathlib import Path
 
 import httpx
 
-from engines.profiles import ProfileFile
+from engines.costs.profiles import ProfileFile
 from mesh.messages import DecodeCost, PrefillCost
 from tests.end_to_end.conftest import Mesh
 

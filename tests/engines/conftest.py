@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from engines.sequence import Sequence
+from engines.engine_request import Sequence
 from mesh.messages import Epoch, PrefillMode, RequestSpec, Sampling
 
 MakeSpec = Callable[..., RequestSpec]

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from engines.batch import Chunk, ChunkResult, Draw
+from engines.scheduling.batch import Chunk, ChunkResult, Draw
 from mesh.messages import Sampling
 
 Compute = Callable[[Sequence[Chunk]], Sequence[ChunkResult]]

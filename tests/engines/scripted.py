@@ -1,7 +1,7 @@
 """An executor that takes no time and says that it took what a cost model says."""
 
-from engines.batch import Batch, ChunkResult, StepResult
-from engines.step_cost import StepCost
+from engines.costs.step_cost import StepCost
+from engines.scheduling.batch import Batch, ChunkResult, StepResult
 from mesh.messages import KVShape
 
 

@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from engines.batch import Batch, ChunkResult, StepResult, Undrawn
-from engines.blocks import BlockPool
-from engines.sequence import MOST_SAID_AGAIN
+from engines.engine_request import MOST_SAID_AGAIN
+from engines.memory.block_pool import BlockPool
+from engines.scheduling.batch import Batch, ChunkResult, StepResult, Undrawn
 from kvtransfer.protocol import Send
 from mesh.messages import (
     Abort,

@@ -9,15 +9,15 @@ from random import Random
 
 import pytest
 
-from engines.batch import Batch, ChunkResult, StepResult
-from engines.blocks import BlockPool
 from engines.core import EngineCore
-from engines.learning import LearntCost
-from engines.pages import PagePool
-from engines.scheduler import Limits, ServiceQueue
+from engines.costs.learning import LearntCost
+from engines.costs.step_cost import StepCost, load_of
+from engines.memory.block_pool import BlockPool
+from engines.memory.pages import PagePool
+from engines.scheduling.batch import Batch, ChunkResult, StepResult
+from engines.scheduling.scheduler import Limits, ServiceQueue
 from engines.settings import EngineSettings
 from engines.status import Service
-from engines.step_cost import StepCost, load_of
 from kvtransfer.protocol import Limits as TransferLimits
 from kvtransfer.protocol import Send
 from mesh.messages import DecodeCost, Epoch, PrefillCost, PrefillMode, RequestSpec, Role, Sampling, StepTokens, Submit

@@ -13,10 +13,9 @@ import pytest
 
 from bench.engine_client import EngineClient, engine_processes
 from bench.tiny_model import write_tiny_model
-from engines.profiles import ProfileFile
+from engines.costs.profiles import ProfileFile
 from mesh.addresses import directory
 from mesh.errors import EXIT_CONFIGURATION
-from mesh.garbage import COLLECT_AFTER
 from mesh.messages import (
     Cancel,
     DecodeCost,
@@ -31,8 +30,9 @@ from mesh.messages import (
     Sender,
     Submit,
 )
-from mesh.process import make_runtime_dir
-from mesh.sockets import Sockets
+from mesh.process.garbage import COLLECT_AFTER
+from mesh.process.process import make_runtime_dir
+from mesh.sockets.sockets import Sockets
 from mesh.topology.parse import load
 from mesh.topology.schema import Topology
 
@@ -289,7 +289,7 @@ async def test_an_engine_that_is_asked_to_stop_while_it_starts_does(
 REPORT = """
 import gc, sys
 from engines import process
-from mesh.process import run_process
+from mesh.process.process import run_process
 
 async def report(self):
     young = [one for one in gc.get_objects() if type(one).__module__.startswith(("torch", "engines"))]

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from engines.batch import Batch, Chunk, ChunkResult, Draw
+from engines.costs.step_cost import StepCost
+from engines.scheduling.batch import Batch, Chunk, ChunkResult, Draw
 from engines.simulated import HEAD_DIM, SimulatedExecutor, SimulatedService
-from engines.step_cost import StepCost
 from kvtransfer.memory import KVMemory
 from mesh.messages import DecodeCost, KVShape, PrefillCost, Sampling
 

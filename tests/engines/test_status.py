@@ -1,11 +1,11 @@
 import pytest
 
-from engines.blocks import BlockPool
-from engines.learning import LearntCost
-from engines.pages import PagePool
-from engines.scheduler import ServiceQueue
+from engines.costs.learning import LearntCost
+from engines.costs.step_cost import Load, StepCost
+from engines.memory.block_pool import BlockPool
+from engines.memory.pages import PagePool
+from engines.scheduling.scheduler import ServiceQueue
 from engines.status import Service
-from engines.step_cost import Load, StepCost
 from mesh.messages import DecodeCost, KVShape, PrefillCost
 
 

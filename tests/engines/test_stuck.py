@@ -9,14 +9,14 @@ import pytest
 
 from bench.engine_client import EngineClient
 from bench.tiny_model import write_tiny_model
-from engines import watch
-from engines.batch import Batch, StepExecutor, StepResult
 from engines.loading import load as load_engine
 from engines.process import EngineProcess
+from engines.scheduling.batch import Batch, StepExecutor, StepResult
+from engines.step_failures import stuck_steps as watch
 from kvtransfer.peer_memories import PeerMemories
 from mesh.messages import EngineMessage, Epoch, KVShape, ProcessState, RequestSpec, Sampling, Sender, Submit
-from mesh.process import ProcessShell, make_runtime_dir
-from mesh.sockets import Sockets
+from mesh.process.process import ProcessShell, make_runtime_dir
+from mesh.sockets.sockets import Sockets
 from mesh.topology.parse import load
 
 TOPOLOGY = """

@@ -12,17 +12,17 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
-from engines.batch import Batch, ChunkResult, StepResult
-from engines.blocks import BlockPool
 from engines.core import EngineCore
+from engines.costs.learning import LearntCost
+from engines.costs.step_cost import StepCost
 from engines.effects import Copied, DropService, Effect, ForgetBlocks, LoadService, ParkBlocks, RestoreBlocks
-from engines.learning import LearntCost
-from engines.packed import block_pool
-from engines.pages import PagePool
-from engines.scheduler import Limits, ServiceQueue
+from engines.memory.block_pool import BlockPool
+from engines.memory.packed_pool import block_pool
+from engines.memory.pages import PagePool
+from engines.scheduling.batch import Batch, ChunkResult, StepResult
+from engines.scheduling.scheduler import Limits, ServiceQueue
 from engines.settings import EngineSettings
 from engines.status import Service
-from engines.step_cost import StepCost
 from kvtransfer.protocol import ExportBlocks, Exported, ImportBlocks, Imported, Send
 from kvtransfer.protocol import Limits as TransferLimits
 from mesh.messages import (
@@ -105,7 +105,7 @@ class VirtualMemory:
 
 @dataclass
 class VirtualContent:
-    """Implements `engines.blocks.Content` for one service."""
+    """Implements `engines.memory.block_pool.Content` for one service."""
 
     service: str
     memory: VirtualMemory

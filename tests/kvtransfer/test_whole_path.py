@@ -25,7 +25,7 @@ from kvtransfer.send import SendTransfer
 from kvtransfer.transports import choose, transports_of
 from mesh.addresses import Endpoints
 from mesh.messages import EngineMessage, Reserve, Sender
-from mesh.sockets import Sockets
+from mesh.sockets.sockets import Sockets
 
 NUM_BLOCKS = 12
 DEADLINE_S = 60.0

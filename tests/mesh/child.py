@@ -8,10 +8,10 @@ from itertools import chain, repeat
 
 from mesh.addresses import gateway_names, other_seat, supervisors
 from mesh.errors import UserError
-from mesh.handover import Inheritance, handover_file, offer
-from mesh.heartbeat import Heartbeat
+from mesh.membership.heartbeat import Heartbeat
 from mesh.messages import EngineStatus, GatewayStatus, PlacementStatus, ProcessState, Role, SupervisorMessage
-from mesh.process import ProcessShell, run_process
+from mesh.process.process import ProcessShell, run_process
+from mesh.sockets.listeners import Inheritance, handover_file, offer
 
 STATES = {
     "slow": repeat(ProcessState.STARTING),

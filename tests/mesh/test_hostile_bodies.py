@@ -11,7 +11,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mesh.bounds import MAX_BODY_BYTES, MAX_TOKENS
 from mesh.messages import (
     BroadcastMessage,
     Codec,
@@ -25,6 +24,7 @@ from mesh.messages import (
     encode,
 )
 from mesh.topology.schema import PolicySpec
+from mesh.wire.bounds import MAX_BODY_BYTES, MAX_TOKENS
 from router.policies.in_force import PolicyInForce
 from tests.mesh.strategies import ODD, mutated, places, with_part
 from tests.mesh.test_messages import GOLDEN

@@ -8,10 +8,10 @@ import struct
 import pytest
 import zmq
 
-from mesh import sockets as mesh_sockets
-from mesh.bounds import MAX_FRAMES
 from mesh.messages import WIRE_VERSION, Cancel, Epoch, Stop, encode
-from tests.mesh.test_sockets import A, B, bound, first, make_key, tcp_endpoints
+from mesh.sockets import sockets as mesh_sockets
+from mesh.wire.bounds import MAX_FRAMES
+from tests.mesh.sockets.test_sockets import A, B, bound, first, make_key, tcp_endpoints
 
 __all__ = ["make_key", "tcp_endpoints"]
 

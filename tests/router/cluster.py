@@ -13,8 +13,8 @@ from mesh.messages import (
     Sender,
     ServiceStatus,
 )
-from router.cluster import ClusterView
-from router.view import EngineView, RequestView, engine_view
+from router.view.cluster_view import ClusterView
+from router.view.engine_view import EngineView, RequestView, engine_view
 
 SERVICE = "chat"
 DECODE_COST = DecodeCost(0.01, 0.0)

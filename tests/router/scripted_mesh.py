@@ -21,13 +21,13 @@ from mesh.messages import (
     StepTokens,
     Submit,
 )
-from mesh.sockets import Sockets
+from mesh.sockets.sockets import Sockets
 from mesh.topology.schema import LOCAL_HOST, EngineSpec, GatewaySpec, PolicySpec, ServiceSpec, Slo, Timing, Topology
-from router.ledger import Ledger
+from router.gateway import Router
+from router.history.ledger import Ledger
+from router.history.records import Record
+from router.history.tallies import Tallies
 from router.policies.in_force import PolicyInForce
-from router.records import Record
-from router.router import Router
-from router.tallies import Tallies
 from tests.router.cluster import ROLES, SERVICE, make_spec, make_status
 
 DEADLINE_S = 60.0

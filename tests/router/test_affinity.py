@@ -3,12 +3,12 @@
 import pytest
 
 from mesh.messages import Accepted, Epoch, PendingPrefill, StepTokens
-from router.dispatcher import Dispatcher
 from router.effects import Place, Send
-from router.limits import DispatchLimits
-from router.monitor import Monitor
+from router.history.records import PROMPT_BLOCK
 from router.policies.elastic import Elastic, ElasticParameters
-from router.records import PROMPT_BLOCK
+from router.requests.dispatcher import Dispatcher
+from router.requests.limits import DispatchLimits
+from router.view.monitor import Monitor
 from tests.router.cluster import P0, P1, life, make_delta, make_spec, make_status
 
 BUSY = [PendingPrefill(due_s=0.5, left_s=0.4)]

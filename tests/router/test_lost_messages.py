@@ -29,11 +29,11 @@ from mesh.messages import (
     Taken,
 )
 from mesh.topology.schema import PolicySpec, Timing, TransferSpec
-from router.dispatcher import Dispatcher
 from router.effects import Deliver
-from router.limits import DispatchLimits
-from router.monitor import Monitor
 from router.policies.registry import make_policy
+from router.requests.dispatcher import Dispatcher
+from router.requests.limits import DispatchLimits
+from router.view.monitor import Monitor
 from tests.router.test_migrations import MigratingMesh
 from tests.router.test_with_engines import assert_whole, specs
 

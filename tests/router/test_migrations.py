@@ -28,7 +28,7 @@ from mesh.messages import (
     Taken,
 )
 from mesh.topology.schema import Rescheduling
-from router.decisions import Interrupted
+from router.history.decisions import Interrupted
 from tests.engines.virtual import BLOCK_SIZE, GATEWAY, SERVICE, continuation
 from tests.router.test_with_engines import RoutedMesh
 from tests.seeds import seeds

@@ -7,7 +7,7 @@ import pytest
 
 from mesh.addresses import Endpoints, seats
 from mesh.messages import GatewayStatus, PolicyChoice, ProcessState, Sender, SetPolicy
-from mesh.sockets import Sockets
+from mesh.sockets.sockets import Sockets
 from mesh.topology.schema import GatewaySpec
 from tests.router.cluster import M0
 from tests.router.scripted_mesh import DEADLINE_S, TIMING, Mesh, spec, wait_until_serving

@@ -9,9 +9,9 @@ import pytest
 from mesh.clock import SystemClock
 from mesh.messages import Cancel
 from router.generation import Draining, NoEngines
-from router.ledger import Ledger
-from router.recorder import Recorder, RecordingFile
-from router.records import RECORDING_FORMAT, Header
+from router.history.ledger import Ledger
+from router.history.recorder import Recorder, RecordingFile
+from router.history.records import RECORDING_FORMAT, Header
 from tests.router.cluster import M0, P0, SERVICE, make_spec
 from tests.router.scripted_mesh import DEADLINE_S, STOP, Mesh, first, rest, spec, wait_until_serving
 

@@ -2,9 +2,9 @@
 
 from mesh.messages import Epoch, RefusalCode, SlicesEnded, SubmitBatch
 from router.effects import Fail, Send
-from router.flight import LOOK_S
+from router.requests.in_flight_request import LOOK_S
 from tests.router.cluster import M0, M1, life
-from tests.router.test_dispatcher import LIMITS, STOP, World, only_submit
+from tests.router.requests.test_dispatcher import LIMITS, STOP, World, only_submit
 
 
 def batches(effects):

@@ -8,10 +8,10 @@ from mesh.messages import Cancel, FinishReason, Submit
 from mesh.topology.schema import PolicySpec
 from router.effects import Deliver, Fail, Send
 from router.generation import Overloaded
-from router.limits import DispatchLimits
 from router.policies.registry import POLICIES, make_policy
+from router.requests.limits import DispatchLimits
 from tests.router.cluster import D0, M0, M1, P0, P1
-from tests.router.test_dispatcher import BUSY, World, cancels, submits
+from tests.router.requests.test_dispatcher import BUSY, World, cancels, submits
 
 STEPS = 120
 

@@ -7,12 +7,12 @@ import pytest
 
 from mesh.messages import EngineStatus, Message, RequestSpec, Role, Sampling, Sender, StepTokens
 from mesh.topology.schema import PolicySpec
-from router.dispatcher import Dispatcher
 from router.effects import Deliver, Effect, Fail, Forget, Send
 from router.generation import RouterError
-from router.limits import DispatchLimits
-from router.monitor import Monitor
 from router.policies.registry import POLICIES, make_policy
+from router.requests.dispatcher import Dispatcher
+from router.requests.limits import DispatchLimits
+from router.view.monitor import Monitor
 from tests.engines.virtual import GATEWAY, SERVICE, VirtualMesh, continuation
 
 HEARTBEAT_S = 0.1

@@ -16,8 +16,8 @@ from bench.siege.attacks.wire import ABSURD, DONE, MALFORMED, SENDER, SENDERS, S
 from bench.siege.ground import ATTACKER, Ground
 from bench.siege.http import line
 from mesh.addresses import directory
-from mesh.curve import CurveKey
 from mesh.messages import WIRE_VERSION
+from mesh.sockets.curve import CurveKey
 from mesh.topology.parse import load
 
 GREETING: Final = b"\xff" + bytes(8) + b"\x7f\x03\x01" + b"CURVE".ljust(20, b"\x00") + b"\x00" + bytes(31)

@@ -1,6 +1,6 @@
 /* Kernels for processors: products with weights that stay in blocks of codes, and attention of decodes in place.
  *
- * Addresses come as integers; whoever calls answers for them (engines/torch_engine/cpu_kernels.py). Nothing here knows
+ * Addresses come as integers; whoever calls answers for them (engines/torch_engine/layers/cpu_kernels.py). Nothing here knows
  * Python but for the functions at the end, and the interpreter's lock is released while they compute.
  */
 
@@ -26,7 +26,7 @@
 #define QUERIES 48 /* of a prompt that attend together */
 #define MOST_HEADS 64 /* query heads to a KV head */
 
-/* How codes are held: ``engines.models.block_kinds.Form``. ``group`` inputs share a scale, and a minimum if there are. */
+/* How codes are held: ``engines.models.files.block_kinds.Form``. ``group`` inputs share a scale, and a minimum if there are. */
 struct form {
     int bits, group, minima;
 };

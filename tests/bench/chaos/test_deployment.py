@@ -8,7 +8,7 @@ import pytest
 from bench.chaos import deployment
 from bench.chaos.deployment import MODEL, WORDY_MODEL, Backend
 from bench.tiny_model import write_tiny_model
-from engines.profiles import load_profile
+from engines.costs.profiles import load_profile
 from mesh.messages import Role
 from mesh.topology.parse import load
 

@@ -2,7 +2,7 @@ import threading
 from pathlib import Path
 
 from bench.chaos.hanging import Hanging
-from engines.batch import Batch, StepResult
+from engines.scheduling.batch import Batch, StepResult
 from mesh.messages import KVShape
 
 BATCH, RESULT = Batch("chat", []), StepResult([], 0.5)

@@ -9,7 +9,7 @@ from bench.chaos.relay import Relay, routes
 from bench.chaos.rules import EveryNth, Partition
 from mesh.addresses import Endpoints
 from mesh.messages import Cancel, Epoch, Sender, Stop, SupervisorStatus
-from mesh.sockets import Sockets
+from mesh.sockets.sockets import Sockets
 
 DEADLINE_S = 60.0
 STATUS = SupervisorStatus(1, "local", 1, [])

@@ -8,8 +8,8 @@ import pytest
 
 from bench.load.planning import Extent, Lengths, Plan, shape_of
 from bench.load.wire import Pace, Shape
-from bench.simulation.arrivals import Arrivals, Process
-from bench.simulation.trace_request import TraceRequest
+from simulation.loads.arrival_processes import Arrivals, Process
+from simulation.loads.trace_request import TraceRequest
 
 
 def gaps_of(arrivals: Arrivals, seed: int, number: int = 20_000) -> list[float]:

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from engines.batch import Batch, Chunk, ChunkResult, StepExecutor
-from engines.models.config import ModelConfig
+from engines.costs.step_cost import StepCost
+from engines.models.files.model_config import ModelConfig
+from engines.scheduling.batch import Batch, Chunk, ChunkResult, StepExecutor
 from engines.simulated import HEAD_DIM, SimulatedExecutor, SimulatedService
-from engines.step_cost import StepCost
 from engines.torch_engine.executor import TorchExecutor, TorchService
-from engines.torch_engine.sampling import Sampler
+from engines.torch_engine.sampling.sampler import Sampler
 from engines.torch_engine.shape import kv_shape
 from engines.transformers_engine.backend import counted
 from engines.transformers_engine.executor import TransformersExecutor, load_model

@@ -9,7 +9,7 @@ import sys
 
 import numpy as np
 
-from engines.batch import Batch
+from engines.scheduling.batch import Batch
 from engines.vllm_engine.backend import open_memory, start_vllm
 from kvtransfer.device_memory import DeviceKVMemory
 from kvtransfer.memory import KVMemory

@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 from llguidance import LLMatcher
 
-from engines.batch import Draw, Undrawn
 from engines.grammars import masks
 from engines.grammars.masks import Masks
 from engines.grammars.process import Vocabulary
 from engines.grammars.protocol import Answer, Bad
-from engines.models.config import ModelConfig
+from engines.models.files.model_config import ModelConfig
+from engines.scheduling.batch import Draw, Undrawn
 from mesh.messages import FailureCode, Sampling
 from tests.seeds import seeds
 

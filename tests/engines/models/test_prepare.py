@@ -11,11 +11,11 @@ from safetensors.numpy import load_file
 
 from bench.tiny_model import write_tiny_model
 from engines.models.cache import Cache
-from engines.models.config import ModelConfig
 from engines.models.errors import ModelError
+from engines.models.files.model_config import ModelConfig
 from engines.models.prepare import prepare
 from engines.models.store import prepared_dir
-from engines.models.tokenizer import Tokenizer
+from engines.models.text.tokenizer import Tokenizer
 from tests.engines.models.tiny import TEMPLATE, ignore, write_gguf
 
 WriteWheel = Callable[..., Path]

@@ -9,8 +9,8 @@ import pytest
 import torch
 import transformers
 
-from engines.batch import Batch
-from engines.models.config import ModelConfig
+from engines.models.files.model_config import ModelConfig
+from engines.scheduling.batch import Batch
 from engines.torch_engine.executor import TorchExecutor, TorchService
 from engines.torch_engine.shape import kv_shape
 from kvtransfer.layout import block_bytes

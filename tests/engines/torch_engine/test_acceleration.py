@@ -10,7 +10,7 @@ from torch.nn import functional
 from engines.torch_engine.acceleration import Acceleration
 from engines.torch_engine.decode_graphs import bucket
 from engines.torch_engine.executor import TorchExecutor
-from engines.torch_engine.paged_attention import takes
+from engines.torch_engine.layers.paged_attention import takes
 from mesh.messages import KVShape, Sampling
 from tests.engines.runner import generate_together
 

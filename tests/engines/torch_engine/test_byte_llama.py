@@ -9,9 +9,9 @@ import pytest
 import torch
 import transformers
 
-from engines.models.config import ModelConfig
+from engines.models.files.model_config import ModelConfig
 from engines.models.store import prepared_dir
-from engines.models.tokenizer import Tokenizer
+from engines.models.text.tokenizer import Tokenizer
 from mesh.topology.parse import load
 
 DEPLOY = Path(__file__).parents[3] / "deploy"

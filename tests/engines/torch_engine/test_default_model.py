@@ -5,16 +5,16 @@ import pytest
 import torch
 import transformers
 
-from engines.blocks import BlockPool
 from engines.core import EngineCore
-from engines.learning import LearntCost
+from engines.costs.learning import LearntCost
+from engines.costs.step_cost import StepCost
+from engines.memory.block_pool import BlockPool
+from engines.memory.pages import PagePool
 from engines.models.prepare import prepare
-from engines.pages import PagePool
-from engines.scheduler import Limits, ServiceQueue
+from engines.scheduling.scheduler import Limits, ServiceQueue
 from engines.settings import EngineSettings
 from engines.status import Service
-from engines.step_cost import StepCost
-from engines.torch_engine.cpu_kernels import kernel_sets
+from engines.torch_engine.layers.cpu_kernels import kernel_sets
 from kvtransfer.protocol import Limits as TransferLimits
 from mesh.messages import DecodeCost, Epoch, PrefillCost, RequestSpec, Role, StepTokens, Submit
 from tests.engines.runner import generate_together

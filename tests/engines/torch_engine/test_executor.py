@@ -5,8 +5,8 @@ import random
 import pytest
 import torch
 
-from engines.batch import Batch
-from engines.models.config import ModelConfig
+from engines.models.files.model_config import ModelConfig
+from engines.scheduling.batch import Batch
 from engines.torch_engine.executor import TorchExecutor, TorchService
 from engines.torch_engine.shape import kv_shape
 from kvtransfer.layout import block_bytes

@@ -8,11 +8,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engines.batch import Draw, Undrawn
 from engines.grammars.masks import Masks
 from engines.grammars.process import Vocabulary
-from engines.torch_engine.drawing import draw_tokens
-from engines.torch_engine.sampling import NOT_FINITE, NOTHING_LEFT, Sampler
+from engines.scheduling.batch import Draw, Undrawn
+from engines.torch_engine.sampling.rows import draw_tokens
+from engines.torch_engine.sampling.sampler import NOT_FINITE, NOTHING_LEFT, Sampler
 from mesh.messages import FailureCode, Sampling
 
 EOS = 2

@@ -3,14 +3,14 @@
 import msgspec
 
 from engines.core import EngineCore
-from engines.learning import LearntCost
-from engines.models.config import ModelConfig
-from engines.packed import block_pool
-from engines.pages import PagePool
-from engines.scheduler import Limits, ServiceQueue
+from engines.costs.learning import LearntCost
+from engines.costs.step_cost import StepCost
+from engines.memory.packed_pool import block_pool
+from engines.memory.pages import PagePool
+from engines.models.files.model_config import ModelConfig
+from engines.scheduling.scheduler import Limits, ServiceQueue
 from engines.settings import EngineSettings
 from engines.status import Service
-from engines.step_cost import StepCost
 from engines.torch_engine.executor import TorchExecutor, TorchService
 from engines.torch_engine.shape import kv_shape
 from kvtransfer.layout import PageLayout

@@ -7,8 +7,8 @@ import pytest
 from safetensors import safe_open
 
 from bench.tiny_model import write_tiny_model
-from engines.models.config import ModelConfig
 from engines.models.errors import ModelError
+from engines.models.files.model_config import ModelConfig
 from engines.torch_engine.shape import weight_bytes
 
 

@@ -12,11 +12,11 @@ import pytest
 from transformers import PreTrainedModel
 
 from bench.tiny_model import write_tiny_model
-from engines.batch import Batch, Chunk, Draw, Rows
-from engines.measuring import DecodePoint, PrefillPoint, predict_s
-from engines.models.config import ModelConfig
+from engines.costs.measuring import DecodePoint, PrefillPoint, predict_s
+from engines.models.files.model_config import ModelConfig
+from engines.scheduling.batch import Batch, Chunk, Draw, Rows
 from engines.torch_engine.executor import TorchExecutor, TorchService
-from engines.torch_engine.sampling import Sampler
+from engines.torch_engine.sampling.sampler import Sampler
 from engines.torch_engine.shape import kv_shape
 from engines.transformers_engine.backend import counted
 from engines.transformers_engine.executor import TransformersExecutor, load_model

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from engines.batch import Batch, Chunk, Draw
+from engines.scheduling.batch import Batch, Chunk, Draw
 from engines.vllm_engine.executor import StepOutput, VllmExecutor
 from engines.vllm_engine.steps import Step, StepPlanner
 from mesh.messages import KVShape, Sampling

@@ -71,7 +71,7 @@ def mesh(tmp_path):
         (tmp_path / "fakes" / name).mkdir(parents=True, exist_ok=True)
         (tmp_path / "fakes" / name / "__init__.py").touch()
         (tmp_path / "fakes" / name / "__main__.py").write_text(text)
-    (tmp_path / "fakes/engines/topology_check.py").write_text(CHECK)
+    (tmp_path / "fakes/engines/checks.py").write_text(CHECK)
     mesh = Mesh(tmp_path)
     yield mesh
     mesh("down", "t.toml", "--now")

@@ -8,7 +8,7 @@ from dataclasses import replace
 from mesh.addresses import supervisor_id
 from mesh.clock import SystemClock
 from mesh.messages import Sender, SupervisorMessage
-from mesh.process import make_runtime_dir, open_sockets
+from mesh.process.process import make_runtime_dir, open_sockets
 from mesh.supervisor.copies import TopologyCopy
 from mesh.supervisor.orphans import find_orphans
 from mesh.supervisor.plan import make_plan

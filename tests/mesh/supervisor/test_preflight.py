@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mesh.errors import UserError
-from mesh.process import make_runtime_dir
+from mesh.process.process import make_runtime_dir
 from mesh.supervisor import lock
 from mesh.supervisor.command import child_commands
 from mesh.supervisor.preflight import check_interpreters, check_ipc_paths, check_ports, remove_stale_sockets

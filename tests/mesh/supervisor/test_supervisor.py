@@ -14,8 +14,8 @@ import pytest
 from mesh.addresses import directory, supervisor_id
 from mesh.errors import UserError
 from mesh.messages import Sender, SetRunning, Stop, SupervisorStatus
-from mesh.process import make_runtime_dir, open_sockets
-from mesh.sockets import Sockets
+from mesh.process.process import make_runtime_dir, open_sockets
+from mesh.sockets.sockets import Sockets
 from mesh.supervisor.command import ENGINE, GATEWAY
 from mesh.supervisor.orphans import stop_orphans
 from mesh.supervisor.pidfile import PidFile, Record, find_process, pid_file, start_of

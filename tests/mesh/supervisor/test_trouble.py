@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 import pytest
 
-from mesh.process import make_runtime_dir
+from mesh.process.process import make_runtime_dir
 from mesh.supervisor import life
 from mesh.supervisor.pidfile import find_process, pid_file
 from tests.mesh.supervisor.running import DEADLINE_S, running

@@ -21,13 +21,13 @@ from mesh.clock import SystemClock
 from mesh.messages import EngineStatus, FinishReason, ProcessState, RequestSpec, Role, TokenLogprobs
 from mesh.topology.schema import ServiceSpec, Slo
 from router.api.app import ApiConfig, Apps, create_apps
-from router.api.browsers import BrowserRules
-from router.api.callers import OpenCallers, Peers
-from router.api.models import Models, ServedModel
-from router.cluster import ClusterView
-from router.decisions import DecisionLog
+from router.api.http.browsers import BrowserRules
+from router.api.http.callers import OpenCallers, Peers
+from router.api.openai.models import Models, ServedModel
 from router.generation import Placement, RouterError, TokenBatch
-from router.view import EngineView, engine_view
+from router.history.decisions import DecisionLog
+from router.view.cluster_view import ClusterView
+from router.view.engine_view import EngineView, engine_view
 
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 TEMPLATE = (

@@ -2,8 +2,8 @@
 
 from msgspec.structs import replace
 
-from router.api.metrics import EngineGauges
-from router.view import engine_view
+from router.api.metrics.gateway import EngineGauges
+from router.view.engine_view import engine_view
 from tests.router.cluster import SERVICE, make_status, make_view
 
 

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from router.api import parsing
-from router.api.bodies import Body, ChatBody, CompletionBody, DetokenizeBody, SamplingBody, TokenizeBody
 from router.api.errors import ApiError
-from router.api.grammars import grammar_of
-from router.api.parsing import parse_body
-from router.api.prompts import _items
-from router.api.sampling import check_chat, check_completion
+from router.api.openai import parsing
+from router.api.openai.bodies import Body, ChatBody, CompletionBody, DetokenizeBody, SamplingBody, TokenizeBody
+from router.api.openai.grammars import grammar_of
+from router.api.openai.parsing import parse_body
+from router.api.openai.prompts import _items
+from router.api.openai.sampling import check_chat, check_completion
 from tests.seeds import seeds
 
 KINDS: tuple[type[Body], ...] = (CompletionBody, ChatBody, TokenizeBody, DetokenizeBody)

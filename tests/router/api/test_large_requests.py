@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from router.api import background
-from router.api.background import Background
 from router.api.errors import ApiError
-from router.api.models import SLICE
-from router.api.prompts import LONG_TEXT, PromptReader, encode_long
-from router.api.turns import Line, LineLimits
+from router.api.openai import background
+from router.api.openai.background import Background
+from router.api.openai.models import SLICE
+from router.api.openai.prompts import LONG_TEXT, PromptReader, encode_long
+from router.api.openai.turns import Line, LineLimits
 from router.generation import Overloaded
 from tests.router.api.test_errors import error_of
 
@@ -118,7 +118,7 @@ async def test_long_texts_that_fit_have_the_library_s_tokens(model, monkeypatch)
     wide = type(model)(**{name: getattr(model, name) for name in model.__slots__} | {"max_context": 100_000})
     tokens = await PromptReader(Background()).encode(text, wide, "me", add_special_tokens=True)
     assert tokens == model.tokenizer.encode(text)
-    monkeypatch.setattr("router.api.models.SLICE", 100)
+    monkeypatch.setattr("router.api.openai.models.SLICE", 100)
     assert encode_long(text, "prompt", wide, True) == tokens
 
 
@@ -137,7 +137,7 @@ async def test_a_long_prompt_of_token_ids_is_not_spelled_out(roomy_gateway, monk
 
 
 async def test_tokenise_routes_pass_the_door(gateway, monkeypatch):
-    monkeypatch.setattr("router.api.admission.Admission.enter", refuse)
+    monkeypatch.setattr("router.api.http.admission.Admission.enter", refuse)
     for path in ("/tokenize", "/detokenize"):
         error_of(await gateway.client.post(path, json={"prompt": "x", "tokens": []}), 429)
 

@@ -1,6 +1,6 @@
 from mesh.messages import FinishReason
-from router.api.metrics import LengthCalibration
-from router.lengths import LengthPredictor
+from router.api.metrics.gateway import LengthCalibration
+from router.history.lengths import LengthPredictor
 from tests.router.cluster import SERVICE, make_spec
 
 

@@ -11,10 +11,10 @@ import pytest
 from mesh.errors import UserError
 from mesh.messages import FinishReason
 from mesh.topology.schema import GatewaySpec
-from router.api.callers import Peers
-from router.api.connections import Connections
-from router.api.disconnect import Outlet
-from router.api.server import HttpServer, listen, url_of
+from router.api.http.callers import Peers
+from router.api.http.connections import Connections
+from router.api.http.disconnect import Outlet
+from router.api.http.server import HttpServer, listen, url_of
 from router.generation import Fault, Overloaded, RequestFailed
 
 SPEC = GatewaySpec("gateway-0", port=0)

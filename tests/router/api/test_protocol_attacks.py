@@ -9,11 +9,11 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from router.api import connections
-from router.api.callers import Peers
-from router.api.connections import Connections
-from router.api.protocol import BoundedProtocol
-from router.api.server import HttpServer, listen
+from router.api.http import connections
+from router.api.http.callers import Peers
+from router.api.http.connections import Connections
+from router.api.http.protocol import BoundedProtocol
+from router.api.http.server import HttpServer, listen
 from tests.router.api.conftest import batch
 from tests.router.api.raw_http import GET, SPEC, Raw, post, status
 
@@ -23,7 +23,7 @@ LEAVE = b"connection: close\r\n"
 
 @pytest.fixture
 async def raw(gateway, monkeypatch):
-    monkeypatch.setattr("router.api.server.LOOK_S", 0.01)
+    monkeypatch.setattr("router.api.http.server.LOOK_S", 0.01)
     listener = listen(SPEC)
     every = Connections(64, 32)
     server = HttpServer(gateway.app, listener, 1.0, every, Peers())

@@ -2,7 +2,7 @@ from collections import Counter
 
 from prometheus_client import CollectorRegistry
 
-from router.api.fault_metrics import WireHealth
+from router.api.metrics.faults import WireHealth
 
 
 def test_dropped_messages_are_counted_by_what_was_wrong():

@@ -4,9 +4,9 @@ import pytest
 
 from mesh.messages import FinishReason, Held, Holding, RefusalCode
 from router.cli import story as module
-from router.explain import Explanations, explain, memory
+from router.history.explain import Explanations, explain, memory
 from tests.router.cluster import D0, M0, P0
-from tests.router.test_dispatcher import BUSY, World
+from tests.router.requests.test_dispatcher import BUSY, World
 
 
 @pytest.fixture

@@ -24,12 +24,12 @@ from mesh.messages import (
     Unload,
 )
 from mesh.topology.schema import EngineSpec, GatewaySpec, PlacementMode, PlacementSpec, ServiceSpec, Slo, Topology
-from router.marks import MarkKeeper
-from router.placement.catalogue import PlacementError
-from router.placement.changeover import Order
+from router.history.marks import MarkKeeper
+from router.placement.change.changeover import Order
 from router.placement.daemon import Doing, PlacementDaemon
 from router.placement.effects import Abandon, Ask, Effect, Note, Tell
-from router.placement.question import Question, SearchFailed, answer
+from router.placement.observe.requirements import PlacementError
+from router.placement.search.question import Question, SearchFailed, answer
 from tests.router.cluster import M0, make_status
 from tests.router.placement.worlds import Fluid
 

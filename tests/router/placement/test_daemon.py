@@ -4,9 +4,9 @@ import pytest
 
 from mesh.messages import Load, Place, Role
 from mesh.topology.schema import PlacementMode
+from router.placement.change.replacement import risk_of
 from router.placement.daemon import SEARCH_S, Doing
-from router.placement.failures import FORGIVEN_AFTER
-from router.placement.replacement import risk_of
+from router.placement.observe.failures import FORGIVEN_AFTER
 from tests.router.placement.daemon_world import LOAD_S, World
 
 TWO = {"e0": ["a"], "e1": ["a"], "e2": ["a"], "e3": ["b"]}

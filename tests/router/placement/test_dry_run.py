@@ -12,9 +12,9 @@ from mesh.messages import ServiceTally
 from mesh.topology.schema import GatewaySpec, PlacementSpec, ServiceSpec, Slo, Topology
 from router.cli.plan_tables import print_json, print_tables
 from router.placement import dry_run as module
-from router.placement import evaluators
 from router.placement.dry_run import Heard, dry_run
-from router.placement.monitor import Observed
+from router.placement.observe.service_monitor import Observed
+from router.placement.search import evaluators
 from tests.router.cluster import M0, make_status
 from tests.router.placement.worlds import Fluid
 

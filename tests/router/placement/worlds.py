@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from random import Random
 
-from engines.profiles import EngineProfile
+from engines.costs.profiles import EngineProfile
 from mesh.messages import DecodeCost, PrefillCost, Role
-from router.placement.catalogue import GIB, Catalogue, Cluster, Footprint
-from router.placement.plan import Plan
-from router.placement.score import Score, ServiceScore
-from router.placement.traffic import Moments, ServiceTraffic, Traffic
+from router.placement.observe.requirements import GIB, Catalogue, Cluster, Footprint
+from router.placement.observe.traffic import Moments, ServiceTraffic, Traffic
+from router.placement.search.plan import Plan
+from router.placement.search.score import Score, ServiceScore
 
 DEVICE_BYTES = 72 * GIB
 SPAN_S = 100.0

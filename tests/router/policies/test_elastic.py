@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from mesh.messages import DecodeCost, PendingPrefill, PrefillCost, PrefillMode, PrefillOrder
 from router.policies.elastic import Elastic, ElasticParameters
-from router.policies.outlook import look_ahead
+from router.policies.parts.outlook import look_ahead
 from router.policies.policy import Dispatch, GiveUp, Wait
-from router.view import engine_view
+from router.view.engine_view import engine_view
 from tests.router.cluster import D0, M0, M1, P0, P1, SERVICE, make_engine, make_request, make_status, make_view
 
 DECODING = {"num_running": 4, "decode_step_s": 0.04, "min_slack_s": 0.1, "min_tpot_slo_s": 0.1}

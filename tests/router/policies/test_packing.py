@@ -3,12 +3,12 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
-from engines.demand import highest_with, peaks_of
+from engines.scheduling.demand import highest_with, peaks_of
 from mesh.messages import DecodeCost, Demand, PendingPrefill, PrefillCost, PrefillMode, PrefillOrder, Role
-from router.policies.bins import Knobs, all_levels, decode_levels, is_empty
 from router.policies.packing import Packing, PackingParameters
+from router.policies.parts.bins import Knobs, all_levels, decode_levels, is_empty
 from router.policies.policy import Dispatch, Reject, Wait
-from router.view import RequestView, Reservation, engine_view
+from router.view.engine_view import RequestView, Reservation, engine_view
 from tests.router.cluster import D0, D1, M0, M1, P0, P1, SERVICE, make_request, make_status, make_view
 
 M2 = "multiplex-2"

@@ -6,11 +6,11 @@ from random import Random
 
 import pytest
 
-from engines.costs import decode_step_s, prefill_s
-from engines.profiles import load_profile
+from engines.costs.linear import decode_step_s, prefill_s
+from engines.costs.profiles import load_profile
 from mesh.messages import DecodeCost, PrefillCost
 from mesh.topology.schema import Slo
-from router.placement.traffic import Moments
+from router.placement.observe.traffic import Moments
 from router.scaling.need import ImpossibleError, ServiceLoad, Work, engines_needed
 
 PREFILL = PrefillCost(fixed_s=0.01, per_token_s=0.0001)

@@ -20,7 +20,7 @@ from mesh.messages import (
     Wanted,
 )
 from mesh.topology.parse import load
-from router.placement.traffic import Moments
+from router.placement.observe.traffic import Moments
 from router.scaling.need import ServiceLoad, Work, engines_needed
 from router.scaling.scaler import Scaler
 

@@ -1,0 +1,1 @@
+"""Which requests an engine accepts, and from whom."""

@@ -1,0 +1,40 @@
+"""Promises that cannot be kept, however little an engine has to do."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from engines.costs.linear import decode_step_s, prefill_s
+from mesh.messages import DecodeCost, PrefillCost
+from mesh.topology.schema import Slo
+
+
+class Costs(Protocol):
+    @property
+    def prefill(self) -> PrefillCost: ...
+
+    @property
+    def decode(self) -> DecodeCost: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """``key``: of the service's table in the topology."""
+
+    key: str
+    promised_s: float
+    needed_s: float
+
+    def __str__(self) -> str:
+        needed = f"one token takes {self.needed_s * 1e3:.1f} ms at least"
+        return f"{self.key}: {self.promised_s * 1e3:g} can never be met: {needed}; use more than that"
+
+
+def never_kept(slo: Slo, engines: Iterable[Costs]) -> list[Broken]:
+    """By any of these engines, even for a prompt of one token and a decode that is alone."""
+    costs = list(engines)
+    least_s = (
+        ("ttft_ms", slo.ttft_s, min(prefill_s(cost.prefill, 1) for cost in costs)),
+        ("tpot_ms", slo.tpot_s, min(decode_step_s(cost.decode, 1, 1) for cost in costs)),
+    )
+    return [Broken(key, promised_s, needed_s) for key, promised_s, needed_s in least_s if promised_s < needed_s]

@@ -1,0 +1,1 @@
+"""What prefills and decode steps cost: cost models, presets, profiles, learning."""

@@ -1,0 +1,133 @@
+"""Profiles: what an engine costs and holds, for engines that are modelled instead of run.
+
+A name is a preset of real hardware (`engines.costs.presets`) or the path of a file that ``mesh profile`` wrote.
+"""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from typing import TypeVar
+
+import msgspec
+
+from engines.costs.step_cost import MixedCost, StepCost
+from mesh.errors import UserError
+from mesh.messages import DecodeCost, PrefillCost
+from mesh.topology.schema import EngineSpec
+
+SUFFIX = ".toml"
+
+T = TypeVar("T")
+
+_converting = Lock()  # msgspec prepares a type when it is used first: another thread that used it then would crash
+
+
+class ProfileError(UserError):
+    """A profile that does not exist or cannot be read. One line: what, where, and what would be right."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineProfile:
+    """What one engine costs and holds. ``kv_memory_bytes`` is for KV alone; ``source`` says who measured."""
+
+    name: str
+    prefill: PrefillCost
+    decode: DecodeCost
+    kv_bytes_per_token: int
+    kv_memory_bytes: int
+    source: str
+    mixed: MixedCost | None = None
+    kv_bytes_per_request: int = 0
+    num_devices: int = 1
+    weight_bytes: int = 0  # of the model, on all devices together; 0: not known
+    weight_bytes_per_s: float = 7e9  # of one device that loads them: an NVMe drive on four lanes of PCIe 4.0
+
+    @property
+    def cost(self) -> StepCost:
+        return StepCost(self.prefill, self.decode, self.mixed)
+
+    def kv_bytes(self, num_tokens: int) -> int:
+        """What a request of that many tokens, prompt and answer, holds (Aladdin, equation 1)."""
+        return self.kv_bytes_per_token * num_tokens + self.kv_bytes_per_request
+
+
+def load_profile(name: str) -> EngineProfile:
+    """A preset, or a file if the name ends in ``.toml``. Raise `ProfileError` if there is none or it is malformed."""
+    if name.endswith(SUFFIX):
+        return read_profile_file(Path(name)).profile()
+    from engines.costs.presets import load_preset  # presets are profiles: they import this module
+
+    return load_preset(name)
+
+
+def num_devices_of(engine: EngineSpec) -> int:
+    """What the topology says, else its profile, else 1."""
+    if engine.num_devices is not None:
+        return engine.num_devices
+    return load_profile(engine.profile).num_devices if engine.profile is not None else 1
+
+
+def read_profile_file(path: Path) -> "ProfileFile":
+    """A file that `ProfileFile.text` wrote. Raise `ProfileError` if it is missing or malformed."""
+    try:
+        return decode_toml(path.read_text(encoding="utf-8"), ProfileFile)
+    except OSError as error:
+        raise ProfileError(f"profile {path}: {error.strerror}; write one with: mesh profile") from None
+    except ValueError as error:
+        raise ProfileError(f"profile {path}: {error}; write one with: mesh profile") from None
+
+
+def decode_toml(text: str, kind: type[T]) -> T:
+    """Raise `ValueError` on anything but TOML of that structure."""
+    tables = tomllib.loads(text)
+    with _converting:
+        return msgspec.convert(tables, kind)
+
+
+class ProfileFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
+    """A measured profile as it is kept: with its error on points that were held out of the fit, as fractions.
+
+    ``kv_bytes_per_request`` is what a request's last block leaves unused on average: Aladdin's j (equation 1).
+    """
+
+    name: str
+    source: str
+    kv_bytes_per_token: int
+    kv_bytes_per_request: int = 0
+    kv_memory_bytes: int
+    num_devices: int = 1
+    prefill: PrefillCost
+    decode: DecodeCost
+    mixed: MixedCost | None = None
+    error: dict[str, float] = {}
+
+    @classmethod
+    def of(cls, profile: EngineProfile) -> "ProfileFile":
+        return cls(**{field: getattr(profile, field) for field in cls.__struct_fields__ if field != "error"})
+
+    def profile(self) -> EngineProfile:
+        return EngineProfile(
+            name=self.name,
+            prefill=self.prefill,
+            decode=self.decode,
+            kv_bytes_per_token=self.kv_bytes_per_token,
+            kv_memory_bytes=self.kv_memory_bytes,
+            source=self.source,
+            mixed=self.mixed,
+            kv_bytes_per_request=self.kv_bytes_per_request,
+            num_devices=self.num_devices,
+        )
+
+    def text(self) -> str:
+        """As TOML."""
+        fields = msgspec.to_builtins(self)
+        tables = {name: fields.pop(name) for name in ("prefill", "decode", "mixed", "error") if name in fields}
+        sections = [_lines(fields), *(f"\n[{name}]\n{_lines(table)}" for name, table in tables.items())]
+        return "".join(sections)
+
+
+def _lines(table: Mapping[str, object]) -> str:
+    # JSON's strings and numbers are TOML's as well.
+    return "".join(f"{key} = {msgspec.json.encode(value).decode()}\n" for key, value in table.items())

@@ -1,0 +1,239 @@
+"""A request as its engine holds it: tokens, how many of them are computed, and the blocks where their KV lies.
+
+There is no "prefill" and no "decode" state: a sequence with one uncomputed token, drawn earlier, is decoding; anything
+else is prefilling. Preemption, prefix hits, transfers that arrive in part and continuations only change how much is
+computed.
+"""
+
+from dataclasses import dataclass, field
+from math import inf
+
+from engines.memory.block_pool import BlockPool, Run
+from engines.scheduling.batch import Chunk, Draw
+from mesh.messages import Delta, Epoch, FinishReason, PrefillMode, PrefillOrder, RequestSpec, TokenLogprobs
+
+MOST_SAID_AGAIN = 64  # tokens whose log-probabilities are kept after they were delivered: 20 of each take 3 kB
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """``arrived_at`` and ``first_token_at`` are on this engine's clock, whatever engine they happened on."""
+
+    spec: RequestSpec
+    epoch: Epoch
+    arrived_at: float
+    eos_token_ids: frozenset[int]
+    context_limit: int
+    tokens: list[int]  # prompt, then generated
+    num_delivered: int  # generated tokens that need not be sent (again)
+    prefill_mode: PrefillMode = PrefillMode.CHUNKED
+    prefill_order: PrefillOrder = PrefillOrder.URGENCY
+    first_token_at: float | None = None
+    num_computed: int = 0
+    num_cached: int = 0  # prompt tokens found in the prefix cache
+    blocks: list[int] = field(default_factory=list)
+    decode_engine: str | None = None  # hand over there after the prefill
+    transfer: str | None = None  # id of the transfer that hands it over
+    has_delivered: bool = False  # a token from here
+    came_at: float = 0.0  # to this engine
+    slice_tokens: int | None = None  # that it may draw here
+    granted: int | None = None  # tokens, prompt and answer, for which it may hold blocks; None: not bounded
+    service_ttft_s: float = -inf  # what its service promises, whatever the request asks for; not known
+    is_hopeless: bool = False  # its TPOT promise: it stays late on average even if it decodes alone (docs/overload.md)
+    batch: int = 0  # that it came in, counted from 1; 0: it came alone
+    uses_prefixes: bool = True  # of others that begin alike
+    finish: FinishReason | None = None  # that its gateway was told
+    is_over: bool = False  # ended here; its blocks go as soon as nothing touches them
+    published: Run | None = None  # the full blocks that others can find
+    logprobs: list[TokenLogprobs] = field(default_factory=list)  # of the last tokens, if they are wanted
+    prompt_logprobs: list[TokenLogprobs | None] = field(default_factory=list)
+
+    @classmethod
+    def of(
+        cls,
+        spec: RequestSpec,
+        epoch: Epoch,
+        now: float,
+        eos_token_ids: frozenset[int],
+        context_limit: int,
+        service_ttft_s: float = -inf,
+    ) -> "Sequence":
+        """A request as submitted; ``spec.generated`` is known to its gateway."""
+        first = spec.first_token_age_s
+        return cls(
+            spec,
+            epoch,
+            now - spec.age_s,
+            eos_token_ids,
+            context_limit,
+            [*spec.prompt, *spec.generated],
+            len(spec.generated),
+            first_token_at=None if first is None else now - first,
+            came_at=now,
+            service_ttft_s=service_ttft_s,
+        )
+
+    @property
+    def id(self) -> str:
+        return self.spec.id
+
+    @property
+    def num_prompt(self) -> int:
+        return len(self.spec.prompt)
+
+    @property
+    def num_generated(self) -> int:
+        return len(self.tokens) - len(self.spec.prompt)
+
+    @property
+    def num_uncomputed(self) -> int:
+        return len(self.tokens) - self.num_computed
+
+    @property
+    def num_left(self) -> int:
+        """How many tokens may still be generated."""
+        return min(self.spec.sampling.max_tokens - self.num_generated, self.context_limit - len(self.tokens))
+
+    @property
+    def num_left_here(self) -> int:
+        """How many it may draw on this engine."""
+        if self.slice_tokens is None:
+            return self.num_left
+        return min(self.num_left, self.slice_tokens - (self.num_generated - len(self.spec.generated)))
+
+    @property
+    def has_used_slice(self) -> bool:
+        return self.slice_tokens is not None and self.num_generated - len(self.spec.generated) >= self.slice_tokens
+
+    @property
+    def num_held(self) -> int:
+        """Tokens that are not delivered yet."""
+        return len(self.tokens) - len(self.spec.prompt) - self.num_delivered
+
+    @property
+    def is_decoding(self) -> bool:
+        num_tokens = len(self.tokens)  # spelt out: it is asked for every sequence many times an iteration
+        return num_tokens - self.num_computed == 1 and num_tokens > len(self.spec.prompt)
+
+    @property
+    def generated(self) -> list[int]:
+        return self.tokens[self.num_prompt :]
+
+    @property
+    def ttft_deadline(self) -> float:
+        return self.arrived_at + self.spec.slo_ttft_s
+
+    @property
+    def starves_at(self) -> float:
+        """When it has waited for too long. A promise that is tighter than its service's hurries nobody once broken."""
+        return self.arrived_at + self.patience_s
+
+    @property
+    def patience_s(self) -> float:
+        """Its TTFT promise, once that is broken."""
+        return max(self.spec.slo_ttft_s, self.service_ttft_s)
+
+    def slack_s(self, now: float, step_s: float) -> float:
+        """How much later than now the next step could start and keep the TPOT promise (Tropical, average form)."""
+        first = self.first_token_at if self.first_token_at is not None else now
+        return first + self.num_generated * self.spec.slo_tpot_s - now - step_s
+
+    def take_prefix(self, pool: BlockPool) -> None:
+        """Hold the blocks of a cached prefix. One token at least is left to compute, or nothing could be drawn."""
+        if self.spec.sampling.prompt_logprobs is not None or not self.uses_prefixes:
+            return
+        self.blocks = pool.match(self.tokens, len(self.tokens) - 1)
+        self.num_computed = len(self.blocks) * pool.block_size
+        self.num_cached = min(self.num_computed, self.num_prompt)
+
+    def chunk(self, num_tokens: int) -> Chunk:
+        """The next ``num_tokens`` tokens to compute; draws one if they are the last."""
+        spec, tokens, start = self.spec, self.tokens, self.num_computed
+        end, sampling, num_prompt = start + num_tokens, spec.sampling, len(spec.prompt)
+        draw = Draw(sampling, tokens, num_prompt, end, spec.id) if end == len(tokens) else None
+        wanted = sampling.prompt_logprobs if start < num_prompt else None
+        return Chunk(spec.id, tokens[start:end], start, self.blocks, draw, wanted)
+
+    def append(self, token: int, logprobs: TokenLogprobs | None, now: float) -> FinishReason | None:
+        """A token was drawn. Returns why the request ends with it, if it does."""
+        self.tokens.append(token)
+        if self.first_token_at is None:
+            self.first_token_at = now
+        if logprobs is not None:
+            self.logprobs.append(logprobs)
+        sampling, num_generated = self.spec.sampling, len(self.tokens) - len(self.spec.prompt)
+        if num_generated >= sampling.min_tokens:
+            ends = token in self.eos_token_ids and not sampling.ignore_eos
+            if ends or token in sampling.stop_token_ids:
+                return FinishReason.STOP
+        if num_generated >= sampling.max_tokens or len(self.tokens) >= self.context_limit:
+            return FinishReason.LENGTH
+        return None
+
+    def advance(self, num_tokens: int, pool: BlockPool) -> None:
+        """So many more are computed; others may find the blocks that they fill."""
+        num_before, size = self.num_computed, pool.block_size
+        self.num_computed = num_before + num_tokens
+        if self.published is None or self.num_computed // size > num_before // size:
+            self.publish_full_blocks(pool)
+
+    def publish_full_blocks(self, pool: BlockPool) -> None:
+        """Let others find the blocks that computing has filled since the last call."""
+        num_full = self.num_computed // pool.block_size
+        run = self.published
+        if run is None:
+            run = self.published = Run(self.tokens)
+        if num_full > len(run.blocks):
+            pool.publish(run, self.blocks, num_full)
+
+    def release_blocks(self, pool: BlockPool) -> None:
+        pool.release(self.blocks)
+        self.blocks = []
+        self.num_computed = 0
+        self.published = None
+        self.granted = None
+
+    def park_blocks(self, pool: BlockPool) -> None:
+        """As `release_blocks`, but what they held is kept elsewhere."""
+        num_computed = self.num_computed
+        self.release_blocks(pool)
+        self.num_computed = num_computed
+
+    def take_delta(self, finish: FinishReason | None) -> Delta:
+        """What the gateway has not been sent yet."""
+        self.finish = finish
+        delta = self._delta(self.num_delivered, self.num_generated, self.prompt_logprobs or None)
+        self.num_delivered = self.num_generated
+        self.has_delivered = True
+        self.prompt_logprobs = []
+        if len(self.logprobs) > 2 * MOST_SAID_AGAIN and self.transfer is None:  # a new owner repeats all since it began
+            del self.logprobs[:-MOST_SAID_AGAIN]
+        return delta
+
+    def say_again(self, offset: int) -> Delta | None:
+        """What the gateway was sent from that offset on; None if that is nothing, or not all of it is known here."""
+        if not self.first_known_offset <= offset < self.num_delivered:
+            return None
+        return self._delta(offset, self.num_delivered, None)
+
+    @property
+    def first_known_offset(self) -> int:
+        """From where on everything can be said again: tokens with what was wanted of them."""
+        sampling = self.spec.sampling
+        if sampling.prompt_logprobs is not None:
+            return len(self.spec.generated) + 1  # those of the prompt were said with the first token, and forgotten
+        return 0 if sampling.logprobs is None else self.num_generated - len(self.logprobs)
+
+    def _delta(
+        self,
+        start: int,
+        end: int,
+        prompt_logprobs: list[TokenLogprobs | None] | None,
+    ) -> Delta:
+        """Of the generated tokens from ``start`` to before ``end``."""
+        tokens = self.tokens[self.num_prompt + start : self.num_prompt + end]
+        first = self.num_generated - len(self.logprobs)
+        logprobs = self.logprobs[start - first : end - first] if self.logprobs and start >= first else []
+        return Delta(
+            self.id, self.epoch, start, tokens, self.finish, self.num_cached, logprobs or None, prompt_logprobs
+        )

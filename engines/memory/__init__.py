@@ -1,0 +1,1 @@
+"""KV memory and weights: block pools, pages, and which services live on an engine."""

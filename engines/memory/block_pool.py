@@ -1,0 +1,351 @@
+"""The block pool: which KV blocks are whose, and which still hold a prefix worth reusing. Accounting only, no tensors.
+
+A block is free, held (by one or several requests: a shared prefix), or cached: nobody holds it, but it is full and its
+content is known by the hash of all tokens up to its end, so that a later request with the same beginning can take it.
+Cached blocks are given up oldest first when free ones run out.
+
+The pools of an engine's services share its pages (`engines.memory.pages`). A pool whose blocks fill a page each is
+here; for smaller blocks there is `engines.memory.packed_pool`.
+"""
+
+from array import array
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Sequence
+from hashlib import blake2b
+from itertools import compress, count
+from math import inf
+from typing import Protocol
+
+from engines.memory.pages import Claimant, PagePool, Precedence
+
+Digest = bytes
+ROOT: Digest = b""
+
+
+class OutOfBlocksError(RuntimeError):
+    """More blocks were asked for than can be had; ask `BlockPool.can_allocate` first."""
+
+
+class Content(Protocol):
+    """What is told before pages and blocks get new content."""
+
+    def take_page(self, page: int) -> None:
+        """All of the page will."""
+
+    def reuse(self, block: int) -> None:
+        """The block will, the rest of its page not."""
+
+
+def chain(parent: Digest, tokens: Sequence[int]) -> Digest:
+    """Identity of a full block: its tokens and everything before them."""
+    return blake2b(parent + array("I", tokens).tobytes(), digest_size=16).digest()
+
+
+class Run:
+    """The full blocks of one sequence that others can find, in order. ``tokens`` are the sequence's own, and grow.
+
+    Digests beyond the first are computed once another sequence begins alike: before that nobody can ask for them.
+    """
+
+    __slots__ = ("blocks", "digest", "is_alone", "num_named", "num_pending", "tokens")
+
+    def __init__(self, tokens: Sequence[int]) -> None:
+        self.tokens = tokens
+        self.blocks: list[int] = []
+        self.digest = ROOT  # of the last block that has one
+        self.num_named = 0  # blocks whose digest is computed
+        self.num_pending = 0  # the others, as far as they still hold what was published
+        self.is_alone = False
+
+
+class BlockPool:
+    """Hands out blocks of ``block_size`` tokens; block and page have the same number.
+
+    ``quota``: pages' worth of blocks that may be held at a time; None: all. What is cached counts for nobody, as it is
+    given up to whoever wants it.
+    """
+
+    slots = 1  # blocks in a page
+
+    def __init__(
+        self, pages: PagePool, block_size: int, content: Content | None = None, quota: int | None = None
+    ) -> None:
+        num_all = pages.num_pages * self.slots
+        self.num_blocks = num_all if quota is None else min(num_all, quota * self.slots)  # that can be had at most
+        self.block_size = block_size
+        self._pages = pages
+        self._content = content
+        self._free = pages.free
+        self._cached: OrderedDict[int, int] = OrderedDict()  # oldest first: since when
+        self._holders = [0] * num_all
+        self._num_here = 0  # that somebody holds
+        self._names: list[Digest | Run | None] = [None] * num_all  # published; a run: not computed yet
+        self._by_digest: dict[Digest, int] = {}
+        self._alone: dict[Digest, Run] = {}  # by the digest of their first block
+        pages.add(self)
+
+    def __repr__(self) -> str:
+        return (
+            f"<BlockPool {self.num_held} held, {len(self._cached)} cached, {len(self._free)} free of {self.num_blocks}>"
+        )
+
+    @property
+    def num_free(self) -> int:
+        """Blocks that can be allocated now: free ones, cached ones, and those of pages that others would give up."""
+        num_here = len(self._free) + len(self._cached)
+        num_all = num_here + self._pages.num_idle_beside(self) if self._pages.is_shared else num_here
+        return min(num_all, self.num_of_quota)
+
+    @property
+    def num_of_quota(self) -> int:
+        """Blocks that are left of what this pool may hold, be there memory or not."""
+        return self.num_blocks - self._num_here
+
+    @property
+    def num_held(self) -> int:
+        """Blocks that cannot be had now, of those that can be had at most."""
+        return self.num_blocks - self.num_free
+
+    @property
+    def is_used(self) -> bool:
+        """Whether a block is held here. Slow: it looks at all."""
+        return any(self._holders)
+
+    def num_sole(self, blocks: Sequence[int]) -> int:
+        """How many of a table's blocks nobody else holds."""
+        return sum([self._holders[block] == 1 for block in blocks])
+
+    def num_freed(self, tables: Iterable[Sequence[int]]) -> int:
+        """How many blocks nobody would hold if these tables were released: others share prefixes with them."""
+        releases = Counter(block for blocks in tables for block in blocks)
+        return sum([self._holders[block] == number for block, number in releases.items()])
+
+    def blocks_for(self, num_tokens: int) -> int:
+        return -(-num_tokens // self.block_size)
+
+    def can_allocate(self, count: int) -> bool:
+        if count > self.num_blocks - self._num_here:
+            return False
+        return count <= len(self._free) or count <= self.num_free  # the first is enough mostly
+
+    def can_admit(self, count: int, claimant: Claimant, precedence: Precedence) -> bool:
+        """As `can_allocate`, for a request that begins: it leaves room for more urgent ones of other services that
+        wait for memory. If it has to wait for memory itself, it claims as much.
+        """
+        pages = self._pages
+        if not pages.is_shared or count > self.num_of_quota:
+            return self.can_allocate(count)
+        if self.can_allocate(count + pages.claimed_beside(self, precedence) * self.slots):
+            pages.settle(self)
+            return True
+        pages.claim(self, claimant, precedence, -(-count // self.slots))
+        return False
+
+    def allocate(self, count: int) -> list[int]:
+        """Hold ``count`` blocks with undefined content. Raise `OutOfBlocksError` (and hold none) if there are fewer."""
+        free, holders, content = self._free, self._holders, self._content
+        if count > len(free) or count > self.num_of_quota:
+            self._check_room(count)
+        blocks = free[: -count - 1 : -1]
+        del free[-len(blocks) or len(free) :]
+        while len(blocks) < count:
+            if free:  # to give up one cached block can free others
+                blocks.append(free.pop())
+            elif not self._pages.reclaim(self):
+                blocks += self._give_up_own(count - len(blocks))
+        self._num_here += count
+        for block in blocks:
+            holders[block] = 1
+        if content is not None:
+            for block in blocks:
+                content.take_page(block)
+        return blocks
+
+    def _give_up_own(self, most: int) -> list[int]:
+        """Cached blocks, one at least: those that nobody has held for longer than any page of another pool."""
+        cached, free, names = self._cached, self._free, self._names
+        idle_since = self._pages.idle_since_beside(self)
+        blocks: list[int] = []
+        while not blocks or (
+            len(blocks) < most and not free and cached and (idle_since == inf or self.cached_since < idle_since)
+        ):
+            block, _ = cached.popitem(last=False)
+            name = names[block]
+            if type(name) is Run:  # as `_forget` does: in the long run, this is every block that is allocated
+                names[block] = None
+                name.num_pending -= 1
+            else:
+                self._forget(block)
+            blocks.append(block)
+        return blocks
+
+    def _check_room(self, count: int) -> None:
+        if count > self.num_free:
+            raise OutOfBlocksError(f"{count} blocks wanted, {self.num_free} of {self.num_blocks} can be had")
+
+    def _forget(self, block: int) -> None:
+        name = self._names[block]
+        self._names[block] = None
+        if isinstance(name, Run):
+            name.num_pending -= 1
+        elif name is not None:
+            del self._by_digest[name]
+            self._join(name)
+
+    def release(self, blocks: Sequence[int]) -> None:
+        """Give up one hold on each block of a table; once cached, its tail is given up before its head."""
+        free, cached, holders, names = self._free, self._cached, self._holders, self._names
+        self._pages.clock = now = self._pages.clock + 1
+        num_released = 0
+        for block in reversed(blocks):
+            num_holders = holders[block] - 1
+            if num_holders < 0:
+                raise ValueError(f"block {block} is released but nobody holds it")
+            holders[block] = num_holders
+            if num_holders:
+                continue
+            num_released += 1
+            if names[block] is None:
+                free.append(block)
+            else:
+                cached[block] = now
+        self._num_here -= num_released
+
+    def match(self, tokens: Sequence[int], num_tokens: int) -> list[int]:
+        """Hold and return the blocks of the longest cached prefix of the first ``num_tokens``, whole blocks only."""
+        found: list[int] = []
+        size, digest = self.block_size, ROOT
+        for start in range(0, num_tokens - size + 1, size):
+            digest = chain(digest, tokens[start : start + size])
+            block = self._by_digest.get(digest)
+            if block is None:
+                break
+            self._join(digest)
+            found.append(block)
+        self._hold(found)
+        return found
+
+    def _hold(self, blocks: Iterable[int]) -> None:
+        """Published ones, held or cached."""
+        for block in blocks:
+            if not self._holders[block]:
+                self._num_here += 1
+                del self._cached[block]
+            self._holders[block] += 1
+
+    def publish(self, run: Run, blocks: Sequence[int], num_full: int) -> None:
+        """The first ``num_full`` of a sequence's held blocks are full: let others find those that its run lacks."""
+        names, new = self._names, blocks[len(run.blocks) : num_full]
+        run.blocks += new
+        for block in new:
+            if names[block] is None:
+                names[block] = run
+                run.num_pending += 1
+        if run.num_named == 0 and new:
+            self._publish_first(run)
+        if not run.is_alone:
+            self._name(run, len(run.blocks))
+
+    def _publish_first(self, run: Run) -> None:
+        first = run.blocks[0]
+        is_new = self._names[first] is run
+        self._name(run, 1)
+        run.is_alone = is_new and self._names[first] is not None
+        if run.is_alone:
+            self._alone[run.digest] = run
+        else:
+            self._join(run.digest)
+
+    def _join(self, first: Digest) -> None:
+        """A second sequence begins with that block: from now on the digests of all that begin so are needed."""
+        run = self._alone.pop(first, None)
+        if run is not None:
+            run.is_alone = False
+            self._name(run, len(run.blocks) if run.num_pending else 0)
+
+    def _name(self, run: Run, num_blocks: int) -> None:
+        """Index the first blocks of a run by their digests, unless others with the same content are.
+
+        Nobody can find those that others stand for: cached ones are free.
+        """
+        size, names, cached = self.block_size, self._names, self._cached
+        for index in range(run.num_named, num_blocks):
+            block = run.blocks[index]
+            run.digest = chain(run.digest, run.tokens[index * size : (index + 1) * size])
+            if names[block] is run:
+                run.num_pending -= 1
+                if run.digest not in self._by_digest:
+                    names[block] = run.digest
+                    self._by_digest[run.digest] = block
+                    continue
+                names[block] = None
+                if block in cached:
+                    del cached[block]
+                    self._put_free(block)
+        run.num_named = max(run.num_named, num_blocks)
+
+    def unpublish(self, blocks: Sequence[int]) -> None:
+        """Let nobody else find these blocks of a table that is held: what is in them is not to be relied on."""
+        for block in reversed(blocks):
+            if self._names[block] is not None:
+                self._forget(block)
+
+    def _put_free(self, block: int) -> None:
+        """One that is neither held nor cached."""
+        self._free.append(block)
+
+    # --- what the pools of other services ask (`engines.memory.pages.Owner`) ------------------------------------------
+
+    @property
+    def num_idle_pages(self) -> int:
+        return len(self._cached)
+
+    @property
+    def idle_since(self) -> float:
+        return self.cached_since
+
+    @property
+    def cached_since(self) -> float:
+        return next(iter(self._cached.values()), inf)
+
+    def give_up_page(self) -> None:
+        block, _ = self._cached.popitem(last=False)
+        self._forget(block)
+        self._put_free(block)
+
+    def owned_pages(self) -> Iterable[int]:
+        return [*self._held(), *self._cached]
+
+    def close(self) -> None:
+        """Its service goes: so do its prefixes. Raise ValueError if a block is held."""
+        if self.is_used:
+            raise ValueError(f"{self!r} is closed while blocks are held")
+        while self.num_idle_pages:
+            self.give_up_page()
+        self._pages.remove(self)
+
+    def _held(self) -> set[int]:
+        return set(compress(count(), self._holders))
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError unless every block is in exactly one state and the prefix index is consistent.
+
+        Tests call it after every event.
+        """
+        held, cached, free = self._held(), self._cached.keys(), self._free_blocks()
+        assert cached.isdisjoint(held | free), "a cached block is held or free"
+        assert held.isdisjoint(free), "a held block is free"
+        assert len(held) == self._num_here, "held blocks are miscounted"
+        names, digests = self._names, self._by_digest
+        published = set(compress(count(), names))
+        assert cached <= published, "a cached block is not published"
+        assert free.isdisjoint(published), "a free block is published"
+        assert [*map(names.__getitem__, digests.values())] == [*digests], "the prefix index is stale"
+        runs = [name for name in names if type(name) is Run]
+        assert len(published) - len(runs) == len(digests), "a digest is not indexed"
+        assert all(run.is_alone and digest in digests for digest, run in self._alone.items()), "a run is lost"
+        assert all(run.is_alone and run.num_pending == runs.count(run) for run in set(runs)), "a run is miscounted"
+        self._pages.check_invariants()
+
+    def _free_blocks(self) -> set[int]:
+        return set(self._free)

@@ -1,0 +1,1 @@
+"""Formats of model files: GGUF, safetensors, Hugging Face configurations."""

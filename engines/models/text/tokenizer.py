@@ -1,0 +1,108 @@
+"""A model's tokenizer, without transformers."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+
+from engines.models.errors import ModelError
+from engines.models.files.model_config import ModelConfig
+from engines.models.text.chat_template import ChatTemplate
+from engines.models.text.detokenizer import Detokenizer
+from engines.models.text.pieces import Pieces, drops_first_space, spelling_of
+from engines.models.text.tokenizer_config import TokenizerConfig
+
+
+class Tokenizer:
+    """Text, chats and tokens of one model. Equal to transformers' ``AutoTokenizer`` in what it encodes and decodes."""
+
+    def __init__(
+        self, backend: tokenizers.Tokenizer, config: TokenizerConfig, eos_ids: Iterable[int], origin: Path
+    ) -> None:
+        decoder: Mapping[str, Any] = json.loads(backend.to_str())["decoder"] or {"type": None}
+        spelling = spelling_of(decoder)
+        if spelling is None:
+            raise ModelError(
+                f"{origin}: the decoder {decoder['type']} is not supported; want byte-level or SentencePiece BPE"
+            )
+        special = frozenset(id_ for id_, token in backend.get_added_tokens_decoder().items() if token.special)
+        self._backend = backend
+        self._drops_first_space = drops_first_space(decoder)
+        self._pieces = Pieces(backend.id_to_token, spelling, skipped=frozenset())
+        self._plain_pieces = Pieces(backend.id_to_token, spelling, skipped=special)
+        self._template = ChatTemplate(config.chat_templates, config.special_tokens, origin)
+        self.special_ids = special
+        self.eos_ids = frozenset(eos_ids)
+
+    @classmethod
+    def load(cls, folder: Path) -> "Tokenizer":
+        """Read a prepared model's folder. Raises `ModelError`."""
+        path = folder / "tokenizer.json"
+        try:
+            backend = tokenizers.Tokenizer.from_file(str(path))
+        except Exception as error:  # the library raises nothing narrower
+            raise ModelError(f"{path}: {' '.join(str(error).split())}") from error
+        backend.no_truncation()
+        backend.no_padding()
+        config = TokenizerConfig.load(folder)
+        eos = backend.token_to_id(config.special_tokens.get("eos_token", ""))
+        eos_ids = ModelConfig.load(folder).eos_token_ids + (() if eos is None else (eos,))
+        return cls(backend, config, eos_ids, folder)
+
+    @property
+    def vocab_size(self) -> int:
+        """Tokens, added ones among them. The model's own table may be larger."""
+        return int(self._backend.get_vocab_size())
+
+    @property
+    def longest_token(self) -> int:
+        """In characters as the vocabulary spells it: never fewer than those of the text that it stands for."""
+        return max(map(len, self._backend.get_vocab()), default=1)
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        """In a thread, it leaves the interpreter to others: of the library's ways in, only that for batches does."""
+        [encoding] = self._backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)
+        return list(encoding.ids)
+
+    def render_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        parameters: Mapping[str, Any] | None = None,
+    ) -> str:
+        """A chat as the text of a prompt, special tokens included. Raises `ChatError`."""
+        return self._template.render(messages, tools, add_generation_prompt, parameters)
+
+    def encode_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        parameters: Mapping[str, Any] | None = None,
+    ) -> list[int]:
+        """A chat as the tokens of a prompt. Raises `ChatError`."""
+        text = self.render_chat(messages, tools, add_generation_prompt, parameters)
+        return self.encode(text, add_special_tokens=False)
+
+    def decode(self, tokens: Sequence[int], skip_special_tokens: bool = True) -> str:
+        detokenizer = self.detokenizer(skip_special_tokens, continues=False)
+        return detokenizer.feed(tokens) + detokenizer.finish()
+
+    def detokenizer(self, skip_special_tokens: bool = True, continues: bool = True) -> Detokenizer:
+        """For one stream of tokens. A text that ``continues`` another keeps its first space."""
+        pieces = self._plain_pieces if skip_special_tokens else self._pieces
+        return Detokenizer(pieces, self._drops_first_space and not continues)
+
+    def token_bytes(self, token: int) -> bytes:
+        """What a token stands for, which need not be whole characters."""
+        return self._pieces[token]
+
+    def token_of(self, token_id: int) -> str | None:
+        """The token as the vocabulary spells it."""
+        return self._backend.id_to_token(token_id)
+
+    def id_of(self, token: str) -> int | None:
+        return self._backend.token_to_id(token)

@@ -1,0 +1,1 @@
+"""``mesh profile``: measures engines, fits cost models and keeps them."""

@@ -1,0 +1,144 @@
+"""Measures, fits, shows, draws and keeps the profile of each distinct engine of a topology."""
+
+import importlib.util
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from engines.costs.formulas import LETTERS, decode_formula, kv_formula, mixed_formula, prefill_formula
+from engines.costs.measuring import (
+    DecodePoint,
+    MixedPoint,
+    Point,
+    PrefillPoint,
+    Rounds,
+    Scratch,
+    Times,
+    as_typical,
+    fit,
+    time_points,
+    usual_sampling,
+)
+from engines.costs.profiles import ProfileFile
+from engines.costs.step_cost import StepCost
+from engines.models.cache import Cache
+from engines.profiling.grid import Accuracy, Bounds, Kind, accuracy, points_to_fit, points_to_judge
+from engines.profiling.progress import progress
+from engines.profiling.store import ProfileStore, profile_of
+from engines.torch_engine.backend import TorchModel, key_of, load_executor, open_memory, open_model
+from mesh.errors import UserError
+from mesh.topology.schema import EngineSpec, ServiceSpec, Topology
+
+KINDS: Mapping[str, Kind] = {"prefill": PrefillPoint, "decode step": DecodePoint, "both in one step": MixedPoint}
+
+KEYS = {"prefill": "prefill", "decode step": "decode", "both in one step": "mixed"}  # in the file
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Costs of undisturbed steps, the times that they were fitted to, and others that judge them.
+
+    ``rounds`` tell how much longer steps take on the whole.
+    """
+
+    cost: StepCost
+    fitted: Times
+    held_out: Times
+    rounds: Rounds
+
+    def accuracies(self) -> dict[str, Accuracy]:
+        """Of the kinds of iterations that were held out: engines of little memory compute no mixed ones."""
+        kinds = {name: kind for name, kind in KINDS.items() if any(isinstance(point, kind) for point in self.held_out)}
+        return {name: accuracy(self.cost, self.held_out, kind) for name, kind in kinds.items()}
+
+
+def profile_engines(topology: Topology, repeats: int) -> None:
+    """Raise `UserError` if there is nothing to measure, or an engine cannot be."""
+    store = ProfileStore.of(Cache.of_user())
+    for key, (engine, spec) in _distinct(topology).items():
+        model = open_model(engine, spec, open_memory(engine, [spec]))
+        measured = _measure(engine, model, repeats)
+        profile = _profile(engine, model, measured, f"mesh profile, {repeats} rounds")
+        _show(profile, measured)
+        path = store.save(key, profile)
+        sys.stdout.write(f"saved {path}\n")
+        _draw(path.with_suffix(".png"), profile.name, measured)
+
+
+def _distinct(topology: Topology) -> dict[str, tuple[EngineSpec, ServiceSpec]]:
+    """One engine for each thing to measure, by its key."""
+    distinct: dict[str, tuple[EngineSpec, ServiceSpec]] = {}
+    for engine in topology.engines:
+        for name in engine.services if engine.backend == "torch" else ():
+            spec = topology.service(name)
+            distinct.setdefault(key_of(engine, spec), (engine, spec))
+    if not distinct:
+        raise UserError(
+            f'{topology.path}: no engine has backend = "torch", so there is nothing to measure; '
+            "with --live, running engines tell what they learnt"
+        )
+    return distinct
+
+
+def _measure(engine: EngineSpec, model: TorchModel, repeats: int) -> Measured:
+    layout, name = model.memory.layout, model.spec.name
+    scratch = Scratch(name, layout.num_blocks, engine.block_size, usual_sampling(model.spec))
+    bounds = Bounds(engine.chunk_tokens, engine.max_running, model.config.max_context, layout.num_tokens)
+    to_fit = [point for point in points_to_fit(bounds) if scratch.batch(point)]
+    to_judge = [point for point in points_to_judge(bounds) if scratch.batch(point) and point not in to_fit]
+    for kind in (PrefillPoint, DecodePoint):
+        _check_enough(engine, kind, to_fit, to_judge)
+    executor = load_executor(engine, [model])
+    with progress(f"measuring {name}", (repeats + 1) * (len(to_fit) + len(to_judge))) as advance:
+        rounds = time_points(executor, scratch, [*to_fit, *to_judge], repeats, advance)
+    times = rounds.fastest()
+    fitted = {point: times[point] for point in to_fit}
+    return Measured(fit(fitted), fitted, {point: times[point] for point in to_judge}, rounds)
+
+
+def _check_enough(engine: EngineSpec, kind: type, *grids: list[Point]) -> None:
+    if not all(any(isinstance(point, kind) for point in points) for points in grids):
+        raise UserError(f"engines.{engine.id}: too small to profile; use larger kv_memory, chunk_tokens or max_running")
+
+
+def _profile(engine: EngineSpec, model: TorchModel, measured: Measured, source: str) -> ProfileFile:
+    error: dict[str, float] = {}
+    for name, judged in measured.accuracies().items():
+        error |= {f"{KEYS[name]}_p50": judged.p50, f"{KEYS[name]}_p90": judged.p90}
+    return profile_of(
+        engine, model.spec, model.memory.layout.shape, as_typical(measured.cost, measured.rounds), source, error
+    )
+
+
+def _show(profile: ProfileFile, measured: Measured) -> None:
+    table = Table(title=profile.name, title_justify="left", caption="errors on points held out of the fit")
+    for column in ("cost", "fit, ms", "points", "error p50", "error p90"):
+        table.add_column(column, justify="left" if column in ("cost", "fit, ms") else "right")
+    formulas = {
+        "prefill": prefill_formula(profile.prefill),
+        "decode step": decode_formula(profile.decode),
+        "both in one step": mixed_formula(profile.mixed),
+    }
+    for name, errors in measured.accuracies().items():
+        table.add_row(name, formulas[name], str(errors.num_points), f"{errors.p50:.1%}", f"{errors.p90:.1%}")
+    Console().print(table)
+    prefill, decode = (measured.rounds.typical(kind) for kind in (PrefillPoint, DecodePoint))
+    sys.stdout.write(
+        f"steps take {prefill:.2f}x (prefill) and {decode:.2f}x (decode) of the fastest rounds on the whole: "
+        "the fit has that in it, errors are those of its shape\n"
+    )
+    sys.stdout.write(f"{kv_formula(profile.profile())}\n{LETTERS}\n")
+
+
+def _draw(path: Path, title: str, measured: Measured) -> None:
+    if importlib.util.find_spec("matplotlib") is None:
+        sys.stdout.write("no picture: matplotlib is missing; install it with: pip install 'meshserve[bench]'\n")
+        return
+    from engines.profiling.plot import plot_profile
+
+    plot_profile(path, title, measured.cost, measured.fitted, measured.held_out)
+    sys.stdout.write(f"drew  {path}\n")

@@ -1,0 +1,139 @@
+"""The prefills of an engine that are not done: how many, how long they will take, and when each is due."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from engines.costs.step_cost import Load, load_of_rows
+from engines.engine_request import Sequence as Request
+from engines.scheduling.batch import Batch, Rows
+from engines.scheduling.scheduler import LocalScheduler, Share
+from engines.status import Service
+from engines.transfers.outgoing import Departures
+from mesh.messages import MOST_PREFILLS, Holding, PendingPrefill
+
+
+class Step(msgspec.Struct, frozen=True):
+    """The iteration that is being computed."""
+
+    service: Service
+    shares: Sequence[Share]
+    prompts: Sequence[Share]  # those of them that are no decodes
+    started_at: float
+    rows: Rows | None = None  # as in `Batch`
+
+    def batch(self) -> Batch:
+        """For an executor: with the tokens themselves, as they are now."""
+        chunks = [share.sequence.chunk(share.num_tokens) for share in self.shares]
+        return Batch(self.service.name, chunks, self.rows)
+
+    def load(self) -> Load:
+        """What it computes, as its requests are now."""
+        if self.rows is not None:
+            return load_of_rows(self.rows, decodes=not self.prompts)
+        chunks = [(share.num_tokens, share.sequence.num_computed) for share in self.prompts]
+        context = sum([len(share.sequence.tokens) for share in self.shares])
+        context -= sum([len(share.sequence.tokens) for share in self.prompts])
+        return Load(chunks, len(self.shares) - len(self.prompts), context)
+
+    def prefill_done_s(self, now: float) -> float:
+        """Of prompts, by now: at most what the step was given of them, as it may hold decodes, too."""
+        given_s = sum([self.service.chunk_s(share.num_tokens, share.sequence.num_computed) for share in self.prompts])
+        return min(now - self.started_at, given_s)
+
+
+class Prefill(NamedTuple):
+    """``left_s``: predicted, by the tokens that no step before the present one has computed."""
+
+    request: Request
+    service: Service
+    left_s: float
+
+
+class Backlog:
+    """Over all services of an engine."""
+
+    def __init__(
+        self, services: Mapping[str, Service], schedulers: Mapping[str, LocalScheduler], departures: Departures
+    ) -> None:
+        self._services = services
+        self._schedulers = schedulers
+        self._departures = departures
+
+    def not_started(self, service: Service) -> tuple[Request, ...]:
+        queue = service.queue
+        return (*queue.waiting, *queue.unreserved, *self._departures.reserving(service.name))
+
+    def places(self, requests: Iterable[Request]) -> list[Holding]:
+        """Where these stand, in the order of the queues; a scheduler may let others pass."""
+        queues = map(self.not_started, self._services.values())
+        ahead = {request: index for queue in queues for index, request in enumerate(queue)}
+        return [Holding(request.id, request.epoch.attempt, ahead.get(request)) for request in requests]
+
+    def waiting_s(self, service: Service) -> float:
+        """Of the prefills of one service that have not started."""
+        return sum(map(service.prefill_s, self.not_started(service)))
+
+    def remaining_s(self, step: Step | None, now: float) -> float:
+        """Of the prefills that have started; what the present step has done by now is off."""
+        left_s = sum([prefill.left_s for prefill in self._started()])
+        return max(left_s - (0.0 if step is None else step.prefill_done_s(now)), 0.0)
+
+    def ahead_s(self, service: Service, request: Request, step: Step | None, now: float) -> float:
+        """Until the prefill of a newcomer would be done."""
+        return self.remaining_s(step, now) + self.waiting_s(service) + service.prefill_s(request)
+
+    def account(self, step: Step | None, now: float, *, has_started: bool) -> "Account":
+        """All that a status tells of it. ``has_started``: whether any has."""
+        if not has_started and self._departures.is_idle and not any(map(_is_waited_for, self._services.values())):
+            return NOTHING
+        waiting, started = list(self._waiting()), list(self._started()) if has_started else []
+        if not waiting and not started:
+            return NOTHING
+        done_s = 0.0 if step is None else step.prefill_done_s(now)
+        return Account(
+            len(waiting),
+            sum([prefill.left_s for prefill in waiting]),
+            max(sum([prefill.left_s for prefill in started]) - done_s, 0.0),
+            self._pending([*waiting, *started], step, done_s, now),
+        )
+
+    def _waiting(self) -> Iterator[Prefill]:
+        for service in self._services.values():
+            for request in self.not_started(service):
+                yield Prefill(request, service, service.prefill_s(request))
+
+    def _started(self) -> Iterator[Prefill]:
+        for service in self._services.values():
+            for request in service.queue.running:
+                if not request.is_decoding:
+                    yield Prefill(request, service, service.prefill_s(request))
+
+    def _pending(self, prefills: list[Prefill], step: Step | None, done_s: float, now: float) -> list[PendingPrefill]:
+        """Those that are due first; what the present step has done by now is off."""
+        first = step.prompts[0].sequence if step is not None and step.prompts else None
+        pending = [
+            PendingPrefill(
+                self._schedulers[service.name].due_at(request, left_s, now) - now,
+                max(0.0, left_s - done_s * (request is first)),
+                request.spec.priority,
+            )
+            for request, service, left_s in prefills
+            if not request.is_decoding
+        ]
+        return sorted(pending)[:MOST_PREFILLS]
+
+
+class Account(msgspec.Struct, frozen=True):
+    num_waiting: int
+    waiting_s: float
+    remaining_s: float
+    pending: list[PendingPrefill]
+
+
+NOTHING = Account(0, 0.0, 0.0, [])
+
+
+def _is_waited_for(service: Service) -> bool:
+    return bool(service.queue.waiting or service.queue.unreserved)

@@ -1,0 +1,31 @@
+"""A request as a discipline sees it."""
+
+from dataclasses import dataclass
+
+from engines.engine_request import Sequence
+
+
+@dataclass(slots=True, eq=False)
+class Entrant:
+    """``place``: within its service, phase and level, smaller first; it changes only when the request runs."""
+
+    sequence: Sequence
+    number: int  # of those that came here
+    used_s: float = 0.0  # by the steps that it took part in
+    level: int = 0
+    first_level: int = 0
+    place: float = 0.0
+    is_here: bool = True
+
+    @property
+    def service(self) -> str:
+        return self.sequence.spec.service
+
+    @property
+    def priority(self) -> int:
+        return self.sequence.spec.priority
+
+    @property
+    def waits_since(self) -> float:
+        """When it would have begun to wait, had it waited in one go."""
+        return self.sequence.came_at + self.used_s

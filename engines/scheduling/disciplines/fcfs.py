@@ -1,0 +1,19 @@
+"""First come, first served: by arrival at the mesh, across services and phases."""
+
+from math import inf
+
+from engines.scheduling.disciplines.entrant import Entrant
+
+
+class FirstCome:
+    def came(self, entrant: Entrant) -> None:
+        entrant.place = entrant.sequence.arrived_at
+
+    def ran(self, entrant: Entrant) -> None:
+        """Nothing that it has run changes when it came."""
+
+    def steady_s(self, entrant: Entrant) -> float:
+        return inf
+
+    def value(self, entrant: Entrant, batch: int) -> tuple[float, ...]:
+        return (entrant.place,)

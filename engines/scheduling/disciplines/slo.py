@@ -1,0 +1,50 @@
+"""By promises: services in turns, each with decodes and chunks of prompts in one iteration.
+
+How many tokens of whose prompts join the decodes is up to the rules of `engines.scheduling.scheduler`: TTFT deadlines,
+slack.
+"""
+
+from collections.abc import Collection, Generator, Iterable, Iterator
+from collections.abc import Sequence as Requests
+from math import inf
+
+from engines.engine_request import Sequence
+from engines.scheduling.disciplines.discipline import Turn
+
+
+class InTurns:
+    """Implements `Discipline`. ``services``: those that are here now."""
+
+    def __init__(self, services: Collection[str]) -> None:
+        self._services = services
+        self._rotation: list[str] = []  # the service whose turn is next comes first
+
+    def came(self, sequence: Sequence) -> None:
+        """Its service's turn comes all the same."""
+
+    def preempted(self, sequence: Sequence) -> None:
+        """Likewise."""
+
+    def ended(self, sequence: Sequence) -> None:
+        """Nothing was kept of it."""
+
+    def ran(self, service: str, sequences: Requests[Sequence], elapsed_s: float) -> None:
+        if self._rotation[-1:] != [service]:
+            self._rotation = [name for name in self._rotation if name != service] + [service]
+
+    def turns(self, now: float) -> Iterator[Turn]:
+        self._rotation = [name for name in self._rotation if name in self._services]
+        self._rotation += [name for name in self._services if name not in self._rotation]
+        return iter([Turn(service) for service in self._rotation])
+
+    def steady_until(self, turn: Turn, sequences: Requests[Sequence], now: float) -> float:
+        return -inf  # others' turns come
+
+    def rank(self, now: float) -> None:
+        return None
+
+    def prompts(self, service: str, here: Iterable[Sequence], now: float) -> Generator[Sequence]:
+        yield from here  # in the order of `engines.scheduling.scheduler`, which is not this one's
+
+    def check_invariants(self, here: Collection[Sequence]) -> None:
+        """It knows of none."""

@@ -1,0 +1,33 @@
+"""What the scheduler of one service foresees, from the cost models of all services of its engine."""
+
+from collections.abc import Mapping
+
+from engines.costs.step_cost import Load
+from engines.engine_request import Sequence
+from engines.scheduling.slack import IterationTime
+from engines.status import Service
+
+
+class EngineForecast:
+    """Implements `engines.scheduling.scheduler.Forecast` for one service; ``services``: all, as they come and go."""
+
+    def __init__(self, service: Service, services: Mapping[str, Service]) -> None:
+        self._service = service
+        self._services = services
+
+    def prefill_s(self, sequence: Sequence) -> float:
+        return self._service.prefill_s(sequence)
+
+    def decodes(self) -> list[Sequence]:
+        return [sequence for service in self._services.values() for sequence in service.decoding()]
+
+    def decode_round_s(self) -> float:
+        return sum(service.decode_step_s() for service in self._services.values())
+
+    def iteration_s(self) -> IterationTime:
+        cost, decoding = self._service.step_cost(), self._service.decoding()
+        num_decodes, context_tokens = len(decoding), sum([len(sequence.tokens) for sequence in decoding])
+        return lambda chunks: sum(cost.parts(Load(chunks, num_decodes, context_tokens)))
+
+    def growth_elsewhere(self) -> int:
+        return self._service.growth_elsewhere(self._services.values())

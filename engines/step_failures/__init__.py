@@ -1,0 +1,1 @@
+"""Steps that fail or hang, and what becomes of the engine."""

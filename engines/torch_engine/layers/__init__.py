@@ -1,0 +1,1 @@
+"""Layers of the Llama family: attention, products, norms, rotary embeddings."""

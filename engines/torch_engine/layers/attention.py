@@ -1,0 +1,232 @@
+"""How a batch attends: its chunks sorted into groups that one attention call a layer can serve.
+
+Single tokens (decodes) read KV where it lies if there is a kernel for it. Without one, those of requests with like
+context lengths share a gather, padded to the longest, as long as what they gather stays in the cache. A longer chunk is
+a group of its own. Without a kernel it gathers, and is computed in tiles of queries, so that most of the upper triangle
+is never touched. Queries that share a KV head are rows of one product (decodes) or batch entries.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from engines.scheduling.batch import Chunk
+from engines.torch_engine.kv_pool import KVPool
+from engines.torch_engine.layers.cpu_kernels import attend_chunk_in_place, attend_in_place, attends, attends_chunks
+
+TILE = 128  # queries
+
+
+class Group(Protocol):
+    """Consecutive rows of the batch."""
+
+    @property
+    def num_rows(self) -> int: ...
+
+    @property
+    def num_gathered(self) -> int:
+        """Rows that `KVPool.read` gathers."""
+
+    def attend(self, layer: int, queries: Tensor, pool: KVPool, workspace: Tensor) -> Tensor:
+        """[rows, heads, head_dim] to [rows, heads * head_dim], over the KV in ``pool``."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecodesInPlace:
+    """One row a request. ``tables`` [requests, blocks] (`KVPool.first_rows`) and ``lengths`` [requests], int64."""
+
+    tables: Tensor
+    lengths: Tensor
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.lengths)
+
+    @property
+    def num_gathered(self) -> int:
+        return 0
+
+    def attend(self, layer: int, queries: Tensor, pool: KVPool, workspace: Tensor) -> Tensor:
+        return attend_in_place(queries, pool.rows(layer), self.tables, self.lengths, pool.shape.num_kv_heads)
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeGroup:
+    """One row a request. ``index``: of `KVPool.read`; ``mask`` [requests, 1, 1, tokens]: None if nothing is padded."""
+
+    index: Tensor
+    num_requests: int
+    num_tokens: int
+    mask: Tensor | None
+
+    @property
+    def num_rows(self) -> int:
+        return self.num_requests
+
+    @property
+    def num_gathered(self) -> int:
+        return self.index.numel()
+
+    def attend(self, layer: int, queries: Tensor, pool: KVPool, workspace: Tensor) -> Tensor:
+        keys, values = pool.read(layer, self.index, self.num_requests, workspace)
+        num_kv_heads = keys.shape[1]
+        keys, values = keys[:, :, : self.num_tokens], values[:, :, : self.num_tokens]
+        grouped = queries.view(len(queries), num_kv_heads, -1, queries.shape[-1])
+        out = functional.scaled_dot_product_attention(grouped, keys, values, attn_mask=self.mask)
+        return out.reshape(self.num_requests, -1)
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillInPlace:
+    """``num_rows`` tokens of one request after ``start`` earlier ones. ``table`` [blocks]: `KVPool.first_rows`."""
+
+    table: Tensor
+    num_rows: int
+    start: int
+
+    @property
+    def num_gathered(self) -> int:
+        return 0
+
+    def attend(self, layer: int, queries: Tensor, pool: KVPool, workspace: Tensor) -> Tensor:
+        return attend_chunk_in_place(queries, pool.rows(layer), self.table, self.start, pool.shape.num_kv_heads)
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillGroup:
+    """``num_rows`` tokens of one request after ``start`` earlier ones."""
+
+    index: Tensor
+    num_rows: int
+    start: int
+
+    @property
+    def num_gathered(self) -> int:
+        return self.index.numel()
+
+    def attend(self, layer: int, queries: Tensor, pool: KVPool, workspace: Tensor) -> Tensor:
+        keys, values = pool.read(layer, self.index, 1, workspace)
+        num_kv_heads = keys.shape[1]
+        grouped = _by_kv_head(queries, num_kv_heads)
+        shared = (num_kv_heads, grouped.shape[1], -1, -1)
+        keys, values = keys[0, :, None].expand(shared), values[0, :, None].expand(shared)
+        out = torch.empty_like(queries)
+        heads = _by_kv_head(out, num_kv_heads)
+        for first in range(0, self.num_rows, TILE):
+            last = min(first + TILE, self.num_rows)
+            seen = self.start + last
+            heads[:, :, first:last] = functional.scaled_dot_product_attention(
+                grouped[:, :, first:last],
+                keys[:, :, :seen],
+                values[:, :, :seen],
+                attn_mask=_causal(last - first, seen, queries),
+            )
+        return out.flatten(1)
+
+
+def _by_kv_head(x: Tensor, num_kv_heads: int) -> Tensor:
+    """View [rows, heads, head_dim] as [kv_heads, heads / kv_heads, rows, head_dim]."""
+    return x.view(len(x), num_kv_heads, -1, x.shape[-1]).permute(1, 2, 0, 3)
+
+
+def _causal(num_queries: int, num_keys: int, like: Tensor) -> Tensor:
+    """Additive mask ``[queries, keys]``: the last query sees all keys, each earlier one sees one fewer."""
+    mask = torch.full((num_queries, num_keys), float("-inf"), dtype=like.dtype, device=like.device)
+    return mask.triu_(num_keys - num_queries + 1)
+
+
+class Layout(Protocol):
+    """The order of a batch's chunks in its rows, and how these attend. ``workspace_items``: what `attend` needs."""
+
+    @property
+    def order(self) -> Sequence[int]: ...
+
+    @property
+    def workspace_items(self) -> int: ...
+
+    def attend(self, layer: int, queries: Tensor, pool: KVPool, workspace: Tensor) -> Tensor:
+        """[rows, heads, head_dim] to [rows, heads * head_dim], over the KV in ``pool``."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupedLayout:
+    """Each stretch of rows is a group."""
+
+    order: Sequence[int]
+    groups: Sequence[Group]
+    workspace_items: int  # the largest gather of a group
+
+    def attend(self, layer: int, queries: Tensor, pool: KVPool, workspace: Tensor) -> Tensor:
+        out, row = [], 0
+        for group in self.groups:
+            out.append(group.attend(layer, queries[row : row + group.num_rows], pool, workspace))
+            row += group.num_rows
+        return out[0] if len(out) == 1 else torch.cat(out)
+
+
+class Planner:
+    """Lays batches out for one pool. ``group_bytes`` bounds what a group of decodes gathers in a layer."""
+
+    def __init__(self, pool: KVPool, dtype: torch.dtype, group_bytes: int) -> None:
+        self._pool = pool
+        self._dtype = dtype
+        shape = pool.shape
+        on_cpu = pool.device.type == "cpu"
+        self._in_place = on_cpu and attends(dtype, shape.head_dim)
+        self._chunks_in_place = on_cpu and attends_chunks(dtype, shape.head_dim)
+        block_items = 2 * shape.num_kv_heads * shape.block_size * shape.head_dim  # a block's K and V of one layer
+        self._group_blocks = group_bytes // (block_items * dtype.itemsize)
+
+    def plan(self, chunks: Sequence[Chunk]) -> Layout:
+        """Decodes first, shortest context first, then the longer chunks."""
+        lengths = [chunk.start + len(chunk.tokens) for chunk in chunks]
+        decodes = sorted((i for i in range(len(chunks)) if len(chunks[i].tokens) == 1), key=lengths.__getitem__)
+        prefills = [i for i in range(len(chunks)) if len(chunks[i].tokens) > 1]
+        groups: list[Group] = [
+            self._decodes([chunks[i] for i in part], [lengths[i] for i in part])
+            for part in ([decodes] if self._in_place and decodes else self._split(decodes, lengths))
+        ]
+        groups += [self._prefill(chunks[i]) for i in prefills]
+        row_items = self._pool.shape.block_size * self._pool.shape.head_dim
+        items = max(group.num_gathered for group in groups) * row_items
+        return GroupedLayout([*decodes, *prefills], groups, items)
+
+    def _split(self, decodes: Sequence[int], lengths: Sequence[int]) -> list[list[int]]:
+        parts: list[list[int]] = []
+        for i in decodes:
+            if not parts or (len(parts[-1]) + 1) * self._blocks(lengths[i]) > self._group_blocks:
+                parts.append([])
+            parts[-1].append(i)
+        return parts
+
+    def _blocks(self, num_tokens: int) -> int:
+        return -(-num_tokens // self._pool.shape.block_size)
+
+    def _decodes(self, chunks: Sequence[Chunk], lengths: Sequence[int]) -> Group:
+        num_blocks = self._blocks(lengths[-1])
+        tables = [_padded(chunk.blocks, num_blocks) for chunk in chunks]
+        if self._in_place:
+            return DecodesInPlace(self._pool.first_rows(torch.tensor(tables)), torch.tensor(lengths))
+        mask = None
+        if lengths[0] != lengths[-1]:
+            seen = torch.arange(lengths[-1]) < torch.tensor(lengths)[:, None]
+            mask = torch.zeros(seen.shape, dtype=self._dtype).masked_fill_(~seen, float("-inf"))
+            mask = mask[:, None, None, :].to(self._pool.device)
+        return DecodeGroup(self._pool.read_index(tables), len(chunks), lengths[-1], mask)
+
+    def _prefill(self, chunk: Chunk) -> Group:
+        num_tokens = len(chunk.tokens)
+        table = chunk.blocks[: self._blocks(chunk.start + num_tokens)]
+        if self._chunks_in_place:
+            return PrefillInPlace(self._pool.first_rows(torch.tensor(table)), num_tokens, chunk.start)
+        return PrefillGroup(self._pool.read_index([table]), num_tokens, chunk.start)
+
+
+def _padded(blocks: Sequence[int], num_blocks: int) -> list[int]:
+    """A block table cut or filled (with a block of its own, masked later) to ``num_blocks``."""
+    table = list(blocks[:num_blocks])
+    return table + table[-1:] * (num_blocks - len(table))

@@ -1,0 +1,202 @@
+"""Kernels of our own for processors, where they were compiled (`csrc`): a laptop's memory is what decodes wait for.
+
+A product with one row reads each weight once. Weights that stay in their 4 or 8 bits are read several times as fast as
+the float32 they stand for, and they stand for exactly that; no library computes such products in float32. Attention of
+decodes reads KV where it lies, and no copy of it is made. Without a compiler at the time of installation torch computes
+the same from float32.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor
+
+from engines.models.files.block_kinds import Form
+from engines.torch_engine.layers.quantised_weights import Codes, runs, stacked
+
+try:
+    from engines.torch_engine import _kernels
+except ImportError:
+    _kernels = None  # type: ignore[assignment]
+
+TILE = 64  # outputs that are packed together
+LANES = 16  # the longest registers
+
+
+def kernel_sets() -> list[str]:
+    """Names of those that this processor runs, the fastest first; none if they were not compiled."""
+    return [] if _kernels is None else _kernels.names()
+
+
+KERNELS = next(iter(kernel_sets()), "")  # that engines use
+
+
+def keeps_codes(dtype: str, device: str) -> bool:
+    """Whether products are computed from codes: in int8 always, in float32 of weights that come in blocks."""
+    return bool(KERNELS) and dtype in ("float32", "int8") and device == "cpu"
+
+
+def packs(outs: Iterable[tuple[Form, int]]) -> bool:
+    """Whether `CodeLinear` takes weights of so many outputs, one after the other."""
+    return all(sum(sizes) % TILE == 0 for _, sizes in runs(outs))
+
+
+def packed_bytes(outs: Iterable[tuple[Form, int]], num_in: int) -> int:
+    """What it holds of them."""
+    return sum([_kernels.packed_bytes(form, sum(sizes), num_in) for form, sizes in runs(outs)])
+
+
+class CodeLinear:
+    """``x @ weight.T + bias`` in float32 of weights in codes, one after the other, that `packs` takes.
+
+    With ``rounds``, 32 inputs at a time are rounded to 8 bits first, the largest of them to 127, and products within a
+    group are those of whole numbers. A row's result is the same whatever other rows there are. ``kernels``: of
+    `kernel_sets`.
+    """
+
+    def __init__(
+        self, parts: Sequence[Codes], bias: Tensor | None = None, *, rounds: bool = False, kernels: str = KERNELS
+    ) -> None:
+        self._runs = [_Run(stacked(run), rounds, kernels) for _, run in runs((part.form, part) for part in parts)]
+        self._outs = sum([run.num_out for run in self._runs])
+        self._bias = bias
+
+    def __call__(self, x: Tensor) -> Tensor:
+        out = torch.empty((len(x), self._outs))
+        if self._bias is not None:
+            out.copy_(self._bias)
+        self._compute(x, out, adds=self._bias is not None)
+        return out
+
+    def add_to(self, residual: Tensor, x: Tensor) -> None:
+        if self._bias is not None:
+            residual.add_(self._bias)
+        self._compute(x, residual, adds=True)
+
+    def _compute(self, x: Tensor, out: Tensor, adds: bool) -> None:
+        x, at = x.contiguous(), out.data_ptr()
+        for run in self._runs:
+            run.compute(x, at, out.stride(0), adds)
+            at += run.num_out * out.element_size()
+
+
+class _Run:
+    """Weights of one form, packed."""
+
+    def __init__(self, weight: Codes, rounds: bool, kernels: str) -> None:
+        self._rounds = rounds
+        self.num_out, self._ins = weight.codes.shape
+        self._form = weight.form
+        self._kernels = kernels
+        self._threads = torch.get_num_threads()
+        self._packed = torch.empty(_kernels.packed_bytes(weight.form, self.num_out, self._ins), dtype=torch.uint8)
+        codes, scales = weight.codes.contiguous(), weight.scales.contiguous()
+        minima = scales if weight.minima is None else weight.minima.contiguous()  # not read where there are none
+        _kernels.pack(
+            weight.form,
+            codes.data_ptr(),
+            scales.data_ptr(),
+            minima.data_ptr(),
+            self._packed.data_ptr(),
+            self.num_out,
+            self._ins,
+        )
+
+    def compute(self, x: Tensor, out: int, stride: int, adds: bool) -> None:
+        """To the address ``out``, whose rows are ``stride`` floats apart."""
+        _kernels.product(
+            self._kernels,
+            self._form,
+            self._packed.data_ptr(),
+            x.data_ptr(),
+            out,
+            stride,
+            len(x),
+            self.num_out,
+            self._ins,
+            self._rounds,
+            adds,
+            self._threads,
+        )
+
+
+def attends(dtype: torch.dtype, head_dim: int) -> bool:
+    """Whether `attend_in_place` takes such KV."""
+    return bool(KERNELS) and dtype == torch.float32 and head_dim % LANES == 0
+
+
+def attends_chunks(dtype: torch.dtype, head_dim: int) -> bool:
+    """Whether `attend_chunk_in_place` takes such KV."""
+    return attends(dtype, head_dim) and head_dim % TILE == 0
+
+
+def attend_in_place(
+    queries: Tensor, rows: Tensor, tables: Tensor, lengths: Tensor, num_kv_heads: int, kernels: str = KERNELS
+) -> Tensor:
+    """Attention of one query a request [requests, heads, head_dim] to its ``lengths`` [requests] tokens of KV.
+
+    ``rows`` [*, block_size, head_dim]: those of a layer (`KVPool.rows`). ``tables`` [requests, blocks]: the row at
+    which each block begins; int64, as the lengths. Returns [requests, heads * head_dim].
+    """
+    num_requests, num_heads, head_dim = queries.shape
+    out = torch.empty((num_requests, num_heads * head_dim))
+    _kernels.attend(
+        kernels,
+        queries.data_ptr(),
+        queries.stride(0),
+        rows.data_ptr(),
+        tables.data_ptr(),
+        tables.shape[1],
+        lengths.data_ptr(),
+        num_requests,
+        num_kv_heads,
+        num_heads // num_kv_heads,
+        rows.shape[1],
+        head_dim,
+        1 / math.sqrt(head_dim),
+        out.data_ptr(),
+        torch.get_num_threads(),
+    )
+    return out
+
+
+def attend_chunk_in_place(
+    queries: Tensor, rows: Tensor, table: Tensor, num_before: int, num_kv_heads: int, kernels: str = KERNELS
+) -> Tensor:
+    """Causal attention of consecutive tokens of one request [tokens, heads, head_dim] after ``num_before`` others.
+
+    ``rows`` and ``table`` [blocks] as for `attend_in_place`. Returns [tokens, heads * head_dim].
+    """
+    num_tokens, num_heads, head_dim = queries.shape
+    out = torch.empty((num_tokens, num_heads * head_dim))
+    _kernels.attend_chunk(
+        kernels,
+        queries.data_ptr(),
+        queries.stride(0),
+        rows.data_ptr(),
+        table.data_ptr(),
+        num_before,
+        num_tokens,
+        num_kv_heads,
+        num_heads // num_kv_heads,
+        rows.shape[1],
+        head_dim,
+        1 / math.sqrt(head_dim),
+        out.data_ptr(),
+        torch.get_num_threads(),
+    )
+    return out
+
+
+def gates(x: Tensor) -> bool:
+    """Whether `gated` takes it."""
+    return bool(KERNELS) and x.dtype == torch.float32 and x.device.type == "cpu" and x.shape[-1] % (2 * LANES) == 0
+
+
+def gated(x: Tensor, kernels: str = KERNELS) -> Tensor:
+    """``silu(gate) * up`` of ``x`` [rows, 2 * n], gates before ups: [rows, n] (SwiGLU, Shazeer, 2020)."""
+    num_rows, width = x.shape
+    out = torch.empty((num_rows, width // 2))
+    _kernels.gate(kernels, x.data_ptr(), out.data_ptr(), num_rows, width // 2, torch.get_num_threads())
+    return out

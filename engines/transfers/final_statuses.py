@@ -1,0 +1,34 @@
+"""How the last requests ended that ended here: the gateway may not have heard it."""
+
+from engines.engine_request import Sequence
+from mesh.messages import Delta, Question
+
+MOST_REQUESTS = 256
+MOST_TOKENS = 64  # of each; who missed more of them is told that the request is not here
+
+
+class LastWords:
+    """Bounded: the oldest go."""
+
+    def __init__(self) -> None:
+        self._deltas: dict[str, Delta] = {}  # by request, oldest first
+
+    def __repr__(self) -> str:
+        return f"<LastWords of {len(self._deltas)} requests>"
+
+    def remember(self, request: Sequence) -> None:
+        """It has finished, and that was said."""
+        offset = max(request.first_known_offset, request.num_generated - MOST_TOKENS)
+        last = request.say_again(offset)
+        self._deltas.pop(request.id, None)
+        if last is not None:
+            self._deltas[request.id] = last
+        if len(self._deltas) > MOST_REQUESTS:
+            del self._deltas[next(iter(self._deltas))]
+
+    def answer(self, question: Question) -> Delta | None:
+        """The end of the request with what was before it; None if it did not end here, or too long ago."""
+        last = self._deltas.get(question.request)
+        if last is None or last.epoch.attempt != question.attempt:
+            return None
+        return last if last.offset <= question.next_offset <= last.offset + len(last.tokens) else None

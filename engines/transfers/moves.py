@@ -1,0 +1,167 @@
+"""What moves an engine's requests to other engines: orders, a drain, services that are unloaded, and the rules.
+
+Which and where to, the `Rescheduler` says; how, the transfers of `Departures`. What decodes migrates. What has not
+begun has nothing to take along: if it is to leave, its gateway gets it back.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+import structlog
+
+from engines.effects import Effect
+from engines.engine_request import Sequence as Request
+from engines.memory.residency import Residency
+from engines.scheduling.account import Account
+from engines.scheduling.backlog import Backlog
+from engines.scheduling.iterations import Iterations
+from engines.settings import EngineSettings
+from engines.status import Service
+from engines.transfers.handover import Handovers
+from engines.transfers.peers import Peers
+from engines.transfers.rescheduling import Here, Rescheduler
+from mesh.messages import EngineStatus, Migrate, RefusalCode, Role
+
+log = structlog.get_logger()
+
+
+class Gives(Protocol):
+    """The core: what it does with a request that is to be dispatched anew."""
+
+    def give_back(self, request: Request, code: RefusalCode, reason: str, now: float) -> list[Effect]: ...
+
+
+class Moves:
+    """``pace_s``: of the engine's decode steps as of late."""
+
+    def __init__(
+        self,
+        settings: EngineSettings,
+        residency: Residency,
+        backlog: Backlog,
+        handovers: Handovers,
+        iterations: Iterations,
+        account: Account,
+        peers: Peers,
+        pace_s: Callable[[], float],
+        owner: Gives,
+    ) -> None:
+        self._settings = settings
+        self._residency = residency
+        self._backlog = backlog
+        self._departures = handovers.departures
+        self._iterations = iterations
+        self._owner = owner
+        self._peers = peers
+        here = Here(
+            settings.id,
+            residency.services,
+            self._movable,
+            self._departures.leaving,
+            account.freeness,
+            account.bare_freeness,
+            account.head,
+            pace_s,
+        )
+        self._rescheduler = Rescheduler(here, self._peers, settings.rescheduling)
+
+    def __repr__(self) -> str:
+        return f"<Moves of {self._settings.id}{' emptying it' * self.is_emptying}>"
+
+    # --- what others say ----------------------------------------------------------------------------------------------
+
+    def observe(self, process: str, status: EngineStatus, now: float) -> bool:
+        """Another engine's status. Whether to look for moves now."""
+        return self._rescheduler.observe(process, status, now)
+
+    def lose_peer(self, process: str) -> None:
+        self._peers.lose(process)
+
+    def failed(self, to: str, now: float) -> None:
+        """A migration there did: not there again for a moment."""
+        self._peers.avoid(to, now)
+
+    # --- whether anything is to leave ---------------------------------------------------------------------------------
+
+    @property
+    def is_emptying(self) -> bool:
+        """Whether all is to leave."""
+        return self._rescheduler.is_emptying
+
+    @is_emptying.setter
+    def is_emptying(self, is_emptying: bool) -> None:
+        self._rescheduler.is_emptying = is_emptying
+
+    @property
+    def has_rules(self) -> bool:
+        """Whether a request may leave that need not."""
+        return self._rescheduler.has_rules
+
+    def must_leave(self) -> bool:
+        """Whether something is to leave, whatever the rules say."""
+        return self._rescheduler.must_leave()
+
+    def next_retry(self) -> float | None:
+        """When an engine may be tried again that did not take what must leave."""
+        retry = self._peers.next_retry()
+        if retry is None or not self.must_leave():
+            return None
+        return retry if any(map(self._movable, self._residency.services.values())) else None
+
+    # --- moves --------------------------------------------------------------------------------------------------------
+
+    def empty(self, role: Role, now: float) -> list[Effect]:
+        """Let go what must leave, as much of it as can now."""
+        return [*self._send_back(now), *self.give_away(role, now)]
+
+    def give_away(self, role: Role, now: float) -> list[Effect]:
+        """Migrate what had better run elsewhere, or must."""
+        self._iterations.settle()
+        effects: list[Effect] = []
+        while (move := self._rescheduler.next_move(role, now)) is not None:
+            log.info("migrates a request", request=move.request.id, to=move.to, reason=move.reason)
+            effects += self._departures.migrate(
+                move.service, move.request, move.to, now, move.min_freeness, must_leave=move.must_leave
+            )
+        return effects
+
+    def migrate(self, message: Migrate, request: Request | None, now: float) -> list[Effect] | None:
+        """By hand. None: it cannot."""
+        obstacle = self._obstacle(message, request)
+        if request is None or obstacle is not None:
+            self._departures.tally.aborted(message.request, message.to, obstacle or "it is not here")
+            return None
+        log.info("migrates a request", request=request.id, to=message.to, reason=message.reason)
+        self._iterations.settle()
+        return self._departures.migrate(self._residency.services[request.spec.service], request, message.to, now)
+
+    def _obstacle(self, message: Migrate, request: Request | None) -> str | None:
+        """Why a request cannot migrate; None if it can."""
+        if request is None:
+            return "it is not here"
+        if message.to == self._settings.id:
+            return "it is there already"
+        if request.transfer is not None:
+            return "it is on its way already"
+        if request in self._residency.services[request.spec.service].queue.away:
+            return "it is parked"
+        return None if self._is_movable(request) else "it does not decode now"
+
+    def _is_movable(self, request: Request) -> bool:
+        queue = self._residency.services[request.spec.service].queue
+        idle = request.transfer is None and request not in queue.pinned and not self._settings.scheduling.is_static
+        return idle and request.is_decoding and request in queue.running
+
+    def _movable(self, service: Service) -> list[Request]:
+        return [request for request in service.queue.running if self._is_movable(request)]
+
+    def _send_back(self, now: float) -> list[Effect]:
+        """What is to leave and has not begun here is for the gateways to send elsewhere."""
+        reason = "the engine is drained" if self.is_emptying else "the service is unloaded"
+        leaving = list(self._residency.services.values()) if self.is_emptying else self._residency.leaving()
+        effects: list[Effect] = []
+        for service in leaving:
+            waiting = self._backlog.not_started(service) if self._peers.any_for(service.name) else ()
+            for request in waiting:
+                effects += self._owner.give_back(request, RefusalCode.DRAINING, reason, now)
+        return effects

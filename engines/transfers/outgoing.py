@@ -1,0 +1,311 @@
+"""An engine's outgoing transfers: requests that leave by hand-over, once their prompt is computed, or by migration."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+import structlog
+
+from engines.effects import Effect
+from engines.engine_request import Sequence as Request
+from engines.settings import EngineSettings
+from engines.status import Service, min_or_none
+from kvtransfer.protocol import (
+    BlocksReady,
+    Cancelled,
+    CommitRequested,
+    Completed,
+    Exported,
+    Failed,
+    PeerLost,
+    ReleaseSource,
+    SendEffect,
+)
+from kvtransfer.send import SendState, SendTransfer
+from mesh.messages import Abort, Committed, Declined, Epoch, Extended, RefusalCode, Reserve, Reserved, Taken
+
+RESERVED_AHEAD = 4  # transfers of a service open at a time: of the prompt being computed, the next, and some that pass
+
+log = structlog.get_logger()
+
+
+class Left(Protocol):
+    """The core: what it does when outgoing transfers end."""
+
+    def may_begin(self, service: Service, request: Request) -> None: ...
+
+    def handed_over(self, request: Request, now: float) -> None: ...
+
+    def not_handed_over(self, request: Request, code: RefusalCode, reason: str, now: float) -> None: ...
+
+    def migrated(self, request: Request, to: str, epoch: Epoch, now: float) -> None: ...
+
+    def not_migrated(self, request: Request, to: str, now: float) -> None: ...
+
+    def unpinned(self, request: Request) -> None: ...
+
+
+@dataclass(slots=True)
+class Outgoing:
+    """A request that is to leave. ``committed``: it is not computed here any more."""
+
+    machine: SendTransfer
+    request: Request
+    service: Service
+    epoch: Epoch  # of the peer
+    is_migration: bool = False
+    committed: bool = False
+
+
+@dataclass(slots=True)
+class MigrationTally:
+    """How this engine's outgoing migrations ended."""
+
+    num_completed: int = 0
+    num_aborted: int = 0
+    last_abort: str | None = None
+
+    def completed(self, request: str, to: str, num_kept_tokens: int) -> None:
+        self.num_completed += 1
+        log.info("migrated a request", request=request, to=to, num_kept_tokens=num_kept_tokens)
+
+    def aborted(self, request: str, to: str, reason: str) -> None:
+        self.num_aborted += 1
+        self.last_abort = f"{request} to {to}: {reason}"
+        log.info("did not migrate a request", request=request, to=to, reason=reason)
+
+
+class Departures:
+    def __init__(self, settings: EngineSettings, owner: Left) -> None:
+        self._settings = settings
+        self._owner = owner
+        self._outgoing: dict[str, Outgoing] = {}
+        self._num_migrations = 0  # started, which numbers them
+        self._deadline: float | None = None  # the machines' earliest
+        self._has_changed = False  # since that was worked out
+        self.tally = MigrationTally()
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._outgoing
+
+    def machines(self) -> list[SendTransfer]:
+        return [out.machine for out in self._outgoing.values()]
+
+    def next_deadline(self) -> float | None:
+        """Of these transfers; it is asked for after every event, and few events touch any."""
+        if self._has_changed:
+            self._deadline = min_or_none([out.machine.next_deadline() for out in self._outgoing.values()])
+            self._has_changed = False
+        return self._deadline
+
+    def migrating(self) -> list[Outgoing]:
+        """Those whose end is not known yet."""
+        return [out for out in self._outgoing.values() if out.is_migration and _is_under_way(out.machine)]
+
+    def leaving(self) -> list[tuple[str, Request]]:
+        """As `migrating`: where to, and who."""
+        return [(out.machine.peer, out.request) for out in self.migrating()]
+
+    def reserving(self, service: str) -> list[Request]:
+        """Requests for which a decode engine has not answered yet."""
+        if not self._outgoing:
+            return []
+        return [
+            out.request
+            for out in self._outgoing.values()
+            if out.machine.state is SendState.RESERVING and not out.is_migration and out.service.name == service
+        ]
+
+    def may_reserve(self, service: str) -> bool:
+        uncommitted = sum(
+            out.service.name == service and not out.committed and not out.is_migration
+            for out in self._outgoing.values()
+        )
+        return uncommitted < RESERVED_AHEAD
+
+    def reserve(self, service: Service, request: Request, ahead_s: float, now: float) -> list[Effect]:
+        """Ask ``request.decode_engine`` for blocks; ``ahead_s`` is the work predicted until this prefill is done."""
+        assert request.decode_engine is not None
+        epoch = request.epoch.handed_over()
+        reserve = Reserve(
+            transfer=f"{request.id}.{epoch.attempt}.{epoch.hop}",
+            spec=msgspec.structs.replace(request.spec, age_s=now - request.arrived_at),
+            epoch=epoch,
+            num_tokens=len(request.tokens),
+            shape=service.shape,
+            model=service.identity,
+            memory=service.memory,
+            deadline_s=self._settings.transfer_deadline_s + 2 * ahead_s,
+        )
+        service.queue.pinned.add(request)
+        return self._start(request.decode_engine, reserve, request, service, now)
+
+    def migrate(
+        self,
+        service: Service,
+        request: Request,
+        to: str,
+        now: float,
+        min_freeness: float | None = None,
+        *,
+        must_leave: bool = False,
+    ) -> list[Effect]:
+        """Move a request that decodes, and goes on with it. It may be preempted until it stops for the last stage.
+
+        The other engine declines if that would leave it less than ``min_freeness``. Unless the request ``must_leave``,
+        copies spare the decodes of both engines.
+        What its gateway may not have been sent yet goes along, as what is generated from now on does.
+        """
+        epoch = request.epoch.handed_over()
+        self._num_migrations += 1
+        limits, block_size = self._settings.transfer_limits, service.pool.block_size
+        first = request.first_token_at
+        spec = msgspec.structs.replace(
+            request.spec,
+            generated=request.generated[: request.num_delivered],
+            age_s=now - request.arrived_at,
+            first_token_age_s=None if first is None else now - first,
+        )
+        reserve = Reserve(
+            transfer=f"{request.id}.{epoch.attempt}.{epoch.hop}.{self._num_migrations}",
+            spec=spec,
+            epoch=epoch,
+            num_tokens=len(request.tokens) + limits.headroom_blocks * block_size,
+            shape=service.shape,
+            model=service.identity,
+            memory=service.memory,
+            deadline_s=self._settings.transfer_deadline_s + 2 * block_size * service.decode_step_s(),
+            is_migration=True,
+            min_freeness=min_freeness,
+            must_leave=must_leave,
+        )
+        effects = self._start(to, reserve, request, service, now)
+        return effects + self.blocks_ready(request, now)
+
+    def _start(self, to: str, reserve: Reserve, request: Request, service: Service, now: float) -> list[Effect]:
+        machine = SendTransfer(to, reserve, self._settings.transfer_limits, now)
+        request.transfer = reserve.transfer
+        out = Outgoing(machine, request, service, reserve.epoch, reserve.is_migration)
+        self._outgoing[reserve.transfer] = out
+        return self._after_send(out, machine.start(), now)
+
+    def may_commit(self, request: Request) -> bool:
+        """Whether a request may stop here: after its prefill at once, a migrating one when little of it is left."""
+        out = self._outgoing.get(request.transfer or "")
+        return out is not None and (not out.is_migration or out.machine.is_nearly_done)
+
+    def token_drawn(self, request: Request, now: float) -> list[Effect]:
+        """What it was computed from is ready to leave; of a hand-over, the last blocks leave with its commit."""
+        return [] if self.hands_over(request) else self.blocks_ready(request, now)
+
+    def hands_over(self, request: Request) -> bool:
+        out = self._outgoing.get(request.transfer or "")
+        return out is not None and not out.is_migration
+
+    def blocks_ready(self, request: Request, now: float) -> list[Effect]:
+        """More of a request's tokens are computed."""
+        out = self._outgoing.get(request.transfer or "")
+        if out is None:
+            return []
+        event = BlocksReady(request.num_computed, tuple(request.blocks))
+        return self._after_send(out, out.machine.handle(event, now), now)
+
+    def commit(self, request: Request, now: float) -> list[Effect]:
+        """Let the request go: its first token is drawn, or what is left of it to migrate is little."""
+        out = self._outgoing.get(request.transfer or "")
+        if out is None:
+            return []
+        out.committed = True
+        out.service.queue.pinned.add(request)
+        first = request.first_token_at
+        event = CommitRequested(
+            request.generated,
+            request.num_computed,
+            tuple(request.blocks),
+            now - request.arrived_at,
+            None if first is None else now - first,
+            request.logprobs or None,
+        )
+        return self._after_send(out, out.machine.handle(event, now), now)
+
+    def exported(self, transfer: str, event: Exported, now: float) -> list[Effect]:
+        out = self._outgoing.get(transfer)
+        return [] if out is None else self._after_send(out, out.machine.handle(event, now), now)
+
+    def cancel(self, transfer: str, reason: str, now: float) -> list[Effect]:
+        out = self._outgoing.get(transfer)
+        if out is None:
+            return []
+        was_under_way, num_aborted = _is_under_way(out.machine), self.tally.num_aborted
+        effects = self._after_send(out, out.machine.handle(Cancelled(reason), now), now)
+        if out.is_migration and was_under_way and self.tally.num_aborted == num_aborted:
+            self.tally.aborted(out.request.id, out.machine.peer, reason)
+        return effects
+
+    def _after_send(self, out: Outgoing, effects: Sequence[SendEffect], now: float) -> list[Effect]:
+        self._has_changed = True
+        passed: list[Effect] = []
+        for effect in effects:
+            match effect:
+                case Completed(_, num_kept_tokens) if out.is_migration:
+                    self.tally.completed(out.request.id, out.machine.peer, num_kept_tokens)
+                    self._owner.migrated(out.request, out.machine.peer, out.epoch, now)
+                case Completed():
+                    self._owner.handed_over(out.request, now)
+                case Failed(_, _, reason) if out.is_migration:
+                    self._not_migrated(out, reason, now)
+                case Failed(_, code, reason):
+                    self._owner.not_handed_over(out.request, code, reason, now)
+                case ReleaseSource():
+                    out.service.queue.pinned.discard(out.request)
+                    self._owner.unpinned(out.request)
+                case _:
+                    passed.append(effect)
+        if out.machine.is_over:
+            self._outgoing.pop(out.machine.id, None)
+        return passed
+
+    def _not_migrated(self, out: Outgoing, reason: str, now: float) -> None:
+        request, to = out.request, out.machine.peer
+        self.tally.aborted(request.id, to, reason)
+        if out.machine.has_sent_commit:
+            self._owner.not_handed_over(request, RefusalCode.UNKNOWN_OWNER, reason, now)
+        else:
+            request.transfer = None
+            self._owner.not_migrated(request, to, now)
+
+    def concern(self, service: str) -> bool:
+        return any(out.service.name == service for out in self._outgoing.values())
+
+    def owns(self, transfer: str, peer: str) -> bool:
+        out = self._outgoing.get(transfer)
+        return out is not None and out.machine.peer == peer
+
+    def answered(self, message: Reserved | Extended | Declined | Taken | Committed | Abort, now: float) -> list[Effect]:
+        """The peer of one of these transfers said something."""
+        out = self._outgoing[message.transfer]
+        was_reserving = out.machine.state is SendState.RESERVING
+        effects = self._after_send(out, out.machine.handle(message, now), now)
+        is_admitted = was_reserving and out.machine.state is SendState.OPEN
+        if is_admitted and not out.is_migration and not out.request.is_over:
+            self._owner.may_begin(out.service, out.request)
+        return effects
+
+    def lose_peer(self, process: str, now: float) -> list[Effect]:
+        """An engine died."""
+        effects: list[Effect] = []
+        for out in [out for out in self._outgoing.values() if out.machine.peer == process]:
+            effects += self._after_send(out, out.machine.handle(PeerLost(), now), now)
+        return effects
+
+    def expire(self, now: float) -> list[Effect]:
+        effects: list[Effect] = []
+        for out in list(self._outgoing.values()):
+            effects += self._after_send(out, out.machine.expire(now), now)
+        return effects
+
+
+def _is_under_way(machine: SendTransfer) -> bool:
+    return not machine.is_over and machine.state is not SendState.LINGERING

@@ -1,0 +1,1 @@
+"""Who is alive: heartbeats, leases and incarnation numbers."""

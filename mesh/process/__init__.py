@@ -1,0 +1,1 @@
+"""What every process of the mesh has: arguments, logs, event loop, signals, its private folder."""

@@ -1,0 +1,222 @@
+"""The shell of every process of the mesh: arguments, logs, event loop, signals, exit codes.
+
+A process outlives the supervisor that started it, and drains when it gets SIGTERM or Ctrl-C. What a user can mend ends
+it with one clear line a fault on standard error; the stack trace of anything else goes to its log.
+"""
+
+import argparse
+import asyncio
+import faulthandler
+import os
+import resource
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+import structlog
+import uvloop
+import zmq
+
+from mesh.addresses import directory, owner_of, runtime_dir
+from mesh.clock import Clock, SystemClock
+from mesh.errors import EXIT_CONFIGURATION, EXIT_FAILURE, EXIT_INTERRUPTED, UserError
+from mesh.messages import Sender
+from mesh.process import logs
+from mesh.process.private_folder import NotPrivateError, make_private_folder
+from mesh.sockets.curve import CurveKey
+from mesh.sockets.sockets import Sockets
+from mesh.topology.parse import load, read_text
+from mesh.topology.schema import Topology
+
+MAX_FILES = 65_536
+MOST_DIGITS = 15  # of an incarnation: the year 33658
+
+M = TypeVar("M")
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessShell:
+    """What a process is given: who it is, its deployment, the clock, and the event that asks it to drain and return."""
+
+    topology: Topology
+    me: Sender
+    clock: Clock = field(default_factory=SystemClock)
+    drain: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def runtime(self) -> Path:
+        """The mesh's folder on this host."""
+        return runtime_dir(self.topology)
+
+    def sockets(self, union: object) -> Sockets[M]:
+        """This process's bound sockets. ``union`` is what its inbox takes. Raise `UserError` if an address is taken."""
+        return open_sockets(self.topology, self.me, union)
+
+
+Serve = Callable[[ProcessShell], Awaitable[None]]
+
+
+def open_sockets(topology: Topology, me: Sender, union: object) -> Sockets[M]:
+    key = CurveKey.load(topology.curve_key) if topology.curve_key else None
+    sockets: Sockets[M] = Sockets(me, directory(topology), union, key=key)
+    try:
+        sockets.bind()
+    except zmq.ZMQError as error:
+        mine = directory(topology)[me.process]
+        raise UserError(f"{me.process}: cannot listen on {mine.inbox} and {mine.broadcast}: {error.strerror}") from None
+    return sockets
+
+
+def run_process(
+    program: str, ids: Callable[[Topology], Iterable[str]], serve: Serve, argv: Sequence[str] | None = None
+) -> int:
+    """Run one process until it is done; answer its exit code. ``ids`` are those that this program can be."""
+    faulthandler.enable()
+    _raise_file_limit()
+    arguments = _arguments(program, argv)
+    try:
+        topology = load(arguments.topology, None if arguments.text is None else read_text(arguments.text))
+        _check_id(topology, arguments.id, tuple(ids(topology)))
+        runtime = make_runtime_dir(topology)
+        file = logs.log_file(runtime, arguments.id)
+        logs.configure(arguments.id, topology.log_level, file, logs.standard_terminal())
+        me = Sender(arguments.id, next_incarnation(runtime, arguments.id, time.time_ns() // 1_000_000))
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(_run(ProcessShell(topology, me), serve, file))
+    except UserError as error:
+        return _complain(str(error))
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+
+
+def _raise_file_limit() -> None:
+    """A gateway has a connection for each client: the usual 1024 files are fewer than the requests that it may hold."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_FILES)
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def _arguments(program: str, argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog=f"python -m {program}", description=f"One process of a mesh ({program}).")
+    parser.add_argument("--topology", type=Path, required=True, metavar="FILE", help="the deployment")
+    parser.add_argument("--text", type=Path, metavar="COPY", help="what to read instead of it: how it once was")
+    parser.add_argument("--id", required=True, metavar="ID", help="which process of the deployment to be")
+    return parser.parse_args(argv)
+
+
+def _check_id(topology: Topology, process: str, known: Sequence[str]) -> None:
+    if process not in known:
+        names = ", ".join(dict.fromkeys(map(owner_of, known)))
+        raise UserError(f"{topology.path}: has no process {process!r} of this kind; it has {names}")
+
+
+def make_runtime_dir(topology: Topology) -> Path:
+    """The mesh's folder on this host, private to the user. Raise `UserError` if somebody else could tamper with it."""
+    runtime = runtime_dir(topology)
+    try:
+        make_private_folder(runtime / "logs")
+        make_private_folder(runtime)
+    except NotPrivateError as error:
+        raise UserError(f"{error}; set MESHSERVE_RUNTIME_DIR to a folder of yours") from None
+    except OSError as error:
+        raise UserError(
+            f"{runtime}: cannot be used as runtime folder ({error.strerror}); set MESHSERVE_RUNTIME_DIR to another one"
+        ) from None
+    return runtime
+
+
+def next_incarnation(runtime: Path, process: str, now_ms: int) -> int:
+    """Milliseconds since the epoch, but always above the last life's, even if the wall clock was set back.
+
+    Where that cannot be written, for a disk that is full, the wall clock alone has to tell the next life from this one.
+    """
+    incarnation = max(now_ms, last_incarnation(runtime, process) + 1)
+    file = _incarnation_file(runtime, process)
+    new = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        new.write_text(str(incarnation))
+        new.replace(file)
+    except OSError as error:
+        log.warning("cannot keep the number of this life", file=str(file), error=error.strerror)
+        with suppress(OSError):
+            new.unlink(missing_ok=True)
+    return incarnation
+
+
+def last_incarnation(runtime: Path, process: str) -> int:
+    """Of the newest life of a process that began on this host; 0: none did, or nobody knows."""
+    try:
+        last = _incarnation_file(runtime, process).read_bytes()
+    except OSError:
+        return 0
+    return int(last) if last.isdigit() and len(last) <= MOST_DIGITS else 0
+
+
+def _incarnation_file(runtime: Path, process: str) -> Path:
+    return runtime / f"{process}.incarnation"
+
+
+async def _run(shell: ProcessShell, serve: Serve, file: Path) -> int:
+    me = shell.me
+    _drain_on_signals(shell.drain)
+    log.info("started", pid=os.getpid(), incarnation=me.incarnation)
+    try:
+        await serve(shell)
+    except UserError as error:
+        log.error("stopped", reason=str(error))
+        return _complain(str(error))
+    except Exception as error:
+        if mendable := user_error_of(error):
+            log.error("stopped", reason=str(mendable))
+            return _complain(str(mendable))
+        log.exception("failed")
+        sys.stderr.write(f"{me.process}: internal error: {first_line(error)} (stack trace in {file})\n")
+        return EXIT_FAILURE
+    log.info("done")
+    return 0
+
+
+def _drain_on_signals(drain: asyncio.Event) -> None:
+    """The first SIGTERM or Ctrl-C asks to drain; the second has its usual effect."""
+    loop = asyncio.get_running_loop()
+    signals = (signal.SIGTERM, signal.SIGINT)
+
+    def request() -> None:
+        log.info("asked to drain")
+        drain.set()
+        for number in signals:
+            loop.remove_signal_handler(number)
+
+    for number in signals:
+        loop.add_signal_handler(number, request)
+
+
+def user_error_of(error: BaseException) -> UserError | None:
+    """The `UserError` behind a failure, which a task group may have wrapped; None if anything else failed too."""
+    if isinstance(error, UserError):
+        return error
+    if isinstance(error, BaseExceptionGroup):
+        mendable = [user_error_of(inner) for inner in error.exceptions]
+        return mendable[0] if all(mendable) else None
+    return None
+
+
+def first_line(error: BaseException) -> str:
+    """Kind and text of a failure, of the first one of a group, in one line."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
+
+
+def _complain(text: str) -> int:
+    sys.stderr.write(f"{text}\n")
+    return EXIT_CONFIGURATION

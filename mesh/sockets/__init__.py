@@ -1,0 +1,1 @@
+"""Sockets of a process: inboxes, broadcasts, subscriptions, encryption between hosts."""

@@ -1,0 +1,1 @@
+"""Every message of the mesh, by subject."""

@@ -1,0 +1,83 @@
+"""A door with keys: who shows one of the file's may ask, as far as it allows."""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from starlette.types import Scope
+
+from mesh.access.keys import KeyLimits
+from mesh.clock import Clock
+from router.api.access.keyring import HeldKey, Keyring
+from router.api.access.rates import Charge, RawHeaders
+from router.api.errors import not_allowed, not_known
+from router.api.http.callers import Caller, Peers
+
+PROBES: Final = frozenset({"/health", "/live"})
+ADMIN_PATHS: Final = ("/metrics", "/mesh/", "/docs", "/openapi.json")
+
+
+class KeyRights:
+    """What one key allows in this gateway, one of ``num_gateways``."""
+
+    __slots__ = ("clock", "held", "limits", "num_gateways")
+
+    def __init__(self, held: HeldKey, num_gateways: Callable[[], int], clock: Clock) -> None:
+        self.held = held
+        self.limits: KeyLimits = held.limits
+        self.num_gateways = num_gateways
+        self.clock = clock
+
+    def __repr__(self) -> str:
+        return f"<KeyRights {self.held.key!r}>"
+
+    def begin(self, num_tokens: int) -> Charge:
+        """For a request of so many tokens at most. Raise `ApiError` (429) if the key has used what it may."""
+        self.held.meter.begin(self.limits, num_tokens, self.num_gateways(), self.clock.now())
+        return Charge(self.held.meter, num_tokens)
+
+    def headers(self) -> RawHeaders:
+        return self.held.meter.raw_headers(self.limits, self.num_gateways(), self.clock.now())
+
+
+class KeyedCallers:
+    """``num_gateways``: those that live, this one included; ``wall_clock``: seconds since the epoch, for expiry."""
+
+    def __init__(
+        self,
+        peers: Peers,
+        keyring: Keyring,
+        num_gateways: Callable[[], int],
+        clock: Clock,
+        wall_clock: Callable[[], float],
+    ) -> None:
+        self._peers = peers
+        self._keyring = keyring
+        self._num_gateways = num_gateways
+        self._clock = clock
+        self._wall_clock = wall_clock
+
+    def admit(self, scope: Scope, headers: Mapping[str, str]) -> Caller:
+        peer, path = self._peers.peer_of(scope, headers), scope["path"]
+        if path in PROBES:
+            return Caller(peer, peer)
+        held = self._held(headers.get("authorization"))
+        if not held.key.admin and path.startswith(ADMIN_PATHS):
+            raise not_allowed(
+                "This key may not see what operators see; `mesh keys add --admin` makes one", "admin_only"
+            )
+        if held.limits.requests_per_minute is not None:
+            held.meter.ask(held.limits, self._num_gateways(), self._clock.now())
+        tenant = self._peers.named_tenant(scope, headers) or held.key.name
+        return Caller(peer, tenant, KeyRights(held, self._num_gateways, self._clock))
+
+    def _held(self, shown: str | None) -> HeldKey:
+        """Raise `ApiError`: no key or an unknown one (401), one whose time is over (403)."""
+        if shown is None:
+            raise not_known("This gateway wants a key: send it as `Authorization: Bearer KEY`")
+        scheme, _, text = shown.partition(" ")
+        held = self._keyring.find(text.strip()) if scheme.lower() == "bearer" else None
+        if held is None:
+            raise not_known("The key in `Authorization` is none of this gateway's")
+        if held.key.has_expired(self._wall_clock()):
+            raise not_allowed("This key has expired", "key_expired")
+        return held

@@ -1,0 +1,1 @@
+"""HTTP below the API: protocol limits, connections, TLS, admission, browsers."""

@@ -1,0 +1,63 @@
+"""The way of requests for tokens: straight from the server to their handlers.
+
+Routing, dependencies and the layers of a web framework cost a request more than choosing its engine, and each token
+passes all of them on its way out. Everything else goes through the framework, which also describes these paths.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+
+import structlog
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from router.api.errors import ApiError, api_error, internal_error
+from router.api.http.callers import Callers, limit_headers
+from router.api.http.headers import headers_of, request_id
+from router.api.http.outer_layer import error_response
+from router.generation import RouterError
+
+log = structlog.get_logger()
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class Lane:
+    """One handler as an ASGI app, request ids and all. An error that comes before its answer begins is the answer."""
+
+    def __init__(self, handle: Handler, callers: Callers) -> None:
+        self._handle = handle
+        self._callers = callers
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = headers_of(scope)
+        name = request_id(headers)
+        state = scope.setdefault("state", {})
+        state["request_id"] = name
+        own_header = (b"x-request-id", name.encode())
+        try:
+            state["caller"] = self._callers.admit(scope, headers)
+            response = await self._handle(Request(scope, receive))
+            response.raw_headers += [own_header, *limit_headers(scope)]
+            await response(scope, receive, send)
+            return
+        except (ApiError, RouterError) as error:
+            response = error_response(api_error(error))
+        except Exception:
+            log.exception("request failed", request=name, path=scope["path"])
+            response = error_response(internal_error(name))
+        response.raw_headers += [own_header, *limit_headers(scope)]
+        await response(scope, receive, send)
+
+
+class Lanes:
+    """Sends POST requests for the paths of ``lanes`` there, and all others to ``app``."""
+
+    def __init__(self, app: ASGIApp, lanes: Mapping[str, ASGIApp]) -> None:
+        self._app = app
+        self._lanes = lanes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_post = scope["type"] == "http" and scope["method"] == "POST"
+        app = self._lanes.get(scope["path"], self._app) if is_post else self._app
+        await app(scope, receive, send)

@@ -1,0 +1,246 @@
+"""Prometheus metrics of a gateway: under the names that vLLM's dashboards know, and our own as ``meshserve_*``."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from mesh.messages import FinishReason
+from mesh.topology.schema import Slo
+from router.api.metrics.plain import Counter, Histogram
+from router.api.openai.choice import Choice
+from router.generation import Placement
+from router.history.lengths import Calibration
+from router.view.cluster_view import ClusterView
+
+LATENCY_BUCKETS: Final = (
+    0.001, 0.0025, 0.005, 0.0075, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5,
+    10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 640.0,
+)  # fmt: skip
+RATIO_BUCKETS: Final = (0.25, 0.5, 0.67, 0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.25, 1.5, 2.0, 4.0, 8.0)
+TOKEN_BUCKETS: Final = tuple(float(2**exponent) for exponent in range(18))
+
+
+class GatewayMetrics:
+    """All metrics of one gateway, registered once in ``registry``."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        def seconds(name: str, text: str) -> Histogram:
+            return Histogram(name, text, ("model_name",), LATENCY_BUCKETS, registry)
+
+        def tokens(name: str, text: str) -> Histogram:
+            return Histogram(name, text, ("model_name",), TOKEN_BUCKETS, registry)
+
+        def count(name: str, text: str, *labels: str) -> Counter:
+            return Counter(name, text, ("model_name", *labels), registry)
+
+        self.registry = registry
+        self.ttft = seconds("vllm:time_to_first_token_seconds", "From arrival to the first token")
+        self.itl = seconds("vllm:inter_token_latency_seconds", "Between two tokens of a request")
+        self.generated_tokens = count("vllm:generation_tokens", "Tokens generated")
+        self.tpot = seconds("vllm:time_per_output_token_seconds", "Mean time of a request's tokens after the first")
+        self.e2e = seconds("vllm:e2e_request_latency_seconds", "From arrival to the last token")
+        self.queue = seconds("vllm:request_queue_time_seconds", "Time that a request waited in the gateway")
+        self.prefill = seconds("vllm:request_prefill_time_seconds", "From dispatch to the first token")
+        self.decode = seconds("vllm:request_decode_time_seconds", "From the first token to the last one")
+        self.request_prompt = tokens("vllm:request_prompt_tokens", "Prompt tokens of a request")
+        self.request_generation = tokens("vllm:request_generation_tokens", "Generated tokens of a request")
+        self.prompt_tokens = count("vllm:prompt_tokens", "Prompt tokens of finished requests")
+        self.prefix_queries = count("vllm:prefix_cache_queries", "Prompt tokens looked up in prefix caches")
+        self.prefix_hits = count("vllm:prefix_cache_hits", "Prompt tokens found in prefix caches")
+        self.success = count("vllm:request_success", "Requests that ended well", "finished_reason")
+        self.dispatches = count("meshserve_dispatches", "Requests by the rule that placed them", "rule")
+        self.prediction_error = Histogram(
+            "meshserve_prediction_error_ratio",
+            "Time from dispatch to the first token, over its prediction: 1 is a perfect one",
+            ("model_name",),
+            RATIO_BUCKETS,
+            registry,
+        )
+        self.redispatches = count("meshserve_redispatches", "Requests that were dispatched more than once")
+        self.failures = count("meshserve_request_failures", "Requests refused, failed or left by their client", "code")
+        self.slo_requests = count("meshserve_slo_requests", "Requests that were promised a latency")
+        self.slo_attained = count("meshserve_slo_attained", "Requests that met their promises", "promise")
+        self._of: dict[str, ServiceMetrics] = {}
+
+    def of(self, service: str) -> "ServiceMetrics":
+        if (found := self._of.get(service)) is None:
+            found = self._of[service] = ServiceMetrics(self, service)
+        return found
+
+
+class ServiceMetrics:
+    """One service's children of the metrics, looked up once: labels are slow to look up."""
+
+    def __init__(self, metrics: GatewayMetrics, service: str) -> None:
+        self._metrics = metrics
+        self._service = service
+        self.itl = metrics.itl.labels(service)
+        self.generated_tokens = metrics.generated_tokens.labels(service)
+        self.ttft = metrics.ttft.labels(service)
+        self._tpot = metrics.tpot.labels(service)
+        self._e2e = metrics.e2e.labels(service)
+        self._queue = metrics.queue.labels(service)
+        self._prefill = metrics.prefill.labels(service)
+        self._decode = metrics.decode.labels(service)
+        self._request_prompt = metrics.request_prompt.labels(service)
+        self._request_generation = metrics.request_generation.labels(service)
+        self._prompt_tokens = metrics.prompt_tokens.labels(service)
+        self._prefix_queries = metrics.prefix_queries.labels(service)
+        self._prefix_hits = metrics.prefix_hits.labels(service)
+        self._prediction_error = metrics.prediction_error.labels(service)
+        self._slo_requests = metrics.slo_requests.labels(service)
+        promises = ("ttft", "tpot", "both")
+        self._slo_attained = [metrics.slo_attained.labels(service, promise) for promise in promises]
+
+    def ended(self, timer: "ChoiceTimer", choice: Choice, finish: FinishReason) -> None:
+        num_prompt, num_cached, placement = (
+            len(choice.prompt.tokens),
+            choice.num_cached_tokens,
+            choice.generation.placement,
+        )
+        queued_s = placement.queued_s if placement else 0.0
+        self._e2e.observe(timer.last_s - timer.arrived_s)
+        self._queue.observe(queued_s)
+        self._prefill.observe(max(0.0, timer.ttft_s - queued_s))
+        self._decode.observe(timer.last_s - timer.first_s)
+        if timer.num_tokens > 1:
+            self._tpot.observe(timer.tpot_s)
+        self._request_prompt.observe(num_prompt)
+        self._request_generation.observe(timer.num_tokens)
+        self._prompt_tokens.value += num_prompt
+        self._prefix_queries.value += num_prompt
+        self._prefix_hits.value += num_cached
+        self._metrics.success.labels(self._service, str(finish)).value += 1
+        self._count_placement(placement)
+        self._judge_prediction(placement, timer.ttft_s - queued_s)
+        self._count_slo(timer)
+
+    def failed(self, code: str, *, broke_promise: bool) -> None:
+        """A request without a proper end. One that its client left broke no promise of ours."""
+        self._metrics.failures.labels(self._service, code).value += 1
+        if broke_promise:
+            self._slo_requests.value += 1
+
+    def _count_placement(self, placement: Placement | None) -> None:
+        if placement is None:
+            return
+        self._metrics.dispatches.labels(self._service, placement.rule).value += 1
+        if placement.attempt > 0:
+            self._metrics.redispatches.labels(self._service).value += 1
+
+    def _judge_prediction(self, placement: Placement | None, first_token_s: float) -> None:
+        """Of requests that were dispatched once: a later attempt's prediction was not of the whole time."""
+        if placement is not None and placement.attempt == 0 and placement.predicted_ttft_s:
+            self._prediction_error.observe(first_token_s / placement.predicted_ttft_s)
+
+    def _count_slo(self, timer: "ChoiceTimer") -> None:
+        met_ttft, met_tpot = timer.ttft_s <= timer.slo.ttft_s, timer.tpot_s <= timer.slo.tpot_s
+        self._slo_requests.value += 1
+        for attained, met in zip(self._slo_attained, (met_ttft, met_tpot, met_ttft and met_tpot), strict=True):
+            attained.value += met
+
+
+class ChoiceTimer:
+    """When a choice's tokens arrived. All times are of one monotonic clock."""
+
+    __slots__ = ("_metrics", "arrived_s", "first_s", "last_s", "num_tokens", "slo")
+
+    def __init__(self, metrics: ServiceMetrics, slo: Slo, arrived_s: float) -> None:
+        self._metrics = metrics
+        self.slo = slo
+        self.arrived_s = arrived_s
+        self.first_s = arrived_s
+        self.last_s = arrived_s
+        self.num_tokens = 0
+
+    def took(self, num_tokens: int, now: float) -> None:
+        if num_tokens == 0:
+            return
+        if self.num_tokens:
+            self._metrics.itl.observe((now - self.last_s) / num_tokens)
+        else:
+            self.first_s = now
+            self._metrics.ttft.observe(now - self.arrived_s)
+        self._metrics.generated_tokens.value += num_tokens
+        self.last_s = now
+        self.num_tokens += num_tokens
+
+    @property
+    def ttft_s(self) -> float:
+        return self.first_s - self.arrived_s
+
+    @property
+    def tpot_s(self) -> float:
+        """Mean over the tokens after the first; 0 if there are none."""
+        return (self.last_s - self.first_s) / max(1, self.num_tokens - 1)
+
+
+class RecordingCounter(Collector):
+    """How many records of requests did not get into the gateway's recording."""
+
+    def __init__(self, num_dropped: Callable[[], int]) -> None:
+        self._num_dropped = num_dropped
+
+    def collect(self) -> Iterable[CounterMetricFamily]:
+        text = "Records that the recording did not take: the disk was full, failed or too slow"
+        return (CounterMetricFamily("meshserve_recording_dropped", text, self._num_dropped()),)
+
+
+class LengthCalibration(Collector):
+    """How long answers were predicted to be when they were asked for, and how that turned out."""
+
+    def __init__(self, calibration: Callable[[], Mapping[str, Calibration]]) -> None:
+        self._calibration = calibration
+
+    def collect(self) -> Iterable[CounterMetricFamily]:
+        labels = ("model_name",)
+        judged = CounterMetricFamily(
+            "meshserve_length_predictions", "Answers whose predicted length was put to the test", labels=labels
+        )
+        within = CounterMetricFamily(
+            "meshserve_length_predictions_within",
+            "Those that were not longer than that quantile of the prediction: that share of them, if it is right",
+            labels=(*labels, "quantile"),
+        )
+        predicted = CounterMetricFamily("meshserve_predicted_tokens", "Tokens predicted for them", labels=labels)
+        actual = CounterMetricFamily("meshserve_predicted_tokens_actual", "Tokens that they had", labels=labels)
+        for service, found in self._calibration().items():
+            judged.add_metric((service,), found.num_judged)
+            within.add_metric((service, "0.5"), found.num_within_p50)
+            within.add_metric((service, "0.9"), found.num_within_p90)
+            predicted.add_metric((service,), found.predicted_tokens)
+            actual.add_metric((service,), found.tokens)
+        return judged, within, predicted, actual
+
+
+class EngineGauges(Collector):
+    """What this gateway knows of the engines when Prometheus asks."""
+
+    def __init__(self, view: Callable[[], ClusterView]) -> None:
+        self._view = view
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        labels = ("model_name", "engine")
+        running = GaugeMetricFamily("vllm:num_requests_running", "Requests in decode batches", labels=labels)
+        waiting = GaugeMetricFamily("vllm:num_requests_waiting", "Prefills that run or wait in engines", labels=labels)
+        kv_usage = GaugeMetricFamily("vllm:kv_cache_usage_perc", "KV blocks in use, 1 is all", labels=labels)
+        gpu_usage = GaugeMetricFamily("vllm:gpu_cache_usage_perc", "The same under its older name", labels=labels)
+        step_error = GaugeMetricFamily(
+            "meshserve_step_prediction_error",
+            "Of the engine's predictions of its recent steps: 90th percentile of |measured / predicted - 1|",
+            labels=(*labels, "step"),
+        )
+        for engine in self._view().engines.values():
+            names = ",".join(engine.services)
+            running.add_metric((names, engine.id), engine.num_running)
+            waiting.add_metric((names, engine.id), engine.num_prefills)
+            for name, service in engine.services.items():
+                kv_usage.add_metric((name, engine.id), service.watermark)
+                gpu_usage.add_metric((name, engine.id), service.watermark)
+                for step, error in (("prefill", service.prefill_error), ("decode", service.decode_error)):
+                    if error is not None:
+                        step_error.add_metric((name, engine.id, step), error)
+        return (running, waiting, kv_usage, gpu_usage, step_error)

@@ -1,0 +1,1 @@
+"""The OpenAI API: bodies, checks, prompts, answers and streams."""

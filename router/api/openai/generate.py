@@ -1,0 +1,132 @@
+"""/v1/completions and /v1/chat/completions."""
+
+from collections.abc import Callable
+
+from fastapi import FastAPI, Request, Response
+
+from mesh.clock import Clock
+from router.api.access.promises import Promise
+from router.api.http.admission import Admission
+from router.api.http.callers import caller_of
+from router.api.http.fast_path import Handler
+from router.api.http.headers import Wishes, headers_of
+from router.api.openai.background import Background
+from router.api.openai.bodies import ChatBody, CompletionBody, SamplingBody
+from router.api.openai.call import Envelope
+from router.api.openai.chat import ChatAnswer, ChatEvents
+from router.api.openai.completion import CompletionAnswer, CompletionEvents
+from router.api.openai.grammar_checks import CheckedGrammar
+from router.api.openai.grammars import grammar_of
+from router.api.openai.ids import CallId
+from router.api.openai.intake import Intake, Order
+from router.api.openai.models import Models, ServedModel
+from router.api.openai.prompts import PromptReader
+from router.api.openai.reading import read_body
+from router.api.openai.sampling import AnswerLength, check_chat, check_completion
+from router.api.openai.schema import body_schema
+from router.api.openai.sse import ChunkTemplate
+from router.api.openai.stream import EventStream
+from router.api.openai.whole import whole_response
+
+
+class GenerateRoutes:
+    def __init__(
+        self,
+        intake: Intake,
+        models: Models,
+        admission: Admission,
+        clock: Clock,
+        wall_clock: Callable[[], float],
+        max_body_bytes: int,
+        background: Background,
+    ) -> None:
+        self._intake = intake
+        self._models = models
+        self._clock = clock
+        self._wall_clock = wall_clock
+        self._max_body_bytes = max_body_bytes
+        self._admission = admission
+        self._background = background
+        self._prompts = PromptReader(background)
+
+    @property
+    def handlers(self) -> dict[str, Handler]:
+        """By path; all take POST."""
+        return {"/v1/completions": self.complete, "/v1/chat/completions": self.chat}
+
+    def install(self, app: FastAPI) -> None:
+        for path, body in (("/v1/completions", CompletionBody), ("/v1/chat/completions", ChatBody)):
+            app.add_api_route(path, self.handlers[path], methods=["POST"], openapi_extra=body_schema(body))
+
+    async def complete(self, request: Request) -> Response:
+        arrived_s, wishes = self._clock.now(), Wishes.of(headers_of(request.scope))
+        caller = caller_of(request.scope)
+        with self._admission.enter(caller.peer) as entry:
+            body = await read_body(request, CompletionBody, self._max_body_bytes, entry, self._background)
+            check_completion(body)
+            model = self._models.find(body.model, caller)
+            promise = Promise.of(wishes, model, caller)
+            grammar = await self._grammar(body, model, request)
+            order = Order(
+                id=CallId.draw(request.scope["state"]["request_id"]),
+                arrived_s=arrived_s,
+                model=model,
+                body=body,
+                prompt_param="prompt",
+                prompts=await self._prompts.completion(body, model, caller.tenant),
+                length=AnswerLength.of_completion(body),
+                logprobs=body.logprobs,
+                echo=bool(body.echo),
+                promise=promise,
+                caller=caller,
+                grammar=grammar,
+            )
+            call, envelope = await self._intake.submit(order), self._envelope("cmpl", order)
+        with_logprobs = body.logprobs is not None
+        if body.stream:
+            template = ChunkTemplate(envelope, "text_completion", with_usage=_wants_usage(body))
+            return EventStream(call, CompletionEvents(template, model, with_logprobs))
+        return await whole_response(call, CompletionAnswer(model, with_logprobs), envelope, request.receive)
+
+    async def chat(self, request: Request) -> Response:
+        arrived_s, wishes = self._clock.now(), Wishes.of(headers_of(request.scope))
+        caller = caller_of(request.scope)
+        with self._admission.enter(caller.peer) as entry:
+            body = await read_body(request, ChatBody, self._max_body_bytes, entry, self._background)
+            check_chat(body)
+            model = self._models.find(body.model, caller)
+            promise = Promise.of(wishes, model, caller)
+            grammar = await self._grammar(body, model, request)
+            order = Order(
+                id=CallId.draw(request.scope["state"]["request_id"]),
+                arrived_s=arrived_s,
+                model=model,
+                body=body,
+                prompt_param="messages",
+                prompts=[await self._prompts.chat(body, model, caller.tenant)],
+                length=AnswerLength.of_chat(body),
+                logprobs=(body.top_logprobs or 0) if body.logprobs else None,
+                echo=False,
+                promise=promise,
+                caller=caller,
+                grammar=grammar,
+            )
+            call, envelope = await self._intake.submit(order), self._envelope("chatcmpl", order)
+        if body.stream:
+            template = ChunkTemplate(envelope, "chat.completion.chunk", with_usage=_wants_usage(body))
+            return EventStream(call, ChatEvents(template, model, bool(body.logprobs)))
+        return await whole_response(call, ChatAnswer(model, bool(body.logprobs)), envelope, request.receive)
+
+    async def _grammar(self, body: SamplingBody, model: ServedModel, request: Request) -> CheckedGrammar | None:
+        grammar = grammar_of(body)
+        if grammar is None:
+            return None
+        return await model.grammars.check(grammar, caller_of(request.scope).tenant)
+
+    def _envelope(self, prefix: str, order: Order) -> Envelope:
+        name = order.body.model or order.model.service
+        return Envelope(order.id.answer(prefix), int(self._wall_clock()), name)
+
+
+def _wants_usage(body: ChatBody | CompletionBody) -> bool:
+    return bool(body.stream_options and body.stream_options.include_usage)

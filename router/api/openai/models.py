@@ -1,0 +1,142 @@
+"""The models that a gateway serves, by the names that clients use."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from engines.grammars.process import Vocabulary
+from engines.models.files.model_config import ModelConfig
+from engines.models.text.tokenizer import Tokenizer
+from mesh.topology.schema import ServiceSpec, Slo
+from router.api.errors import ApiError, not_allowed, unknown_model
+from router.api.http.callers import Caller
+from router.api.openai.grammar_checks import GrammarChecks
+from router.api.openai.words import Words
+
+SLICE: Final = 16_384  # characters of a long text that are tokenised at a time
+CUT: Final = 16  # tokens that a slice may have more than the same text in one piece, at the most
+USUAL_FLOOR: Final = 10.0  # a promise may be so many times tighter than the service's
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """A service as the API sees it. ``max_context`` counts tokens of prompt and answer."""
+
+    service: str
+    aliases: tuple[str, ...]
+    slo: Slo
+    priority: int
+    max_priority: int  # that a client may ask for
+    min_ttft_s: float  # the tightest promise that a client may ask for
+    min_tpot_s: float
+    max_context: int
+    max_output_tokens: int | None
+    temperature: float  # of requests that name none
+    top_p: float
+    vocab_size: int
+    tokenizer: Tokenizer
+    has_special_ends: bool  # a text gets special tokens around it, if that is wanted
+    words: Words | None  # a shorter way to the same tokens, if there is one for this tokenizer
+    longest_token: int  # characters
+    grammars: GrammarChecks
+
+    @classmethod
+    def load(cls, spec: ServiceSpec, folder: Path) -> "ServedModel":
+        """``folder`` holds the prepared model. Raise `ModelError` if it cannot be read."""
+        config, tokenizer = ModelConfig.load(folder), Tokenizer.load(folder)
+        return cls(
+            service=spec.name,
+            aliases=spec.aliases,
+            slo=spec.slo,
+            priority=spec.priority,
+            max_priority=spec.priority if spec.max_priority is None else spec.max_priority,
+            min_ttft_s=spec.slo.ttft_s / USUAL_FLOOR if spec.min_ttft_s is None else spec.min_ttft_s,
+            min_tpot_s=spec.slo.tpot_s / USUAL_FLOOR if spec.min_tpot_s is None else spec.min_tpot_s,
+            max_context=min(spec.max_context or config.max_context, config.max_context),
+            max_output_tokens=spec.max_output_tokens,
+            temperature=spec.temperature,
+            top_p=spec.top_p,
+            vocab_size=config.vocab_size,
+            tokenizer=tokenizer,
+            has_special_ends=bool(tokenizer.encode("")),
+            words=Words.load(folder, partial(tokenizer.encode, add_special_tokens=False)),
+            longest_token=tokenizer.longest_token,
+            grammars=GrammarChecks(Vocabulary(folder, config.vocab_size, tuple(config.eos_token_ids))),
+        )
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        """Its tokens, with those around them that every text has if that is wanted."""
+        tokens = self.words.encode(text) if self.words and not (add_special_tokens and self.has_special_ends) else None
+        return self.tokenizer.encode(text, add_special_tokens) if tokens is None else tokens
+
+    @property
+    def max_characters(self) -> int:
+        """Longer texts cannot fit the context, whatever they say."""
+        return self.max_context * self.longest_token
+
+    def encode_long(self, text: str, *, add_special_tokens: bool) -> list[int] | None:
+        """Its tokens; None if they are more than the context. For a thread: the library lets the interpreter go on."""
+        if len(text) > self.max_characters or not self._may_fit(text):
+            return None
+        return self.tokenizer.encode(text, add_special_tokens)
+
+    def _may_fit(self, text: str) -> bool:
+        """Stops at the slice with which it is certain that there are too many tokens."""
+        num_tokens = 0
+        for start in range(0, len(text), SLICE):
+            num_tokens += len(self.tokenizer.encode(text[start : start + SLICE], add_special_tokens=False)) - CUT
+            if num_tokens > self.max_context:
+                return False
+        return True
+
+    def token_text(self, token: int) -> str:
+        """A token on its own; bytes that are no whole character show as U+FFFD."""
+        return self.tokenizer.token_bytes(token).decode(errors="replace")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.service, *self.aliases)
+
+
+class Models:
+    """Finds a model by its name or an alias."""
+
+    def __init__(self, models: Iterable[ServedModel]) -> None:
+        self._all = tuple(models)
+        self._by_name = {name: model for model in self._all for name in model.names}
+
+    def find(self, name: str | None, caller: Caller) -> ServedModel:
+        """Without a name: the only model, if there is only one.
+
+        Raise `ApiError`: 404, 400 without a name, 403 if it is not for this caller.
+        """
+        if name is None and len(self._all) > 1:
+            message = f"model: is required; this gateway serves {', '.join(self._names(caller))}"
+            raise ApiError(400, message, param="model", code="missing_required_parameter")
+        model = self._all[0] if name is None else self._by_name.get(name)
+        if model is None:
+            raise unknown_model(name or "", self._names(caller))
+        if not caller.may_use(model.service):
+            raise not_allowed(f"This key may not use the model {name or model.service!r}", "model_not_allowed", "model")
+        return model
+
+    def entries(self, created: int, caller: Caller) -> list[dict[str, object]]:
+        """What /v1/models lists: the models that this caller may use."""
+        return [entry(name, self._by_name[name], created) for name in self._names(caller)]
+
+    def _names(self, caller: Caller) -> list[str]:
+        return [name for name, model in self._by_name.items() if caller.may_use(model.service)]
+
+
+def entry(name: str, model: ServedModel, created: int) -> dict[str, object]:
+    return {
+        "id": name,
+        "object": "model",
+        "created": created,
+        "owned_by": "meshserve",
+        "root": model.service,
+        "parent": None,
+        "max_model_len": model.max_context,
+    }

@@ -1,0 +1,70 @@
+"""/tokenize and /detokenize, as vLLM has them."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+from fastapi import FastAPI, Request, Response
+
+from router.api.errors import bad_parameter
+from router.api.http.admission import Admission
+from router.api.http.callers import caller_of
+from router.api.openai.background import Background
+from router.api.openai.bodies import DetokenizeBody, TokenizeBody
+from router.api.openai.models import Models, ServedModel
+from router.api.openai.prompts import PromptReader, check_tokens
+from router.api.openai.reading import read_body
+from router.api.openai.schema import body_schema
+
+MANY_TOKENS: Final = 1024  # to spell out one by one
+
+
+class TokenRoutes:
+    """What they take and give is bounded by the model's context."""
+
+    def __init__(self, models: Models, admission: Admission, max_body_bytes: int, background: Background) -> None:
+        self._admission = admission
+        self._models = models
+        self._max_body_bytes = max_body_bytes
+        self._background = background
+        self._prompts = PromptReader(background)
+
+    def install(self, app: FastAPI) -> None:
+        app.add_api_route("/tokenize", self.tokenize, methods=["POST"], openapi_extra=body_schema(TokenizeBody))
+        app.add_api_route("/detokenize", self.detokenize, methods=["POST"], openapi_extra=body_schema(DetokenizeBody))
+
+    async def tokenize(self, request: Request) -> Response:
+        caller = caller_of(request.scope)
+        with self._admission.enter(caller.peer) as entry:
+            body = await read_body(request, TokenizeBody, self._max_body_bytes, entry, self._background)
+            model = self._models.find(body.model, caller)
+            tokens = await self._tokens(body, model, caller.tenant)
+            check_tokens("prompt" if body.messages is None else "messages", tokens, model)
+            answer = {"count": len(tokens), "max_model_len": model.max_context, "tokens": tokens}
+            if body.return_token_strs:
+                answer["token_strs"] = await self._texts(tokens, model, caller.tenant)
+        return Response(msgspec.json.encode(answer), media_type="application/json")
+
+    async def detokenize(self, request: Request) -> Response:
+        caller = caller_of(request.scope)
+        with self._admission.enter(caller.peer) as entry:
+            body = await read_body(request, DetokenizeBody, self._max_body_bytes, entry, self._background)
+            model = self._models.find(body.model, caller)
+            check_tokens("tokens", body.tokens, model)
+            text = await self._prompts.text_of(body.tokens, model, caller.tenant, skip_special_tokens=False)
+        return Response(msgspec.json.encode({"prompt": text}), media_type="application/json")
+
+    async def _tokens(self, body: TokenizeBody, model: ServedModel, client: str) -> list[int]:
+        if (body.prompt is None) == (body.messages is None):
+            raise bad_parameter("prompt", "is required, or messages instead", "missing_required_parameter")
+        if body.messages is not None:
+            with_prompt = body.add_generation_prompt is not False
+            return await self._prompts.encode_chat(body.messages, model, client, add_generation_prompt=with_prompt)
+        with_special = body.add_special_tokens is not False
+        return await self._prompts.encode(body.prompt or "", model, client, add_special_tokens=with_special)
+
+    async def _texts(self, tokens: Sequence[int], model: ServedModel, client: str) -> list[str]:
+        def spell() -> list[str]:
+            return [model.token_text(token) for token in tokens]
+
+        return spell() if len(tokens) <= MANY_TOKENS else await self._background.run(client, spell)

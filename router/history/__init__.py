@@ -1,0 +1,1 @@
+"""What happened to requests: records, explanations, tallies, lengths of answers."""

@@ -1,0 +1,206 @@
+"""What happened to a request, as data: what the API answers, and what ``mesh explain`` prints.
+
+Live gateways and simulated ones keep the same `router.history.decisions.DecisionLog`, so this reads both. What a
+policy saw of an engine is worked out here from the view that was kept, and nowhere else.
+"""
+
+from math import isfinite
+
+import msgspec
+
+from mesh.messages import ProcessState, Role
+from router.history.decisions import (
+    Decided,
+    DecisionLog,
+    Ended,
+    EngineAccepted,
+    EngineHolds,
+    EngineRefused,
+    FirstToken,
+    Interrupted,
+    Moved,
+    Seen,
+    Story,
+)
+from router.policies.policy import Dispatch, GiveUp, Reject, Wait
+from router.view.engine_view import EngineView, RequestView
+
+
+class EngineSeen(msgspec.Struct, frozen=True):
+    """One engine as a policy saw it when it decided. ``slack_s``: None if nothing decodes there."""
+
+    id: str
+    role: Role
+    num_prefills: int  # running, waiting, and on their way there
+    backlog_s: float  # until they have ended
+    prefill_s: float  # predicted, of this request's
+    num_cached_tokens: int  # of its prompt, likely there already
+    slack_s: float | None  # the smallest of its running decodes, before the backlog takes from it
+    num_running: int
+    num_tokens: int  # in flight
+    watermark: float  # fraction of KV blocks in use
+    status_age_s: float
+
+
+class Decision(msgspec.Struct, frozen=True, tag="decided"):
+    """``verdict``: dispatch, wait, reject (never possible) or give_up (not in time). Engines are None without dispatch.
+
+    ``engines``: those that served the request's service then, less the avoided and the broken ones. Of old decisions
+    only the chosen ones are kept; ``num_engines`` counts all that were in view.
+    """
+
+    at_s: float
+    attempt: int
+    policy: str
+    verdict: str
+    reason: str  # the rule of a dispatch, else why not
+    num_tokens: int  # to compute before the next one
+    deadline_s: float  # from arrival
+    prefill_engine: str | None
+    decode_engine: str | None
+    prefill_s: float | None
+    predicted_ttft_s: float | None  # from this moment on
+    numbers: dict[str, float | None]
+    avoided: list[str]
+    broken: list[str]  # their circuit breakers are open
+    engines: list[EngineSeen]
+    num_engines: int
+
+
+Event = Decision | EngineAccepted | EngineRefused | EngineHolds | Interrupted | Moved | FirstToken | Ended
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    """One request's story. Times of events count from its arrival, ``age_s`` ago."""
+
+    id: str
+    service: str
+    num_prompt_tokens: int
+    max_tokens: int
+    priority: int
+    slo_ttft_s: float
+    slo_tpot_s: float
+    age_s: float
+    admitted_s: float  # from its arrival: when it had been read and tokenised
+    events: list[Event]
+    num_forgotten: int = 0  # earlier events that are not kept
+
+    @property
+    def dispatch(self) -> Decision | None:
+        """The last one."""
+        decided = [event for event in self.events if isinstance(event, Decision) and event.verdict == "dispatch"]
+        return decided[-1] if decided else None
+
+    @property
+    def first_token(self) -> FirstToken | None:
+        return next((event for event in self.events if isinstance(event, FirstToken)), None)
+
+    @property
+    def end(self) -> Ended | None:
+        last = self.events[-1] if self.events else None
+        return last if isinstance(last, Ended) else None
+
+
+class Memory(msgspec.Struct, frozen=True):
+    """How far back a gateway remembers. ``age_s``: of the oldest end that it knows; None: it has forgotten nothing."""
+
+    num_requests: int
+    age_s: float | None
+
+
+class Explanations(msgspec.Struct, frozen=True):
+    """Newest first."""
+
+    gateway: str
+    memory: Memory
+    requests: list[Explanation]
+
+
+def explain(story: Story, now: float) -> Explanation:
+    return Explanation(
+        id=story.id,
+        service=story.service,
+        num_prompt_tokens=story.num_prompt_tokens,
+        max_tokens=story.max_tokens,
+        priority=story.priority,
+        slo_ttft_s=story.slo_ttft_s,
+        slo_tpot_s=story.slo_tpot_s,
+        age_s=now - story.arrived_at,
+        admitted_s=story.admitted_s,
+        events=_events(story),
+        num_forgotten=story.num_events - len(story.events),
+    )
+
+
+def _events(story: Story) -> list[Event]:
+    """Where it stands is the last one, as long as nothing else has happened."""
+    events: list[Event] = [_decision(event, story) if isinstance(event, Decided) else event for event in story.events]
+    is_newest = story.holds is not None and (not events or story.holds.at_s >= events[-1].at_s)
+    return [*events, story.holds] if story.holds is not None and is_newest else events
+
+
+def memory(log: DecisionLog, now: float) -> Memory:
+    since = log.remembers_from
+    return Memory(len(log), None if since is None else now - since)
+
+
+def _decision(decided: Decided, story: Story) -> Decision:
+    decision, seen = decided.decision, decided.seen
+    dispatch = decision if isinstance(decision, Dispatch) else None
+    numbers = dispatch.numbers if dispatch else {}
+    return Decision(
+        at_s=decided.at_s,
+        attempt=decided.attempt,
+        policy=decided.policy,
+        verdict=_verdict(decision),
+        reason=decision.rule if isinstance(decision, Dispatch) else decision.reason,
+        num_tokens=seen.request.num_tokens,
+        deadline_s=seen.request.deadline - story.arrived_at,
+        prefill_engine=None if dispatch is None else dispatch.prefill_engine,
+        decode_engine=None if dispatch is None else dispatch.decode_engine,
+        prefill_s=None if dispatch is None else dispatch.prefill_s,
+        predicted_ttft_s=None if dispatch is None else dispatch.predicted_ttft_s,
+        numbers={name: value if isfinite(value) else None for name, value in numbers.items()},
+        avoided=sorted(seen.avoided),
+        broken=sorted(seen.broken),
+        engines=_engines(seen),
+        num_engines=seen.num_engines,
+    )
+
+
+def _verdict(decision: Dispatch | Wait | Reject | GiveUp) -> str:
+    match decision:
+        case Dispatch():
+            return "dispatch"
+        case Wait():
+            return "wait"
+        case Reject():
+            return "reject"
+        case GiveUp():
+            return "give_up"
+
+
+def _engines(seen: Seen) -> list[EngineSeen]:
+    return [
+        describe(engine, seen.request, seen.now)
+        for engine in seen.view.engines.values()
+        if engine.state is ProcessState.READY and seen.request.service in engine.services
+    ]
+
+
+def describe(engine: EngineView, request: RequestView, now: float) -> EngineSeen:
+    """The numbers that policies go by."""
+    num_cached, slack_s = request.cached.get(engine.id, 0), engine.slack_s(now)
+    return EngineSeen(
+        id=engine.id,
+        role=engine.role,
+        num_prefills=engine.num_prefills,
+        backlog_s=engine.backlog_s(now),
+        prefill_s=engine.prefill_s(request.service, request.num_tokens, num_cached),
+        num_cached_tokens=num_cached,
+        slack_s=slack_s if isfinite(slack_s) else None,
+        num_running=engine.num_running,
+        num_tokens=engine.num_tokens,
+        watermark=engine.services[request.service].watermark,
+        status_age_s=now - engine.received_at,
+    )

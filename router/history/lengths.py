@@ -1,0 +1,175 @@
+"""How long answers will be: learned from those that ended, by service and length of the prompt.
+
+Aladdin (section 2.3) predicts the mean answer of past requests with a similar prompt. That costs next to nothing, needs
+no second model, and has no bias, so that in a batch errors cancel out. A request that outgrows its prediction gets the
+mean of those that are longer (section 4.3). Ours is a whole distribution (`router.history.length_histogram`), so there
+are quantiles, and answers that were cut short do not bend it. Prompts are similar whose lengths differ by less than the
+square root of two. Of a length that was rarely seen, the next shorter and longer ones tell, too, as `BORROWED` answers
+at most; if they were not seen so often either, the service as a whole makes up for it.
+
+Without history an answer is predicted to be as long as it may be (``max_tokens``), which is safe: nothing is packed
+closer than it can bear.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import log2
+from typing import NamedTuple
+
+from mesh.messages import FinishReason, RequestSpec
+from router.history.length_histogram import LengthDistribution, LengthHistogram
+
+BORROWED = 8.0
+FRESH = 1.02  # a distribution is worked out anew after so many times as many answers
+MOST_STEPS = 8  # of a prediction and those that follow it when it is outgrown
+MOST_KEPT = 64  # predictions by limit, for each length of prompts
+
+
+class Asked(NamedTuple):
+    """The longest answer that a request allows. ``is_exact``: it will be as long as that."""
+
+    limit: int
+    is_exact: bool
+
+
+def asked_of(spec: RequestSpec) -> Asked:
+    """By what its client said."""
+    return Asked(spec.sampling.max_tokens, spec.sampling.ignore_eos)
+
+
+class Prediction(NamedTuple):
+    """Tokens of an answer, of the ``limit`` that it is cut at.
+
+    ``steps``: its mean; the mean of those that are longer than that; and so on up to the limit.
+    """
+
+    steps: tuple[int, ...]
+    p50: int
+    p90: int
+    limit: int
+    is_exact: bool
+
+
+@dataclass(slots=True)
+class Calibration:
+    """How predictions of one service turned out. What a client broke off proves nothing and is not counted."""
+
+    num_judged: int = 0
+    num_within_p50: int = 0
+    num_within_p90: int = 0
+    predicted_tokens: int = 0
+    tokens: int = 0
+
+    def judge(self, prediction: Prediction, num_tokens: int) -> None:
+        self.num_judged += 1
+        self.num_within_p50 += num_tokens <= prediction.p50
+        self.num_within_p90 += num_tokens <= prediction.p90
+        self.predicted_tokens += prediction.steps[0]
+        self.tokens += num_tokens
+
+
+@dataclass(slots=True)
+class _Similar:
+    """Answers to prompts of similar lengths, and what was worked out of them when there were ``num_then``."""
+
+    histogram: LengthHistogram = field(default_factory=LengthHistogram)
+    num_seen: int = 0
+    distribution: LengthDistribution | None = None
+    num_then: int = 0
+    kept: dict[tuple[int, float | None], Prediction] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Service:
+    """``all``: of all lengths of prompts."""
+
+    all: LengthHistogram = field(default_factory=LengthHistogram)
+    num_seen: int = 0
+    similar: dict[int, _Similar] = field(default_factory=dict)
+    calibration: Calibration = field(default_factory=Calibration)
+
+
+class LengthPredictor:
+    """Of one gateway. ``asked``: what a request allows; memory is bounded by the number of services."""
+
+    def __init__(self, asked: Callable[[RequestSpec], Asked] = asked_of) -> None:
+        self._asked = asked
+        self._services: dict[str, _Service] = {}
+
+    def __repr__(self) -> str:
+        seen = {name: service.num_seen for name, service in self._services.items()}
+        return f"<LengthPredictor has seen {seen}>"
+
+    def calibration(self) -> dict[str, Calibration]:
+        """By service."""
+        return {name: service.calibration for name, service in self._services.items()}
+
+    def predict(self, spec: RequestSpec, quantile: float | None = None) -> Prediction:
+        """With ``quantile``, steps are that quantile instead of the mean, each of those that outgrew the one before."""
+        limit, is_exact = self._asked(spec)
+        if is_exact:
+            return Prediction((limit,), limit, limit, limit, is_exact)
+        service = self._services.setdefault(spec.service, _Service())
+        kind = _kind(spec)
+        similar = service.similar.setdefault(kind, _Similar())
+        distribution = _distribution(service, similar, kind)
+        known = similar.kept.get((limit, quantile))
+        if known is None:
+            if len(similar.kept) >= MOST_KEPT:
+                similar.kept.clear()
+            known = similar.kept[limit, quantile] = _predict(distribution, limit, quantile)
+        return known
+
+    def ended(self, spec: RequestSpec, prediction: Prediction, num_tokens: int, finish: FinishReason | None) -> None:
+        """An answer of so many tokens is over. ``finish``: None if something else than its end ended it."""
+        if prediction.is_exact:
+            return
+        is_cut = num_tokens >= prediction.limit and finish is not FinishReason.STOP
+        is_whole = finish in (FinishReason.STOP, FinishReason.LENGTH) and not is_cut
+        service = self._services.setdefault(spec.service, _Service())
+        if is_whole or is_cut:
+            service.calibration.judge(prediction, num_tokens)
+        if is_whole or num_tokens > 0:
+            similar = service.similar.setdefault(_kind(spec), _Similar())
+            for histogram in (service.all, similar.histogram):
+                histogram.add(num_tokens, is_whole=is_whole)
+            service.num_seen += 1
+            similar.num_seen += 1
+
+
+def _kind(spec: RequestSpec) -> int:
+    """Of prompts: two for each power of two."""
+    return int(2 * log2(max(1, len(spec.prompt))))
+
+
+def _distribution(service: _Service, similar: _Similar, kind: int) -> LengthDistribution:
+    """The last one, unless too much was seen since then."""
+    if similar.distribution is None or service.num_seen > FRESH * similar.num_then:
+        similar.distribution = LengthDistribution(_parts(service, kind), service.num_seen)
+        similar.num_then = service.num_seen
+        similar.kept.clear()
+    return similar.distribution
+
+
+def _parts(service: _Service, kind: int) -> list[tuple[LengthHistogram, float]]:
+    """What tells of prompts of a kind, and how often each counts."""
+    near = [service.similar[other].histogram for other in (kind - 1, kind + 1) if other in service.similar]
+    weight = sum(histogram.weight for histogram in near)
+    share = min(1.0, BORROWED / weight) if weight else 0.0
+    rest = (BORROWED - share * weight) / service.all.weight if service.all.weight else 0.0
+    return [(service.similar[kind].histogram, 1.0), *((histogram, share) for histogram in near), (service.all, rest)]
+
+
+def _predict(distribution: LengthDistribution, limit: int, quantile: float | None) -> Prediction:
+    def longer_than(length: int) -> int:
+        if quantile is not None:
+            return distribution.quantile(quantile, limit, length)
+        return max(length + 1, round(distribution.mean(limit, length)))
+
+    steps = [longer_than(0)]
+    while steps[-1] < limit and len(steps) < MOST_STEPS - 1:
+        steps.append(longer_than(steps[-1]))
+    if steps[-1] < limit:
+        steps.append(limit)
+    p50, p90 = (distribution.quantile(share, limit) for share in (0.5, 0.9))
+    return Prediction(tuple(steps), p50, p90, limit, is_exact=False)

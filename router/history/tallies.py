@@ -1,0 +1,58 @@
+"""What a gateway has seen of each service, as sums that others can take differences of."""
+
+from dataclasses import dataclass
+
+from mesh.messages import RequestSpec, ServiceTally
+from router.history.records import Outcome, Record
+
+
+@dataclass(slots=True)
+class _Sums:
+    """`ServiceTally`, while it grows."""
+
+    arrived: int = 0
+    input_tokens: int = 0
+    input_squares: int = 0
+    ended: int = 0
+    late: int = 0
+    answered: int = 0
+    output_tokens: int = 0
+    output_squares: int = 0
+    latency_s: float = 0.0
+    gone: int = 0
+
+    def tally(self, name: str) -> ServiceTally:
+        return ServiceTally(name, **{field: getattr(self, field) for field in _Sums.__slots__})
+
+
+class Tallies:
+    """Of one gateway, since it began."""
+
+    def __init__(self) -> None:
+        self._services: dict[str, _Sums] = {}
+
+    def __repr__(self) -> str:
+        return f"<Tallies {self.read()}>"
+
+    def arrived(self, spec: RequestSpec) -> None:
+        sums, length = self._services.setdefault(spec.service, _Sums()), len(spec.prompt)
+        sums.arrived += 1
+        sums.input_tokens += length
+        sums.input_squares += length * length
+
+    def ended(self, record: Record) -> None:
+        """A client that goes away says nothing about the service."""
+        sums = self._services.setdefault(record.service, _Sums())
+        if record.outcome is Outcome.CANCELLED:
+            sums.gone += 1
+            return
+        sums.ended += 1
+        sums.late += not record.meets_slo
+        if record.outcome is Outcome.FINISHED and record.e2e_s is not None:
+            sums.answered += 1
+            sums.output_tokens += record.output_tokens
+            sums.output_squares += record.output_tokens**2
+            sums.latency_s += record.e2e_s
+
+    def read(self) -> list[ServiceTally]:
+        return [sums.tally(name) for name, sums in self._services.items()]

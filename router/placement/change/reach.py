@@ -1,0 +1,98 @@
+"""Which plans a mesh can get to from the one that it has, and which of its engines takes which place of a plan.
+
+Engines of one size are alike to whoever makes a plan (`router.placement.search.cells`), not to whoever carries it out:
+one holds weights already that another one would have to load, or has no room for.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import inf
+
+from router.placement.change.obstacles import Obstacles
+from router.placement.search.plan import Group, Plan
+
+Costs = Sequence[Sequence[float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Of plans for the engines of ``present``."""
+
+    present: Plan
+    obstacles: Obstacles
+
+    def includes(self, plan: Plan) -> bool:
+        return self.obstacles.against(self.present, plan) is None
+
+    def nearest(self, plan: Plan) -> Plan:
+        """The same places, given to engines of the same size so that as few as possible have an obstacle, and of such
+        ways the one with the fewest copies to load, of those the one where the fewest roles change.
+        """
+        by_size: dict[int, list[Group]] = defaultdict(list)
+        for group in plan.groups:
+            by_size[group.num_devices].append(group)
+        return plan.with_groups(*(group for groups in by_size.values() for group in self._dealt(groups)))
+
+    def part(self, plan: Plan) -> Plan:
+        """As much of the plan as can be had: engines that have an obstacle stay as they are, and so do those that hold
+        a service which would have no place without them.
+        """
+        now = {group.id: group for group in self.present.groups}
+        staying = {group.id for group in plan.groups if self.obstacles.at(group, now[group.id].services) is not None}
+        while True:
+            mixed = plan.with_groups(*(now[name] for name in staying))
+            lost = self.present.services - mixed.services
+            keepers = {group.id for group in self.present.groups if lost & set(group.services)}
+            if keepers <= staying:
+                return mixed
+            staying |= keepers
+
+    def _dealt(self, places: Sequence[Group]) -> list[Group]:
+        """The places of a size, each on one of the engines that have it."""
+        now = {group.id: group for group in self.present.groups}
+        engines = [now[place.id] for place in places]
+        costs = [[self._cost(engine, place) for place in places] for engine in engines]
+        chosen = cheapest(costs)
+        return [
+            replace(engine, services=places[index].services, role=places[index].role)
+            for engine, index in zip(engines, chosen, strict=True)
+        ]
+
+    def _cost(self, engine: Group, place: Group) -> float:
+        wanted = replace(engine, services=place.services, role=place.role)
+        copies = len(set(place.services) - set(engine.services))
+        has_obstacle = self.obstacles.at(wanted, engine.services) is not None
+        return 1e6 * has_obstacle + copies + 1e-3 * (place.role is not engine.role)
+
+
+def cheapest(costs: Costs) -> list[int]:
+    """For each row its column, each another one, so that the sum is least (the Hungarian method, by shortest paths)."""
+    size = len(costs)
+    of_row, of_column = [0.0] * (size + 1), [0.0] * (size + 1)  # what they are worth: the last one is a dummy
+    row_in = [size] * (size + 1)  # by column
+    for row in range(size):
+        row_in[size] = row
+        column, least, before = size, [inf] * size, [size] * size
+        done = [False] * (size + 1)
+        while row_in[column] != size:
+            done[column] = True
+            current = row_in[column]
+            for other in range(size):
+                cost = costs[current][other] - of_row[current] - of_column[other]
+                if not done[other] and cost < least[other]:
+                    least[other], before[other] = cost, column
+            step, following = min((least[other], other) for other in range(size) if not done[other])
+            for other in range(size + 1):
+                if done[other]:
+                    of_row[row_in[other]] += step
+                    of_column[other] -= step
+                elif other < size:
+                    least[other] -= step
+            column = following
+        while column != size:
+            previous = before[column]
+            row_in[column] = row_in[previous]
+            column = previous
+    column_of = {row_in[column]: column for column in range(size)}
+    return [column_of[row] for row in range(size)]

@@ -1,0 +1,124 @@
+"""Whether to replace the present plan at the end of an interval."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from math import log, pi
+
+from router.placement.change.obstacles import Obstacles
+from router.placement.observe.interval import Threshold
+from router.placement.observe.traffic import Traffic
+from router.placement.search.chance import chance, most_losses
+from router.placement.search.plan import Plan
+from router.placement.search.score import Score, together
+from router.placement.search.search import NO_OBSTACLES, Evaluator
+
+RISK = 0.05  # of any change that is worth it by chance only, while services are asked for the same, however long
+
+EvaluatorFor = Callable[[Traffic], Evaluator]
+
+
+class Verdict(StrEnum):
+    ENOUGH = "good enough"  # no plan that there could be would be worth a change
+    KEEP = "keep"  # no better plan was found
+    NOT_WORTH = "not worth it"  # what it gains is less than what the change costs, or noise
+    OBSTRUCTED = "obstructed"  # a better one cannot be carried out, and what can be is not worth it
+    BY_CHANCE = "by chance"  # it gains where it was found, and too little on other samples of the same traffic
+    REPLACE = "replace"
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """``present`` and ``wanted`` are scores for the traffic of the interval that ended.
+
+    ``obstacle``: why it cannot be carried out.
+    """
+
+    plan: Plan
+    verdict: Verdict
+    present: Score
+    wanted: Score
+    num_loads: int
+    obstacle: str | None = None
+
+    @property
+    def estimate(self) -> Score:
+        """What the interval to come is expected to bring."""
+        return self.wanted if self.verdict is Verdict.REPLACE else self.present
+
+
+def judge(
+    present: Plan,
+    wanted: Plan,
+    traffic: Traffic,
+    threshold: Threshold,
+    evaluator_for: EvaluatorFor,
+    samples: Iterable[Traffic],
+    risk: float,
+    obstacles: Obstacles = NO_OBSTACLES,
+) -> Proposal:
+    """``wanted`` was found for the ``traffic``. The change must be worth it on all ``samples`` together, too, and what
+    it gains there be chance with no more than the ``risk``. After too many losses no more samples are looked at.
+
+    A place for a service that has none is worth any change.
+    """
+    present_score, wanted_score = evaluator_for(traffic).exact([present, wanted])
+    loaded, obstacle = loads(present, wanted), obstacles.against(present, wanted)
+    loaded_rate = sum(traffic.rate(service) for service in loaded)
+
+    def verdict() -> Verdict:
+        if wanted_score.rank <= present_score.rank and not wanted.services > present.services:
+            return Verdict.KEEP
+        is_needed = wanted.services > present.services
+        if not is_needed and not threshold.is_worth(present_score, wanted_score, loaded_rate):
+            return Verdict.NOT_WORTH
+        if obstacle is not None:
+            return Verdict.OBSTRUCTED
+        if is_needed:
+            return Verdict.REPLACE
+        pairs = (evaluator_for(sample).exact([present, wanted]) for sample in samples)
+        counts_latency = threshold.gain(present_score, wanted_score, loaded_rate) <= threshold.min_gain
+        is_sure = _is_sure(pairs, threshold, loaded_rate, risk, counts_latency=counts_latency)
+        return Verdict.REPLACE if is_sure else Verdict.BY_CHANCE
+
+    return Proposal(wanted, verdict(), present_score, wanted_score, len(loaded), obstacle)
+
+
+def _is_sure(
+    pairs: Iterable[Sequence[Score]], threshold: Threshold, loaded_rate: float, risk: float, *, counts_latency: bool
+) -> bool:
+    """Of the present and the wanted plan on one sample after the other. Gains are of attainment, or of latency."""
+    seen, gains = list[Sequence[Score]](), list[float]()
+    for here, there in pairs:
+        seen.append((here, there))
+        gains.append(_faster(here, there) if counts_latency else threshold.gain(here, there, loaded_rate))
+        if sum(gain <= 0 for gain in gains) > most_losses(risk):
+            return False
+    here, there = (together(scores) for scores in zip(*seen, strict=True))
+    return threshold.is_worth(here, there, loaded_rate * len(seen)) and chance(gains) <= risk
+
+
+def _faster(here: Score, there: Score) -> float:
+    """By which factor latency is less, as its logarithm: halved and doubled are as far from the same."""
+    both = here.normalized_latency, there.normalized_latency
+    return log(both[0] / both[1]) if min(both) > 0 else 0.0
+
+
+def risk_of(num_intervals: int) -> float:
+    """Of a change by chance, at the end of so many intervals of the same traffic.
+
+    Each decision is another chance to be wrong. The k-th one may have 6 / (pi k)^2 of the `RISK`, so that those of all
+    decisions together have no more than all of it.
+    """
+    return 6 * RISK / (pi * num_intervals) ** 2
+
+
+def loads(present: Plan, wanted: Plan) -> list[str]:
+    """The services of the copies of weights that have to be loaded to get from one plan to the other."""
+    held = {(group.id, group.num_devices): group.services for group in present.groups}
+    return [
+        service
+        for group in wanted.groups
+        for service in group.services
+        if service not in held.get((group.id, group.num_devices), ())
+    ]

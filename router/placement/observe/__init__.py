@@ -1,0 +1,1 @@
+"""What the placement daemon observes: traffic, engines, failures."""

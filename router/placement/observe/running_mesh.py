@@ -1,0 +1,82 @@
+"""A running mesh as the search sees it: engines as groups that stay as they are, with the costs that they learnt.
+
+Engines say how many tokens of each service their KV memory holds, and not how many bytes; weights are counted apart,
+because what an engine has for KV is apart from them. So memory is measured in parts of an engine's KV memory.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from engines.costs.profiles import EngineProfile
+from mesh.messages import EngineStatus, Place, ProcessState, ServiceStatus
+from router.placement.change.obstacles import Obstacles
+from router.placement.observe.requirements import Catalogue, Cluster, Footprint, Measure
+from router.placement.observe.roster import served
+from router.placement.search.plan import Group, Plan
+
+KV_UNITS = 2**40  # of one device: so fine that rounding does not matter
+PERCENT = Measure("% of a device's KV memory", KV_UNITS / 100, "its longest requests")
+
+
+def present_plan(statuses: Mapping[str, EngineStatus]) -> Plan:
+    """What the engines hold and do; its number is that of the newest plan that any of them knows."""
+    ready = {engine: status for engine, status in sorted(statuses.items()) if status.state is ProcessState.READY}
+    groups = [
+        Group(engine, status.host, index, status.num_devices, tuple(sorted(served(status))), status.role)
+        for index, (engine, status) in enumerate(ready.items())
+    ]
+    number = max((status.place.number for status in ready.values() if status.place is not None), default=0)
+    return Plan(tuple(groups), number)
+
+
+def waiting(present: Mapping[str, int], statuses: Iterable[EngineStatus]) -> dict[str, int]:
+    """Of the requests of each service that are ``present``, those that no engine has begun."""
+    running = Counter[str]()
+    for status in statuses:
+        running.update({service.name: service.num_running for service in status.services})
+    return {name: max(0, number - running[name]) for name, number in present.items()}
+
+
+def places(plan: Plan) -> dict[str, Place]:
+    """By engine, as `router.placement.change.changeover` carries them out."""
+    num_engines = len(plan.groups)
+    return {group.id: Place(plan.number, num_engines, group.services, group.role) for group in plan.groups}
+
+
+def cluster_of(plan: Plan) -> Cluster:
+    return Cluster({}, plan.groups)
+
+
+def catalogue_of(statuses: Iterable[EngineStatus], longest: Mapping[str, int], max_sharing: int) -> Catalogue:
+    """``longest``: tokens of the longest request of each service that matters.
+
+    A service costs as on the first engine of that size that holds it.
+    """
+    footprints: dict[str, dict[int, Footprint]] = {}
+    for status in statuses:
+        for service in status.services:
+            if service.name in longest:
+                by_size = footprints.setdefault(service.name, {})
+                by_size.setdefault(status.num_devices, _footprint(service, status.num_devices, longest[service.name]))
+    return Catalogue(footprints, KV_UNITS, max_sharing, PERCENT)
+
+
+def with_weights(catalogue: Catalogue, obstacles: Obstacles, present: Plan) -> Catalogue:
+    """The same for engines that have a limit for weights."""
+    return replace(catalogue, weights=obstacles.weights, weight_limits=obstacles.roomiest(present))
+
+
+def _footprint(service: ServiceStatus, num_devices: int, longest: int) -> Footprint:
+    num_slots = max(1, service.num_blocks * service.block_size)
+    memory = KV_UNITS * num_devices
+    profile = EngineProfile(
+        f"{service.name}, learnt",
+        service.prefill_cost,
+        service.decode_cost,
+        kv_bytes_per_token=max(1, memory // num_slots),
+        kv_memory_bytes=memory,
+        source="learnt by engines",
+        num_devices=num_devices,
+    )
+    return Footprint(profile, profile.kv_bytes(longest))

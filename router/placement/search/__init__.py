@@ -1,0 +1,1 @@
+"""The search for a placement plan: greedy, local search, scores."""

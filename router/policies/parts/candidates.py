@@ -1,0 +1,83 @@
+"""What policies share: who may serve a request, who of them is least loaded, and the dispatch that follows."""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from mesh.messages import PrefillMode, PrefillOrder
+from router.policies.policy import Dispatch, GiveUp, Reject, Wait
+from router.view.cluster_view import Candidates, ClusterView
+from router.view.engine_view import EngineView, RequestView
+
+
+def find_candidates(request: RequestView, view: ClusterView) -> Candidates | Wait | Reject:
+    """`Wait` if no engine serves the request now, `Reject` if none of those that do has a large enough KV pool."""
+    if not view.serves(request.service):
+        return Wait(f"no engine is ready to serve {request.service}")
+    # One token more: the KV of the last token drawn is written when the next one is computed.
+    found = view.candidates(request.service, request.num_tokens + 1)
+    if found is None:
+        largest = max(engine.services[request.service].num_slots for engine in view.serving(request.service))
+        return Reject(f"the request has {request.num_tokens} tokens; the largest KV pool holds {largest}")
+    return found
+
+
+def reject_late(dispatch: Dispatch, request: RequestView, now: float) -> Dispatch | GiveUp:
+    """Early rejection: not what is predicted to miss its TTFT deadline."""
+    late_s = now + dispatch.predicted_ttft_s - request.deadline
+    return dispatch if late_s <= 0 else GiveUp(f"its first token would come {late_s:.2f} s too late")
+
+
+def load(engine: EngineView) -> tuple[int, str]:
+    """Tokens in flight (INFaaS); the id decides among equals."""
+    return engine.num_tokens, engine.id
+
+
+def least_loaded(engines: Iterable[EngineView], suits: Callable[[EngineView], bool]) -> EngineView | None:
+    """By `load`, of those that suit: only who is less loaded than all before it is looked at. None if none does."""
+    best: EngineView | None = None
+    for engine in engines:
+        # `load`, spelt out: it is asked for every engine in every decision
+        if best is not None and (
+            engine.num_tokens > best.num_tokens or (engine.num_tokens == best.num_tokens and engine.id > best.id)
+        ):
+            continue
+        if suits(engine):
+            best = engine
+    return best
+
+
+def route(
+    request: RequestView,
+    rule: str,
+    entrance: EngineView,
+    decoder: EngineView,
+    now: float,
+    *,
+    mode: PrefillMode = PrefillMode.CHUNKED,
+    order: PrefillOrder = PrefillOrder.URGENCY,
+    multiplex: bool = False,
+    predicted_ttft_s: float | None = None,
+    numbers: Mapping[str, float] | None = None,
+) -> Dispatch:
+    """The dispatch to these engines, with the numbers that explain it. By default, TTFT is backlog and prefill."""
+    num_cached = request.cached.get(entrance.id, 0)
+    prefill_s = entrance.prefill_s(request.service, request.num_tokens, num_cached)
+    backlog_s = entrance.backlog_s(now)
+    return Dispatch(
+        prefill_engine=entrance.id,
+        decode_engine=decoder.id,
+        rule=rule,
+        prefill_s=prefill_s,
+        predicted_ttft_s=backlog_s + prefill_s if predicted_ttft_s is None else predicted_ttft_s,
+        multiplex=multiplex,
+        prefill=mode,
+        order=order,
+        numbers={
+            "prefill_s": prefill_s,
+            "backlog_s": backlog_s,
+            "cached_tokens": num_cached,
+            "prefill_tokens_in_flight": entrance.num_tokens,
+            "decode_tokens_in_flight": decoder.num_tokens,
+            "decode_watermark": decoder.services[request.service].watermark,
+            **(numbers or {}),
+        },
+    )

@@ -1,0 +1,32 @@
+"""Which waiting requests to serve when not all can make it."""
+
+import heapq
+from collections.abc import Sequence
+
+from router.view.engine_view import RequestView
+
+
+def split_feasible(
+    waiting: Sequence[RequestView], work_s: Sequence[float], speed: float, starts_at: float
+) -> tuple[list[RequestView], list[RequestView]]:
+    """Those that can all meet their deadlines one after the other, as many as possible, and those left over.
+
+    Moore and Hodgson (1968), optimal for one machine: take requests by deadline; whenever one would be late, leave out
+    the longest taken so far. ``work_s`` is that of each; ``speed``: seconds of it done each second, by all engines that
+    prefill, from ``starts_at`` on. Of different priorities, the lower one is left out first. Both lists keep the order.
+    """
+    if speed <= 0:
+        return [], list(waiting)
+    taken: list[tuple[int, float, int]] = []  # least important and longest first
+    left_out: set[int] = set()
+    ends_at = starts_at
+    for index in sorted(range(len(waiting)), key=lambda index: waiting[index].deadline):
+        request, seconds = waiting[index], work_s[index] / speed
+        heapq.heappush(taken, (request.priority, -seconds, index))
+        ends_at += seconds
+        if ends_at > request.deadline:
+            _, negative_s, longest = heapq.heappop(taken)
+            ends_at += negative_s
+            left_out.add(longest)
+    kept = [request for index, request in enumerate(waiting) if index not in left_out]
+    return kept, [waiting[index] for index in sorted(left_out)]

@@ -1,0 +1,120 @@
+"""Groups of engines that gateways pack apart from each other (Aladdin, appendix A), agreed upon without a mediator.
+
+Each gateway works the groups out by itself, from the engines and gateways that it hears of: who hears of the same ones
+comes to the same groups. Engines of one role with the same services are divided evenly. A group is named by a gateway
+and a number, and whoever is to have a place somewhere has a score for each place (rendezvous hashing): the highest
+scores are served first, until a place has its share. So when an engine or a gateway comes or goes, most stay where they
+are, and the group of a gateway that died falls to the others.
+
+How many: one for each gateway, or more where a group would be too large to look through for one decision; but as
+half of the groups need one engine more, an excess of ``e`` allows groups of 1 / (2 e) engines and more only. Where that
+leaves fewer groups than gateways, gateways share them.
+"""
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from hashlib import blake2b
+from math import ceil
+from typing import NamedTuple, TypeVar
+from zlib import crc32
+
+from router.view.cluster_view import Peers
+
+P = TypeVar("P", bound=Hashable)
+
+
+class Sizes(NamedTuple):
+    """Of groups, in engines. The smallest comes first: there are no two groups that are smaller."""
+
+    smallest: int
+    largest: int
+
+    @classmethod
+    def of(cls, excess: float, largest: int) -> "Sizes":
+        return cls(ceil(1 / (2 * excess)), largest)
+
+
+class Group(NamedTuple):
+    """Named by the gateway that has it alone, unless there are more gateways than groups."""
+
+    gateway: str
+    number: int
+
+
+def num_groups(num_engines: int, num_gateways: int, sizes: Sizes) -> int:
+    """As many for each gateway as keep its groups from being too large, but none that is too small."""
+    of_each = ceil(num_engines / (sizes.largest * num_gateways))
+    return max(1, min(of_each * num_gateways, num_engines // sizes.smallest))
+
+
+def assigned(items: Iterable[str], places: Sequence[P]) -> dict[str, P]:
+    """A place for each item, and equally many items, give or take one, for each place."""
+    items = sorted(items)
+    least, num_more = divmod(len(items), len(places))
+    scores = sorted(((_score(item, place), item, index) for item in items for index, place in enumerate(places)))
+    found: dict[str, P] = {}
+    sizes = [0] * len(places)
+    for _, item, index in reversed(scores):
+        if item in found or sizes[index] > least or (sizes[index] == least and not num_more):
+            continue
+        num_more -= sizes[index] == least
+        sizes[index] += 1
+        found[item] = places[index]
+    return found
+
+
+def _score(item: str, place: Hashable) -> bytes:
+    """The same in all processes."""
+    return blake2b(repr((item, place)).encode(), digest_size=8).digest()
+
+
+def divided(engines: Sequence[str], gateways: Sequence[str], sizes: Sizes) -> dict[Group, frozenset[str]]:
+    """Each of these engines, which are alike, is in one group."""
+    groups = _names(len(engines), gateways, sizes)
+    members: defaultdict[Group, set[str]] = defaultdict(set)
+    for engine, group in assigned(engines, groups).items():
+        members[group].add(engine)
+    return {group: frozenset(members[group]) for group in groups}
+
+
+def _names(num_engines: int, gateways: Sequence[str], sizes: Sizes) -> list[Group]:
+    number, gateways = num_groups(num_engines, len(gateways), sizes), sorted(gateways)
+    return [Group(gateways[index % len(gateways)], index // len(gateways)) for index in range(number)]
+
+
+def groups_of(gateway: str, gateways: Sequence[str], groups: Mapping[Group, frozenset[str]]) -> list[frozenset[str]]:
+    """Those that a gateway packs into: its own, or the one that it shares."""
+    own = [members for group, members in groups.items() if group.gateway == gateway]
+    if own:
+        return own
+    named = {group.gateway for group in groups}
+    return [groups[assigned([one for one in gateways if one not in named], list(groups))[gateway]]]
+
+
+class Grouping:
+    """The groups of one gateway, worked out anew when somebody comes, goes or takes another role."""
+
+    def __init__(self, sizes: Sizes) -> None:
+        self._sizes = sizes
+        self._peers: Peers | None = None
+        self._turns: list[frozenset[str]] = []
+
+    def __repr__(self) -> str:
+        return f"<Grouping {[sorted(turn) for turn in self._turns]}>"
+
+    def group_for(self, request: str, peers: Peers) -> frozenset[str]:
+        """Engines of all roles. Of several groups that a gateway has, requests get one by their ids."""
+        if peers is not self._peers:
+            self._peers, self._turns = peers, _turns(peers, self._sizes)
+        return self._turns[crc32(request.encode()) % len(self._turns)]
+
+
+def _turns(peers: Peers, sizes: Sizes) -> list[frozenset[str]]:
+    alike: defaultdict[Hashable, list[str]] = defaultdict(list)
+    for engine in peers.engines:
+        alike[engine.role, engine.services].append(engine.id)
+    own = [
+        groups_of(peers.gateway, peers.gateways, divided(engines, peers.gateways, sizes)) for engines in alike.values()
+    ]
+    number = max(map(len, own), default=1)
+    return [frozenset[str]().union(*(groups[turn % len(groups)] for groups in own)) for turn in range(number)]

@@ -1,0 +1,125 @@
+"""When a prefill would be done on an engine whose decodes keep their promises. See docs/elastic.md for the formulas."""
+
+from math import inf
+
+import msgspec
+
+from mesh.messages import Role
+from router.view.engine_view import EngineView, RequestView
+
+
+class Outlook(msgspec.Struct, frozen=True):
+    """Of one request on one engine. ``finish_s``: from now until its first token.
+
+    ``num_ahead``: prefills there that are due earlier. ``makes_late``: one that is due later would miss its deadline.
+    """
+
+    finish_s: float
+    num_ahead: int
+    makes_late: bool
+
+
+def own_work_s(engine: EngineView, request: RequestView, cached: int | None = None) -> float:
+    """Seconds of a request's prefill, less what the engine likely has of it (``cached`` tokens, if given)."""
+    num_cached = request.cached.get(engine.id, 0) if cached is None else cached
+    return engine.prefill_s(request.service, request.num_tokens, num_cached)
+
+
+def work_ahead_s(engine: EngineView, place: tuple[int, float], now: float) -> float:
+    """Seconds of prefills that come before one at ``place``, (-priority, deadline), at the full speed of the engine."""
+    work_s = 0.0
+    for prefill in engine.prefills:
+        importance, due_at, left_s = prefill
+        if (importance, due_at) > place:
+            break
+        if now + left_s <= due_at:
+            work_s += left_s
+    return max(0.0, work_s - _done_s(engine, now)) if work_s else 0.0
+
+
+def _done_s(engine: EngineView, now: float) -> float:
+    """What it has computed since it told of its prefills: no more than those."""
+    return min(now, engine.prefills_end_at) - engine.received_at
+
+
+def alone_s(engine: EngineView, work_s: float, now: float) -> float:
+    """F(W) where no other prefill is: when so many seconds of one would be done."""
+    slack_s = max(0.0, engine.slack_s(now))
+    if work_s <= slack_s:
+        return work_s
+    speed = prefill_speed(engine)
+    return slack_s + ((work_s - slack_s) / speed if speed > 0 else inf)
+
+
+def look_ahead(engine: EngineView, request: RequestView, now: float) -> Outlook:
+    """The engine computes prefills by deadline, whichever has begun. Those late by now will be given a later one."""
+    if not engine.prefills:
+        return Outlook(alone_s(engine, own_work_s(engine, request), now), 0, makes_late=False)
+    course = _Course(engine, request, now)
+    place = (-request.priority, request.deadline)
+    num_ahead = 0
+    done_s = _done_s(engine, now)
+    behind = []
+    for prefill in engine.prefills:
+        left_s = max(0.0, prefill.left_s - done_s)
+        done_s = max(0.0, done_s - prefill.left_s)
+        if now + left_s > prefill.due_at:
+            continue
+        if prefill[:2] > place:
+            behind.append((left_s, prefill.due_at - now))
+            continue
+        course.compute(left_s)
+        course.join()
+        num_ahead += 1
+    before_s = course.elapsed_s
+    course.compute(own_work_s(engine, request))
+    finish_s = course.elapsed_s
+    course.join()
+    return Outlook(finish_s, num_ahead, bool(behind) and course.makes_late(behind, finish_s - before_s))
+
+
+class _Course:
+    """Of an engine, from now on: saved slack is spent first, then prefills take what decode steps leave."""
+
+    __slots__ = ("_joined_s", "_keeps", "_slack_s", "_speed", "_tpot_slo_s", "elapsed_s")
+
+    def __init__(self, engine: EngineView, request: RequestView, now: float) -> None:
+        self.elapsed_s = 0.0
+        self._slack_s = max(0.0, engine.slack_s(now))
+        self._speed = prefill_speed(engine)
+        self._keeps = engine.role is not Role.PREFILL
+        joins = self._keeps and bool(engine.prefills)
+        self._joined_s = engine.joined_step_s(request.service, request.num_tokens) if joins else 0.0
+        self._tpot_slo_s = request.tpot_slo_s
+
+    def compute(self, work_s: float) -> None:
+        """F(W): W within the slack, W / speed beyond it."""
+        if work_s <= self._slack_s:
+            self.elapsed_s += work_s
+            self._slack_s -= work_s
+            return
+        beyond_s = work_s - self._slack_s
+        self.elapsed_s += self._slack_s + (beyond_s / self._speed if self._speed > 0 else inf)
+        self._slack_s = 0.0
+
+    def join(self) -> None:
+        """What was computed decodes from now on, and has saved no more than its first step leaves."""
+        if self._keeps:
+            self._slack_s = min(self._slack_s, max(0.0, self._tpot_slo_s - self._joined_s))
+            self._speed = min(self._speed, max(0.0, 1.0 - self._joined_s / self._tpot_slo_s))
+
+    def makes_late(self, behind: list[tuple[float, float]], mine_s: float) -> bool:
+        """Whether one of those behind (seconds left, seconds until due) would have been in time without mine."""
+        for left_s, due_s in behind:
+            self.compute(left_s)
+            self.join()
+            if self.elapsed_s > due_s >= self.elapsed_s - mine_s:
+                return True
+        return False
+
+
+def prefill_speed(engine: EngineView) -> float:
+    """Seconds of prefill that an engine computes each second while its decodes keep their promises: 1 - d / T."""
+    if engine.tpot_slo_s == inf:
+        return 1.0
+    return max(0.0, 1.0 - engine.decode_step_s / engine.tpot_slo_s)

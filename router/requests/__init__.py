@@ -1,0 +1,1 @@
+"""Requests of one gateway, from their arrival to their end."""

@@ -1,0 +1,332 @@
+"""The life of requests in one gateway: waiting, dispatch, acceptance, tokens, recovery, end.
+
+Theory of operation. A request waits, is sent to the engine that the policy chose (`router.requests.routing`), and runs
+there once the engine accepted it. Refused, it waits again and avoids for a moment who refused. An engine that is
+silent, or leaves a gap in its tokens, is asked (`router.requests.probing`). If it dies, has not got the request, or
+does not answer, the request waits again with all tokens so far and continues elsewhere under the next attempt, whose
+epoch shuts out the old owner (`router.requests.recovery`). Events in (methods), effects out; time is passed in; no
+sockets, no clock.
+"""
+
+from collections.abc import Iterable
+
+from mesh.membership.membership import Joined, Restarted, Stale
+from mesh.messages import (
+    Accepted,
+    Cancel,
+    Delta,
+    EngineAnswer,
+    EngineStatus,
+    Epoch,
+    Failed,
+    FinishReason,
+    GatewayStatus,
+    Held,
+    Moved,
+    NotHeld,
+    ProcessState,
+    Refused,
+    RequestSpec,
+    Sender,
+    SlicesEnded,
+    StepTokens,
+    Wanted,
+)
+from router.effects import Deliver, Effect, Send
+from router.history.decisions import DecisionLog
+from router.history.lengths import LengthPredictor
+from router.history.records import Outcome
+from router.policies.policy import Policy
+from router.requests.breakers import Breakers
+from router.requests.fairness import LAST_PLACES, Fairness
+from router.requests.in_flight_request import ANY_HOP, Flight, Phase
+from router.requests.in_flight_requests import Flights
+from router.requests.limits import DispatchLimits
+from router.requests.recovery import Recovery
+from router.requests.routing import Placing
+from router.requests.token_stream import Broken, Fence
+from router.view.monitor import Monitor
+
+
+class Dispatcher:
+    """Owns the requests of one gateway. Every event returns the effects that the shell has to carry out, in order."""
+
+    def __init__(
+        self, policy: Policy, monitor: Monitor, limits: DispatchLimits, lengths: LengthPredictor | None = None
+    ) -> None:
+        self.decisions = DecisionLog()
+        self.breakers = Breakers()
+        self._monitor = monitor
+        self._limits = limits
+        self.lengths = LengthPredictor() if lengths is None else lengths
+        self._fairness = Fairness()
+        self._flights = Flights(limits, monitor, self.breakers, self.decisions, self.lengths, self._fairness)
+        self._placing = Placing(policy, self._flights, monitor, self.breakers, limits, self.decisions, self._fairness)
+        self._recovery = Recovery(self._flights, monitor, self.breakers, limits, self.decisions)
+        self._num_arrived = 0
+
+    def __repr__(self) -> str:
+        return f"<Dispatcher {self._flights!r}>"
+
+    @property
+    def num_requests(self) -> int:
+        return len(self._flights)
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self._flights.waiting)
+
+    def wanted(self, now: float) -> list[Wanted]:
+        """Engines that those that wait would fill, if the policy knows."""
+        return self._placing.wanted(now)
+
+    # --- events of consumers ------------------------------------------------------------------------------------------
+
+    def submit(self, spec: RequestSpec, now: float, tenant: str = "") -> list[Effect]:
+        """A new request. Raises `Overloaded` if a bound is reached, `ValueError` if its id is in flight.
+
+        ``tenant``: whose it is, where several share what there is.
+        """
+        if spec.id in self._flights:
+            raise ValueError(f"request {spec.id} is in flight already")
+        self.decisions.arrived(spec, now - spec.age_s)
+        is_new = self._fairness.arrived(tenant, now)
+        effects: list[Effect] = []
+        if reason := self._why_full(tenant):
+            yielding = self._fairness.who_yields(tenant, tuple(self._flights.waiting))
+            if yielding is None:
+                error = self._placing.overloaded(spec.service, reason, now)
+                self.decisions.failed(spec.id, error, 0, now)
+                raise error
+            error = self._placing.overloaded(yielding.spec.service, f"{reason}, and others want their share", now)
+            effects.append(self._flights.fail(yielding, error, now))
+        self._num_arrived += 1
+        prediction = self.lengths.predict(spec)
+        flight = Flight.of(spec, self._num_arrived, self._placing.policy.grace_s, prediction, now, tenant)
+        self._placing.hash_prefix(flight)
+        self._expect(flight)
+        self._flights.add(flight)
+        self._recovery.probing.begin(now)
+        effects += self._placing.try_waiting(now)
+        effects += self._placing.shed(spec.service, now)
+        effects += self._placing.make_way(spec.service) if is_new else []
+        self._flights.arm(flight, now)
+        return effects
+
+    def _expect(self, flight: Flight) -> None:
+        """Tell of the length of its answer, if the policy asks for it."""
+        policy = self._placing.policy
+        if policy.uses_lengths and not flight.spec.expected:
+            prediction, quantile = flight.prediction, policy.length_quantile
+            flight.expect(prediction.steps if quantile is None else self.lengths.predict(flight.spec, quantile).steps)
+
+    def _why_full(self, tenant: str) -> str | None:
+        num_places = self._limits.max_requests
+        if self._fairness.has_its_share(tenant, num_places):
+            num_places -= num_places // LAST_PLACES
+        if self.num_requests >= num_places:
+            return f"{self.num_requests} requests are in flight"
+        if self.num_waiting >= self._limits.max_waiting:
+            return f"{self._limits.max_waiting} requests wait already"
+        return None
+
+    def cancel(
+        self, request: str, now: float, outcome: Outcome = Outcome.CANCELLED, reason: str = "not wanted any more"
+    ) -> list[Effect]:
+        """The consumer has what it wanted of it, or will not take it. Unknown requests are ignored."""
+        flight = self._flights.get(request)
+        if flight is None:
+            return []
+        has_engine = flight.phase is not Phase.WAITING
+        effects = self._recovery.stop(flight)
+        self._flights.leave(flight, outcome, reason, now)
+        return [*effects, *self._placing.try_waiting(now)] if has_engine else effects
+
+    def switch(self, policy: Policy, now: float) -> list[Effect]:
+        """Decide by this policy from now on, first about all that wait. What was sent stays where it is."""
+        self._placing.policy = policy
+        for flight in self._flights:
+            flight.wait_reason, flight.grace_s = "", policy.grace_s
+            self._expect(flight)
+            self._flights.arm(flight, now)
+        return self._placing.try_waiting(now, self.num_waiting)
+
+    # --- events of engines --------------------------------------------------------------------------------------------
+
+    def observe(self, sender: Sender, status: EngineStatus, now: float) -> list[Effect]:
+        """An engine's status."""
+        observation = self._monitor.observe(sender, status, now)
+        if isinstance(observation, Stale):
+            return []
+        effects: list[Effect] = []
+        match observation:
+            case Restarted():
+                effects += self._lose(observation.previous, now, died=True)
+            case Joined():
+                effects += self._recovery.join(sender)
+        if status.state is ProcessState.STUCK:
+            effects += self._recovery.leave_stuck(sender.process, status.error or "no reason given", now)
+        return [*effects, *self._placing.recall(now), *self._placing.try_waiting(now)]
+
+    def hear_gateway(self, sender: Sender, status: GatewayStatus, now: float) -> None:
+        """The status of another gateway."""
+        self._monitor.hear_gateway(sender, status, now)
+
+    def bury(self, ended: Sender, now: float) -> list[Effect]:
+        """A supervisor saw this life of an engine or a gateway end: its lease need not be waited for."""
+        lost = self._monitor.bury(ended)
+        return [] if lost is None else [*self._lose(lost.sender, now, died=True), *self._placing.try_waiting(now)]
+
+    def _lose(self, life: Sender, now: float, *, died: bool) -> list[Effect]:
+        self._placing.forget(life.process)
+        return self._recovery.lose(life, now, died=died)
+
+    def receive(self, sender: str, message: EngineAnswer, now: float) -> list[Effect]:
+        """A message from the engine ``sender``."""
+        match message:
+            case StepTokens():
+                return self._take_tokens(sender, message.deltas, now)
+            case Accepted():
+                return self._accept(sender, message, now)
+            case Refused():
+                return self._placing.try_waiting(now) if self._recovery.refuse(sender, message, now) else []
+            case Moved() | SlicesEnded():
+                return self._move(message, now) if isinstance(message, Moved) else self._end_slices(message, now)
+            case Held() | NotHeld():
+                return self._hear_answer(sender, message, now)
+            case Failed():
+                return [*self._recovery.fail(sender, message, now), *self._placing.try_waiting(now)]
+
+    def _hear_answer(self, engine: str, message: Held | NotHeld, now: float) -> list[Effect]:
+        """To a question about requests that were silent."""
+        if isinstance(message, Held):
+            self._recovery.hold(engine, message, now)
+            return []
+        return [*self._recovery.deny(engine, message, now), *self._placing.try_waiting(now)]
+
+    def _take_tokens(self, sender: str, deltas: Iterable[Delta], now: float) -> list[Effect]:
+        effects: list[Effect] = []
+        num_waiting, has_begun = self.num_waiting, False
+        for delta in deltas:
+            flight = self._flights.get(delta.request)
+            if flight is None:
+                effects += _stop_stranger(sender, delta)
+            elif flight.phase is not Phase.WAITING:
+                is_first = flight.first_token_at is None
+                effects += self._take_delta(flight, sender, delta, now)
+                has_begun |= is_first
+        was_interrupted = self.num_waiting > num_waiting
+        may_go = has_begun and self._placing.holds_back
+        return effects + self._placing.try_waiting(now) if was_interrupted or may_go else effects
+
+    def _take_delta(self, flight: Flight, sender: str, delta: Delta, now: float) -> list[Effect]:
+        stream = flight.stream
+        epoch = stream.epoch
+        if delta.finish is FinishReason.CANCELLED and delta.epoch >= epoch:
+            return self._recovery.interrupt(flight, f"{sender} cancelled it unasked", (sender,), now, failed=(sender,))
+        taken = stream.take(delta, now)
+        if isinstance(taken, Fence):
+            return [Send(sender, Cancel(delta.request, taken.epoch))]
+        if isinstance(taken, Broken):
+            return self._recovery.interrupt(
+                flight, f"tokens of {sender}: {taken.reason}", (sender,), now, failed=(sender,)
+            )
+        if stream.epoch != epoch or flight.phase is Phase.SENT:
+            self._own(flight, sender, now)
+        if not flight.is_proven:
+            flight.is_proven = True
+            self.breakers.succeeded(flight.id, sender, now)
+        flight.progress_at = now
+        effects: list[Effect] = []
+        if stream.gap_since is not None:
+            self._flights.arm(flight, now)
+            effects += self._recovery.probing.fill(flight, now)
+        for batch in taken:
+            if flight.first_token_at is None:
+                flight.first_token_at = now
+                self.decisions.first_token(delta.request, sender, now)
+            if batch.finish is not None:
+                self._flights.finish(flight, batch.finish, now)
+            effects.append(Deliver(delta.request, batch))
+        return effects
+
+    def _own(self, flight: Flight, engine: str, now: float) -> None:
+        """Tokens came from a new owner: it has the request, and its statuses count it."""
+        if flight.engines != (engine,):
+            self.decisions.moved(flight.id, engine, now)
+            flight.is_proven = False
+        flight.phase, flight.engines = Phase.RUNNING, (engine,)
+        self._monitor.release(flight.id)
+
+    def _move(self, message: Moved, now: float) -> list[Effect]:
+        """A migration has ended: should the new owner die before its first token comes, this is how that is noticed."""
+        flight = self._flights.placed(message.request)
+        if flight is None or flight.engines == (message.to,):
+            return []
+        if message.epoch.attempt != flight.attempt or message.epoch < flight.stream.epoch:
+            return []
+        if not self._monitor.is_alive(message.to):
+            effects = self._recovery.interrupt(flight, f"{message.to} was lost", (message.to,), now)
+            return [*effects, *self._placing.try_waiting(now)]
+        self._own(flight, message.to, now)
+        return []
+
+    def _end_slices(self, message: SlicesEnded, now: float) -> list[Effect]:
+        """What has not ended waits for its next slice, with its tokens."""
+        for request, epoch in message.requests:
+            flight = self._flights.placed(request)
+            if flight is not None and epoch.attempt == flight.attempt and epoch >= flight.stream.epoch:
+                self._flights.wait_again(flight, (), now, has_slice_ended=True)
+        return self._placing.try_waiting(now)
+
+    def _accept(self, engine: str, message: Accepted, now: float) -> list[Effect]:
+        flight = self._flights.placed(message.request)
+        if flight is None or message.epoch.attempt != flight.attempt:
+            return [Send(engine, Cancel(message.request, Epoch(message.epoch.attempt, ANY_HOP)))]
+        if flight.phase is Phase.SENT:
+            flight.phase, flight.progress_at = Phase.RUNNING, now
+            self._monitor.accepted(flight.id, engine, message.status_seq)
+            self.decisions.accepted(flight.id, engine, now)
+            self._flights.arm(flight, now)
+        return []
+
+    # --- events of time -----------------------------------------------------------------------------------------------
+
+    def next_deadline(self) -> float | None:
+        """When `expire` has something to do; None: never, as things are."""
+        earliest = self._monitor.next_deadline()
+        deadlines = self._flights.next_alarm(), self._recovery.probing.next_deadline(), self._placing.next_opening()
+        for deadline in deadlines:
+            if deadline is not None and (earliest is None or deadline < earliest):
+                earliest = deadline
+        return earliest
+
+    def expire(self, now: float) -> list[Effect]:
+        """Time has passed: leases, answers, gaps and promises may have ended."""
+        effects: list[Effect] = [*self._recovery.probing.ask(now)]
+        lost = self._monitor.expire(now)
+        for event in lost:
+            effects += self._lose(event.sender, now, died=False)
+        woken = self._flights.woken(now)
+        opening = self._placing.next_opening()
+        if not lost and not woken and (opening is None or opening > now):
+            return effects
+        for flight in woken:
+            if flight.phase is not Phase.WAITING and flight.due(self._limits, now) <= now:
+                effects += self._recovery.overdue(flight, now)
+        effects += self._placing.try_waiting(now)
+        effects += self._placing.end_expired(now)
+        for flight in woken:
+            self._flights.arm(flight, now)
+        return effects
+
+    def check_invariants(self) -> None:
+        """For tests."""
+        self._flights.check_invariants()
+
+
+def _stop_stranger(sender: str, delta: Delta) -> list[Effect]:
+    """Tokens of a request that is over here: its owner has not heard of it yet."""
+    if delta.finish is not None:
+        return []
+    return [Send(sender, Cancel(delta.request, Epoch(delta.epoch.attempt, ANY_HOP)))]

@@ -1,0 +1,214 @@
+"""Whose turn it is when several tenants want more than there is: a virtual token counter for each. Pure.
+
+Who has been served least goes first (VTC: Sheng et al., "Fairness in Serving Large Language Models", OSDI 2024): a
+tenant's counter grows by the tokens of its prompts and twice those of its answers. Who comes back after a while starts
+at the least counter of those that are there, so that nobody saves up. Two more things keep a flood where it came from.
+While others are about, a tenant may have no more than its share of prompts with engines that have not begun, as engines
+have an order of their own; and when the gateway is full, room is made by whoever has most that waits. One tenant alone
+has none of these bounds.
+"""
+
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from heapq import heapify, heappop, heapreplace
+from math import ceil, inf
+from typing import Final
+
+from router.requests.in_flight_request import Flight, Phase
+
+PROMPT_WEIGHT: Final = 1.0
+ANSWER_WEIGHT: Final = 2.0
+ABOUT_S: Final = 10.0  # after its last request, a tenant is still about
+SWEEP_S: Final = 1.0
+MAX_REMEMBERED: Final = 4096  # tenants that are not about any more
+UNBEGUN_PER_ENGINE: Final = 2  # prompts that tenants together may have with an engine before it begins them
+UNBEGUN_S: Final = 0.25  # or as many as it computes in this time
+LAST_PLACES: Final = 8  # one part in so many of a gateway's places is not for those who have their share
+
+
+@dataclass(slots=True)
+class _Tenant:
+    served: float
+    seen_at: float
+    num_flights: int = 0
+    num_unbegun: int = 0  # as last counted
+    unbegun_s: float = 0.0
+
+
+class Fairness:
+    """Of one gateway, among its own requests."""
+
+    def __init__(self) -> None:
+        self._tenants: dict[str, _Tenant] = {}  # those that are about
+        self._former: OrderedDict[str, float] = OrderedDict()  # counters of others, the latest last
+        self._floor = 0.0  # the counter of the one that left last
+        self._swept_at = -inf
+
+    def __repr__(self) -> str:
+        return f"<Fairness of {len(self._tenants)} tenants>"
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether more than one tenant is about."""
+        return len(self._tenants) > 1
+
+    # --- events -------------------------------------------------------------------------------------------------------
+
+    def arrived(self, name: str, now: float) -> bool:
+        """Somebody wants something, be there room for it or not. Tell whether it has nothing else here."""
+        if now >= self._swept_at + SWEEP_S:
+            self._sweep(now)
+        tenant = self._tenants.get(name)
+        if tenant is not None and tenant.num_flights:
+            tenant.seen_at = now
+            return False
+        served = self._former.pop(name, 0.0) if tenant is None else tenant.served
+        least = min((one.served for one in self._tenants.values() if one.num_flights), default=self._floor)
+        self._tenants[name] = _Tenant(max(served, least), now)
+        return True
+
+    def add(self, flight: Flight) -> None:
+        """It is the gateway's from now on; its tenant arrived."""
+        self._tenants[flight.tenant].num_flights += 1
+
+    def remove(self, flight: Flight) -> None:
+        """It has ended."""
+        self._charge(flight)
+        tenant = self._tenants[flight.tenant]
+        tenant.num_flights -= 1
+        if not tenant.num_flights:
+            self._floor = tenant.served
+
+    def dispatched(self, flight: Flight, prefill_s: float) -> None:
+        tenant = self._tenants[flight.tenant]
+        if flight.first_token_at is None:
+            tenant.num_unbegun += 1
+            tenant.unbegun_s += prefill_s
+        if not flight.is_charged:
+            flight.is_charged = True
+            tenant.served += PROMPT_WEIGHT * len(flight.spec.prompt)
+
+    def count(self, flights: Iterable[Flight]) -> None:
+        """What everybody has at the moment, and has had."""
+        for tenant in self._tenants.values():
+            tenant.num_unbegun, tenant.unbegun_s = 0, 0.0
+        for flight in flights:
+            self._charge(flight)
+            if flight.phase is not Phase.WAITING and flight.first_token_at is None and flight.dispatch is not None:
+                tenant = self._tenants[flight.tenant]
+                tenant.num_unbegun += 1
+                tenant.unbegun_s += flight.dispatch.prefill_s
+
+    def _charge(self, flight: Flight) -> None:
+        """The tokens that came since the last time."""
+        num_tokens = len(flight.stream.tokens)
+        self._tenants[flight.tenant].served += ANSWER_WEIGHT * (num_tokens - flight.num_charged)
+        flight.num_charged = num_tokens
+
+    def _sweep(self, now: float) -> None:
+        self._swept_at = now
+        for tenant in self._tenants.values():
+            if tenant.num_flights:
+                tenant.seen_at = now
+        gone = [name for name, one in self._tenants.items() if not one.num_flights and one.seen_at + ABOUT_S <= now]
+        for name in gone:
+            self._former[name] = self._tenants.pop(name).served
+        while len(self._former) > MAX_REMEMBERED:
+            self._former.popitem(last=False)
+
+    # --- decisions ----------------------------------------------------------------------------------------------------
+
+    def in_turn(self, ranked: Sequence[Flight]) -> Sequence[Flight]:
+        """Those that wait: by priority, then by what their tenants were served, then in the order that they come in.
+
+        What had begun is not made to wait for it: its tenant has waited before.
+        """
+        if len({flight.tenant for flight in ranked}) < 2:
+            return ranked
+        levels: defaultdict[int, list[Flight]] = defaultdict(list)
+        for flight in ranked:
+            levels[flight.spec.priority].append(flight)
+        served = {name: one.served for name, one in self._tenants.items()}
+        ordered: list[Flight] = []
+        for priority in sorted(levels, reverse=True):
+            ordered += [flight for flight in levels[priority] if _goes_on(flight)]
+            ordered += _merged([flight for flight in levels[priority] if not _goes_on(flight)], served)
+        return ordered
+
+    def holds(self, flight: Flight, num_engines: int) -> bool:
+        """Whether its tenant has its share of what the engines have not begun."""
+        return self._has_enough(self._tenants[flight.tenant], num_engines)
+
+    def recalled(self, flights: Iterable[Flight], num_engines: int) -> list[Flight]:
+        """What tenants have with engines, not begun, above their shares: the last of it, as counted before."""
+        excess: list[Flight] = []
+        for flight in reversed(list(flights)):
+            tenant = self._tenants[flight.tenant]
+            if _may_be_recalled(flight) and self._has_enough(tenant, num_engines):
+                tenant.num_unbegun -= 1
+                tenant.unbegun_s -= flight.dispatch.prefill_s if flight.dispatch else 0.0
+                if self._has_enough(tenant, num_engines):
+                    excess.append(flight)
+        return excess
+
+    def _has_enough(self, tenant: _Tenant, num_engines: int) -> bool:
+        parts = num_engines / len(self._tenants)
+        return tenant.num_unbegun >= max(1, ceil(UNBEGUN_PER_ENGINE * parts)) and tenant.unbegun_s >= UNBEGUN_S * parts
+
+    def has_its_share(self, name: str, num_places: int) -> bool:
+        """Whether a tenant has as many requests as are there for each."""
+        return self.is_shared and self._tenants[name].num_flights >= num_places / len(self._tenants)
+
+    def who_yields(self, name: str, waiting: Sequence[Flight]) -> Flight | None:
+        """Of those that wait, the one that makes room for one of ``name``: the last of the tenant with most of them."""
+        new = [flight for flight in waiting if not flight.is_recovering]
+        counts = Counter(flight.tenant for flight in new)
+        if not counts:
+            return None
+        [(most, number)] = counts.most_common(1)
+        if number <= counts[name] + 1:
+            return None
+        return next(flight for flight in reversed(new) if flight.tenant == most)
+
+    def above_their_share(self, waiting: Sequence[Flight]) -> set[str]:
+        """Tenants of more requests that wait, and of more tokens, than an equal part; the only one, if there is one."""
+        requests: Counter[str] = Counter()
+        tokens: Counter[str] = Counter()
+        for flight in waiting:
+            requests[flight.tenant] += 1
+            tokens[flight.tenant] += flight.request.num_tokens
+        parts = len(requests)
+        return {
+            name
+            for name, number in requests.items()
+            if number * parts >= requests.total() and tokens[name] * parts >= tokens.total()
+        }
+
+
+def _may_be_recalled(flight: Flight) -> bool:
+    return flight.phase is Phase.RUNNING and flight.first_token_at is None and not flight.was_recalled
+
+
+def _goes_on(flight: Flight) -> bool:
+    return flight.is_recovering and not flight.has_slice_ended
+
+
+def _merged(flights: Iterable[Flight], served: dict[str, float]) -> list[Flight]:
+    """One after the other of whoever was served least, what has just been taken included."""
+    queues: dict[str, deque[Flight]] = {}
+    for flight in flights:
+        queues.setdefault(flight.tenant, deque()).append(flight)
+    turns = [(served[name], place, name) for place, name in enumerate(queues)]
+    heapify(turns)
+    merged: list[Flight] = []
+    while turns:
+        _, place, name = turns[0]
+        flight = queues[name].popleft()
+        merged.append(flight)
+        served[name] += PROMPT_WEIGHT * len(flight.spec.prompt)
+        if queues[name]:
+            heapreplace(turns, (served[name], place, name))
+        else:
+            heappop(turns)
+    return merged

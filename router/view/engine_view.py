@@ -1,0 +1,338 @@
+"""What a policy sees: the living engines, by their statuses and by what this gateway has just sent them.
+
+A status is old the moment it arrives, so a view keeps moments instead of durations: when the reported prefills will
+have ended, when the slack of the decodes will be gone. Then a view needs no refreshing as time passes, and is made anew
+only when a status or a dispatch changes it. Engines do not tell at once what can be foreseen: that decodes go on. What
+this gateway has sent and the engine has not yet counted is added, so that a burst does not herd onto the engine that
+looked idle.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import inf
+from typing import NamedTuple, overload
+
+import msgspec
+
+from engines.costs.linear import decode_step_s, prefill_s
+from engines.scheduling.demand import FAR, held_tokens, with_one_more
+from engines.transfers.freeness import freeness, in_all
+from mesh.messages import (
+    DecodeCost,
+    Demand,
+    EngineStatus,
+    PendingPrefill,
+    PrefillCost,
+    ProcessState,
+    Role,
+    ServiceStatus,
+)
+
+PACE_TOKENS = 1024
+FORESEEN_S = 0.25  # after a status: as long, decodes are taken to go on as it says
+
+
+class Reservation(msgspec.Struct, frozen=True):
+    """Work that this gateway sent to an engine and the engine's last status does not count yet."""
+
+    request: str
+    engine: str
+    service: str
+    num_tokens: int  # of KV that it will hold
+    prefill_s: float | None  # predicted; None: the engine only decodes it
+    due_at: float = inf  # when its first token is
+    priority: int = 0
+    answer_tokens: int = 0  # expected in all, if it decodes there; 0: it does not, or nobody asked
+    num_generated: int = 0  # of ``num_tokens``
+    tpot_slo_s: float = inf
+
+
+class ServiceView(msgspec.Struct, frozen=True):
+    """One service's KV pool on one engine, net of reservations, and what its prefills and decodes cost there."""
+
+    num_blocks: int
+    num_free_blocks: int
+    block_size: int  # tokens
+    prefill_cost: PrefillCost
+    decode_cost: DecodeCost
+    pace_s: float  # of a prefill of `PACE_TOKENS`: tells engines apart that are not equally fast
+    prefill_error: float | None = None  # of the engine's predictions of its recent steps, 90th percentile
+    decode_error: float | None = None
+    freeness: float = inf  # tokens of head room for each running request (Llumnix)
+    bare_freeness: float = inf  # the same without what engines keep free beside requests of high priority
+    num_sharers: int = 0  # requests that freeness is shared by: those that run, wait or are reserved for
+    expected: Demand | None = None  # until they end, reservations included; None: nobody tells
+    held_by_priority: Sequence[tuple[int, int]] = ()  # blocks of running requests, told when memory is short
+
+    @property
+    def watermark(self) -> float:
+        """Fraction of KV blocks in use."""
+        return (self.num_blocks - self.num_free_blocks) / self.num_blocks if self.num_blocks else 1.0
+
+    @property
+    def num_slots(self) -> int:
+        """Tokens that the whole pool can hold."""
+        return self.num_blocks * self.block_size
+
+    @property
+    def demand(self) -> Demand:
+        """Of its requests. Where nobody tells: that they stay as they are, for good."""
+        if self.expected is not None:
+            return self.expected
+        return _unforeseen(self.num_sharers, (self.num_blocks - self.num_free_blocks) * self.block_size)
+
+    def can_ever_hold(self, num_tokens: int) -> bool:
+        return num_tokens <= self.num_blocks * self.block_size
+
+    def can_hold(self, num_tokens: int) -> bool:
+        return num_tokens <= self.num_free_blocks * self.block_size
+
+    def can_make_room(self, num_tokens: int, priority: int) -> bool:
+        """Whether less urgent requests hold enough, beside what is free: its engine takes it from them."""
+        yielding = sum([blocks for other, blocks in self.held_by_priority if other < priority])
+        return yielding > 0 and num_tokens <= (self.num_free_blocks + yielding) * self.block_size
+
+
+class Prefill(NamedTuple):
+    """One that is not done, as engines order them that go by deadline."""
+
+    importance: int  # the priority, negated
+    due_at: float
+    left_s: float  # predicted, when its engine told
+
+
+class Prefills(Sequence[Prefill]):
+    """Some, in their order: put into it when they are first looked at, as most policies never do."""
+
+    __slots__ = ("_at", "_in_order", "_sent", "_told")
+
+    def __init__(self, told: Sequence[PendingPrefill], at: float, sent: Sequence[Reservation]) -> None:
+        """By the engine at that time, and sent there since: at least one of them is."""
+        self._told = told
+        self._at = at
+        self._sent = sent
+        self._in_order: tuple[Prefill, ...] = ()
+
+    def __repr__(self) -> str:
+        return repr(self._all())
+
+    def _all(self) -> tuple[Prefill, ...]:
+        if not self._in_order:
+            told = [Prefill(-one.priority, self._at + one.due_s, one.left_s) for one in self._told]
+            sent = [
+                Prefill(-one.priority, one.due_at, one.prefill_s) for one in self._sent if one.prefill_s is not None
+            ]
+            self._in_order = tuple(sorted(told + sent))
+        return self._in_order
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __iter__(self) -> Iterator[Prefill]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    @overload
+    def __getitem__(self, index: int) -> Prefill: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Prefill]: ...
+
+    def __getitem__(self, index: int | slice) -> Prefill | Sequence[Prefill]:
+        return self._all()[index]
+
+    def __eq__(self, other: object) -> bool:
+        return self._all() == (other._all() if isinstance(other, Prefills) else other)
+
+    def __hash__(self) -> int:
+        return hash(self._all())
+
+
+class EngineView(msgspec.Struct, frozen=True):
+    """One living engine. Moments are on the gateway's clock."""
+
+    id: str
+    role: Role
+    state: ProcessState
+    services: Mapping[str, ServiceView]
+    received_at: float  # the status behind this
+    num_running: int  # requests that hold KV: in the decode batch, or being prefilled
+    num_requests: int  # running, waiting and reserved
+    num_prefills: int  # running, waiting and reserved
+    num_tokens: int  # in flight: context tokens of all requests, reserved ones included
+    prefills_end_at: float  # the reported ones (Tropical: PredExeEndTime)
+    reserved_s: float  # of prefills beyond those
+    slack_ends_at: float  # of its decodes, if prefills took nothing; infinite: none can (still) keep its promise
+    decode_step_s: float  # predicted, of the next step of what decodes there
+    tpot_slo_s: float  # the tightest promise of those; infinite: there are none
+    prefills: Sequence[Prefill]  # in their order
+    num_devices: int
+    num_role_changes: int
+
+    def has_same_place(self, other: "EngineView") -> bool:
+        """Whether both may do the same for the same services and ever hold as much."""
+        if self.role is not other.role or self.state is not other.state or len(self.services) != len(other.services):
+            return False
+        for name, service in self.services.items():
+            known = other.services.get(name)
+            if known is None or known.num_slots != service.num_slots:
+                return False
+        return True
+
+    def backlog_s(self, now: float) -> float:
+        """Until all prefills known here have ended."""
+        return max(0.0, self.prefills_end_at - now) + self.reserved_s
+
+    def slack_s(self, now: float) -> float:
+        """The smallest slack of its running decodes, before the backlog takes from it. Infinite if nothing decodes.
+
+        Of the steps that will have ended since the status, each added what it was promised. Prefills hold them up.
+        """
+        if self.slack_ends_at == inf:
+            return inf
+        return self.slack_ends_at - now + self._gained_s(now)
+
+    def _gained_s(self, now: float) -> float:
+        decoding_s = min(now, self.received_at + FORESEEN_S) - max(self.received_at, self.prefills_end_at)
+        if decoding_s <= 0 or self.decode_step_s <= 0 or self.tpot_slo_s == inf:
+            return 0.0
+        return decoding_s // self.decode_step_s * self.tpot_slo_s
+
+    def prefill_s(self, service: str, num_tokens: int, num_cached: int = 0) -> float:
+        """p(L): predicted seconds of a prefill of that length, of which the first ``num_cached`` are there.
+
+        The last token is computed in any case.
+        """
+        num_cached = min(num_cached, num_tokens - 1)
+        return prefill_s(self.services[service].prefill_cost, num_tokens - num_cached, num_cached)
+
+    def joined_step_s(self, service: str, num_tokens: int) -> float:
+        """Predicted seconds of a decode step when a request of that context has joined what decodes there now."""
+        cost = self.services[service].decode_cost
+        alone_s = decode_step_s(cost, 1, num_tokens)
+        if not self.decode_step_s:
+            return alone_s
+        return self.decode_step_s + cost.per_request_s + cost.per_context_token_s * num_tokens
+
+
+class RequestView(msgspec.Struct, frozen=True):
+    """What a policy may know of a request. Times are on the gateway's clock."""
+
+    id: str
+    service: str
+    num_tokens: int  # to compute before its next token: prompt, and what was generated before a recovery
+    arrived_at: float
+    deadline: float  # d: when its first token (after a recovery: its next one) is due
+    tpot_slo_s: float
+    priority: int = 0
+    cached: Mapping[str, int] = msgspec.field(
+        default_factory=dict
+    )  # of its first tokens, likely in an engine's prefix cache
+    num_generated: int = 0  # of ``num_tokens``: before a recovery
+    answer_tokens: int = 0  # expected in all, those included; 0: nobody asked
+
+
+def engine_view(
+    id_: str,
+    status: EngineStatus,
+    received_at: float,
+    reservations: Sequence[Reservation],
+    known: EngineView | None = None,
+) -> EngineView:
+    """A status plus reservations. ``known``: the view before, of which what is the same need not be worked out."""
+    services_known = {} if known is None else known.services
+    prefills = [one.prefill_s for one in reservations if one.prefill_s is not None] if reservations else ()
+    reported_s = status.prefill_remaining_s + status.prefill_waiting_s
+    return EngineView(
+        id=id_,
+        role=status.role,
+        state=status.state,
+        services={
+            service.name: _service_view(service, status, reservations, services_known.get(service.name))
+            for service in status.services
+            if not service.is_leaving
+        },
+        received_at=received_at,
+        num_running=status.num_running,
+        num_requests=status.num_running + status.num_waiting + len(reservations),
+        num_prefills=int(status.prefill_remaining_s > 0) + status.num_waiting + len(prefills),
+        num_tokens=status.num_tokens + sum([one.num_tokens for one in reservations]),
+        prefills_end_at=received_at + reported_s,
+        reserved_s=sum(prefills),
+        slack_ends_at=inf if status.min_slack_s is None else received_at + status.min_slack_s,
+        decode_step_s=status.decode_step_s,
+        tpot_slo_s=inf if status.min_tpot_slo_s is None else status.min_tpot_slo_s,
+        prefills=Prefills(status.prefills, received_at, reservations) if status.prefills or prefills else (),
+        num_devices=status.num_devices,
+        num_role_changes=status.num_role_changes,
+    )
+
+
+def _service_view(
+    status: ServiceStatus, engine: EngineStatus, held: Sequence[Reservation], known: ServiceView | None
+) -> ServiceView:
+    if known is not None and known.prefill_cost == status.prefill_cost:
+        pace_s = known.pace_s
+    else:
+        pace_s = prefill_s(status.prefill_cost, PACE_TOKENS)
+    reserved = [-(-r.num_tokens // status.block_size) for r in held if r.service == status.name] if held else ()
+    num_reserved = sum(reserved)
+    return ServiceView(
+        status.num_blocks,
+        max(0, status.num_free_blocks - num_reserved),
+        status.block_size,
+        status.prefill_cost,
+        status.decode_cost,
+        pace_s,
+        status.prefill_error,
+        status.decode_error,
+        *_freeness(status, engine, len(reserved), num_reserved * status.block_size),
+        _expected(status, held) if held else status.demand,
+        status.held_by_priority,
+    )
+
+
+def _unforeseen(num_requests: int, num_tokens: int) -> Demand:
+    return Demand(num_requests, num_tokens, peaks=((FAR, num_tokens),) if num_tokens else ())
+
+
+def _expected(status: ServiceStatus, held: Sequence[Reservation]) -> Demand | None:
+    joining = [one for one in held if one.answer_tokens and one.service == status.name]
+    demand = status.demand
+    if not joining:
+        return demand
+    if demand is None:
+        held_blocks = status.num_blocks - status.num_free_blocks
+        demand = _unforeseen(status.num_running, held_blocks * status.block_size)
+    peaks = demand.peaks
+    for one in joining:
+        steps = one.answer_tokens - one.num_generated
+        peaks = with_one_more(peaks, steps, held_tokens(one.num_tokens, status.block_size))
+    return Demand(
+        demand.num_requests + len(joining),
+        demand.prompt_tokens + sum([one.num_tokens - 1 - one.num_generated for one in joining]),
+        demand.answer_tokens + sum([one.answer_tokens for one in joining]),
+        min([demand.tpot_slo_s, *(one.tpot_slo_s for one in joining)]),
+        peaks,
+        demand.error_requests,
+        demand.error_tokens,
+    )
+
+
+def _freeness(
+    status: ServiceStatus, engine: EngineStatus, num_reserved: int, reserved_tokens: int
+) -> tuple[float, float, int]:
+    """Llumnix's (M - V) / B as told, and bare, and B: with all who wait and what is reserved in V and B, too.
+
+    An engine tells the context of all that it holds: what is in no block waits. It has counted the head of its queue
+    itself, which is taken to be as long as the others.
+    """
+    num_running, num_waiting = status.num_running, engine.num_waiting
+    held_tokens = (status.num_blocks - status.num_free_blocks) * status.block_size
+    queued_tokens = max(0, engine.num_tokens - held_tokens) if num_waiting else 0
+    behind_tokens = queued_tokens * (num_waiting - 1) / num_waiting if num_waiting else 0.0
+    told_tokens = in_all(status.freeness, num_running) - behind_tokens - reserved_tokens
+    bare_tokens = status.num_free_blocks * status.block_size - queued_tokens - reserved_tokens
+    num_sharers = num_running + num_waiting + num_reserved
+    return freeness(told_tokens, num_sharers), freeness(bare_tokens, num_sharers), num_sharers

@@ -1,0 +1,139 @@
+"""Folds engine statuses, membership and this gateway's own dispatches into `ClusterView`s."""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from mesh.membership.membership import Joined, Lost, Membership, Observation, Restarted, Stale
+from mesh.messages import EngineStatus, GatewayStatus, Sender
+from router.view.cluster_view import ClusterView, Peers
+from router.view.engine_view import EngineView, Reservation, engine_view
+from router.view.gateways import OtherGateways
+from router.view.reservations import Reservations
+
+
+class Heard(msgspec.Struct, frozen=True):
+    """An engine's last status and when it arrived."""
+
+    status: EngineStatus
+    received_at: float
+
+
+class Monitor:
+    """One gateway's knowledge of the engines, and of the other gateways. Times are on its own clock."""
+
+    def __init__(self, lease_s: float, gateway: str = "") -> None:
+        self._gateway = gateway
+        self._membership = Membership(lease_s)
+        self._others = OtherGateways(lease_s)
+        self._has_new_peers = False
+        self._heard: dict[str, Heard] = {}
+        self._reservations = Reservations()
+        self._changed: set[str] = set()  # engines whose view is to be made anew
+        self._views: dict[str, EngineView] = {}  # in the order of their ids
+        self._view = ClusterView({})
+
+    def __repr__(self) -> str:
+        return f"<Monitor {self._membership!r} {self._others!r} {self._reservations!r}>"
+
+    @property
+    def statuses(self) -> Mapping[str, Heard]:
+        """Of the living engines, by id."""
+        return self._heard
+
+    def observe(self, sender: Sender, status: EngineStatus, now: float) -> Observation:
+        """Take a status. Statuses of old lives, and those that were overtaken by a newer one, change nothing."""
+        observation = self._membership.observe(sender, now)
+        if isinstance(observation, Stale):
+            return observation
+        if isinstance(observation, Restarted):
+            self._forget(sender.process)
+        known = self._heard.get(sender.process)
+        if known is None or isinstance(observation, Joined) or status.seq >= known.status.seq:
+            self._heard[sender.process] = Heard(status, now)
+            self._reservations.settle(sender.process, status.seq)
+            self._changed.add(sender.process)
+        return observation
+
+    def hear_gateway(self, sender: Sender, status: GatewayStatus, now: float) -> None:
+        """Another gateway lives."""
+        self._has_new_peers |= self._others.hear(sender, status, now)
+
+    def renew(self, sender: Sender, now: float) -> None:
+        """A pulse of an engine or a gateway: it lives, though it says nothing new."""
+        self._membership.renew(sender, now)
+        self._others.renew(sender, now)
+
+    def expire(self, now: float) -> list[Lost]:
+        """Engines whose lease has ended; they leave the view."""
+        self._has_new_peers |= self._others.expire(now)
+        lost = self._membership.expire(now)
+        for event in lost:
+            self._forget(event.sender.process)
+        return lost
+
+    def bury(self, ended: Sender) -> Lost | None:
+        """A life of an engine has ended: it leaves the view; a newer one stays. Or one of a gateway."""
+        self._has_new_peers |= self._others.bury(ended)
+        lost = self._membership.bury(ended)
+        if lost is not None:
+            self._forget(lost.sender.process)
+        return lost
+
+    def next_deadline(self) -> float | None:
+        deadlines = self._membership.next_deadline(), self._others.next_deadline()
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
+    def _forget(self, engine: str) -> None:
+        self._heard.pop(engine, None)
+        self._reservations.drop(engine)
+        self._changed.add(engine)
+
+    def is_alive(self, engine: str) -> bool:
+        return engine in self._heard
+
+    def reserve(self, reservations: Iterable[Reservation]) -> None:
+        """Count dispatches that are about to be sent."""
+        for reservation in reservations:
+            self._reservations.add(reservation)
+            self._changed.add(reservation.engine)
+
+    def accepted(self, request: str, engine: str, status_seq: int) -> None:
+        """An engine owns the request and counts it from that status on."""
+        heard = self._heard.get(engine)
+        self._reservations.accept(request, engine, status_seq, None if heard is None else heard.status.seq)
+        self._changed.add(engine)
+
+    def release(self, request: str) -> None:
+        """The request is not where it was sent, or beyond doubt counted there."""
+        self._changed |= self._reservations.release(request)
+
+    def view(self) -> ClusterView:
+        """The engines as of the last event, for any moment after it."""
+        if self._changed or self._has_new_peers:
+            changed, self._changed = self._changed, set()
+            only_loads = self._refresh(changed) and not self._has_new_peers
+            self._has_new_peers = False
+            views = dict(self._views)
+            self._view = self._view.with_loads(views, changed) if only_loads else self._anew(views)
+        return self._view
+
+    def _anew(self, views: Mapping[str, EngineView]) -> ClusterView:
+        return ClusterView(views, peers=Peers.of(self._gateway, self._others.ready, views.values()))
+
+    def _refresh(self, changed: Iterable[str]) -> bool:
+        """Make the views of these anew. Whether nobody came, went or changed its place among the others."""
+        has_new, only_loads = False, True
+        for engine in changed:
+            known, heard = self._views.get(engine), self._heard.get(engine)
+            if heard is not None:
+                view = engine_view(engine, heard.status, heard.received_at, self._reservations.of(engine), known)
+                self._views[engine] = view
+                has_new = has_new or known is None
+                only_loads = only_loads and known is not None and view.has_same_place(known)
+            elif known is not None:
+                del self._views[engine]
+                only_loads = False
+        if has_new:
+            self._views = dict(sorted(self._views.items()))
+        return only_loads

@@ -1,0 +1,244 @@
+"""The composition root of a simulation: a topology's gateways and engines, wired to one kernel and one network."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from mesh.messages import PrefillCost, RequestSpec, Sender
+from mesh.topology.schema import ServiceSpec, Topology
+from router import generation
+from router.generation import RequestFailed
+from router.history.ledger import Ledger
+from router.history.records import Outcome, Record
+from router.placement.daemon import PlacementDaemon
+from router.placement.effects import Note
+from simulation.engines.engine import SimulatedEngine
+from simulation.engines.physics import Physics
+from simulation.engines.shared_profiles import Profile, profile_of
+from simulation.factory import Factory
+from simulation.faults.faults import Fault
+from simulation.faults.invariants import Invariants
+from simulation.faults.processes import Mortals
+from simulation.gateway import SimulatedGateway
+from simulation.kernel import Kernel
+from simulation.loads.trace_request import TraceRequest
+from simulation.loads.workload import SloRule, blocks_of, make_spec
+from simulation.network import Network
+from simulation.placement.daemon import Search, SimulatedPlacement
+from simulation.reports.timeline import Timeline
+
+STARTUP_S = 1.0  # before the first request can arrive: engines make themselves known
+SETTLE_S = 120.0  # for engines to end what is left of requests that ended at their gateway
+
+
+class Simulation:
+    """One run: its seed decides everything. ``profiles`` by engine id. ``coasts``: see `SimulatedEngine`; where things
+    may go wrong, every step is computed.
+
+    ``engines``, ``gateways`` and ``placement`` are the living ones. With ``timeline``, made for `origin_s`, it can be
+    seen what they did. With ``faults``, or if there are ``invariants`` to be watched, processes are ``mortals``. With a
+    ``search``, a topology that has a placement daemon has one here; ``on_note`` hears what it says for its log.
+    """
+
+    origin_s = -STARTUP_S
+
+    def __init__(
+        self,
+        topology: Topology,
+        profiles: Mapping[str, Profile],
+        *,
+        seed: int,
+        physics: Physics,
+        slo: SloRule,
+        faults: Sequence[Fault] = (),
+        coasts: bool = False,
+        timeline: Timeline | None = None,
+        invariants: Invariants | None = None,
+        search: Search | None = None,
+        on_note: Callable[[float, Note], None] | None = None,
+    ) -> None:
+        self.kernel = Kernel(seed, now=self.origin_s)
+        self.engines: dict[str, SimulatedEngine] = {}
+        self.gateways: dict[str, SimulatedGateway] = {}
+        self.placement: SimulatedPlacement | None = None
+        self.mortals: Mortals | None = None
+        self.open: dict[str, str] = {}  # the gateways of requests that have not ended
+        self._topology = topology
+        self._gateway_names = [spec.id for spec in topology.gateways]
+        self._prefill_costs: dict[str, PrefillCost] = {}  # by service
+        self._profiles = profiles
+        self._slo = slo
+        self._timeline = timeline
+        self._invariants = invariants
+        self._seed = seed
+        self._search = search
+        self._on_note = on_note or _ignore_note
+        self._on_record: Callable[[Record], None] = _ignore
+        self._ledger = Ledger(self._ended) if invariants is None else invariants.ledger(self._ended)
+        self._num_submitted = 0
+        self._has_more = True
+        coasts = coasts and not faults and invariants is None
+        self.network = network = Network(self.kernel, physics.latency_s)
+        if faults or invariants is not None or topology.scaling is not None:
+            self.mortals = Mortals(topology, self.kernel, physics.latency_s, faults)
+            self.network = network = self.mortals.network
+        observer = timeline if invariants is None else invariants
+        factory = Factory(topology, profiles, physics, network, self.kernel, coasts=coasts, observer=observer)
+        if invariants is not None:
+            invariants.attach(self)
+        if self.mortals is not None:
+            self.mortals.bear(factory, self._ledger, self._change_engine, self._change_gateway)
+            if topology.scaling is not None:
+                self.mortals.bear_supervisors(factory.start_s)
+            if self._has_placement:
+                self.mortals.bear_placement(self._make_placement, self._change_placement)
+            self.mortals.schedule(timeline)
+            return
+        for gateway in topology.gateways:
+            self.gateways[gateway.id] = factory.gateway(gateway, Sender(gateway.id, 1), self.kernel, self._ledger)
+        for spec in topology.engines:
+            engine = self.engines[spec.id] = factory.engine(spec, Sender(spec.id, 1), self.kernel)
+            if topology.rescheduling is not None or topology.placement is not None:
+                network.overhear(engine.observe)
+        if topology.placement is not None and self._has_placement:
+            self.placement = self._make_placement(Sender(topology.placement.id, 1), self.kernel)
+
+    def __repr__(self) -> str:
+        return f"<Simulation {self.kernel!r} {self._ledger!r}>"
+
+    # --- lives --------------------------------------------------------------------------------------------------------
+
+    def _change_engine(self, name: str, engine: SimulatedEngine | None) -> None:
+        if engine is None:
+            del self.engines[name]
+        else:
+            self.engines[name] = engine
+
+    def _change_gateway(self, name: str, gateway: SimulatedGateway | None) -> None:
+        if gateway is not None:
+            self.gateways[name] = gateway
+            return
+        del self.gateways[name]
+        error = RequestFailed("its gateway died", generation.Fault.SERVER)
+        for request in [request for request, owner in self.open.items() if owner == name]:
+            self._ledger.failed(request, error, self.kernel.now)
+
+    @property
+    def _has_placement(self) -> bool:
+        return self._topology.placement is not None and self._search is not None
+
+    def _make_placement(self, me: Sender, kernel: Kernel) -> SimulatedPlacement:
+        assert self._search is not None, "the daemon has something to search with"
+        daemon = PlacementDaemon(self._topology, kernel.now, seed=self._seed)
+        heartbeat_s = self._topology.timing.heartbeat_s
+        return SimulatedPlacement(me, daemon, self._search, kernel, self.network, heartbeat_s, self._on_note)
+
+    def _change_placement(self, name: str, placement: SimulatedPlacement | None) -> None:
+        self.placement = placement
+
+    # --- requests -----------------------------------------------------------------------------------------------------
+
+    def run(self, service: str, trace: Iterable[TraceRequest], on_record: Callable[[Record], None]) -> None:
+        """Let the requests of a trace (in order of arrival) happen; every one ends with its record, exactly once."""
+        self._on_record = on_record
+        starting = self.kernel.random("start")
+        within_s = min(self._topology.timing.heartbeat_s, STARTUP_S)  # however rare statuses are
+        for engine in self.engines.values():
+            engine.start(self.kernel.now + starting.uniform(0, within_s))
+        for gateway in self.gateways.values():
+            gateway.start(self.kernel.now + starting.uniform(0, within_s))
+        if self.placement is not None:
+            self.placement.start(self.kernel.now)
+        for supervisor in self.mortals.supervisors.values() if self.mortals is not None else ():
+            supervisor.start(self.kernel.now)
+        self._schedule_next(self._topology.service(service), iter(trace))
+        self.kernel.run()
+        if self._timeline is not None:
+            self._timeline.close(self.kernel.now)
+        self._settle()
+
+    def leave(self, request: str) -> None:
+        """Its client goes away."""
+        assert self.mortals is not None, "clients leave where things go wrong"
+        self.mortals.gateways[self.open[request]].happen(self._leave, request)
+
+    def _leave(self, request: str) -> None:
+        if request in self.open:
+            gateway = self.gateways[self.open[request]]
+            self._ledger.cancelled(request, self.kernel.now)
+            gateway.cancel(request)
+
+    def _schedule_next(self, service: ServiceSpec, trace: Iterator[TraceRequest]) -> None:
+        request = next(trace, None)
+        if request is None:
+            self._has_more = False
+            self._stop_at_rest()
+        else:
+            self.kernel.at(request.at_s, self._arrive, request, service, trace)
+
+    def _arrive(self, request: TraceRequest, default: ServiceSpec, trace: Iterator[TraceRequest]) -> None:
+        service = default if request.service is None else self._topology.service(request.service)
+        names = [name for name in self._gateway_names if name in self.gateways] or self._gateway_names
+        name = names[self._num_submitted % len(names)]
+        cost = self._prefill_cost(service.name)
+        spec = make_spec(request, self._num_submitted, name, service, cost, self._slo)
+        self._num_submitted += 1
+        self._ledger.arrived(spec, self.kernel.now)
+        self.open[spec.id] = name
+        self._submit(name, spec, request.tenant)
+        self._schedule_next(default, trace)
+
+    def _submit(self, name: str, spec: RequestSpec, tenant: str) -> None:
+        gateway = self.gateways.get(name)
+        if gateway is None:
+            error = RequestFailed("no gateway was there", generation.Fault.SERVER)
+            self._ledger.failed(spec.id, error, self.kernel.now)
+        elif self.mortals is None:
+            gateway.submit(spec, tenant)
+        else:
+            self.mortals.gateways[name].happen(gateway.submit, spec, tenant)
+
+    def _prefill_cost(self, service: str) -> PrefillCost:
+        """Of the first engine that serves it: whose unloaded prefill time counts."""
+        cost = self._prefill_costs.get(service)
+        if cost is None:
+            first = next(spec.id for spec in self._topology.engines if service in spec.services)
+            cost = self._prefill_costs[service] = profile_of(self._profiles[first], service).prefill
+        return cost
+
+    def _ended(self, record: Record, spec: RequestSpec) -> None:
+        assert record.outcome is not Outcome.FINISHED or record.output_tokens <= spec.sampling.max_tokens, record
+        if (gateway := self.gateways.get(self.open.pop(spec.id))) is not None:
+            gateway.ended(record)
+        blocks = blocks_of(spec.prompt)
+        self._on_record(replace(record, hash_ids=blocks) if blocks else record)
+        self._stop_at_rest()
+
+    # --- the end ------------------------------------------------------------------------------------------------------
+
+    def _stop_at_rest(self) -> None:
+        if not self._has_more and not len(self._ledger):
+            self.kernel.stop()
+
+    def _settle(self) -> None:
+        """Let the engines come to rest, and check that none holds on to anything."""
+        now = self.kernel.now  # as long as nothing happens, the kernel's stands still
+        deadline = now + SETTLE_S
+        while not all(engine.core.is_idle for engine in self.engines.values()):
+            if now > deadline:
+                busy = [engine for engine in self.engines.values() if not engine.core.is_idle]
+                raise RuntimeError(f"at rest, engines still hold something: {busy}")
+            now += self._topology.timing.heartbeat_s
+            self.kernel.run(now)
+        for engine in self.engines.values():
+            engine.core.check_invariants()
+        if self._invariants is not None:
+            self._invariants.at_rest()
+
+
+def _ignore(record: Record) -> None:
+    """Nobody asked for records."""
+
+
+def _ignore_note(now: float, note: Note) -> None:
+    """Nobody reads the log of the placement daemon."""

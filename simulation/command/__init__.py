@@ -1,0 +1,1 @@
+"""``mesh simulate``: arguments, runs and outputs."""

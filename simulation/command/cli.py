@@ -1,0 +1,132 @@
+"""``mesh simulate``: what a topology would do under a load, without the hardware."""
+
+import argparse
+import multiprocessing
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from simulation.command.arguments import add_arguments
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from simulation.experiment import Experiment
+    from simulation.reports.summary import Summary
+
+PLAIN_WIDTH = 120  # of tables that go to a file or a pipe
+
+
+def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add ``simulate`` to the commands of ``mesh``."""
+    parser = subparsers.add_parser("simulate", help="run a trace against a topology in virtual time")
+    add_arguments(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Simulate; print tables; write files where asked."""
+    from rich.console import Console
+
+    from simulation.command.runs import experiments
+    from simulation.reports.tables import tables
+
+    asked = experiments(options)
+    summaries = _run_all(asked, options.jobs)
+    topology = asked[0].topology
+    attainment = max(topology.service(name).slo.attainment for name in _services(summaries, asked[0]))
+    console = Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH, highlight=False)
+    for table in tables(summaries, attainment, console.width):
+        console.print(table)
+    if options.out is not None:
+        _write(options.out, asked[0], summaries, attainment)
+    return 0
+
+
+def _services(summaries: "Sequence[Summary]", base: "Experiment") -> list[str]:
+    return sorted({name for summary in summaries for name in summary.services}) or [base.service]
+
+
+# --- runs -------------------------------------------------------------------------------------------------------------
+
+
+def _run_all(experiments: "Sequence[Experiment]", jobs: int) -> "list[Summary]":
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        return _run_one(experiments[0], progress) if len(experiments) == 1 else _run_many(experiments, jobs, progress)
+
+
+def _run_one(experiment: "Experiment", progress: "Progress") -> "list[Summary]":
+    task = progress.add_task(f"simulating {experiment.policy.name}", total=experiment.load.span_s)
+    return [experiment.run(lambda at_s: progress.update(task, completed=at_s))]
+
+
+def _run_many(experiments: "Sequence[Experiment]", jobs: int, progress: "Progress") -> "list[Summary]":
+    from simulation.experiment import run_experiment
+
+    task = progress.add_task(f"simulating {len(experiments)} runs", total=len(experiments))
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(min(jobs, len(experiments)), mp_context=context) as pool, _ended_with_this():
+        with _deaf_to_interrupts():
+            futures = [pool.submit(run_experiment, experiment) for experiment in experiments]
+        for _ in as_completed(futures):
+            progress.advance(task)
+        return [future.result() for future in futures]
+
+
+@contextmanager
+def _deaf_to_interrupts() -> Iterator[None]:
+    """Processes that start meanwhile heed no Ctrl-C, which a terminal sends to all: each would print its trace."""
+    heeded = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, heeded)
+
+
+@contextmanager
+def _ended_with_this() -> Iterator[None]:
+    """Whoever is interrupted, or fails, does not wait for runs that are under way."""
+    try:
+        yield
+    except BaseException:
+        for process in multiprocessing.active_children():
+            process.terminate()
+        raise
+
+
+# --- what comes of it -------------------------------------------------------------------------------------------------
+
+
+def _write(folder: Path, base: "Experiment", summaries: "Sequence[Summary]", attainment: float) -> None:
+    from simulation.command.outputs import has_matplotlib
+    from simulation.reports.tables import write_summaries
+
+    write_summaries(folder / "summaries.json", summaries)
+    if not has_matplotlib():
+        sys.stderr.write("no plots: matplotlib is not installed; pip install 'meshserve[bench]' brings it\n")
+        return
+    from simulation.reports.plots import plot_distributions, plot_over_time, plot_rates, plot_ratios
+
+    rate = _telling_rate(summaries, attainment)
+    at_rate = [summary for summary in summaries if summary.rate == rate]
+    promises = (None, None) if base.mix else base.slo.common(base.topology.services, base.load.pool)
+    plot_distributions(folder / "latencies.png", at_rate, *promises)
+    plot_ratios(folder / "slo.png", at_rate, attainment)
+    plot_over_time(folder / "over_time.png", at_rate, attainment)
+    if len({summary.rate for summary in summaries}) > 1:
+        plot_rates(folder / "rates.png", summaries, attainment)
+    sys.stdout.write(f"written to {folder}\n")
+
+
+def _telling_rate(summaries: "Sequence[Summary]", attainment: float) -> float:
+    """The highest rate at which some policy keeps the promise, or else the lowest."""
+    kept = [summary.rate for summary in summaries if summary.attainment >= attainment]
+    return max(kept) if kept else min(summary.rate for summary in summaries)

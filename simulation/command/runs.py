@@ -1,0 +1,227 @@
+"""From the arguments of ``mesh simulate`` to its runs. What does not fit together is a `UserError`."""
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+from engines.admission.promises import never_kept
+from engines.checks import profile_of
+from engines.costs.profiles import EngineProfile
+from mesh.errors import UserError
+from mesh.topology.parse import load
+from mesh.topology.schema import PolicySpec, Topology
+from router.policies.registry import make_policy
+from simulation.command.outputs import Outputs
+from simulation.command.policy_names import label
+from simulation.engines.physics import Physics
+from simulation.experiment import Experiment, SyntheticLoad, TraceLoad, grid
+from simulation.faults.faults import Fault
+from simulation.faults.grammar import TABLES, read_faults, resolve
+from simulation.loads.arrival_processes import Arrivals, Process
+from simulation.loads.mix import Mix
+from simulation.loads.services import assign_services
+from simulation.loads.trace_request import TraceRequest
+from simulation.loads.traces import load_lengths, load_trace, scaled
+from simulation.loads.workload import SloRule
+from simulation.placement.daemon import ModelledSearch
+from simulation.placement.evaluator import LocalSimulators
+
+
+def experiments(options: argparse.Namespace) -> list[Experiment]:
+    """One at least. All is checked before anything runs."""
+    _check_options(options)
+    topology = load(options.topology)
+    profiles = _profiles(topology)
+    mix = _mix(options, topology)
+    source = _load(options, topology, mix)
+    services = list(mix.services) if mix else sorted({request.service for request in source.pool if request.service})
+    slo = SloRule(options.ttft_factor, keeps_traced=options.slo == "trace")
+    for service in services:
+        _check_slo(topology, service, profiles, options.ttft_factor)
+    _remark(source.pool, slo)
+    base = Experiment(
+        topology,
+        profiles,
+        services[0],
+        source,
+        topology.policy,
+        seed=options.seed,
+        physics=_physics(options),
+        slo=slo,
+        outputs=_outputs(options.out),
+        mix=mix,
+        faults=_faults(options, topology),
+        search=ModelledSearch(LocalSimulators()) if topology.placement is not None else None,
+    )
+    policies, rates = _policies(options, topology), options.rates or [options.rate]
+    return grid(base, policies, rates, _Timelines(options.timeline, policies, rates))
+
+
+def _physics(options: argparse.Namespace) -> Physics:
+    weight_bytes_per_s = None if options.weights_gb_s is None else options.weights_gb_s * 1e9
+    return Physics(
+        options.latency_ms / 1e3,
+        options.kv_gb_s * 1e9,
+        weight_bytes_per_s=weight_bytes_per_s,
+        noise=options.noise or 0.0,
+    )
+
+
+ONLY_WITH = {
+    "trace": ("scale",),
+    "lengths": ("arrivals", "cv", "duration"),
+}
+
+
+def _check_options(options: argparse.Namespace) -> None:
+    for source, dependent in ONLY_WITH.items():
+        for name in dependent:
+            if getattr(options, name) is not None and getattr(options, source) is None:
+                raise UserError(f"--{name}: is for --{source}; leave it out")
+    if options.cv is not None and options.arrivals != "gamma":
+        raise UserError("--cv: is of gamma's gaps; give --arrivals gamma, too")
+    if options.rate is not None and options.rates is not None:
+        raise UserError("--rate and --rates: give one of them")
+    if options.scale is not None and (options.rate or options.rates):
+        raise UserError("--scale: multiplies the trace's own rate; leave it out, or the rate")
+    if options.lengths is not None and not (options.rate or options.rates):
+        raise UserError("--lengths: has no arrivals of its own; say how many requests a second with --rate or --rates")
+    if options.mix is not None and options.service is not None:
+        raise UserError("--mix and --service: give one of them")
+    if options.timeline is not None and options.out is None:
+        raise UserError("--timeline: is written with --out; say where")
+
+
+# --- the load ---------------------------------------------------------------------------------------------------------
+
+
+def _load(options: argparse.Namespace, topology: Topology, mix: Mix | None) -> TraceLoad | SyntheticLoad:
+    wanted = options.service[0] if options.service and mix is None else None
+    if options.trace is not None:
+        requests = load_trace(options.trace, Random(f"{options.seed}/spread"))
+        requests = _with_services(requests[: options.limit], topology, wanted, mix)
+        return TraceLoad(scaled(requests, options.scale or 1.0))
+    arrivals = Arrivals(options.rate or options.rates[0], Process(options.arrivals or "poisson"), options.cv or 2.0)
+    lengths = _with_services(load_lengths(options.lengths), topology, wanted, mix)
+    return SyntheticLoad(lengths, arrivals, options.duration or 600.0, options.limit)
+
+
+def _with_services(
+    requests: Sequence[TraceRequest], topology: Topology, wanted: str | None, mix: Mix | None
+) -> list[TraceRequest]:
+    if mix is None:
+        return assign_services(requests, topology, wanted)
+    traced = sorted({request.service for request in requests if request.service is not None})
+    if len(traced) > 1:
+        raise UserError(f"--mix: the trace has several services, {', '.join(traced)}; leave the option out")
+    return [replace(request, service=None) for request in requests]
+
+
+def _mix(options: argparse.Namespace, topology: Topology) -> Mix | None:
+    mix: Mix | None = options.mix
+    if mix is None and options.service is not None and len(options.service) > 1:
+        mix = Mix.even(list(dict.fromkeys(options.service)))
+    known = [service.name for service in topology.services]
+    for name in mix.services if mix else ():
+        if name not in known:
+            option = "--mix" if options.mix else "--service"
+            raise UserError(f"{option}: {topology.path} has no service {name!r}; it has {', '.join(known)}")
+    return mix
+
+
+def _remark(pool: Sequence[TraceRequest], slo: SloRule) -> None:
+    """What somebody who plays a recording should know."""
+    if slo.counts_traced(pool):
+        sys.stderr.write("SLOs are those of the recorded requests; --slo topology uses the topology's\n")
+    if num_unanswered := sum(not request.was_answered for request in pool):
+        sys.stderr.write(
+            f"{num_unanswered} of {len(pool)} requests were not answered when they were recorded; they arrive too, "
+            "for as many tokens as they asked for, or had got when their client cancelled them\n"
+        )
+
+
+# --- the deployment ---------------------------------------------------------------------------------------------------
+
+
+def _profiles(topology: Topology) -> dict[str, EngineProfile]:
+    found: dict[str, EngineProfile] = {}
+    for engine in topology.engines:
+        profile = profile_of(topology, engine)
+        if profile is None:
+            raise UserError(f'{topology.path}: engines.{engine.id}: no profile; name one, as in profile = "NAME"')
+        found[engine.id] = profile
+    return found
+
+
+def _check_slo(
+    topology: Topology, service: str, profiles: Mapping[str, EngineProfile], ttft_factor: float | None
+) -> None:
+    """A promise that an idle engine could not keep is a mistake."""
+    if ttft_factor is not None and ttft_factor <= 1:
+        raise UserError(f"--ttft-factor: {ttft_factor:g} times an unloaded prefill can never be met; use more than 1")
+    costs = [profiles[engine.id] for engine in topology.engines if service in engine.services]
+    for broken in never_kept(topology.service(service).slo, costs):
+        if not (broken.key == "ttft_ms" and ttft_factor):
+            raise UserError(f"{topology.path}: services.{service}.{broken}")
+
+
+def _policies(options: argparse.Namespace, topology: Topology) -> list[PolicySpec]:
+    """The topology's parameters are for the topology's own policy, where it is named without any."""
+    wanted: list[PolicySpec] = options.compare or [topology.policy]
+    policies = [topology.policy if policy == PolicySpec(topology.policy.name) else policy for policy in wanted]
+    for policy in policies:
+        _check_policy(policy, is_compared=options.compare is not None)
+    return policies
+
+
+def _check_policy(policy: PolicySpec, *, is_compared: bool) -> None:
+    try:
+        make_policy(policy, Random(0))
+    except UserError as error:
+        if not is_compared:
+            raise
+        raise UserError(f"--compare: {label(policy)}: {str(error).removeprefix('[policy] ')}") from None
+
+
+def _faults(options: argparse.Namespace, topology: Topology) -> list[Fault]:
+    tables = [table for kind in TABLES for table in getattr(options, kind)]
+    if options.faults is not None:
+        tables += read_faults(options.faults)
+    return resolve(tables, topology)
+
+
+# --- the files --------------------------------------------------------------------------------------------------------
+
+
+def _outputs(folder: Path | None) -> Outputs | None:
+    if folder is None:
+        return None
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--out: {folder} cannot be made: {error.strerror}") from None
+    return Outputs(folder)
+
+
+class _Timelines:
+    """Which runs are to have a timeline: the only one, and the one that was asked for."""
+
+    def __init__(self, wanted: str | None, policies: Sequence[PolicySpec], rates: Sequence[float | None]) -> None:
+        self._is_alone = len(policies) == len(rates) == 1
+        self._policy, _, rate = (wanted or "").partition("@")
+        self._rate = rate
+        if wanted is None:
+            return
+        labels = [label(policy) for policy in policies]
+        if self._policy not in labels:
+            raise UserError(f"--timeline: {self._policy!r} is not run; there are {', '.join(labels)}")
+        if rate and rate not in (known := [f"{number:g}" for number in rates if number is not None]):
+            raise UserError(f"--timeline: the rate {rate!r} is not run; there are {', '.join(known) or 'none'}")
+
+    def __call__(self, policy: PolicySpec, rate: float | None) -> bool:
+        if self._is_alone:
+            return True
+        return label(policy) == self._policy and (not self._rate or (rate is not None and f"{rate:g}" == self._rate))

@@ -1,0 +1,120 @@
+"""Simulated engines that do both phases, without gateways: requests go straight to the engine that has the fewest.
+
+Cores, scheduling and step times are those of `simulation.cluster`, and so is the choice, which is that of the
+policy ``join_shortest_queue`` with news that takes no time. Dispatchers, statuses and heartbeats are left out, which is
+most of the work where engines are many and requests few.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from engines.costs.profiles import EngineProfile
+from mesh.messages import Accepted, EngineAnswer, Epoch, Refused, RequestSpec, Sender, StepTokens, Submit
+from mesh.topology.schema import Topology
+from router.generation import Fault, RequestFailed, TokenBatch
+from router.history.ledger import Ledger
+from router.history.records import Record
+from simulation.engines.engine import SimulatedEngine
+from simulation.engines.physics import Physics
+from simulation.engines.shared_profiles import Profile, profile_of
+from simulation.factory import Factory
+from simulation.kernel import Kernel
+from simulation.loads.trace_request import TraceRequest
+from simulation.loads.workload import SloRule, make_spec
+from simulation.network import Network
+
+GATEWAY = "gateway"
+
+
+@dataclass(slots=True)
+class _Queue:
+    """An engine, and what is on it. ``slots``: tokens that its pool can hold, by service."""
+
+    engine: SimulatedEngine
+    slots: Mapping[str, int]
+    num_requests: int = 0
+    num_tokens: int = 0  # of their prompts
+
+    @classmethod
+    def of(cls, engine: SimulatedEngine) -> "_Queue":
+        services = engine.core.status(0.0).services
+        return cls(engine, {service.name: service.num_blocks * service.block_size for service in services})
+
+    @property
+    def length(self) -> tuple[int, int]:
+        return self.num_requests, self.num_tokens
+
+
+class DirectEngines:
+    """The engines of a topology. They coast: see `SimulatedEngine`. Every service of the topology is on one of them."""
+
+    def __init__(self, topology: Topology, profiles: Mapping[str, Profile], *, seed: int, physics: Physics) -> None:
+        self._kernel = Kernel(seed)
+        self._topology = topology
+        self._costs = dict(_costs(topology, profiles))
+        self._records: list[Record] = []
+        self._ledger = Ledger(self._ended)
+        self._latency_s = physics.latency_s
+        self._on: dict[str, _Queue] = {}  # by request that has not ended
+        network = Network(self._kernel, physics.latency_s)
+        network.connect(GATEWAY, self._hear)
+        factory = Factory(topology, profiles, physics, network, self._kernel, coasts=True, observer=None)
+        self._queues = [
+            _Queue.of(factory.engine(spec, Sender(spec.id, 1), self._kernel))
+            for spec in sorted(topology.engines, key=lambda spec: spec.id)
+        ]
+
+    def __repr__(self) -> str:
+        return f"<DirectEngines {[queue.engine for queue in self._queues]}>"
+
+    def run(self, trace: Sequence[TraceRequest]) -> list[Record]:
+        """To the end of the last request; records in the order of their ends. Every request names its service."""
+        rule = SloRule()
+        for number, request in enumerate(trace):
+            assert request.service is not None, "no service is the default"
+            service = self._topology.service(request.service)
+            spec = make_spec(request, number, GATEWAY, service, self._costs[service.name].prefill, rule)
+            self._kernel.at(request.at_s, self._submit, spec)
+        self._kernel.run()
+        assert not len(self._ledger), self
+        return self._records
+
+    def _submit(self, spec: RequestSpec) -> None:
+        num_tokens = len(spec.prompt)
+        queue = min(self._places(spec.service, num_tokens + 1), key=lambda queue: queue.length)
+        queue.num_requests += 1
+        queue.num_tokens += num_tokens
+        self._on[spec.id] = queue
+        self._ledger.arrived(spec, self._kernel.now)
+        self._kernel.after(self._latency_s, queue.engine.receive, GATEWAY, Submit(spec, Epoch(0)))
+
+    def _places(self, service: str, num_tokens: int) -> list[_Queue]:
+        """Engines that serve it and can ever hold as much; if none can, all that serve it: they will refuse it."""
+        serving = [queue for queue in self._queues if service in queue.slots]
+        return [queue for queue in serving if queue.slots[service] >= num_tokens] or serving
+
+    def _ended(self, record: Record, spec: RequestSpec) -> None:
+        queue = self._on.pop(record.id)
+        queue.num_requests -= 1
+        queue.num_tokens -= len(spec.prompt)
+        self._records.append(record)
+
+    def _hear(self, sender: str, answer: EngineAnswer) -> None:
+        match answer:
+            case StepTokens(deltas):
+                for delta in deltas:
+                    batch = TokenBatch(tuple(delta.tokens), delta.finish, delta.num_cached_tokens, None, None)
+                    self._ledger.delivered(delta.request, batch, self._kernel.now)
+            case Refused(request, _, _, reason):
+                self._ledger.failed(request, RequestFailed(reason, Fault.CLIENT), self._kernel.now)
+            case Accepted():
+                pass
+            case _:
+                raise RuntimeError(f"{sender} said {answer}, which nothing leads to")
+
+
+def _costs(topology: Topology, profiles: Mapping[str, Profile]) -> Iterator[tuple[str, EngineProfile]]:
+    """Of each service, on the first engine that has it: what its requests are promised by."""
+    for spec in reversed(topology.engines):
+        for service in spec.services:
+            yield service, profile_of(profiles[spec.id], service)

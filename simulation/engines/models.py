@@ -1,0 +1,128 @@
+"""What a simulated engine has loaded, as `engines.loading.Loaded` has it on real ones."""
+
+from random import Random
+
+from engines.costs.learning import LearntCost
+from engines.costs.profiles import EngineProfile
+from engines.memory.packed_pool import block_pool
+from engines.memory.pages import PagePool
+from engines.memory.weight_room import WeightRoom
+from engines.scheduling.scheduler import ServiceQueue
+from engines.status import Service
+from kvtransfer.layout import block_bytes, page_bytes
+from kvtransfer.protocol import Limits as TransferLimits
+from mesh.errors import UserError
+from mesh.messages import KVShape, MemoryRef
+from mesh.topology.schema import EngineSpec, Topology
+from simulation.engines.copying import CopyModel
+from simulation.engines.physics import Physics
+from simulation.engines.shared_profiles import Profile, SharedProfile, profile_of
+from simulation.engines.steps import StepModel
+
+MAX_CONTEXT = 2**31
+
+
+class Models:
+    """Services share the engine's KV memory by the page, as those of real ones do: pages are made for all ``loadable``.
+
+    ``steps``, ``copies`` and ``parking`` are models of how long it takes, by service. They come and go with those.
+    """
+
+    def __init__(
+        self, topology: Topology, spec: EngineSpec, profile: Profile, physics: Physics, random: Random
+    ) -> None:
+        self.services: dict[str, Service] = {}
+        self.steps: dict[str, StepModel] = {}
+        self.copies: dict[str, CopyModel] = {}
+        self.parking: dict[str, CopyModel] = {}  # to the host's memory, or back
+        self.loadable = loadable(topology, profile)
+        self._topology = topology
+        self._spec = spec
+        self._profile = profile
+        self._physics = physics
+        self._random = random
+        self._pace = 1.0
+        self._page_bytes = page_bytes({block_bytes(self._shape(name)) for name in {*self.loadable, *spec.services}})
+        num_pages = profile.kv_memory_bytes // self._page_bytes
+        if num_pages < 1:
+            raise UserError(f"engines.{spec.id}: its KV memory holds no block of {spec.block_size} tokens")
+        self._pages = PagePool(num_pages)
+        self._room = WeightRoom(spec)
+        for name in spec.services:
+            self.open(name)
+
+    def __repr__(self) -> str:
+        return f"<Models {sorted(self.services)} of {sorted(self.loadable)}>"
+
+    def load_s(self, name: str) -> float:
+        """For the weights of a service to come."""
+        return weights_s(self._profile, name, self._physics)
+
+    def num_tokens(self, name: str) -> int:
+        """That KV memory holds, if the service has all of it."""
+        return self._pages.num_pages * (self._page_bytes // block_bytes(self._shape(name))) * self._spec.block_size
+
+    def open(self, name: str) -> Service:
+        """Its weights are here. Raise `UserError` if there is no room for them."""
+        profile = profile_of(self._profile, name)
+        self._room.take(name, profile.weight_bytes)
+        shape, cost = self._shape(name), profile.cost
+        slots, quota = self._page_bytes // block_bytes(shape), self._spec.kv_quotas.get(name)
+        pool = block_pool(self._pages, self._spec.block_size, slots, quota=quota)
+        service = self.services[name] = Service(
+            ServiceQueue(name, pool),
+            shape,
+            MemoryRef(self._spec.host, self._spec.id, self._profile.kv_memory_bytes, self._spec.id),
+            frozenset(),
+            self._topology.service(name).max_context or MAX_CONTEXT,
+            LearntCost(cost.in_chunks(self._spec.chunk_tokens)),
+            weight_bytes=profile.weight_bytes,
+        )
+        steps = self.steps[name] = StepModel(cost, self._physics, self._random)
+        steps.pace = self._pace
+        self.copies[name] = self._copies(shape, self._physics.kv_bytes_per_s)
+        self.parking[name] = self._copies(shape, self._physics.host_bytes_per_s * profile.num_devices)
+        return service
+
+    def drop(self, name: str) -> None:
+        """Nothing of it is left in the engine's core."""
+        del self.services[name], self.steps[name], self.copies[name], self.parking[name]
+        self._room.give_back(name)
+
+    def set_pace(self, pace: float) -> None:
+        """Steps take so many times as long as modelled, from the next one on."""
+        self._pace = pace
+        for model in self.steps.values():
+            model.pace = pace
+
+    def _copies(self, shape: KVShape, bytes_per_s: float) -> CopyModel:
+        limits = TransferLimits()
+        return CopyModel(
+            block_bytes(shape),
+            bytes_per_s=bytes_per_s,
+            message_s=self._physics.kv_message_s,
+            message_bytes=limits.message_bytes,
+            window=limits.window,
+            round_trip_s=2 * self._physics.latency_s,
+        )
+
+    def _shape(self, name: str) -> KVShape:
+        return _shape(profile_of(self._profile, name), self._spec.block_size)
+
+
+def weights_s(profile: Profile, service: str, physics: Physics) -> float:
+    """For weights to come: each device fetches its part. They take no time where it is not known how many."""
+    of_service = profile_of(profile, service)
+    bytes_per_s = physics.weight_bytes_per_s or of_service.weight_bytes_per_s
+    return of_service.weight_bytes / (bytes_per_s * of_service.num_devices)
+
+
+def loadable(topology: Topology, profile: Profile) -> frozenset[str]:
+    """The services that an engine with this profile may be told to load: those that have costs there."""
+    known = (service.name for service in topology.services)
+    return frozenset(name for name in known if not isinstance(profile, SharedProfile) or name in profile.services)
+
+
+def _shape(profile: EngineProfile, block_size: int) -> KVShape:
+    """Any shape whose tokens have the profile's size: one head of one layer, K and V of two bytes an element."""
+    return KVShape(1, 1, max(1, profile.kv_bytes_per_token // 4), block_size, "float16")

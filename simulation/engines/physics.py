@@ -1,0 +1,23 @@
+"""What a simulation models besides the costs of engines."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Physics:
+    """Engines of one host slow each other down: see `simulation.engines.host`."""
+
+    latency_s: float = 2e-4  # of a control message
+    kv_bytes_per_s: float = 25e9  # between two engines
+    kv_message_s: float = 1e-4  # to begin to copy a message of KV blocks
+    host_bytes_per_s: float = 20e9  # between one device and its host's memory: PCIe 4.0 x16, less its overhead
+    weight_bytes_per_s: float | None = None  # of one device that a service is loaded on; None: what its profile says
+    boot_s: float = 10.0  # of an engine's process, before the weights of its services come
+    noise: float = 0.0  # standard deviation of the logarithm of step times
+    step_s: float = 0.0  # that an engine's process spends between two steps
+    shared_decode: float = 1.0  # times as long as alone: steps of decodes while another engine of the host computes
+    shared_prefill: float = 1.0  # the same for steps with chunks of prompts
+
+    @property
+    def is_shared(self) -> bool:
+        return max(self.shared_decode, self.shared_prefill) > 1.0

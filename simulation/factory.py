@@ -1,0 +1,134 @@
+"""Makes the engines and gateways of a simulation from a topology and its profiles."""
+
+from collections.abc import Callable, Mapping
+from math import inf
+
+from engines.core import EngineCore
+from engines.scheduling.scheduler import Limits
+from engines.settings import EngineSettings
+from kvtransfer.protocol import Limits as TransferLimits
+from mesh.messages import MemoryRef, Sender
+from mesh.topology.schema import EngineSpec, GatewaySpec, Topology
+from router.history.ledger import Ledger
+from router.history.lengths import LengthPredictor
+from router.policies.registry import make_policy
+from router.requests.dispatcher import Dispatcher
+from router.requests.limits import DispatchLimits
+from router.view.monitor import Monitor
+from simulation.engines.coasting import HELD_TOKENS
+from simulation.engines.engine import SimulatedEngine
+from simulation.engines.host import Host
+from simulation.engines.models import Models, weights_s
+from simulation.engines.physics import Physics
+from simulation.engines.shared_profiles import Profile
+from simulation.gateway import SimulatedGateway
+from simulation.kernel import Kernel
+from simulation.loads.workload import asked_of
+from simulation.network import Network
+from simulation.observer import CoreParts, Observer
+
+Expect = Callable[[str, float], None]
+
+ONE_MESSAGE = 2**40  # bytes: the blocks of a chunk are one event; `CopyModel` knows what messages they would be
+
+
+def _expect_nothing(gateway: str, now: float) -> None:
+    """Where nobody dies."""
+
+
+class Factory:
+    """``profiles`` by engine id. ``coasts``: see `SimulatedEngine`. ``observer`` sees what engines do."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        profiles: Mapping[str, Profile],
+        physics: Physics,
+        network: Network,
+        kernel: Kernel,
+        *,
+        coasts: bool,
+        observer: Observer | None,
+    ) -> None:
+        self._topology = topology
+        self._profiles = profiles
+        self._physics = physics
+        self._network = network
+        self._hosts = {spec.host: Host(kernel) for spec in topology.engines} if physics.is_shared else {}
+        self._coasts = coasts and not physics.is_shared and not physics.noise
+        self._observer = observer
+
+    def gateway(self, spec: GatewaySpec, me: Sender, kernel: Kernel, ledger: Ledger) -> SimulatedGateway:
+        policy = make_policy(self._topology.policy, kernel.random(f"policy of {spec.id}"))
+        timing = self._topology.timing
+        ask_s, stall_s = (inf, inf) if self._coasts else (None, timing.stall_s)  # coasting engines are silent, and live
+        limits = DispatchLimits(spec.max_requests, spec.max_waiting, timing.reply_s, stall_s, ask_s=ask_s)
+        lengths = LengthPredictor(asked_of)
+        dispatcher = Dispatcher(policy, Monitor(timing.lease_s, spec.id), limits, lengths)
+        watches = policy.uses_gateways and len(self._topology.gateways) > 1
+        return SimulatedGateway(
+            me, spec, dispatcher, kernel, self._network, ledger, timing.heartbeat_s, watches_others=watches
+        )
+
+    def engine(
+        self,
+        spec: EngineSpec,
+        me: Sender,
+        kernel: Kernel,
+        expect: Expect = _expect_nothing,
+    ) -> SimulatedEngine:
+        """A new life of an engine, with empty hands. ``expect``: see `EngineCore`."""
+        random = kernel.random(f"steps of {spec.id}@{me.incarnation}")
+        models = Models(self._topology, spec, self._profiles[spec.id], self._physics, random)
+        core = self._core(spec, models, expect)
+        heartbeat_s = self._topology.timing.heartbeat_s
+        host = self._hosts.get(spec.host)
+        return SimulatedEngine(me, core, models, kernel, self._network, heartbeat_s, host, coasts=self._coasts)
+
+    def start_s(self, engine: str) -> float:
+        """From the start of an engine's process until it serves what the topology says."""
+        spec = self._topology.engine(engine)
+        loads = (weights_s(self._profiles[engine], name, self._physics) for name in spec.services)
+        return self._physics.boot_s + sum(loads)
+
+    def _core(self, spec: EngineSpec, models: Models, expect: Expect) -> EngineCore:
+        num_devices = spec.num_devices or self._profiles[spec.id].num_devices
+        deliver_every = HELD_TOKENS if self._coasts else 1
+        settings = _settings(self._topology, spec, num_devices, deliver_every, models.loadable)
+        parts = CoreParts(settings, models.services, _always, expect)
+        return parts.core() if self._observer is None else self._observer.core(parts)
+
+
+def _settings(
+    topology: Topology, spec: EngineSpec, num_devices: int, deliver_every: int, loadable: frozenset[str]
+) -> EngineSettings:
+    return EngineSettings(
+        id=spec.id,
+        host=spec.host,
+        pid=0,
+        role=spec.role,
+        limits=Limits(spec.max_running, spec.chunk_tokens, slice_tokens=spec.slice_tokens),
+        parking_bytes=spec.parking_memory_bytes,
+        max_waiting=spec.max_waiting,
+        transport=topology.transfer.transport,
+        transfer_deadline_s=topology.transfer.deadline_s,
+        transfer_limits=TransferLimits(
+            reply_s=topology.timing.reply_s,
+            message_bytes=ONE_MESSAGE,
+            migration_share=topology.transfer.migration_share,
+            migration_s=topology.transfer.migration_deadline_s,
+        ),
+        usual={service.name: (service.usual_prompt, service.usual_answer) for service in topology.services},
+        num_devices=num_devices,
+        weight_memory_bytes=spec.weight_memory_bytes,
+        deliver_every=deliver_every,
+        rescheduling=topology.rescheduling,
+        scheduling=spec.scheduling,
+        starvation_s=spec.starvation_s,
+        strict_phases=spec.strict_phases,
+        loadable=loadable,
+    )
+
+
+def _always(peer: str, memory: MemoryRef) -> bool:
+    return True

@@ -1,0 +1,1 @@
+"""Faults of a simulation, and what must hold whatever goes wrong."""

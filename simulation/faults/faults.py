@@ -1,0 +1,313 @@
+"""What goes wrong during a run, and when. Times are seconds of the trace: the first request can arrive at 0.
+
+What happens to messages is what ZeroMQ over TCP can do to them, and duplication besides. Within one connection they
+stay in order: late ones (`Delay`) hold up those behind them. When a connection breaks and is made anew, what was sent
+over the old one may be lost (`Loss`) or read after what was sent over the new one, since a PULL socket reads its
+connections in turns (`Reorder`). ZeroMQ never repeats a message; the protocols have to bear it all the same
+(`Duplicate`).
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from random import Random
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:  # the command's arguments are read before anything heavy is loaded
+    from simulation.faults.faulty_network import FaultyNetwork
+    from simulation.kernel import Kernel
+    from simulation.reports.timeline import Timeline
+
+LATE_S = 0.5  # what overtaken messages and second copies are late at most, if nothing else is said
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """A process loses all that it holds; it is back after ``restart_after_s`` (None: never)."""
+
+    process: str
+    at_s: float
+    restart_after_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Hang:
+    """A process neither hears nor does anything for a while, then goes on."""
+
+    process: str
+    at_s: float
+    for_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Slow:
+    """Steps of an engine take ``factor`` times as long as its costs say."""
+
+    engine: str
+    factor: float
+    at_s: float = 0.0
+    for_s: float = inf
+
+
+@dataclass(frozen=True, slots=True)
+class FailLoad:
+    """Weights of services that an engine is told to load cannot be read, with a probability for each."""
+
+    engine: str
+    probability: float
+    at_s: float = 0.0
+    for_s: float = inf
+
+
+@dataclass(frozen=True, slots=True)
+class Skew:
+    """All the time, the clock of an engine is ahead of the others' by so much: clocks have no common origin."""
+
+    engine: str
+    ahead_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """Messages between ``some`` and ``others`` (processes) wait until it is over."""
+
+    some: tuple[str, ...]
+    others: tuple[str, ...]
+    at_s: float
+    for_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Each message between ``some`` and ``others`` (processes) is lost with a probability: of these kinds, if given."""
+
+    probability: float
+    some: tuple[str, ...]
+    others: tuple[str, ...]
+    at_s: float = 0.0
+    for_s: float = inf
+    kinds: tuple[str, ...] = ()  # names of messages; none: any
+
+
+@dataclass(frozen=True, slots=True)
+class Delay:
+    """Each message between ``some`` and ``others`` is late by up to ``up_to_s``, and so are those behind it."""
+
+    up_to_s: float
+    some: tuple[str, ...]
+    others: tuple[str, ...]
+    at_s: float = 0.0
+    for_s: float = inf
+
+
+@dataclass(frozen=True, slots=True)
+class Duplicate:
+    """Each message between ``some`` and ``others`` comes a second time with a probability, up to ``late_s`` later."""
+
+    probability: float
+    some: tuple[str, ...]
+    others: tuple[str, ...]
+    at_s: float = 0.0
+    for_s: float = inf
+    late_s: float = LATE_S
+
+
+@dataclass(frozen=True, slots=True)
+class Reorder:
+    """After each message between ``some`` and ``others``, their connection breaks with a probability.
+
+    The message is late by up to ``late_s``; those behind it take the next connection and overtake it.
+    """
+
+    probability: float
+    some: tuple[str, ...]
+    others: tuple[str, ...]
+    at_s: float = 0.0
+    for_s: float = inf
+    late_s: float = LATE_S
+
+
+Disturbance = Loss | Delay | Duplicate | Reorder  # of single messages
+DISTURBANCES = (Loss, Delay, Duplicate, Reorder)
+Fault = Kill | Hang | Slow | FailLoad | Skew | Partition | Disturbance
+
+
+class Copy(NamedTuple):
+    """A message as it arrives: how late, and whether those behind it on its link have to wait for it."""
+
+    late_s: float = 0.0
+    keeps_place: bool = True
+
+
+ON_TIME = (Copy(),)
+
+
+class Fates:
+    """What becomes of each message under these disturbances: as many copies as come. ``hits`` counts them by kind."""
+
+    def __init__(
+        self, disturbances: Sequence[Disturbance], kernel: "Kernel", random: Random, hits: Counter[str]
+    ) -> None:
+        self._disturbances = disturbances
+        self._kernel = kernel
+        self._random = random
+        self._hits = hits
+
+    def __call__(self, sender: str, to: str, message: object) -> Sequence[Copy]:
+        late_s, keeps_place, again_s = 0.0, True, None
+        for fault in self._disturbances:
+            if not self._is_on(fault, sender, to):
+                continue
+            match fault:
+                case Loss() if fault.kinds and type(message).__name__ not in fault.kinds:
+                    continue
+                case Delay():
+                    late_s += self._random.uniform(0, fault.up_to_s)
+                case _ if self._random.random() >= fault.probability:
+                    continue
+                case Duplicate():
+                    again_s = self._random.uniform(0, fault.late_s)
+                case Reorder():
+                    late_s, keeps_place = late_s + self._random.uniform(0, fault.late_s), False
+            self._hits[type(fault).__name__] += 1
+            if isinstance(fault, Loss):
+                return ()
+        first = Copy(late_s, keeps_place)
+        return (first,) if again_s is None else (first, Copy(late_s + again_s, keeps_place=False))
+
+    def _is_on(self, fault: Disturbance, sender: str, to: str) -> bool:
+        if not fault.at_s <= self._kernel.now < fault.at_s + fault.for_s:
+            return False
+        some, others = fault.some, fault.others
+        return (sender in some and to in others) or (sender in others and to in some)
+
+
+class Mortal(Protocol):
+    """A process that faults can befall."""
+
+    @property
+    def is_alive(self) -> bool: ...
+
+    def kill(self) -> None: ...
+
+    def restart(self) -> None: ...
+
+    def hang(self, for_s: float) -> None: ...
+
+
+class MortalEngine(Mortal, Protocol):
+    def slow_down(self, factor: float) -> None: ...
+
+    def recover(self, factor: float) -> None: ...
+
+    def fail_loads(self, probability: float) -> None: ...
+
+    def mend_loads(self, probability: float) -> None: ...
+
+    def skew(self, ahead_s: float) -> None: ...
+
+
+class Injector:
+    """Lets faults happen, all but those of single messages: these are the network's. The timeline hears of engines'.
+
+    ``others`` are the processes that are no engines, by kind. ``hits`` counts those that found somebody.
+    """
+
+    def __init__(
+        self,
+        kernel: "Kernel",
+        network: "FaultyNetwork",
+        engines: Mapping[str, MortalEngine],
+        others: Mapping[str, Mapping[str, Mortal]],
+        timeline: "Timeline | None",
+        hits: Counter[str],
+    ) -> None:
+        self._kernel = kernel
+        self._network = network
+        self._engines = engines
+        self._kinds = {name: f" of a {kind}" for kind, processes in others.items() for name in processes}
+        self._processes = {**engines, **{name: one for processes in others.values() for name, one in processes.items()}}
+        self._timeline = timeline
+        self._hits = hits
+
+    def schedule(self, faults: Sequence[Fault]) -> None:
+        """Call before anything has happened."""
+        at = self._kernel.at
+        for fault in faults:
+            match fault:
+                case Kill():
+                    at(fault.at_s, self._kill, fault)
+                case Hang():
+                    at(fault.at_s, self._hang, fault)
+                case Slow():
+                    at(fault.at_s, self._slow_down, fault)
+                    if fault.for_s < inf:
+                        at(fault.at_s + fault.for_s, self._recover, fault)
+                case FailLoad():
+                    at(fault.at_s, self._fail_loads, fault)
+                    if fault.for_s < inf:
+                        at(fault.at_s + fault.for_s, self._mend_loads, fault)
+                case Skew():
+                    self._hits["Skew"] += 1
+                    self._engines[fault.engine].skew(fault.ahead_s)
+                case Partition():
+                    at(fault.at_s, self._cut, fault)
+                    at(fault.at_s + fault.for_s, self._mend, fault)
+
+    def _kill(self, kill: Kill) -> None:
+        process, is_engine = self._processes[kill.process], kill.process in self._engines
+        if not process.is_alive:
+            return
+        self._hits["Kill" + self._kinds.get(kill.process, "")] += 1
+        process.kill()
+        if self._timeline is not None and is_engine:
+            self._timeline.killed(kill.process, self._kernel.now)
+        if kill.restart_after_s is not None:
+            self._kernel.after(kill.restart_after_s, self._restart, kill.process)
+
+    def _restart(self, name: str) -> None:
+        process = self._processes[name]
+        if process.is_alive:
+            return
+        process.restart()
+        if self._timeline is not None and name in self._engines:
+            self._timeline.restarted(name, self._kernel.now)
+
+    def _hang(self, hang: Hang) -> None:
+        process, is_engine = self._processes[hang.process], hang.process in self._engines
+        if not process.is_alive:
+            return
+        self._hits["Hang" + self._kinds.get(hang.process, "")] += 1
+        process.hang(hang.for_s)
+        if self._timeline is not None and is_engine:
+            self._timeline.hung(hang.process, self._kernel.now, hang.for_s)
+
+    def _slow_down(self, slow: Slow) -> None:
+        self._hits["Slow"] += 1
+        self._engines[slow.engine].slow_down(slow.factor)
+        self._mark([slow.engine], "slowed down")
+
+    def _recover(self, slow: Slow) -> None:
+        self._engines[slow.engine].recover(slow.factor)
+        self._mark([slow.engine], "as fast as before")
+
+    def _fail_loads(self, fault: FailLoad) -> None:
+        self._hits["FailLoad"] += 1
+        self._engines[fault.engine].fail_loads(fault.probability)
+
+    def _mend_loads(self, fault: FailLoad) -> None:
+        self._engines[fault.engine].mend_loads(fault.probability)
+
+    def _cut(self, partition: Partition) -> None:
+        self._hits["Partition"] += 1
+        self._network.cut(partition.some, partition.others)
+        self._mark({*partition.some, *partition.others}, "cut off")
+
+    def _mend(self, partition: Partition) -> None:
+        self._network.mend(partition.some, partition.others)
+        self._mark({*partition.some, *partition.others}, "reached again")
+
+    def _mark(self, processes: Iterable[str], event: str) -> None:
+        if self._timeline is not None:
+            self._timeline.mark(processes, self._kernel.now, event)

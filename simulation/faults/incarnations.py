@@ -1,0 +1,386 @@
+"""Processes that are killed, started again, and held up: what surrounds a process when things go wrong."""
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Collection
+from functools import partial
+from math import inf
+from random import Random
+from typing import Any, Generic, TypeVar
+
+from mesh.membership.membership import Membership, Restarted, Stale
+from mesh.messages import EngineMessage, EngineStatus, GatewayStatus, PlacementStatus, Sender
+from mesh.topology.schema import Topology
+from simulation.engines.engine import SimulatedEngine
+from simulation.faults.faulty_network import FaultyNetwork
+from simulation.gateway import SimulatedGateway
+from simulation.kernel import Action, Kernel
+from simulation.placement.daemon import HEARD, SimulatedPlacement
+
+CATCH_UP_S = 0.1  # after a process was held up itself, as engines.process has it
+COMMAND = "mesh"  # who sends what a person orders: a process without a lease
+IDLE_POLL_S = 0.02
+
+P = TypeVar("P")
+
+
+class Life(Kernel):
+    """The kernel as one life of a process sees it: nothing happens to it after its end, nor while it is held up.
+
+    Its clock is ``ahead_s`` ahead of the kernel's.
+    """
+
+    __slots__ = ("_ahead_s", "_ended", "_frozen_until", "_kernel", "_seen", "_waiting")
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self._ended = False
+        self._frozen_until = -inf
+        self._ahead_s = 0.0
+        self._waiting: deque[tuple[Action, tuple[Any, ...]]] = deque()  # until it goes on, in order
+        self._seen = -inf  # by its own clock: rounding must not let anything happen before its time
+
+    @property
+    def now(self) -> float:  # type: ignore[override]
+        return max(self._kernel.now + self._ahead_s, self._seen)
+
+    def random(self, component: str) -> Random:
+        return self._kernel.random(component)
+
+    def at(self, when: float, action: Action, *arguments: Any) -> None:
+        self._kernel.at(when - self._ahead_s, self._happen_at, when, action, *arguments)
+
+    def after(self, delay_s: float, action: Action, *arguments: Any) -> None:
+        self._kernel.after(delay_s, self.happen, action, *arguments)
+
+    def _happen_at(self, when: float, action: Action, *arguments: Any) -> None:
+        self._seen = max(self._seen, when)
+        self.happen(action, *arguments)
+
+    def happen(self, action: Action, *arguments: Any) -> None:
+        """Now, or when the process goes on, or never."""
+        if self._ended:
+            return
+        if self._waiting or self.is_held_up:
+            self._waiting.append((action, arguments))
+            if len(self._waiting) == 1:
+                self._kernel.at(self._frozen_until, self._go_on)
+        else:
+            action(*arguments)
+
+    def _go_on(self) -> None:
+        """The next of what waited happens, if it is not held up again."""
+        if self._ended:
+            return
+        if not self.is_held_up:
+            action, arguments = self._waiting[0]
+            action(*arguments)
+            self._waiting.popleft()
+        if self._waiting:
+            self._kernel.at(self._frozen_until, self._go_on)
+
+    @property
+    def is_held_up(self) -> bool:
+        return self._kernel.now < self._frozen_until
+
+    def end(self) -> None:
+        self._ended = True
+
+    def freeze(self, for_s: float) -> None:
+        self._frozen_until = max(self._frozen_until, self._kernel.now + for_s)
+
+    def skew(self, ahead_s: float) -> None:
+        """Call before anything has happened."""
+        self._ahead_s = ahead_s
+
+
+class Watch:
+    """Notices that peers of one engine died, as `engines.process` does; messages of lives that are over stop here."""
+
+    def __init__(
+        self,
+        me: Sender,
+        engine: SimulatedEngine,
+        life: Life,
+        network: FaultyNetwork,
+        membership: Membership,
+        gateways: Collection[str],
+    ) -> None:
+        self._me = me
+        self._engine = engine
+        self._life = life
+        self._network = network
+        self._gateways = gateways
+        self._membership = membership
+        self._armed_at = inf
+        network.hear(me.process, lambda sender, message: life.happen(self._receive, sender, message))
+        network.notice(me.process, lambda sender, status: life.happen(self._notice, sender, status))
+
+    def _receive(self, sender: Sender, message: EngineMessage) -> None:
+        if self._observe(sender):
+            self._engine.receive(sender.process, message)
+
+    def _notice(self, sender: Sender, status: EngineStatus | None) -> None:
+        if self._observe(sender) and status is not None:
+            self._engine.observe(sender, status)
+
+    def _observe(self, sender: Sender) -> bool:
+        """A sign of life; False if it is of a life that is over."""
+        observation = self._membership.observe(sender, self._life.now)
+        if isinstance(observation, Restarted):
+            self._network.forget(self._me.process, sender.process)
+            self._engine.lose_peer(sender.process)
+        self._rearm()
+        return not isinstance(observation, Stale)
+
+    def _rearm(self) -> None:
+        if self._armed_at == inf:
+            self._arm(self._membership.next_deadline())
+
+    def _arm(self, deadline: float | None) -> None:
+        self._armed_at = inf if deadline is None else deadline
+        if deadline is not None:
+            self._life.at(deadline, self._expire)
+
+    def _expire(self) -> None:
+        now = self._life.now
+        if now - self._armed_at > CATCH_UP_S:
+            self._arm(now + CATCH_UP_S)
+            return
+        for lost in self._membership.expire(now):
+            if lost.sender.process not in self._gateways:
+                self._network.forget(self._me.process, lost.sender.process)
+            self._engine.lose_peer(lost.sender.process)
+        self._arm(self._membership.next_deadline())
+
+
+class Lives(ABC, Generic[P]):
+    """One process over its lives. ``on_change`` hears of each new one, and None when there is none."""
+
+    def __init__(
+        self,
+        name: str,
+        kernel: Kernel,
+        network: FaultyNetwork,
+        topology: Topology,
+        on_change: Callable[[str, P | None], None],
+        *,
+        is_born: bool = True,
+    ) -> None:
+        self._name = name
+        self._kernel = kernel
+        self._network = network
+        self._timing = topology.timing
+        self._on_change = on_change
+        self._num_lives = 0
+        self._process: P | None = None
+        self._life = Life(kernel)
+        if is_born:
+            self._be_born(self._life)
+        else:
+            network.go_down(name)
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process is not None
+
+    @property
+    def is_held_up(self) -> bool:
+        return self._life.is_held_up
+
+    def kill(self) -> None:
+        """All that it holds is gone."""
+        assert self._process is not None, f"{self._name} is dead already"
+        self._life.end()
+        self._process = None
+        self._network.go_down(self._name)
+        self._on_change(self._name, None)
+
+    def restart(self) -> None:
+        """A new life, which knows nothing of the last one."""
+        assert self._process is None, f"{self._name} lives"
+        life, self._life = self._life, Life(self._kernel)
+        self._life.skew(life.now - self._kernel.now)
+        self._start(self._be_born(self._life), self._life)
+
+    def hang(self, for_s: float) -> None:
+        """It is held up: what happens to it waits."""
+        assert self._process is not None, f"{self._name} is dead"
+        self._life.freeze(for_s)
+
+    def happen(self, action: Action, *arguments: Any) -> None:
+        """Something befalls it from outside: now, when it goes on, or not at all if it dies before."""
+        self._life.happen(action, *arguments)
+
+    def _be_born(self, life: Life) -> P:
+        self._num_lives += 1
+        me = Sender(self._name, self._num_lives)
+        self._process = process = self._make(me, life)
+        self._on_change(self._name, process)
+        self._network.come_up(me)
+        return process
+
+    @abstractmethod
+    def _make(self, me: Sender, life: Life) -> P:
+        """A new process, connected."""
+
+    @abstractmethod
+    def _start(self, process: P, life: Life) -> None:
+        """It is up."""
+
+
+class EngineLives(Lives[SimulatedEngine]):
+    """``make`` makes a life of the engine."""
+
+    def __init__(
+        self,
+        name: str,
+        make: Callable[[Sender, Kernel, Callable[[str, float], None]], SimulatedEngine],
+        kernel: Kernel,
+        network: FaultyNetwork,
+        topology: Topology,
+        on_change: Callable[[str, SimulatedEngine | None], None],
+        *,
+        is_born: bool = True,
+    ) -> None:
+        self._make_engine = make
+        self._gateways = frozenset(spec.id for spec in topology.gateways)
+        self._factors: list[float] = []
+        self._load_failures: list[float] = []
+        super().__init__(name, kernel, network, topology, on_change, is_born=is_born)
+
+    def skew(self, ahead_s: float) -> None:
+        self._life.skew(ahead_s)
+
+    def slow_down(self, factor: float) -> None:
+        """Its steps take so many times as long, from the next one on; of several factors, the largest counts."""
+        self._factors.append(factor)
+        self._set_pace()
+
+    def recover(self, factor: float) -> None:
+        """Undo one `slow_down`."""
+        self._factors.remove(factor)
+        self._set_pace()
+
+    def fail_loads(self, probability: float) -> None:
+        """Of several probabilities, the largest counts."""
+        self._load_failures.append(probability)
+        self._set_load_failures()
+
+    def mend_loads(self, probability: float) -> None:
+        """Undo one `fail_loads`."""
+        self._load_failures.remove(probability)
+        self._set_load_failures()
+
+    def order(self, command: EngineMessage) -> None:
+        """A person's command, if somebody is there to take it."""
+        if self._process is not None:
+            self._life.happen(self._process.receive, COMMAND, command)
+
+    def retire(self, restart_after_s: float) -> None:
+        """It is asked to stop (SIGTERM): it ends when it is empty, and is started again some time later."""
+        self.leave(lambda: self._kernel.after(restart_after_s, self._restart_if_dead))
+
+    def leave(self, then: Callable[[], None]) -> None:
+        """It is asked to stop (SIGTERM), and ends when it is empty."""
+        if self._process is not None:
+            self._life.happen(self._drain, self._process, self._life, then)
+
+    def _drain(self, engine: SimulatedEngine, life: Life, then: Callable[[], None]) -> None:
+        engine.drain()
+        self._leave_when_idle(engine, life, then)
+
+    def _leave_when_idle(self, engine: SimulatedEngine, life: Life, then: Callable[[], None]) -> None:
+        if engine.core.is_idle:
+            self.kill()
+            then()
+        else:
+            life.after(IDLE_POLL_S, self._leave_when_idle, engine, life, then)
+
+    def _restart_if_dead(self) -> None:
+        if not self.is_alive:
+            self.restart()
+
+    def _set_pace(self) -> None:
+        if self._process is not None:
+            self._process.set_pace(max(self._factors, default=1.0))
+
+    def _set_load_failures(self) -> None:
+        if self._process is not None:
+            self._process.set_load_failures(max(self._load_failures, default=0.0))
+
+    def _make(self, me: Sender, life: Life) -> SimulatedEngine:
+        membership = Membership(self._timing.lease_s)
+        engine = self._make_engine(me, life, membership.expect)
+        engine.set_pace(max(self._factors, default=1.0))
+        engine.set_load_failures(max(self._load_failures, default=0.0))
+        Watch(me, engine, life, self._network, membership, self._gateways)
+        return engine
+
+    def _start(self, process: SimulatedEngine, life: Life) -> None:
+        process.start(life.now)
+
+
+class GatewayLives(Lives[SimulatedGateway]):
+    """``make`` makes a life of the gateway. Engines see by its heartbeats that it lives."""
+
+    def __init__(
+        self,
+        name: str,
+        make: Callable[[Sender, Kernel], SimulatedGateway],
+        kernel: Kernel,
+        network: FaultyNetwork,
+        topology: Topology,
+        on_change: Callable[[str, SimulatedGateway | None], None],
+    ) -> None:
+        self._make_gateway = make
+        super().__init__(name, kernel, network, topology, on_change)
+
+    def _make(self, me: Sender, life: Life) -> SimulatedGateway:
+        gateway = self._make_gateway(me, life)
+        self._network.connect(me.process, lambda sender, message: life.happen(gateway.receive, sender, message))
+        self._network.subscribe(me.process, lambda sender, status: life.happen(gateway.observe, sender, status))
+        hear = partial(life.happen, gateway.hear)
+        self._network.watch(me.process, PlacementStatus, hear)
+        if gateway.watches_others:
+            self._network.watch(me.process, GatewayStatus, partial(life.happen, gateway.hear_gateway))
+        life.after(0.0, self._beat, me, life)
+        return gateway
+
+    def _start(self, process: SimulatedGateway, life: Life) -> None:
+        """Its first heartbeat is under way already; the first status follows."""
+        process.start(life.now)
+
+    def _beat(self, me: Sender, life: Life) -> None:
+        self._network.show(me)
+        life.after(self._timing.heartbeat_s, self._beat, me, life)
+
+
+class PlacementLives(Lives[SimulatedPlacement]):
+    """``make`` makes a life of the placement daemon. It knows what others repeat of what the last one said.
+
+    Its leases are its own: see `router.placement.observe.roster`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        make: Callable[[Sender, Kernel], SimulatedPlacement],
+        kernel: Kernel,
+        network: FaultyNetwork,
+        topology: Topology,
+        on_change: Callable[[str, SimulatedPlacement | None], None],
+    ) -> None:
+        self._make_daemon = make
+        super().__init__(name, kernel, network, topology, on_change)
+
+    def _make(self, me: Sender, life: Life) -> SimulatedPlacement:
+        daemon, network = self._make_daemon(me, life), self._network
+        hear = partial(life.happen, daemon.hear)
+        network.subscribe(me.process, hear)
+        for kind in HEARD:
+            network.watch(me.process, kind, hear)
+        return daemon
+
+    def _start(self, process: SimulatedPlacement, life: Life) -> None:
+        process.start(life.now)

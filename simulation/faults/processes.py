@@ -1,0 +1,87 @@
+"""The processes of a simulation in which things go wrong: who lives, who dies, and what is asked of them."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from mesh.addresses import supervisor_id
+from mesh.messages import Sender
+from mesh.topology.schema import Topology
+from router.history.ledger import Ledger
+from simulation.engines.engine import SimulatedEngine
+from simulation.factory import Factory
+from simulation.faults.faults import DISTURBANCES, Fates, Fault, Injector, Mortal
+from simulation.faults.faulty_network import FaultyNetwork
+from simulation.faults.incarnations import EngineLives, GatewayLives, PlacementLives
+from simulation.faults.supervisors import SimulatedSupervisor
+from simulation.gateway import SimulatedGateway
+from simulation.kernel import Kernel
+from simulation.placement.daemon import SimulatedPlacement
+from simulation.reports.timeline import Timeline
+
+
+class Mortals:
+    """Engines and gateways by name, over all their lives, and the network between them.
+
+    ``hits`` counts faults that befell somebody, by kind.
+    """
+
+    def __init__(self, topology: Topology, kernel: Kernel, latency_s: float, faults: Sequence[Fault]) -> None:
+        self.engines: dict[str, EngineLives] = {}
+        self.gateways: dict[str, GatewayLives] = {}
+        self.placement: dict[str, PlacementLives] = {}
+        self.supervisors: dict[str, SimulatedSupervisor] = {}  # if the topology scales
+        self.hits: Counter[str] = Counter()
+        self._topology = topology
+        self._kernel = kernel
+        self._faults = faults
+        disturbances = [fault for fault in faults if isinstance(fault, DISTURBANCES)]
+        fates = Fates(disturbances, kernel, kernel.random("fate"), self.hits) if disturbances else None
+        self.network = FaultyNetwork(kernel, latency_s, fates)
+
+    def __repr__(self) -> str:
+        return f"<Mortals {sorted(self.engines)} {sorted(self.gateways)}>"
+
+    def bear(
+        self,
+        factory: Factory,
+        ledger: Ledger,
+        on_engine: Callable[[str, SimulatedEngine | None], None],
+        on_gateway: Callable[[str, SimulatedGateway | None], None],
+    ) -> None:
+        """Their first lives. Call before anything has happened."""
+        kernel, network, topology = self._kernel, self.network, self._topology
+        for gateway in topology.gateways:
+            make_gateway = partial(factory.gateway, gateway, ledger=ledger)
+            self.gateways[gateway.id] = GatewayLives(gateway.id, make_gateway, kernel, network, topology, on_gateway)
+        for engine in topology.engines:
+            make_engine = partial(factory.engine, engine)
+            is_born = not (engine.is_standby and topology.scaling is not None)
+            self.engines[engine.id] = EngineLives(
+                engine.id, make_engine, kernel, network, topology, on_engine, is_born=is_born
+            )
+
+    def bear_placement(
+        self,
+        make: Callable[[Sender, Kernel], SimulatedPlacement],
+        on_change: Callable[[str, SimulatedPlacement | None], None],
+    ) -> None:
+        """The first life of the placement daemon."""
+        assert self._topology.placement is not None, "the topology has a daemon"
+        name = self._topology.placement.id
+        self.placement[name] = PlacementLives(name, make, self._kernel, self.network, self._topology, on_change)
+
+    def bear_supervisors(self, start_s: Callable[[str], float]) -> None:
+        """One of each host. They are never killed."""
+        for host in self._topology.hosts:
+            name = supervisor_id(host.name)
+            here = {spec.id: self.engines[spec.id] for spec in self._topology.engines if spec.host == host.name}
+            heartbeat_s = self._topology.timing.heartbeat_s
+            self.supervisors[name] = SimulatedSupervisor(
+                Sender(name, 1), host.name, here, start_s, self._kernel, self.network, heartbeat_s
+            )
+
+    def schedule(self, timeline: Timeline | None) -> None:
+        """Let faults happen."""
+        processes: dict[str, Mapping[str, Mortal]] = {"gateway": self.gateways, "placement daemon": self.placement}
+        Injector(self._kernel, self.network, self.engines, processes, timeline, self.hits).schedule(self._faults)

@@ -1,0 +1,112 @@
+"""The supervisor of a host in virtual time, as far as it starts and ends engines: `mesh.supervisor`."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from mesh.messages import ChildStatus, Sender, SetRunning, SupervisorMessage, SupervisorStatus
+from simulation.faults.faulty_network import FaultyNetwork
+from simulation.faults.incarnations import EngineLives
+from simulation.kernel import Kernel
+
+
+@dataclass(slots=True)
+class _Child:
+    lives: EngineLives
+    is_wanted: bool
+    state: str
+    up_since: float | None  # it takes a place from then on: it starts, serves or leaves
+
+
+class SimulatedSupervisor:
+    """``start_s``: how long an engine takes from its start until it is ready, by name."""
+
+    def __init__(
+        self,
+        me: Sender,
+        host: str,
+        engines: Mapping[str, EngineLives],
+        start_s: Callable[[str], float],
+        kernel: Kernel,
+        network: FaultyNetwork,
+        heartbeat_s: float,
+    ) -> None:
+        self.num_changes = 0  # engines that started, and engines that ended
+        self._over_s = 0.0  # that engines took their places, of those times that are over
+        self._me = me
+        self._host = host
+        self._start_s = start_s
+        self._kernel = kernel
+        self._network = network
+        self._heartbeat_s = heartbeat_s
+        self._seq = 0
+        self._children = {
+            name: _Child(lives, lives.is_alive, "running", kernel.now)
+            if lives.is_alive
+            else _Child(lives, False, "standby", None)
+            for name, lives in engines.items()
+        }
+        network.connect(me.process, self._receive)
+
+    def __repr__(self) -> str:
+        return f"<SimulatedSupervisor { ({name: child.state for name, child in self._children.items()}) }>"
+
+    def start(self, at: float) -> None:
+        """Publish the first status at that time."""
+        self._kernel.at(at, self._beat)
+
+    def engine_seconds(self, now: float) -> float:
+        """That engines took their places, starting and leaving included."""
+        return self._over_s + sum(
+            now - child.up_since for child in self._children.values() if child.up_since is not None
+        )
+
+    def _receive(self, sender: str, message: SupervisorMessage) -> None:
+        if isinstance(message, SetRunning) and message.process in self._children:
+            self._want(message.process, message.running)
+
+    def _want(self, name: str, running: bool) -> None:
+        child = self._children[name]
+        if child.is_wanted is running:
+            return
+        child.is_wanted = running
+        if running and child.state == "standby":
+            self._begin(name, child)
+        elif not running and child.state == "running":
+            self._enter(child, "leaving")
+            child.lives.leave(lambda: self._ended(name, child))
+
+    def _begin(self, name: str, child: _Child) -> None:
+        child.up_since = self._kernel.now
+        self.num_changes += 1
+        self._enter(child, "starting")
+        self._kernel.after(self._start_s(name), self._ready, name, child)
+
+    def _ready(self, name: str, child: _Child) -> None:
+        if not child.is_wanted:
+            self._ended(name, child)
+            return
+        child.lives.restart()
+        self._enter(child, "running")
+
+    def _ended(self, name: str, child: _Child) -> None:
+        assert child.up_since is not None, f"{name} was up"
+        self._over_s += self._kernel.now - child.up_since
+        self.num_changes += 1
+        child.up_since = None
+        if child.is_wanted:
+            self._begin(name, child)
+        else:
+            self._enter(child, "standby")
+
+    def _enter(self, child: _Child, state: str) -> None:
+        child.state = state
+        self._publish()
+
+    def _publish(self) -> None:
+        self._seq += 1
+        children = [ChildStatus(name, "engine", None, child.state, 0) for name, child in self._children.items()]
+        self._network.tell(self._me, SupervisorStatus(self._seq, self._host, 0, children))
+
+    def _beat(self) -> None:
+        self._publish()
+        self._kernel.after(self._heartbeat_s, self._beat)

@@ -1,0 +1,1 @@
+"""Loads of a simulation: traces, arrival processes, lengths."""

@@ -1,0 +1,95 @@
+"""From a trace to requests as a gateway gets them."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from engines.costs.linear import prefill_s
+from mesh.messages import PrefillCost, RequestSpec, Sampling
+from mesh.topology.schema import ServiceSpec, Slo
+from router.history.lengths import Asked
+from router.history.records import PROMPT_BLOCK
+from simulation.loads.trace_request import TraceRequest
+
+MOST_ASKED = 2048  # tokens of an answer that clients allow, unless it is longer: Aladdin's (section 6.1)
+FIRST_UNIQUE = 2**31  # token ids from here on belong to one request each
+
+
+@dataclass(frozen=True, slots=True)
+class SloRule:
+    """What a request is promised: what its trace says it was, if ``keeps_traced``, else what its service promises.
+
+    With ``ttft_factor``, TTFT is that many times the request's own unloaded prefill time, and TPOT the service's.
+    """
+
+    ttft_factor: float | None = None
+    keeps_traced: bool = True
+
+    def counts_traced(self, requests: Iterable[TraceRequest]) -> bool:
+        """Does any request bring its own promise?"""
+        has_own = any(request.slo_ttft_s is not None for request in requests)
+        return has_own and self.keeps_traced and self.ttft_factor is None
+
+    def common(
+        self, services: Sequence[ServiceSpec], requests: Iterable[TraceRequest]
+    ) -> tuple[float | None, float | None]:
+        """TTFT and TPOT that all requests are promised; None where their promises differ."""
+        by_name = {service.name: service for service in services}
+        slos = {self._stated(by_name[request.service or services[0].name], request) for request in requests}
+        ttfts, tpots = {slo.ttft_s for slo in slos}, {slo.tpot_s for slo in slos}
+        return (
+            ttfts.pop() if len(ttfts) == 1 and self.ttft_factor is None else None,
+            tpots.pop() if len(tpots) == 1 else None,
+        )
+
+    def slo(self, service: ServiceSpec, request: TraceRequest, cost: PrefillCost) -> Slo:
+        stated = self._stated(service, request)
+        if self.ttft_factor is None:
+            return stated
+        return replace(stated, ttft_s=self.ttft_factor * prefill_s(cost, request.num_input))
+
+    def _stated(self, service: ServiceSpec, request: TraceRequest) -> Slo:
+        if self.ttft_factor is not None or not self.keeps_traced:
+            return service.slo
+        ttft_s, tpot_s = request.slo_ttft_s, request.slo_tpot_s
+        return replace(service.slo, ttft_s=ttft_s or service.slo.ttft_s, tpot_s=tpot_s or service.slo.tpot_s)
+
+
+def make_spec(
+    request: TraceRequest, number: int, gateway: str, service: ServiceSpec, cost: PrefillCost, rule: SloRule
+) -> RequestSpec:
+    """Request ``number`` of a run, its answer exactly as long as the trace says."""
+    slo = rule.slo(service, request, cost)
+    return RequestSpec(
+        id=f"r{number}",
+        gateway=gateway,
+        service=service.name,
+        prompt=prompt_of(request, number),
+        sampling=Sampling(max_tokens=request.num_output, seed=number, ignore_eos=True),
+        slo_ttft_s=slo.ttft_s,
+        slo_tpot_s=slo.tpot_s,
+        priority=service.priority if request.priority is None else request.priority,
+    )
+
+
+def asked_of(spec: RequestSpec) -> Asked:
+    """What a gateway may know of the length of its answer, which ``max_tokens`` would give away: up to `MOST_ASKED`."""
+    limit = MOST_ASKED
+    while limit < spec.sampling.max_tokens:
+        limit *= 2
+    return Asked(limit, is_exact=False)
+
+
+def prompt_of(request: TraceRequest, number: int) -> list[int]:
+    """Token ids: equal for blocks that the trace says are the same, else like nobody else's."""
+    unique = FIRST_UNIQUE + number
+    if not request.blocks:
+        return [unique] * request.num_input
+    prompt = [block for block in request.blocks for _ in range(PROMPT_BLOCK)]
+    del prompt[request.num_input :]
+    prompt += [unique] * (request.num_input - len(prompt))
+    return prompt
+
+
+def blocks_of(prompt: Sequence[int]) -> tuple[int, ...]:
+    """The blocks that `prompt_of` made a prompt of."""
+    return tuple(token for token in prompt[::PROMPT_BLOCK] if token < FIRST_UNIQUE)

@@ -1,0 +1,70 @@
+"""Messages between simulated processes: each takes a while, and keeps its place behind those sent before it."""
+
+from collections.abc import Callable
+from typing import Any, get_args
+
+from mesh.messages import EngineStatus, GatewayStatus, Message, PlacementStatus, Sender, SupervisorStatus
+from simulation.kernel import Kernel
+
+Receive = Callable[[str, Any], None]
+Observe = Callable[[Sender, EngineStatus], None]
+OtherStatus = GatewayStatus | PlacementStatus | SupervisorStatus
+Watch = Callable[[Sender, Any], None]
+
+
+class Network:
+    """``latency_s`` is that of a control message. Nothing is lost: see `FaultyNetwork`."""
+
+    def __init__(self, kernel: Kernel, latency_s: float) -> None:
+        self._kernel = kernel
+        self._latency_s = latency_s
+        self._inboxes: dict[str, Receive] = {}
+        self._listeners: dict[str, Observe] = {}
+        self._watchers: dict[type[OtherStatus], dict[str, Watch]] = {kind: {} for kind in get_args(OtherStatus)}
+        self._overhearing: list[Observe] = []
+
+    def connect(self, process: str, receive: Receive) -> None:
+        """Messages to ``process`` go to ``receive(sender, message)``."""
+        self._inboxes[process] = receive
+
+    def subscribe(self, process: str, observe: Observe) -> None:
+        """``process`` hears all statuses of engines."""
+        self._listeners[process] = observe
+
+    def watch(self, process: str, kind: type[OtherStatus], observe: Watch) -> None:
+        """``process`` hears all statuses of that kind."""
+        self._watchers[kind][process] = observe
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether anybody hears statuses of engines."""
+        return bool(self._listeners or self._overhearing)
+
+    def is_watched(self, kind: type[OtherStatus]) -> bool:
+        """Whether anybody hears statuses of that kind."""
+        return bool(self._watchers[kind])
+
+    def overhear(self, observe: Observe) -> None:
+        """An engine that hears all statuses, its own among them, when all other engines do."""
+        self._overhearing.append(observe)
+
+    def send(self, sender: str, to: str, message: Message) -> None:
+        self._kernel.at(self._kernel.now + self._latency_s, self._inboxes[to], sender, message)
+
+    def publish(self, sender: Sender, status: EngineStatus) -> None:
+        for observe in self._listeners.values():
+            self._kernel.at(self._kernel.now + self._latency_s, observe, sender, status)
+        if self._overhearing:
+            self._kernel.at(self._kernel.now + self._latency_s, self._be_overheard, sender, status)
+
+    def tell(self, sender: Sender, status: OtherStatus) -> None:
+        """As `publish`, of what is no engine."""
+        for observe in self._watchers[type(status)].values():
+            self._kernel.at(self._kernel.now + self._latency_s, observe, sender, status)
+
+    def _be_overheard(self, sender: Sender, status: EngineStatus) -> None:
+        for observe in self._overhearing:
+            observe(sender, status)
+
+    def forget(self, process: str, peer: str) -> None:
+        """``process`` drops what waits for ``peer``, whom it holds for dead."""

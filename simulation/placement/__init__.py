@@ -1,0 +1,1 @@
+"""The placement daemon in virtual time, and the simulator as its evaluator."""

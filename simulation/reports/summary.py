@@ -1,0 +1,105 @@
+"""What the records of one run come to: latencies, attainment, goodput."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from router.history.records import Outcome, Record
+from simulation.reports.over_time import Moment, over_time
+
+STEPS = 200  # quantiles kept of each distribution
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """``quantiles`` at 0, 1 / `STEPS`, ... 1. Seconds."""
+
+    mean: float
+    quantiles: tuple[float, ...]
+    num_values: int
+
+    @classmethod
+    def of(cls, values: Iterable[float | None]) -> "Distribution | None":
+        """None if there is no value."""
+        ordered = sorted(value for value in values if value is not None)
+        if not ordered:
+            return None
+        last = len(ordered) - 1
+        quantiles = tuple(ordered[round(last * step / STEPS)] for step in range(STEPS + 1))
+        return cls(sum(ordered) / len(ordered), quantiles, len(ordered))
+
+    def percentile(self, percent: int) -> float:
+        return self.quantiles[percent * STEPS // 100]
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Attainments are fractions of all requests, also of those that were rejected. Goodput is what met its SLOs."""
+
+    policy: str  # its name, with the parameters that it was given
+    rate: float  # requests that arrived, each second
+    num_requests: int
+    num_rejected: int
+    num_failed: int
+    attainment: float
+    ttft_attainment: float
+    tpot_attainment: float
+    goodput: float  # requests a second
+    output_tokens_per_s: float
+    ttft: Distribution | None
+    tpot: Distribution | None
+    e2e: Distribution | None
+    queued: Distribution | None
+    ttft_ratio: Distribution | None = None  # TTFT / its SLO
+    tpot_ratio: Distribution | None = None
+    moments: tuple[Moment, ...] = ()
+    first_failure: str | None = None  # why the first request that failed did so
+    services: Mapping[str, "Summary"] = field(default_factory=dict)  # each one's part, if there are several
+    notes: tuple[str, ...] = ()  # what the placement daemon said, and when
+
+    @property
+    def num_finished(self) -> int:
+        return self.num_requests - self.num_rejected - self.num_failed
+
+
+def summarize(policy: str, records: Sequence[Record], wanted_rate: float | None) -> Summary:
+    """Of at least one record. ``wanted_rate`` is what the run was asked for; None: what came."""
+    summary = _summarize(policy, records, wanted_rate)
+    names = sorted({record.service for record in records})
+    if len(names) == 1:
+        return summary
+    parts = {name: [record for record in records if record.service == name] for name in names}
+    shares = {name: summary.rate * len(part) / len(records) for name, part in parts.items()}
+    return replace(summary, services={name: _summarize(policy, parts[name], shares[name]) for name in names})
+
+
+def _summarize(policy: str, records: Sequence[Record], wanted_rate: float | None) -> Summary:
+    num_requests, num_good = len(records), sum(record.meets_slo for record in records)
+    arrivals = [record.arrived_s for record in records]
+    span_s = max(arrivals) - min(arrivals)
+    rate = wanted_rate or ((num_requests - 1) / span_s if span_s > 0 else 1.0)
+    ended_s = max(record.arrived_s + (record.e2e_s or 0.0) for record in records) - min(arrivals)
+    finished = [record for record in records if record.outcome is Outcome.FINISHED]
+    return Summary(
+        policy=policy,
+        rate=rate,
+        num_requests=num_requests,
+        num_rejected=sum(record.outcome is Outcome.REJECTED for record in records),
+        num_failed=sum(record.outcome is Outcome.FAILED for record in records),
+        attainment=num_good / num_requests,
+        ttft_attainment=sum(record.meets_ttft for record in records) / num_requests,
+        tpot_attainment=sum(record.meets_tpot for record in records) / num_requests,
+        goodput=rate * num_good / num_requests,
+        output_tokens_per_s=sum(record.output_tokens for record in finished) / ended_s if ended_s > 0 else 0.0,
+        ttft=Distribution.of(record.ttft_s for record in records),
+        tpot=Distribution.of(record.tpot_s for record in finished),
+        e2e=Distribution.of(record.e2e_s for record in finished),
+        queued=Distribution.of(record.queued_s for record in records),
+        ttft_ratio=Distribution.of(_ratio(record.ttft_s, record.slo_ttft_s) for record in records),
+        tpot_ratio=Distribution.of(_ratio(record.tpot_s, record.slo_tpot_s) for record in finished),
+        moments=over_time(records),
+        first_failure=next((record.reason for record in records if record.outcome is Outcome.FAILED), None),
+    )
+
+
+def _ratio(value_s: float | None, slo_s: float) -> float | None:
+    return None if value_s is None else value_s / slo_s

@@ -1,0 +1,163 @@
+"""Summaries as tables on a terminal, and as JSON."""
+
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+
+import msgspec
+from rich import box
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from simulation.capacity import Found, Trial, crossing
+from simulation.reports.summary import Distribution, Summary
+
+PERCENTILES = (50, 90, 99)
+WIDE = 100  # columns of a terminal from which on there is room for all percentiles
+
+
+def tables(summaries: Sequence[Summary], attainment: float, width: int) -> list[RenderableType]:
+    """What fits the runs: of one, what its requests saw; of several, how they compare."""
+    if len(summaries) == 1:
+        [summary] = summaries
+        parts = [services_table(summary, width)] if summary.services else []
+        return [_headline(summary), latency_table(summary), *parts, *_placement(summary)]
+    shown: list[RenderableType] = [comparison_table(summaries, width)]
+    if len({summary.rate for summary in summaries}) > 1 and len({summary.policy for summary in summaries}) > 1:
+        shown.append(capacity_table(summaries, attainment))
+    return shown
+
+
+def latency_table(summary: Summary) -> Table:
+    """One run: percentiles of what its requests saw."""
+    table = _table()
+    table.add_column("")
+    for heading in ("mean", *(f"p{percent}" for percent in PERCENTILES)):
+        table.add_column(heading, justify="right")
+    rows = {
+        "TTFT, ms": (summary.ttft, 1e3),
+        "TPOT, ms": (summary.tpot, 1e3),
+        "end to end, ms": (summary.e2e, 1e3),
+        "queued at gateway, ms": (summary.queued, 1e3),
+        "TTFT / SLO": (summary.ttft_ratio, 1.0),
+        "TPOT / SLO": (summary.tpot_ratio, 1.0),
+    }
+    for name, (distribution, scale) in rows.items():
+        table.add_row(name, *_scaled(distribution, scale))
+    return table
+
+
+def _headline(summary: Summary) -> str:
+    lost = f"{summary.num_finished} finished, {summary.num_rejected} rejected, {summary.num_failed} failed"
+    met = f"TTFT {summary.ttft_attainment:.1%}, TPOT {summary.tpot_attainment:.1%}, both {summary.attainment:.1%}"
+    good = f"goodput {summary.goodput:.2f} req/s, {summary.output_tokens_per_s:.0f} output tokens/s"
+    why = f"\nfirst failure: {summary.first_failure}" if summary.first_failure else ""
+    return f"{summary.policy} at {summary.rate:.2f} req/s: {lost}{why}\nSLO attainment: {met}\n{good}"
+
+
+def _placement(summary: Summary) -> list[Text]:
+    lines = "\n  ".join(("what the placement daemon did", *summary.notes))
+    return [Text(lines, no_wrap=True, overflow="ignore")] if summary.notes else []
+
+
+def comparison_table(summaries: Sequence[Summary], width: int) -> Table:
+    """Many runs, one a row, and below it one for each service, if there are several."""
+    table = _table("policies against rates; TTFT in s, TPOT in ms")
+    _add_columns(table, "policy", width)
+    for policy, runs in by_policy(summaries).items():
+        for number, run in enumerate(runs):
+            name = policy if width >= WIDE else policy.replace(":", "\n  ")
+            table.add_row("" if number else name, *_cells(run, width))
+            for service, part in run.services.items():
+                table.add_row(f"  {service}", *_cells(part, width), style="dim")
+        table.add_section()
+    return table
+
+
+def services_table(summary: Summary, width: int) -> Table:
+    """Each service's part of one run."""
+    table = _table("by service; TTFT in s, TPOT in ms")
+    _add_columns(table, "service", width)
+    for service, part in summary.services.items():
+        table.add_row(service, *_cells(part, width))
+    return table
+
+
+def _table(title: str | None = None) -> Table:
+    return Table(title=title, title_justify="left", title_style="", box=box.SIMPLE_HEAD, pad_edge=False)
+
+
+def _percentiles(width: int) -> Sequence[int]:
+    return PERCENTILES if width >= WIDE else PERCENTILES[1:2]
+
+
+def _add_columns(table: Table, first: str, width: int) -> None:
+    table.add_column(first, overflow="fold")
+    percentiles = [f"p{percent}" for percent in _percentiles(width)]
+    for heading in ("req/s", "both SLOs", "goodput"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for name in ("TTFT", "TPOT"):
+        for number, percentile in enumerate(percentiles):
+            table.add_column(percentile if number else f"{name} {percentile}", justify="right", no_wrap=True)
+    table.add_column("lost", justify="right", no_wrap=True)
+
+
+def _cells(summary: Summary, width: int) -> list[str]:
+    num_lost = summary.num_rejected + summary.num_failed
+    return [
+        f"{summary.rate:.2f}",
+        f"{summary.attainment:.1%}",
+        f"{summary.goodput:.2f}",
+        *(_value(summary.ttft, percent, 1.0, 2) for percent in _percentiles(width)),
+        *(_value(summary.tpot, percent, 1e3, 1) for percent in _percentiles(width)),
+        f"{num_lost / summary.num_requests:.1%}",
+    ]
+
+
+def _value(distribution: Distribution | None, percent: int, scale: float, digits: int) -> str:
+    return "-" if distribution is None else f"{distribution.percentile(percent) * scale:.{digits}f}"
+
+
+def capacity_table(summaries: Sequence[Summary], attainment: float) -> Table:
+    """Each policy's rate at the promised attainment, beside the best of the others."""
+    table = _table(f"rate served at {attainment:.0%} attainment")
+    table.add_column("policy", overflow="fold")
+    table.add_column("req/s", justify="right")
+    table.add_column("beside the best other", justify="right")
+    founds = {
+        policy: crossing([Trial(run.rate, run.attainment) for run in runs], attainment)
+        for policy, runs in by_policy(summaries).items()
+    }
+    for policy, found in founds.items():
+        others = [other for name, other in founds.items() if name != policy]
+        best = max(others, key=lambda other: other.rate, default=None)
+        table.add_row(policy, found.words(attainment), "-" if best is None else _beside(found, best, attainment))
+    return table
+
+
+def _beside(found: Found, best: Found, attainment: float) -> str:
+    """Where one of them is not known but to a bound, so is what they are to each other."""
+    mine, other = found.is_beyond(attainment), best.is_beyond(attainment)
+    if not found.rate or not best.rate or (mine and other):
+        return "-"
+    return f"{'>' * mine}{'<' * other}{found.rate / best.rate:.2f}x"
+
+
+def by_policy(summaries: Sequence[Summary]) -> dict[str, list[Summary]]:
+    """In order of first appearance; each policy's by rate."""
+    order = list(dict.fromkeys(summary.policy for summary in summaries))
+    ordered = sorted(summaries, key=lambda summary: (order.index(summary.policy), summary.rate))
+    return {policy: list(runs) for policy, runs in groupby(ordered, key=lambda summary: summary.policy)}
+
+
+def _scaled(distribution: Distribution | None, scale: float) -> list[str]:
+    if distribution is None:
+        return ["-"] * (1 + len(PERCENTILES))
+    values = (distribution.mean, *map(distribution.percentile, PERCENTILES))
+    digits = 1 if scale > 1 else 2
+    return [f"{value * scale:.{digits}f}" for value in values]
+
+
+def write_summaries(path: Path, summaries: Sequence[Summary]) -> None:
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(summaries)) + b"\n")

@@ -1,0 +1,72 @@
+from pathlib import Path
+
+import pytest
+
+from engines.models.errors import ModelError
+from engines.models.text.chat_template import ChatError, ChatTemplate
+from tests.engines.models.tiny import TEMPLATE
+
+HELLO = [{"role": "user", "content": "hello"}]
+
+
+def template(**sources: str) -> ChatTemplate:
+    return ChatTemplate(sources, {"bos_token": "<s>"}, Path("model"))
+
+
+def test_special_tokens_tools_and_parameters_are_variables() -> None:
+    source = "{{ bos_token }}{% if tools %}{{ tools | tojson }}{% endif %}{{ mood }}{{ add_generation_prompt }}"
+    tools = [{"type": "function", "function": {"name": "<f>"}}]
+    rendered = template(default=source).render(HELLO, tools, add_generation_prompt=False, parameters={"mood": "calm"})
+    assert rendered == '<s>[{"type": "function", "function": {"name": "<f>"}}]calmFalse'
+
+
+def test_white_space_and_loop_controls_are_those_of_hugging_face() -> None:
+    source = (
+        "{% for m in messages %}\n    {% if loop.first %}\n{% continue %}\n{% endif %}\n{{ m.content }}\n{% endfor %}"
+    )
+    assert template(default=source).render(HELLO * 2) == "hello\n"
+
+
+def test_generation_blocks_show_what_they_hold() -> None:
+    source = "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}"
+    assert template(default=source).render(HELLO) == "hello"
+
+
+def test_chats_with_tools_have_their_own_template_where_there_is_one() -> None:
+    templates = template(default="chat", tool_use="tools")
+    assert templates.render(HELLO) == "chat"
+    assert templates.render(HELLO, [{"type": "function"}]) == "tools"
+
+
+def test_content_in_parts_is_joined() -> None:
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    assert "user\na\nb<|im_end|>" in template(default=TEMPLATE).render([{"role": "user", "content": parts}])
+
+
+@pytest.mark.parametrize(
+    ("source", "messages", "message"),
+    [
+        ("{{ raise_exception('roles must alternate') }}", HELLO, "does not take these messages: roles must alternate$"),
+        (TEMPLATE, [{"role": "user", "content": None}], "does not take these messages: can only concatenate str"),
+        (TEMPLATE, [{"role": "user"}], "does not take these messages: "),
+        ("{{ messages.__class__.__mro__ }}", HELLO, "does not take these messages: .*unsafe"),
+        (
+            TEMPLATE,
+            [{"role": "user", "content": [{"type": "image_url"}]}],
+            "content of type 'image_url' is not supported",
+        ),
+    ],
+)
+def test_messages_that_cannot_be_rendered_say_why(source: str, messages: list[dict[str, object]], message: str) -> None:
+    with pytest.raises(ChatError, match=message):
+        template(default=source).render(messages)
+
+
+def test_a_model_without_a_template_points_to_completions() -> None:
+    with pytest.raises(ChatError, match="no chat template; use /v1/completions"):
+        template().render(HELLO)
+
+
+def test_a_malformed_template_is_a_fault_of_the_model() -> None:
+    with pytest.raises(ModelError, match="model: the chat template is malformed"):
+        template(default="{% for %}")

@@ -1,0 +1,52 @@
+"""``mesh profile --live``: its load, its refusals and what it keeps."""
+
+from pathlib import Path
+
+import pytest
+
+from engines.costs.profiles import read_profile_file
+from engines.models.cache import Cache
+from engines.profiling.live import BATCHES, LENGTHS, Wave, profile_live, save_learnt, waves
+from engines.profiling.store import ProfileStore
+from mesh.errors import UserError
+from mesh.messages import DecodeCost, PrefillCost, Role, ServiceStatus
+from mesh.topology.schema import EngineSpec, ServiceSpec, Slo, Topology
+
+
+def topology(tmp_path: Path, **engine: object) -> Topology:
+    services = (
+        ServiceSpec("chat", "model", Slo(1.0, 0.1)),
+        ServiceSpec("short", "model", Slo(1.0, 0.1), max_context=100),
+    )
+    engines = (EngineSpec("main", Role.MULTIPLEX, ("chat", "short"), **engine),)
+    return Topology(f"live-{tmp_path.name}", tmp_path / "topology.toml", services, engines, ())
+
+
+def test_the_load_is_what_engines_and_services_hold(tmp_path: Path) -> None:
+    load = waves(topology(tmp_path, max_running=2), {"chat": 4096, "short": 100})
+    assert {(wave.num_requests, wave.num_tokens) for wave in load if wave.service == "chat"} == {
+        (size, length) for size in BATCHES[:2] for length in LENGTHS
+    }
+    assert Wave("short", 1, 64) in load
+    assert max(wave.num_tokens for wave in load if wave.service == "short") == 64
+
+
+def test_a_mesh_that_does_not_run_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="is not running; start it with `mesh up"):
+        profile_live(topology(tmp_path))
+
+
+def test_what_was_learnt_is_kept_beside_what_it_began_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MESHSERVE_CACHE", str(tmp_path))
+    what = topology(tmp_path, profile="a100-llama2-70b-tp4", backend="simulated")
+    status = ServiceStatus(
+        "chat", 10, 10, 16, PrefillCost(0.02, 3e-4, chunk_tokens=256), DecodeCost(0.03, 1e-4), None, 0.05
+    )
+    path = save_learnt(what, what.engines[0], status, ProfileStore.of(Cache.of_user()))
+    assert path is not None
+    learnt = read_profile_file(path)
+    assert learnt.prefill == PrefillCost(0.02, 3e-4)
+    assert learnt.decode == DecodeCost(0.03, 1e-4)
+    assert learnt.num_devices == 4
+    assert learnt.error == {"decode_p90": 0.05}
+    assert learnt.source.startswith("learnt by main while serving; before: kernels of NVIDIA")

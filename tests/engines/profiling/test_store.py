@@ -1,0 +1,33 @@
+from pathlib import Path
+
+from engines.costs.step_cost import StepCost
+from engines.profiling.store import ProfileStore, profile_key, profile_of
+from mesh.messages import DecodeCost, KVShape, PrefillCost, Role
+from mesh.topology.schema import EngineSpec, ServiceSpec, Slo
+
+ENGINE = EngineSpec("main", Role.MULTIPLEX, ("tiny",), threads=2)
+SERVICE = ServiceSpec("tiny", "/model", Slo(1.0, 0.1))
+SHAPE = KVShape(2, 2, 16, 8, "float32")
+COSTS = StepCost(PrefillCost(0.1, 0.01), DecodeCost(0.2, 0.02))
+
+
+def test_what_was_saved_is_found_under_its_key(tmp_path: Path) -> None:
+    store, profile = ProfileStore(tmp_path / "profiles"), profile_of(ENGINE, SERVICE, SHAPE, COSTS, "measured", {})
+    store.save("key", profile)
+    assert store.load("key") == profile
+    assert profile.kv_bytes_per_token == 2 * 2 * 2 * 16 * 4
+    assert profile.kv_bytes_per_request == profile.kv_bytes_per_token * 7 // 2
+    assert profile.profile().kv_bytes(10) == 10 * profile.kv_bytes_per_token + profile.kv_bytes_per_request
+    assert [file.name for file in store.folder.iterdir()] == ["key.toml"]
+
+
+def test_nothing_usable_is_none(tmp_path: Path) -> None:
+    store = ProfileStore(tmp_path)
+    store.path("bad").write_text("prefill = 3")
+    assert store.load("bad") is None
+    assert store.load("missing") is None
+
+
+def test_every_part_is_of_the_key() -> None:
+    assert profile_key(model="a", threads=1) == profile_key(threads=1, model="a")
+    assert len({profile_key(model="a", threads=1), profile_key(model="a", threads=2), profile_key(model="b")}) == 3

@@ -1,0 +1,312 @@
+"""Products with weights in blocks and attention in place, for every set of kernels that this processor runs."""
+
+from collections.abc import Sequence
+
+import gguf
+import numpy as np
+import pytest
+import torch
+from gguf.quants import dequantize
+from torch import Tensor
+from torch.nn import functional
+
+from engines.models.files.block_kinds import KINDS, Form
+from engines.torch_engine.layers.cpu_kernels import (
+    CodeLinear,
+    attend_chunk_in_place,
+    attend_in_place,
+    attends,
+    attends_chunks,
+    gated,
+    gates,
+    kernel_sets,
+    packs,
+)
+from engines.torch_engine.layers.quantised_weights import Blocks, Codes
+from tests.engines.models.quantizing import quantized
+from tests.engines.torch_engine.compiled import compiled
+from tests.seeds import seeds
+
+pytestmark = compiled
+SETS = kernel_sets()
+
+
+def a_weight(kind: str, outs: int, ins: int, seed: int = 0) -> tuple[Blocks, Tensor]:
+    """Blocks, and the float32 values that they stand for."""
+    values = np.random.default_rng(seed).normal(size=(outs, ins)).astype(np.float32)
+    rows = quantized(values, gguf.GGMLQuantizationType[kind])
+    stands_for = dequantize(rows, gguf.GGMLQuantizationType[kind])
+    return Blocks(KINDS[kind], torch.from_numpy(rows)), torch.from_numpy(stands_for.astype(np.float32))
+
+
+@pytest.mark.parametrize("kernels", SETS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_codes_stand_for_what_dequantising_gives_to_the_last_bit(kernels, kind):
+    num_in = 3 * KINDS[kind].num_weights
+    blocks, values = a_weight(kind, 128, num_in)
+    assert packs([(blocks.kind.form, blocks.num_out)])
+    unit = torch.eye(num_in)
+    for rows in (unit, unit[:1], unit[4:6], unit[7:10]):
+        assert torch.equal(CodeLinear([blocks.codes()], kernels=kernels)(rows), (rows @ values.T))
+
+
+@pytest.mark.parametrize("kernels", SETS)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("outs", "num_blocks"), [(64, 1), (192, 5), (64, 18)])
+def test_a_product_is_that_of_the_values(kernels, kind, outs, num_blocks):
+    ins = num_blocks * KINDS[kind].num_weights
+    blocks, values = a_weight(kind, outs, ins)
+    linear = CodeLinear([blocks.codes()], kernels=kernels)
+    for num_rows in [*range(1, 9), 13, 97]:
+        x = torch.randn(num_rows, ins, generator=torch.Generator().manual_seed(num_rows))
+        exact = x.double() @ values.double().T
+        sizes = x.double().abs() @ values.double().abs().T
+        assert ((linear(x) - exact).abs() <= 1e-6 * sizes).all()
+
+
+@pytest.mark.parametrize("kernels", SETS)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("rounds", [False, True])
+def test_a_row_does_not_depend_on_the_others(kernels, kind, rounds):
+    """Nor on how a batch is cut, nor on the number of threads."""
+    num_in = 5 * KINDS[kind].num_weights
+    blocks, _ = a_weight(kind, 128, num_in)
+    linear = CodeLinear([blocks.codes()], rounds=rounds, kernels=kernels)
+    x = torch.randn(110, num_in)
+    alone = torch.cat([linear(row[None]) for row in x])
+    for num_rows in (2, 3, 4, 5, 7, 12, 96, 110):
+        assert torch.equal(linear(x[:num_rows]), alone[:num_rows])
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        assert torch.equal(CodeLinear([blocks.codes()], rounds=rounds, kernels=kernels)(x), alone)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def rounded(x: Tensor) -> Tensor:
+    """Inputs as 8 bits have them, the largest of 32 being 127; in double precision."""
+    groups = x.double().view(len(x), -1, 32)
+    scales = groups.abs().amax(dim=2, keepdim=True) / 127
+    return (groups / scales.clamp(min=1e-300)).round().mul(scales).view(x.shape)
+
+
+@pytest.mark.parametrize("kernels", SETS)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("outs", "num_blocks"), [(64, 1), (192, 5)])
+def test_a_product_of_rounded_inputs_is_that_of_the_values(kernels, kind, outs, num_blocks):
+    ins = num_blocks * KINDS[kind].num_weights
+    blocks, values = a_weight(kind, outs, ins)
+    linear = CodeLinear([blocks.codes()], rounds=True, kernels=kernels)
+    for num_rows in [*range(1, 10), 97, 200]:
+        x = torch.randn(num_rows, ins, generator=torch.Generator().manual_seed(num_rows))
+        x[0, :32] = 0.0
+        exact = rounded(x) @ values.double().T
+        sizes = x.double().abs() @ values.double().abs().T
+        error = (linear(x) - exact).abs()
+        # Where 127 times an input over the largest is as good as halfway, it may be rounded the other way.
+        assert (error <= 1e-6 * sizes).double().mean() > 0.95
+        assert (error <= 1e-2 * sizes).all()
+
+
+@pytest.mark.parametrize("kernels", SETS)
+@pytest.mark.parametrize("form", Form)
+def test_the_largest_codes_and_inputs_do_not_overflow(kernels, form):
+    size = 512
+    least, most = (0, 15) if form is Form.NIBBLES else (-128, 127)
+    for code in (least, most):
+        codes = torch.full((64, size), code, dtype=torch.int16).to(torch.int8).view(torch.uint8)
+        scales = torch.ones(64, size // form.group)
+        weight = Codes(form, codes, scales, torch.full_like(scales, -3.0) if form.has_minima else None)
+        value = code - 3.0 * form.has_minima
+        for x in (torch.ones(3, size), -torch.ones(3, size)):
+            out = CodeLinear([weight], rounds=True, kernels=kernels)(x)
+            torch.testing.assert_close(out, x @ torch.full((size, 64), value), rtol=1e-6, atol=1e-2)
+
+
+def any_codes(form: Form, outs: int, ins: int) -> Codes:
+    generator = torch.Generator().manual_seed(ins)
+    most = 16 if form is Form.NIBBLES else 256
+    codes = torch.randint(0, most, (outs, ins), dtype=torch.uint8, generator=generator)
+    scales = torch.rand(outs, ins // form.group, generator=generator) / 100
+    minima = torch.randn(outs, ins // form.group, generator=generator) / 10 if form.has_minima else None
+    return Codes(form, codes, scales, minima)
+
+
+@pytest.mark.skipif("avx2" not in SETS, reason="a processor with one set of kernels")
+@pytest.mark.parametrize("form", Form)
+@pytest.mark.parametrize(("outs", "ins"), [(64, 32), (192, 96), (128, 576), (64, 1536)])
+def test_products_of_rounded_inputs_are_the_same_by_every_set_that_adds_products_in_one_rounding(form, outs, ins):
+    """To the last bit: with AVX2, AVX-512 and VNNI, alone and added to a residual."""
+    weight = any_codes(form, outs, ins)
+    one, *others = [CodeLinear([weight], rounds=True, kernels=kernels) for kernels in SETS if kernels != "plain"]
+    for num_rows in [*range(1, 20), 97, 193]:
+        x = 10 * torch.randn(num_rows, ins, generator=torch.Generator().manual_seed(num_rows))
+        x[0, :32] = 0.0
+        x[-1, 5] = 1e4
+        expected, sums = one(x), torch.ones(num_rows, outs)
+        one.add_to(sums, x)
+        for other in others:
+            assert torch.equal(other(x), expected)
+            residual = torch.ones(num_rows, outs)
+            other.add_to(residual, x)
+            assert torch.equal(residual, sums)
+
+
+@pytest.mark.parametrize("kernels", SETS)
+@pytest.mark.parametrize("form", Form)
+def test_inputs_that_are_not_numbers_show(kernels, form):
+    """In their own row, and in no other."""
+    linear = CodeLinear([any_codes(form, 64, 64)], rounds=True, kernels=kernels)
+    for value in (float("nan"), float("inf")):
+        x = torch.ones(3, 64)
+        whole = linear(x)
+        x[1, 40] = value
+        out = linear(x)
+        assert out[1].isnan().all()
+        assert torch.equal(out[::2], whole[::2])
+
+
+@pytest.mark.parametrize("kernels", SETS)
+def test_bias_and_residual(kernels):
+    blocks, values = a_weight("Q4_1", 64, 64)
+    bias = torch.randn(64)
+    for num_rows in (1, 5):
+        x, residual = torch.randn(num_rows, 64), torch.randn(num_rows, 64)
+        linear = CodeLinear([blocks.codes()], bias, kernels=kernels)
+        torch.testing.assert_close(linear(x), x @ values.T + bias)
+        whole = residual + x @ values.T + bias
+        linear.add_to(residual, x)
+        torch.testing.assert_close(residual, whole)
+
+
+@pytest.mark.parametrize("kernels", SETS)
+def test_rows_that_are_not_side_by_side(kernels):
+    blocks, values = a_weight("Q8_0", 64, 64)
+    x = torch.randn(7, 128)[:, ::2]
+    torch.testing.assert_close(CodeLinear([blocks.codes()], kernels=kernels)(x), x @ values.T)
+
+
+@pytest.mark.parametrize("kernels", SETS)
+def test_weights_one_after_the_other_compute_what_each_computes(kernels):
+    """Of one kind, of one form, of several forms; and they add to a residual and a bias."""
+    kinds = ["Q4_K", "Q4_1", "Q6_K", "Q8_0", "Q5_K"]
+    weights = [a_weight(kind, 64 * (number + 1), 256, number) for number, kind in enumerate(kinds)]
+    parts, values = [blocks.codes() for blocks, _ in weights], [values for _, values in weights]
+    bias = torch.randn(sum(len(value) for value in values))
+    linear = CodeLinear(parts, bias, kernels=kernels)
+    for num_rows in (1, 5, 100):
+        x = torch.randn(num_rows, 256)
+        alone = torch.cat([CodeLinear([part], kernels=kernels)(x) for part in parts], dim=1)
+        torch.testing.assert_close(linear(x), alone + bias, rtol=1e-5, atol=1e-4)
+        assert torch.equal(CodeLinear(parts, kernels=kernels)(x), alone)
+        residual = torch.randn(num_rows, len(bias))
+        whole = residual + x @ torch.cat(values).T + bias
+        linear.add_to(residual, x)
+        torch.testing.assert_close(residual, whole, rtol=1e-4, atol=1e-3)
+
+
+def test_what_is_taken():
+    assert packs([(Form.NIBBLES, 32), (Form.NIBBLES, 96)])
+    assert not packs([(Form.NIBBLES, 32), (Form.BYTES, 32)])  # each is a run of its own
+
+
+def attention(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    """Of the last tokens [n, heads, dim] of those with KV [tokens, kv_heads, dim], in double precision."""
+    shared, num_new, num_tokens = queries.shape[1] // keys.shape[1], len(queries), len(keys)
+    by_head = [part.double().repeat_interleave(shared, dim=1).transpose(0, 1) for part in (keys, values)]
+    seen = torch.ones(num_new, num_tokens, dtype=torch.bool).tril(num_tokens - num_new)
+    out = functional.scaled_dot_product_attention(queries.double().transpose(0, 1), *by_head, attn_mask=seen)
+    return out.transpose(0, 1).flatten(1).float()
+
+
+def laid_out(
+    lengths: Sequence[int], num_kv_heads: int, size: int, dim: int, generator: torch.Generator
+) -> tuple[Tensor, Tensor, list[tuple[Tensor, Tensor]]]:
+    """Rows of a pool of shuffled blocks, where requests' blocks begin there, and each request's K and V."""
+    width = -(-max(lengths) // size)
+    places = torch.randperm(len(lengths) * width + 3, generator=generator)
+    rows = torch.randn(len(places) * 2 * num_kv_heads, size, dim, generator=generator)
+    tables = places[: len(lengths) * width].view(len(lengths), width) * 2 * num_kv_heads
+    kv = []
+    for length, table in zip(lengths, tables, strict=True):
+        blocks = [rows[first : first + 2 * num_kv_heads].view(2, num_kv_heads, size, dim) for first in table]
+        both = torch.cat([block.transpose(1, 2) for block in blocks], dim=1)[:, :length]
+        kv.append((both[0], both[1]))
+    return rows, tables, kv
+
+
+@pytest.mark.parametrize("kernels", SETS)
+@pytest.mark.parametrize(("num_heads", "num_kv_heads", "dim"), [(9, 3, 64), (4, 4, 16), (8, 1, 128), (10, 2, 80)])
+@pytest.mark.parametrize("size", [1, 16])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_decodes_attend_to_what_lies_in_their_blocks(kernels, num_heads, num_kv_heads, dim, size, threads):
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        for seed in seeds(3):
+            generator = torch.Generator().manual_seed(seed)
+            lengths = [1, size, size + 1, 3 * size + 2, 61]
+            rows, tables, kv = laid_out(lengths, num_kv_heads, size, dim, generator)
+            heads = torch.randn(len(lengths), num_heads + 3, dim, generator=generator) * 3
+            queries = heads[:, :num_heads]
+            out = attend_in_place(queries, rows, tables, torch.tensor(lengths), num_kv_heads, kernels)
+            expected = torch.cat([attention(query[None], *own) for query, own in zip(queries, kv, strict=True)])
+            torch.testing.assert_close(out, expected, rtol=2e-5, atol=1e-5)
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("kernels", SETS)
+@pytest.mark.parametrize(("num_heads", "num_kv_heads", "dim"), [(9, 3, 64), (4, 2, 128), (2, 2, 64)])
+@pytest.mark.parametrize("size", [1, 16])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_chunk_sees_what_came_before_and_itself(kernels, num_heads, num_kv_heads, dim, size, threads):
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        for num_before, num_new in [(0, 2), (15, 3), (61, 70)]:
+            generator = torch.Generator().manual_seed(num_new)
+            length = num_before + num_new
+            rows, [table], [(keys, values)] = laid_out([length], num_kv_heads, size, dim, generator)
+            heads = torch.randn(num_new, num_heads + 3, dim, generator=generator) * 3
+            queries = heads[:, :num_heads]
+            out = attend_chunk_in_place(queries, rows, table, num_before, num_kv_heads, kernels)
+            torch.testing.assert_close(out, attention(queries, keys, values), rtol=2e-5, atol=1e-5)
+            cut = num_new // 2  # in two chunks the same, to the last bit
+            parts = [(queries[:cut], num_before), (queries[cut:], num_before + cut)]
+            alone = [attend_chunk_in_place(part, rows, table, n, num_kv_heads, kernels) for part, n in parts]
+            assert torch.equal(torch.cat(alone), out)
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("kernels", SETS)
+def test_gates(kernels):
+    x = torch.randn(5, 192, generator=torch.Generator().manual_seed(1)) * 8
+    x[0, :4] = torch.tensor([-200.0, 200.0, 0.0, -88.0])
+    expected = functional.silu(x[:, :96].double()) * x[:, 96:].double()
+    torch.testing.assert_close(gated(x, kernels), expected.float(), rtol=1e-6, atol=1e-30)
+    assert gates(x)
+    assert not gates(x[:, :40])
+    assert not gates(x.bfloat16())
+
+
+@pytest.mark.parametrize("kernels", SETS)
+def test_scores_far_apart_and_very_large(kernels):
+    """The softmax is that of differences: nothing overflows, and what is far below counts for nothing."""
+    rows = torch.zeros(2, 16, 16)
+    rows[0, :, 0] = torch.linspace(-4000.0, 4000.0, 16)
+    rows[1] = torch.arange(16.0)[:, None]
+    out = attend_in_place(
+        torch.full((1, 1, 16), 100.0), rows, torch.zeros(1, 1, dtype=torch.long), torch.tensor([16]), 1, kernels
+    )
+    assert torch.equal(out, torch.full((1, 16), 15.0))
+
+
+def test_what_attention_in_place_takes():
+    assert attends(torch.float32, 64)
+    assert not attends(torch.float32, 40)
+    assert not attends(torch.bfloat16, 64)
+    assert attends_chunks(torch.float32, 128)
+    assert not attends_chunks(torch.float32, 80)

@@ -1,0 +1,84 @@
+import pytest
+
+import router.view.engine_view as router_view
+from mesh.messages import PendingPrefill, ProcessState
+from router.view.engine_view import FORESEEN_S, Prefill, Reservation, engine_view
+from tests.router.cluster import D0, M0, P0, SERVICE, make_engine, make_status, make_view
+
+
+def test_age_brings_the_end_of_prefills_nearer_and_melts_slack():
+    engine = make_engine(M0, age_s=0.3, prefill_remaining_s=0.2, prefill_waiting_s=0.4, min_slack_s=1.0, num_waiting=1)
+    assert engine.backlog_s(0.0) == pytest.approx(0.3)
+    assert engine.slack_s(0.0) == pytest.approx(0.7)
+    assert engine.num_prefills == 2
+
+
+def test_decodes_that_go_on_add_to_their_slack_what_each_step_is_promised():
+    decoding = {"decode_step_s": 0.03, "min_slack_s": 1.0, "min_tpot_slo_s": 0.1}
+    assert make_engine(M0, age_s=0.07, **decoding).slack_s(0.0) == pytest.approx(1.0 - 0.07 + 2 * 0.1)
+    held_up = make_engine(M0, age_s=0.07, prefill_remaining_s=0.03, **decoding)
+    assert held_up.slack_s(0.0) == pytest.approx(1.0 - 0.07 + 0.1)
+    assert make_engine(M0, age_s=0.07, prefill_remaining_s=0.2, **decoding).slack_s(0.0) == pytest.approx(0.93)
+
+
+def test_nobody_counts_on_the_steps_of_an_engine_that_is_silent_for_long():
+    decoding = {"decode_step_s": 0.05, "min_slack_s": 1.0, "min_tpot_slo_s": 0.1}
+    slack_s = [make_engine(M0, age_s=age_s, **decoding).slack_s(0.0) for age_s in (FORESEEN_S, FORESEEN_S + 0.6)]
+    assert slack_s[1] == pytest.approx(slack_s[0] - 0.6)
+
+
+def test_an_old_status_has_no_negative_backlog():
+    assert make_engine(P0, age_s=9.0, prefill_remaining_s=0.2).backlog_s(0.0) == 0.0
+
+
+def test_the_last_token_is_computed_even_if_all_are_cached():
+    engine = make_engine(P0)
+    assert engine.prefill_s(SERVICE, 512, 512) == engine.prefill_s(SERVICE, 512, 511) == pytest.approx(0.001)
+
+
+def test_reservations_take_time_tokens_and_blocks():
+    prefill = Reservation("a", M0, SERVICE, 33, prefill_s=0.5)
+    decode_only = Reservation("b", M0, SERVICE, 16, prefill_s=None)
+    engine = make_engine(M0, reservations=[prefill, decode_only], num_free_blocks=50, num_tokens=10)
+    assert engine.backlog_s(0.0) == pytest.approx(0.5)
+    assert engine.num_prefills == 1
+    assert engine.num_tokens == 10 + 33 + 16
+    assert engine.services[SERVICE].num_free_blocks == 50 - 3 - 1
+    assert engine.services[SERVICE].watermark == pytest.approx(0.54)
+
+
+def test_reservations_of_another_service_leave_the_pool_alone():
+    engine = make_engine(M0, reservations=[Reservation("a", M0, "other", 33, 0.5)])
+    assert engine.services[SERVICE].num_free_blocks == 100
+
+
+def test_only_ready_engines_that_have_the_service_serve_it():
+    view = make_view(
+        make_engine(P0, state=ProcessState.STARTING),
+        make_engine(D0, services=("other",)),
+        make_engine(M0),
+        make_engine("multiplex-1", state=ProcessState.DRAINING),
+    )
+    assert [engine.id for engine in view.serving(SERVICE)] == [M0]
+    assert view.without([M0]).serving(SERVICE) == ()
+
+
+def test_prefills_are_put_in_order_once_and_only_if_somebody_looks(monkeypatch):
+    made = []
+
+    def make(*fields):
+        made.append(fields)
+        return Prefill(*fields)
+
+    monkeypatch.setattr(router_view, "Prefill", make)
+    sent = Reservation("r", P0, SERVICE, 100, 0.2, due_at=11.0)
+    held = Reservation("h", P0, SERVICE, 100, None)
+    told = [PendingPrefill(2.0, 0.1), PendingPrefill(0.5, 0.3), PendingPrefill(9.0, 0.4, priority=5)]
+    engine = engine_view(P0, make_status(P0, prefills=told), 10.0, [held, sent])
+    assert engine.prefills
+    assert made == []
+    expected = [Prefill(-5, 19.0, 0.4), Prefill(0, 10.5, 0.3), Prefill(0, 11.0, 0.2), Prefill(0, 12.0, 0.1)]
+    for _ in range(2):
+        assert list(engine.prefills) == expected
+    assert (len(made), len(engine.prefills), engine.prefills[1]) == (4, 4, expected[1])
+    assert not engine_view(P0, make_status(P0), 10.0, [held]).prefills

@@ -1,0 +1,57 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from router.history.records import PROMPT_BLOCK
+from router.view.prefixes import PrefixIndex
+
+prefixes = st.lists(st.integers(0, 5), max_size=4).map(
+    lambda path: tuple(hash(tuple(path[: n + 1])) for n in range(len(path)))
+)
+POOL = 9 * PROMPT_BLOCK
+
+
+def index_of(*sent):
+    index = PrefixIndex()
+    for prefix, engine in sent:
+        index.add(prefix, engine, POOL)
+    return index
+
+
+def test_what_was_dispatched_is_likely_there():
+    index = index_of(([1, 2, 3], "p"), ([1, 2, 3], "d"), ([1, 2, 9], "q"))
+    assert index.cached_tokens([1, 2, 3, 4]) == {"p": 3 * PROMPT_BLOCK, "d": 3 * PROMPT_BLOCK, "q": 2 * PROMPT_BLOCK}
+    assert index.cached_tokens([7]) == {}
+    assert index.cached_tokens([]) == {}
+
+
+def test_a_lost_engine_holds_nothing():
+    index = index_of(([1], "p"), ([1], "q"), ([2], "p"))
+    index.forget("p")
+    index.forget("unknown")
+    assert index.cached_tokens([1]) == {"q": PROMPT_BLOCK}
+    assert index.cached_tokens([2]) == {}
+
+
+def test_an_engine_holds_no_more_than_its_pool():
+    index = PrefixIndex()
+    for prefix in ([1], [2], [1], [3]):
+        index.add(prefix, "p", 2 * PROMPT_BLOCK + 16)
+    assert index.cached_tokens([2]) == {}, "the longest unused"
+    assert index.cached_tokens([1]) == index.cached_tokens([3]) == {"p": PROMPT_BLOCK}
+
+
+def test_of_a_prompt_the_tail_is_forgotten_before_the_head():
+    index = PrefixIndex()
+    index.add([1, 2, 3], "p", 4 * PROMPT_BLOCK)
+    index.add([7, 8], "p", 4 * PROMPT_BLOCK)
+    assert index.cached_tokens([1, 2, 3]) == index.cached_tokens([7, 8]) == {"p": 2 * PROMPT_BLOCK}
+
+
+@given(st.lists(st.tuples(prefixes, st.sampled_from("abc")), max_size=2), prefixes)
+def test_an_engine_holds_the_longest_beginning_that_it_was_sent(sent, asked):
+    expected = {}
+    for prefix, engine in sent:
+        common = sum(1 for one, other in zip(prefix, asked, strict=False) if one == other)
+        if common:
+            expected[engine] = max(expected.get(engine, 0), common * PROMPT_BLOCK)
+    assert index_of(*sent).cached_tokens(asked) == expected

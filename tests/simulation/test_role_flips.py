@@ -1,0 +1,66 @@
+"""Engines change roles after a load has shifted, and not while it stays the same."""
+
+from dataclasses import replace
+from functools import cache
+from random import Random
+
+import pytest
+
+from bench.role_flips_run import Flip, Phase, Stream, flips_of
+from mesh.messages import DecodeCost, PrefillCost, Role
+from mesh.topology.schema import PolicySpec, Slo, Topology
+from router.history.records import Record
+from simulation.loads.trace_request import TraceRequest
+from simulation.reports.timeline import Timeline
+from tests.simulation.small import SERVICE, Profile, assert_all_ended_once, simulation, topology
+
+PHASE_S = 40.0
+SOON_S = 25.0  # within a phase
+PROFILE = Profile(PrefillCost(0.015, 1.6e-4), DecodeCost(0.02, 0.002))  # full with 11 decodes within 50 ms
+READ = Phase("read", (Stream(9.5, (1500, 2500), (20, 40)),))  # two prefill engines compute 6 a second
+WRITE = Phase("write", (Stream(7.0, (50, 150), (50, 150)),))  # three decode engines serve 8 a second
+BOTH = Phase("both", (Stream(4.0, (1500, 2500), (20, 40)), Stream(3.0, (50, 150), (50, 150))))
+SHIFTING = (READ, WRITE, READ)
+
+
+def cluster(policy: str, *, flips: bool) -> Topology:
+    roles = {"a": Role.PREFILL, "b": Role.PREFILL, "c": Role.MULTIPLEX, "d": Role.MULTIPLEX}
+    return replace(topology(roles, policy, slo=Slo(2.0, 0.05)), policy=PolicySpec(policy, {"flips": flips}))
+
+
+@cache
+def serve(phases: tuple[Phase, ...], policy: str, seed: int, *, flips: bool) -> tuple[list[Flip], list[Record]]:
+    trace: list[TraceRequest] = []
+    random = Random(seed)
+    for number, phase in enumerate(phases):
+        trace += phase.requests(number * PHASE_S, PHASE_S, random)
+    timeline, records = Timeline(-1.0), list[Record]()
+    sim = simulation(cluster(policy, flips=flips), seed=seed, profile=PROFILE, timeline=timeline, coasts=True)
+    sim.run(SERVICE, trace, records.append)
+    assert_all_ended_once(sim, records, trace)
+    return flips_of(timeline), records
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_roles_follow_the_load(seed: int) -> None:
+    flips, _ = serve(SHIFTING, "tropical", seed, flips=True)
+    for number, wanted in enumerate((Role.PREFILL, Role.MULTIPLEX, Role.PREFILL)):
+        here = [flip for flip in flips if number * PHASE_S <= flip.at_s < (number + 1) * PHASE_S]
+        assert here, f"nothing flips in phase {number}"
+        assert {flip.role for flip in here} == {wanted}
+        assert here[0].at_s % PHASE_S < SOON_S
+
+
+def test_they_are_worth_it() -> None:
+    with_flips, without = (serve(SHIFTING, "tropical", 0, flips=flips)[1] for flips in (True, False))
+    assert sum(record.meets_slo for record in with_flips) > 1.1 * sum(record.meets_slo for record in without)
+
+
+@pytest.mark.parametrize(
+    ("policy", "phase"),
+    [("tropical", READ), ("tropical", WRITE), ("tropical", BOTH), ("elastic", WRITE)],
+    ids=lambda value: getattr(value, "name", value),
+)
+def test_a_load_that_stays_the_same_ends_all_flips(policy: str, phase: Phase) -> None:
+    flips, _ = serve((phase,) * 3, policy, 0, flips=True)
+    assert all(flip.at_s < PHASE_S for flip in flips), flips

@@ -11,8 +11,9 @@ from engines.loading import load
 from engines.process import settings_of
 from kvtransfer.peer_memories import PeerMemories
 from kvtransfer.protocol import Send
-from mesh.messages import Epoch, RequestSpec, Role, Sampling, StepTokens, Submit
 from mesh.topology.schema import EngineSpec, ServiceSpec, Slo, Topology
+from mesh.wire.control import Role
+from mesh.wire.requests import Epoch, RequestSpec, Sampling, StepTokens, Submit
 
 GATEWAY, SERVICE = "gateway", "model"
 SLO = Slo(ttft_s=60.0, tpot_s=10.0)

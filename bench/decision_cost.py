@@ -17,8 +17,10 @@ from rich.table import Table
 
 from engines.costs.profiles import load_profile
 from engines.scheduling.demand import MOST_PEAKS
-from mesh.messages import Demand, EngineStatus, PendingPrefill, ProcessState, Role, Sender, ServiceStatus
 from mesh.topology.schema import PolicySpec
+from mesh.wire.control import ProcessState, Role
+from mesh.wire.frames import Sender
+from mesh.wire.status import Demand, EngineStatus, PendingPrefill, ServiceStatus
 from router.policies.registry import POLICIES, make_policy
 from router.view.engine_view import RequestView
 from router.view.monitor import Monitor

@@ -10,23 +10,11 @@ import statistics
 import time
 from random import Random
 
-from mesh.messages import (
-    Accepted,
-    DecodeCost,
-    Delta,
-    EngineStatus,
-    Epoch,
-    FinishReason,
-    PrefillCost,
-    ProcessState,
-    RequestSpec,
-    Role,
-    Sampling,
-    Sender,
-    ServiceStatus,
-    StepTokens,
-)
 from mesh.topology.schema import PolicySpec
+from mesh.wire.control import ProcessState, Role
+from mesh.wire.frames import Sender
+from mesh.wire.requests import Accepted, Delta, Epoch, FinishReason, RequestSpec, Sampling, StepTokens
+from mesh.wire.status import DecodeCost, EngineStatus, PrefillCost, ServiceStatus
 from router.effects import Send
 from router.history.decisions import DecisionLog
 from router.policies.registry import make_policy

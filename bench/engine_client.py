@@ -8,24 +8,14 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 from mesh.addresses import directory
-from mesh.messages import (
-    Delta,
-    EngineStatus,
-    Epoch,
-    Failed,
-    FinishReason,
-    GatewayMessage,
-    GatewayStatus,
-    ProcessState,
-    Refused,
-    RequestSpec,
-    Sender,
-    StepTokens,
-    Submit,
-)
 from mesh.sockets.sockets import Sockets
 from mesh.supervisor.command import ENGINE, child_commands
 from mesh.topology.schema import Topology
+from mesh.wire.control import ProcessState
+from mesh.wire.frames import Sender
+from mesh.wire.messages import GatewayMessage
+from mesh.wire.requests import Delta, Epoch, Failed, FinishReason, Refused, RequestSpec, StepTokens, Submit
+from mesh.wire.status import EngineStatus, GatewayStatus
 
 BEAT_S = 0.1
 

@@ -13,10 +13,10 @@ from pathlib import Path
 import uvloop
 
 from engines.process import serve
-from mesh.messages import Sender
 from mesh.process import logs
 from mesh.process.process import ProcessShell, make_runtime_dir, next_incarnation
 from mesh.topology.parse import load
+from mesh.wire.frames import Sender
 
 
 async def host(path: Path, engines: Sequence[str]) -> None:

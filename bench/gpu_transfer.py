@@ -28,8 +28,8 @@ from kvtransfer.memory import KVMemory
 from kvtransfer.peer_memories import PeerMemories
 from kvtransfer.protocol import ExportBlocks, ImportBlocks
 from kvtransfer.transports import transports_of
-from mesh.messages import Blocks, KVShape, MemoryRef
 from mesh.transports import CUDA_IPC, NCCL, SHM, TCP
+from mesh.wire.transfers import Blocks, KVShape, MemoryRef
 
 LLAMA2_7B = KVShape(num_layers=32, num_kv_heads=32, head_dim=128, block_size=16, dtype="bfloat16")
 SMALL = KVShape(num_layers=4, num_kv_heads=4, head_dim=64, block_size=16, dtype="bfloat16")

@@ -41,9 +41,12 @@ from bench.load.wire import Assignment, Pace, Recipe, Shape
 from bench.load.wording import assumed
 from mesh.addresses import directory, supervisor_id
 from mesh.errors import CommandError
-from mesh.messages import TOPIC_STATUS, BroadcastMessage, Codec, EngineStatus, ProcessState, Sender
 from mesh.topology.parse import load
 from mesh.topology.schema import LOCAL_HOST, Topology
+from mesh.wire.control import ProcessState
+from mesh.wire.frames import TOPIC_STATUS, Sender
+from mesh.wire.messages import BroadcastMessage, Codec
+from mesh.wire.status import EngineStatus
 from router.api.http.server import ADMIN_PORT_OFFSET
 
 PROFILE = "h100-llama2-70b-tp4"

@@ -20,8 +20,8 @@ from pathlib import Path
 from bench.engine_client import EngineClient
 from bench.rounds import Round
 from bench.two_engines import add_arguments, two_engines
-from mesh.messages import Epoch, RequestSpec, Sampling, Submit
 from mesh.topology.schema import Topology
+from mesh.wire.requests import Epoch, RequestSpec, Sampling, Submit
 
 DEADLINE_S = 120.0
 NEW_TOKENS = 8

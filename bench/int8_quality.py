@@ -18,7 +18,7 @@ from tokenizers import Tokenizer
 from bench.engine_under_test import EngineUnderTest, add_model_argument
 from engines.models.store import prepared_dir
 from engines.scheduling.batch import Chunk
-from mesh.messages import TokenLogprobs
+from mesh.wire.requests import TokenLogprobs
 
 WINDOW = 512  # tokens of context at most
 

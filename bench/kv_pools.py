@@ -30,7 +30,7 @@ from engines.memory.packed_pool import block_pool
 from engines.memory.pages import PagePool
 from engines.torch_engine.kv_pool import KVPool
 from kvtransfer.layout import KVLayout, PageLayout, block_bytes, row_bytes
-from mesh.messages import KVShape
+from mesh.wire.transfers import KVShape
 
 BLOCK_SIZE = 16
 SMOLLM2 = KVShape(num_layers=30, num_kv_heads=3, head_dim=64, block_size=BLOCK_SIZE, dtype="float32")

@@ -21,7 +21,7 @@ from random import Random
 from rich.console import Console
 from rich.table import Table
 
-from mesh.messages import FinishReason, RequestSpec, Sampling
+from mesh.wire.requests import FinishReason, RequestSpec, Sampling
 from router.history.lengths import Asked, LengthPredictor, Prediction
 from simulation.loads.rows import TraceError
 from simulation.loads.trace_request import TraceRequest

@@ -7,7 +7,6 @@ from pathlib import Path
 from random import Random
 
 from engines.costs.profiles import EngineProfile, load_profile
-from mesh.messages import Role
 from mesh.topology.schema import (
     EngineSpec,
     GatewaySpec,
@@ -18,6 +17,7 @@ from mesh.topology.schema import (
     Topology,
     TransferSpec,
 )
+from mesh.wire.control import Role
 from simulation.loads.arrival_processes import Arrivals, Process, synthesize
 from simulation.loads.trace_request import TraceRequest
 from simulation.loads.workload_lengths import PREFIX, described_lengths

@@ -9,7 +9,7 @@ from engines.engine_request import Sequence
 from engines.scheduling.backlog import Step
 from engines.scheduling.batch import StepResult
 from engines.scheduling.scheduler import ServiceQueue
-from mesh.messages import Epoch
+from mesh.wire.requests import Epoch
 from simulation.observer import CoreParts, ObservedCore
 from simulation.reports.timeline import Timeline
 

@@ -22,8 +22,8 @@ from engines.costs.measuring import DecodePoint, MixedPoint, Point, PrefillPoint
 from engines.costs.profiles import EngineProfile
 from engines.costs.step_cost import StepCost
 from mesh.errors import UserError
-from mesh.messages import Role
 from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, ServiceSpec, Slo, Topology
+from mesh.wire.control import Role
 from router.history.records import Record
 from simulation.cluster import Simulation
 from simulation.engines.physics import Physics

@@ -19,8 +19,9 @@ from pathlib import Path
 
 from bench.engine_client import EngineClient
 from bench.two_engines import add_arguments, endless, two_engines
-from mesh.messages import Cancel, Epoch, Migrate, Submit
 from mesh.topology.schema import Topology
+from mesh.wire.control import Migrate
+from mesh.wire.requests import Cancel, Epoch, Submit
 
 DEADLINE_S = 300.0
 CONTEXTS = "256,512,1024,2048,4096,7936"

@@ -18,8 +18,10 @@ from engines.settings import EngineSettings
 from engines.status import Service
 from kvtransfer.protocol import Limits as TransferLimits
 from kvtransfer.protocol import Send
-from mesh.messages import Epoch, KVShape, Refused, Role, StepTokens, Submit
 from mesh.topology.schema import Scheduling, ServiceSpec, Slo
+from mesh.wire.control import Role
+from mesh.wire.requests import Epoch, Refused, StepTokens, Submit
+from mesh.wire.transfers import KVShape
 from simulation.loads.trace_request import TraceRequest
 from simulation.loads.workload import SloRule, make_spec
 from simulation.quiet import quiet_engines

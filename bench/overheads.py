@@ -18,8 +18,8 @@ from bench.gateway_cost import free_port
 from bench.http_load import Answer, Sending
 from bench.live_mesh import live_mesh
 from engines.costs.profiles import ProfileFile
-from mesh.messages import DecodeCost, PrefillCost
 from mesh.topology.schema import Topology
+from mesh.wire.status import DecodeCost, PrefillCost
 from router.history.records import Record
 from simulation.cluster import Simulation
 from simulation.engines.physics import Physics

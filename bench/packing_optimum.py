@@ -23,7 +23,8 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import lil_matrix
 
 from engines.scheduling.demand import held_tokens
-from mesh.messages import DecodeCost, EngineStatus, PrefillCost, ProcessState, Role, ServiceStatus
+from mesh.wire.control import ProcessState, Role
+from mesh.wire.status import DecodeCost, EngineStatus, PrefillCost, ServiceStatus
 from router.policies.packing import Packing, PackingParameters
 from router.policies.parts.bins import Knobs, all_levels, broken
 from router.policies.policy import Dispatch

@@ -20,7 +20,8 @@ from rich.table import Table
 
 from bench import placement_mesh as mesh
 from bench.placement_shift import Served, served_of
-from mesh.messages import GatewayStatus, Sender
+from mesh.wire.frames import Sender
+from mesh.wire.status import GatewayStatus
 from router.history.records import Record
 from router.placement.observe.bursts import WINDOW_S
 from router.placement.observe.running_mesh import present_plan, waiting

@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import placement_setting as setting
-from mesh.messages import Role
+from mesh.wire.control import Role
 from router.placement.observe.requirements import Catalogue, Cluster
 from router.placement.search.greedy import Scored, best_first, greedy
 from router.placement.search.improve import improve

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from mesh.messages import Decision, PlacementStatus, Sender
+from mesh.wire.frames import Sender
+from mesh.wire.placement import Decision, PlacementStatus
 from simulation.cluster import Simulation
 
 

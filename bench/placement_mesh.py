@@ -10,7 +10,6 @@ from pathlib import Path
 from random import Random
 
 from engines.costs.presets import load_preset
-from mesh.messages import CountSpread, EngineStatus, Role, ServiceTally
 from mesh.topology.schema import (
     EngineSpec,
     GatewaySpec,
@@ -22,6 +21,8 @@ from mesh.topology.schema import (
     Timing,
     Topology,
 )
+from mesh.wire.control import Role
+from mesh.wire.status import CountSpread, EngineStatus, ServiceTally
 from router.placement.observe.running_mesh import present_plan
 from router.placement.observe.service_monitor import Observed
 from router.placement.observe.traffic import Moments, ServiceTraffic

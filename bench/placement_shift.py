@@ -35,8 +35,8 @@ from rich.table import Table
 from bench import placement_mesh as mesh
 from bench.placement_log import Change, PlacementLog, Told, verdicts
 from engines.costs.linear import serving_s
-from mesh.messages import Decision, Forecast
 from mesh.topology.schema import PlacementSpec
+from mesh.wire.placement import Decision, Forecast
 from router.history.records import Outcome, Record
 from router.placement.change.replacement import Verdict
 from simulation.cluster import Simulation

@@ -19,9 +19,9 @@ from typing import IO
 import msgspec
 
 from mesh.cli.cluster import visitor
-from mesh.messages import Decision, PlacementStatus
 from mesh.topology.parse import load
 from mesh.topology.schema import Topology
+from mesh.wire.placement import Decision, PlacementStatus
 
 
 class Said(msgspec.Struct, frozen=True):

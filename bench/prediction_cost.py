@@ -10,7 +10,7 @@ from engines.costs.learning import LearntCost
 from engines.costs.linear import decode_step_s, prefill_s
 from engines.costs.presets import load_preset
 from engines.costs.step_cost import Load, StepCost
-from mesh.messages import DecodeCost, PrefillCost
+from mesh.wire.status import DecodeCost, PrefillCost
 
 NUMBER, TURNS = 50_000, 9
 LINE = StepCost(PrefillCost(0.01, 1e-4, 1e-9, 1e-8, 256), DecodeCost(0.02, 1e-3, 1e-6))

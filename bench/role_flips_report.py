@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.table import Table
 
 from bench.role_flips_run import NUM_ENGINES, SETTLED_S, TPOT_SLO_S, Contender, Flip, Result, Run
-from mesh.messages import Role
+from mesh.wire.control import Role
 
 Results = Mapping[Run, Result]
 COLORS = {"tropical": "C0", "elastic": "C3"}

@@ -15,8 +15,8 @@ from random import Random
 import msgspec
 
 from engines.costs.profiles import load_profile
-from mesh.messages import Role
 from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, ServiceSpec, Slo, Topology
+from mesh.wire.control import Role
 from router.history.records import Record
 from simulation.cluster import Simulation
 from simulation.engines.physics import Physics

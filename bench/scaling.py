@@ -33,7 +33,6 @@ from rich.table import Table
 
 from engines.costs.profiles import load_profile
 from mesh.errors import UserError
-from mesh.messages import Role
 from mesh.topology.schema import (
     EngineSpec,
     GatewaySpec,
@@ -46,6 +45,7 @@ from mesh.topology.schema import (
     Slo,
     Topology,
 )
+from mesh.wire.control import Role
 from router.history.records import Record
 from router.placement.search.question import Question
 from router.policies.registry import make_policy

@@ -10,25 +10,12 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from mesh.membership.heartbeat import Heartbeat
-from mesh.messages import (
-    Accepted,
-    Cancel,
-    DecodeCost,
-    Delta,
-    EngineMessage,
-    EngineStatus,
-    Epoch,
-    FinishReason,
-    PrefillCost,
-    ProcessState,
-    RequestSpec,
-    Role,
-    ServiceStatus,
-    StepTokens,
-    Submit,
-)
 from mesh.process.process import ProcessShell, run_process
 from mesh.sockets.sockets import Sockets
+from mesh.wire.control import ProcessState, Role
+from mesh.wire.messages import EngineMessage
+from mesh.wire.requests import Accepted, Cancel, Delta, Epoch, FinishReason, RequestSpec, StepTokens, Submit
+from mesh.wire.status import DecodeCost, EngineStatus, PrefillCost, ServiceStatus
 
 NUM_BLOCKS = 100_000
 

@@ -13,7 +13,7 @@ from bench.contention import Contention, Watch
 from bench.http_load import Answer, Sending
 from bench.live_mesh import LiveMesh
 from bench.sharing import TOKEN_IDS, Sharing, measure_sharing
-from mesh.messages import DecodeCost, PrefillCost
+from mesh.wire.status import DecodeCost, PrefillCost
 
 OK, TOO_MANY = 200, 429
 ANSWERS_A_SAMPLE = 10  # of learnt costs

@@ -35,8 +35,9 @@ from engines.models.files.model_config import ModelConfig
 from engines.models.store import prepared_dir
 from engines.process import settings_of
 from kvtransfer.peer_memories import PeerMemories
-from mesh.messages import Epoch, RequestSpec, Role, Sampling, Submit
 from mesh.topology.schema import EngineSpec, ServiceSpec, Slo, Topology
+from mesh.wire.control import Role
+from mesh.wire.requests import Epoch, RequestSpec, Sampling, Submit
 
 BYTE_LLAMA = str(Path(__file__).parents[1] / "deploy/models/byte-llama")
 GATEWAY = "gateway"

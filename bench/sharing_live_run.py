@@ -18,7 +18,7 @@ from bench.placement_watch import Said, changes, decisions, watched
 from bench.serving import OK
 from bench.sharing_live_setting import NUM_PHASES, Contender, Request, Setting, contenders, write_topologies
 from mesh.errors import UserError
-from mesh.messages import Decision
+from mesh.wire.placement import Decision
 
 PROMISE = 5.0  # times what the request takes undisturbed
 WARM_UP = 3  # requests of each service, of so many tokens:

@@ -16,8 +16,8 @@ from pathlib import Path
 from random import Random
 
 from engines.costs.profiles import load_profile
-from mesh.messages import Role
 from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, ServiceSpec, Slo, Topology
+from mesh.wire.control import Role
 from router.history.records import Record, write_records
 from router.policies.registry import POLICIES
 from simulation.cluster import Simulation

@@ -34,8 +34,8 @@ from engines.costs.presets import MEMORY_FRACTION
 from engines.costs.profiles import EngineProfile, load_profile
 from engines.effects import Effect
 from engines.scheduling.backlog import Step
-from mesh.messages import Role
 from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, ServiceSpec, Slo, Topology
+from mesh.wire.control import Role
 from router.history.records import Outcome, Record
 from simulation.cluster import Simulation
 from simulation.engines.physics import Physics

@@ -16,8 +16,9 @@ from random import Random
 from statistics import NormalDist
 
 from engines.costs.profiles import EngineProfile, load_profile
-from mesh.messages import DecodeCost, Role
 from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, Scheduling, ServiceSpec, Slo, Timing, Topology
+from mesh.wire.control import Role
+from mesh.wire.status import DecodeCost
 from simulation.loads.arrival_processes import Arrivals, Process, synthesize
 from simulation.loads.trace_request import TraceRequest
 

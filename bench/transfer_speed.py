@@ -29,9 +29,10 @@ from kvtransfer.memory import KVMemory
 from kvtransfer.peer_memories import PeerMemories
 from kvtransfer.protocol import ExportBlocks, Exported, ImportBlocks, Limits
 from kvtransfer.transports import transports_of
-from mesh.messages import Blocks, Codec, KVShape, MemoryRef, encode
 from mesh.sockets.sockets import LOCAL_SEND_BYTES
 from mesh.transports import SHM, TCP
+from mesh.wire.messages import Codec, encode
+from mesh.wire.transfers import Blocks, KVShape, MemoryRef
 
 BLOCK_KIB = (64, 256, 1024, 8192)
 POOL_BYTES = 32 * 2**20

@@ -27,8 +27,8 @@ from rich.table import Table
 
 from engines.costs.profiles import load_profile
 from mesh.errors import EXIT_CONFIGURATION
-from mesh.messages import Role
 from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, ServiceSpec, Slo, Topology
+from mesh.wire.control import Role
 from simulation.capacity import Found, find_capacity
 from simulation.experiment import Experiment, SyntheticLoad, TraceLoad
 from simulation.loads.arrival_processes import Arrivals

@@ -13,11 +13,11 @@ from bench.engine_client import engine_processes
 from bench.engine_under_test import add_model_argument
 from bench.random_llama import LLAMA2_7B, SMALL, write_random_llama
 from bench.rounds import TOKEN_IDS, Round
-from mesh.messages import RequestSpec, Sampling
 from mesh.process.process import make_runtime_dir
 from mesh.topology.parse import load
 from mesh.topology.schema import Topology, TransferSpec
 from mesh.transports import SETTINGS
+from mesh.wire.requests import RequestSpec, Sampling
 
 ENDLESS = Sampling(max_tokens=10_000, seed=0, temperature=0.0, ignore_eos=True)
 TOPOLOGY = """

@@ -22,7 +22,7 @@ from bench.engine_under_test import EngineUnderTest, add_model_argument
 from bench.int8_quality import text
 from engines.models.store import prepared_dir
 from engines.scheduling.batch import Chunk, Draw
-from mesh.messages import Sampling
+from mesh.wire.requests import Sampling
 
 ALONE = """
 import json, sys, vllm

@@ -33,36 +33,28 @@ from engines.transfers.handover import Handovers
 from engines.transfers.moves import Moves
 from engines.transfers.peers import Peers
 from kvtransfer.protocol import Buffer, Exported, Imported, Send
-from mesh.messages import (
+from mesh.wire.control import Announce, Drain, Load, Migrate, ProcessState, Role, SetRole, Unload
+from mesh.wire.messages import EngineMessage
+from mesh.wire.requests import (
     Accepted,
-    Announce,
     Cancel,
     Delta,
-    Drain,
-    EngineMessage,
-    EngineStatus,
     Epoch,
     Failed,
     FailureCode,
     Held,
-    Load,
-    MemoryRef,
-    Migrate,
     Moved,
     NotHeld,
     Probe,
-    ProcessState,
     Recall,
     RefusalCode,
     Refused,
-    Reserve,
-    Role,
-    SetRole,
     StepTokens,
     Submit,
     SubmitBatch,
-    Unload,
 )
+from mesh.wire.status import EngineStatus
+from mesh.wire.transfers import MemoryRef, Reserve
 
 MOST_ENDED = 1024  # requests that are remembered after their end
 NO_EPOCH = Epoch(-1)

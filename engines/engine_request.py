@@ -10,7 +10,8 @@ from math import inf
 
 from engines.memory.block_pool import BlockPool, Run
 from engines.scheduling.batch import Chunk, Draw
-from mesh.messages import Delta, Epoch, FinishReason, PrefillMode, PrefillOrder, RequestSpec, TokenLogprobs
+from mesh.wire.control import PrefillMode, PrefillOrder
+from mesh.wire.requests import Delta, Epoch, FinishReason, RequestSpec, TokenLogprobs
 
 MOST_SAID_AGAIN = 64  # tokens whose log-probabilities are kept after they were delivered: 20 of each take 3 kB
 

@@ -30,11 +30,15 @@ from mesh.errors import UserError
 from mesh.membership.catching_up import catch_up
 from mesh.membership.heartbeat import Heartbeat
 from mesh.membership.membership import Membership, Restarted, Stale, ended_lives
-from mesh.messages import EngineMessage, EngineStatus, Probe, ProcessState, Sender, SupervisorStatus
 from mesh.process.garbage import spare_what_is_loaded
 from mesh.process.process import ProcessShell
 from mesh.sockets.sockets import Sockets
 from mesh.topology.schema import EngineSpec, Topology
+from mesh.wire.control import ProcessState
+from mesh.wire.frames import Sender
+from mesh.wire.messages import EngineMessage
+from mesh.wire.requests import Probe
+from mesh.wire.status import EngineStatus, SupervisorStatus
 
 J = TypeVar("J")
 T = TypeVar("T")

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 from engines.scheduling.scheduler import Limits
 from kvtransfer.protocol import Limits as TransferLimits
-from mesh.messages import Role
 from mesh.topology.schema import Rescheduling, Scheduling
+from mesh.wire.control import Role
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,9 @@ from engines.scheduling.batch import Batch, Chunk, ChunkResult, Draw, StepResult
 from kvtransfer.layout import PageLayout
 from kvtransfer.memory import KVMemory, PagedMemory
 from mesh.errors import UserError
-from mesh.messages import KVShape, TokenLogprobs
 from mesh.topology.schema import EngineSpec, ServiceSpec
+from mesh.wire.requests import TokenLogprobs
+from mesh.wire.transfers import KVShape
 
 SLOT_WORDS = 8  # of 8 bytes; a real token's KV takes thousands
 HEAD_DIM = SLOT_WORDS * 8 // 4  # K and V, 2 bytes an element

@@ -15,7 +15,8 @@ from engines.memory.block_pool import BlockPool
 from engines.scheduling.demand import EarlyEnds
 from engines.scheduling.scheduler import ServiceQueue
 from engines.scheduling.slack import is_beyond_repair
-from mesh.messages import Demand, KVShape, MemoryRef, ServiceStatus
+from mesh.wire.status import Demand, ServiceStatus
+from mesh.wire.transfers import KVShape, MemoryRef
 
 
 class Decodes(NamedTuple):

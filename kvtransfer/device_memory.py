@@ -29,7 +29,7 @@ from kvtransfer.memory import (
     OwnedBlocks,
     map_counted,
 )
-from mesh.messages import DeviceRef, KVShape, MemoryRef
+from mesh.wire.transfers import DeviceRef, KVShape, MemoryRef
 
 PAGES_AT = 512  # bytes: the pages begin here, the token at 0
 

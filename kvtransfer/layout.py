@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import lcm
 
-from mesh.messages import KVShape
+from mesh.wire.transfers import KVShape
 
 ALIGNMENT = 64  # bytes; every page starts on a cache line
 NEARLY = 0.05  # of a page: less is not worth a larger one

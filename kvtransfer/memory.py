@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvtransfer.layout import KVLayout, PageLayout, align
-from mesh.messages import KVShape, MemoryRef
+from mesh.wire.transfers import KVShape, MemoryRef
 
 MAGIC = b"MSKVPL02"  # pages follow the counters
 MAGIC_DEVICE = b"MSKVPD02"  # pages lie on a GPU

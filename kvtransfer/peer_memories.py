@@ -8,7 +8,7 @@ from kvtransfer.device import MESSAGE_BYTES, Device
 from kvtransfer.device_memory import PeerDeviceMemory
 from kvtransfer.memory import MemoryUnreachableError, PeerMemory
 from kvtransfer.nccl import NcclLimits, NcclLinks
-from mesh.messages import MemoryRef
+from mesh.wire.transfers import MemoryRef
 
 MAX_PEERS = 64
 

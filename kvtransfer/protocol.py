@@ -67,25 +67,22 @@ from dataclasses import dataclass
 
 import msgspec
 
-from mesh.messages import (
+from mesh.transports import CUDA_IPC, NCCL, SHM, TCP
+from mesh.wire.messages import Message
+from mesh.wire.requests import Epoch, RefusalCode, RequestSpec, TokenLogprobs
+from mesh.wire.transfers import (
     Abort,
     Blocks,
     Commit,
     Committed,
     Declined,
-    Epoch,
     Extend,
     Extended,
     MemoryRef,
-    Message,
-    RefusalCode,
-    RequestSpec,
     Reserve,
     Reserved,
     Taken,
-    TokenLogprobs,
 )
-from mesh.transports import CUDA_IPC, NCCL, SHM, TCP
 
 # Whether the sender's own threads read blocks after the export. ``nccl`` sends a copy of them.
 READS_LATER = {CUDA_IPC: False, NCCL: False, SHM: False, TCP: True}

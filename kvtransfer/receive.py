@@ -23,19 +23,8 @@ from kvtransfer.protocol import (
     ReleaseReserved,
     Send,
 )
-from mesh.messages import (
-    Abort,
-    Blocks,
-    Commit,
-    Committed,
-    Declined,
-    Extend,
-    Extended,
-    RefusalCode,
-    Reserve,
-    Reserved,
-    Taken,
-)
+from mesh.wire.requests import RefusalCode
+from mesh.wire.transfers import Abort, Blocks, Commit, Committed, Declined, Extend, Extended, Reserve, Reserved, Taken
 
 MOST_SEEN = 2**16  # numbers of messages that are remembered; each brings a block at least
 

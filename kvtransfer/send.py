@@ -23,19 +23,8 @@ from kvtransfer.protocol import (
     SendEffect,
     SendEvent,
 )
-from mesh.messages import (
-    Abort,
-    Blocks,
-    Commit,
-    Committed,
-    Declined,
-    Extend,
-    Extended,
-    RefusalCode,
-    Reserve,
-    Reserved,
-    Taken,
-)
+from mesh.wire.requests import RefusalCode
+from mesh.wire.transfers import Abort, Blocks, Commit, Committed, Declined, Extend, Extended, Reserve, Reserved, Taken
 
 
 class SendState(StrEnum):

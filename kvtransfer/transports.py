@@ -17,8 +17,8 @@ from kvtransfer.device_transports import device_transports
 from kvtransfer.memory import KVMemory, MemoryUnreachableError
 from kvtransfer.peer_memories import PeerMemories
 from kvtransfer.protocol import Buffer, ExportBlocks, Exported, ImportBlocks, Imported
-from mesh.messages import DeviceRef, MemoryRef
 from mesh.transports import SHM, TCP, Ends, fastest
+from mesh.wire.transfers import DeviceRef, MemoryRef
 
 
 class TransportError(ValueError):

@@ -14,13 +14,14 @@ from prometheus_client import CollectorRegistry
 
 from engines.models.store import prepared_dir
 from mesh.addresses import gateway_names, other_seat, owner_of
-from mesh.messages import GatewayMessage, RequestSpec
 from mesh.process.garbage import spare_what_is_loaded
 from mesh.process.process import ProcessShell, run_process
 from mesh.sockets.listeners import Inheritance, handover_file, offer
 from mesh.sockets.sockets import Sockets
 from mesh.topology.access_checks import is_loopback
 from mesh.topology.schema import GatewaySpec, Topology
+from mesh.wire.messages import GatewayMessage
+from mesh.wire.requests import RequestSpec
 from router.api.access.keyed import KeyedCallers
 from router.api.access.keyring import Keyring
 from router.api.app import ApiConfig, Apps, create_apps

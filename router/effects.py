@@ -4,7 +4,8 @@ from collections.abc import Iterable
 
 import msgspec
 
-from mesh.messages import Cancel, Probe, Recall, SetRole, Submit, SubmitBatch
+from mesh.wire.control import SetRole
+from mesh.wire.requests import Cancel, Probe, Recall, Submit, SubmitBatch
 from router.generation import Placement, RouterError, TokenBatch
 
 

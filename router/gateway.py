@@ -12,22 +12,14 @@ from mesh.errors import UserError
 from mesh.membership.catching_up import catch_up
 from mesh.membership.heartbeat import Heartbeat
 from mesh.membership.membership import ended_lives
-from mesh.messages import (
-    BroadcastMessage,
-    EngineStatus,
-    FinishReason,
-    GatewayMessage,
-    GatewayStatus,
-    PlacementStatus,
-    PolicyChoice,
-    ProcessState,
-    RequestSpec,
-    Sender,
-    SetPolicy,
-    SupervisorStatus,
-)
 from mesh.sockets.sockets import Sockets
 from mesh.topology.schema import Topology
+from mesh.wire.control import PolicyChoice, ProcessState, SetPolicy
+from mesh.wire.frames import Sender
+from mesh.wire.messages import BroadcastMessage, GatewayMessage
+from mesh.wire.placement import PlacementStatus
+from mesh.wire.requests import FinishReason, RequestSpec
+from mesh.wire.status import EngineStatus, GatewayStatus, SupervisorStatus
 from router.effects import Deliver, Effect, Fail, Forget, Place, Send
 from router.generation import Draining, Fault, Generation, Placement, RequestFailed, RouterError, TokenBatch
 from router.history.decisions import DecisionLog

@@ -10,7 +10,8 @@ from typing import Protocol
 
 import msgspec
 
-from mesh.messages import FailureCode, FinishReason, ProcessState, RequestSpec, TokenLogprobs
+from mesh.wire.control import ProcessState
+from mesh.wire.requests import FailureCode, FinishReason, RequestSpec, TokenLogprobs
 
 
 class Placement(msgspec.Struct, frozen=True):

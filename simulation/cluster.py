@@ -4,8 +4,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from mesh.messages import PrefillCost, RequestSpec, Sender
 from mesh.topology.schema import ServiceSpec, Topology
+from mesh.wire.frames import Sender
+from mesh.wire.requests import RequestSpec
+from mesh.wire.status import PrefillCost
 from router import generation
 from router.generation import RequestFailed
 from router.history.ledger import Ledger

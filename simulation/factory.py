@@ -7,8 +7,9 @@ from engines.core import EngineCore
 from engines.scheduling.scheduler import Limits
 from engines.settings import EngineSettings
 from kvtransfer.protocol import Limits as TransferLimits
-from mesh.messages import MemoryRef, Sender
 from mesh.topology.schema import EngineSpec, GatewaySpec, Topology
+from mesh.wire.frames import Sender
+from mesh.wire.transfers import MemoryRef
 from router.history.ledger import Ledger
 from router.history.lengths import LengthPredictor
 from router.policies.registry import make_policy

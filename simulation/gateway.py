@@ -3,8 +3,13 @@
 from collections.abc import Iterable
 from math import inf
 
-from mesh.messages import EngineAnswer, EngineStatus, GatewayStatus, PlacementStatus, ProcessState, RequestSpec, Sender
 from mesh.topology.schema import GatewaySpec
+from mesh.wire.control import ProcessState
+from mesh.wire.frames import Sender
+from mesh.wire.messages import EngineAnswer
+from mesh.wire.placement import PlacementStatus
+from mesh.wire.requests import RequestSpec
+from mesh.wire.status import EngineStatus, GatewayStatus
 from router.effects import Deliver, Effect, Fail, Forget, Place, Send
 from router.generation import Overloaded
 from router.history.ledger import Ledger

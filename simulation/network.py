@@ -3,7 +3,10 @@
 from collections.abc import Callable
 from typing import Any, get_args
 
-from mesh.messages import EngineStatus, GatewayStatus, Message, PlacementStatus, Sender, SupervisorStatus
+from mesh.wire.frames import Sender
+from mesh.wire.messages import Message
+from mesh.wire.placement import PlacementStatus
+from mesh.wire.status import EngineStatus, GatewayStatus, SupervisorStatus
 from simulation.kernel import Kernel
 
 Receive = Callable[[str, Any], None]

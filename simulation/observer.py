@@ -7,7 +7,7 @@ from typing import Protocol
 from engines.core import EngineCore
 from engines.settings import EngineSettings
 from engines.status import Service
-from mesh.messages import MemoryRef
+from mesh.wire.transfers import MemoryRef
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from engines.costs.profiles import ProfileFile
 from mesh.errors import UserError
-from mesh.messages import DecodeCost, PrefillCost
 from mesh.sockets.curve import make_key_file
 from mesh.topology.schema import LOCAL_HOST
+from mesh.wire.status import DecodeCost, PrefillCost
 from router.api.http.server import ADMIN_PORT_OFFSET
 
 MODEL = "tiny"

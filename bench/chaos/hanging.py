@@ -17,8 +17,8 @@ from engines import process
 from engines.loading import Loaded, load
 from engines.scheduling.batch import Batch, StepExecutor, StepResult
 from kvtransfer.peer_memories import PeerMemories
-from mesh.messages import KVShape
 from mesh.topology.schema import EngineSpec, Topology
+from mesh.wire.transfers import KVShape
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,20 +8,15 @@ from contextlib import asynccontextmanager
 
 from bench.chaos.deployment import MESH_NAME, Deployment
 from mesh.addresses import Endpoints, directory, supervisor_id
-from mesh.messages import (
-    BroadcastMessage,
-    EngineStatus,
-    GatewayStatus,
-    Message,
-    PlacementStatus,
-    ProcessState,
-    Sender,
-    SupervisorMessage,
-)
 from mesh.sockets.curve import CurveKey
 from mesh.sockets.sockets import Sockets
 from mesh.topology.parse import load
 from mesh.topology.schema import LOCAL_HOST
+from mesh.wire.control import ProcessState
+from mesh.wire.frames import Sender
+from mesh.wire.messages import BroadcastMessage, Message, SupervisorMessage
+from mesh.wire.placement import PlacementStatus
+from mesh.wire.status import EngineStatus, GatewayStatus
 
 FRESH_S = 1.0  # a status that is older says nothing
 SUPERVISOR = supervisor_id(LOCAL_HOST)  # where there is one host

@@ -23,7 +23,7 @@ _decoder = msgspec.msgpack.Decoder()
 
 @dataclass(frozen=True)
 class Passing:
-    """A message on its way. ``frames`` are those of `mesh.messages`: version, sender, body, payload."""
+    """A message on its way. ``frames`` are those of `mesh.wire`: version, sender, body, payload."""
 
     source: str
     target: str

@@ -15,7 +15,7 @@ from bench.chaos.reference import Reference
 from bench.chaos.rules import Rule
 from bench.chaos.running import POLL_S, RunningMesh, WaitedInVainError, until
 from bench.chaos.verdict import GAP_LIMIT_S, Tally, recovery_s
-from mesh.messages import Migrate
+from mesh.wire.control import Migrate
 from router.api.http.server import ADMIN_PORT_OFFSET
 
 LOAD_S = 120.0  # for all answers to end

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mesh import messages
-from mesh.messages import EngineMessage, Role, SetRole
+from mesh.wire import control
+from mesh.wire.control import Role, SetRole
+from mesh.wire.messages import EngineMessage
 from simulation.cluster import Simulation
 from simulation.faults.processes import Mortals
 
@@ -26,7 +27,7 @@ class Move:
         engine = simulation.engines.get(self.source)
         request = None if engine is None else _pick(sorted(engine.core._requests), self.pick)
         if request is not None:
-            _order(simulation, self.source, messages.Migrate(request, self.to, "by hand"))
+            _order(simulation, self.source, control.Migrate(request, self.to, "by hand"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +43,8 @@ class Drain:
         return self.at_s + self.undo_after_s
 
     def give(self, simulation: Simulation) -> None:
-        _order(simulation, self.engine, messages.Drain())
-        undo = messages.Drain(undo=True)
+        _order(simulation, self.engine, control.Drain())
+        undo = control.Drain(undo=True)
         simulation.kernel.after(self.undo_after_s, _order, simulation, self.engine, undo)
 
 
@@ -83,7 +84,7 @@ class Shed:
         return self.at_s + self.back_after_s + self.load_s
 
     def give(self, simulation: Simulation) -> None:
-        _order(simulation, self.engine, messages.Unload(self.service))
+        _order(simulation, self.engine, control.Unload(self.service))
         simulation.kernel.after(self.back_after_s, self._load, simulation)
 
     def _load(self, simulation: Simulation) -> None:
@@ -91,7 +92,7 @@ class Shed:
         engine, is_held_up = simulation.engines.get(self.engine), _mortals(simulation).engines[self.engine].is_held_up
         service = None if engine is None else engine.core._services.get(self.service)
         if engine is not None and (is_held_up or service is None or service.is_leaving):
-            _order(simulation, self.engine, messages.Load(self.service))
+            _order(simulation, self.engine, control.Load(self.service))
             simulation.kernel.after(self.load_s, self._load, simulation)
 
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from random import Random
 
-from mesh.messages import Role
+from mesh.wire.control import Role
 from router.placement.change.replacement import Proposal, Verdict
 from router.placement.search.plan import Plan, has_all_phases
 from router.placement.search.question import Answer, Question

@@ -14,7 +14,6 @@ from typing import TypeVar
 from bench.fault_runs.orders import Drain, Leave, Move, Order, Retire, Shed, TakeRole
 from engines.costs.linear import decode_step_s, prefill_s
 from engines.costs.profiles import EngineProfile
-from mesh.messages import DecodeCost, PrefillCost, Role
 from mesh.topology.schema import (
     EngineSpec,
     GatewaySpec,
@@ -27,6 +26,8 @@ from mesh.topology.schema import (
     Topology,
     TransferSpec,
 )
+from mesh.wire.control import Role
+from mesh.wire.status import DecodeCost, PrefillCost
 from router.policies.registry import POLICIES
 from simulation.engines.physics import Physics
 from simulation.faults.faults import (

@@ -6,7 +6,9 @@ import msgspec
 
 from bench.fault_runs.play import Failure, play
 from bench.fault_runs.scenario import Scenario
-from mesh.messages import BroadcastMessage, RequestSpec, Sender, StepTokens
+from mesh.wire.frames import Sender
+from mesh.wire.messages import BroadcastMessage
+from mesh.wire.requests import RequestSpec, StepTokens
 
 LAST = 60  # lines, where no request can be named
 

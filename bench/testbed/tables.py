@@ -12,7 +12,7 @@ from bench.testbed.figures import varied
 from bench.testbed.run import Result
 from bench.testbed.scene import NUM_DEVICES, Scene
 from bench.testbed.systems import OURS
-from mesh.messages import Decision
+from mesh.wire.placement import Decision
 
 Answers = Mapping[Cell, Result]
 Points = Mapping[float, Result]  # by what a figure varies: means over seeds

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from engines.engine_request import Sequence as Request
 from engines.scheduling.backlog import Backlog, Step
 from engines.status import Service
-from mesh.messages import Epoch, RefusalCode, RequestSpec, Submit
+from mesh.wire.requests import Epoch, RefusalCode, RequestSpec, Submit
 
 Refusal = tuple[RefusalCode, str]
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from engines.costs.linear import decode_step_s, prefill_s
-from mesh.messages import DecodeCost, PrefillCost
 from mesh.topology.schema import Slo
+from mesh.wire.status import DecodeCost, PrefillCost
 
 
 class Costs(Protocol):

@@ -2,7 +2,9 @@
 
 from collections.abc import Collection
 
-from mesh.messages import EngineMessage, RequestSpec, Reserve, Submit, SubmitBatch
+from mesh.wire.messages import EngineMessage
+from mesh.wire.requests import RequestSpec, Submit, SubmitBatch
+from mesh.wire.transfers import Reserve
 
 
 def why_not(sender: str, message: EngineMessage, gateways: Collection[str]) -> str | None:

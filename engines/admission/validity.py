@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from engines.status import Service
-from mesh.messages import RequestSpec
+from mesh.wire.requests import RequestSpec
 
 
 def fault_of(spec: RequestSpec, service: Service) -> str | None:

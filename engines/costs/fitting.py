@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from engines.costs.linear import attended_tokens, decode_step_s, prefill_s
 from engines.costs.step_cost import Load, MixedCost, StepCost
-from mesh.messages import DecodeCost, PrefillCost
+from mesh.wire.status import DecodeCost, PrefillCost
 
 Matrix = NDArray[np.float64]
 

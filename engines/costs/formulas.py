@@ -2,7 +2,7 @@
 
 from engines.costs.profiles import EngineProfile
 from engines.costs.step_cost import MixedCost
-from mesh.messages import DecodeCost, PrefillCost
+from mesh.wire.status import DecodeCost, PrefillCost
 
 MIB = 2**20
 LETTERS = (

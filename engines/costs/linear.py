@@ -8,7 +8,7 @@ derives them for other hardware.
 
 from bisect import bisect_left
 
-from mesh.messages import DecodeCost, PrefillCost
+from mesh.wire.status import DecodeCost, PrefillCost
 
 
 def attended_tokens(new_tokens: int, cached_tokens: int) -> float:

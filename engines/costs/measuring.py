@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from engines.costs.fitting import DecodeSample, MixedSample, PrefillSample, fit_decode, fit_mixed, fit_prefill
 from engines.costs.step_cost import Load, Parts, StepCost
 from engines.scheduling.batch import Batch, Chunk, Draw, StepExecutor
-from mesh.messages import Sampling
 from mesh.topology.schema import ServiceSpec
+from mesh.wire.requests import Sampling
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ import msgspec
 
 from engines.costs.step_cost import MixedCost, StepCost
 from mesh.errors import UserError
-from mesh.messages import DecodeCost, PrefillCost
 from mesh.topology.schema import EngineSpec
+from mesh.wire.status import DecodeCost, PrefillCost
 
 SUFFIX = ".toml"
 

@@ -18,7 +18,7 @@ import msgspec
 
 from engines.costs.fitting import robust_fit
 from engines.costs.linear import requests_s, tokens_s
-from mesh.messages import DecodeCost, PrefillCost
+from mesh.wire.status import DecodeCost, PrefillCost
 
 BYTES_16_BIT = 2
 

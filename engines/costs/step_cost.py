@@ -10,7 +10,7 @@ import msgspec
 
 from engines.costs.linear import attended_tokens, requests_s, tokens_s
 from engines.scheduling.batch import Batch, Chunk, Rows
-from mesh.messages import DecodeCost, PrefillCost
+from mesh.wire.status import DecodeCost, PrefillCost
 
 
 class MixedCost(msgspec.Struct, frozen=True):

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from engines.grammars.process import WALL_S, GrammarProcess, Vocabulary, jobs_of
 from engines.grammars.protocol import TOKENS_PER_JOB, Answer, Bad, Lost, Mask, Sound, Unknown
 from engines.scheduling.batch import Draw, Undrawn
-from mesh.messages import FailureCode
+from mesh.wire.requests import FailureCode
 
 MAX_REMEMBERED = 512  # requests
 MAX_ACCOUNTS = 128  # grammars

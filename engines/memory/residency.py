@@ -12,7 +12,7 @@ from engines.effects import DropService, Effect, LoadService
 from engines.scheduling.forecast import EngineForecast
 from engines.scheduling.scheduler import Limits, LocalScheduler
 from engines.status import Service
-from mesh.messages import FailedLoad
+from mesh.wire.status import FailedLoad
 
 MOST_FAILED = 16  # that are told of: whoever sends orders may name services that there are not
 

@@ -20,8 +20,9 @@ from engines.profiling.progress import progress
 from engines.profiling.store import ProfileStore
 from mesh.cli.cluster import may_run, statuses_of
 from mesh.errors import UserError
-from mesh.messages import EngineStatus, GatewayStatus, ProcessState, ServiceStatus
 from mesh.topology.schema import EngineSpec, Topology
+from mesh.wire.control import ProcessState
+from mesh.wire.status import EngineStatus, GatewayStatus, ServiceStatus
 
 LENGTHS = (16, 64, 256, 1024)  # of prompts, in tokens
 BATCHES = (1, 2, 4, 8)  # requests at a time

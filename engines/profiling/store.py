@@ -12,8 +12,8 @@ from engines.costs.profiles import ProfileError, ProfileFile, read_profile_file
 from engines.costs.step_cost import StepCost
 from engines.models.cache import Cache
 from kvtransfer.layout import block_bytes
-from mesh.messages import KVShape
 from mesh.topology.schema import EngineSpec, ServiceSpec
+from mesh.wire.transfers import KVShape
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,8 @@ from engines.settings import EngineSettings
 from engines.status import Decodes, Service
 from engines.transfers.freeness import IDEAL_SLOWDOWN, free_tokens, freeness, headroom_tokens, in_all
 from engines.transfers.handover import Handovers
-from mesh.messages import Demand, EngineStatus, Place, ProcessState, Role
+from mesh.wire.control import Place, ProcessState, Role
+from mesh.wire.status import Demand, EngineStatus
 
 
 @dataclass(slots=True)

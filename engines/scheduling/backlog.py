@@ -11,7 +11,8 @@ from engines.scheduling.batch import Batch, Rows
 from engines.scheduling.scheduler import LocalScheduler, Share
 from engines.status import Service
 from engines.transfers.outgoing import Departures
-from mesh.messages import MOST_PREFILLS, Holding, PendingPrefill
+from mesh.wire.requests import Holding
+from mesh.wire.status import MOST_PREFILLS, PendingPrefill
 
 
 class Step(msgspec.Struct, frozen=True):

@@ -9,7 +9,8 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from mesh.messages import FailureCode, KVShape, Sampling, TokenLogprobs
+from mesh.wire.requests import FailureCode, Sampling, TokenLogprobs
+from mesh.wire.transfers import KVShape
 
 
 class Draw(msgspec.Struct, frozen=True):

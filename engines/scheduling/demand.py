@@ -11,7 +11,7 @@ from itertools import islice
 from math import inf
 
 from engines.engine_request import Sequence as Request
-from mesh.messages import Demand
+from mesh.wire.status import Demand
 
 MOST_PEAKS = 24  # that a status tells; neighbours are merged, and the higher one counts
 FAR = 2**31  # steps

@@ -21,7 +21,7 @@ from engines.scheduling.steady import SteadyBatch, num_steps_to_delivery, steady
 from engines.status import Service
 from engines.transfers.handover import Handovers
 from kvtransfer.protocol import Send
-from mesh.messages import Delta, Epoch, Failed, FailureCode, FinishReason, SlicesEnded, StepTokens
+from mesh.wire.requests import Delta, Epoch, Failed, FailureCode, FinishReason, SlicesEnded, StepTokens
 
 NEVER = 2**62  # steps
 

@@ -30,7 +30,7 @@ from engines.memory.pages import Precedence
 from engines.scheduling.disciplines.discipline import Phase, Rank
 from engines.scheduling.slack import IterationTime, SlackBudget, tightest
 from engines.scheduling.steady import SteadyBatch
-from mesh.messages import PrefillMode, PrefillOrder, Role
+from mesh.wire.control import PrefillMode, PrefillOrder, Role
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import torch
 
 from engines.torch_engine.decode_graphs import Capture, capture_cuda
 from engines.torch_engine.layers.paged_attention import PagedAttention, flash_attention, takes
-from mesh.messages import KVShape
+from mesh.wire.transfers import KVShape
 
 
 @dataclass(frozen=True, slots=True)

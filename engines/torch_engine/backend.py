@@ -28,8 +28,8 @@ from kvtransfer.device_memory import DeviceKVMemory, DeviceMemory
 from kvtransfer.layout import PageLayout, block_bytes
 from kvtransfer.memory import KVMemory, PagedMemory
 from mesh.errors import UserError
-from mesh.messages import KVShape
 from mesh.topology.schema import EngineSpec, ServiceSpec
+from mesh.wire.transfers import KVShape
 
 SCRATCH_BLOCKS = 272  # for the largest batch that `calibrate` measures, if blocks have 16 tokens
 

@@ -20,7 +20,8 @@ from engines.torch_engine.sampling.logprobs import PromptLogprobs
 from engines.torch_engine.sampling.rows import Drawn, draw_tokens
 from engines.torch_engine.sampling.sampler import Sampler
 from engines.torch_engine.shape import kv_shape
-from mesh.messages import KVShape, TokenLogprobs
+from mesh.wire.requests import TokenLogprobs
+from mesh.wire.transfers import KVShape
 
 
 @dataclass(frozen=True, slots=True)

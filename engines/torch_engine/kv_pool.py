@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from kvtransfer.layout import block_bytes, row_bytes
-from mesh.messages import KVShape
+from mesh.wire.transfers import KVShape
 
 
 class KVPool:

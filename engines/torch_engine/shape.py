@@ -3,7 +3,7 @@
 import torch
 
 from engines.models.files.model_config import ModelConfig
-from mesh.messages import KVShape
+from mesh.wire.transfers import KVShape
 
 DTYPES = ("float32", "bfloat16", "float16", "int8")
 

@@ -1,7 +1,7 @@
 """How the last requests ended that ended here: the gateway may not have heard it."""
 
 from engines.engine_request import Sequence
-from mesh.messages import Delta, Question
+from mesh.wire.requests import Delta, Question
 
 MOST_REQUESTS = 256
 MOST_TOKENS = 64  # of each; who missed more of them is told that the request is not here

@@ -11,7 +11,7 @@ from math import inf
 
 from engines.costs.linear import decode_step_s
 from engines.engine_request import Sequence
-from mesh.messages import DecodeCost
+from mesh.wire.status import DecodeCost
 
 IDEAL_SLOWDOWN = 1.5  # of a decode step beside others, up to which high priority bears it
 

@@ -11,7 +11,8 @@ from engines.transfers.outgoing import Departures, Left
 from kvtransfer.protocol import Buffer, Send, reply_to_unknown
 from kvtransfer.receive import ReceiveTransfer
 from kvtransfer.send import SendTransfer
-from mesh.messages import Abort, Blocks, Commit, Extend, MemoryRef, Reserve, TransferMessage
+from mesh.wire.messages import TransferMessage
+from mesh.wire.transfers import Abort, Blocks, Commit, Extend, MemoryRef, Reserve
 
 FROM_SOURCE = Reserve, Extend, Blocks, Commit
 TO_RECEIVER = Reserve, Extend, Blocks, Commit, Abort

@@ -27,7 +27,8 @@ from kvtransfer.protocol import (
 )
 from kvtransfer.receive import ReceiveTransfer
 from kvtransfer.transports import TransportError, choose
-from mesh.messages import Abort, Blocks, Commit, Declined, Epoch, Extend, MemoryRef, RefusalCode, Reserve
+from mesh.wire.requests import Epoch, RefusalCode
+from mesh.wire.transfers import Abort, Blocks, Commit, Declined, Extend, MemoryRef, Reserve
 
 MOST_ADOPTED = 64  # transfers that are remembered after their end
 

@@ -20,7 +20,9 @@ from engines.status import Service
 from engines.transfers.handover import Handovers
 from engines.transfers.peers import Peers
 from engines.transfers.rescheduling import Here, Rescheduler
-from mesh.messages import EngineStatus, Migrate, RefusalCode, Role
+from mesh.wire.control import Migrate, Role
+from mesh.wire.requests import RefusalCode
+from mesh.wire.status import EngineStatus
 
 log = structlog.get_logger()
 

@@ -23,7 +23,8 @@ from kvtransfer.protocol import (
     SendEffect,
 )
 from kvtransfer.send import SendState, SendTransfer
-from mesh.messages import Abort, Committed, Declined, Epoch, Extended, RefusalCode, Reserve, Reserved, Taken
+from mesh.wire.requests import Epoch, RefusalCode
+from mesh.wire.transfers import Abort, Committed, Declined, Extended, Reserve, Reserved, Taken
 
 RESERVED_AHEAD = 4  # transfers of a service open at a time: of the prompt being computed, the next, and some that pass
 

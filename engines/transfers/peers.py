@@ -9,7 +9,8 @@ from engines.costs.linear import decode_step_s
 from engines.engine_request import Sequence
 from engines.status import Service
 from engines.transfers.freeness import freeness, in_all
-from mesh.messages import EngineStatus, ProcessState, Role, ServiceStatus
+from mesh.wire.control import ProcessState, Role
+from mesh.wire.status import EngineStatus, ServiceStatus
 
 RETRY_S = 0.5  # after an engine refused, or did not answer
 

@@ -31,8 +31,9 @@ from engines.engine_request import Sequence
 from engines.status import Service
 from engines.transfers.freeness import growth_tokens, in_all, with_one_less, with_one_more
 from engines.transfers.peers import Peer, Peers
-from mesh.messages import EngineStatus, Role
 from mesh.topology.schema import Rescheduling, Trigger
+from mesh.wire.control import Role
+from mesh.wire.status import EngineStatus
 
 MOST_AT_A_TIME = 4  # that leave because they must: the engine is emptied, or does not decode any more
 LOOKAHEAD_TOKENS = 64  # within which a promise counts as in danger

@@ -24,8 +24,8 @@ from engines.transformers_engine.measuring import measure
 from kvtransfer.layout import PageLayout
 from kvtransfer.memory import KVMemory, PagedMemory
 from mesh.errors import UserError
-from mesh.messages import KVShape
 from mesh.topology.schema import EngineSpec, ServiceSpec
+from mesh.wire.transfers import KVShape
 
 HEAD_DIM = 32  # of blocks that count memory: of any number of tokens, one fills a page
 

@@ -14,7 +14,8 @@ from engines.torch_engine.sampling.logprobs import PromptLogprobs
 from engines.torch_engine.sampling.rows import Drawn
 from engines.torch_engine.sampling.sampler import Sampler
 from engines.transformers_engine.generation import Caller, Generation
-from mesh.messages import KVShape, TokenLogprobs
+from mesh.wire.requests import TokenLogprobs
+from mesh.wire.transfers import KVShape
 
 
 def load_model(folder: Path, dtype: str, device: str) -> PreTrainedModel:

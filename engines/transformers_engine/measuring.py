@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from engines.costs.measuring import DecodePoint, MixedPoint, Point, PrefillPoint, Rounds, fit
 from engines.costs.step_cost import StepCost
 from engines.scheduling.batch import Batch, Chunk, Draw, Rows, StepExecutor
-from mesh.messages import Sampling
+from mesh.wire.requests import Sampling
 
 # (rows, tokens of each prompt); the first one fits wherever anything does
 BATCHES = ((1, 1), (1, 8), (1, 32), (1, 128), (1, 192), (2, 16), (4, 16), (8, 16), (16, 16), (4, 64))

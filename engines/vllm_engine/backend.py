@@ -28,8 +28,8 @@ from kvtransfer.device_memory import DeviceKVMemory, DeviceMemory
 from kvtransfer.layout import PageLayout
 from kvtransfer.memory import Geometry, KVMemory, PagedMemory
 from mesh.errors import UserError
-from mesh.messages import KVShape
 from mesh.topology.schema import EngineSpec, ServiceSpec
+from mesh.wire.transfers import KVShape
 
 OURS = (  # options of vLLM that the engine sets
     "model", "dtype", "block_size", "max_model_len", "max_num_seqs", "max_num_batched_tokens", "worker_cls",

@@ -7,7 +7,8 @@ from typing import Protocol
 
 from engines.scheduling.batch import Batch, Chunk, ChunkResult, StepResult, Undrawn
 from engines.vllm_engine.steps import Step, StepPlanner
-from mesh.messages import KVShape, TokenLogprobs
+from mesh.wire.requests import TokenLogprobs
+from mesh.wire.transfers import KVShape
 
 PromptLogprobs = Sequence[TokenLogprobs | None]
 

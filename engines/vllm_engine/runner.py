@@ -14,7 +14,7 @@ from engines.vllm_engine.executor import PromptLogprobs, StepOutput
 from engines.vllm_engine.memory import FEW_BLOCKS, Pages
 from engines.vllm_engine.steps import NewRequest, Step
 from mesh.errors import UserError
-from mesh.messages import TokenLogprobs
+from mesh.wire.requests import TokenLogprobs
 
 ENVIRONMENT = {  # vLLM reads it when it is imported
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # workers in this process unless there are several

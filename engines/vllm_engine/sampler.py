@@ -18,7 +18,7 @@ from engines.torch_engine.sampling.logprobs import of_tokens
 from engines.torch_engine.sampling.rows import draw_tokens
 from engines.torch_engine.sampling.sampler import Sampler
 from engines.vllm_engine.steps import NewRequest, Step
-from mesh.messages import TokenLogprobs
+from mesh.wire.requests import TokenLogprobs
 
 MAX_TAILS = 256  # prompts in the middle of being computed
 UNDRAWN = -1  # in place of a token; the request is not computed any further, or begins anew

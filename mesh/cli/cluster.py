@@ -8,19 +8,15 @@ from pathlib import Path
 
 from mesh.addresses import directory, owner_of, runtime_dir, seats, supervisor_id, supervisors
 from mesh.errors import CommandError
-from mesh.messages import (
-    BroadcastMessage,
-    GatewayStatus,
-    ProcessState,
-    Sender,
-    SupervisorMessage,
-    SupervisorStatus,
-)
 from mesh.sockets.curve import CurveKey
 from mesh.sockets.sockets import Sockets
 from mesh.supervisor.lock import holder
 from mesh.supervisor.orphans import find_orphans
 from mesh.topology.schema import Topology
+from mesh.wire.control import ProcessState
+from mesh.wire.frames import Sender
+from mesh.wire.messages import BroadcastMessage, SupervisorMessage
+from mesh.wire.status import GatewayStatus, SupervisorStatus
 
 
 def is_running_here(topology: Topology) -> bool:

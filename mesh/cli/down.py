@@ -66,7 +66,8 @@ async def _ask(topology: "Topology", *, now: bool) -> None:
     """Tell every supervisor; on several hosts, stay until none was heard for a lease."""
     from mesh.addresses import supervisor_id
     from mesh.cli.cluster import visitor
-    from mesh.messages import Stop, SupervisorStatus
+    from mesh.wire.control import Stop
+    from mesh.wire.status import SupervisorStatus
 
     async with visitor(topology) as sockets:
         for host in topology.hosts:

@@ -9,9 +9,11 @@ from mesh.errors import CommandError
 
 if TYPE_CHECKING:
     from mesh.cli.arguments import Subparsers
-    from mesh.messages import Drain, EngineStatus, ProcessState, SupervisorMessage
     from mesh.sockets.sockets import Sockets
     from mesh.topology.schema import Topology
+    from mesh.wire.control import Drain, ProcessState
+    from mesh.wire.messages import SupervisorMessage
+    from mesh.wire.status import EngineStatus
 
 USAGE = "mesh drain [FILE] ENGINE [--undo] [--timeout SECONDS]"
 TIMEOUT_S = 60.0
@@ -39,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
 
 async def _undo(topology: "Topology", engine: str) -> None:
     from mesh.cli.cluster import visitor
-    from mesh.messages import Drain, ProcessState
+    from mesh.wire.control import Drain, ProcessState
 
     async with visitor(topology) as sockets:
         status = await _tell(topology, sockets, engine, Drain(undo=True), ProcessState.READY)
@@ -50,7 +52,7 @@ async def _undo(topology: "Topology", engine: str) -> None:
 async def _drain(topology: "Topology", engine: str, timeout_s: float) -> None:
     from mesh.cli.cluster import visitor
     from mesh.cli.engine_status import listen
-    from mesh.messages import Drain, ProcessState
+    from mesh.wire.control import Drain, ProcessState
 
     async with visitor(topology) as sockets:
         await _tell(topology, sockets, engine, Drain(), ProcessState.DRAINING)

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from mesh.errors import CommandError, UserError
 
 if TYPE_CHECKING:
-    from mesh.messages import EngineStatus, SupervisorMessage
     from mesh.sockets.sockets import Sockets
     from mesh.topology.schema import Topology
+    from mesh.wire.messages import SupervisorMessage
+    from mesh.wire.status import EngineStatus
 
 
 def open_mesh(file: Path, engine: str, service: str | None = None) -> "Topology":
@@ -47,7 +48,7 @@ async def listen(
     timeout_s: float,
 ) -> "EngineStatus | None":
     """The engine's first status that ``is_enough``, else the last one that came in time; None: it was silent."""
-    from mesh.messages import EngineStatus
+    from mesh.wire.status import EngineStatus
 
     last: EngineStatus | None = None
     with suppress(TimeoutError):

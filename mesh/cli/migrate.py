@@ -11,8 +11,8 @@ from mesh.errors import CommandError
 
 if TYPE_CHECKING:
     from mesh.cli.arguments import Subparsers
-    from mesh.messages import EngineStatus
     from mesh.topology.schema import Topology
+    from mesh.wire.status import EngineStatus
 
 USAGE = "mesh migrate [FILE] REQUEST ENGINE [--timeout SECONDS]"
 ASK_S = 5.0
@@ -59,7 +59,7 @@ async def _move(topology: "Topology", request: str, source: str, to: str, timeou
     """Return once its engine says that it is gone, or is silent about it for too long."""
     from mesh.cli.cluster import visitor
     from mesh.cli.engine_status import hear_anything, listen
-    from mesh.messages import Migrate
+    from mesh.wire.control import Migrate
 
     async with visitor(topology) as sockets:
         before = await hear_anything(topology, sockets, source)

@@ -7,16 +7,10 @@ from typing import Any
 import msgspec
 
 from mesh.addresses import seats
-from mesh.messages import (
-    BroadcastMessage,
-    ChildStatus,
-    EngineStatus,
-    GatewayStatus,
-    PlacementStatus,
-    ServiceStatus,
-    SupervisorStatus,
-)
 from mesh.topology.schema import EngineSpec, GatewaySpec, PlacementSpec, Topology
+from mesh.wire.messages import BroadcastMessage
+from mesh.wire.placement import PlacementStatus
+from mesh.wire.status import ChildStatus, EngineStatus, GatewayStatus, ServiceStatus, SupervisorStatus
 
 
 def report(topology: Topology, statuses: Mapping[str, BroadcastMessage]) -> dict[str, Any]:

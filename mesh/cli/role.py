@@ -9,8 +9,8 @@ from mesh.errors import CommandError, UserError
 
 if TYPE_CHECKING:
     from mesh.cli.arguments import Subparsers
-    from mesh.messages import Role
     from mesh.topology.schema import Topology
+    from mesh.wire.control import Role
 
 USAGE = "mesh role [FILE] ENGINE prefill|decode|multiplex"
 
@@ -32,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _role(word: str) -> "Role":
-    from mesh.messages import Role
+    from mesh.wire.control import Role
 
     if word not in list(Role):
         raise UserError(f"no role {word!r}; there are {', '.join(Role)}")
@@ -43,7 +43,7 @@ async def _change(topology: "Topology", engine: str, role: "Role") -> None:
     """Return once the engine says that it has the role."""
     from mesh.cli.cluster import visitor
     from mesh.cli.engine_status import hear, hear_anything
-    from mesh.messages import SetRole
+    from mesh.wire.control import SetRole
 
     async with visitor(topology) as sockets:
         before = await hear_anything(topology, sockets, engine)

@@ -11,9 +11,10 @@ from mesh.errors import CommandError
 
 if TYPE_CHECKING:
     from mesh.cli.arguments import Subparsers
-    from mesh.messages import BroadcastMessage, ChildStatus, SupervisorMessage
     from mesh.sockets.sockets import Sockets
     from mesh.topology.schema import Topology
+    from mesh.wire.messages import BroadcastMessage, SupervisorMessage
+    from mesh.wire.status import ChildStatus
 
 START, STOP = "mesh start [FILE] ENGINE [--timeout SECONDS]", "mesh stop [FILE] ENGINE [--last] [--timeout SECONDS]"
 HELP = "the deployment; which engine"
@@ -79,7 +80,8 @@ async def _stop(topology: "Topology", engine: str, options: argparse.Namespace) 
 
 
 def _served_only_by(engine: str, statuses: Mapping[str, "BroadcastMessage"]) -> list[str]:
-    from mesh.messages import EngineStatus, ProcessState
+    from mesh.wire.control import ProcessState
+    from mesh.wire.status import EngineStatus
 
     ready = {
         name: {service.name for service in status.services if not service.is_leaving}
@@ -95,7 +97,7 @@ async def _change(
 ) -> "ChildStatus":
     """Ask for it until something happens, and see it through; the last that the supervisor said of the engine."""
     from mesh.addresses import supervisor_id
-    from mesh.messages import SetRunning
+    from mesh.wire.control import SetRunning
 
     supervisor = supervisor_id(topology.engine(engine).host)
     before = seen = await _child(topology, sockets, engine)
@@ -130,7 +132,7 @@ async def _children(
     sockets: "Sockets[SupervisorMessage]", supervisor: str, engine: str
 ) -> AsyncIterator["ChildStatus"]:
     """What its supervisor says of the engine, again and again."""
-    from mesh.messages import SupervisorStatus
+    from mesh.wire.status import SupervisorStatus
 
     async for sender, status in sockets.broadcasts():
         if sender.process == supervisor and isinstance(status, SupervisorStatus):

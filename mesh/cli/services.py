@@ -10,8 +10,8 @@ from mesh.errors import CommandError
 
 if TYPE_CHECKING:
     from mesh.cli.arguments import Subparsers
-    from mesh.messages import EngineStatus, FailedLoad, ServiceStatus
     from mesh.topology.schema import Topology
+    from mesh.wire.status import EngineStatus, FailedLoad, ServiceStatus
 
 LOAD, UNLOAD = "mesh load [FILE] ENGINE SERVICE [--timeout SECONDS]", "mesh unload [FILE] ENGINE SERVICE [--last]"
 WORDS = "FILE ENGINE SERVICE"
@@ -52,7 +52,7 @@ async def _load(topology: "Topology", engine: str, service: str, options: argpar
     """Return once the engine serves it."""
     from mesh.cli.cluster import visitor
     from mesh.cli.engine_status import hear, hear_anything
-    from mesh.messages import Load
+    from mesh.wire.control import Load
 
     async with visitor(topology) as sockets:
         before = await hear_anything(topology, sockets, engine)
@@ -77,7 +77,8 @@ async def _unload(topology: "Topology", engine: str, service: str, options: argp
     """Return once nothing of it is left there."""
     from mesh.cli.cluster import collect, visitor
     from mesh.cli.engine_status import hear, hear_anything
-    from mesh.messages import EngineStatus, Unload
+    from mesh.wire.control import Unload
+    from mesh.wire.status import EngineStatus
 
     async with visitor(topology) as sockets:
         if _of(await hear_anything(topology, sockets, engine), service) is None:

@@ -46,8 +46,8 @@ def run(options: argparse.Namespace) -> int:
 
 def _connect(topology: "Topology", socket: "zmq.Socket[bytes]") -> int:
     from mesh.addresses import directory
-    from mesh.messages import TOPIC_STATUS, TOPIC_TAP
     from mesh.sockets.curve import CurveKey, secure_client
+    from mesh.wire.frames import TOPIC_STATUS, TOPIC_TAP
 
     socket.linger = 0
     if topology.curve_key:

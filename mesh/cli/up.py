@@ -87,10 +87,11 @@ async def _supervise(takeover: Takeover, plan: "Plan", view: "View") -> None:
     from mesh.addresses import supervisor_id
     from mesh.clock import SystemClock
     from mesh.errors import UserError
-    from mesh.messages import Sender, SupervisorMessage
     from mesh.process.process import next_incarnation, open_sockets, user_error_of
     from mesh.sockets.sockets import Sockets
     from mesh.supervisor.supervisor import STEP_DOWN, Supervisor
+    from mesh.wire.frames import Sender
+    from mesh.wire.messages import SupervisorMessage
 
     topology, host, runtime = takeover.topology, takeover.host, takeover.runtime
     process = supervisor_id(host)

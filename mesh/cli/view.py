@@ -16,8 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from mesh.cli.arguments import print_line
-from mesh.messages import ChildStatus
 from mesh.topology.schema import Topology
+from mesh.wire.status import ChildStatus
 
 MARKS = {"running": Text("✓", "green"), "standby": Text("·", "dim"), "stopped": Text("✗", "red")}
 STYLES = {"starting": "yellow", "running": "green", "restarting": "red", "standby": "dim", "stopped": "dim"}

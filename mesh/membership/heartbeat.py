@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from mesh.membership.pulse import Pulse
-from mesh.messages import BroadcastMessage
 from mesh.sockets.sockets import Sockets
+from mesh.wire.messages import BroadcastMessage
 
 M = TypeVar("M")
 

@@ -18,7 +18,8 @@ from itertools import takewhile
 
 import msgspec
 
-from mesh.messages import Sender, SupervisorStatus
+from mesh.wire.frames import Sender
+from mesh.wire.status import SupervisorStatus
 
 PATIENCE = 10  # leases
 UNHEARD = 0  # the incarnation of a process that was never heard

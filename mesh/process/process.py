@@ -25,13 +25,13 @@ import zmq
 from mesh.addresses import directory, owner_of, runtime_dir
 from mesh.clock import Clock, SystemClock
 from mesh.errors import EXIT_CONFIGURATION, EXIT_FAILURE, EXIT_INTERRUPTED, UserError
-from mesh.messages import Sender
 from mesh.process import logs
 from mesh.process.private_folder import NotPrivateError, make_private_folder
 from mesh.sockets.curve import CurveKey
 from mesh.sockets.sockets import Sockets
 from mesh.topology.parse import load, read_text
 from mesh.topology.schema import Topology
+from mesh.wire.frames import Sender
 
 MAX_FILES = 65_536
 MOST_DIGITS = 15  # of an incarnation: the year 33658

@@ -21,24 +21,14 @@ import zmq
 import zmq.asyncio
 
 from mesh.addresses import Endpoints
-from mesh.messages import (
-    MAX_SENDER_BYTES,
-    TOPIC_STATUS,
-    TOPIC_TAP,
-    WIRE_VERSION,
-    Blocks,
-    BroadcastMessage,
-    Codec,
-    Message,
-    Sender,
-    WireError,
-    encode,
-)
 from mesh.process.rare_warnings import RareWarnings
 from mesh.sockets.broadcast import Broadcast
 from mesh.sockets.curve import Curve, CurveKey
 from mesh.sockets.inlet import Inlet
 from mesh.wire.bounds import MAX_BODY_BYTES, MAX_FRAMES
+from mesh.wire.frames import MAX_SENDER_BYTES, TOPIC_STATUS, TOPIC_TAP, WIRE_VERSION, Sender, WireError
+from mesh.wire.messages import BroadcastMessage, Codec, Message, encode
+from mesh.wire.transfers import Blocks
 
 HIGH_WATER_MARK = 4096  # messages queued for one peer, or from all peers
 MAX_BLOCK_BYTES = 256 * 2**20  # of one KV block, which is a frame

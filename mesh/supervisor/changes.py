@@ -5,11 +5,11 @@ from pathlib import Path
 
 from mesh.addresses import directory
 from mesh.errors import UserError
-from mesh.messages import WIRE_VERSION
 from mesh.supervisor.copies import copy_file
 from mesh.supervisor.pidfile import Record
 from mesh.topology.parse import load
 from mesh.topology.schema import Topology
+from mesh.wire.frames import WIRE_VERSION
 
 MEND = "`mesh down` first, then `mesh up`"
 

@@ -10,7 +10,6 @@ import signal
 
 import structlog
 
-from mesh.messages import ChildStatus, EngineStatus, GatewayStatus, PlacementStatus, ProcessState, Sender
 from mesh.process.process import last_incarnation
 from mesh.supervisor.command import ChildCommand
 from mesh.supervisor.life import Life
@@ -18,6 +17,10 @@ from mesh.supervisor.pidfile import Record
 from mesh.supervisor.restarts import Exit, GiveUp, not_started
 from mesh.supervisor.surroundings import Surroundings
 from mesh.supervisor.watchdog import Watchdog
+from mesh.wire.control import ProcessState
+from mesh.wire.frames import Sender
+from mesh.wire.placement import PlacementStatus
+from mesh.wire.status import ChildStatus, EngineStatus, GatewayStatus
 
 TROUBLE_S = 1.0  # after something unforeseen
 KILL_S = 10.0  # beyond the time that a process has to drain

@@ -7,12 +7,12 @@ from contextlib import suppress
 import structlog
 
 from mesh.errors import UserError
-from mesh.messages import ChildStatus
 from mesh.process.logs import log_file
 from mesh.supervisor.child import Child
 from mesh.supervisor.command import STOP_ORDER, ChildCommand
 from mesh.supervisor.pidfile import Record
 from mesh.supervisor.surroundings import Surroundings
+from mesh.wire.status import ChildStatus
 
 log = structlog.get_logger()
 

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from mesh import __version__
-from mesh.messages import WIRE_VERSION
 from mesh.topology.schema import EngineSpec, GatewaySpec, PlacementSpec, Topology
+from mesh.wire.frames import WIRE_VERSION
 
 # Whatever is not named here counts, so that a section that is new replaces more than it must, and not less.
 UNREAD_BY_ENGINES = ("access", "policy", "scaling", "placement")

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from mesh.messages import WIRE_VERSION
+from mesh.wire.frames import WIRE_VERSION
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 DEAD = ("Z", "X", "x")  # states of a process that has ended, in /proc/PID/stat

@@ -10,13 +10,6 @@ import structlog
 
 from mesh.clock import Clock
 from mesh.membership.heartbeat import Heartbeat
-from mesh.messages import (
-    ChildStatus,
-    SetRunning,
-    Stop,
-    SupervisorMessage,
-    SupervisorStatus,
-)
 from mesh.sockets.sockets import Sockets
 from mesh.supervisor.children import Children
 from mesh.supervisor.command import ChildCommand
@@ -27,6 +20,9 @@ from mesh.supervisor.rollout import Rollout
 from mesh.supervisor.surroundings import Surroundings
 from mesh.supervisor.watchdog import LOOK_S, Watchdog
 from mesh.topology.schema import Timing
+from mesh.wire.control import SetRunning, Stop
+from mesh.wire.messages import SupervisorMessage
+from mesh.wire.status import ChildStatus, SupervisorStatus
 
 STEP_DOWN = signal.SIGUSR1  # to the process of a supervisor, from the one that takes over on the same host
 

@@ -5,7 +5,9 @@ it for a moment. So patience is long, and only time is counted in which the supe
 of the whole machine nobody is called silent.
 """
 
-from mesh.messages import EngineStatus, GatewayStatus, PlacementStatus, ProcessState
+from mesh.wire.control import ProcessState
+from mesh.wire.placement import PlacementStatus
+from mesh.wire.status import EngineStatus, GatewayStatus
 
 STUCK_S = 20.0
 SILENT_S = 30.0

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from mesh.addresses import directory, supervisor_id
-from mesh.messages import Role
 from mesh.topology.access_checks import check_access
 from mesh.topology.lines import KeyPath
 from mesh.topology.reach import ends_of, engine_pairs
@@ -22,6 +21,7 @@ from mesh.topology.schema import (
     Topology,
 )
 from mesh.transports import fastest
+from mesh.wire.control import Role
 
 VLLM, VLLM_BLOCK_MULTIPLE = "vllm", 32  # the backend; tokens of its blocks
 TRANSFORMERS = "transformers"

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from mesh.messages import Role
 from mesh.topology.schema import PlacementMode, ScalingRule, Scheduling, Trigger
 from mesh.topology.values import (
     Reader,
@@ -27,6 +26,7 @@ from mesh.topology.values import (
     text,
 )
 from mesh.transports import SETTINGS
+from mesh.wire.control import Role
 
 
 class Key(NamedTuple):

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from mesh.access.keys import KeyLimits
-from mesh.messages import Role
 from mesh.topology import keys
 from mesh.topology.checks import TRANSFORMERS, Placed, check_topology
 from mesh.topology.lines import LineIndex
@@ -33,6 +32,7 @@ from mesh.topology.schema import (
     Topology,
     TransferSpec,
 )
+from mesh.wire.control import Role
 
 SECTIONS = (
     "mesh", "services", "engines", "gateways", "policy", "transfer", "rescheduling", "scaling", "placement", "hosts",

@@ -4,9 +4,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 from itertools import permutations
 
-from mesh.messages import Role
 from mesh.topology.schema import EngineSpec, Topology
 from mesh.transports import Ends, fastest
+from mesh.wire.control import Role
 
 GPU_BACKENDS = ("torch", "vllm")  # whose KV memory may lie on a GPU
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from mesh.access.keys import UNLIMITED, KeyLimits
-from mesh.messages import Role
 from mesh.transports import AUTO
+from mesh.wire.control import Role
 
 LOCAL_HOST = "local"
 WHOLE_PROMPTS = 2**20  # tokens of an iteration: more than any batch has

@@ -6,7 +6,7 @@ import msgspec
 from fastapi import FastAPI, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
-from mesh.messages import ProcessState
+from mesh.wire.control import ProcessState
 from router.api.errors import ApiError
 from router.api.http.callers import caller_of
 from router.api.openai.models import Models, entry

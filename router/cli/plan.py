@@ -16,9 +16,12 @@ from mesh.errors import CommandError, UserError
 
 if TYPE_CHECKING:
     from mesh.cli.arguments import Subparsers
-    from mesh.messages import EngineStatus, Place, PlacementStatus, SupervisorMessage
     from mesh.sockets.sockets import Sockets
     from mesh.topology.schema import Topology
+    from mesh.wire.control import Place
+    from mesh.wire.messages import SupervisorMessage
+    from mesh.wire.placement import PlacementStatus
+    from mesh.wire.status import EngineStatus
     from router.placement.change.changeover import Changeover, Order
 
 USAGE = "mesh plan [FILE] [apply [NEW.toml] | resume | search] [--json]"
@@ -125,7 +128,7 @@ def _apply(topology: "Topology", wanted: "Mapping[str, Place] | None", timeout_s
 
 def _wanted(topology: "Topology", other: "Topology") -> dict[str, "Place"]:
     """What the other topology wants of each engine; their number is to be chosen. Raise `UserError` if it cannot be."""
-    from mesh.messages import Place
+    from mesh.wire.control import Place
 
     ours, theirs = ({spec.id for spec in one.engines} for one in (topology, other))
     if ours != theirs:
@@ -166,7 +169,7 @@ class Heard(NamedTuple):
 
 async def _hear_all(topology: "Topology") -> Heard:
     from mesh.cli.cluster import statuses_of
-    from mesh.messages import PlacementStatus
+    from mesh.wire.placement import PlacementStatus
 
     statuses = await statuses_of(topology)
     daemon = None if topology.placement is None else statuses.get(topology.placement.id)
@@ -174,14 +177,14 @@ async def _hear_all(topology: "Topology") -> Heard:
 
 
 def _engines(statuses: Mapping[str, object]) -> dict[str, "EngineStatus"]:
-    from mesh.messages import EngineStatus
+    from mesh.wire.status import EngineStatus
 
     return {name: status for name, status in statuses.items() if isinstance(status, EngineStatus)}
 
 
 def _proposed(topology: "Topology", heard: Heard) -> dict[str, "Place"]:
     """What the placement daemon found last; empty if the engines hold it. Raise `UserError` if there is nothing."""
-    from mesh.messages import ProcessState
+    from mesh.wire.control import ProcessState
     from router.cli.standing_tables import proposal
 
     if topology.placement is None:
@@ -270,7 +273,7 @@ async def _until_over(sockets: "Sockets[SupervisorMessage]", change: "Changeover
 
 
 async def _hear(sockets: "Sockets[SupervisorMessage]", alive: Alive) -> None:
-    from mesh.messages import EngineStatus
+    from mesh.wire.status import EngineStatus
 
     async for sender, status in sockets.broadcasts():
         if isinstance(status, EngineStatus):
@@ -278,7 +281,7 @@ async def _hear(sockets: "Sockets[SupervisorMessage]", alive: Alive) -> None:
 
 
 def _line(engine: str, order: "Order") -> Iterator[str]:
-    from mesh.messages import Load, SetRole, Unload
+    from mesh.wire.control import Load, SetRole, Unload
 
     match order:
         case Load(service):

@@ -11,8 +11,8 @@ from mesh.errors import EXIT_FAILURE, UserError
 
 if TYPE_CHECKING:
     from mesh.cli.arguments import Subparsers
-    from mesh.messages import PolicyChoice
     from mesh.topology.schema import PolicySpec, Topology
+    from mesh.wire.control import PolicyChoice
     from router.cli.polling import Poll
 
 USAGE = "mesh policy [FILE] [NAME [KEY=VALUE ...]] [--list] [--json]"
@@ -85,7 +85,7 @@ async def _show(topology: "Topology") -> "Poll":
 async def _switch(topology: "Topology", wanted: "PolicySpec") -> "Poll":
     """Learn the latest choice, make one that is later, and stay until every gateway runs it or the time is up."""
     from mesh.cli.cluster import visitor
-    from mesh.messages import PolicyChoice, SetPolicy
+    from mesh.wire.control import PolicyChoice, SetPolicy
     from router.cli.polling import Poll
 
     timing = topology.timing

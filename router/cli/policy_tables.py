@@ -10,8 +10,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mesh.messages import GatewayStatus, PolicyChoice
 from mesh.topology.schema import GatewaySpec, Topology
+from mesh.wire.control import PolicyChoice
+from mesh.wire.status import GatewayStatus
 from router.cli.polling import Poll
 from router.policies.catalogue import PolicyDoc, catalogue
 

@@ -5,9 +5,11 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from mesh.addresses import owner_of
-from mesh.messages import GatewayStatus, PolicyChoice, ProcessState, SupervisorMessage, SupervisorStatus
 from mesh.sockets.sockets import Sockets
 from mesh.topology.schema import Topology
+from mesh.wire.control import PolicyChoice, ProcessState
+from mesh.wire.messages import SupervisorMessage
+from mesh.wire.status import GatewayStatus, SupervisorStatus
 
 
 class Poll:

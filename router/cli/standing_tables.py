@@ -9,8 +9,10 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from mesh.messages import Decision, EngineStatus, Forecast, Place, PlacementStatus, ServiceForecast
 from mesh.topology.schema import PlacementMode, Topology
+from mesh.wire.control import Place
+from mesh.wire.placement import Decision, Forecast, PlacementStatus, ServiceForecast
+from mesh.wire.status import EngineStatus
 from router.placement.change.changeover import announced, is_in_force
 from router.placement.change.replacement import Verdict
 

@@ -11,7 +11,7 @@ from itertools import islice
 
 import msgspec
 
-from mesh.messages import FinishReason, RefusalCode, RequestSpec
+from mesh.wire.requests import FinishReason, RefusalCode, RequestSpec
 from router.generation import RequestFailed, RouterError
 from router.history.records import Outcome
 from router.policies.policy import Decision, Dispatch
@@ -86,7 +86,7 @@ class Moved(msgspec.Struct, frozen=True, tag="moved"):
 
 
 class EngineHolds(msgspec.Struct, frozen=True, tag="holds"):
-    """The last time that its engine was asked. ``num_ahead``: as in `mesh.messages.Holding`."""
+    """The last time that its engine was asked. ``num_ahead``: as in `mesh.wire.requests.Holding`."""
 
     at_s: float
     engine: str

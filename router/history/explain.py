@@ -8,7 +8,7 @@ from math import isfinite
 
 import msgspec
 
-from mesh.messages import ProcessState, Role
+from mesh.wire.control import ProcessState, Role
 from router.history.decisions import (
     Decided,
     DecisionLog,

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from mesh.messages import RequestSpec
+from mesh.wire.requests import RequestSpec
 from router.generation import Placement, RequestFailed, RouterError, TokenBatch
 from router.history.records import Outcome, Record
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from math import log2
 from typing import NamedTuple
 
-from mesh.messages import FinishReason, RequestSpec
+from mesh.wire.requests import FinishReason, RequestSpec
 from router.history.length_histogram import LengthDistribution, LengthHistogram
 
 BORROWED = 8.0

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from mesh.messages import Mark, Memory, PlacementStatus, ServiceTally
+from mesh.wire.placement import PlacementStatus
+from mesh.wire.status import Mark, Memory, ServiceTally
 
 
 class MarkKeeper:

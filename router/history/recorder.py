@@ -17,7 +17,7 @@ import structlog
 from msgspec.structs import replace
 
 from mesh.errors import UserError
-from mesh.messages import RequestSpec
+from mesh.wire.requests import RequestSpec
 from router.history.records import Header, Record, encode_line
 from router.view.prompt_hashes import block_hashes
 

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from mesh.messages import RequestSpec, ServiceTally
+from mesh.wire.requests import RequestSpec
+from mesh.wire.status import ServiceTally
 from router.history.records import Outcome, Record
 
 

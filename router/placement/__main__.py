@@ -10,10 +10,11 @@ import structlog
 from mesh.addresses import gateway_names, supervisors
 from mesh.membership.catching_up import catch_up
 from mesh.membership.heartbeat import Heartbeat
-from mesh.messages import PlacementStatus, SupervisorMessage
 from mesh.process.process import ProcessShell, run_process
 from mesh.sockets.sockets import Sockets
 from mesh.topology.schema import PlacementMode, Topology
+from mesh.wire.messages import SupervisorMessage
+from mesh.wire.placement import PlacementStatus
 from router.placement.daemon import PlacementDaemon
 from router.placement.effects import Abandon, Ask, Effect, Note, Tell
 from router.placement.search.evaluators import find_evaluators

@@ -20,19 +20,12 @@ from enum import StrEnum
 
 from mesh.addresses import supervisors
 from mesh.membership.membership import ended_lives
-from mesh.messages import (
-    BroadcastMessage,
-    Decision,
-    EngineStatus,
-    GatewayStatus,
-    Mark,
-    Memory,
-    PlacementStatus,
-    ProcessState,
-    Sender,
-    SupervisorStatus,
-)
 from mesh.topology.schema import PlacementMode, Topology
+from mesh.wire.control import ProcessState
+from mesh.wire.frames import Sender
+from mesh.wire.messages import BroadcastMessage
+from mesh.wire.placement import Decision, PlacementStatus
+from mesh.wire.status import EngineStatus, GatewayStatus, Mark, Memory, SupervisorStatus
 from router.placement.change.changeover import Changeover, Patience, Stage, announced, is_in_force
 from router.placement.change.obstacles import Obstacles
 from router.placement.change.replacement import Verdict

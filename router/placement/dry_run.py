@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from mesh.cli.cluster import visitor
 from mesh.errors import CommandError
-from mesh.messages import EngineStatus, GatewayStatus
 from mesh.topology.schema import PlacementSpec, Topology
+from mesh.wire.status import EngineStatus, GatewayStatus
 from router.placement.change.obstacles import Obstacles
 from router.placement.observe.bursts import window_s
 from router.placement.observe.interval import Threshold

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from mesh.messages import SetRunning
+from mesh.wire.control import SetRunning
 from router.placement.change.changeover import Order
 from router.placement.search.question import Question
 

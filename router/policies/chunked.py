@@ -4,7 +4,7 @@ An iteration takes up to the engine's ``chunk_tokens`` prompt tokens: the paper'
 full iteration keeps the TPOT promise.
 """
 
-from mesh.messages import PrefillMode
+from mesh.wire.control import PrefillMode
 from router.policies.colocated import Colocated
 
 

@@ -6,7 +6,7 @@ first served. While a prompt is computed, decodes wait.
 
 from typing import ClassVar
 
-from mesh.messages import PrefillMode, PrefillOrder
+from mesh.wire.control import PrefillMode, PrefillOrder
 from router.policies.parts.candidates import find_candidates, load, reject_late, route
 from router.policies.policy import BaselineParameters, Decision, Policy
 from router.view.cluster_view import Candidates, ClusterView

@@ -11,7 +11,7 @@ there to an engine that decodes.
 
 from typing import ClassVar, Literal
 
-from mesh.messages import PrefillOrder
+from mesh.wire.control import PrefillOrder
 from router.policies.parts.candidates import find_candidates, load, reject_late, route
 from router.policies.policy import BaselineParameters, Decision, Dispatch, Policy, Wait
 from router.view.cluster_view import Candidates, ClusterView

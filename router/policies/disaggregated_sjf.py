@@ -1,6 +1,6 @@
 """Strict disaggregation, shortest job first: as `disaggregated`, but the shortest prompt in a queue is next."""
 
-from mesh.messages import PrefillOrder
+from mesh.wire.control import PrefillOrder
 from router.policies.disaggregated import Disaggregated
 
 

@@ -22,7 +22,7 @@ from typing import Annotated
 
 import msgspec
 
-from mesh.messages import PrefillMode, PrefillOrder
+from mesh.wire.control import PrefillMode, PrefillOrder
 from router.policies.parts.candidates import find_candidates, route
 from router.policies.parts.feasible import split_feasible
 from router.policies.parts.outlook import alone_s, look_ahead, own_work_s, prefill_speed, work_ahead_s

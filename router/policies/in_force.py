@@ -10,8 +10,8 @@ from random import Random
 
 import msgspec
 
-from mesh.messages import PolicyChoice
 from mesh.topology.schema import PolicySpec
+from mesh.wire.control import PolicyChoice
 from router.policies.policy import Policy
 from router.policies.registry import make_policy, with_defaults
 

@@ -4,7 +4,7 @@ That is the fraction of its pool that the contexts of all its requests would fil
 section 6.1). Engines queue first come, first served.
 """
 
-from mesh.messages import PrefillOrder
+from mesh.wire.control import PrefillOrder
 from router.policies.parts.candidates import find_candidates, route
 from router.policies.policy import Decision, Policy
 from router.view.cluster_view import Candidates, ClusterView

@@ -7,7 +7,7 @@ served; with ``[rescheduling]`` in the topology they move requests afterwards by
 """
 
 from engines.transfers.freeness import with_one_more
-from mesh.messages import PrefillOrder
+from mesh.wire.control import PrefillOrder
 from router.policies.parts.candidates import find_candidates, route
 from router.policies.policy import Decision, Policy
 from router.view.cluster_view import Candidates, ClusterView

@@ -25,7 +25,8 @@ from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 
-from mesh.messages import PrefillMode, PrefillOrder, Role, Wanted
+from mesh.wire.control import PrefillMode, PrefillOrder, Role
+from mesh.wire.status import Wanted
 from router.policies.parts.bins import (
     Knobs,
     Level,

@@ -6,7 +6,8 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from mesh.messages import PrefillMode, PrefillOrder, SetRole, Wanted
+from mesh.wire.control import PrefillMode, PrefillOrder, SetRole
+from mesh.wire.status import Wanted
 from router.view.cluster_view import ClusterView
 from router.view.engine_view import RequestView
 

@@ -17,7 +17,7 @@ import msgspec
 from engines.scheduling.slices.batching import form_batches
 from engines.scheduling.slices.estimates import Rules, SliceEstimator
 from engines.scheduling.slices.offloading import Loads, interval_s, offload_max_min
-from mesh.messages import PrefillOrder, ProcessState
+from mesh.wire.control import PrefillOrder, ProcessState
 from router.policies.parts.candidates import find_candidates, route
 from router.policies.policy import Decision, Policy, Wait
 from router.view.cluster_view import Candidates, ClusterView

@@ -22,7 +22,7 @@ from typing import Annotated
 
 import msgspec
 
-from mesh.messages import PrefillMode
+from mesh.wire.control import PrefillMode
 from router.policies.parts.candidates import find_candidates, least_loaded, route
 from router.policies.parts.roles import RoleBalancer
 from router.policies.policy import Decision, Dispatch, Policy, RoleChange, Wait

@@ -11,27 +11,25 @@ sockets, no clock.
 from collections.abc import Iterable
 
 from mesh.membership.membership import Joined, Restarted, Stale
-from mesh.messages import (
+from mesh.wire.control import ProcessState
+from mesh.wire.frames import Sender
+from mesh.wire.messages import EngineAnswer
+from mesh.wire.requests import (
     Accepted,
     Cancel,
     Delta,
-    EngineAnswer,
-    EngineStatus,
     Epoch,
     Failed,
     FinishReason,
-    GatewayStatus,
     Held,
     Moved,
     NotHeld,
-    ProcessState,
     Refused,
     RequestSpec,
-    Sender,
     SlicesEnded,
     StepTokens,
-    Wanted,
 )
+from mesh.wire.status import EngineStatus, GatewayStatus, Wanted
 from router.effects import Deliver, Effect, Send
 from router.history.decisions import DecisionLog
 from router.history.lengths import LengthPredictor

@@ -7,7 +7,7 @@ from math import inf
 
 import msgspec
 
-from mesh.messages import Epoch, RequestSpec, Submit
+from mesh.wire.requests import Epoch, RequestSpec, Submit
 from router.generation import Placement
 from router.history.lengths import Prediction
 from router.policies.policy import Dispatch

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from mesh.messages import FinishReason
+from mesh.wire.requests import FinishReason
 from router.effects import Fail
 from router.generation import RouterError
 from router.history.decisions import DecisionLog

@@ -8,7 +8,7 @@ tokens, an answer is never older than the tokens that it seems to deny.
 
 from collections import defaultdict
 
-from mesh.messages import NotHeld, Probe, Question
+from mesh.wire.requests import NotHeld, Probe, Question
 from router.effects import Send
 from router.requests.in_flight_request import Flight, Phase
 from router.requests.in_flight_requests import Flights

@@ -4,7 +4,8 @@ times.
 
 from collections.abc import Iterable
 
-from mesh.messages import Cancel, Failed, FailureCode, Held, NotHeld, RefusalCode, Refused, Sender
+from mesh.wire.frames import Sender
+from mesh.wire.requests import Cancel, Failed, FailureCode, Held, NotHeld, RefusalCode, Refused
 from router.effects import Effect, Forget, Send
 from router.generation import Fault, RequestFailed
 from router.history.decisions import DecisionLog

@@ -6,7 +6,9 @@ from math import inf
 
 import msgspec
 
-from mesh.messages import Recall, Role, Wanted
+from mesh.wire.control import Role
+from mesh.wire.requests import Recall
+from mesh.wire.status import Wanted
 from router.effects import Effect, Place, Send, in_batches
 from router.generation import Fault, NoEngines, Overloaded, RequestFailed, RouterError
 from router.history.decisions import DecisionLog, Seen

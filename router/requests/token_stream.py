@@ -9,7 +9,7 @@ the gap fills; if it does not, the request has to be dispatched anew from the to
 
 from dataclasses import dataclass
 
-from mesh.messages import Delta, Epoch, FinishReason, TokenLogprobs
+from mesh.wire.requests import Delta, Epoch, FinishReason, TokenLogprobs
 from router.generation import TokenBatch
 
 MAX_HELD = 256  # deltas behind a gap

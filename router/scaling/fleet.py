@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from mesh.addresses import supervisors
-from mesh.messages import ChildStatus, EngineStatus, ProcessState, Sender, SetRunning, SupervisorStatus
 from mesh.topology.schema import Topology
+from mesh.wire.control import ProcessState, SetRunning
+from mesh.wire.frames import Sender
+from mesh.wire.status import ChildStatus, EngineStatus, SupervisorStatus
 from router.scaling.pools import Phase
 
 RESTS_S = 30.0  # an engine that did not start is not asked again for so long, twice as long after each further time

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from math import inf, log
 
 from engines.costs.linear import decode_step_s, prefill_s
-from mesh.messages import DecodeCost, PrefillCost
 from mesh.topology.schema import Slo
+from mesh.wire.status import DecodeCost, PrefillCost
 from router.placement.observe.traffic import Moments
 
 KV_SHARE = 0.9  # of an engine's KV memory, on average

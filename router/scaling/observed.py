@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import inf
 
-from mesh.messages import GatewayStatus, Sender, ServiceTally
+from mesh.wire.frames import Sender
+from mesh.wire.status import GatewayStatus, ServiceTally
 from router.placement.observe.bursts import WINDOW_S
 from router.placement.observe.service_monitor import ServiceMonitor
 from router.placement.observe.traffic import Moments

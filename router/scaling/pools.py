@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from mesh.messages import EngineStatus, Role
 from mesh.topology.schema import Topology
+from mesh.wire.control import Role
+from mesh.wire.status import EngineStatus
 
 
 @dataclass(frozen=True, slots=True)

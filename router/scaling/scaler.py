@@ -9,8 +9,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from mesh.messages import EngineStatus, GatewayStatus, PoolStatus, Role, Sender, SetRunning, SupervisorStatus
 from mesh.topology.schema import Topology
+from mesh.wire.control import Role, SetRunning
+from mesh.wire.frames import Sender
+from mesh.wire.placement import PoolStatus
+from mesh.wire.status import EngineStatus, GatewayStatus, SupervisorStatus
 from router.scaling.correction import Correction
 from router.scaling.fleet import Fleet, ScaleOrder
 from router.scaling.need import ImpossibleError, ServiceLoad, Work

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from mesh.messages import ProcessState, Role
+from mesh.wire.control import ProcessState, Role
 from router.view.engine_view import EngineView
 
 Engines = tuple[EngineView, ...]

@@ -16,16 +16,8 @@ import msgspec
 from engines.costs.linear import decode_step_s, prefill_s
 from engines.scheduling.demand import FAR, held_tokens, with_one_more
 from engines.transfers.freeness import freeness, in_all
-from mesh.messages import (
-    DecodeCost,
-    Demand,
-    EngineStatus,
-    PendingPrefill,
-    PrefillCost,
-    ProcessState,
-    Role,
-    ServiceStatus,
-)
+from mesh.wire.control import ProcessState, Role
+from mesh.wire.status import DecodeCost, Demand, EngineStatus, PendingPrefill, PrefillCost, ServiceStatus
 
 PACE_TOKENS = 1024
 FORESEEN_S = 0.25  # after a status: as long, decodes are taken to go on as it says

@@ -3,7 +3,9 @@
 from collections.abc import Iterable
 
 from mesh.membership.membership import Lost, Membership, Stale
-from mesh.messages import GatewayStatus, ProcessState, Sender
+from mesh.wire.control import ProcessState
+from mesh.wire.frames import Sender
+from mesh.wire.status import GatewayStatus
 
 
 class OtherGateways:

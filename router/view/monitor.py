@@ -5,7 +5,8 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from mesh.membership.membership import Joined, Lost, Membership, Observation, Restarted, Stale
-from mesh.messages import EngineStatus, GatewayStatus, Sender
+from mesh.wire.frames import Sender
+from mesh.wire.status import EngineStatus, GatewayStatus
 from router.view.cluster_view import ClusterView, Peers
 from router.view.engine_view import EngineView, Reservation, engine_view
 from router.view.gateways import OtherGateways

@@ -9,8 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from engines.costs.profiles import EngineProfile
-from mesh.messages import Accepted, EngineAnswer, Epoch, Refused, RequestSpec, Sender, StepTokens, Submit
 from mesh.topology.schema import Topology
+from mesh.wire.frames import Sender
+from mesh.wire.messages import EngineAnswer
+from mesh.wire.requests import Accepted, Epoch, Refused, RequestSpec, StepTokens, Submit
 from router.generation import Fault, RequestFailed, TokenBatch
 from router.history.ledger import Ledger
 from router.history.records import Record

@@ -9,7 +9,11 @@ from engines.scheduling.backlog import Step
 from engines.scheduling.batch import ChunkResult, StepResult
 from kvtransfer.protocol import ExportBlocks, Exported, ImportBlocks, Imported, Send
 from mesh.errors import UserError
-from mesh.messages import Blocks, EngineMessage, EngineStatus, Probe, Sender, Taken
+from mesh.wire.frames import Sender
+from mesh.wire.messages import EngineMessage
+from mesh.wire.requests import Probe
+from mesh.wire.status import EngineStatus
+from mesh.wire.transfers import Blocks, Taken
 from simulation.engines.coasting import Coast
 from simulation.engines.copying import Copier
 from simulation.engines.host import Host

@@ -12,8 +12,8 @@ from engines.status import Service
 from kvtransfer.layout import block_bytes, page_bytes
 from kvtransfer.protocol import Limits as TransferLimits
 from mesh.errors import UserError
-from mesh.messages import KVShape, MemoryRef
 from mesh.topology.schema import EngineSpec, Topology
+from mesh.wire.transfers import KVShape, MemoryRef
 from simulation.engines.copying import CopyModel
 from simulation.engines.physics import Physics
 from simulation.engines.shared_profiles import Profile, SharedProfile, profile_of

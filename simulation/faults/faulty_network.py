@@ -6,8 +6,11 @@ from itertools import product
 from math import inf
 from typing import Any
 
-from mesh.messages import EngineStatus, GatewayStatus, Message, PlacementStatus, Sender, SupervisorStatus
 from mesh.sockets.sockets import HIGH_WATER_MARK
+from mesh.wire.frames import Sender
+from mesh.wire.messages import Message
+from mesh.wire.placement import PlacementStatus
+from mesh.wire.status import EngineStatus, GatewayStatus, SupervisorStatus
 from simulation.faults.faults import ON_TIME, Copy
 from simulation.kernel import Kernel
 from simulation.network import Network, Observe, OtherStatus, Receive, Watch

@@ -26,8 +26,8 @@ from typing import Annotated, get_args
 import msgspec
 
 from mesh.errors import UserError
-from mesh.messages import EngineAnswer, EngineMessage
 from mesh.topology.schema import Topology
+from mesh.wire.messages import EngineAnswer, EngineMessage
 from simulation.faults.faults import (
     LATE_S,
     Delay,
@@ -85,7 +85,7 @@ class FailLoadTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LossTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``messages`` are the names of those that may be lost, as in `mesh.messages`; none: all."""
+    """``messages`` are the names of those that may be lost, as in `mesh.wire`; none: all."""
 
     probability: Probability
     between: Pair = msgspec.field(default_factory=EVERYBODY.copy)

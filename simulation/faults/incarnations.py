@@ -9,8 +9,11 @@ from random import Random
 from typing import Any, Generic, TypeVar
 
 from mesh.membership.membership import Membership, Restarted, Stale
-from mesh.messages import EngineMessage, EngineStatus, GatewayStatus, PlacementStatus, Sender
 from mesh.topology.schema import Topology
+from mesh.wire.frames import Sender
+from mesh.wire.messages import EngineMessage
+from mesh.wire.placement import PlacementStatus
+from mesh.wire.status import EngineStatus, GatewayStatus
 from simulation.engines.engine import SimulatedEngine
 from simulation.faults.faulty_network import FaultyNetwork
 from simulation.gateway import SimulatedGateway

@@ -23,7 +23,8 @@ from engines.scheduling.batch import ChunkResult, StepResult
 from engines.status import Service
 from kvtransfer.protocol import Buffer
 from kvtransfer.receive import ReceiveState
-from mesh.messages import EngineMessage, Epoch, RequestSpec, TransferMessage
+from mesh.wire.messages import EngineMessage, TransferMessage
+from mesh.wire.requests import Epoch, RequestSpec
 from router.generation import Placement, TokenBatch
 from router.history.ledger import Ledger, OnEnd
 from router.history.records import Outcome, Record

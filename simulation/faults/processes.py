@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from mesh.addresses import supervisor_id
-from mesh.messages import Sender
 from mesh.topology.schema import Topology
+from mesh.wire.frames import Sender
 from router.history.ledger import Ledger
 from simulation.engines.engine import SimulatedEngine
 from simulation.factory import Factory

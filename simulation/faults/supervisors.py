@@ -3,7 +3,10 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from mesh.messages import ChildStatus, Sender, SetRunning, SupervisorMessage, SupervisorStatus
+from mesh.wire.control import SetRunning
+from mesh.wire.frames import Sender
+from mesh.wire.messages import SupervisorMessage
+from mesh.wire.status import ChildStatus, SupervisorStatus
 from simulation.faults.faulty_network import FaultyNetwork
 from simulation.faults.incarnations import EngineLives
 from simulation.kernel import Kernel

@@ -4,8 +4,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from engines.costs.linear import prefill_s
-from mesh.messages import PrefillCost, RequestSpec, Sampling
 from mesh.topology.schema import ServiceSpec, Slo
+from mesh.wire.requests import RequestSpec, Sampling
+from mesh.wire.status import PrefillCost
 from router.history.lengths import Asked
 from router.history.records import PROMPT_BLOCK
 from simulation.loads.trace_request import TraceRequest

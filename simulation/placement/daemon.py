@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import NamedTuple, Protocol
 
-from mesh.messages import EngineStatus, GatewayStatus, Sender, SupervisorStatus
+from mesh.wire.frames import Sender
+from mesh.wire.status import EngineStatus, GatewayStatus, SupervisorStatus
 from router.placement.daemon import PlacementDaemon
 from router.placement.effects import Abandon, Ask, Effect, Note, Tell
 from router.placement.observe.requirements import PlacementError

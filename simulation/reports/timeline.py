@@ -11,7 +11,7 @@ from engines.scheduling.backlog import Step
 from engines.scheduling.batch import StepResult
 from engines.status import Service
 from kvtransfer.protocol import Buffer
-from mesh.messages import EngineMessage
+from mesh.wire.messages import EngineMessage
 from simulation.observer import CoreParts, ObservedCore
 
 MAX_BINS = 2048

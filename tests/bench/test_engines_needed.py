@@ -2,7 +2,7 @@ import pytest
 
 from bench.engines_needed import MOST_ENGINES, Found, cell, fewer, fewest
 from bench.engines_needed_setting import BEST, CONTENDERS, CONTEXT, SLOS, Setting, Trial, serve, topology, trial_of
-from mesh.messages import Role
+from mesh.wire.control import Role
 from router.history.records import Outcome, Record
 
 SETTING = Setting("a100", "llama2-13b", 2.0, False, 5.0, 5.0, 0)

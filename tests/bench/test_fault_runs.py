@@ -12,7 +12,7 @@ from bench.fault_runs.play import Tally, play
 from bench.fault_runs.reduce import reduced
 from bench.fault_runs.scenario import KINDS, ORDERS, draw
 from bench.fault_runs.story import tell
-from mesh.messages import Codec, Message, encode
+from mesh.wire.messages import Codec, Message, encode
 from router.requests.token_stream import TokenStream
 from simulation.faults.faults import Kill
 from simulation.faults.faulty_network import FaultyNetwork

@@ -7,7 +7,7 @@ import torch
 
 from bench.kv_pools import NUM_REQUESTS, PAIRS, Merged, MergedPool, Parts, Split, SplitPool, num_held, piece_bytes
 from kvtransfer.layout import block_bytes, row_bytes
-from mesh.messages import KVShape
+from mesh.wire.transfers import KVShape
 
 SIZE = 4
 SHAPES = (KVShape(6, 2, 8, SIZE, "float32"), KVShape(5, 3, 16, SIZE, "float32"))

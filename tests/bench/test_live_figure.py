@@ -2,8 +2,8 @@ from collections import Counter
 
 from bench.live_figure import POLICIES, contender_of, turns
 from bench.live_fleets import Fleet, to_measure
-from mesh.messages import Role
 from mesh.topology.schema import PolicySpec, ServiceSpec, Slo
+from mesh.wire.control import Role
 from simulation.loads.trace_request import TraceRequest
 
 CONTENDERS = [contender_of(PolicySpec(name), 32) for name in POLICIES]

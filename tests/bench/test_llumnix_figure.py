@@ -15,7 +15,7 @@ from engines.engine_request import Sequence
 from engines.memory.block_pool import BlockPool
 from engines.memory.pages import PagePool
 from engines.scheduling.scheduler import ServiceQueue
-from mesh.messages import Epoch
+from mesh.wire.requests import Epoch
 from tests.router.cluster import make_spec
 
 

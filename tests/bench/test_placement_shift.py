@@ -14,7 +14,8 @@ from bench import placement_setting as setting
 from bench.placement_log import Told
 from bench.placement_shift import Case, Mode, forecast_errors
 from bench.placement_shift_plot import plot_runs
-from mesh.messages import Decision, Forecast, ServiceTally
+from mesh.wire.placement import Decision, Forecast
+from mesh.wire.status import ServiceTally
 from router.placement.change.replacement import Verdict, judge, risk_of
 from router.placement.observe.bursts import WINDOW_S, Windows
 from router.placement.observe.interval import ReplacementInterval, Threshold

@@ -1,5 +1,5 @@
 from bench.serving import mean_costs
-from mesh.messages import DecodeCost, PrefillCost
+from mesh.wire.status import DecodeCost, PrefillCost
 
 
 def test_the_mean_of_costs_predicts_the_mean_of_their_predictions() -> None:

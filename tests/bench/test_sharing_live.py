@@ -21,8 +21,8 @@ from bench.sharing_live_setting import (
     draw,
     write_topologies,
 )
-from mesh.messages import Decision
 from mesh.topology.parse import load
+from mesh.wire.placement import Decision
 
 
 @pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS)

@@ -14,7 +14,7 @@ from kvtransfer.protocol import Imported
 from kvtransfer.receive import ReceiveState, ReceiveTransfer
 from kvtransfer.send import SendState, SendTransfer
 from mesh.membership.membership import Membership, Renewed, Restarted
-from mesh.messages import Reserve
+from mesh.wire.transfers import Reserve
 from router.placement.change.changeover import Patience
 from router.placement.daemon import PlacementDaemon
 from router.requests import dispatcher

@@ -23,7 +23,7 @@ from kvtransfer.memory import KVMemory
 from kvtransfer.peer_memories import PeerMemories
 from kvtransfer.protocol import SHM, ExportBlocks, ImportBlocks
 from kvtransfer.transports import SharedMemoryTransport
-from mesh.messages import Blocks, KVShape
+from mesh.wire.transfers import Blocks, KVShape
 from tests.defences import switches
 from tests.defences.attacks import (
     Runs,

@@ -17,9 +17,9 @@ import pytest
 
 from bench.tiny_model import write_tiny_model
 from engines.costs.profiles import ProfileFile
-from mesh.messages import DecodeCost, PrefillCost
 from mesh.topology.parse import load
 from mesh.topology.schema import Topology
+from mesh.wire.status import DecodeCost, PrefillCost
 from router.history.records import Outcome, Record
 from simulation.cluster import Simulation
 from simulation.engines.physics import Physics

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from bench.tiny_model import write_tiny_model
-from mesh.messages import DecodeCost
+from mesh.wire.status import DecodeCost
 from tests.end_to_end.conftest import Mesh, StartMesh
 from tests.end_to_end.load import Load
 from tests.end_to_end.tiny import engine, until, write_slow_profile

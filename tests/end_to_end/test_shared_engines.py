@@ -19,7 +19,7 @@ from engines.scheduling.batch import Batch, Chunk, Draw
 from engines.torch_engine.executor import TorchExecutor, TorchService
 from engines.torch_engine.shape import kv_shape
 from kvtransfer.layout import block_bytes
-from mesh.messages import Sampling
+from mesh.wire.requests import Sampling
 from tests.end_to_end.conftest import Mesh, StartMesh
 from tests.end_to_end.tiny import DEADLINE_S, chunks_of, is_at_rest, until
 

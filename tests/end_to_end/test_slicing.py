@@ -7,7 +7,7 @@ import pytest
 
 from bench.tiny_model import write_tiny_model
 from engines.costs.profiles import ProfileFile
-from mesh.messages import DecodeCost, PrefillCost
+from mesh.wire.status import DecodeCost, PrefillCost
 from tests.end_to_end.conftest import Mesh, StartMesh
 from tests.end_to_end.tiny import DEADLINE_S, body, engine, is_at_rest, until
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 
 from engines.costs.profiles import ProfileFile
-from mesh.messages import DecodeCost, PrefillCost
+from mesh.wire.status import DecodeCost, PrefillCost
 from tests.end_to_end.conftest import Mesh
 
 DEADLINE_S = 120.0

@@ -5,7 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from engines.engine_request import Sequence
-from mesh.messages import Epoch, PrefillMode, RequestSpec, Sampling
+from mesh.wire.control import PrefillMode
+from mesh.wire.requests import Epoch, RequestSpec, Sampling
 
 MakeSpec = Callable[..., RequestSpec]
 MakeSequence = Callable[..., Sequence]

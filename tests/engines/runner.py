@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from engines.scheduling.batch import Chunk, ChunkResult, Draw
-from mesh.messages import Sampling
+from mesh.wire.requests import Sampling
 
 Compute = Callable[[Sequence[Chunk]], Sequence[ChunkResult]]
 

@@ -2,7 +2,7 @@
 
 from engines.costs.step_cost import StepCost
 from engines.scheduling.batch import Batch, ChunkResult, StepResult
-from mesh.messages import KVShape
+from mesh.wire.transfers import KVShape
 
 
 class ScriptedExecutor:

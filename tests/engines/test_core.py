@@ -7,13 +7,11 @@ from engines.engine_request import MOST_SAID_AGAIN
 from engines.memory.block_pool import BlockPool
 from engines.scheduling.batch import Batch, ChunkResult, StepResult, Undrawn
 from kvtransfer.protocol import Send
-from mesh.messages import (
-    Abort,
+from mesh.wire.control import Role
+from mesh.wire.messages import Message
+from mesh.wire.requests import (
     Accepted,
-    Blocks,
     Cancel,
-    Commit,
-    Committed,
     Delta,
     Epoch,
     Failed,
@@ -21,20 +19,17 @@ from mesh.messages import (
     FinishReason,
     Held,
     Holding,
-    Message,
     NotHeld,
     Probe,
     Question,
     Recall,
     RefusalCode,
     Refused,
-    Reserved,
-    Role,
     Sampling,
     StepTokens,
-    Taken,
     TokenLogprobs,
 )
+from mesh.wire.transfers import Abort, Blocks, Commit, Committed, Reserved, Taken
 from tests.engines.conftest import MakeSequence, MakeSpec
 from tests.engines.virtual import GATEWAY, SERVICE, HashingExecutor, VirtualMemory, VirtualMesh, continuation
 

@@ -2,7 +2,9 @@
 
 import pytest
 
-from mesh.messages import Accepted, Drain, EngineStatus, Migrate, ProcessState, Refused, Role, SetRole
+from mesh.wire.control import Drain, Migrate, ProcessState, Role, SetRole
+from mesh.wire.requests import Accepted, Refused
+from mesh.wire.status import EngineStatus
 from tests.engines.conftest import MakeSpec
 from tests.engines.virtual import GATEWAY, VirtualMesh
 

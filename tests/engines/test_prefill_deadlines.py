@@ -4,7 +4,8 @@ from random import Random
 
 import pytest
 
-from mesh.messages import Epoch, PrefillMode, PrefillOrder, RequestSpec, Sampling, Submit
+from mesh.wire.control import PrefillMode, PrefillOrder
+from mesh.wire.requests import Epoch, RequestSpec, Sampling, Submit
 from tests.engines.test_prefill_modes import CHUNK_TOKENS, Run
 from tests.engines.virtual import GATEWAY, SERVICE
 

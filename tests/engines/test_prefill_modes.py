@@ -20,7 +20,9 @@ from engines.settings import EngineSettings
 from engines.status import Service
 from kvtransfer.protocol import Limits as TransferLimits
 from kvtransfer.protocol import Send
-from mesh.messages import DecodeCost, Epoch, PrefillCost, PrefillMode, RequestSpec, Role, Sampling, StepTokens, Submit
+from mesh.wire.control import PrefillMode, Role
+from mesh.wire.requests import Epoch, RequestSpec, Sampling, StepTokens, Submit
+from mesh.wire.status import DecodeCost, PrefillCost
 from tests.engines.virtual import GATEWAY, SERVICE, SHAPE, VirtualMesh
 from tests.seeds import seeds
 

@@ -16,25 +16,17 @@ from bench.tiny_model import write_tiny_model
 from engines.costs.profiles import ProfileFile
 from mesh.addresses import directory
 from mesh.errors import EXIT_CONFIGURATION
-from mesh.messages import (
-    Cancel,
-    DecodeCost,
-    Drain,
-    EngineMessage,
-    Epoch,
-    Migrate,
-    PrefillCost,
-    RequestSpec,
-    Reserve,
-    Sampling,
-    Sender,
-    Submit,
-)
 from mesh.process.garbage import COLLECT_AFTER
 from mesh.process.process import make_runtime_dir
 from mesh.sockets.sockets import Sockets
 from mesh.topology.parse import load
 from mesh.topology.schema import Topology
+from mesh.wire.control import Drain, Migrate
+from mesh.wire.frames import Sender
+from mesh.wire.messages import EngineMessage
+from mesh.wire.requests import Cancel, Epoch, RequestSpec, Sampling, Submit
+from mesh.wire.status import DecodeCost, PrefillCost
+from mesh.wire.transfers import Reserve
 
 pytestmark = pytest.mark.timeout(300)
 

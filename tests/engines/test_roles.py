@@ -5,7 +5,8 @@ from random import Random
 import pytest
 
 from engines.core import EngineCore
-from mesh.messages import EngineStatus, PrefillMode, Role, SetRole
+from mesh.wire.control import PrefillMode, Role, SetRole
+from mesh.wire.status import EngineStatus
 from tests.engines.conftest import MakeSpec
 from tests.engines.virtual import GATEWAY, VirtualMesh, continuation
 

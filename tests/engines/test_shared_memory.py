@@ -4,7 +4,8 @@ import random
 
 import pytest
 
-from mesh.messages import Migrate, RequestSpec
+from mesh.wire.control import Migrate
+from mesh.wire.requests import RequestSpec
 from tests.engines.conftest import MakeSpec
 from tests.engines.virtual import BLOCK_SIZE, OTHER, SERVICE, SLOTS, VirtualMesh, continuation
 

@@ -9,10 +9,10 @@ import pytest
 
 from bench.engine_client import EngineClient, engine_processes
 from bench.tiny_model import write_tiny_model
-from mesh.messages import Epoch, RequestSpec, Sampling, Submit
 from mesh.process.process import make_runtime_dir
 from mesh.topology.parse import load
 from mesh.topology.schema import Topology
+from mesh.wire.requests import Epoch, RequestSpec, Sampling, Submit
 
 pytestmark = pytest.mark.timeout(300)
 

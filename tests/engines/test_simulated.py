@@ -8,7 +8,9 @@ from engines.costs.step_cost import StepCost
 from engines.scheduling.batch import Batch, Chunk, ChunkResult, Draw
 from engines.simulated import HEAD_DIM, SimulatedExecutor, SimulatedService
 from kvtransfer.memory import KVMemory
-from mesh.messages import DecodeCost, KVShape, PrefillCost, Sampling
+from mesh.wire.requests import Sampling
+from mesh.wire.status import DecodeCost, PrefillCost
+from mesh.wire.transfers import KVShape
 
 BLOCK_SIZE = 4
 COST = StepCost(PrefillCost(0.5, 0.01), DecodeCost(0.25, 0.02))

@@ -6,7 +6,8 @@ from engines.memory.block_pool import BlockPool
 from engines.memory.pages import PagePool
 from engines.scheduling.scheduler import ServiceQueue
 from engines.status import Service
-from mesh.messages import DecodeCost, KVShape, PrefillCost
+from mesh.wire.status import DecodeCost, PrefillCost
+from mesh.wire.transfers import KVShape
 
 
 def test_what_others_hear_is_corrected_by_what_steps_take() -> None:

@@ -14,10 +14,14 @@ from engines.process import EngineProcess
 from engines.scheduling.batch import Batch, StepExecutor, StepResult
 from engines.step_failures import stuck_steps as watch
 from kvtransfer.peer_memories import PeerMemories
-from mesh.messages import EngineMessage, Epoch, KVShape, ProcessState, RequestSpec, Sampling, Sender, Submit
 from mesh.process.process import ProcessShell, make_runtime_dir
 from mesh.sockets.sockets import Sockets
 from mesh.topology.parse import load
+from mesh.wire.control import ProcessState
+from mesh.wire.frames import Sender
+from mesh.wire.messages import EngineMessage
+from mesh.wire.requests import Epoch, RequestSpec, Sampling, Submit
+from mesh.wire.transfers import KVShape
 
 TOPOLOGY = """
 [mesh]

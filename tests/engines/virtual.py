@@ -25,22 +25,12 @@ from engines.settings import EngineSettings
 from engines.status import Service
 from kvtransfer.protocol import ExportBlocks, Exported, ImportBlocks, Imported, Send
 from kvtransfer.protocol import Limits as TransferLimits
-from mesh.messages import (
-    Accepted,
-    DecodeCost,
-    Epoch,
-    Failed,
-    KVShape,
-    MemoryRef,
-    Message,
-    PrefillCost,
-    Refused,
-    RequestSpec,
-    Role,
-    StepTokens,
-    Submit,
-)
 from mesh.topology.schema import Rescheduling, Scheduling
+from mesh.wire.control import Role
+from mesh.wire.messages import Message
+from mesh.wire.requests import Accepted, Epoch, Failed, Refused, RequestSpec, StepTokens, Submit
+from mesh.wire.status import DecodeCost, PrefillCost
+from mesh.wire.transfers import KVShape, MemoryRef
 
 SERVICE, OTHER = "tiny", "other"
 SLOTS = {SERVICE: 1, OTHER: 3}  # blocks in a page

@@ -14,7 +14,7 @@ from engines.torch_engine.layers.paged_attention import Paging, flash_attention
 from engines.torch_engine.shape import kv_shape
 from kvtransfer.device_memory import DeviceMemory
 from kvtransfer.layout import PageLayout
-from mesh.messages import Sampling
+from mesh.wire.requests import Sampling
 from tests.engines.torch_engine.test_acceleration import reference
 
 BLOCK, BLOCKS = 16, 64

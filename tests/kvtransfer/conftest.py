@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from mesh.messages import Epoch, KVShape, MemoryRef, RequestSpec, Reserve, Sampling
+from mesh.wire.requests import Epoch, RequestSpec, Sampling
+from mesh.wire.transfers import KVShape, MemoryRef, Reserve
 
 MakeReserve = Callable[..., Reserve]
 BLOCK_SIZE = 4

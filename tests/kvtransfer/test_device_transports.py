@@ -14,8 +14,8 @@ from kvtransfer.nccl import NcclLimits, NcclLinks
 from kvtransfer.peer_memories import PeerMemories
 from kvtransfer.protocol import ExportBlocks, ImportBlocks
 from kvtransfer.transports import TransportError, choose, transports_of
-from mesh.messages import Blocks, MemoryRef
 from mesh.transports import CUDA_IPC, NCCL, SHM, TCP
+from mesh.wire.transfers import Blocks, MemoryRef
 from tests.kvtransfer.fake_device import FakeDevice, World
 
 PAGES = 6
@@ -234,7 +234,7 @@ def test_an_engine_without_a_gpu_says_so(shapes):
 
 
 def ref(host="here", gpu=None, **device):
-    from mesh.messages import DeviceRef
+    from mesh.wire.transfers import DeviceRef
 
     there = None if gpu is None else DeviceRef(gpu, b"", **{"has_nccl": True} | device)
     return MemoryRef(host, "/proc/1/fd/1", 1, "", there)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kvtransfer.nccl_transport import NcclTransport
 from kvtransfer.protocol import ImportBlocks
 from kvtransfer.tickets import REMEMBERED, Announcement
-from mesh.messages import Blocks
+from mesh.wire.transfers import Blocks
 
 FIELDS = {"life": "a@1", "number": 1, "unique_id": b"\0" * 128, "ticket": 1, "recent": [[1, 2]]}
 

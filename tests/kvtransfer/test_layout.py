@@ -4,7 +4,7 @@ from math import lcm
 import pytest
 
 from kvtransfer.layout import KVLayout, PageLayout, block_bytes, row_bytes
-from mesh.messages import KVShape
+from mesh.wire.transfers import KVShape
 
 LARGE = KVShape(num_layers=30, num_kv_heads=3, head_dim=64, block_size=16, dtype="float32")
 SMALL = KVShape(num_layers=4, num_kv_heads=2, head_dim=32, block_size=16, dtype="float32")

@@ -9,12 +9,12 @@ import pytest
 
 from kvtransfer.memory import KVMemory, MemoryUnreachableError, PeerMemory
 from kvtransfer.peer_memories import PeerMemories
-from mesh.messages import MemoryRef
+from mesh.wire.transfers import MemoryRef
 
 HOLDER = """
 import sys, msgspec
 from kvtransfer.memory import KVMemory
-from mesh.messages import KVShape
+from mesh.wire.transfers import KVShape
 memory = KVMemory.alone(msgspec.json.decode(sys.argv[1], type=KVShape), 4)
 memory[2] = 42
 memory.reuse(2)

@@ -5,20 +5,9 @@ from hypothesis import strategies as st
 
 from kvtransfer.protocol import Grown, GrowReserved, ImportBlocks, Imported, Limits, NotGrown, ReleaseReserved
 from kvtransfer.receive import ReceiveTransfer
-from mesh.messages import (
-    Abort,
-    Blocks,
-    Codec,
-    Commit,
-    EngineMessage,
-    Epoch,
-    Extend,
-    KVShape,
-    RequestSpec,
-    Reserve,
-    Sampling,
-    encode,
-)
+from mesh.wire.messages import Codec, EngineMessage, encode
+from mesh.wire.requests import Epoch, RequestSpec, Sampling
+from mesh.wire.transfers import Abort, Blocks, Commit, Extend, KVShape, Reserve
 
 MOST_BLOCKS = 64
 COUNTS = st.sampled_from([0, 1, 2, 3, 16, 17, 2**24]) | st.integers(0, 40)

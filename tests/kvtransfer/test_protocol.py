@@ -32,7 +32,8 @@ from kvtransfer.protocol import (
 )
 from kvtransfer.receive import ReceiveState, ReceiveTransfer
 from kvtransfer.send import SendState, SendTransfer
-from mesh.messages import Abort, Blocks, Commit, Epoch, KVShape, RequestSpec, Reserve, Sampling
+from mesh.wire.requests import Epoch, RequestSpec, Sampling
+from mesh.wire.transfers import Abort, Blocks, Commit, KVShape, Reserve
 
 SIZE = 4
 DEADLINE_S = 10.0

@@ -15,7 +15,8 @@ from kvtransfer.protocol import (
     reply_to_unknown,
 )
 from kvtransfer.receive import ReceiveState, ReceiveTransfer
-from mesh.messages import Abort, Blocks, Commit, Committed, Epoch, Reserved, Taken
+from mesh.wire.requests import Epoch
+from mesh.wire.transfers import Abort, Blocks, Commit, Committed, Reserved, Taken
 
 TABLE = [5, 6, 7, 8, 9]
 LIMITS = Limits(grace_s=0.5, window=2)

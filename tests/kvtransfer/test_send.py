@@ -18,18 +18,8 @@ from kvtransfer.protocol import (
     Send,
 )
 from kvtransfer.send import SendState, SendTransfer
-from mesh.messages import (
-    Abort,
-    Blocks,
-    Commit,
-    Committed,
-    Declined,
-    Extend,
-    Extended,
-    RefusalCode,
-    Reserved,
-    Taken,
-)
+from mesh.wire.requests import RefusalCode
+from mesh.wire.transfers import Abort, Blocks, Commit, Committed, Declined, Extend, Extended, Reserved, Taken
 
 TABLE = [10, 11, 12, 13, 14]
 LIMITS = Limits(reply_s=1.0, window=2, message_bytes=2 * 512)

@@ -14,7 +14,7 @@ from kvtransfer.memory import KVBlocks, KVMemory, PagedMemory
 from kvtransfer.peer_memories import PeerMemories
 from kvtransfer.protocol import SHM, TCP, ExportBlocks, ImportBlocks
 from kvtransfer.transports import TransportError, choose, transports_of
-from mesh.messages import Blocks, KVShape, MemoryRef
+from mesh.wire.transfers import Blocks, KVShape, MemoryRef
 
 NUM_BLOCKS = 8
 
@@ -24,7 +24,7 @@ from kvtransfer.memory import KVMemory
 from kvtransfer.peer_memories import PeerMemories
 from kvtransfer.protocol import ExportBlocks
 from kvtransfer.transports import transports_of
-from mesh.messages import Blocks, KVShape
+from mesh.wire.transfers import Blocks, KVShape
 
 address, transport, checksum, shape = sys.argv[1:]
 memory = KVMemory.alone(msgspec.json.decode(shape, type=KVShape), 8)

@@ -24,8 +24,10 @@ from kvtransfer.receive import ReceiveTransfer
 from kvtransfer.send import SendTransfer
 from kvtransfer.transports import choose, transports_of
 from mesh.addresses import Endpoints
-from mesh.messages import EngineMessage, Reserve, Sender
 from mesh.sockets.sockets import Sockets
+from mesh.wire.frames import Sender
+from mesh.wire.messages import EngineMessage
+from mesh.wire.transfers import Reserve
 
 NUM_BLOCKS = 12
 DEADLINE_S = 60.0

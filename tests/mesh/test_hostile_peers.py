@@ -8,9 +8,12 @@ import struct
 import pytest
 import zmq
 
-from mesh.messages import WIRE_VERSION, Cancel, Epoch, Stop, encode
 from mesh.sockets import sockets as mesh_sockets
 from mesh.wire.bounds import MAX_FRAMES
+from mesh.wire.control import Stop
+from mesh.wire.frames import WIRE_VERSION
+from mesh.wire.messages import encode
+from mesh.wire.requests import Cancel, Epoch
 from tests.mesh.sockets.test_sockets import A, B, bound, first, make_key, tcp_endpoints
 
 __all__ = ["make_key", "tcp_endpoints"]

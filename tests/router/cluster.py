@@ -1,18 +1,9 @@
 """Builders of what engines say, for tests: an engine prefills 1000 tokens a second and has 100 blocks of 16 tokens."""
 
-from mesh.messages import (
-    DecodeCost,
-    Delta,
-    EngineStatus,
-    Epoch,
-    PrefillCost,
-    ProcessState,
-    RequestSpec,
-    Role,
-    Sampling,
-    Sender,
-    ServiceStatus,
-)
+from mesh.wire.control import ProcessState, Role
+from mesh.wire.frames import Sender
+from mesh.wire.requests import Delta, Epoch, RequestSpec, Sampling
+from mesh.wire.status import DecodeCost, EngineStatus, PrefillCost, ServiceStatus
 from router.view.cluster_view import ClusterView
 from router.view.engine_view import EngineView, RequestView, engine_view
 

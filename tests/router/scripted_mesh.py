@@ -8,21 +8,13 @@ from random import Random
 
 from mesh.addresses import Endpoints, seats, supervisor_id
 from mesh.clock import SystemClock
-from mesh.messages import (
-    Accepted,
-    Delta,
-    EngineMessage,
-    Epoch,
-    FinishReason,
-    GatewayMessage,
-    GatewayStatus,
-    ProcessState,
-    Sender,
-    StepTokens,
-    Submit,
-)
 from mesh.sockets.sockets import Sockets
 from mesh.topology.schema import LOCAL_HOST, EngineSpec, GatewaySpec, PolicySpec, ServiceSpec, Slo, Timing, Topology
+from mesh.wire.control import ProcessState
+from mesh.wire.frames import Sender
+from mesh.wire.messages import EngineMessage, GatewayMessage
+from mesh.wire.requests import Accepted, Delta, Epoch, FinishReason, StepTokens, Submit
+from mesh.wire.status import GatewayStatus
 from router.gateway import Router
 from router.history.ledger import Ledger
 from router.history.records import Record

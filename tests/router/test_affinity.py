@@ -2,7 +2,8 @@
 
 import pytest
 
-from mesh.messages import Accepted, Epoch, PendingPrefill, StepTokens
+from mesh.wire.requests import Accepted, Epoch, StepTokens
+from mesh.wire.status import PendingPrefill
 from router.effects import Place, Send
 from router.history.records import PROMPT_BLOCK
 from router.policies.elastic import Elastic, ElasticParameters

@@ -6,21 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from mesh.messages import (
-    Cancel,
-    ChildStatus,
-    Delta,
-    Epoch,
-    ProcessState,
-    RefusalCode,
-    Refused,
-    Sender,
-    StepTokens,
-    Stop,
-    Submit,
-    SupervisorStatus,
-)
 from mesh.sockets.sockets import Sockets
+from mesh.wire.control import ProcessState, Stop
+from mesh.wire.frames import Sender
+from mesh.wire.requests import Cancel, Delta, Epoch, RefusalCode, Refused, StepTokens, Submit
+from mesh.wire.status import ChildStatus, SupervisorStatus
 from router import gateway as router_module
 from router.generation import Draining, Overloaded, RequestFailed, RouterError
 from router.live_generation import TOKEN_BYTES

@@ -7,28 +7,11 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from kvtransfer.protocol import Limits as TransferLimits
-from mesh.messages import (
-    Abort,
-    Accepted,
-    Blocks,
-    Cancel,
-    Commit,
-    Committed,
-    Declined,
-    Drain,
-    Failed,
-    Message,
-    Migrate,
-    Moved,
-    Refused,
-    Reserve,
-    Reserved,
-    Role,
-    StepTokens,
-    Submit,
-    Taken,
-)
 from mesh.topology.schema import PolicySpec, Timing, TransferSpec
+from mesh.wire.control import Drain, Migrate, Role
+from mesh.wire.messages import Message
+from mesh.wire.requests import Accepted, Cancel, Failed, Moved, Refused, StepTokens, Submit
+from mesh.wire.transfers import Abort, Blocks, Commit, Committed, Declined, Reserve, Reserved, Taken
 from router.effects import Deliver
 from router.policies.registry import make_policy
 from router.requests.dispatcher import Dispatcher

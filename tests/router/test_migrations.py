@@ -7,27 +7,13 @@ from dataclasses import dataclass, field
 import pytest
 
 from kvtransfer.protocol import Send
-from mesh.messages import (
-    Commit,
-    Committed,
-    Drain,
-    EngineStatus,
-    Extend,
-    Extended,
-    Message,
-    Migrate,
-    Moved,
-    ProcessState,
-    Refused,
-    RequestSpec,
-    Reserve,
-    Reserved,
-    Role,
-    Sampling,
-    Sender,
-    Taken,
-)
 from mesh.topology.schema import Rescheduling
+from mesh.wire.control import Drain, Migrate, ProcessState, Role
+from mesh.wire.frames import Sender
+from mesh.wire.messages import Message
+from mesh.wire.requests import Moved, Refused, RequestSpec, Sampling
+from mesh.wire.status import EngineStatus
+from mesh.wire.transfers import Commit, Committed, Extend, Extended, Reserve, Reserved, Taken
 from router.history.decisions import Interrupted
 from tests.engines.virtual import BLOCK_SIZE, GATEWAY, SERVICE, continuation
 from tests.router.test_with_engines import RoutedMesh

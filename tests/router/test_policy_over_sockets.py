@@ -6,9 +6,11 @@ from dataclasses import replace
 import pytest
 
 from mesh.addresses import Endpoints, seats
-from mesh.messages import GatewayStatus, PolicyChoice, ProcessState, Sender, SetPolicy
 from mesh.sockets.sockets import Sockets
 from mesh.topology.schema import GatewaySpec
+from mesh.wire.control import PolicyChoice, ProcessState, SetPolicy
+from mesh.wire.frames import Sender
+from mesh.wire.status import GatewayStatus
 from tests.router.cluster import M0
 from tests.router.scripted_mesh import DEADLINE_S, TIMING, Mesh, spec, wait_until_serving
 

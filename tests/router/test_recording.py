@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from mesh.clock import SystemClock
-from mesh.messages import Cancel
+from mesh.wire.requests import Cancel
 from router.generation import Draining, NoEngines
 from router.history.ledger import Ledger
 from router.history.recorder import Recorder, RecordingFile

@@ -5,8 +5,10 @@ from collections import Counter
 
 import pytest
 
-from mesh.messages import RequestSpec, Reserve, Role, Sampling
 from mesh.topology.schema import Rescheduling, Trigger
+from mesh.wire.control import Role
+from mesh.wire.requests import RequestSpec, Sampling
+from mesh.wire.transfers import Reserve
 from tests.engines.virtual import BLOCK_SIZE, GATEWAY, SERVICE
 from tests.router.test_migrations import ENGINES, MigratingMesh, assert_whole, losing, make_mesh, spec
 from tests.seeds import seeds

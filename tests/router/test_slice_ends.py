@@ -1,6 +1,6 @@
 """What an engine gives back at the end of a slice goes on, with its tokens, in another round."""
 
-from mesh.messages import Epoch, RefusalCode, SlicesEnded, SubmitBatch
+from mesh.wire.requests import Epoch, RefusalCode, SlicesEnded, SubmitBatch
 from router.effects import Fail, Send
 from router.requests.in_flight_request import LOOK_S
 from tests.router.cluster import M0, M1, life

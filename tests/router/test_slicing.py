@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from kvtransfer.layout import block_bytes
-from mesh.messages import Drain, Migrate, RequestSpec, Role, Sampling, Unload
+from mesh.wire.control import Drain, Migrate, Role, Unload
+from mesh.wire.requests import RequestSpec, Sampling
 from tests.engines.virtual import GATEWAY, OTHER, SERVICE, SHAPE
 from tests.router.test_migrations import MigratingMesh, assert_whole, losing
 from tests.seeds import seeds

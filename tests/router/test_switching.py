@@ -4,8 +4,8 @@ from random import Random
 
 import pytest
 
-from mesh.messages import Cancel, FinishReason, Submit
 from mesh.topology.schema import PolicySpec
+from mesh.wire.requests import Cancel, FinishReason, Submit
 from router.effects import Deliver, Fail, Send
 from router.generation import Overloaded
 from router.policies.registry import POLICIES, make_policy

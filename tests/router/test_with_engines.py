@@ -5,8 +5,12 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from mesh.messages import EngineStatus, Message, RequestSpec, Role, Sampling, Sender, StepTokens
 from mesh.topology.schema import PolicySpec
+from mesh.wire.control import Role
+from mesh.wire.frames import Sender
+from mesh.wire.messages import Message
+from mesh.wire.requests import RequestSpec, Sampling, StepTokens
+from mesh.wire.status import EngineStatus
 from router.effects import Deliver, Effect, Fail, Forget, Send
 from router.generation import RouterError
 from router.policies.registry import POLICIES, make_policy

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engines.costs.step_cost import StepCost
-from mesh.messages import DecodeCost, PrefillCost, Role
 from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, ServiceSpec, Slo, Topology
+from mesh.wire.control import Role
+from mesh.wire.status import DecodeCost, PrefillCost
 from router.history.records import Outcome, Record
 from simulation.cluster import Simulation
 from simulation.engines.physics import Physics

@@ -6,8 +6,9 @@ from random import Random
 import pytest
 
 from engines.costs.linear import decode_step_s, prefill_s
-from mesh.messages import DecodeCost, Role
 from mesh.topology.schema import Slo, Timing
+from mesh.wire.control import Role
+from mesh.wire.status import DecodeCost
 from router.history.records import Outcome
 from router.policies.registry import POLICIES
 from simulation.faults.faults import Loss

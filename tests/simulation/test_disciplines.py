@@ -8,8 +8,8 @@ from random import Random
 import pytest
 
 from bench import placement_setting
-from mesh.messages import Role
 from mesh.topology.schema import EngineSpec, Scheduling, ServiceSpec
+from mesh.wire.control import Role
 from router.history.records import Record
 from simulation.cluster import Simulation
 from simulation.engines.coasting import Coast

@@ -8,7 +8,7 @@ from hashlib import sha256
 
 import pytest
 
-from mesh.messages import Role
+from mesh.wire.control import Role
 from router.history.records import Record, encode_line
 from simulation.loads.trace_request import TraceRequest
 from tests.simulation.small import run, topology

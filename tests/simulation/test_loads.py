@@ -7,8 +7,8 @@ import pytest
 
 from engines.costs.presets import load_preset
 from engines.costs.profiles import EngineProfile
-from mesh.messages import Load, Role, Unload
 from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, ServiceSpec, Slo, Timing, Topology
+from mesh.wire.control import Load, Role, Unload
 from router.history.records import Outcome
 from simulation.engines.models import Models
 from simulation.engines.physics import Physics

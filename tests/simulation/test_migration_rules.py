@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from mesh.messages import DecodeCost, Role
 from mesh.topology.schema import PolicySpec, Rescheduling, Slo, Topology, Trigger
+from mesh.wire.control import Role
+from mesh.wire.status import DecodeCost
 from router.history.records import Outcome, Record
 from simulation.cluster import Simulation
 from simulation.loads.trace_request import TraceRequest

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from mesh.messages import Migrate, Role
+from mesh.wire.control import Migrate, Role
 from router.history.records import Outcome
 from simulation.cluster import Simulation
 from simulation.loads.arrival_processes import Arrivals, Process, synthesize

@@ -1,4 +1,4 @@
-from mesh.messages import Cancel, Epoch
+from mesh.wire.requests import Cancel, Epoch
 from simulation.kernel import Kernel
 from simulation.network import Network
 

@@ -5,8 +5,8 @@ from random import Random
 
 import pytest
 
-from mesh.messages import Role
 from mesh.topology.schema import PolicySpec, Rescheduling, Slo, Topology, Trigger
+from mesh.wire.control import Role
 from router.history.records import Outcome, Record
 from router.policies.parts.groups import Grouping, Sizes
 from router.view.cluster_view import Peer, Peers

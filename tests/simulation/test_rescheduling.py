@@ -9,8 +9,8 @@ import pytest
 import engines.transfers.incoming
 import engines.transfers.rescheduling
 from bench.llumnix_figure_watch import Seen, Watch
-from mesh.messages import Role
 from mesh.topology.schema import Rescheduling, Topology, TransferSpec, Trigger
+from mesh.wire.control import Role
 from router.history.records import Record
 from simulation.cluster import Simulation
 from simulation.loads.arrival_processes import Arrivals, synthesize

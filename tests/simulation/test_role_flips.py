@@ -7,8 +7,9 @@ from random import Random
 import pytest
 
 from bench.role_flips_run import Flip, Phase, Stream, flips_of
-from mesh.messages import DecodeCost, PrefillCost, Role
 from mesh.topology.schema import PolicySpec, Slo, Topology
+from mesh.wire.control import Role
+from mesh.wire.status import DecodeCost, PrefillCost
 from router.history.records import Record
 from simulation.loads.trace_request import TraceRequest
 from simulation.reports.timeline import Timeline

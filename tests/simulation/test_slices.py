@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from mesh.messages import Role
 from mesh.topology.schema import PolicySpec, Scheduling, Slo, Timing
+from mesh.wire.control import Role
 from router.history.records import Outcome
 from simulation.faults.faults import Kill, Loss
 from simulation.loads.trace_request import TraceRequest

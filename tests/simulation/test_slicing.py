@@ -5,8 +5,8 @@ from random import Random
 
 import pytest
 
-from mesh.messages import Role
 from mesh.topology.schema import Slo
+from mesh.wire.control import Role
 from router.history.records import Outcome
 from simulation.faults.faults import Kill, Loss
 from simulation.loads.arrival_processes import Arrivals, Process, synthesize

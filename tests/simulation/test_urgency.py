@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from engines.costs.profiles import EngineProfile
-from mesh.messages import DecodeCost, PrefillCost, Role
 from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, ServiceSpec, Slo, Topology
+from mesh.wire.control import Role
+from mesh.wire.status import DecodeCost, PrefillCost
 from router.history.records import Outcome
 from simulation.loads.trace_request import TraceRequest
 from tests.simulation.small import simulation

@@ -6,7 +6,7 @@ from bench.chaos.deployment import OTHER_MODEL, PLACEMENT
 from bench.chaos.running import until
 from bench.chaos.scenarios.registry import PLACED, scenario
 from bench.chaos.trial import Trial
-from mesh.messages import Announce, Place, Role
+from mesh.wire.control import Announce, Place, Role
 
 NUM_CHANGES = 3
 

@@ -9,7 +9,7 @@ from bench.chaos.observer import SUPERVISOR
 from bench.chaos.running import is_alive, until
 from bench.chaos.scenarios.registry import scenario
 from bench.chaos.trial import Trial
-from mesh.messages import Role, SetRole
+from mesh.wire.control import Role, SetRole
 
 LONG_PROMPT, NUM_LONG = (800, 1200), 6
 SHORT_STOP_S, LONG_STOP_S = 0.6, 3.0  # the lease is 1 s

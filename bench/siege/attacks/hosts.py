@@ -16,9 +16,9 @@ from bench.siege.attacks.wire import ABSURD, DONE, MALFORMED, SENDER, SENDERS, S
 from bench.siege.ground import ATTACKER, Ground
 from bench.siege.http import line
 from mesh.addresses import directory
-from mesh.messages import WIRE_VERSION
 from mesh.sockets.curve import CurveKey
 from mesh.topology.parse import load
+from mesh.wire.frames import WIRE_VERSION
 
 GREETING: Final = b"\xff" + bytes(8) + b"\x7f\x03\x01" + b"CURVE".ljust(20, b"\x00") + b"\x00" + bytes(31)
 NULL_GREETING: Final = GREETING.replace(b"CURVE".ljust(20, b"\x00"), b"NULL".ljust(20, b"\x00"))

@@ -11,7 +11,7 @@ from bench.chaos.observer import SUPERVISOR
 from bench.siege.answers import ANY_END, Answer, End
 from bench.siege.attack import Family, attack
 from bench.siege.ground import Ground
-from mesh.messages import WIRE_VERSION
+from mesh.wire.frames import WIRE_VERSION
 
 SENDER: Final = b"gateway@1"
 SETTLES_S: Final = 1.0

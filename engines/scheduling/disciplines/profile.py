@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 from engines.costs.linear import decode_step_s, prefill_s, requests_s, serving_s
 from engines.costs.step_cost import StepCost
 from engines.engine_request import Sequence
-from mesh.messages import DecodeCost
+from mesh.wire.status import DecodeCost
 
 WINDOW = 256  # requests; older ones are forgotten exponentially
 PRIOR_PROMPT, PRIOR_ANSWER = (

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engines.costs.linear import attended_tokens, requests_s, tokens_s
-from mesh.messages import DecodeCost, PrefillCost
+from mesh.wire.status import DecodeCost, PrefillCost
 
 ZETA = 0.9  # of the KV memory that batches may fill: the rest is lost to fragments (equation 9)
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from engines.scheduling.batch import Chunk
 from engines.torch_engine.kv_pool import KVPool
-from mesh.messages import KVShape
+from mesh.wire.transfers import KVShape
 
 MAX_HEAD_DIM = 256
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from engines.scheduling.batch import Chunk
-from mesh.messages import TokenLogprobs
+from mesh.wire.requests import TokenLogprobs
 
 MAX_TAILS = 256  # prompts in the middle of being computed
 ROWS = 64  # of the vocabulary's width at a time

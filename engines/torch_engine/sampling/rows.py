@@ -8,7 +8,7 @@ from torch import Tensor
 from engines.scheduling.batch import Draw, Undrawn
 from engines.torch_engine.sampling.logprobs import of_tokens
 from engines.torch_engine.sampling.sampler import Sampler
-from mesh.messages import TokenLogprobs
+from mesh.wire.requests import TokenLogprobs
 
 
 class Drawn(NamedTuple):

@@ -22,7 +22,7 @@ from engines.models.files.model_config import ModelConfig
 from engines.scheduling.batch import Draw, Undrawn
 from engines.torch_engine.sampling.histories import Histories, Tally
 from engines.torch_engine.sampling.randomness import uniform
-from mesh.messages import FailureCode, Sampling
+from mesh.wire.requests import FailureCode, Sampling
 
 NOT_FINITE = Undrawn("the model's output for it is not a number", FailureCode.STEP)
 NOTHING_LEFT = Undrawn(

@@ -6,7 +6,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from mesh.clock import Clock
-from mesh.messages import EngineStatus, ProcessState
+from mesh.wire.control import ProcessState
+from mesh.wire.status import EngineStatus
 from router.requests.breakers import Breaker, BreakerState
 
 Families = Iterable[GaugeMetricFamily | CounterMetricFamily]

@@ -7,8 +7,8 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from mesh.messages import FinishReason
 from mesh.topology.schema import Slo
+from mesh.wire.requests import FinishReason
 from router.api.metrics.plain import Counter, Histogram
 from router.api.openai.choice import Choice
 from router.generation import Placement

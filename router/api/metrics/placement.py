@@ -6,7 +6,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from mesh.clock import Clock
-from mesh.messages import Decision, PlacementStatus, PoolStatus
+from mesh.wire.placement import Decision, PlacementStatus, PoolStatus
 from router.history.marks import MarkKeeper
 
 Families = Iterable[GaugeMetricFamily | CounterMetricFamily]

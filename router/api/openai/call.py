@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from structlog.typing import FilteringBoundLogger
 
 from mesh.clock import Clock
-from mesh.messages import FailureCode
+from mesh.wire.requests import FailureCode
 from router.api.access.rates import Charge
 from router.api.errors import ApiError, ClientGoneError, api_error
 from router.api.http.disconnect import run_until

@@ -6,7 +6,7 @@ import msgspec
 
 from engines.models.text.detokenizer import Detokenizer
 from engines.models.text.stop_strings import StopChecker
-from mesh.messages import FinishReason, TokenLogprobs
+from mesh.wire.requests import FinishReason, TokenLogprobs
 from router.generation import Generation, TokenBatch
 
 

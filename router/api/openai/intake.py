@@ -11,7 +11,7 @@ from structlog.typing import FilteringBoundLogger
 
 from engines.models.text.stop_strings import StopChecker, StopStrings
 from mesh.clock import Clock
-from mesh.messages import RequestSpec, Sampling
+from mesh.wire.requests import RequestSpec, Sampling
 from router.api.access.promises import Promise
 from router.api.access.rates import Charge
 from router.api.errors import api_error

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from mesh.messages import TokenLogprobs
+from mesh.wire.requests import TokenLogprobs
 from router.api.openai.models import ServedModel
 
 

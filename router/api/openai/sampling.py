@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass
 from typing import Final
 
-from mesh.messages import Sampling
+from mesh.wire.requests import Sampling
 from router.api.errors import ApiError, bad_parameter, too_long
 from router.api.openai.bodies import MAX_CHOICES, MAX_STOP_CHARACTERS, ChatBody, CompletionBody, SamplingBody
 from router.api.openai.models import ServedModel

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from mesh.messages import FinishReason
+from mesh.wire.requests import FinishReason
 from router.api.openai.call import Envelope, Usage
 
 _FINISH: dict[FinishReason | None, bytes] = {

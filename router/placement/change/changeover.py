@@ -19,7 +19,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from mesh.messages import Announce, EngineStatus, FailedLoad, Load, Place, ProcessState, SetRole, Unload
+from mesh.wire.control import Announce, Load, Place, ProcessState, SetRole, Unload
+from mesh.wire.status import EngineStatus, FailedLoad
 from router.placement.observe.roster import served
 
 Order = Announce | Load | Unload | SetRole

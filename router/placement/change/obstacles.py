@@ -7,8 +7,8 @@ room for both. A load that failed (weights missing on that host, or damaged) wou
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from mesh.messages import EngineStatus
 from mesh.sizes import in_words
+from mesh.wire.status import EngineStatus
 from router.placement.observe.roster import served
 from router.placement.search.plan import Group, Plan
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from mesh.messages import Decision, Forecast, ServiceForecast
+from mesh.wire.placement import Decision, Forecast, ServiceForecast
 from router.placement.change.replacement import Proposal, Verdict
 from router.placement.observe.running_mesh import places
 from router.placement.observe.traffic import Moments, Traffic

@@ -10,7 +10,7 @@ from windows that follow each other (von Neumann, 1941), so that rates that drif
 from collections.abc import Iterable, Mapping
 from math import ceil, floor
 
-from mesh.messages import CountSpread
+from mesh.wire.status import CountSpread
 
 WINDOW_S = 5.0  # at most
 WINDOWS_IN_LEAST = 6  # of the shortest time that traffic is looked at

@@ -5,7 +5,7 @@ A plan is given up at the first one, while other engines still load. What those 
 
 from collections.abc import Mapping
 
-from mesh.messages import EngineStatus, FailedLoad
+from mesh.wire.status import EngineStatus, FailedLoad
 
 FORGIVEN_AFTER = 5  # intervals, in which an engine is not told again to load what it could not
 

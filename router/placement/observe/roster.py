@@ -3,7 +3,9 @@
 from collections.abc import Iterable, Mapping
 
 from mesh.membership.membership import Joined, Membership, Restarted, Stale
-from mesh.messages import EngineStatus, ProcessState, Sender
+from mesh.wire.control import ProcessState
+from mesh.wire.frames import Sender
+from mesh.wire.status import EngineStatus
 
 
 class Roster:

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from engines.costs.profiles import EngineProfile
-from mesh.messages import EngineStatus, Place, ProcessState, ServiceStatus
+from mesh.wire.control import Place, ProcessState
+from mesh.wire.status import EngineStatus, ServiceStatus
 from router.placement.change.obstacles import Obstacles
 from router.placement.observe.requirements import Catalogue, Cluster, Footprint, Measure
 from router.placement.observe.roster import served

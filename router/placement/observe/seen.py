@@ -6,7 +6,7 @@ from math import inf, sqrt
 
 from msgspec import structs
 
-from mesh.messages import ServiceTally
+from mesh.wire.status import ServiceTally
 from router.placement.observe.service_monitor import Observed, moments_of, together
 
 DEVIATIONS = 3.0  # between an interval and what was seen before it, for services to be asked for something else

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from mesh.messages import CountSpread, GatewayStatus, Sender, ServiceTally
+from mesh.wire.frames import Sender
+from mesh.wire.status import CountSpread, GatewayStatus, ServiceTally
 from router.placement.observe.bursts import Spreads, Windows, added_up, dispersion
 from router.placement.observe.traffic import Moments, ServiceTraffic, Traffic
 from router.placement.search.score import Score, ServiceScore

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from mesh.messages import Role
+from mesh.wire.control import Role
 from router.placement.search.plan import Group, Plan
 
 ROUNDS = 6

@@ -7,7 +7,7 @@ services have moved.
 from collections.abc import Callable, Sequence
 from random import Random
 
-from mesh.messages import Role
+from mesh.wire.control import Role
 from router.placement.observe.requirements import Catalogue
 from router.placement.search.greedy import Scored, best_first
 from router.placement.search.neighbours import Changes

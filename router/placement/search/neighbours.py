@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from mesh.messages import Role
+from mesh.wire.control import Role
 from router.placement.observe.requirements import Catalogue
 from router.placement.search.partition import halves, joined, neighbours
 from router.placement.search.plan import Group, Plan, has_all_phases

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from mesh.messages import Role
+from mesh.wire.control import Role
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from engines.costs.linear import serving_s
-from mesh.messages import EngineStatus
 from mesh.topology.schema import Slo
+from mesh.wire.status import EngineStatus
 from router.placement.change.obstacles import Obstacles
 from router.placement.change.replacement import EvaluatorFor, Proposal, Verdict, judge, risk_of
 from router.placement.observe.interval import Threshold

@@ -22,7 +22,7 @@ from typing import NamedTuple
 from engines.costs.linear import decode_step_s, requests_s
 from engines.costs.linear import prefill_s as full_prefill_s
 from engines.scheduling.demand import held_tokens, highest_with
-from mesh.messages import Demand
+from mesh.wire.status import Demand
 from router.policies.parts.outlook import look_ahead
 from router.view.engine_view import EngineView, RequestView, ServiceView
 

@@ -3,7 +3,8 @@
 import msgspec
 
 from engines.scheduling.demand import held_tokens, with_one_more
-from mesh.messages import Demand, Role
+from mesh.wire.control import Role
+from mesh.wire.status import Demand
 from router.policies.parts.bins import Knobs, answer_of, broken, decode_levels, prefill_s
 from router.view.engine_view import EngineView, RequestView
 

@@ -4,7 +4,7 @@ from math import inf
 
 import msgspec
 
-from mesh.messages import Role
+from mesh.wire.control import Role
 from router.view.engine_view import EngineView, RequestView
 
 

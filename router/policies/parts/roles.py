@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from engines.costs.linear import decode_step_s
-from mesh.messages import ProcessState, Role, SetRole
+from mesh.wire.control import ProcessState, Role, SetRole
 from router.policies.policy import RoleChange
 from router.view.cluster_view import ClusterView
 from router.view.engine_view import EngineView

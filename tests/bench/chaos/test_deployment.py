@@ -9,8 +9,8 @@ from bench.chaos import deployment
 from bench.chaos.deployment import MODEL, WORDY_MODEL, Backend
 from bench.tiny_model import write_tiny_model
 from engines.costs.profiles import load_profile
-from mesh.messages import Role
 from mesh.topology.parse import load
+from mesh.wire.control import Role
 
 WRITERS = [
     deployment.plain,

@@ -3,7 +3,7 @@ from pathlib import Path
 
 from bench.chaos.hanging import Hanging
 from engines.scheduling.batch import Batch, StepResult
-from mesh.messages import KVShape
+from mesh.wire.transfers import KVShape
 
 BATCH, RESULT = Batch("chat", []), StepResult([], 0.5)
 

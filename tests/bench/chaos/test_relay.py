@@ -8,8 +8,11 @@ import pytest
 from bench.chaos.relay import Relay, routes
 from bench.chaos.rules import EveryNth, Partition
 from mesh.addresses import Endpoints
-from mesh.messages import Cancel, Epoch, Sender, Stop, SupervisorStatus
 from mesh.sockets.sockets import Sockets
+from mesh.wire.control import Stop
+from mesh.wire.frames import Sender
+from mesh.wire.requests import Cancel, Epoch
+from mesh.wire.status import SupervisorStatus
 
 DEADLINE_S = 60.0
 STATUS = SupervisorStatus(1, "local", 1, [])

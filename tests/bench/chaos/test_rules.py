@@ -6,7 +6,9 @@ from random import Random
 import pytest
 
 from bench.chaos.rules import TRANSFER, Corruption, EveryNth, Hold, Partition, Passing, RandomLoss, Watch
-from mesh.messages import Abort, Blocks, Cancel, Epoch, TransferMessage, encode
+from mesh.wire.messages import TransferMessage, encode
+from mesh.wire.requests import Cancel, Epoch
+from mesh.wire.transfers import Abort, Blocks
 
 PAYLOAD = (b"a" * 64, b"b" * 64)
 

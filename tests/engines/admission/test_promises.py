@@ -10,9 +10,9 @@ from engines.admission.promises import never_kept
 from engines.costs.step_cost import StepCost
 from engines.loading import load as load_engine
 from kvtransfer.peer_memories import PeerMemories
-from mesh.messages import DecodeCost, PrefillCost
 from mesh.topology.parse import load
 from mesh.topology.schema import Slo
+from mesh.wire.status import DecodeCost, PrefillCost
 
 FAST, SLOW = (StepCost(PrefillCost(at_s, 0.0), DecodeCost(at_s, 0.0)) for at_s in (0.01, 0.1))
 TOPOLOGY = """

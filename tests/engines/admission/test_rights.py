@@ -1,7 +1,9 @@
 import pytest
 
 from engines.admission.rights import why_not
-from mesh.messages import Cancel, Drain, Epoch, KVShape, RequestSpec, Reserve, Sampling, Submit, SubmitBatch
+from mesh.wire.control import Drain
+from mesh.wire.requests import Cancel, Epoch, RequestSpec, Sampling, Submit, SubmitBatch
+from mesh.wire.transfers import KVShape, Reserve
 
 GATEWAYS = {"gateway-0", "gateway-1"}
 

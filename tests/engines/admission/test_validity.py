@@ -4,7 +4,7 @@ import pytest
 
 from engines.admission.validity import fault_of
 from engines.status import Service
-from mesh.messages import Failed, FailureCode, Refused, Sampling
+from mesh.wire.requests import Failed, FailureCode, Refused, Sampling
 from tests.engines.conftest import MakeSpec
 from tests.engines.virtual import SERVICE, VirtualMemory, VirtualMesh, make_service
 

@@ -22,7 +22,8 @@ from engines.transformers_engine.backend import counted
 from engines.transformers_engine.executor import TransformersExecutor, load_model
 from kvtransfer.layout import PageLayout
 from kvtransfer.memory import KVMemory, PagedMemory
-from mesh.messages import DecodeCost, KVShape, PrefillCost
+from mesh.wire.status import DecodeCost, PrefillCost
+from mesh.wire.transfers import KVShape
 from tests.engines.runner import Runner
 
 ROOT = Path(__file__).parents[3]

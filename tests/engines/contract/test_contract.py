@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from llguidance import LLMatcher
 
-from mesh.messages import Sampling
+from mesh.wire.requests import Sampling
 from tests.engines.contract.computers import BLOCK_SIZE, Desk, random_prompts
 from tests.engines.contract.conftest import BACKENDS
 from tests.engines.contract.features import FEATURES, feature, table

@@ -13,8 +13,8 @@ from engines.scheduling.batch import Batch
 from engines.vllm_engine.backend import open_memory, start_vllm
 from kvtransfer.device_memory import DeviceKVMemory
 from kvtransfer.memory import KVMemory
-from mesh.messages import Role
 from mesh.topology.schema import EngineSpec, ServiceSpec, Slo
+from mesh.wire.control import Role
 from tests.engines.contract.computers import BLOCK_SIZE, FOLDER, NUM_BLOCKS, SERVICE
 
 BLOCK_BYTES = 4 * 2 * 2 * BLOCK_SIZE * 32 * 4

@@ -16,7 +16,7 @@ from engines.costs.fitting import (
 )
 from engines.costs.linear import decode_step_s, prefill_s
 from engines.costs.step_cost import Load, MixedCost, StepCost
-from mesh.messages import DecodeCost, PrefillCost
+from mesh.wire.status import DecodeCost, PrefillCost
 
 GRID = [(8, 0), (32, 0), (128, 0), (256, 0), (64, 448)]
 STEPS = [(1, 16), (1, 512), (4, 512), (8, 128), (8, 2048)]

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from engines.costs.learning import LARGEST_FACTOR, LearntCost
 from engines.costs.step_cost import Load, MixedCost, StepCost
-from mesh.messages import DecodeCost, PrefillCost
+from mesh.wire.status import DecodeCost, PrefillCost
 
 MEASURED = StepCost(
     PrefillCost(0.01, 1e-4, 1e-8, 1e-8, 256),

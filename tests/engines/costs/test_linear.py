@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from engines.costs.linear import decode_step_s, prefill_s, serving_s
-from mesh.messages import DecodeCost, PrefillCost
+from mesh.wire.status import DecodeCost, PrefillCost
 
 coefficient = st.floats(0, 1.0)
 rising = st.lists(st.tuples(st.integers(1, 300), st.floats(0, 0.5)), max_size=6).map(

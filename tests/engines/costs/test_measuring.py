@@ -15,7 +15,7 @@ from engines.costs.measuring import (
     time_points,
 )
 from engines.costs.step_cost import StepCost, load_of
-from mesh.messages import DecodeCost, PrefillCost
+from mesh.wire.status import DecodeCost, PrefillCost
 from tests.engines.scripted import ScriptedExecutor
 
 COST = StepCost(PrefillCost(0.01, 1e-3, 1e-6, 1e-5), DecodeCost(0.02, 2e-3, 3e-6, ((1, 0.01), (2, 0.02), (16, 0.04))))

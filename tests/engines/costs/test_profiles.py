@@ -14,8 +14,9 @@ from engines.costs.linear import decode_step_s, prefill_s
 from engines.costs.presets import preset_names
 from engines.costs.profiles import ProfileError, ProfileFile, load_profile, num_devices_of, read_profile_file
 from engines.costs.scaling import ModelShape
-from mesh.messages import DecodeCost, PrefillCost, Role
 from mesh.topology.schema import EngineSpec
+from mesh.wire.control import Role
+from mesh.wire.status import DecodeCost, PrefillCost
 
 MEASURED = ProfileFile(
     name="mine",

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from engines.costs.linear import decode_step_s, prefill_s
 from engines.costs.scaling import Known, ModelShape, Parallel, scale_decode, scale_prefill
-from mesh.messages import DecodeCost, PrefillCost
+from mesh.wire.status import DecodeCost, PrefillCost
 
 SMALL = ModelShape(7_000_000_000, 32, 4096, 11008, 32, 32, 128, 32000)
 LARGE = ModelShape(70_000_000_000, 80, 8192, 28672, 64, 8, 128, 32000)

@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 from engines.costs.linear import decode_step_s, prefill_s, requests_s
 from engines.costs.step_cost import Load, MixedCost, StepCost, is_decode
 from engines.scheduling.batch import Batch, Chunk, Draw
-from mesh.messages import DecodeCost, PrefillCost, Sampling
+from mesh.wire.requests import Sampling
+from mesh.wire.status import DecodeCost, PrefillCost
 
 COST = StepCost(PrefillCost(0.01, 1e-3, 1e-6, 1e-5), DecodeCost(0.02, 2e-3, 3e-6))
 SAMPLING = Sampling(max_tokens=4, seed=0)

@@ -20,7 +20,7 @@ from engines.grammars.process import Vocabulary
 from engines.grammars.protocol import Answer, Bad
 from engines.models.files.model_config import ModelConfig
 from engines.scheduling.batch import Draw, Undrawn
-from mesh.messages import FailureCode, Sampling
+from mesh.wire.requests import FailureCode, Sampling
 from tests.seeds import seeds
 
 FOLDER = Path(__file__).parents[3] / "deploy/models/byte-llama"  # a token is a byte

@@ -15,7 +15,7 @@ from engines.memory.packed_pool import block_pool
 from engines.memory.pages import PagePool
 from kvtransfer.layout import PageLayout
 from kvtransfer.memory import KVMemory, PagedMemory
-from mesh.messages import KVShape
+from mesh.wire.transfers import KVShape
 
 SIZE = 2  # tokens in a block
 NUM_PAGES = 6

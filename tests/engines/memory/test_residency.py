@@ -7,7 +7,9 @@ import pytest
 from engines.effects import DropService, LoadService
 from engines.memory.residency import MOST_FAILED, Residency
 from engines.scheduling.scheduler import Limits
-from mesh.messages import Accepted, Load, RefusalCode, Refused, ServiceStatus, Unload
+from mesh.wire.control import Load, Unload
+from mesh.wire.requests import Accepted, RefusalCode, Refused
+from mesh.wire.status import ServiceStatus
 from router.view.engine_view import engine_view
 from tests.engines.conftest import MakeSpec
 from tests.engines.virtual import OTHER, SERVICE, VirtualMemory, VirtualMesh, continuation, make_service

@@ -2,9 +2,9 @@ import pytest
 
 from engines.memory.weight_room import WeightRoom
 from mesh.errors import UserError
-from mesh.messages import Role
 from mesh.sizes import GIB
 from mesh.topology.schema import EngineSpec
+from mesh.wire.control import Role
 
 
 def room(limit_gib: float | None = None, free_gib: float | None = None) -> WeightRoom:

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from engines.costs.measuring import DecodePoint, MixedPoint, Point, PrefillPoint
 from engines.costs.step_cost import StepCost
 from engines.profiling.grid import Bounds, accuracy, points_to_fit, points_to_judge
-from mesh.messages import DecodeCost, PrefillCost
+from mesh.wire.status import DecodeCost, PrefillCost
 
 bounds = st.builds(
     Bounds,

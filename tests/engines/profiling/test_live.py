@@ -9,8 +9,9 @@ from engines.models.cache import Cache
 from engines.profiling.live import BATCHES, LENGTHS, Wave, profile_live, save_learnt, waves
 from engines.profiling.store import ProfileStore
 from mesh.errors import UserError
-from mesh.messages import DecodeCost, PrefillCost, Role, ServiceStatus
 from mesh.topology.schema import EngineSpec, ServiceSpec, Slo, Topology
+from mesh.wire.control import Role
+from mesh.wire.status import DecodeCost, PrefillCost, ServiceStatus
 
 
 def topology(tmp_path: Path, **engine: object) -> Topology:

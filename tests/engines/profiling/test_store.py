@@ -2,8 +2,10 @@ from pathlib import Path
 
 from engines.costs.step_cost import StepCost
 from engines.profiling.store import ProfileStore, profile_key, profile_of
-from mesh.messages import DecodeCost, KVShape, PrefillCost, Role
 from mesh.topology.schema import EngineSpec, ServiceSpec, Slo
+from mesh.wire.control import Role
+from mesh.wire.status import DecodeCost, PrefillCost
+from mesh.wire.transfers import KVShape
 
 ENGINE = EngineSpec("main", Role.MULTIPLEX, ("tiny",), threads=2)
 SERVICE = ServiceSpec("tiny", "/model", Slo(1.0, 0.1))

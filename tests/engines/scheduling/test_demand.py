@@ -6,7 +6,7 @@ import pytest
 
 from engines.engine_request import Sequence
 from engines.scheduling.demand import MOST_PEAKS, EarlyEnds, demand_of, highest_with, peaks_of, with_one_more
-from mesh.messages import Epoch
+from mesh.wire.requests import Epoch
 from tests.router.cluster import make_spec
 
 

@@ -7,7 +7,7 @@ from engines.memory.block_pool import BlockPool
 from engines.memory.pages import PagePool
 from engines.scheduling.scheduler import Limits, LocalScheduler, Plan, ServiceQueue
 from engines.scheduling.slack import IterationTime
-from mesh.messages import PrefillMode, PrefillOrder, Role
+from mesh.wire.control import PrefillMode, PrefillOrder, Role
 from tests.engines.conftest import MakeSequence
 
 

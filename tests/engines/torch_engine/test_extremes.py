@@ -13,7 +13,7 @@ from engines.grammars.process import Vocabulary
 from engines.scheduling.batch import Draw, Undrawn
 from engines.torch_engine.sampling.rows import draw_tokens
 from engines.torch_engine.sampling.sampler import NOT_FINITE, NOTHING_LEFT, Sampler
-from mesh.messages import FailureCode, Sampling
+from mesh.wire.requests import FailureCode, Sampling
 
 EOS = 2
 WIDTHS = [12, 64]  # of vocabularies: the second takes the way of long rows

@@ -8,7 +8,7 @@ import torch
 from engines.torch_engine.kv_pool import KVPool
 from kvtransfer.layout import PageLayout
 from kvtransfer.memory import KVMemory, PagedMemory
-from mesh.messages import KVShape
+from mesh.wire.transfers import KVShape
 
 SIZE = 4
 SHAPES = {

@@ -16,7 +16,9 @@ from engines.torch_engine.shape import kv_shape
 from kvtransfer.layout import PageLayout
 from kvtransfer.memory import KVMemory, PagedMemory
 from kvtransfer.protocol import Limits as TransferLimits
-from mesh.messages import DecodeCost, Epoch, PrefillCost, RequestSpec, Role, StepTokens, Submit
+from mesh.wire.control import Role
+from mesh.wire.requests import Epoch, RequestSpec, StepTokens, Submit
+from mesh.wire.status import DecodeCost, PrefillCost
 
 BLOCK_SIZE = 4
 COUNT = 30

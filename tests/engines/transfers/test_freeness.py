@@ -14,7 +14,9 @@ from engines.transfers.freeness import (
     with_one_less,
     with_one_more,
 )
-from mesh.messages import DecodeCost, Epoch, RequestSpec, Role, Sampling
+from mesh.wire.control import Role
+from mesh.wire.requests import Epoch, RequestSpec, Sampling
+from mesh.wire.status import DecodeCost
 from tests.engines.virtual import BLOCK_SIZE, GATEWAY, SERVICE, VirtualMesh
 
 COST = DecodeCost(0.010, 0.001)

@@ -5,7 +5,8 @@ import pytest
 from engines.engine_request import Sequence
 from engines.status import Service
 from engines.transfers.peers import RETRY_S, Peers
-from mesh.messages import Epoch, ProcessState, RequestSpec, Role, Sampling
+from mesh.wire.control import ProcessState, Role
+from mesh.wire.requests import Epoch, RequestSpec, Sampling
 from tests.engines.virtual import BLOCK_SIZE, GATEWAY, SERVICE, VirtualMesh
 
 HEADROOM = 2

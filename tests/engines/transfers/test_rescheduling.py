@@ -9,18 +9,10 @@ from engines.engine_request import Sequence
 from engines.status import Service
 from engines.transfers.peers import Peers
 from engines.transfers.rescheduling import MOST_AT_A_TIME, Here, Move, Rescheduler
-from mesh.messages import (
-    DecodeCost,
-    EngineStatus,
-    Epoch,
-    PrefillCost,
-    ProcessState,
-    RequestSpec,
-    Role,
-    Sampling,
-    ServiceStatus,
-)
 from mesh.topology.schema import Rescheduling, Trigger
+from mesh.wire.control import ProcessState, Role
+from mesh.wire.requests import Epoch, RequestSpec, Sampling
+from mesh.wire.status import DecodeCost, EngineStatus, PrefillCost, ServiceStatus
 from tests.engines.virtual import BLOCK_SIZE, GATEWAY, SERVICE, VirtualMesh
 
 RULES = Rescheduling(give_below=20, take_above=40, rest_s=1.0, at_a_time=2)

@@ -22,7 +22,7 @@ from engines.transformers_engine.backend import counted
 from engines.transformers_engine.executor import TransformersExecutor, load_model
 from engines.transformers_engine.measuring import measure
 from kvtransfer.layout import block_bytes
-from mesh.messages import Sampling
+from mesh.wire.requests import Sampling
 from tests.engines.runner import Runner
 from tests.seeds import seeds
 

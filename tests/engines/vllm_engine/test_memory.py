@@ -6,7 +6,7 @@ import torch
 from engines.vllm_engine.memory import HostPages, block_form, layer_view
 from kvtransfer.layout import PageLayout
 from kvtransfer.memory import Geometry, KVMemory, PagedMemory
-from mesh.messages import KVShape
+from mesh.wire.transfers import KVShape
 
 LAYERS, HEADS, DIM, SIZE, BLOCKS = 3, 2, 5, 4, 6
 SHAPE = KVShape(LAYERS, HEADS, DIM, SIZE, "float32")

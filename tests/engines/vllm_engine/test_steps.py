@@ -7,7 +7,8 @@ import pytest
 from engines.scheduling.batch import Batch, Chunk, Draw
 from engines.vllm_engine.executor import StepOutput, VllmExecutor
 from engines.vllm_engine.steps import Step, StepPlanner
-from mesh.messages import KVShape, Sampling
+from mesh.wire.requests import Sampling
+from mesh.wire.transfers import KVShape
 
 BLOCK_SIZE = 4
 GREEDY = Sampling(max_tokens=64, seed=0, temperature=0.0)

@@ -7,22 +7,20 @@ from msgspec.structs import replace as with_fields
 
 from mesh.cli.report import report
 from mesh.cli.status import _print_table
-from mesh.messages import (
+from mesh.topology.parse import load
+from mesh.topology.schema import PlacementSpec
+from mesh.wire.control import PolicyChoice, ProcessState, Role
+from mesh.wire.placement import PlacementStatus
+from mesh.wire.status import (
     ChildStatus,
     DecodeCost,
     EngineStatus,
     FailedLoad,
     GatewayStatus,
-    PlacementStatus,
-    PolicyChoice,
     PrefillCost,
-    ProcessState,
-    Role,
     ServiceStatus,
     SupervisorStatus,
 )
-from mesh.topology.parse import load
-from mesh.topology.schema import PlacementSpec
 
 
 @pytest.fixture

@@ -2,7 +2,8 @@ import msgpack
 import pytest
 
 from mesh.cli.tap import abbreviate, describe
-from mesh.messages import Delta, Epoch, StepTokens, encode
+from mesh.wire.messages import encode
+from mesh.wire.requests import Delta, Epoch, StepTokens
 
 
 def test_a_message_is_printed_without_its_schema():

@@ -4,8 +4,8 @@ import pytest
 from rich.console import Console
 
 from mesh.cli.view import LineView, LiveView, welcome
-from mesh.messages import ChildStatus
 from mesh.topology.parse import load
+from mesh.wire.status import ChildStatus
 
 FILE = Path("t.toml")
 

@@ -6,8 +6,10 @@ import pytest
 
 from mesh.addresses import Endpoints
 from mesh.membership.heartbeat import Heartbeat
-from mesh.messages import Sender, Stop, SupervisorStatus
 from mesh.sockets.sockets import Sockets
+from mesh.wire.control import Stop
+from mesh.wire.frames import Sender
+from mesh.wire.status import SupervisorStatus
 
 DEADLINE_S = 60.0
 

@@ -4,7 +4,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from mesh.membership.membership import PATIENCE, Joined, Lost, Membership, Renewed, Restarted, Stale, ended_lives
-from mesh.messages import ChildStatus, Sender, SupervisorStatus
+from mesh.wire.frames import Sender
+from mesh.wire.status import ChildStatus, SupervisorStatus
 
 A1, A2, B1 = Sender("a", 1), Sender("a", 2), Sender("b", 1)
 

@@ -9,19 +9,13 @@ import zmq.asyncio
 from zmq.utils.monitor import parse_monitor_message
 
 from mesh.addresses import Endpoints
-from mesh.messages import (
-    TOPIC_STATUS,
-    TOPIC_TAP,
-    WIRE_VERSION,
-    Cancel,
-    Epoch,
-    Sender,
-    Stop,
-    SupervisorStatus,
-    encode,
-)
 from mesh.sockets.curve import CurveKey, make_key_file
 from mesh.sockets.sockets import LOCAL_SEND_BYTES, Sockets
+from mesh.wire.control import Stop
+from mesh.wire.frames import TOPIC_STATUS, TOPIC_TAP, WIRE_VERSION, Sender
+from mesh.wire.messages import encode
+from mesh.wire.requests import Cancel, Epoch
+from mesh.wire.status import SupervisorStatus
 
 A, B = Sender("a", 1), Sender("b", 2)
 DEADLINE_S = 60.0

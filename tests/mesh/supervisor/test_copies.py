@@ -1,11 +1,11 @@
 import pytest
 
 from mesh.errors import UserError
-from mesh.messages import WIRE_VERSION
 from mesh.supervisor.changes import check_change
 from mesh.supervisor.copies import TopologyCopy
 from mesh.supervisor.pidfile import Record
 from mesh.topology.parse import load
+from mesh.wire.frames import WIRE_VERSION
 
 TEXT = '[services.s]\nmodel = "m"\n[engines.e]\n'
 

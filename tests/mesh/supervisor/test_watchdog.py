@@ -1,7 +1,8 @@
 import pytest
 
-from mesh.messages import EngineStatus, GatewayStatus, ProcessState, Role
 from mesh.supervisor.watchdog import LOOK_S, Watchdog
+from mesh.wire.control import ProcessState, Role
+from mesh.wire.status import EngineStatus, GatewayStatus
 
 
 def engine(state=ProcessState.READY, error=None):

@@ -4,7 +4,6 @@ from pathlib import Path
 import pytest
 
 from mesh.access.keys import KeyLimits
-from mesh.messages import Role
 from mesh.topology.parse import load
 from mesh.topology.report import TopologyError
 from mesh.topology.schema import (
@@ -17,6 +16,7 @@ from mesh.topology.schema import (
     Scheduling,
     Slo,
 )
+from mesh.wire.control import Role
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 SMALL = """\

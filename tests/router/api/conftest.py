@@ -18,8 +18,10 @@ from tokenizers import Tokenizer as RawTokenizer
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from mesh.clock import SystemClock
-from mesh.messages import EngineStatus, FinishReason, ProcessState, RequestSpec, Role, TokenLogprobs
 from mesh.topology.schema import ServiceSpec, Slo
+from mesh.wire.control import ProcessState, Role
+from mesh.wire.requests import FinishReason, RequestSpec, TokenLogprobs
+from mesh.wire.status import EngineStatus
 from router.api.app import ApiConfig, Apps, create_apps
 from router.api.http.browsers import BrowserRules
 from router.api.http.callers import OpenCallers, Peers

@@ -1,6 +1,6 @@
 import pytest
 
-from mesh.messages import FinishReason, TokenLogprobs
+from mesh.wire.requests import FinishReason, TokenLogprobs
 
 
 async def test_answers_in_openais_shape(gateway):

@@ -2,7 +2,7 @@ import httpx
 import pytest
 
 import router.api.openai.grammars
-from mesh.messages import ProcessState
+from mesh.wire.control import ProcessState
 from router.generation import Draining, Fault, NoEngines, Overloaded, RequestFailed
 
 CHAT = "/v1/chat/completions"

@@ -1,4 +1,4 @@
-from mesh.messages import FinishReason
+from mesh.wire.requests import FinishReason
 from router.api.metrics.gateway import LengthCalibration
 from router.history.lengths import LengthPredictor
 from tests.router.cluster import SERVICE, make_spec

@@ -9,8 +9,8 @@ import openai
 import pytest
 
 from mesh.errors import UserError
-from mesh.messages import FinishReason
 from mesh.topology.schema import GatewaySpec
+from mesh.wire.requests import FinishReason
 from router.api.http.callers import Peers
 from router.api.http.connections import Connections
 from router.api.http.disconnect import Outlet

@@ -4,7 +4,7 @@ import asyncio
 
 import msgspec
 
-from mesh.messages import FinishReason
+from mesh.wire.requests import FinishReason
 from router.history.decisions import DecisionLog
 from router.history.explain import Explanations
 from tests.router.cluster import make_spec

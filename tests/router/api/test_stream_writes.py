@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from mesh.messages import FinishReason
+from mesh.wire.requests import FinishReason
 from router.api.openai.stream import MAX_UNSENT
 from router.generation import Fault, RequestFailed
 from router.live_generation import LiveGeneration

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from mesh.messages import Decision, Forecast, Place, PlacementStatus, ProcessState, Role, ServiceForecast
 from mesh.topology.schema import EngineSpec, PlacementSpec, Topology
+from mesh.wire.control import Place, ProcessState, Role
+from mesh.wire.placement import Decision, Forecast, PlacementStatus, ServiceForecast
 from router.cli.standing_tables import print_standing, summary
 from tests.router.cluster import M0, make_status
 

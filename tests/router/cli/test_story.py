@@ -2,7 +2,7 @@
 
 import pytest
 
-from mesh.messages import FinishReason, Held, Holding, RefusalCode
+from mesh.wire.requests import FinishReason, Held, Holding, RefusalCode
 from router.cli import story as module
 from router.history.explain import Explanations, explain, memory
 from tests.router.cluster import D0, M0, P0

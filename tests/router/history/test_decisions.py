@@ -1,6 +1,6 @@
 import pytest
 
-from mesh.messages import FinishReason, RefusalCode
+from mesh.wire.requests import FinishReason, RefusalCode
 from router.generation import Fault, Overloaded, RequestFailed
 from router.history.decisions import KEPT_EVENTS, DecisionLog, Seen
 from router.history.records import Outcome

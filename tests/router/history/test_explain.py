@@ -1,7 +1,7 @@
 import msgspec
 import pytest
 
-from mesh.messages import FinishReason, Held, Holding, RefusalCode
+from mesh.wire.requests import FinishReason, Held, Holding, RefusalCode
 from router.generation import Overloaded
 from router.history.explain import Decision, Explanation, Explanations, explain, memory
 from router.history.records import Outcome

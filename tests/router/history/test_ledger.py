@@ -1,6 +1,6 @@
 import pytest
 
-from mesh.messages import FinishReason
+from mesh.wire.requests import FinishReason
 from router.generation import Draining, Fault, Overloaded, Placement, RequestFailed, TokenBatch
 from router.history.ledger import Ledger
 from router.history.records import Outcome

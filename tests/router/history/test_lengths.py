@@ -3,7 +3,7 @@ from random import Random
 
 import pytest
 
-from mesh.messages import FinishReason, RequestSpec, Sampling
+from mesh.wire.requests import FinishReason, RequestSpec, Sampling
 from router.history.length_histogram import LONGEST, MEMORY, LengthDistribution, LengthHistogram
 from router.history.lengths import MOST_KEPT, Asked, LengthPredictor, asked_of
 from tests.router.cluster import SERVICE, make_spec

@@ -2,7 +2,9 @@
 
 from msgspec.structs import replace
 
-from mesh.messages import Memory, PlacementStatus, ProcessState, ServiceTally
+from mesh.wire.control import ProcessState
+from mesh.wire.placement import PlacementStatus
+from mesh.wire.status import Memory, ServiceTally
 from router.history.marks import MarkKeeper
 
 STATUS = PlacementStatus(1, ProcessState.READY, "local", 1, "apply", "listening", 0, 10.0)

@@ -1,4 +1,4 @@
-from mesh.messages import FinishReason
+from mesh.wire.requests import FinishReason
 from router.generation import Fault, Overloaded, RequestFailed, TokenBatch
 from router.history.ledger import Ledger
 from router.history.tallies import Tallies

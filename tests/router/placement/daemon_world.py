@@ -8,22 +8,12 @@ from statistics import fmean
 
 from msgspec.structs import replace
 
-from mesh.messages import (
-    Announce,
-    BroadcastMessage,
-    FailedLoad,
-    GatewayStatus,
-    Load,
-    Place,
-    PlacementStatus,
-    ProcessState,
-    Role,
-    Sender,
-    ServiceTally,
-    SetRole,
-    Unload,
-)
 from mesh.topology.schema import EngineSpec, GatewaySpec, PlacementMode, PlacementSpec, ServiceSpec, Slo, Topology
+from mesh.wire.control import Announce, Load, Place, ProcessState, Role, SetRole, Unload
+from mesh.wire.frames import Sender
+from mesh.wire.messages import BroadcastMessage
+from mesh.wire.placement import PlacementStatus
+from mesh.wire.status import FailedLoad, GatewayStatus, ServiceTally
 from router.history.marks import MarkKeeper
 from router.placement.change.changeover import Order
 from router.placement.daemon import Doing, PlacementDaemon

@@ -2,8 +2,8 @@
 
 import pytest
 
-from mesh.messages import Load, Place, Role
 from mesh.topology.schema import PlacementMode
+from mesh.wire.control import Load, Place, Role
 from router.placement.change.replacement import risk_of
 from router.placement.daemon import SEARCH_S, Doing
 from router.placement.observe.failures import FORGIVEN_AFTER

@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from mesh.errors import CommandError, UserError
-from mesh.messages import ServiceTally
 from mesh.topology.schema import GatewaySpec, PlacementSpec, ServiceSpec, Slo, Topology
+from mesh.wire.status import ServiceTally
 from router.cli.plan_tables import print_json, print_tables
 from router.placement import dry_run as module
 from router.placement.dry_run import Heard, dry_run

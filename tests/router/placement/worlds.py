@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from random import Random
 
 from engines.costs.profiles import EngineProfile
-from mesh.messages import DecodeCost, PrefillCost, Role
+from mesh.wire.control import Role
+from mesh.wire.status import DecodeCost, PrefillCost
 from router.placement.observe.requirements import GIB, Catalogue, Cluster, Footprint
 from router.placement.observe.traffic import Moments, ServiceTraffic, Traffic
 from router.placement.search.plan import Plan

@@ -2,7 +2,7 @@ from random import Random
 
 import pytest
 
-from mesh.messages import PrefillMode, PrefillOrder
+from mesh.wire.control import PrefillMode, PrefillOrder
 from router.policies.chunked import Chunked
 from router.policies.colocated import Colocated
 from router.policies.disaggregated import Disaggregated, DisaggregatedParameters

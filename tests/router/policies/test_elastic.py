@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mesh.messages import DecodeCost, PendingPrefill, PrefillCost, PrefillMode, PrefillOrder
+from mesh.wire.control import PrefillMode, PrefillOrder
+from mesh.wire.status import DecodeCost, PendingPrefill, PrefillCost
 from router.policies.elastic import Elastic, ElasticParameters
 from router.policies.parts.outlook import look_ahead
 from router.policies.policy import Dispatch, GiveUp, Wait

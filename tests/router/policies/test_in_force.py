@@ -4,8 +4,8 @@ from random import Random
 import pytest
 
 from mesh.errors import UserError
-from mesh.messages import PolicyChoice
 from mesh.topology.schema import PolicySpec
+from mesh.wire.control import PolicyChoice
 from router.policies.in_force import PolicyInForce
 
 

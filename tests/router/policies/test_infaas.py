@@ -1,4 +1,4 @@
-from mesh.messages import PrefillMode, PrefillOrder
+from mesh.wire.control import PrefillMode, PrefillOrder
 from router.policies.infaas import Infaas
 from router.view.engine_view import Reservation
 from tests.router.cluster import D0, D1, M0, M1, P0, P1, SERVICE, make_engine, make_request, make_view

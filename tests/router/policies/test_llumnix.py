@@ -3,7 +3,7 @@ from math import inf
 import pytest
 from msgspec.structs import replace
 
-from mesh.messages import PrefillOrder, ProcessState
+from mesh.wire.control import PrefillOrder, ProcessState
 from router.policies.llumnix import Llumnix
 from router.view.engine_view import Reservation, engine_view
 from tests.router.cluster import D0, D1, M0, M1, P0, P1, SERVICE, make_request, make_status, make_view

@@ -4,7 +4,8 @@ import pytest
 from msgspec.structs import replace
 
 from engines.scheduling.demand import highest_with, peaks_of
-from mesh.messages import DecodeCost, Demand, PendingPrefill, PrefillCost, PrefillMode, PrefillOrder, Role
+from mesh.wire.control import PrefillMode, PrefillOrder, Role
+from mesh.wire.status import DecodeCost, Demand, PendingPrefill, PrefillCost
 from router.policies.packing import Packing, PackingParameters
 from router.policies.parts.bins import Knobs, all_levels, decode_levels, is_empty
 from router.policies.policy import Dispatch, Reject, Wait

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mesh.messages import ProcessState
 from mesh.topology.schema import PolicySpec
+from mesh.wire.control import ProcessState
 from router.policies.policy import Dispatch, Policy, Reject, Wait
 from router.policies.registry import POLICIES, make_policy
 from tests.router.cluster import D0, D1, M0, M1, P0, P1, SERVICE, make_engine, make_request, make_view

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from mesh.messages import PrefillMode, PrefillOrder
+from mesh.wire.control import PrefillMode, PrefillOrder
 from router.policies.registry import POLICIES
 
 REFERENCE = (Path(__file__).parents[3] / "docs/policies.md").read_text()

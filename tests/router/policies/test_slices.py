@@ -6,8 +6,9 @@ from random import Random
 import msgspec
 import pytest
 
-from mesh.messages import DecodeCost, PrefillCost, ProcessState
 from mesh.topology.schema import PolicySpec
+from mesh.wire.control import ProcessState
+from mesh.wire.status import DecodeCost, PrefillCost
 from router.policies.policy import Dispatch, Reject, Wait
 from router.policies.registry import make_policy
 from tests.router.cluster import M0, M1, make_engine, make_request, make_view

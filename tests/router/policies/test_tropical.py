@@ -2,7 +2,7 @@
 
 import pytest
 
-from mesh.messages import ProcessState
+from mesh.wire.control import ProcessState
 from router.policies.policy import Dispatch, Reject, Wait
 from router.policies.tropical import Tropical, TropicalParameters
 from router.view.engine_view import Reservation

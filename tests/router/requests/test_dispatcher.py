@@ -6,11 +6,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from mesh.messages import (
+from mesh.topology.schema import PolicySpec
+from mesh.wire.control import ProcessState, Role
+from mesh.wire.requests import (
     Accepted,
     Cancel,
-    DecodeCost,
-    Demand,
     Epoch,
     Failed,
     FailureCode,
@@ -19,19 +19,15 @@ from mesh.messages import (
     Holding,
     Moved,
     NotHeld,
-    PendingPrefill,
     Probe,
-    ProcessState,
     Question,
     Recall,
     RefusalCode,
     Refused,
-    Role,
     StepTokens,
     Submit,
-    Wanted,
 )
-from mesh.topology.schema import PolicySpec
+from mesh.wire.status import DecodeCost, Demand, PendingPrefill, Wanted
 from router.effects import Deliver, Fail, Forget, Place, Send
 from router.generation import Fault, NoEngines, Overloaded, RequestFailed, TokenBatch
 from router.history.records import PROMPT_BLOCK

@@ -2,8 +2,8 @@ from random import Random
 
 import pytest
 
-from mesh.messages import Accepted, Epoch, FinishReason, Recall, StepTokens, Submit
 from mesh.topology.schema import PolicySpec
+from mesh.wire.requests import Accepted, Epoch, FinishReason, Recall, StepTokens, Submit
 from router.effects import Fail, Send
 from router.generation import Overloaded
 from router.history.lengths import LengthPredictor

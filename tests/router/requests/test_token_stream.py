@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mesh.messages import Delta, Epoch, FinishReason, TokenLogprobs
+from mesh.wire.requests import Delta, Epoch, FinishReason, TokenLogprobs
 from router.generation import TokenBatch
 from router.requests.token_stream import MAX_HELD, Broken, Fence, TokenStream
 from tests.router.cluster import make_delta

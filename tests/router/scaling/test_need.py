@@ -8,8 +8,8 @@ import pytest
 
 from engines.costs.linear import decode_step_s, prefill_s
 from engines.costs.profiles import load_profile
-from mesh.messages import DecodeCost, PrefillCost
 from mesh.topology.schema import Slo
+from mesh.wire.status import DecodeCost, PrefillCost
 from router.placement.observe.traffic import Moments
 from router.scaling.need import ImpossibleError, ServiceLoad, Work, engines_needed
 

@@ -5,21 +5,20 @@ from math import exp
 from pathlib import Path
 from random import Random
 
-from mesh.messages import (
+from mesh.topology.parse import load
+from mesh.wire.control import ProcessState, Role
+from mesh.wire.frames import Sender
+from mesh.wire.status import (
     ChildStatus,
     DecodeCost,
     EngineStatus,
     GatewayStatus,
     PrefillCost,
-    ProcessState,
-    Role,
-    Sender,
     ServiceStatus,
     ServiceTally,
     SupervisorStatus,
     Wanted,
 )
-from mesh.topology.parse import load
 from router.placement.observe.traffic import Moments
 from router.scaling.need import ServiceLoad, Work, engines_needed
 from router.scaling.scaler import Scaler

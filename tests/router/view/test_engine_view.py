@@ -1,7 +1,8 @@
 import pytest
 
 import router.view.engine_view as router_view
-from mesh.messages import PendingPrefill, ProcessState
+from mesh.wire.control import ProcessState
+from mesh.wire.status import PendingPrefill
 from router.view.engine_view import FORESEEN_S, Prefill, Reservation, engine_view
 from tests.router.cluster import D0, M0, P0, SERVICE, make_engine, make_status, make_view
 

@@ -1,7 +1,8 @@
 from random import Random
 
 from mesh.membership.membership import Joined, Lost, Restarted, Stale
-from mesh.messages import GatewayStatus, ProcessState
+from mesh.wire.control import ProcessState
+from mesh.wire.status import GatewayStatus
 from router.view.cluster_view import ClusterView
 from router.view.engine_view import Reservation
 from router.view.monitor import Monitor

@@ -1,5 +1,6 @@
-from mesh.messages import Cancel, Epoch, Sender
 from mesh.sockets.sockets import HIGH_WATER_MARK
+from mesh.wire.frames import Sender
+from mesh.wire.requests import Cancel, Epoch
 from simulation.faults.faults import Copy
 from simulation.faults.faulty_network import FaultyNetwork
 from simulation.kernel import Kernel

@@ -1,7 +1,7 @@
 import pytest
 
 from mesh.errors import UserError
-from mesh.messages import Role
+from mesh.wire.control import Role
 from simulation.faults.faults import Delay, Duplicate, FailLoad, Hang, Kill, Loss, Partition, Reorder, Slow
 from simulation.faults.grammar import (
     parse_delay,

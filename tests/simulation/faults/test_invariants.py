@@ -2,7 +2,7 @@
 
 import pytest
 
-from mesh.messages import Migrate, Role
+from mesh.wire.control import Migrate, Role
 from router.generation import Placement, TokenBatch
 from router.history.records import Outcome
 from simulation.faults.invariants import Bounds, Drawn, InvariantError, Invariants
@@ -83,7 +83,7 @@ def test_tokens_out_of_order_twice_or_of_another_attempt():
 
 
 def make_spec():
-    from mesh.messages import RequestSpec, Sampling
+    from mesh.wire.requests import RequestSpec, Sampling
 
     return RequestSpec("r", "gateway-0", SERVICE, [1, 2], Sampling(max_tokens=3, seed=0), 1.0, 1.0)
 

@@ -7,7 +7,8 @@ from random import Random
 
 import pytest
 
-from mesh.messages import FinishReason, RequestSpec, Role, Sampling
+from mesh.wire.control import Role
+from mesh.wire.requests import FinishReason, RequestSpec, Sampling
 from router.generation import Overloaded, TokenBatch
 from router.history.ledger import Ledger
 from router.history.recorder import Recorder, RecordingFile

@@ -1,7 +1,7 @@
 import pytest
 
-from mesh.messages import PrefillCost
 from mesh.topology.schema import ServiceSpec, Slo
+from mesh.wire.status import PrefillCost
 from simulation.loads.trace_request import TraceRequest
 from simulation.loads.workload import SloRule, blocks_of, make_spec, prompt_of
 

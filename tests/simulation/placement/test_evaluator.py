@@ -10,7 +10,7 @@ from statistics import fmean
 import pytest
 
 from bench import placement_setting
-from mesh.messages import Role
+from mesh.wire.control import Role
 from router.placement.observe.traffic import Arrival, Traffic
 from router.placement.search.cells import cells, islands
 from router.placement.search.greedy import Scored, greedy

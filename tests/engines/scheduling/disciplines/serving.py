@@ -10,7 +10,8 @@ from engines.scheduling.disciplines.db import DoublingBudget
 from engines.scheduling.disciplines.profile import Profiles
 from engines.scheduling.disciplines.ranked import Order, Ranked
 from engines.scheduling.disciplines.waits import Waits
-from mesh.messages import DecodeCost, Epoch, PrefillCost, RequestSpec, Sampling
+from mesh.wire.requests import Epoch, RequestSpec, Sampling
+from mesh.wire.status import DecodeCost, PrefillCost
 
 
 @dataclass(frozen=True)

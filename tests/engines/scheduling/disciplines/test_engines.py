@@ -16,19 +16,10 @@ from engines.settings import EngineSettings
 from engines.status import Service
 from kvtransfer.protocol import Limits as TransferLimits
 from kvtransfer.protocol import Send
-from mesh.messages import (
-    Cancel,
-    DecodeCost,
-    Epoch,
-    PrefillCost,
-    Refused,
-    RequestSpec,
-    Role,
-    Sampling,
-    StepTokens,
-    Submit,
-)
 from mesh.topology.schema import Rescheduling, Scheduling
+from mesh.wire.control import Role
+from mesh.wire.requests import Cancel, Epoch, Refused, RequestSpec, Sampling, StepTokens, Submit
+from mesh.wire.status import DecodeCost, PrefillCost
 from tests.engines.conftest import MakeSpec
 from tests.engines.virtual import (
     GATEWAY,

@@ -6,7 +6,7 @@ from engines.memory.pages import PagePool
 from engines.scheduling.disciplines.discipline import Phase
 from engines.scheduling.scheduler import Limits, LocalScheduler, Plan, Ranking, ServiceQueue
 from engines.scheduling.slack import IterationTime
-from mesh.messages import PrefillMode, Role
+from mesh.wire.control import PrefillMode, Role
 from tests.engines.conftest import MakeSequence
 
 

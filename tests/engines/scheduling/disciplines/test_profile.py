@@ -8,7 +8,7 @@ import pytest
 from engines.costs.linear import decode_step_s, prefill_s
 from engines.costs.step_cost import StepCost
 from engines.scheduling.disciplines.profile import PRIOR_WEIGHT, WINDOW, ExecutionTimes, Profiles
-from mesh.messages import DecodeCost, PrefillCost
+from mesh.wire.status import DecodeCost, PrefillCost
 from tests.engines.conftest import MakeSequence
 from tests.engines.scheduling.disciplines.serving import Fixed
 

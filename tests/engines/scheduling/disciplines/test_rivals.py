@@ -8,7 +8,7 @@ from engines.scheduling.disciplines.profile import quickest_step_s
 from engines.scheduling.disciplines.round_robin import RoundRobin
 from engines.scheduling.disciplines.sjf import ShortestJob
 from engines.scheduling.disciplines.slo import InTurns
-from mesh.messages import DecodeCost, PrefillCost
+from mesh.wire.status import DecodeCost, PrefillCost
 from tests.engines.conftest import MakeSequence
 from tests.engines.scheduling.disciplines.serving import Fixed, Job, Known, ranked, request, serve
 

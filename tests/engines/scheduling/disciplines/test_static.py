@@ -6,20 +6,10 @@ from engines.core import EngineCore
 from engines.effects import Effect
 from engines.scheduling.batch import Batch, Rows
 from kvtransfer.protocol import Send
-from mesh.messages import (
-    Cancel,
-    Declined,
-    Epoch,
-    RequestSpec,
-    Reserve,
-    Role,
-    Sampling,
-    SlicesEnded,
-    StepTokens,
-    Submit,
-    SubmitBatch,
-)
 from mesh.topology.schema import Scheduling
+from mesh.wire.control import Role
+from mesh.wire.requests import Cancel, Epoch, RequestSpec, Sampling, SlicesEnded, StepTokens, Submit, SubmitBatch
+from mesh.wire.transfers import Declined, Reserve
 from tests.engines.scheduling.disciplines.test_engines import engine
 from tests.engines.virtual import GATEWAY, SHAPE, HashingExecutor, VirtualContent, continuation
 

@@ -8,7 +8,7 @@ import pytest
 
 from engines.scheduling.slices.batching import form_batches
 from engines.scheduling.slices.estimates import SliceEstimator
-from mesh.messages import DecodeCost, PrefillCost
+from mesh.wire.status import DecodeCost, PrefillCost
 from tests.engines.scheduling.slices.test_estimates import drawn_estimator
 
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from engines.costs.linear import decode_step_s
 from engines.costs.step_cost import Load, StepCost
 from engines.scheduling.slices.estimates import SliceEstimator
-from mesh.messages import DecodeCost, PrefillCost
+from mesh.wire.status import DecodeCost, PrefillCost
 
 P1, P4, D1, D2, D3, D4 = 2e-4, 0.02, 3e-7, 1e-4, 4e-7, 0.018
 LINEAR = SliceEstimator(PrefillCost(P4, P1), DecodeCost(D4, D2, D1, (), D3), 60_000, 128)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from engines.scheduling.batch import Draw
 from engines.torch_engine.sampling.histories import LEAST_KEPT, Histories, Tally
-from mesh.messages import Sampling
+from mesh.wire.requests import Sampling
 
 VOCABULARY = 7
 ROW = torch.zeros(VOCABULARY)

@@ -17,7 +17,7 @@ from engines.scheduling.batch import Draw
 from engines.torch_engine.sampling.logprobs import of_tokens
 from engines.torch_engine.sampling.randomness import uniform
 from engines.torch_engine.sampling.sampler import Sampler, likeliest
-from mesh.messages import Sampling
+from mesh.wire.requests import Sampling
 
 VOCABULARY = 12
 EOS = 2

@@ -2,7 +2,7 @@ from types import SimpleNamespace
 
 from prometheus_client import CollectorRegistry
 
-from mesh.messages import ProcessState
+from mesh.wire.control import ProcessState
 from router.api.metrics.faults import EngineHealth
 from router.requests.breakers import Breakers
 from tests.router.cluster import D0, P0, make_status

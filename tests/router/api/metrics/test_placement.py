@@ -2,7 +2,9 @@ from types import SimpleNamespace
 
 from prometheus_client import CollectorRegistry
 
-from mesh.messages import Decision, Forecast, Memory, PlacementStatus, PoolStatus, ProcessState, ServiceForecast
+from mesh.wire.control import ProcessState
+from mesh.wire.placement import Decision, Forecast, PlacementStatus, PoolStatus, ServiceForecast
+from mesh.wire.status import Memory
 from router.api.metrics.placement import PlacementHealth
 from router.history.marks import MarkKeeper
 

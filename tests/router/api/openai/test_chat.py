@@ -3,7 +3,7 @@ import json
 import pytest
 from llguidance import LLMatcher, LLTokenizer
 
-from mesh.messages import FinishReason, TokenLogprobs
+from mesh.wire.requests import FinishReason, TokenLogprobs
 from router.generation import Fault, RequestFailed
 
 

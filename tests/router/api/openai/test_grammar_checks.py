@@ -11,7 +11,7 @@ from msgspec import convert
 
 from engines.grammars.process import Vocabulary
 from engines.grammars.protocol import Lost
-from mesh.messages import FailureCode
+from mesh.wire.requests import FailureCode
 from router.api.errors import ApiError
 from router.api.openai import grammar_checks
 from router.api.openai.bodies import ChatBody

@@ -5,7 +5,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from mesh.messages import Announce, EngineStatus, Place, Refused, Role
+from mesh.wire.control import Announce, Place, Role
+from mesh.wire.requests import Refused
+from mesh.wire.status import EngineStatus
 from router.placement.change.changeover import Changeover, Patience, Stage, announced, is_in_force
 from tests.engines.conftest import make_spec as make_spec  # a fixture
 from tests.engines.virtual import OTHER, SERVICE, VirtualMesh, continuation

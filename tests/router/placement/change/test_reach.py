@@ -5,8 +5,8 @@ from random import Random
 
 import pytest
 
-from mesh.messages import Role
 from mesh.sizes import GIB
+from mesh.wire.control import Role
 from router.placement.change.obstacles import Obstacles
 from router.placement.change.reach import Reach, cheapest
 from router.placement.change.replacement import loads

@@ -6,7 +6,9 @@ from statistics import fmean
 
 import pytest
 
-from mesh.messages import CountSpread, GatewayStatus, ProcessState, Sender, ServiceTally
+from mesh.wire.control import ProcessState
+from mesh.wire.frames import Sender
+from mesh.wire.status import CountSpread, GatewayStatus, ServiceTally
 from router.placement.observe.bursts import PRIOR_PAIRS, Windows, dispersion, window_s
 from router.placement.observe.seen import TrafficSeen
 from router.placement.observe.service_monitor import ServiceMonitor

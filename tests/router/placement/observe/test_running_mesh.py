@@ -2,7 +2,7 @@ from random import Random
 
 from msgspec.structs import replace
 
-from mesh.messages import Place, ProcessState, Role
+from mesh.wire.control import Place, ProcessState, Role
 from router.placement.change.changeover import Changeover, Patience
 from router.placement.observe.running_mesh import catalogue_of, cluster_of, places, present_plan, waiting
 from router.placement.search.search import search

@@ -6,7 +6,9 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
-from mesh.messages import GatewayStatus, ProcessState, Sender, ServiceTally
+from mesh.wire.control import ProcessState
+from mesh.wire.frames import Sender
+from mesh.wire.status import GatewayStatus, ServiceTally
 from router.placement.observe.bursts import WINDOW_S
 from router.placement.observe.seen import TrafficSeen
 from router.placement.observe.service_monitor import Observed, ServiceMonitor

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from mesh.messages import Role
+from mesh.wire.control import Role
 from router.placement.search.cells import cells, islands
 from router.placement.search.plan import Group, Plan
 

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from mesh.messages import Role
+from mesh.wire.control import Role
 from router.placement.search.greedy import Scored, best_first, greedy
 from router.placement.search.improve import improve
 from router.placement.search.partition import partitions

@@ -5,8 +5,8 @@ from dataclasses import replace as changed
 import pytest
 from msgspec.structs import replace
 
-from mesh.messages import ServiceTally
 from mesh.topology.schema import Slo
+from mesh.wire.status import ServiceTally
 from router.placement.change.obstacles import Obstacles
 from router.placement.change.replacement import Verdict, risk_of
 from router.placement.observe.running_mesh import present_plan

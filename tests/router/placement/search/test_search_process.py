@@ -11,8 +11,8 @@ from contextlib import suppress
 import psutil
 import pytest
 
-from mesh.messages import ServiceTally
 from mesh.topology.schema import Slo
+from mesh.wire.status import ServiceTally
 from router.placement.observe.running_mesh import present_plan
 from router.placement.observe.service_monitor import Observed
 from router.placement.search import search_process as searching

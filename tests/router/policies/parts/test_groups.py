@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from mesh.errors import UserError
-from mesh.messages import Demand, Role
 from mesh.topology.schema import PolicySpec
+from mesh.wire.control import Role
+from mesh.wire.status import Demand
 from router.policies.packing import Packing, PackingParameters
 from router.policies.parts.groups import Grouping, Sizes, assigned, divided, groups_of, num_groups
 from router.policies.policy import Dispatch, Wait

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mesh.messages import PendingPrefill
+from mesh.wire.status import PendingPrefill
 from router.policies.parts.outlook import look_ahead, prefill_speed, work_ahead_s
 from router.view.engine_view import Reservation
 from tests.router.cluster import M0, P0, SERVICE, make_engine, make_request

@@ -10,24 +10,23 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.mesh.test_messages import GOLDEN
 
-from mesh.messages import (
+from mesh.topology.schema import PolicySpec
+from mesh.wire.bounds import MAX_BODY_BYTES, MAX_TOKENS
+from mesh.wire.control import SetPolicy
+from mesh.wire.frames import Sender, WireError
+from mesh.wire.messages import (
     BroadcastMessage,
     Codec,
     EngineMessage,
     GatewayMessage,
     Message,
-    Sender,
-    SetPolicy,
     SupervisorMessage,
-    WireError,
     encode,
 )
-from mesh.topology.schema import PolicySpec
-from mesh.wire.bounds import MAX_BODY_BYTES, MAX_TOKENS
 from router.policies.in_force import PolicyInForce
 from tests.mesh.strategies import ODD, mutated, places, with_part
-from tests.mesh.test_messages import GOLDEN
 
 CODECS = [Codec(union) for union in (EngineMessage, GatewayMessage, SupervisorMessage, BroadcastMessage, Message)]
 BODIES = {type(message).__name__: encode(message) for message, _ in GOLDEN}

@@ -1,0 +1,127 @@
+"""Orders to processes: roles, migration, drains, services, policies, stops."""
+
+from enum import StrEnum
+
+import msgspec
+
+from mesh.wire.bounds import Count, Finite, Name
+
+# Of a policy: what JSON and TOML can say of settings, two levels deep.
+Setting = bool | int | Finite | str | None
+Parameter = Setting | list[Setting | list[Setting]] | dict[str, Setting]
+
+
+class Role(StrEnum):
+    """What the routing policy uses an engine for. Every engine can do everything."""
+
+    PREFILL = "prefill"
+    DECODE = "decode"
+    MULTIPLEX = "multiplex"
+
+
+class PrefillMode(StrEnum):
+    """How a prompt's chunks share iterations with the decodes of the same engine."""
+
+    CHUNKED = "chunked"  # together with them, up to the engine's chunk_tokens (Sarathi-Serve)
+    FIRST = "first"  # before them: they wait until the prompt is done (vLLM without chunks; Tropical's multiplexing)
+    SLACK = "slack"  # together with them, as much as their slack allows
+
+
+class PrefillOrder(StrEnum):
+    """Which of the prompts that wait on an engine comes next, within a priority."""
+
+    URGENCY = "urgency"  # those past their TTFT deadline, and their service's, then the shortest
+    LENGTH = "length"  # the shortest, whoever starves (shortest job first)
+    ARRIVAL = "arrival"  # first come, first served
+    DEADLINE = "deadline"  # earliest TTFT deadline first, also before one that has begun; the late get another
+
+
+class ProcessState(StrEnum):
+    STARTING = "starting"
+    READY = "ready"
+    DRAINING = "draining"
+    STUCK = "stuck"  # an engine whose step does not end: it hears, but computes nothing
+
+
+class SetRole(msgspec.Struct, frozen=True, tag=True):
+    """Take this role from the next iteration on, if the role was changed ``num_role_changes`` times until now.
+
+    So that of several gateways that saw the same status and ask for the same thing, one is heard.
+    """
+
+    role: Role
+    num_role_changes: Count
+
+
+class Migrate(msgspec.Struct, frozen=True, tag=True):
+    """Move a request that decodes here to the engine ``to``, while it goes on. ``reason`` is for logs.
+
+    What came of it is in the engine's statuses; the gateway hears `Moved`.
+    """
+
+    request: Name
+    to: Name
+    reason: str
+
+
+class Drain(msgspec.Struct, frozen=True, tag=True):
+    """Take nothing new, move all that decodes here to other engines, and refuse prefills that have not begun.
+
+    With ``undo``, serve again.
+    """
+
+    undo: bool = False
+
+
+class Load(msgspec.Struct, frozen=True, tag=True):
+    """Serve this service of the topology, too, once its weights are here. What came of it is in the statuses."""
+
+    service: Name
+
+
+class Unload(msgspec.Struct, frozen=True, tag=True):
+    """Serve this service no more: let its requests move to other engines or end, then drop it."""
+
+    service: Name
+
+
+class Place(msgspec.Struct, frozen=True):
+    """What the placement plan ``number``, of ``num_engines`` engines, wants of one of them."""
+
+    number: Count
+    num_engines: Count
+    services: tuple[Name, ...]
+    role: Role
+
+
+class Announce(msgspec.Struct, frozen=True, tag=True):
+    """Repeat this in all statuses, unless a plan with a higher number is known. Nothing else is to be done."""
+
+    place: Place
+
+
+class PolicyChoice(msgspec.Struct, frozen=True):
+    """A dispatch policy for all gateways, with all its parameters. The highest version wins; 0 is the topology's."""
+
+    name: Name
+    parameters: dict[Name, Parameter]
+    version: Count = 0
+
+
+class SetPolicy(msgspec.Struct, frozen=True, tag=True):
+    """To a gateway: dispatch by this policy from now on, unless you know of a later choice."""
+
+    choice: PolicyChoice
+
+
+class Stop(msgspec.Struct, frozen=True, tag=True):
+    """To a supervisor: stop the processes of its host, after draining them unless ``now``."""
+
+    now: bool = False
+
+
+class SetRunning(msgspec.Struct, frozen=True, tag=True):
+    """To a supervisor: start this process of its host, or let it drain and end, and keep it so."""
+
+    process: Name
+    running: bool

@@ -1,0 +1,245 @@
+"""Requests on the wire: from gateways to engines, and the engines' answers."""
+
+from enum import StrEnum
+from typing import NamedTuple
+
+import msgspec
+
+from mesh.wire.bounds import Count, Finite, Name, Priority, Promise, Seconds, TokenId, Tokens
+from mesh.wire.control import PrefillMode, PrefillOrder
+
+
+class Epoch(NamedTuple):
+    """Orders the owners of a request: a later owner's epoch is greater.
+
+    ``attempt`` is raised by the gateway when it dispatches the request anew, ``hop`` by engines each time that they
+    hand it over. Epochs compare as tuples.
+    """
+
+    attempt: Count
+    hop: Count = 0
+
+    def handed_over(self) -> "Epoch":
+        return Epoch(self.attempt, self.hop + 1)
+
+
+class FinishReason(StrEnum):
+    """Why a request ended, in OpenAI's words."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    CANCELLED = "cancelled"
+
+
+class Sampling(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How tokens are drawn. Stop *strings* are the gateway's business: engines know token ids only."""
+
+    max_tokens: Count
+    seed: int
+    temperature: Finite = 1.0
+    top_p: Finite = 1.0
+    top_k: Count = 0  # 0: off
+    min_p: Finite = 0.0
+    presence_penalty: Finite = 0.0
+    frequency_penalty: Finite = 0.0
+    repetition_penalty: Finite = 1.0
+    logit_bias: dict[TokenId, Finite] = msgspec.field(default_factory=dict)
+    stop_token_ids: tuple[TokenId, ...] = ()
+    ignore_eos: bool = False
+    min_tokens: Count = 0
+    logprobs: Count | None = None  # None: off; k >= 0: the token's own and the k likeliest
+    prompt_logprobs: Count | None = None
+    grammar: str = ""  # that answers keep to (`engines.grammars`); empty: none
+
+
+class RequestSpec(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Everything an engine needs to run a request, from the start or as a continuation of ``generated``."""
+
+    id: Name
+    gateway: Name
+    service: Name
+    prompt: Tokens
+    sampling: Sampling
+    slo_ttft_s: Promise
+    slo_tpot_s: Promise
+    priority: Priority = 0  # larger is more urgent
+    generated: Tokens = msgspec.field(default_factory=list)
+    age_s: Seconds = 0.0  # since the gateway accepted the request
+    first_token_age_s: Seconds | None = None  # since the first token was produced, for continuations
+    expected: tuple[Count, ...] = ()  # tokens of its answer; then, each time that it outgrows that, as many
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.prompt) + len(self.generated)
+
+    def answer_tokens(self, num_generated: int) -> int:
+        """That the answer is expected to have, now that it has so many; nothing expected: all that it may have."""
+        for num_tokens in self.expected:
+            if num_tokens > num_generated:
+                return num_tokens
+        return max(self.sampling.max_tokens, num_generated + 1)
+
+
+class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
+    """Log-probabilities at one position: of the chosen token, and of the likeliest ones, likeliest first."""
+
+    token: TokenId
+    logprob: float
+    top: list[tuple[TokenId, float]]
+
+
+class Delta(msgspec.Struct, frozen=True, array_like=True):
+    """Tokens of one request. ``offset`` counts generated tokens: the first generated token has offset 0."""
+
+    request: Name
+    epoch: Epoch
+    offset: Count
+    tokens: Tokens
+    finish: FinishReason | None = None
+    num_cached_tokens: Count = 0  # prompt tokens that were not computed because of a prefix hit
+    logprobs: list[TokenLogprobs] | None = None
+    prompt_logprobs: list[TokenLogprobs | None] | None = None
+
+
+class Submit(msgspec.Struct, frozen=True, tag=True):
+    """Run this request. With ``decode_engine``, hand it over there after the prefill; otherwise keep it."""
+
+    spec: RequestSpec
+    epoch: Epoch
+    decode_engine: Name | None = None
+    multiplex: bool = False  # the policy counts on the slack of running decodes: check it again
+    prefill: PrefillMode = PrefillMode.CHUNKED
+    order: PrefillOrder = PrefillOrder.URGENCY
+    slice_tokens: Count | None = None  # to give it back after, if it has not ended by then (`SlicesEnded`); None: never
+
+
+class SubmitBatch(msgspec.Struct, frozen=True, tag=True):
+    """Run these requests of one service together: those that are not refused are one static batch.
+
+    An engine that has no static batches takes them one by one.
+    """
+
+    submits: list[Submit]
+
+
+class Cancel(msgspec.Struct, frozen=True, tag=True):
+    """Stop a request wherever it stands and free what it holds, unless it came here under a later epoch.
+
+    Unknown requests are ignored.
+    """
+
+    request: Name
+    epoch: Epoch
+
+
+class Question(NamedTuple):
+    """About one request: ``next_offset`` is that of the first token which has not arrived."""
+
+    request: Name
+    attempt: Count
+    next_offset: Count
+
+
+class Probe(msgspec.Struct, frozen=True, tag=True):
+    """Which of these requests do you have? Of those, say again what you said from the next offset on.
+
+    Asked of an engine that has not spoken of them, or of whose words some were lost. The answer takes the way of
+    tokens, refusals and moves, and so comes after all that was said of them before it.
+    """
+
+    requests: list[Question]
+
+
+class Recall(msgspec.Struct, frozen=True, tag=True):
+    """Refuse this request if it has not begun here: another engine suits it better by now."""
+
+    request: Name
+    epoch: Epoch
+
+
+class RefusalCode(StrEnum):
+    DRAINING = "draining"
+    FULL = "full"  # queue bound reached
+    NO_MEMORY = "no_memory"  # the KV pool cannot hold it at all, or the decode engine could not reserve
+    NO_SLACK = "no_slack"
+    UNKNOWN_SERVICE = "unknown_service"
+    PEER_SILENT = "peer_silent"  # the decode engine did not answer the reservation in time
+    GATEWAY_SILENT = "gateway_silent"  # the gateway was silent for so long that its requests were dropped
+    TRANSFER_FAILED = "transfer_failed"
+    RECALLED = "recalled"  # its gateway asked for it
+    UNKNOWN_OWNER = "unknown_owner"  # a migration broke off between Commit and Committed: either engine may have it
+
+
+class Accepted(msgspec.Struct, frozen=True, tag=True):
+    """The engine owns the request now. Statuses numbered ``status_seq`` and later count it."""
+
+    request: Name
+    epoch: Epoch
+    status_seq: Count
+
+
+class Refused(msgspec.Struct, frozen=True, tag=True):
+    """The engine does not own the request (any more); dispatch it anew."""
+
+    request: Name
+    epoch: Epoch
+    code: RefusalCode
+    reason: str
+
+
+class Moved(msgspec.Struct, frozen=True, tag=True):
+    """The engine ``to`` owns the request now, under ``epoch``."""
+
+    request: Name
+    epoch: Epoch
+    to: Name
+
+
+class SlicesEnded(msgspec.Struct, frozen=True, tag=True):
+    """These have drawn the tokens that `Submit.slice_tokens` allowed and are not here any more: dispatch them anew."""
+
+    requests: list[tuple[Name, Epoch]]
+
+
+class NotHeld(msgspec.Struct, frozen=True, tag=True):
+    """An answer to `Probe`: these are neither here nor expected. Not said if there are none."""
+
+    requests: list[tuple[Name, Count]]
+
+
+class Holding(NamedTuple):
+    """``num_ahead``: requests of its service that wait here before it; None: it does not wait, it has begun here."""
+
+    request: Name
+    attempt: Count
+    num_ahead: Count | None
+
+
+class Held(msgspec.Struct, frozen=True, tag=True):
+    """An answer to `Probe`: these are here, and there is nothing to say of them yet. Not said if there are none."""
+
+    requests: list[Holding]
+
+
+class StepTokens(msgspec.Struct, frozen=True, tag=True):
+    """What one step produced for one gateway: one message however many requests."""
+
+    deltas: list[Delta]
+
+
+class FailureCode(StrEnum):
+    """Why an engine gave up a request. It would fail elsewhere, too, but for `STEP`."""
+
+    STEP = "step"  # a step that computed nothing else failed, or the model's output for it was not a number
+    GRAMMAR = "grammar"  # its grammar cannot be followed, or takes too long or too much memory
+    INVALID = "invalid"  # it asks for what the model does not have: tokens, or a longer context
+    SAMPLING = "sampling"  # its parameters leave no probabilities to sample from
+
+
+class Failed(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """An engine gave up this request; it is not there any more. ``reason`` is for the client."""
+
+    request: Name
+    epoch: Epoch
+    reason: str
+    code: FailureCode = FailureCode.STEP

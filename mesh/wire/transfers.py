@@ -1,0 +1,144 @@
+"""The transfer protocol between engines (`kvtransfer.protocol`)."""
+
+import msgspec
+
+from mesh.wire.bounds import Count, Finite, Name, NumTokens, Seconds, Tokens
+from mesh.wire.requests import Epoch, RefusalCode, RequestSpec, TokenLogprobs
+
+
+class DeviceRef(msgspec.Struct, frozen=True):
+    """The GPU that a KV pool lies on. ``handle`` opens it in processes of the same host (CUDA IPC)."""
+
+    uuid: Name
+    handle: bytes
+    has_nccl: bool
+    allows_two_ranks: bool = False  # of one NCCL communicator on the GPU
+
+
+class MemoryRef(msgspec.Struct, frozen=True):
+    """Where a KV pool can be read by a process on the same host. ``token`` proves that both see the same memory.
+
+    With ``device``, only header and generations lie at ``path``; the pages are on that GPU.
+    """
+
+    host: Name
+    path: Name
+    size_bytes: Count
+    token: Name
+    device: DeviceRef | None = None
+
+
+class KVShape(msgspec.Struct, frozen=True):
+    """The layout of a service's KV blocks. Blocks can move between pools of equal shapes only."""
+
+    num_layers: Count
+    num_kv_heads: Count
+    head_dim: Count
+    block_size: Count  # tokens
+    dtype: Name
+    form: Name = ""  # of the bytes of a block, where a kernel has one of its own
+
+
+class Reserve(msgspec.Struct, frozen=True, tag=True):
+    """Sender: keep blocks for this request's tokens; blocks will follow.
+
+    Carries the request, so that the receiver can run it.
+    """
+
+    transfer: Name
+    spec: RequestSpec
+    epoch: Epoch  # the epoch under which the receiver will own the request
+    num_tokens: NumTokens  # whose KV the sender expects to send
+    shape: KVShape
+    memory: MemoryRef | None
+    deadline_s: Seconds
+    is_migration: bool = False  # the request is decoding: its tokens grow, and `Extend` asks for more
+    min_freeness: Finite | None = None  # that must be left to the receiver, with this request; None: it does not matter
+    must_leave: bool = False  # a migration: it does not spare the decodes of either engine
+    model: Name = ""  # which one it is (`engines.models.identity`)
+
+
+class Reserved(msgspec.Struct, frozen=True, tag=True):
+    """Receiver: blocks are kept. The first ``num_matched_tokens`` (whole blocks) are already here."""
+
+    transfer: Name
+    num_matched_tokens: NumTokens
+    transport: Name
+
+
+class Extend(msgspec.Struct, frozen=True, tag=True):
+    """Sender: keep blocks for so many tokens in all, before they are computed."""
+
+    transfer: Name
+    num_tokens: NumTokens
+
+
+class Extended(msgspec.Struct, frozen=True, tag=True):
+    """Receiver: blocks for ``num_tokens`` are kept."""
+
+    transfer: Name
+    num_tokens: NumTokens
+
+
+class Declined(msgspec.Struct, frozen=True, tag=True):
+    """Receiver: no. What was reserved, if anything, is free again."""
+
+    transfer: Name
+    code: RefusalCode
+    reason: str
+
+
+class Blocks(msgspec.Struct, frozen=True, tag=True):
+    """Sender: KV of ``num_tokens`` tokens from the block with logical index ``first_block`` on.
+
+    With transports ``shm`` and ``cuda-ipc``, ``source_blocks`` and ``generations`` say where the receiver copies from;
+    with ``tcp`` the block bytes are the payload frames, one a block; with ``nccl`` the first frame says how they come
+    (`kvtransfer.nccl`). ``checksums`` (one a block) are empty when the option is off.
+    """
+
+    transfer: Name
+    seq: Count
+    first_block: Count
+    num_tokens: NumTokens
+    source_blocks: list[Count]
+    generations: list[int]
+    checksums: list[int]
+
+
+class Taken(msgspec.Struct, frozen=True, tag=True):
+    """Receiver: the blocks of message ``seq`` are copied; ``ok`` is False if they were corrupt or came too late.
+
+    While a migrating request goes on, this is said as late as its copies are to be slow.
+    """
+
+    transfer: Name
+    seq: Count
+    ok: bool
+
+
+class Commit(msgspec.Struct, frozen=True, tag=True):
+    """Sender: the request is yours. ``generated`` is all tokens so far; KV beyond what arrived is yours to compute.
+
+    ``logprobs``, where they are wanted, are those of its last tokens: of all that were drawn in this attempt.
+    """
+
+    transfer: Name
+    generated: Tokens
+    num_blocks_messages: Count
+    age_s: Seconds
+    first_token_age_s: Seconds | None
+    logprobs: list[TokenLogprobs] | None = None
+
+
+class Committed(msgspec.Struct, frozen=True, tag=True):
+    """Receiver: I own the request; ``num_kept_tokens`` of its KV arrived intact. The sender frees its blocks."""
+
+    transfer: Name
+    num_kept_tokens: NumTokens
+
+
+class Abort(msgspec.Struct, frozen=True, tag=True):
+    """Either side: forget this transfer and free what it holds."""
+
+    transfer: Name
+    reason: str

@@ -26,7 +26,7 @@ from bench.kernel_times import Iterations, Kernels, Shape
 from engines.costs.fitting import DecodeSample, PrefillSample, fit_decode, fit_prefill
 from engines.costs.linear import decode_step_s, prefill_s
 from engines.costs.presets import load_preset
-from engines.costs.step_cost import Load, StepCost
+from engines.costs.step_cost import StepCost, StepLoad
 
 SOURCE = "aiconfigurator"
 FIRST_MARK = "# --- composed by bench.compose_profiles: do not edit by hand ---\n"
@@ -67,7 +67,7 @@ def decode_p90(cost: StepCost, times: Iterations) -> float:
 
 def mixed_p90(cost: StepCost, times: Iterations) -> float:
     return _p90(
-        sum(cost.parts(Load([(n, before)], b, b * c))) / times.mixed_s(n, before, b, c) for n, before, b, c in MIXED
+        sum(cost.parts(StepLoad([(n, before)], b, b * c))) / times.mixed_s(n, before, b, c) for n, before, b, c in MIXED
     )
 
 

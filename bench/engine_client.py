@@ -95,17 +95,17 @@ class EngineClient:
             async with self._changed:
                 self._changed.notify_all()
 
-    async def hand_over(self, spec: RequestSpec, entrance: str, to: str) -> Epoch:
+    async def hand_over(self, spec: RequestSpec, prefill_engine: str, to: str) -> Epoch:
         """Submit a request, anew whenever an engine refuses it, as gateways do, until ``to`` has it."""
         epoch = Epoch(1)
-        while not await self._is_taken(spec, epoch, entrance, to):
+        while not await self._is_taken(spec, epoch, prefill_engine, to):
             epoch = Epoch(epoch.attempt + 1)
             await asyncio.sleep(BEAT_S)
         return epoch
 
-    async def _is_taken(self, spec: RequestSpec, epoch: Epoch, entrance: str, to: str) -> bool:
+    async def _is_taken(self, spec: RequestSpec, epoch: Epoch, prefill_engine: str, to: str) -> bool:
         num_refusals = len(self.refusals)
-        self.sockets.send(entrance, Submit(spec, epoch, to))
+        self.sockets.send(prefill_engine, Submit(spec, epoch, to))
         await self.until(lambda: self.owners.get(spec.id) == to or len(self.refusals) > num_refusals)
         return self.owners.get(spec.id) == to
 

@@ -113,7 +113,7 @@ class Gateway:
         app = create_apps(
             ApiConfig(
                 gateway=spec.id,
-                frontdoor=self.router,
+                router=self.router,
                 models=models,
                 view=self.router.view,
                 decisions=self.router.decisions,

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from engines.core import EngineCore
 from engines.effects import Effect
-from engines.engine_request import Sequence
+from engines.engine_request import EngineRequest
 from engines.scheduling.backlog import Step
 from engines.scheduling.batch import StepResult
 from engines.scheduling.scheduler import ServiceQueue
@@ -71,7 +71,7 @@ class _WatchedCore(ObservedCore):
         super().__init__(parts)
         self._seen = seen
         self._queues = [service.queue for service in parts.services.values()]
-        self._stalled: dict[Sequence, tuple[float, int]] = {}  # since when, and with how many tokens
+        self._stalled: dict[EngineRequest, tuple[float, int]] = {}  # since when, and with how many tokens
 
     def next_step(self, now: float) -> tuple[Step | None, list[Effect]]:
         step, effects = super().next_step(now)
@@ -90,7 +90,7 @@ class _WatchedCore(ObservedCore):
                 del self._stalled[request]
         return effects
 
-    def migrated(self, request: Sequence, to: str, epoch: Epoch, now: float) -> None:
+    def migrated(self, request: EngineRequest, to: str, epoch: Epoch, now: float) -> None:
         if not request.is_over:
             self._seen.moves[request.id] += 1
             self._seen.moved_at_s.append(now)

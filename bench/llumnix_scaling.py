@@ -91,8 +91,8 @@ def run_case(case: Case) -> Outcome:
     )
     with quiet_engines():
         simulation.run(SERVICE, requests, records.append)
-    assert simulation.mortals is not None, "a topology that scales has supervisors"
-    (supervisor,) = simulation.mortals.supervisors.values()
+    assert simulation.processes is not None, "a topology that scales has supervisors"
+    (supervisor,) = simulation.processes.supervisors.values()
     end = simulation.kernel.now
     ttft = sorted(record.ttft_s for record in records if record.ttft_s is not None)
     engines = supervisor.engine_seconds(end) / (end - simulation.origin_s)

@@ -9,7 +9,7 @@ from timeit import repeat
 from engines.costs.learning import LearntCost
 from engines.costs.linear import decode_step_s, prefill_s
 from engines.costs.presets import load_preset
-from engines.costs.step_cost import Load, StepCost
+from engines.costs.step_cost import StepCost, StepLoad
 from mesh.wire.status import DecodeCost, PrefillCost
 
 NUMBER, TURNS = 50_000, 9
@@ -18,7 +18,7 @@ LINE = StepCost(PrefillCost(0.01, 1e-4, 1e-9, 1e-8, 256), DecodeCost(0.02, 1e-3,
 
 def main() -> None:
     table = load_preset("a100-llama2-70b-tp4").cost.in_chunks(256)
-    learnt, step = LearntCost(table), Load([], 12, 9000)
+    learnt, step = LearntCost(table), StepLoad([], 12, 9000)
     for what, work in (
         ("prefill of 1000 tokens, line", lambda: prefill_s(LINE.prefill, 1000, 100)),
         ("prefill of 1000 tokens, table", lambda: prefill_s(table.prefill, 1000, 100)),

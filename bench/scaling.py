@@ -168,8 +168,8 @@ def simulate(topology: Topology, requests: Iterator[TraceRequest], seconds: floa
     in_time: dict[int, list[bool]] = {}
     for record in records:
         in_time.setdefault(int(record.arrived_s / WINDOW_S), []).append(record.meets_slo)
-    mortals = simulation.mortals
-    supervisors = list(mortals.supervisors.values()) if mortals is not None else []
+    processes = simulation.processes
+    supervisors = list(processes.supervisors.values()) if processes is not None else []
     over = sum(supervisor.engine_seconds(seconds) for supervisor in supervisors)
     return Result(
         over if supervisors else len(topology.engines) * seconds,

@@ -198,13 +198,13 @@ def names_of(settings: Collection[Setting]) -> list[str]:
     return list(dict.fromkeys(one.name for setting in settings for one in contenders(setting)))
 
 
-def topology_text(setting: Setting, scheduling: str, placement: Placement, port: int) -> str:
+def topology_text(setting: Setting, scheduling: str, route: Placement, port: int) -> str:
     """Patient on a machine that is busy."""
     lines = ['[mesh]\nname = "sharing-live"\nlog_level = "warning"\nlease_ms = 5000\nstart_s = 600']
     for name, service in setting.services.items():
         lines += [f"[services.{name}]\nmodel = {json.dumps(service.model)}"]
         lines += ["ttft_ms = {}\ntpot_ms = {}".format(*service.slo_ms)]
-    for engine, services in placement.items():
+    for engine, services in route.items():
         lines += [f"[engines.{engine}]\nservices = {json.dumps(services)}", setting.engine]
         lines += [f'scheduling = "{scheduling}"\nmax_running = 32\nmax_waiting = 100000']
     lines += [f'[gateways.gateway]\nport = {port}\nmax_waiting = 100000\n[policy]\nname = "least_loaded"']
@@ -215,11 +215,11 @@ def write_topologies(folder: Path, setting: Setting, contender: Contender) -> tu
     """Of the mesh, and of what it changes to with a phase."""
     port = free_port()
 
-    def write(name: str, placement: Placement) -> Path:
+    def write(name: str, route: Placement) -> Path:
         path = folder / f"{name}.toml"
-        text = topology_text(setting, contender.scheduling, placement, port)
+        text = topology_text(setting, contender.scheduling, route, port)
         path.write_text(text + DAEMON if contender.has_daemon else text)
         return path
 
-    changes = {phase: write(f"phase-{phase}", placement) for phase, placement in contender.changes()}
+    changes = {phase: write(f"phase-{phase}", route) for phase, route in contender.changes()}
     return write("topology", contender.placements[0]), changes

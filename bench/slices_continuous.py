@@ -6,7 +6,7 @@
 Engines are Llama-2-13B on A100s of 40 GB (memory is scarce: 12,500 tokens) and of 80 GB (62,600), and get CodeFuse-like
 requests (`bench.slices_setting`), dispatched to the least loaded. ``optimistic`` is the engine as it is without slices:
 it admits what fits now, and preempts when memory runs out. ``cautious`` admits what fits even if each answer becomes as
-long as it may: a slice of 1024 tokens. ``drop`` has slices and no host memory to park anything in. All are given the
+long as it may: a slice of 1024 tokens. ``drop`` has slices and no host memory to offload anything in. All are given the
 same requests and promise the same. A run lasts until the last request has ended.
 """
 
@@ -58,7 +58,7 @@ PARKING_BYTES = 64 * 2**30
 class Contender:
     name: str
     slice_tokens: int | None = None
-    parking_bytes: int = PARKING_BYTES
+    offload_bytes: int = PARKING_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Case:
             max_waiting=UNBOUNDED,
             chunk_tokens=512,
             slice_tokens=self.contender.slice_tokens,
-            parking_memory_bytes=self.contender.parking_bytes,
+            offload_memory_bytes=self.contender.offload_bytes,
         )
         return Topology(
             "slices",
@@ -118,7 +118,7 @@ class Result(msgspec.Struct, frozen=True):
     preempted: float
     kept: float
     moved: float
-    parked: float
+    offloaded: float
 
 
 class _Watch(Timeline):
@@ -227,7 +227,7 @@ def run_case(case: Case) -> Result:
         preempted=sum(status.preemptions_total for status in statuses) / count,
         kept=sum(status.slices_kept_total for status in statuses) / count,
         moved=sum(status.slices_moved_total for status in statuses) / count,
-        parked=sum(status.slices_parked_total for status in statuses) / count,
+        offloaded=sum(status.slices_offloaded_total for status in statuses) / count,
     )
 
 
@@ -237,7 +237,7 @@ def _quantile(values: Sequence[float], quantile: float) -> float:
 
 def _table(memory: str, results: Mapping[Case, Result]) -> Table:
     table = Table(
-        title=f"A100s of {memory}; what was preempted, kept, moved and parked: times a request", title_justify="left"
+        title=f"A100s of {memory}; what was preempted, kept, moved and offloaded: times a request", title_justify="left"
     )
     table.add_column("req/s", justify="right")
     table.add_column("engine", no_wrap=True)
@@ -252,7 +252,7 @@ def _table(memory: str, results: Mapping[Case, Result]) -> Table:
         "attained",
     ):
         table.add_column(heading, justify="right")
-    for heading in ("preempted", "kept", "moved", "parked"):
+    for heading in ("preempted", "kept", "moved", "offloaded"):
         table.add_column(heading, justify="right")
     seeds: dict[tuple[float, str], list[Result]] = defaultdict(list)
     for case, result in results.items():
@@ -267,7 +267,7 @@ def _table(memory: str, results: Mapping[Case, Result]) -> Table:
             *(f"{value:.2f}" for value in times),
             f"{1e3 * one.tpot_p99_s:.0f}",
             f"{100 * one.attained:.1f} %",
-            *(f"{value:.2f}" for value in (one.preempted, one.kept, one.moved, one.parked)),
+            *(f"{value:.2f}" for value in (one.preempted, one.kept, one.moved, one.offloaded)),
         )
     return table
 

@@ -74,7 +74,7 @@ def contenders(slice_tokens: int, backends: Sequence[str]) -> list[Contender]:
     return [
         *static,
         Contender("ILS", "", TURNS),
-        Contender("ILS with slices", f'slice_tokens = {slice_tokens}\nparking_memory = "1GiB"', TURNS, HASTY_MS),
+        Contender("ILS with slices", f'slice_tokens = {slice_tokens}\noffload_memory = "1GiB"', TURNS, HASTY_MS),
     ]
 
 
@@ -87,7 +87,7 @@ class Outcome:
     p95_s: float
     ttft_mean_s: float
     preempted: int
-    parked: int
+    offloaded: int
     num_other: int
 
 
@@ -115,7 +115,7 @@ def outcome(mesh: LiveMesh, answers: Sequence[Answer], texts: Sequence[str]) -> 
         times[min(len(times) - 1, 95 * len(times) // 100)],
         statistics.fmean(answer.first_s - answer.sent_s for answer in answers),
         sum(engine["preemptions"] for engine in engines),
-        sum(engine["slices_parked"] for engine in engines),
+        sum(engine["slices_offloaded"] for engine in engines),
         sum(answer.text != text for answer, text in zip(answers, texts, strict=True)),
     )
 
@@ -123,11 +123,11 @@ def outcome(mesh: LiveMesh, answers: Sequence[Answer], texts: Sequence[str]) -> 
 def report(console: Console, outcomes: dict[str, Outcome], title: str) -> None:
     table = Table(title=title, title_justify="left")
     table.add_column("scheduler")
-    for column in ("requests/s", "mean, s", "P95, s", "TTFT mean, s", "preempted", "parked", "other answers"):
+    for column in ("requests/s", "mean, s", "P95, s", "TTFT mean, s", "preempted", "offloaded", "other answers"):
         table.add_column(column, justify="right")
     for name, one in outcomes.items():
         times = one.throughput, one.mean_s, one.p95_s, one.ttft_mean_s
-        counts = one.preempted, one.parked, one.num_other
+        counts = one.preempted, one.offloaded, one.num_other
         table.add_row(name, *(f"{value:.2f}" for value in times), *map(str, counts))
     console.print(table)
 

@@ -15,9 +15,9 @@ import structlog
 
 from engines.admission.acceptance import Admission, Refusal
 from engines.admission.validity import fault_of
-from engines.costs.step_cost import Load as StepLoad
+from engines.costs.step_cost import StepLoad
 from engines.effects import Copied, Effect
-from engines.engine_request import Sequence as Request
+from engines.engine_request import EngineRequest
 from engines.memory.residency import Residency
 from engines.scheduling.account import Account, Standing
 from engines.scheduling.backlog import Backlog, Step
@@ -33,7 +33,7 @@ from engines.transfers.handover import Handovers
 from engines.transfers.moves import Moves
 from engines.transfers.peers import Peers
 from kvtransfer.protocol import Buffer, Exported, Imported, Send
-from mesh.wire.control import Announce, Drain, Load, Migrate, ProcessState, Role, SetRole, Unload
+from mesh.wire.control import Announce, Drain, LoadService, Migrate, ProcessState, Role, SetRole, UnloadService
 from mesh.wire.messages import EngineMessage
 from mesh.wire.requests import (
     Accepted,
@@ -77,7 +77,7 @@ class EngineCore:
         self._settings = settings
         self._expect = expect
         self._standing = Standing(settings.role)
-        self._requests: dict[str, Request] = {}  # owned here, by id
+        self._requests: dict[str, EngineRequest] = {}  # owned here, by id
         self._last_words = LastWords()
         self._ended: dict[str, Epoch] = {}  # of the last ones that were, lest a word said twice brings them back
         self._effects: list[Effect] = []
@@ -167,7 +167,7 @@ class EngineCore:
                 self._migrate(message, now)
             case Drain():
                 self._drain_or_undo(message)
-            case Load() | Unload():
+            case LoadService() | UnloadService():
                 self._load_or_unload(message)
             case Announce():
                 self._hear_plan(message)
@@ -192,9 +192,9 @@ class EngineCore:
         self._effects += self._handovers.arrivals.imported(transfer, event, now)
         return self._finish_event(now)
 
-    def parked(self, copied: Copied, now: float) -> list[Effect]:
-        """`ParkBlocks` is done."""
-        self._effects += self._slicing.parked(copied)
+    def offloaded(self, copied: Copied, now: float) -> list[Effect]:
+        """`OffloadBlocks` is done."""
+        self._effects += self._slicing.offloaded(copied)
         return self._finish_event(now)
 
     def restored(self, copied: Copied, now: float) -> list[Effect]:
@@ -258,8 +258,8 @@ class EngineCore:
         self._standing.has_news = True
         log.info("serves again" if message.undo else "drains: its requests move away", engine=self._settings.id)
 
-    def _load_or_unload(self, message: Load | Unload) -> None:
-        if isinstance(message, Load):
+    def _load_or_unload(self, message: LoadService | UnloadService) -> None:
+        if isinstance(message, LoadService):
             self._effects += self._residency.load(message.service)
         else:
             self._residency.unload(message.service)
@@ -314,7 +314,7 @@ class EngineCore:
         if (fault := fault_of(spec, service)) is not None:
             self._send(gateway, Failed(spec.id, epoch, fault, FailureCode.INVALID))
             return
-        request = Request.of(spec, epoch, now, service.eos_token_ids, service.context_limit, service.ttft_s)
+        request = EngineRequest.of(spec, epoch, now, service.eos_token_ids, service.context_limit, service.ttft_s)
         request.prefill_mode, request.prefill_order = message.prefill, message.order
         request.slice_tokens, request.batch = message.slice_tokens, batch
         self._requests[spec.id] = request
@@ -349,12 +349,12 @@ class EngineCore:
             ahead_s = self._backlog.ahead_s(service, request, self._iterations.step, now)
             self._effects += departures.reserve(service, request, ahead_s, now)
 
-    def may_begin(self, service: Service, request: Request) -> None:
+    def may_begin(self, service: Service, request: EngineRequest) -> None:
         """Its prefill may: its blocks are kept wherever it is to decode."""
         service.queue.waiting.append(request)
         self._discipline.came(request)
 
-    def adopt(self, service: Service, request: Request, now: float) -> None:
+    def adopt(self, service: Service, request: EngineRequest, now: float) -> None:
         """Another engine handed a request over, with blocks."""
         known = self._requests.get(request.id)
         if known is not None and known.epoch > request.epoch:
@@ -392,7 +392,7 @@ class EngineCore:
 
     def _answer(self, gateway: str, probe: Probe) -> None:
         deltas: list[Delta] = []
-        held: list[Request] = []
+        held: list[EngineRequest] = []
         missing: list[tuple[str, int]] = []
         for question in probe.requests:
             owned = self._requests.get(question.request)
@@ -412,10 +412,10 @@ class EngineCore:
         if missing:
             self._send(gateway, NotHeld(missing))
 
-    def _end(self, request: Request, now: float) -> None:
+    def _end(self, request: EngineRequest, now: float) -> None:
         self._effects += self.end(request, now)
 
-    def end(self, request: Request, now: float) -> list[Effect]:
+    def end(self, request: EngineRequest, now: float) -> list[Effect]:
         """The request is over here, for whatever reason."""
         if request.is_over:
             return []
@@ -440,34 +440,34 @@ class EngineCore:
         self.release(request)
         return effects
 
-    def give_back(self, request: Request, code: RefusalCode, reason: str, now: float) -> list[Effect]:
+    def give_back(self, request: EngineRequest, code: RefusalCode, reason: str, now: float) -> list[Effect]:
         """It is for its gateway to dispatch anew."""
         refused = Refused(request.id, request.epoch, code, reason)
         return [Send(request.spec.gateway, refused), *self.end(request, now)]
 
-    def release(self, request: Request) -> None:
+    def release(self, request: EngineRequest) -> None:
         """Free the blocks of a request that is over, unless the running step or a copy still touches them."""
         service = self._services[request.spec.service]
         is_touched = request in service.queue.pinned or self._slicing.copies(request)
         if request.is_over and not is_touched and not self._iterations.computes(request):
             request.release_blocks(service.pool)
 
-    def handed_over(self, request: Request, now: float) -> None:
+    def handed_over(self, request: EngineRequest, now: float) -> None:
         """The decode engine owns it now."""
         self._end(request, now)
 
-    def not_handed_over(self, request: Request, code: RefusalCode, reason: str, now: float) -> None:
+    def not_handed_over(self, request: EngineRequest, code: RefusalCode, reason: str, now: float) -> None:
         """The transfer failed: the gateway decides who goes on."""
         if not request.is_over:
             self._effects += self.give_back(request, code, reason, now)
 
-    def migrated(self, request: Request, to: str, epoch: Epoch, now: float) -> None:
+    def migrated(self, request: EngineRequest, to: str, epoch: Epoch, now: float) -> None:
         """Another engine decodes it now. Its gateway is told: that engine may die before its first token is sent."""
         if not request.is_over:
             self._send(request.spec.gateway, Moved(request.id, epoch, to))
             self._end(request, now)
 
-    def not_migrated(self, request: Request, to: str, now: float) -> None:
+    def not_migrated(self, request: EngineRequest, to: str, now: float) -> None:
         """It goes on here as if nothing had happened."""
         self._standing.has_news = True
         self._moves.failed(to, now)
@@ -477,7 +477,7 @@ class EngineCore:
             queue.running.append(request)
             self._discipline.came(request)
 
-    def unpinned(self, request: Request) -> None:
+    def unpinned(self, request: EngineRequest) -> None:
         """No transfer reads its blocks any more."""
         self.release(request)
 
@@ -563,11 +563,11 @@ class EngineCore:
             assert all(self._requests.get(request.id) is request for request in queue.running), (
                 "an unowned request runs"
             )
-            assert not any(request.blocks for request in (*queue.waiting, *queue.unreserved, *queue.parked)), (
+            assert not any(request.blocks for request in (*queue.waiting, *queue.unreserved, *queue.offloaded)), (
                 "a waiting request holds"
             )
-            is_owned = [self._requests.get(request.id) is request for request in queue.parked]
-            assert all(is_owned), "an unowned request is parked"
+            is_owned = [self._requests.get(request.id) is request for request in queue.offloaded]
+            assert all(is_owned), "an unowned request is offloaded"
         self._slicing.check_invariants()
         queues = [service.queue for service in self._services.values()]
         self._discipline.check_invariants([request for queue in queues for request in (*queue.waiting, *queue.running)])

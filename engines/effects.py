@@ -6,21 +6,21 @@ from kvtransfer.protocol import ExportBlocks, ImportBlocks, Send
 
 
 @dataclass(frozen=True, slots=True)
-class LoadService:
+class LoadModel:
     """In the background; tell the core how it ended."""
 
     service: str
 
 
 @dataclass(frozen=True, slots=True)
-class DropService:
+class DropModel:
     """Nothing of it is left in the core: its weights and memory may go."""
 
     service: str
 
 
 @dataclass(frozen=True, slots=True)
-class ParkBlocks:
+class OffloadBlocks:
     """Copy these physical blocks to host memory and keep them; tell the core how it ended (`Copied`)."""
 
     ticket: int
@@ -48,11 +48,11 @@ class ForgetBlocks:
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """The answer to `ParkBlocks` and `RestoreBlocks`. ``elapsed_s`` from the order to the end."""
+    """The answer to `OffloadBlocks` and `RestoreBlocks`. ``elapsed_s`` from the order to the end."""
 
     ticket: int
     ok: bool
     elapsed_s: float
 
 
-Effect = Send | ExportBlocks | ImportBlocks | LoadService | DropService | ParkBlocks | RestoreBlocks | ForgetBlocks
+Effect = Send | ExportBlocks | ImportBlocks | LoadModel | DropModel | OffloadBlocks | RestoreBlocks | ForgetBlocks

@@ -1,8 +1,8 @@
 """A request as its engine holds it: tokens, how many of them are computed, and the blocks where their KV lies.
 
-There is no "prefill" and no "decode" state: a sequence with one uncomputed token, drawn earlier, is decoding; anything
-else is prefilling. Preemption, prefix hits, transfers that arrive in part and continuations only change how much is
-computed.
+There is no "prefill" and no "decode" state: a sequence with one uncomputed token, sampled earlier, is decoding;
+anything else is prefilling. Preemption, prefix hits, transfers that arrive in part and continuations only change how
+much is computed.
 """
 
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ MOST_SAID_AGAIN = 64  # tokens whose log-probabilities are kept after they were 
 
 
 @dataclass(slots=True, eq=False)
-class Sequence:
+class EngineRequest:
     """``arrived_at`` and ``first_token_at`` are on this engine's clock, whatever engine they happened on."""
 
     spec: RequestSpec
@@ -58,7 +58,7 @@ class Sequence:
         eos_token_ids: frozenset[int],
         context_limit: int,
         service_ttft_s: float = -inf,
-    ) -> "Sequence":
+    ) -> "EngineRequest":
         """A request as submitted; ``spec.generated`` is known to its gateway."""
         first = spec.first_token_age_s
         return cls(
@@ -140,7 +140,7 @@ class Sequence:
         return first + self.num_generated * self.spec.slo_tpot_s - now - step_s
 
     def take_prefix(self, pool: BlockPool) -> None:
-        """Hold the blocks of a cached prefix. One token at least is left to compute, or nothing could be drawn."""
+        """Hold the blocks of a cached prefix. One token at least is left to compute, or nothing could be sampled."""
         if self.spec.sampling.prompt_logprobs is not None or not self.uses_prefixes:
             return
         self.blocks = pool.match(self.tokens, len(self.tokens) - 1)
@@ -156,7 +156,7 @@ class Sequence:
         return Chunk(spec.id, tokens[start:end], start, self.blocks, draw, wanted)
 
     def append(self, token: int, logprobs: TokenLogprobs | None, now: float) -> FinishReason | None:
-        """A token was drawn. Returns why the request ends with it, if it does."""
+        """A token was sampled. Returns why the request ends with it, if it does."""
         self.tokens.append(token)
         if self.first_token_at is None:
             self.first_token_at = now
@@ -194,7 +194,7 @@ class Sequence:
         self.published = None
         self.granted = None
 
-    def park_blocks(self, pool: BlockPool) -> None:
+    def offload_blocks(self, pool: BlockPool) -> None:
         """As `release_blocks`, but what they held is kept elsewhere."""
         num_computed = self.num_computed
         self.release_blocks(pool)
@@ -219,7 +219,7 @@ class Sequence:
 
     @property
     def first_known_offset(self) -> int:
-        """From where on everything can be said again: tokens with what was wanted of them."""
+        """From where on everything can be resent: tokens with what was wanted of them."""
         sampling = self.spec.sampling
         if sampling.prompt_logprobs is not None:
             return len(self.spec.generated) + 1  # those of the prompt were said with the first token, and forgotten

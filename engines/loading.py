@@ -13,7 +13,7 @@ from engines.models.fetching.child import prepare_beside
 from engines.scheduling.scheduler import ServiceQueue
 from engines.status import Service
 from kvtransfer.device_memory import DeviceMemory
-from kvtransfer.parked import ParkedBlocks
+from kvtransfer.offloaded import OffloadedBlocks
 from kvtransfer.peer_memories import PeerMemories
 from kvtransfer.transports import Transport, transports_of
 from mesh.errors import UserError
@@ -34,7 +34,7 @@ class Loaded:
         self.executor = backend.executor
         self.services: dict[str, Service] = {}
         self.transports: dict[str, Mapping[str, Transport]] = {}
-        self.parked: dict[str, ParkedBlocks] = {}
+        self.offloaded: dict[str, OffloadedBlocks] = {}
         self._topology = topology
         self._engine = engine
         self._peers = peers
@@ -71,14 +71,14 @@ class Loaded:
         self.transports[name] = transports_of(
             model.memory, self._peers, lambda transport: has_checksums(transport, setting, num_hosts)
         )
-        self.parked[name] = ParkedBlocks(model.memory)
+        self.offloaded[name] = OffloadedBlocks(model.memory)
         for broken in never_kept(self._topology.service(name).slo, [model.cost]):
             log.warning(f"services.{name}.{broken}")
         return service
 
     def drop(self, name: str) -> None:
         """Its memory goes when nobody copies from it any more."""
-        del self.services[name], self.transports[name], self.parked[name]
+        del self.services[name], self.transports[name], self.offloaded[name]
         self._backend.remove(name)
 
 

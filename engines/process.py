@@ -12,7 +12,7 @@ import structlog
 from engines.admission.rights import why_not
 from engines.core import EngineCore
 from engines.costs.profiles import num_devices_of
-from engines.effects import Copied, DropService, Effect, ForgetBlocks, LoadService, ParkBlocks, RestoreBlocks
+from engines.effects import Copied, DropModel, Effect, ForgetBlocks, LoadModel, OffloadBlocks, RestoreBlocks
 from engines.loading import Loaded, load
 from engines.scheduling.batch import Batch, StepResult
 from engines.scheduling.scheduler import Limits
@@ -55,7 +55,7 @@ def settings_of(topology: Topology, engine: EngineSpec) -> EngineSettings:
         pid=os.getpid(),
         role=engine.role,
         limits=Limits(engine.max_running, engine.chunk_tokens, slice_tokens=engine.slice_tokens),
-        parking_bytes=engine.parking_memory_bytes,
+        offload_bytes=engine.offload_memory_bytes,
         max_waiting=engine.max_waiting,
         transport=topology.transfer.transport,
         transfer_deadline_s=topology.transfer.deadline_s,
@@ -210,7 +210,7 @@ class EngineProcess:
     async def _hear_broadcasts(self) -> None:
         async for sender, status in self._sockets.beacons(self._reads):
             if isinstance(status, SupervisorStatus):
-                self._bury(sender.process, status)
+                self._declare_dead(sender.process, status)
                 continue
             now = self._clock.now()
             if not self._observe(sender, now) or not isinstance(status, EngineStatus):
@@ -245,10 +245,10 @@ class EngineProcess:
             self._lose(sender.process, now)
         return not isinstance(observation, Stale)
 
-    def _bury(self, supervisor: str, status: SupervisorStatus) -> None:
+    def _declare_dead(self, supervisor: str, status: SupervisorStatus) -> None:
         """A supervisor saw processes end: nobody waits for their leases."""
         for ended in ended_lives(supervisor, status, self._supervisor_of):
-            if lost := self._membership.bury(ended):
+            if lost := self._membership.declare_dead(ended):
                 self._sockets.forget(lost.sender.process)
                 self._lose(lost.sender.process, self._clock.now())
 
@@ -331,15 +331,15 @@ class EngineProcess:
                     self._copies.create_task(self._export(effect, self._loaded.transports[effect.service]))
                 case ImportBlocks():
                     self._copies.create_task(self._import(effect, self._loaded.transports[effect.service]))
-                case ParkBlocks():
-                    self._copies.create_task(self._park(effect))
+                case OffloadBlocks():
+                    self._copies.create_task(self._offload(effect))
                 case RestoreBlocks():
                     self._copies.create_task(self._restore(effect))
                 case ForgetBlocks():
-                    self._loaded.parked[effect.service].forget(effect.ticket)
-                case LoadService():
+                    self._loaded.offloaded[effect.service].forget(effect.ticket)
+                case LoadModel():
                     self._copies.create_task(self._load(effect.service))
-                case DropService():
+                case DropModel():
                     self._loaded.drop(effect.service)
         self._follow_all_if_needed()
         for event in (self._may_compute, self._may_rearm, self._may_be_idle):
@@ -355,13 +355,13 @@ class EngineProcess:
         imported = await self._in_copy_thread(transports[job.transport].import_blocks, job)
         self._perform(self._core.imported(job.transfer, imported, self._clock.now()))
 
-    async def _park(self, job: ParkBlocks) -> None:
-        kept = self._loaded.parked[job.service]
+    async def _offload(self, job: OffloadBlocks) -> None:
+        kept = self._loaded.offloaded[job.service]
         copied = await self._copied(job.ticket, lambda: kept.keep(job.ticket, job.blocks))
-        self._perform(self._core.parked(copied, self._clock.now()))
+        self._perform(self._core.offloaded(copied, self._clock.now()))
 
     async def _restore(self, job: RestoreBlocks) -> None:
-        kept = self._loaded.parked[job.service]
+        kept = self._loaded.offloaded[job.service]
         copied = await self._copied(job.ticket, lambda: kept.restore(job.ticket, job.first, job.blocks))
         self._perform(self._core.restored(copied, self._clock.now()))
 
@@ -371,7 +371,7 @@ class EngineProcess:
         try:
             await asyncio.get_running_loop().run_in_executor(self._copy, copy)
         except Exception:
-            log.exception("KV of a parked request could not be copied")
+            log.exception("KV of a offloaded request could not be copied")
             return Copied(ticket, ok=False, elapsed_s=self._clock.now() - started)
         return Copied(ticket, ok=True, elapsed_s=self._clock.now() - started)
 

@@ -32,6 +32,6 @@ class EngineSettings:
     scheduling: Scheduling = Scheduling.SLO
     starvation_s: float | None = None
     strict_phases: bool = False
-    parking_bytes: int = 0  # of host memory, for KV of requests that are parked
+    offload_bytes: int = 0  # of host memory, for KV of requests that are offloaded
     usual: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # tokens of prompts and answers, by service
     loadable: frozenset[str] = frozenset()  # services that it may be told to load

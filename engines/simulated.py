@@ -1,7 +1,7 @@
 """The backend ``simulated``: waits as long as the profile's hardware would compute, and makes tokens up.
 
 KV is real memory with made-up content that blocks carry from engine to engine: a token's slot holds a hash of the
-context up to it, made from the slot before. A drawn token is a hash of the last slot and the request's seed. So a
+context up to it, made from the slot before. A sampled token is a hash of the last slot and the request's seed. So a
 request gets the same tokens wherever it runs, and others if a transfer brings wrong bytes.
 """
 
@@ -40,7 +40,7 @@ Slots = NDArray[np.uint64]  # [num_blocks, block_size, SLOT_WORDS]
 
 @dataclass(frozen=True, slots=True)
 class SimulatedService:
-    """``vocabulary`` are the token ids that may be drawn."""
+    """``vocabulary`` are the token ids that may be sampled."""
 
     name: str
     cost: StepCost

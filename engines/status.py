@@ -1,7 +1,6 @@
 """What an engine says of itself, from what it holds: the numbers that routers decide with."""
 
-from collections.abc import Iterable
-from collections.abc import Sequence as Sequences
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
@@ -9,8 +8,8 @@ from typing import NamedTuple
 
 from engines.costs.learning import LearntCost
 from engines.costs.linear import decode_step_s, prefill_s
-from engines.costs.step_cost import Load, StepCost
-from engines.engine_request import Sequence
+from engines.costs.step_cost import StepCost, StepLoad
+from engines.engine_request import EngineRequest
 from engines.memory.block_pool import BlockPool
 from engines.scheduling.demand import EarlyEnds
 from engines.scheduling.scheduler import ServiceQueue
@@ -30,7 +29,7 @@ class Decodes(NamedTuple):
     tpot_slo_s: float
 
     @classmethod
-    def all_of(cls, parts: "Sequences[Decodes]") -> "Decodes":
+    def all_of(cls, parts: "Sequence[Decodes]") -> "Decodes":
         """Of several services, of which one steps at a time."""
         if len(parts) == 1:
             return parts[0]
@@ -67,9 +66,9 @@ class Service:
     def pool(self) -> BlockPool:
         return self.queue.pool
 
-    def prefill_s(self, sequence: Sequence) -> float:
+    def prefill_s(self, request: EngineRequest) -> float:
         """Predicted seconds to compute what is left of a sequence's prompt."""
-        return self.chunk_s(sequence.num_uncomputed, sequence.num_computed)
+        return self.chunk_s(request.num_uncomputed, request.num_computed)
 
     def chunk_s(self, num_tokens: int, num_before: int) -> float:
         """Predicted seconds of a prefill of ``num_tokens`` after ``num_before``."""
@@ -79,14 +78,14 @@ class Service:
         """As predictions are now."""
         return self.cost.current
 
-    def decoding(self) -> list[Sequence]:
+    def decoding(self) -> list[EngineRequest]:
         """Everything that decodes now."""
         return self.queue.decoding()
 
     def decode_step_s(self) -> float:
         """Predicted seconds of the next decode step of everything that decodes now; 0 if nothing does."""
         decoding = self.decoding()
-        context = sum([len(sequence.tokens) for sequence in decoding])
+        context = sum([len(request.tokens) for request in decoding])
         return decode_step_s(self.cost.current.decode, len(decoding), context)
 
     def alone_s(self) -> float:
@@ -98,24 +97,24 @@ class Service:
         count, context, paid_until, tpot_slo_s = 0, 0, inf, inf
         alone = partial(decode_step_s, self.cost.current.decode, 1)
         late_at = now + alone(1)
-        others: Sequences[Sequence] = self.queue.running
+        others: Sequence[EngineRequest] = self.queue.running
         if (steady := self.queue.steady) is not None:
             count, context, paid_until, tpot_slo_s = steady.summary(now, alone)
             others = others[count:]
-        for sequence in others:
-            # `Sequence.is_decoding` and `slack_s`, spelt out: they are asked for in every status
-            spec, num_tokens = sequence.spec, len(sequence.tokens)
+        for request in others:
+            # `EngineRequest.is_decoding` and `slack_s`, spelt out: they are asked for in every status
+            spec, num_tokens = request.spec, len(request.tokens)
             num_generated = num_tokens - len(spec.prompt)
-            if num_tokens - sequence.num_computed != 1 or num_generated <= 0:
+            if num_tokens - request.num_computed != 1 or num_generated <= 0:
                 continue
-            first, promise_s = sequence.first_token_at, spec.slo_tpot_s
+            first, promise_s = request.first_token_at, spec.slo_tpot_s
             until = (now if first is None else first) + num_generated * promise_s
             count += 1
             context += num_tokens
-            if until < late_at and not sequence.is_hopeless:
+            if until < late_at and not request.is_hopeless:
                 alone_s = alone(num_tokens)
-                sequence.is_hopeless = is_beyond_repair(until - now - alone_s, promise_s, sequence.num_left, alone_s)
-            if sequence.is_hopeless:
+                request.is_hopeless = is_beyond_repair(until - now - alone_s, promise_s, request.num_left, alone_s)
+            if request.is_hopeless:
                 continue
             if until < paid_until:  # noqa: PLR1730 - calls of `min` would take longer than all the rest
                 paid_until = until
@@ -133,7 +132,7 @@ class Service:
         """Of so many tokens each, that memory holds: admission keeps a block free for each of them."""
         return self.pool.num_blocks // (1 + self.pool.blocks_for(num_tokens))
 
-    def learn(self, load: Load, measured_s: float) -> None:
+    def learn(self, load: StepLoad, measured_s: float) -> None:
         """Correct later predictions by what a step took."""
         self.cost.observe(load, measured_s)
 
@@ -160,9 +159,9 @@ class Service:
 
     def _held_by_priority(self) -> list[tuple[int, int]]:
         held: dict[int, int] = {}
-        for sequence in self.queue.running:
-            priority = sequence.spec.priority
-            held[priority] = held.get(priority, 0) + len(sequence.blocks)
+        for request in self.queue.running:
+            priority = request.spec.priority
+            held[priority] = held.get(priority, 0) + len(request.blocks)
         return sorted(held.items())
 
 

@@ -37,7 +37,7 @@ reason: only the gateway knows which owner counts.
 
 Loss. KV is an optimisation: a Blocks message that is lost, corrupt, malformed or too late only lowers the number of
 tokens that are kept, and the receiver computes the rest. After the first Taken(ok=False) the sender sends no more
-blocks, only Commit. Reserve, Extend and Commit must be answered, so each is said again every ``Limits.repeat_s`` until
+blocks, only Commit. Reserve, Extend and Commit must be answered, so each is resent every ``Limits.repeat_s`` until
 it is; the receiver answers again.
 
 Pace. What a migration copies while its request goes on would slow the decodes of both engines. So the receiver copies
@@ -107,7 +107,7 @@ class Limits:
 
     @property
     def repeat_s(self) -> float:
-        """What must be answered is said again after so long."""
+        """What must be answered is resent after so long."""
         return self.reply_s / 4
 
 

@@ -112,7 +112,7 @@ def _apps(
     return create_apps(
         ApiConfig(
             gateway=shell.me.process,
-            frontdoor=router,
+            router=router,
             models=models,
             view=router.view,
             decisions=router.decisions,

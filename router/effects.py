@@ -6,7 +6,7 @@ import msgspec
 
 from mesh.wire.control import SetRole
 from mesh.wire.requests import Cancel, Probe, Recall, Submit, SubmitBatch
-from router.generation import Placement, RouterError, TokenBatch
+from router.generation import Route, RouterError, TokenBatch
 
 
 class Send(msgspec.Struct, frozen=True):
@@ -23,11 +23,11 @@ class Forget(msgspec.Struct, frozen=True):
     engine: str
 
 
-class Place(msgspec.Struct, frozen=True):
+class SetRoute(msgspec.Struct, frozen=True):
     """The request was dispatched (anew)."""
 
     request: str
-    placement: Placement
+    route: Route
 
 
 class Deliver(msgspec.Struct, frozen=True):
@@ -44,7 +44,7 @@ class Fail(msgspec.Struct, frozen=True):
     error: RouterError
 
 
-Effect = Send | Forget | Place | Deliver | Fail
+Effect = Send | Forget | SetRoute | Deliver | Fail
 
 
 def in_batches(effects: Iterable[Effect]) -> list[Effect]:

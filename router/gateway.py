@@ -20,8 +20,8 @@ from mesh.wire.messages import BroadcastMessage, GatewayMessage
 from mesh.wire.placement import PlacementStatus
 from mesh.wire.requests import FinishReason, RequestSpec
 from mesh.wire.status import EngineStatus, GatewayStatus, SupervisorStatus
-from router.effects import Deliver, Effect, Fail, Forget, Place, Send
-from router.generation import Draining, Fault, Generation, Placement, RequestFailed, RouterError, TokenBatch
+from router.effects import Deliver, Effect, Fail, Forget, Send, SetRoute
+from router.generation import Draining, Fault, Generation, RequestFailed, Route, RouterError, TokenBatch
 from router.history.decisions import DecisionLog
 from router.history.ledger import Ledger
 from router.history.lengths import LengthPredictor
@@ -44,7 +44,7 @@ log = structlog.get_logger()
 
 
 class Router:
-    """One gateway's `Frontdoor`. Submit only while `run` runs. ``ledger`` hears what becomes of each request.
+    """One gateway's `RequestRouter`. Submit only while `run` runs. ``ledger`` hears what becomes of each request.
 
     ``name``: one of the two that the gateway has in the mesh. ``tallies``: what the ledger tells of requests.
     """
@@ -220,7 +220,7 @@ class Router:
         if isinstance(status, EngineStatus):
             self._carry_out(self._dispatcher.observe(sender, status, self._clock.now()))
         elif isinstance(status, SupervisorStatus):
-            self._bury(sender.process, status)
+            self._declare_dead(sender.process, status)
         elif isinstance(status, GatewayStatus):
             self._dispatcher.hear_gateway(sender, status, self._clock.now())
             if status.policy is not None:
@@ -228,10 +228,10 @@ class Router:
         elif isinstance(status, PlacementStatus):
             self.marks.hear(status, self._tallies.read(), self._clock.now())
 
-    def _bury(self, supervisor: str, status: SupervisorStatus) -> None:
+    def _declare_dead(self, supervisor: str, status: SupervisorStatus) -> None:
         """A supervisor saw processes end: nobody waits for their leases."""
         for ended in ended_lives(supervisor, status, self._supervisor_of):
-            if effects := self._dispatcher.bury(ended, self._clock.now()):
+            if effects := self._dispatcher.declare_dead(ended, self._clock.now()):
                 self._carry_out(effects)
 
     def _consider(self, choice: PolicyChoice) -> None:
@@ -284,8 +284,8 @@ class Router:
                     self._deliver(request, batch, now)
                 case Send(to, message):
                     self._sockets.send(to, message)
-                case Place(request, placement):
-                    self._place(request, placement)
+                case SetRoute(request, route):
+                    self._place(request, route)
                 case Fail(request, error):
                     self._fail(request, error)
                 case Forget(engine):
@@ -307,12 +307,12 @@ class Router:
             error = RequestFailed(f"cut off: {generation.pending_bytes} bytes were waiting to be read", Fault.CLIENT)
             self._cut_off(generation, error)
 
-    def _place(self, request: str, placement: Placement) -> None:
+    def _place(self, request: str, route: Route) -> None:
         if generation := self._generations.get(request):
-            generation.placement = placement
-            self._ledger.placed(request, placement)
-        event = "dispatched anew" if placement.attempt else "dispatched"
-        self._log.debug(event, request=request, prefill=placement.prefill_engine, decode=placement.decode_engine)
+            generation.route = route
+            self._ledger.placed(request, route)
+        event = "dispatched anew" if route.attempt else "dispatched"
+        self._log.debug(event, request=request, prefill=route.prefill_engine, decode=route.decode_engine)
 
     def _fail(self, request: str, error: RouterError) -> None:
         log.info("request failed", request=request, reason=str(error))

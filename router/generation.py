@@ -14,7 +14,7 @@ from mesh.wire.control import ProcessState
 from mesh.wire.requests import FailureCode, FinishReason, RequestSpec, TokenLogprobs
 
 
-class Placement(msgspec.Struct, frozen=True):
+class Route(msgspec.Struct, frozen=True):
     """Where a request runs and why. ``rule`` names the policy's rule; ``queued_s`` is the wait in the gateway."""
 
     prefill_engine: str
@@ -39,7 +39,7 @@ class Generation(Protocol):
     """One request in flight, for one consumer. Whoever stops iterating early calls `cancel` or `finish`."""
 
     @property
-    def placement(self) -> Placement | None:
+    def route(self) -> Route | None:
         """None until the request was first dispatched; the newest one after that. Set before the first batch."""
 
     def __aiter__(self) -> AsyncIterator[TokenBatch]:
@@ -56,7 +56,7 @@ class Generation(Protocol):
         """The consumer has its whole answer, perhaps before the engine's end of it: stop what still runs."""
 
 
-class Frontdoor(Protocol):
+class RequestRouter(Protocol):
     """What the API sees of the router."""
 
     @property

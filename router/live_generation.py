@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from typing import Final
 
-from router.generation import Placement, RouterError, TokenBatch
+from router.generation import Route, RouterError, TokenBatch
 
 TOKEN_BYTES: Final = 64
 LOGPROB_BYTES: Final = 128  # a pair of a token and its number, as objects
@@ -25,12 +25,12 @@ class LiveGeneration(AsyncIterator[TokenBatch]):
         "has_more",
         "id",
         "pending_bytes",
-        "placement",
+        "route",
     )
 
     def __init__(self, id_: str, cancel: Callable[[str], None], finish: Callable[[str], None]) -> None:
         self.id = id_
-        self.placement: Placement | None = None
+        self.route: Route | None = None
         self.pending_bytes = 0  # about what the batches take that the consumer has not taken
         self.has_more = False
         self._batches: deque[TokenBatch] = deque()

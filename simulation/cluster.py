@@ -20,7 +20,7 @@ from simulation.engines.shared_profiles import Profile, profile_of
 from simulation.factory import Factory
 from simulation.faults.faults import Fault
 from simulation.faults.invariants import Invariants
-from simulation.faults.processes import Mortals
+from simulation.faults.processes import Processes
 from simulation.gateway import SimulatedGateway
 from simulation.kernel import Kernel
 from simulation.loads.trace_request import TraceRequest
@@ -38,8 +38,8 @@ class Simulation:
     may go wrong, every step is computed.
 
     ``engines``, ``gateways`` and ``placement`` are the living ones. With ``timeline``, made for `origin_s`, it can be
-    seen what they did. With ``faults``, or if there are ``invariants`` to be watched, processes are ``mortals``. With a
-    ``search``, a topology that has a placement daemon has one here; ``on_note`` hears what it says for its log.
+    seen what they did. With ``faults``, or if there are ``invariants`` to be watched, processes are ``processes``.
+    With a ``search``, a topology that has a placement daemon has one here; ``on_note`` hears what it says for its log.
     """
 
     origin_s = -STARTUP_S
@@ -63,7 +63,7 @@ class Simulation:
         self.engines: dict[str, SimulatedEngine] = {}
         self.gateways: dict[str, SimulatedGateway] = {}
         self.placement: SimulatedPlacement | None = None
-        self.mortals: Mortals | None = None
+        self.processes: Processes | None = None
         self.open: dict[str, str] = {}  # the gateways of requests that have not ended
         self._topology = topology
         self._gateway_names = [spec.id for spec in topology.gateways]
@@ -82,19 +82,19 @@ class Simulation:
         coasts = coasts and not faults and invariants is None
         self.network = network = Network(self.kernel, physics.latency_s)
         if faults or invariants is not None or topology.scaling is not None:
-            self.mortals = Mortals(topology, self.kernel, physics.latency_s, faults)
-            self.network = network = self.mortals.network
+            self.processes = Processes(topology, self.kernel, physics.latency_s, faults)
+            self.network = network = self.processes.network
         observer = timeline if invariants is None else invariants
         factory = Factory(topology, profiles, physics, network, self.kernel, coasts=coasts, observer=observer)
         if invariants is not None:
             invariants.attach(self)
-        if self.mortals is not None:
-            self.mortals.bear(factory, self._ledger, self._change_engine, self._change_gateway)
+        if self.processes is not None:
+            self.processes.bear(factory, self._ledger, self._change_engine, self._change_gateway)
             if topology.scaling is not None:
-                self.mortals.bear_supervisors(factory.start_s)
+                self.processes.bear_supervisors(factory.start_s)
             if self._has_placement:
-                self.mortals.bear_placement(self._make_placement, self._change_placement)
-            self.mortals.schedule(timeline)
+                self.processes.bear_placement(self._make_placement, self._change_placement)
+            self.processes.schedule(timeline)
             return
         for gateway in topology.gateways:
             self.gateways[gateway.id] = factory.gateway(gateway, Sender(gateway.id, 1), self.kernel, self._ledger)
@@ -151,7 +151,7 @@ class Simulation:
             gateway.start(self.kernel.now + starting.uniform(0, within_s))
         if self.placement is not None:
             self.placement.start(self.kernel.now)
-        for supervisor in self.mortals.supervisors.values() if self.mortals is not None else ():
+        for supervisor in self.processes.supervisors.values() if self.processes is not None else ():
             supervisor.start(self.kernel.now)
         self._schedule_next(self._topology.service(service), iter(trace))
         self.kernel.run()
@@ -161,8 +161,8 @@ class Simulation:
 
     def leave(self, request: str) -> None:
         """Its client goes away."""
-        assert self.mortals is not None, "clients leave where things go wrong"
-        self.mortals.gateways[self.open[request]].happen(self._leave, request)
+        assert self.processes is not None, "clients leave where things go wrong"
+        self.processes.gateways[self.open[request]].happen(self._leave, request)
 
     def _leave(self, request: str) -> None:
         if request in self.open:
@@ -195,10 +195,10 @@ class Simulation:
         if gateway is None:
             error = RequestFailed("no gateway was there", generation.Fault.SERVER)
             self._ledger.failed(spec.id, error, self.kernel.now)
-        elif self.mortals is None:
+        elif self.processes is None:
             gateway.submit(spec, tenant)
         else:
-            self.mortals.gateways[name].happen(gateway.submit, spec, tenant)
+            self.processes.gateways[name].happen(gateway.submit, spec, tenant)
 
     def _prefill_cost(self, service: str) -> PrefillCost:
         """Of the first engine that serves it: whose unloaded prefill time counts."""

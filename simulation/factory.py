@@ -109,7 +109,7 @@ def _settings(
         pid=0,
         role=spec.role,
         limits=Limits(spec.max_running, spec.chunk_tokens, slice_tokens=spec.slice_tokens),
-        parking_bytes=spec.parking_memory_bytes,
+        offload_bytes=spec.offload_memory_bytes,
         max_waiting=spec.max_waiting,
         transport=topology.transfer.transport,
         transfer_deadline_s=topology.transfer.deadline_s,

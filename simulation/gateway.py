@@ -10,7 +10,7 @@ from mesh.wire.messages import EngineAnswer
 from mesh.wire.placement import PlacementStatus
 from mesh.wire.requests import RequestSpec
 from mesh.wire.status import EngineStatus, GatewayStatus
-from router.effects import Deliver, Effect, Fail, Forget, Place, Send
+from router.effects import Deliver, Effect, Fail, Forget, Send, SetRoute
 from router.generation import Overloaded
 from router.history.ledger import Ledger
 from router.history.marks import MarkKeeper
@@ -121,7 +121,7 @@ class SimulatedGateway:
                     self._ledger.delivered(request, batch, self._kernel.now)
                 case Send(to, message):
                     self._network.send(self._me.process, to, message)
-                case Place(request, placement):
+                case SetRoute(request, placement):
                     self._ledger.placed(request, placement)
                 case Fail(request, error):
                     self._ledger.failed(request, error, self._kernel.now)

@@ -7,7 +7,7 @@ from mesh.wire import control
 from mesh.wire.control import Role, SetRole
 from mesh.wire.messages import EngineMessage
 from simulation.cluster import Simulation
-from simulation.faults.processes import Mortals
+from simulation.faults.processes import Processes
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,15 +84,15 @@ class Shed:
         return self.at_s + self.back_after_s + self.load_s
 
     def give(self, simulation: Simulation) -> None:
-        _order(simulation, self.engine, control.Unload(self.service))
+        _order(simulation, self.engine, control.UnloadService(self.service))
         simulation.kernel.after(self.back_after_s, self._load, simulation)
 
     def _load(self, simulation: Simulation) -> None:
         """An engine that is held up may still have to hear that it is to unload."""
-        engine, is_held_up = simulation.engines.get(self.engine), _mortals(simulation).engines[self.engine].is_held_up
+        engine, is_held_up = simulation.engines.get(self.engine), _processes(simulation).engines[self.engine].is_held_up
         service = None if engine is None else engine.core._services.get(self.service)
         if engine is not None and (is_held_up or service is None or service.is_leaving):
-            _order(simulation, self.engine, control.Load(self.service))
+            _order(simulation, self.engine, control.LoadService(self.service))
             simulation.kernel.after(self.load_s, self._load, simulation)
 
 
@@ -109,7 +109,7 @@ class Retire:
         return self.at_s + self.restart_after_s
 
     def give(self, simulation: Simulation) -> None:
-        _mortals(simulation).engines[self.engine].retire(self.restart_after_s)
+        _processes(simulation).engines[self.engine].retire(self.restart_after_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +137,9 @@ def _pick(requests: Sequence[str], pick: float) -> str | None:
 
 
 def _order(simulation: Simulation, engine: str, command: EngineMessage) -> None:
-    _mortals(simulation).engines[engine].order(command)
+    _processes(simulation).engines[engine].order(command)
 
 
-def _mortals(simulation: Simulation) -> Mortals:
-    assert simulation.mortals is not None, "orders are given where things can go wrong"
-    return simulation.mortals
+def _processes(simulation: Simulation) -> Processes:
+    assert simulation.processes is not None, "orders are given where things can go wrong"
+    return simulation.processes

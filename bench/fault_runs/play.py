@@ -98,8 +98,8 @@ def play(scenario: Scenario, tap: Tap | None = None, bounds: Bounds | None = Non
         search=DrawnPlans(scenario.seed),
         on_note=lambda _, note: plans.update([_kind(note)]),
     )
-    assert simulation.mortals is not None, "there are invariants to be watched"
-    simulation.mortals.network.tap = tap
+    assert simulation.processes is not None, "there are invariants to be watched"
+    simulation.processes.network.tap = tap
     for order in scenario.orders:
         simulation.kernel.at(order.at_s, order.give, simulation)
     records: list[Record] = []
@@ -176,8 +176,8 @@ def _check_plans(simulation: Simulation) -> None:
 
 
 def _tally(simulation: Simulation, invariants: Invariants, records: Iterable[Record]) -> Tally:
-    assert simulation.mortals is not None, "there are invariants to be watched"
-    tally = Tally(1, num_events=invariants.num_events, faults=simulation.mortals.hits)
+    assert simulation.processes is not None, "there are invariants to be watched"
+    tally = Tally(1, num_events=invariants.num_events, faults=simulation.processes.hits)
     for record in records:
         tally.num_requests += 1
         tally.num_tokens += record.partial_tokens or record.output_tokens

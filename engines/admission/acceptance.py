@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from engines.engine_request import Sequence as Request
+from engines.engine_request import EngineRequest
 from engines.scheduling.backlog import Backlog, Step
 from engines.status import Service
 from mesh.wire.requests import Epoch, RefusalCode, RequestSpec, Submit
@@ -39,7 +39,7 @@ class Admission:
             return RefusalCode.NO_MEMORY, f"{service.pool.num_free} blocks are free"
         decodes = service.decodes(now)
         slack = decodes.paid_until - now - decodes.step_s
-        request = Request.of(spec, Epoch(0), now, service.eos_token_ids, service.context_limit, service.ttft_s)
+        request = EngineRequest.of(spec, Epoch(0), now, service.eos_token_ids, service.context_limit, service.ttft_s)
         stall = self._backlog.ahead_s(service, request, step, now)
         if stall >= slack:
             return RefusalCode.NO_SLACK, f"prefills of {stall * 1e3:.0f} ms exceed the slack of {slack * 1e3:.0f} ms"

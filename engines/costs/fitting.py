@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engines.costs.linear import attended_tokens, decode_step_s, prefill_s
-from engines.costs.step_cost import Load, MixedCost, StepCost
+from engines.costs.step_cost import MixedCost, StepCost, StepLoad
 from mesh.wire.status import DecodeCost, PrefillCost
 
 Matrix = NDArray[np.float64]
@@ -58,7 +58,7 @@ class DecodeSample:
 class MixedSample:
     """An iteration with prompts, and decodes or several of them, took ``elapsed_s``."""
 
-    load: Load
+    load: StepLoad
     elapsed_s: float
 
 

@@ -11,7 +11,7 @@ from bisect import bisect_left, insort
 from collections import deque
 from dataclasses import dataclass, field
 
-from engines.costs.step_cost import Load, Parts, StepCost
+from engines.costs.step_cost import Parts, StepCost, StepLoad
 
 LARGEST_FACTOR = 8.0
 OUTLIER = 1.5  # one step counts as at most this many times slower or faster than predicted
@@ -96,7 +96,7 @@ class LearntCost:
         """The same of steps of decodes alone."""
         return self._decode_recent.p90
 
-    def observe(self, load: Load, measured_s: float) -> None:
+    def observe(self, load: StepLoad, measured_s: float) -> None:
         """A step of this load took so long. Non-positive times are ignored."""
         parts = self.current.parts(load)
         predicted_s = sum(parts)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from engines.costs.fitting import DecodeSample, MixedSample, PrefillSample, fit_decode, fit_mixed, fit_prefill
-from engines.costs.step_cost import Load, Parts, StepCost
+from engines.costs.step_cost import Parts, StepCost, StepLoad
 from engines.scheduling.batch import Batch, Chunk, Draw, StepExecutor
 from mesh.topology.schema import ServiceSpec
 from mesh.wire.requests import Sampling
@@ -66,15 +66,15 @@ class Rounds:
         return statistics.fmean(ratios) if ratios else 1.0
 
 
-def load_of_point(point: Point) -> Load:
+def load_of_point(point: Point) -> StepLoad:
     """What the iteration of a point computes."""
     match point:
         case PrefillPoint(new_tokens, cached_tokens):
-            return Load([(new_tokens, cached_tokens)], 0, 0)
+            return StepLoad([(new_tokens, cached_tokens)], 0, 0)
         case DecodePoint(contexts):
-            return Load([], len(contexts), sum(contexts))
+            return StepLoad([], len(contexts), sum(contexts))
         case MixedPoint(chunks, contexts):
-            return Load(chunks, len(contexts), sum(contexts))
+            return StepLoad(chunks, len(contexts), sum(contexts))
 
 
 def predict_s(cost: StepCost, point: Point) -> float:
@@ -84,7 +84,7 @@ def predict_s(cost: StepCost, point: Point) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
-    """Blocks of a service that nobody uses yet, and how its tokens are drawn: that is a part of a step."""
+    """Blocks of a service that nobody uses yet, and how its tokens are sampled: that is a part of a step."""
 
     service: str
     num_blocks: int
@@ -121,7 +121,7 @@ class Scratch:
 
 
 def usual_sampling(spec: ServiceSpec) -> Sampling:
-    """How tokens are drawn for requests that do not say."""
+    """How tokens are sampled for requests that do not say."""
     return Sampling(max_tokens=1, seed=0, temperature=spec.temperature, top_p=spec.top_p)
 
 

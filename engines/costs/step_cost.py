@@ -33,7 +33,7 @@ class Parts(NamedTuple):
     decode_attention_s: float = 0.0
 
 
-class Load(NamedTuple):
+class StepLoad(NamedTuple):
     """What an iteration computes: (new tokens, tokens before them) of each chunk, decodes, their context in all."""
 
     chunks: Sequence[tuple[int, int]]
@@ -69,7 +69,7 @@ class StepCost:
         """Seconds that the batch takes."""
         return sum(self.parts(load_of(batch)))
 
-    def parts(self, load: Load) -> Parts:
+    def parts(self, load: StepLoad) -> Parts:
         if not load.chunks:
             return self._decode_parts(load)
         prefill, mixed = self.prefill, self.mixed
@@ -87,7 +87,7 @@ class StepCost:
             return Parts(rows_s, attention_s, 0.0, context_s)
         return Parts(0.0, attention_s, least_s, context_s)
 
-    def _decode_parts(self, load: Load) -> Parts:
+    def _decode_parts(self, load: StepLoad) -> Parts:
         cost, num_requests, context = self.decode, load.num_decodes, load.context_tokens
         if not num_requests:
             return Parts()
@@ -100,7 +100,7 @@ class StepCost:
         return cost.per_token_context_s * attended + cost.per_cached_token_s * num_before
 
 
-def load_of(batch: Batch) -> Load:
+def load_of(batch: Batch) -> StepLoad:
     if batch.rows is not None:
         return load_of_rows(batch.rows, decodes=is_decode(batch.chunks[0]))
     chunks: list[tuple[int, int]] = []
@@ -111,17 +111,17 @@ def load_of(batch: Batch) -> Load:
             context_tokens += chunk.start + 1
         else:
             chunks.append((len(chunk.tokens), chunk.start))
-    return Load(chunks, num_decodes, context_tokens)
+    return StepLoad(chunks, num_decodes, context_tokens)
 
 
-def load_of_rows(rows: Rows, *, decodes: bool) -> Load:
+def load_of_rows(rows: Rows, *, decodes: bool) -> StepLoad:
     if decodes:
-        return Load((), rows.num_rows, rows.num_rows * (rows.num_before + 1))
-    return Load([(rows.num_tokens, rows.num_before)] * rows.num_rows, 0, 0)
+        return StepLoad((), rows.num_rows, rows.num_rows * (rows.num_before + 1))
+    return StepLoad([(rows.num_tokens, rows.num_before)] * rows.num_rows, 0, 0)
 
 
 def is_decode(chunk: Chunk) -> bool:
-    """One token, drawn earlier, whose successor is to be drawn."""
+    """One token, sampled earlier, whose successor is to be sampled."""
     draw = chunk.draw
     return draw is not None and len(chunk.tokens) == 1 and draw.position > draw.num_prompt
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from engines.grammars.process import WALL_S, GrammarProcess, Vocabulary, jobs_of
 from engines.grammars.protocol import TOKENS_PER_JOB, Answer, Bad, Lost, Mask, Sound, Unknown
-from engines.scheduling.batch import Draw, Undrawn
+from engines.scheduling.batch import Draw, Unsampled
 from mesh.wire.requests import FailureCode
 
 MAX_REMEMBERED = 512  # requests
@@ -24,9 +24,9 @@ NEW_S = 0.05  # what a mask of a grammar that is not known is expected to take
 CPU_S_AT_FIRST = 1.0  # that a grammar may take, its compiling included
 CPU_S_PER_MASK = 0.01  # in addition; usual ones take a tenth of it
 BRIEFLY_S = 0.02  # where a token may be sampled later
-LATE = Undrawn()
+LATE = Unsampled()
 
-Allowed = NDArray[np.bool_] | Undrawn
+Allowed = NDArray[np.bool_] | Unsampled
 
 
 @dataclass(slots=True)
@@ -45,7 +45,7 @@ class _Account:
 
     num_masks: int = 0
     cpu_s: float = 0.0
-    refusal: Undrawn | None = None
+    refusal: Unsampled | None = None
 
     @property
     def expected_s(self) -> float:
@@ -58,7 +58,7 @@ class _Account:
             self.refuse(f"the grammar cannot be followed: it takes more than {CPU_S_PER_MASK:g} s of CPU time a token")
 
     def refuse(self, reason: str) -> None:
-        self.refusal = Undrawn(reason, FailureCode.GRAMMAR)
+        self.refusal = Unsampled(reason, FailureCode.GRAMMAR)
 
 
 class Masks:
@@ -71,7 +71,7 @@ class Masks:
         self._num_jobs = 0
         self._asked: dict[str, _Asked] = {}  # by request
         self._told: OrderedDict[str, _Asked] = OrderedDict()  # what the grammar process last heard of each request
-        self._ready: OrderedDict[str, tuple[list[int], bytes | Undrawn]] = OrderedDict()  # masks as bits
+        self._ready: OrderedDict[str, tuple[list[int], bytes | Unsampled]] = OrderedDict()  # masks as bits
         self._accounts: OrderedDict[str, _Account] = OrderedDict()  # by grammar
 
     def __repr__(self) -> str:
@@ -100,8 +100,8 @@ class Masks:
     def close(self) -> None:
         self._process.close()
 
-    def _allowed(self, found: bytes | Undrawn) -> Allowed:
-        if isinstance(found, Undrawn):
+    def _allowed(self, found: bytes | Unsampled) -> Allowed:
+        if isinstance(found, Unsampled):
             return found
         return np.unpackbits(np.frombuffer(found, np.uint8), count=self._size, bitorder="little").view(np.bool_)
 
@@ -156,13 +156,13 @@ class Masks:
                 self._keep(request, asked.tokens, bits)
             case Bad(_, reason, is_dear):
                 self._told.pop(request, None)
-                self._keep(request, asked.tokens, Undrawn(reason, FailureCode.GRAMMAR))
+                self._keep(request, asked.tokens, Unsampled(reason, FailureCode.GRAMMAR))
                 if is_dear:
                     self._refuse(asked.grammar, reason)
             case Lost():
                 self._told.pop(request, None)
                 self._keep(
-                    request, asked.tokens, Undrawn("the process that follows grammars is gone", FailureCode.STEP)
+                    request, asked.tokens, Unsampled("the process that follows grammars is gone", FailureCode.STEP)
                 )
             case Unknown():
                 self._told.pop(request, None)
@@ -177,7 +177,7 @@ class Masks:
         for request, asked in [item for item in self._asked.items() if item[1].grammar == grammar]:
             self._put(request, grammar, asked.tokens)
 
-    def _keep(self, request: str, tokens: list[int], allowed: bytes | Undrawn) -> None:
+    def _keep(self, request: str, tokens: list[int], allowed: bytes | Unsampled) -> None:
         self._ready[request] = tokens, allowed
         while len(self._ready) > MAX_REMEMBERED:
             self._ready.popitem(last=False)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 
 import structlog
 
-from engines.effects import DropService, Effect, LoadService
+from engines.effects import DropModel, Effect, LoadModel
 from engines.scheduling.forecast import EngineForecast
 from engines.scheduling.scheduler import Limits, LocalScheduler
 from engines.status import Service
@@ -46,7 +46,7 @@ class Residency:
         elif name not in self.loading:
             log.info("loads a service", service=name)
             self.loading.append(name)
-            return [LoadService(name)]
+            return [LoadModel(name)]
         return []
 
     def loaded(self, service: Service) -> None:
@@ -79,7 +79,7 @@ class Residency:
             log.info("unloaded a service", service=name)
             self.services[name].pool.close()
             del self.services[name], self.schedulers[name]
-        return [DropService(name) for name in gone]
+        return [DropModel(name) for name in gone]
 
     def _open(self, service: Service) -> None:
         service.queue.slice_tokens = self._limits.slice_tokens

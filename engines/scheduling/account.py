@@ -4,7 +4,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from math import inf
 
-from engines.engine_request import Sequence as Request
+from engines.engine_request import EngineRequest
 from engines.memory.residency import Residency
 from engines.scheduling.backlog import Backlog, Step
 from engines.scheduling.demand import demand_of
@@ -13,7 +13,7 @@ from engines.settings import EngineSettings
 from engines.status import Decodes, Service
 from engines.transfers.freeness import IDEAL_SLOWDOWN, free_tokens, freeness, headroom_tokens, in_all
 from engines.transfers.handover import Handovers
-from mesh.wire.control import Place, ProcessState, Role
+from mesh.wire.control import EnginePlace, ProcessState, Role
 from mesh.wire.status import Demand, EngineStatus
 
 
@@ -32,9 +32,9 @@ class Standing:
     num_preempted: int = 0
     num_kept: int = 0  # of ends of slices
     num_moved: int = 0
-    num_parked: int = 0
+    num_offloaded: int = 0
     num_role_changes: int = 0
-    place: Place | None = None  # in the newest plan that was announced
+    place: EnginePlace | None = None  # in the newest plan that was announced
     has_news: bool = True
 
 
@@ -57,7 +57,7 @@ class Account:
         self._handovers = handovers
         self._pace = pace
 
-    def status(self, requests: Collection[Request], step: Step | None, now: float) -> EngineStatus:
+    def status(self, requests: Collection[EngineRequest], step: Step | None, now: float) -> EngineStatus:
         """A fresh one, numbered. ``requests``: all that the engine owns."""
         standing = self._standing
         standing.seq += 1
@@ -101,10 +101,10 @@ class Account:
             num_reserved=len(arrivals),
             cancelled_total=standing.num_cancelled,
             preemptions_total=standing.num_preempted,
-            num_parked=sum([queue.num_away for queue in queues]),
+            num_offloaded=sum([queue.num_away for queue in queues]),
             slices_kept_total=standing.num_kept,
             slices_moved_total=standing.num_moved,
-            slices_parked_total=standing.num_parked,
+            slices_offloaded_total=standing.num_offloaded,
             num_migrating_out=0 if departures.is_idle else len(departures.migrating()),
             num_migrating_in=arrivals.num_migrating,
             migrations_total=departures.tally.num_completed,
@@ -139,14 +139,14 @@ class Account:
         )
         return freeness(free, len(queue.running))
 
-    def head(self, service: Service, now: float) -> Request | None:
+    def head(self, service: Service, now: float) -> EngineRequest | None:
         """Who waits first for memory."""
         queue = service.queue
-        waiting = [*queue.waiting, *queue.parked] if queue.parked else queue.waiting
+        waiting = [*queue.waiting, *queue.offloaded] if queue.offloaded else queue.waiting
         return self._residency.schedulers[service.name].most_urgent(waiting, now) if waiting else None
 
 
-def _demand(service: Service, requests: Collection[Request], now: float) -> Demand | None:
+def _demand(service: Service, requests: Collection[EngineRequest], now: float) -> Demand | None:
     """Of those that are to decode here."""
     own = [one for one in requests if one.spec.service == service.name and one.decode_engine is None]
     return demand_of(own, service.pool.block_size, service.early, now, service.alone_s())

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from engines.costs.step_cost import Load, load_of_rows
-from engines.engine_request import Sequence as Request
+from engines.costs.step_cost import StepLoad, load_of_rows
+from engines.engine_request import EngineRequest
 from engines.scheduling.batch import Batch, Rows
 from engines.scheduling.scheduler import LocalScheduler, Share
 from engines.status import Service
@@ -26,28 +26,28 @@ class Step(msgspec.Struct, frozen=True):
 
     def batch(self) -> Batch:
         """For an executor: with the tokens themselves, as they are now."""
-        chunks = [share.sequence.chunk(share.num_tokens) for share in self.shares]
+        chunks = [share.request.chunk(share.num_tokens) for share in self.shares]
         return Batch(self.service.name, chunks, self.rows)
 
-    def load(self) -> Load:
+    def load(self) -> StepLoad:
         """What it computes, as its requests are now."""
         if self.rows is not None:
             return load_of_rows(self.rows, decodes=not self.prompts)
-        chunks = [(share.num_tokens, share.sequence.num_computed) for share in self.prompts]
-        context = sum([len(share.sequence.tokens) for share in self.shares])
-        context -= sum([len(share.sequence.tokens) for share in self.prompts])
-        return Load(chunks, len(self.shares) - len(self.prompts), context)
+        chunks = [(share.num_tokens, share.request.num_computed) for share in self.prompts]
+        context = sum([len(share.request.tokens) for share in self.shares])
+        context -= sum([len(share.request.tokens) for share in self.prompts])
+        return StepLoad(chunks, len(self.shares) - len(self.prompts), context)
 
     def prefill_done_s(self, now: float) -> float:
         """Of prompts, by now: at most what the step was given of them, as it may hold decodes, too."""
-        given_s = sum([self.service.chunk_s(share.num_tokens, share.sequence.num_computed) for share in self.prompts])
+        given_s = sum([self.service.chunk_s(share.num_tokens, share.request.num_computed) for share in self.prompts])
         return min(now - self.started_at, given_s)
 
 
 class Prefill(NamedTuple):
     """``left_s``: predicted, by the tokens that no step before the present one has computed."""
 
-    request: Request
+    request: EngineRequest
     service: Service
     left_s: float
 
@@ -62,11 +62,11 @@ class Backlog:
         self._schedulers = schedulers
         self._departures = departures
 
-    def not_started(self, service: Service) -> tuple[Request, ...]:
+    def not_started(self, service: Service) -> tuple[EngineRequest, ...]:
         queue = service.queue
         return (*queue.waiting, *queue.unreserved, *self._departures.reserving(service.name))
 
-    def places(self, requests: Iterable[Request]) -> list[Holding]:
+    def places(self, requests: Iterable[EngineRequest]) -> list[Holding]:
         """Where these stand, in the order of the queues; a scheduler may let others pass."""
         queues = map(self.not_started, self._services.values())
         ahead = {request: index for queue in queues for index, request in enumerate(queue)}
@@ -81,7 +81,7 @@ class Backlog:
         left_s = sum([prefill.left_s for prefill in self._started()])
         return max(left_s - (0.0 if step is None else step.prefill_done_s(now)), 0.0)
 
-    def ahead_s(self, service: Service, request: Request, step: Step | None, now: float) -> float:
+    def ahead_s(self, service: Service, request: EngineRequest, step: Step | None, now: float) -> float:
         """Until the prefill of a newcomer would be done."""
         return self.remaining_s(step, now) + self.waiting_s(service) + service.prefill_s(request)
 
@@ -113,7 +113,7 @@ class Backlog:
 
     def _pending(self, prefills: list[Prefill], step: Step | None, done_s: float, now: float) -> list[PendingPrefill]:
         """Those that are due first; what the present step has done by now is off."""
-        first = step.prompts[0].sequence if step is not None and step.prompts else None
+        first = step.prompts[0].request if step is not None and step.prompts else None
         pending = [
             PendingPrefill(
                 self._schedulers[service.name].due_at(request, left_s, now) - now,

@@ -19,7 +19,7 @@ class Draw(msgspec.Struct, frozen=True):
     sampling: Sampling
     tokens: Sequence[int]  # prompt, then generated
     num_prompt: int
-    position: int  # of the drawn token in them; with the seed it keys the random generator
+    position: int  # of the sampled token in them; with the seed it keys the random generator
     request: str = ""  # whose answer it is
 
     @property
@@ -71,7 +71,7 @@ class Batch:
         return sum(len(chunk.tokens) for chunk in self.chunks)
 
 
-class Undrawn(msgspec.Struct, frozen=True):
+class Unsampled(msgspec.Struct, frozen=True):
     """Why no token was sampled where one was wanted.
 
     Without a ``code`` the mask of its grammar is late: the request's last token is computed again. With one the request
@@ -83,12 +83,12 @@ class Undrawn(msgspec.Struct, frozen=True):
 
 
 class ChunkResult(msgspec.Struct, frozen=True):
-    """``token`` is None where nothing was to be drawn, or nothing could be: ``undrawn`` says why."""
+    """``token`` is None where nothing was to be sampled, or nothing could be: ``unsampled`` says why."""
 
     token: int | None = None
     logprobs: TokenLogprobs | None = None
     prompt_logprobs: Sequence[TokenLogprobs | None] | None = None  # one a token of the chunk; None at position 0
-    undrawn: Undrawn | None = None
+    unsampled: Unsampled | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from itertools import islice
 from math import inf
 
-from engines.engine_request import Sequence as Request
+from engines.engine_request import EngineRequest
 from mesh.wire.status import Demand
 
 MOST_PEAKS = 24  # that a status tells; neighbours are merged, and the higher one counts
@@ -28,7 +28,7 @@ class EarlyEnds:
     def __repr__(self) -> str:
         return f"<EarlyEnds {self._ends}>"
 
-    def ended(self, request: Request, step_s: float, now: float) -> None:
+    def ended(self, request: EngineRequest, step_s: float, now: float) -> None:
         """One that was expected to be of some length. ``step_s``: of each of the steps that it does not need."""
         unused = request.spec.answer_tokens(request.num_generated - 1) - request.num_generated
         if unused > 0:
@@ -41,7 +41,7 @@ class EarlyEnds:
 
 
 def demand_of(
-    requests: Collection[Request], block_size: int, early: EarlyEnds, now: float, alone_s: float = 0.0
+    requests: Collection[EngineRequest], block_size: int, early: EarlyEnds, now: float, alone_s: float = 0.0
 ) -> Demand | None:
     """Of one service's requests that are to decode here. None: there are none.
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from engines.costs.step_cost import Load
-from engines.engine_request import Sequence
+from engines.costs.step_cost import StepLoad
+from engines.engine_request import EngineRequest
 from engines.scheduling.slack import IterationTime
 from engines.status import Service
 
@@ -15,19 +15,19 @@ class EngineForecast:
         self._service = service
         self._services = services
 
-    def prefill_s(self, sequence: Sequence) -> float:
-        return self._service.prefill_s(sequence)
+    def prefill_s(self, request: EngineRequest) -> float:
+        return self._service.prefill_s(request)
 
-    def decodes(self) -> list[Sequence]:
-        return [sequence for service in self._services.values() for sequence in service.decoding()]
+    def decodes(self) -> list[EngineRequest]:
+        return [request for service in self._services.values() for request in service.decoding()]
 
     def decode_round_s(self) -> float:
         return sum(service.decode_step_s() for service in self._services.values())
 
     def iteration_s(self) -> IterationTime:
         cost, decoding = self._service.step_cost(), self._service.decoding()
-        num_decodes, context_tokens = len(decoding), sum([len(sequence.tokens) for sequence in decoding])
-        return lambda chunks: sum(cost.parts(Load(chunks, num_decodes, context_tokens)))
+        num_decodes, context_tokens = len(decoding), sum([len(request.tokens) for request in decoding])
+        return lambda chunks: sum(cost.parts(StepLoad(chunks, num_decodes, context_tokens)))
 
     def growth_elsewhere(self) -> int:
         return self._service.growth_elsewhere(self._services.values())

@@ -6,13 +6,13 @@ from contextlib import closing
 from math import inf
 from typing import Protocol
 
-from engines.costs.step_cost import Load
+from engines.costs.step_cost import StepLoad
 from engines.effects import Effect
-from engines.engine_request import Sequence as Request
+from engines.engine_request import EngineRequest
 from engines.scheduling.account import Standing
 from engines.scheduling.backlog import Step
-from engines.scheduling.batch import StepResult, Undrawn
-from engines.scheduling.disciplines.discipline import Discipline, Phase, Turn
+from engines.scheduling.batch import StepResult, Unsampled
+from engines.scheduling.disciplines.discipline import Discipline, IterationPhase, Turn
 from engines.scheduling.disciplines.static import StaticBatches
 from engines.scheduling.pace import Pace
 from engines.scheduling.scheduler import LocalScheduler, Plan, Ranking, ServiceQueue, Share, precedence
@@ -29,9 +29,9 @@ NEVER = 2**62  # steps
 class Owner(Protocol):
     """The core: what becomes of requests is its business."""
 
-    def end(self, request: Request, now: float) -> list[Effect]: ...
+    def end(self, request: EngineRequest, now: float) -> list[Effect]: ...
 
-    def release(self, request: Request) -> None: ...
+    def release(self, request: EngineRequest) -> None: ...
 
 
 class Iterations:
@@ -65,9 +65,9 @@ class Iterations:
         self._due_in: int | None = None  # steps until tokens are to be delivered; None: not known
         self._failed_parts: deque[tuple[Service, Sequence[Share]]] = deque()  # of batches, to be computed by themselves
 
-    def computes(self, request: Request) -> bool:
+    def computes(self, request: EngineRequest) -> bool:
         """Whether the running step touches it."""
-        return self.step is not None and any(share.sequence is request for share in self.step.shares)
+        return self.step is not None and any(share.request is request for share in self.step.shares)
 
     # --- choosing -----------------------------------------------------------------------------------------------------
 
@@ -85,8 +85,8 @@ class Iterations:
     def _choose(self, effects: list[Effect], now: float) -> Step | None:
         for service, shares in self._choices(effects, now):
             if shares:
-                prompts = [share for share in shares if not share.sequence.is_decoding]
-                rows = None if self._static is None else self._static.rows([share.sequence for share in shares])
+                prompts = [share for share in shares if not share.request.is_decoding]
+                rows = None if self._static is None else self._static.rows([share.request for share in shares])
                 self.step, self._due_in = Step(service, shares, prompts, now, rows), None
                 return self.step
         return None
@@ -95,7 +95,7 @@ class Iterations:
         """What could be computed next: parts of a batch that failed, then what is planned for each turn."""
         while self._failed_parts:
             service, shares = self._failed_parts.popleft()
-            yield service, [share for share in shares if not share.sequence.is_over]
+            yield service, [share for share in shares if not share.request.is_over]
         for turn in self._discipline.turns(now):
             yield self._services[turn.service], self._plan(turn, effects, now)
 
@@ -109,7 +109,7 @@ class Iterations:
         return plan.shares
 
     def _preempt_elsewhere(
-        self, service: Service, starved: Sequence[Request], effects: list[Effect], now: float
+        self, service: Service, starved: Sequence[EngineRequest], effects: list[Effect], now: float
     ) -> bool:
         """Where one of a service cannot go on for want of memory: the least urgent one of the others loses its blocks,
         if it is the less urgent of the two. So of services that want each other's memory one goes on. What a service
@@ -149,7 +149,7 @@ class Iterations:
             effects += self._owner.end(request, now)
         return plan
 
-    def _book_preempted(self, requests: Sequence[Request], now: float) -> list[Effect]:
+    def _book_preempted(self, requests: Sequence[EngineRequest], now: float) -> list[Effect]:
         effects: list[Effect] = []
         self._standing.has_news = True
         self._standing.num_preempted += len(requests)
@@ -176,12 +176,12 @@ class Iterations:
         self.settle()
         return self._book(step, result, now)
 
-    def load(self, step: Step) -> Load:
+    def load(self, step: Step) -> StepLoad:
         """Of the running step."""
         return step.load() if self._steady is None or step.rows is not None else self._steady.load()
 
     def _common_token(self, result: StepResult) -> int | None:
-        """That all of the steady decodes have drawn that ran; None: they differ, or none ran."""
+        """That all of the steady decodes have sampled that ran; None: they differ, or none ran."""
         if self._steady is None:
             return None
         first = result.chunks[0]
@@ -203,12 +203,12 @@ class Iterations:
         self.step, said = None, _Said()
         pool = step.service.pool
         for share, chunk in zip(step.shares, result.chunks, strict=True):
-            request = share.sequence
+            request = share.request
             if request.is_over:
                 self._owner.release(request)
                 continue
-            if chunk.undrawn is not None:
-                self._missed(request, share, chunk.undrawn, said, now)
+            if chunk.unsampled is not None:
+                self._missed(request, share, chunk.unsampled, said, now)
                 continue
             request.advance(share.num_tokens, pool)
             if chunk.prompt_logprobs:
@@ -218,26 +218,26 @@ class Iterations:
             else:
                 self._drew(request, request.append(chunk.token, chunk.logprobs, now), said, now)
         self._charge(step, now)
-        if any(share.sequence.is_decoding for share in step.prompts):
+        if any(share.request.is_decoding for share in step.prompts):
             self._standing.has_news = True
         return [*said.in_order(), *self._end_padded(now)]
 
-    def _missed(self, request: Request, share: Share, undrawn: Undrawn, said: "_Said", now: float) -> None:
+    def _missed(self, request: EngineRequest, share: Share, unsampled: Unsampled, said: "_Said", now: float) -> None:
         """No token was sampled for it: it fails, or its last token is computed again."""
-        if undrawn.code is FailureCode.STEP:
+        if unsampled.code is FailureCode.STEP:
             self._services[request.spec.service].pool.unpublish(request.blocks)  # their KV may be what is wrong
-        if undrawn.code is not None:
-            said.effects += self._give_up(request, undrawn.reason, undrawn.code, now)
+        if unsampled.code is not None:
+            said.effects += self._give_up(request, unsampled.reason, unsampled.code, now)
         elif request.spec.sampling.prompt_logprobs is None:
             request.advance(share.num_tokens - 1, self._services[request.spec.service].pool)
 
-    def _give_up(self, request: Request, reason: str, code: FailureCode, now: float) -> list[Effect]:
+    def _give_up(self, request: EngineRequest, reason: str, code: FailureCode, now: float) -> list[Effect]:
         return [
             Send(request.spec.gateway, Failed(request.id, request.epoch, reason, code)),
             *self._owner.end(request, now),
         ]
 
-    def _drew(self, request: Request, finish: FinishReason | None, said: "_Said", now: float) -> None:
+    def _drew(self, request: EngineRequest, finish: FinishReason | None, said: "_Said", now: float) -> None:
         """It has one token more."""
         if self._pads:
             self._keep_row(request, finish)
@@ -252,9 +252,9 @@ class Iterations:
             said.given_back.append(request)
             self._let_go(request, said, now)
 
-    def _let_move(self, request: Request, said: "_Said", now: float) -> None:
+    def _let_move(self, request: EngineRequest, said: "_Said", now: float) -> None:
         departures = self._handovers.departures
-        said.effects += departures.token_drawn(request, now)
+        said.effects += departures.token_sampled(request, now)
         if departures.may_commit(request):
             if request.num_held:
                 said.add(request, None)
@@ -262,13 +262,13 @@ class Iterations:
             self._discipline.ended(request)
             said.effects += departures.commit(request, now)
 
-    def _let_go(self, request: Request, said: "_Said", now: float) -> None:
+    def _let_go(self, request: EngineRequest, said: "_Said", now: float) -> None:
         """Its slice is used up: its gateway dispatches it anew."""
         if request.num_held:
             said.add(request, None)
         said.effects += self._owner.end(request, now)
 
-    def _keep_row(self, request: Request, finish: FinishReason | None) -> None:
+    def _keep_row(self, request: EngineRequest, finish: FinishReason | None) -> None:
         assert self._static is not None
         if finish is not None or request.has_used_slice:
             request.finish = finish
@@ -287,7 +287,7 @@ class Iterations:
 
     def _charge(self, step: Step, now: float) -> None:
         """Let its requests pay for it. Who has ended has paid."""
-        self._discipline.ran(step.service.name, [share.sequence for share in step.shares], now - step.started_at)
+        self._discipline.ran(step.service.name, [share.request for share in step.shares], now - step.started_at)
 
     def fail(self, reason: str, now: float) -> list[Effect]:
         """The batch could not be computed. Its halves are tried by themselves until the request is found that fails."""
@@ -296,14 +296,14 @@ class Iterations:
         if step is None:
             return []
         for share in step.shares:
-            self._owner.release(share.sequence)
-        alive = [share for share in step.shares if not share.sequence.is_over]
+            self._owner.release(share.request)
+        alive = [share for share in step.shares if not share.request.is_over]
         if len(step.shares) > 1:
             middle = -(-len(alive) // 2)
             self._failed_parts.extendleft([(step.service, alive[middle:]), (step.service, alive[:middle])])
             return []
         effects: list[Effect] = []
-        for request in [share.sequence for share in alive]:
+        for request in [share.request for share in alive]:
             effects += self._give_up(request, reason, FailureCode.STEP, now)
         return effects
 
@@ -325,7 +325,7 @@ class Iterations:
         return 0 if steady is None else steady.num_steps_left()
 
     def _find_steady(self, step: Step) -> SteadyBatch | None:
-        members = [share.sequence for share in step.shares]
+        members = [share.request for share in step.shares]
         self._steady = steady_batch(step.service.pool, members)
         if self._steady is not None and members == step.service.queue.running:
             step.service.queue.steady = self._steady
@@ -345,8 +345,8 @@ class Iterations:
         others = [] if step is None else self._others(step)
         if step is None or not [1 for queue in others if queue.waiting or queue.running or queue.num_away]:
             return inf
-        sequences = [share.sequence for share in step.shares]
-        return self._discipline.steady_until(Turn(step.service.name, Phase.DECODE), sequences, step.started_at)
+        requests = [share.request for share in step.shares]
+        return self._discipline.steady_until(Turn(step.service.name, IterationPhase.DECODE), requests, step.started_at)
 
     def _others(self, step: Step) -> list[ServiceQueue]:
         """Of the services whose step does not run."""
@@ -357,7 +357,7 @@ class Iterations:
         if self.step is None:
             return 0
         if self._due_in is None:
-            members = [share.sequence for share in self.step.shares]
+            members = [share.request for share in self.step.shares]
             self._due_in = NEVER if self._pads else num_steps_to_delivery(members, self._deliver_every)
         return self._due_in
 
@@ -396,10 +396,10 @@ class _Said:
 
     def __init__(self) -> None:
         self.effects: list[Effect] = []
-        self.given_back: list[Request] = []
+        self.given_back: list[EngineRequest] = []
         self._deltas: defaultdict[str, list[Delta]] = defaultdict(list)
 
-    def add(self, request: Request, finish: FinishReason | None) -> None:
+    def add(self, request: EngineRequest, finish: FinishReason | None) -> None:
         """Its gateway is to hear of its tokens."""
         self._deltas[request.spec.gateway].append(request.take_delta(finish))
 

@@ -24,10 +24,10 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from engines.engine_request import Sequence
+from engines.engine_request import EngineRequest
 from engines.memory.block_pool import BlockPool
 from engines.memory.pages import Precedence
-from engines.scheduling.disciplines.discipline import Phase, Rank
+from engines.scheduling.disciplines.discipline import IterationPhase, Rank
 from engines.scheduling.slack import IterationTime, SlackBudget, tightest
 from engines.scheduling.steady import SteadyBatch
 from mesh.wire.control import PrefillMode, PrefillOrder, Role
@@ -44,7 +44,7 @@ class Limits:
     chunk_tokens: int
     slack_margin: float = 0.9
     min_chunk_tokens: int = 32
-    slice_tokens: int | None = None  # after so many of its answer a request is kept, moved or parked; None: never
+    slice_tokens: int | None = None  # after so many of its answer a request is kept, moved or offloaded; None: never
 
 
 @dataclass(slots=True)
@@ -53,15 +53,17 @@ class ServiceQueue:
 
     service: str
     pool: BlockPool
-    unreserved: list[Sequence] = field(default_factory=list)  # wait until another engine has reserved blocks for them
-    waiting: list[Sequence] = field(default_factory=list)  # hold no blocks
-    running: list[Sequence] = field(default_factory=list)  # hold blocks; oldest admission first
-    pinned: set[Sequence] = field(default_factory=set)  # a transfer reads their blocks: not to be preempted
-    parking: list[Sequence] = field(default_factory=list)  # their KV is on its way to host memory
-    parked: list[Sequence] = field(default_factory=list)  # hold no blocks: it is there
-    restoring: list[Sequence] = field(default_factory=list)  # it is on its way back to blocks that they hold
+    unreserved: list[EngineRequest] = field(
+        default_factory=list
+    )  # wait until another engine has reserved blocks for them
+    waiting: list[EngineRequest] = field(default_factory=list)  # hold no blocks
+    running: list[EngineRequest] = field(default_factory=list)  # hold blocks; oldest admission first
+    pinned: set[EngineRequest] = field(default_factory=set)  # a transfer reads their blocks: not to be preempted
+    offloading: list[EngineRequest] = field(default_factory=list)  # their KV is on its way to host memory
+    offloaded: list[EngineRequest] = field(default_factory=list)  # hold no blocks: it is there
+    restoring: list[EngineRequest] = field(default_factory=list)  # it is on its way back to blocks that they hold
     slice_tokens: int | None = None  # as in `Limits`
-    is_claimed: bool = False  # the next memory is that of a parked sequence
+    is_claimed: bool = False  # the next memory is that of a offloaded sequence
     steady: SteadyBatch | None = None  # the first ones of ``running``, while their steps repeat: not all is booked
 
     @property
@@ -71,17 +73,17 @@ class ServiceQueue:
 
     @property
     def num_taken(self) -> int:
-        """Sequences that run, or will at once."""
+        """Sequence that run, or will at once."""
         return len(self.running) + len(self.restoring)
 
     @property
     def num_away(self) -> int:
-        return len(self.parking) + len(self.parked) + len(self.restoring)
+        return len(self.offloading) + len(self.offloaded) + len(self.restoring)
 
     @property
-    def away(self) -> list[Sequence]:
-        """Sequences whose KV is in host memory, or on its way there or back."""
-        return [*self.parking, *self.parked, *self.restoring]
+    def away(self) -> list[EngineRequest]:
+        """Sequence whose KV is in host memory, or on its way there or back."""
+        return [*self.offloading, *self.offloaded, *self.restoring]
 
     @property
     def growth_blocks(self) -> int:
@@ -91,53 +93,53 @@ class ServiceQueue:
         blocks_for = self.pool.blocks_for
         return sum(
             [
-                max(0, blocks_for(sequence.granted) - len(sequence.blocks))
-                for sequence in chain(self.running, self.restoring)
-                if sequence.granted is not None
+                max(0, blocks_for(request.granted) - len(request.blocks))
+                for request in chain(self.running, self.restoring)
+                if request.granted is not None
             ]
         )
 
-    def slice_end(self, sequence: Sequence) -> int | None:
+    def slice_end(self, request: EngineRequest) -> int | None:
         """How many tokens it may have when a slice ends that begins now; None: there are no slices."""
         if self.slice_tokens is None:
             return None
-        num_new = 1 if sequence.decode_engine is not None else min(self.slice_tokens, sequence.num_left_here)
-        return min(len(sequence.tokens) + num_new, self.pool.num_blocks * self.pool.block_size)
+        num_new = 1 if request.decode_engine is not None else min(self.slice_tokens, request.num_left_here)
+        return min(len(request.tokens) + num_new, self.pool.num_blocks * self.pool.block_size)
 
     def book(self) -> None:
         """Let them be there: the lengths of single ones matter."""
         if self.steady is not None:
             self.steady.book()
 
-    def decoding(self) -> list[Sequence]:
-        """What decodes: `Sequence.is_decoding`, spelt out, as it is asked for all that runs in every iteration."""
+    def decoding(self) -> list[EngineRequest]:
+        """What decodes: `EngineRequest.is_decoding`, spelt out, as it is asked for all that runs in every iteration."""
         return [
             one
             for one in self.running
             if (num_tokens := len(one.tokens)) - one.num_computed == 1 and num_tokens > len(one.spec.prompt)
         ]
 
-    def prompts(self) -> Iterator[Sequence]:
+    def prompts(self) -> Iterator[EngineRequest]:
         """What does not decode: what has begun, then what waits."""
-        return chain((sequence for sequence in self.running if not sequence.is_decoding), self.waiting)
+        return chain((request for request in self.running if not request.is_decoding), self.waiting)
 
-    def remove(self, sequence: Sequence) -> None:
+    def remove(self, request: EngineRequest) -> None:
         """Take a sequence out, wherever it stands. Its blocks stay its own."""
-        for place in (self.unreserved, self.waiting, self.running, self.parked):
-            if sequence in place:
-                place.remove(sequence)
+        for place in (self.unreserved, self.waiting, self.running, self.offloaded):
+            if request in place:
+                place.remove(request)
 
-    def preempt(self, sequence: Sequence) -> None:
+    def preempt(self, request: EngineRequest) -> None:
         """One that runs loses its blocks and waits again."""
-        self.running.remove(sequence)
-        sequence.release_blocks(self.pool)
-        self.waiting.append(sequence)
+        self.running.remove(request)
+        request.release_blocks(self.pool)
+        self.waiting.append(request)
 
 
 class Share(msgspec.Struct, frozen=True):
     """``num_tokens`` of a sequence, to be computed in the coming iteration."""
 
-    sequence: Sequence
+    request: EngineRequest
     num_tokens: int
 
 
@@ -148,9 +150,9 @@ class Plan(msgspec.Struct, frozen=True):
     """
 
     shares: list[Share]
-    preempted: list[Sequence] = msgspec.field(default_factory=list)
-    outgrown: list[Sequence] = msgspec.field(default_factory=list)
-    starved: list[Sequence] = msgspec.field(default_factory=list)
+    preempted: list[EngineRequest] = msgspec.field(default_factory=list)
+    outgrown: list[EngineRequest] = msgspec.field(default_factory=list)
+    starved: list[EngineRequest] = msgspec.field(default_factory=list)
 
 
 class Ranking(NamedTuple):
@@ -160,17 +162,17 @@ class Ranking(NamedTuple):
     """
 
     rank: Rank
-    prompts: Iterator[Sequence]
-    members: Collection[Sequence] | None = None
+    prompts: Iterator[EngineRequest]
+    members: Collection[EngineRequest] | None = None
 
 
 class Forecast(Protocol):
     """What the scheduler of one service needs to foresee, corrected by what steps really took."""
 
-    def prefill_s(self, sequence: Sequence) -> float:
+    def prefill_s(self, request: EngineRequest) -> float:
         """Seconds that what is left of a prompt will take, alone."""
 
-    def decodes(self) -> Collection[Sequence]:
+    def decodes(self) -> Collection[EngineRequest]:
         """All that decodes on this engine, of whatever service: an iteration of one makes all of them wait."""
 
     def decode_round_s(self) -> float:
@@ -191,7 +193,12 @@ class LocalScheduler:
         self._forecast = forecast
 
     def plan(
-        self, queue: ServiceQueue, role: Role, now: float, phase: Phase | None = None, ranking: Ranking | None = None
+        self,
+        queue: ServiceQueue,
+        role: Role,
+        now: float,
+        phase: IterationPhase | None = None,
+        ranking: Ranking | None = None,
     ) -> Plan:
         """Decide the next iteration and hold the blocks that it needs. ``phase`` and ``ranking``: of its discipline."""
         plan = Plan([])
@@ -208,11 +215,11 @@ class LocalScheduler:
         if queue.waiting or len(plan.shares) < len(queue.running):
             self._add_prefills(queue, role, now, plan, decodes_wait)
         if plan.preempted:
-            plan.shares[:] = [share for share in plan.shares if share.sequence not in plan.preempted]
+            plan.shares[:] = [share for share in plan.shares if share.request not in plan.preempted]
         return plan
 
-    def _add_phase(self, queue: ServiceQueue, role: Role, phase: Phase, ranking: Ranking, plan: Plan) -> None:
-        if phase is Phase.DECODE:
+    def _add_phase(self, queue: ServiceQueue, role: Role, phase: IterationPhase, ranking: Ranking, plan: Plan) -> None:
+        if phase is IterationPhase.DECODE:
             self._add_decodes(queue, queue.decoding(), plan, ranking.rank, ranking.members)
         else:
             self._add_prompts(queue, role, plan, ranking)
@@ -234,65 +241,65 @@ class LocalScheduler:
     def _add_decodes(
         self,
         queue: ServiceQueue,
-        decoding: list[Sequence],
+        decoding: list[EngineRequest],
         plan: Plan,
         rank: Rank | None = None,
-        members: Collection[Sequence] | None = None,
+        members: Collection[EngineRequest] | None = None,
     ) -> None:
         preempted = plan.preempted
         if members is not None:
-            decoding = [sequence for sequence in decoding if sequence in members]
+            decoding = [request for request in decoding if request in members]
         if rank is not None and not queue.pool.can_allocate(len(decoding)):
             decoding.sort(key=rank)  # not all of them may find room
         shares, block_size = plan.shares, queue.pool.block_size
-        for sequence in decoding:
-            if preempted and sequence not in queue.running:
+        for request in decoding:
+            if preempted and request not in queue.running:
                 continue
-            has_room = len(sequence.blocks) * block_size > sequence.num_computed
-            if has_room or self._make_room(queue, sequence, plan, rank):
-                shares.append(Share(sequence, 1))
+            has_room = len(request.blocks) * block_size > request.num_computed
+            if has_room or self._make_room(queue, request, plan, rank):
+                shares.append(Share(request, 1))
         if preempted:
-            plan.shares[:] = [share for share in plan.shares if share.sequence not in preempted]
+            plan.shares[:] = [share for share in plan.shares if share.request not in preempted]
 
-    def _make_room(self, queue: ServiceQueue, sequence: Sequence, plan: Plan, rank: Rank | None) -> bool:
+    def _make_room(self, queue: ServiceQueue, request: EngineRequest, plan: Plan, rank: Rank | None) -> bool:
         """Hold one more block, for the next token, preempting others if need be; False if it cannot go on now."""
         pool = queue.pool
         while not pool.can_allocate(1):
             victim = self._victim(queue, rank)
-            if victim is None or (victim is sequence and len(queue.running) == 1):
-                fills_pool = pool.blocks_for(sequence.num_computed + 1) > pool.num_blocks
-                (plan.outgrown if fills_pool else plan.starved).append(sequence)
+            if victim is None or (victim is request and len(queue.running) == 1):
+                fills_pool = pool.blocks_for(request.num_computed + 1) > pool.num_blocks
+                (plan.outgrown if fills_pool else plan.starved).append(request)
                 return False
             self._preempt(queue, victim, plan)
-            if victim is sequence:
+            if victim is request:
                 return False
-        sequence.blocks += pool.allocate(1)
+        request.blocks += pool.allocate(1)
         return True
 
     @staticmethod
-    def _victim(queue: ServiceQueue, rank: Rank | None) -> Sequence | None:
+    def _victim(queue: ServiceQueue, rank: Rank | None) -> EngineRequest | None:
         """The one that ranks last, or the least urgent, latest arrived one."""
-        candidates = [sequence for sequence in queue.running if sequence not in queue.pinned]
+        candidates = [request for request in queue.running if request not in queue.pinned]
         if rank is not None:
             return max(candidates, key=rank, default=None)
-        return min(candidates, key=lambda sequence: (sequence.spec.priority, -sequence.arrived_at), default=None)
+        return min(candidates, key=lambda request: (request.spec.priority, -request.arrived_at), default=None)
 
     @staticmethod
-    def _preempt(queue: ServiceQueue, victim: Sequence, plan: Plan) -> None:
+    def _preempt(queue: ServiceQueue, victim: EngineRequest, plan: Plan) -> None:
         queue.preempt(victim)
         plan.preempted.append(victim)
 
     def _add_prefills(self, queue: ServiceQueue, role: Role, now: float, plan: Plan, decodes_wait: bool) -> None:
         left = self._limits.chunk_tokens
-        prefilling = [sequence for sequence in queue.running if not sequence.is_decoding]
+        prefilling = [request for request in queue.running if not request.is_decoding]
         slack = self._slack(now) if any(map(_is_in_slack, (*prefilling, *queue.waiting))) else None
         while left > 0:
             if plan.preempted:
-                prefilling = [sequence for sequence in prefilling if sequence not in plan.preempted]
-            sequence = self._next(prefilling, queue, now, plan)
-            if sequence is None or (role is not Role.PREFILL and _comes_first(sequence) != decodes_wait):
+                prefilling = [request for request in prefilling if request not in plan.preempted]
+            request = self._next(prefilling, queue, now, plan)
+            if request is None or (role is not Role.PREFILL and _comes_first(request) != decodes_wait):
                 return
-            share = self._share(queue, sequence, left, slack, now, plan)
+            share = self._share(queue, request, left, slack, now, plan)
             if share is None:
                 return
             plan.shares.append(share)
@@ -303,29 +310,31 @@ class LocalScheduler:
     def _add_prompts(self, queue: ServiceQueue, role: Role, plan: Plan, ranking: Ranking) -> None:
         """By rank, whether they have begun or wait; nobody who waits passes one that waits for memory."""
         left = self._limits.chunk_tokens
-        for sequence in self._enterable(queue, ranking, plan):
-            share = Share(sequence, min(left, sequence.num_uncomputed))
+        for request in self._enterable(queue, ranking, plan):
+            share = Share(request, min(left, request.num_uncomputed))
             plan.shares.append(share)
             left -= share.num_tokens
             if not left or role is Role.PREFILL:
                 return
 
-    def _enterable(self, queue: ServiceQueue, ranking: Ranking, plan: Plan) -> Iterator[Sequence]:
+    def _enterable(self, queue: ServiceQueue, ranking: Ranking, plan: Plan) -> Iterator[EngineRequest]:
         """Prompts that may be computed, admitted when their turn comes: who waits holds no block."""
-        begun = {sequence for sequence in queue.running if not sequence.is_decoding}
-        for sequence in ranking.prompts:
-            if sequence in begun:
-                begun.remove(sequence)
-            elif not self._has_place(queue, ranking) or not self._admit(queue, sequence, plan, ranking.rank):
+        begun = {request for request in queue.running if not request.is_decoding}
+        for request in ranking.prompts:
+            if request in begun:
+                begun.remove(request)
+            elif not self._has_place(queue, ranking) or not self._admit(queue, request, plan, ranking.rank):
                 break
-            yield sequence
+            yield request
         yield from sorted(begun, key=ranking.rank)
 
     def _has_place(self, queue: ServiceQueue, ranking: Ranking) -> bool:
         """A batch that was formed is as large as it is."""
         return ranking.members is not None or len(queue.running) < self._limits.max_running
 
-    def _next(self, prefilling: list[Sequence], queue: ServiceQueue, now: float, plan: Plan) -> Sequence | None:
+    def _next(
+        self, prefilling: list[EngineRequest], queue: ServiceQueue, now: float, plan: Plan
+    ) -> EngineRequest | None:
         """Whose turn it is: those that have begun go on, unless one that waits is due earlier and may pass them."""
         if not prefilling:
             return self._next_waiting(queue, now, plan)
@@ -340,24 +349,24 @@ class LocalScheduler:
         prefilling.remove(first)
         return first
 
-    def _may_pass(self, waiting: Sequence, first: Sequence, now: float) -> bool:
+    def _may_pass(self, waiting: EngineRequest, first: EngineRequest, now: float) -> bool:
         return _goes_by_deadline(waiting) and self._urgency(waiting, now) < self._urgency(first, now)
 
     def _share(
-        self, queue: ServiceQueue, sequence: Sequence, left: int, slack: SlackBudget | None, now: float, plan: Plan
+        self, queue: ServiceQueue, request: EngineRequest, left: int, slack: SlackBudget | None, now: float, plan: Plan
     ) -> Share | None:
         """The chunk that is next of a prompt, which is admitted if it waits; None if it has to wait (on)."""
 
         def num_tokens() -> int:
-            if slack is None or not _is_in_slack(sequence):
-                return min(left, sequence.num_uncomputed)
-            return slack.chunk_tokens(sequence, left, now)
+            if slack is None or not _is_in_slack(request):
+                return min(left, request.num_uncomputed)
+            return slack.chunk_tokens(request, left, now)
 
-        if sequence in queue.waiting and not (num_tokens() and self._admit(queue, sequence, plan)):
+        if request in queue.waiting and not (num_tokens() and self._admit(queue, request, plan)):
             return None
-        share = Share(sequence, num_tokens())
+        share = Share(request, num_tokens())
         if slack is not None and share.num_tokens:
-            slack.spend(share.num_tokens, sequence.num_computed)
+            slack.spend(share.num_tokens, request.num_computed)
         return share if share.num_tokens else None
 
     def _slack(self, now: float) -> SlackBudget:
@@ -365,43 +374,43 @@ class LocalScheduler:
         slack = tightest(forecast.decodes(), now, forecast.decode_round_s())
         return SlackBudget(forecast.iteration_s(), slack, limits.slack_margin, limits.min_chunk_tokens)
 
-    def _next_waiting(self, queue: ServiceQueue, now: float, plan: Plan) -> Sequence | None:
+    def _next_waiting(self, queue: ServiceQueue, now: float, plan: Plan) -> EngineRequest | None:
         """The most urgent one, if any may be admitted."""
         if plan.preempted or not queue.waiting or queue.is_claimed or queue.num_taken >= self._limits.max_running:
             return None
         return self.most_urgent(queue.waiting, now)
 
-    def _admit(self, queue: ServiceQueue, sequence: Sequence, plan: Plan, rank: Rank | None = None) -> bool:
+    def _admit(self, queue: ServiceQueue, request: EngineRequest, plan: Plan, rank: Rank | None = None) -> bool:
         """Move a waiting sequence to the running ones, with blocks for all its tokens; False if it does not fit, with
         the first slice of its answer.
         """
-        pool, granted = queue.pool, queue.slice_end(sequence)
-        sequence.take_prefix(pool)
-        missing = pool.blocks_for(len(sequence.tokens)) - len(sequence.blocks)
-        growth = 0 if granted is None else pool.blocks_for(granted) - pool.blocks_for(len(sequence.tokens))
+        pool, granted = queue.pool, queue.slice_end(request)
+        request.take_prefix(pool)
+        missing = pool.blocks_for(len(request.tokens)) - len(request.blocks)
+        growth = 0 if granted is None else pool.blocks_for(granted) - pool.blocks_for(len(request.tokens))
         is_ranked = rank is not None or granted is not None  # then others say who gives way
 
         def has_room() -> bool:
-            return pool.can_admit(missing + growth + self._headroom(queue), sequence, precedence(sequence, rank))
+            return pool.can_admit(missing + growth + self._headroom(queue), request, precedence(request, rank))
 
-        if not has_room() and (is_ranked or not self._yield_to(queue, sequence, missing, plan) or not has_room()):
-            sequence.release_blocks(pool)
+        if not has_room() and (is_ranked or not self._yield_to(queue, request, missing, plan) or not has_room()):
+            request.release_blocks(pool)
             return False
-        sequence.blocks += pool.allocate(missing)
-        sequence.granted = granted
-        queue.waiting.remove(sequence)
-        queue.running.append(sequence)
+        request.blocks += pool.allocate(missing)
+        request.granted = granted
+        queue.waiting.remove(request)
+        queue.running.append(request)
         return True
 
-    def _yield_to(self, queue: ServiceQueue, sequence: Sequence, missing: int, plan: Plan) -> bool:
+    def _yield_to(self, queue: ServiceQueue, request: EngineRequest, missing: int, plan: Plan) -> bool:
         """Preempt what is less urgent than a request that wants so many blocks, if that can be enough."""
         less_urgent = [
             one
             for one in queue.running
-            if one.spec.priority < sequence.spec.priority and one.transfer is None and one not in queue.pinned
+            if one.spec.priority < request.spec.priority and one.transfer is None and one not in queue.pinned
         ]
         less_urgent.sort(key=lambda one: (one.spec.priority, -one.arrived_at))
-        wanted, victims = missing + self._headroom(queue) - queue.pool.num_free, list[Sequence]()
+        wanted, victims = missing + self._headroom(queue) - queue.pool.num_free, list[EngineRequest]()
         while queue.pool.num_freed([one.blocks for one in victims]) + len(victims) < wanted:  # each was to grow by one
             if len(victims) == len(less_urgent):
                 return False
@@ -414,47 +423,47 @@ class LocalScheduler:
         """Blocks left for running sequences to grow into, lest the newcomer is preempted at once."""
         return queue.growth_blocks + self._forecast.growth_elsewhere()
 
-    def most_urgent(self, sequences: list[Sequence], now: float, rank: Rank | None = None) -> Sequence:
+    def most_urgent(self, requests: list[EngineRequest], now: float, rank: Rank | None = None) -> EngineRequest:
         """The one whose prefill should start first, by its rank if there is one; there is at least one sequence."""
         if rank is not None:
-            return min(sequences, key=rank)
-        return min(sequences, key=lambda sequence: self._urgency(sequence, now)) if len(sequences) > 1 else sequences[0]
+            return min(requests, key=rank)
+        return min(requests, key=lambda request: self._urgency(request, now)) if len(requests) > 1 else requests[0]
 
-    def due_at(self, sequence: Sequence, left_s: float, now: float) -> float:
+    def due_at(self, request: EngineRequest, left_s: float, now: float) -> float:
         """When a prefill is due, for an order by deadline. ``left_s``: predicted, of what is left of it.
 
         One that cannot be in time is given its promise once more: those in time pass it until then, but not for ever.
         What has begun its answer and lost its KV is due at once: its client waits already.
         """
-        if sequence.num_generated:
+        if request.num_generated:
             return now + left_s
-        if now + left_s <= sequence.ttft_deadline:
-            return sequence.ttft_deadline
-        return max(sequence.ttft_deadline, sequence.came_at) + sequence.patience_s + left_s
+        if now + left_s <= request.ttft_deadline:
+            return request.ttft_deadline
+        return max(request.ttft_deadline, request.came_at) + request.patience_s + left_s
 
-    def _urgency(self, sequence: Sequence, now: float) -> tuple[int, bool, float, float]:
-        order, arrived_at = sequence.prefill_order, sequence.arrived_at
+    def _urgency(self, request: EngineRequest, now: float) -> tuple[int, bool, float, float]:
+        order, arrived_at = request.prefill_order, request.arrived_at
         if order is PrefillOrder.DEADLINE:
-            left_s = self._forecast.prefill_s(sequence)
-            return (-sequence.spec.priority, False, self.due_at(sequence, left_s, now), arrived_at)
-        starves = now > sequence.starves_at and order is not PrefillOrder.LENGTH
+            left_s = self._forecast.prefill_s(request)
+            return (-request.spec.priority, False, self.due_at(request, left_s, now), arrived_at)
+        starves = now > request.starves_at and order is not PrefillOrder.LENGTH
         by_arrival = starves or order is PrefillOrder.ARRIVAL
-        size = arrived_at if by_arrival else self._forecast.prefill_s(sequence)
-        return (-sequence.spec.priority, not by_arrival, size, arrived_at)
+        size = arrived_at if by_arrival else self._forecast.prefill_s(request)
+        return (-request.spec.priority, not by_arrival, size, arrived_at)
 
 
-def precedence(sequence: Sequence, rank: Rank | None) -> Precedence:
+def precedence(request: EngineRequest, rank: Rank | None) -> Precedence:
     """Among all of an engine that want memory."""
-    return () if rank is None else rank(sequence), -sequence.spec.priority, sequence.arrived_at, sequence.id
+    return () if rank is None else rank(request), -request.spec.priority, request.arrived_at, request.id
 
 
-def _comes_first(sequence: Sequence) -> bool:
-    return sequence.prefill_mode is PrefillMode.FIRST
+def _comes_first(request: EngineRequest) -> bool:
+    return request.prefill_mode is PrefillMode.FIRST
 
 
-def _goes_by_deadline(sequence: Sequence) -> bool:
-    return sequence.prefill_order is PrefillOrder.DEADLINE
+def _goes_by_deadline(request: EngineRequest) -> bool:
+    return request.prefill_order is PrefillOrder.DEADLINE
 
 
-def _is_in_slack(sequence: Sequence) -> bool:
-    return sequence.prefill_mode is PrefillMode.SLACK
+def _is_in_slack(request: EngineRequest) -> bool:
+    return request.prefill_mode is PrefillMode.SLACK

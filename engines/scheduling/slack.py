@@ -1,14 +1,13 @@
 """How many prompt tokens fit into one iteration beside decodes, so that the decodes keep their TPOT promises."""
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
-from collections.abc import Sequence as Chunks
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import inf
 
-from engines.engine_request import Sequence
+from engines.engine_request import EngineRequest
 
-IterationTime = Callable[[Chunks[tuple[int, int]]], float]  # of chunks: new tokens, and tokens before them
+IterationTime = Callable[[Sequence[tuple[int, int]]], float]  # of chunks: new tokens, and tokens before them
 
 ROUNDING_S = 1e-6  # late by less than this is not late
 
@@ -21,22 +20,22 @@ class Tightest:
     recovers_at: float = -inf
 
 
-def tightest(decodes: Iterable[Sequence], now: float, step_s: float) -> Tightest:
+def tightest(decodes: Iterable[EngineRequest], now: float, step_s: float) -> Tightest:
     """Of the decodes that can still keep their promise, the one with the least slack; ``step_s``: their next step's."""
-    hopeful = [(sequence.slack_s(now, step_s), sequence) for sequence in decodes]
+    hopeful = [(request.slack_s(now, step_s), request) for request in decodes]
     hopeful = [(slack_s, one) for slack_s, one in hopeful if not _is_hopeless(one, slack_s, step_s)]
     if not hopeful:
         return Tightest()
-    slack_s, sequence = min(hopeful, key=lambda pair: pair[0])
-    gain_s = sequence.spec.slo_tpot_s - step_s  # of slack, with each step that holds decodes only
+    slack_s, request = min(hopeful, key=lambda pair: pair[0])
+    gain_s = request.spec.slo_tpot_s - step_s  # of slack, with each step that holds decodes only
     if gain_s <= 0:
         return Tightest(slack_s, inf)
     return Tightest(slack_s, now + step_s * max(0.0, -slack_s) / gain_s)
 
 
-def _is_hopeless(sequence: Sequence, slack_s: float, step_s: float) -> bool:
+def _is_hopeless(request: EngineRequest, slack_s: float, step_s: float) -> bool:
     """It is late, and stays late on average if all its remaining steps hold decodes only."""
-    return slack_s < 0 and is_beyond_repair(slack_s, sequence.spec.slo_tpot_s, sequence.num_left, step_s)
+    return slack_s < 0 and is_beyond_repair(slack_s, request.spec.slo_tpot_s, request.num_left, step_s)
 
 
 def is_beyond_repair(slack_s: float, promise_s: float, num_left: int, step_s: float) -> bool:
@@ -59,14 +58,14 @@ class SlackBudget:
         self._longest_s = iteration_s(()) + margin * slack.slack_s
         self._chunks: tuple[tuple[int, int], ...] = ()
 
-    def chunk_tokens(self, sequence: Sequence, at_most: int, now: float) -> int:
+    def chunk_tokens(self, request: EngineRequest, at_most: int, now: float) -> int:
         """Tokens of a prompt to compute in this iteration; 0: none now."""
-        at_most = min(at_most, sequence.num_uncomputed)
+        at_most = min(at_most, request.num_uncomputed)
         least = min(self._min_chunk_tokens, at_most)
-        fitting = self._largest(sequence.num_computed, at_most)
+        fitting = self._largest(request.num_computed, at_most)
         if fitting >= least:
             return fitting
-        cannot_wait = max(now, self._slack.recovers_at) > sequence.starves_at
+        cannot_wait = max(now, self._slack.recovers_at) > request.starves_at
         return least if cannot_wait else 0
 
     def _largest(self, num_before: int, at_most: int) -> int:

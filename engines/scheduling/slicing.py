@@ -2,8 +2,8 @@
 
 A request that begins is granted the memory of its tokens and of a slice of its answer, and is admitted only if all that
 others were granted stays theirs. So nobody runs out of memory within a slice. Before each iteration, those whose slice
-has ended are granted another one, sent to another engine, or parked (`engines.scheduling.slices.ends` says which);
-then parked requests go on, unless one that waits is more urgent. What can neither stay nor leave goes on without a
+has ended are granted another one, sent to another engine, or offloaded (`engines.scheduling.slices.ends` says which);
+then offloaded requests go on, unless one that waits is more urgent. What can neither stay nor leave goes on without a
 grant, block by block, as on an engine without slices.
 """
 
@@ -13,13 +13,13 @@ from math import inf
 
 import structlog
 
-from engines.effects import Copied, Effect, ForgetBlocks, ParkBlocks, RestoreBlocks
-from engines.engine_request import Sequence as Request
+from engines.effects import Copied, Effect, ForgetBlocks, OffloadBlocks, RestoreBlocks
+from engines.engine_request import EngineRequest
 from engines.scheduling.account import Standing
 from engines.scheduling.pace import Pace
 from engines.scheduling.scheduler import LocalScheduler, precedence
 from engines.scheduling.slices.ends import End, Ended, Fate, Here, Rival, There, ends
-from engines.scheduling.slices.parking import Parking
+from engines.scheduling.slices.offloading import Offloading
 from engines.settings import EngineSettings
 from engines.status import Service
 from engines.transfers.outgoing import Departures
@@ -45,7 +45,7 @@ class Slicing:
         self._id = settings.id
         self._is_on = settings.limits.slice_tokens is not None
         self._max_running = settings.limits.max_running
-        self._parking = Parking(settings.parking_bytes)
+        self._offloading = Offloading(settings.offload_bytes)
         self._services = services
         self._schedulers = schedulers
         self._departures = departures
@@ -54,21 +54,21 @@ class Slicing:
         self._pace = pace
 
     def __repr__(self) -> str:
-        return f"<Slicing of {self._id} {self._parking}>"
+        return f"<Slicing of {self._id} {self._offloading}>"
 
     @property
     def is_idle(self) -> bool:
         """No copy is under way."""
-        return not any(service.queue.parking or service.queue.restoring for service in self._services.values())
+        return not any(service.queue.offloading or service.queue.restoring for service in self._services.values())
 
-    def copies(self, request: Request) -> bool:
+    def copies(self, request: EngineRequest) -> bool:
         """Whether its KV is on its way to host memory or back: its blocks must stay."""
         queue = self._services[request.spec.service].queue
-        return request in queue.parking or request in queue.restoring
+        return request in queue.offloading or request in queue.restoring
 
     # --- slices begin -------------------------------------------------------------------------------------------------
 
-    def begin(self, service: Service, request: Request) -> None:
+    def begin(self, service: Service, request: EngineRequest) -> None:
         """One that came with its KV is granted a slice if there is room, else what it holds."""
         queue, pool = service.queue, service.pool
         granted = queue.slice_end(request)
@@ -78,18 +78,18 @@ class Slicing:
         request.granted = granted if has_room else min(granted, len(request.blocks) * pool.block_size)
 
     def _room(self, service: Service) -> int:
-        """Blocks that nobody holds and nobody was promised; those of requests that are being parked are as good as
+        """Blocks that nobody holds and nobody was promised; those of requests that are being offloaded are as good as
         free.
         """
         queue = service.queue
         growth = queue.growth_blocks + service.growth_elsewhere(self._services.values())
-        coming = sum([service.pool.num_sole(request.blocks) for request in queue.parking])
+        coming = sum([service.pool.num_sole(request.blocks) for request in queue.offloading])
         return service.pool.num_free + coming - growth
 
     # --- slices end ---------------------------------------------------------------------------------------------------
 
     def before_plan(self, service: Service, now: float) -> list[Effect]:
-        """Deal with slices that have ended, then let parked requests go on. The most urgent are kept first; of those
+        """Deal with slices that have ended, then let offloaded requests go on. The most urgent are kept first; of those
         for whom there is no room, the least urgent leave first.
         """
         if not self._is_on:
@@ -103,7 +103,7 @@ class Slicing:
             effects += self._end_slice(service, request, now)
         return effects + self._resume(service, now)
 
-    def _end_slice(self, service: Service, request: Request, now: float) -> list[Effect]:
+    def _end_slice(self, service: Service, request: EngineRequest, now: float) -> list[Effect]:
         rival = self._rival(service, request, now)
         growth, room = self._growth(service, request), self._room(service)
         if growth <= room and rival is None:
@@ -124,16 +124,16 @@ class Slicing:
                 case Fate.MOVE:
                     return self._move(service, request, end, room, now)
                 case Fate.PARK:
-                    return self._park(service, request, end, now)
+                    return self._offload(service, request, end, now)
         return []
 
-    def _growth(self, service: Service, request: Request) -> int:
+    def _growth(self, service: Service, request: EngineRequest) -> int:
         """Blocks that its next slice takes beyond those that it holds."""
         granted = service.queue.slice_end(request)
         assert granted is not None
         return max(0, service.pool.blocks_for(granted) - len(request.blocks))
 
-    def _here(self, service: Service, request: Request) -> Here:
+    def _here(self, service: Service, request: EngineRequest) -> Here:
         others = [one for one in service.queue.running if one is not request]
         step_s, num_others = self._step_s(service), len(others)
         mean_left = sum([_left_tokens(one) for one in others]) / max(1, num_others)
@@ -143,18 +143,18 @@ class Slicing:
             step_s,
             max(1.0, mean_left / num_others) * step_s if others else inf,
             sum([len(one.blocks) for one in others]) / num_others if others else 0.0,
-            self._parking.can_hold(_num_kept(service, request) * block_bytes(service.shape)),
+            self._offloading.can_hold(_num_kept(service, request) * block_bytes(service.shape)),
         )
 
     def _step_s(self, service: Service) -> float:
         return max(self._pace.seconds, service.decode_step_s())
 
-    def _copy_s(self, service: Service, request: Request) -> float:
-        return self._parking.copy_s(_num_kept(service, request) * block_bytes(service.shape))
+    def _copy_s(self, service: Service, request: EngineRequest) -> float:
+        return self._offloading.copy_s(_num_kept(service, request) * block_bytes(service.shape))
 
     # --- who else wants memory ----------------------------------------------------------------------------------------
 
-    def _rival(self, service: Service, request: Request, now: float) -> Rival | None:
+    def _rival(self, service: Service, request: EngineRequest, now: float) -> Rival | None:
         """The most urgent one that waits for memory or a place, unless it is less important than the request, too late
         in any case, or has room beside it.
         """
@@ -174,26 +174,26 @@ class Slicing:
         left_s = service.prefill_s(first) + _left_tokens(first) * step_s
         return Rival(need, left_s, slack_s)
 
-    def _first(self, service: Service, now: float) -> Request | None:
-        """Of those that wait and those that are parked: by priority, then whose time to begin comes first."""
+    def _first(self, service: Service, now: float) -> EngineRequest | None:
+        """Of those that wait and those that are offloaded: by priority, then whose time to begin comes first."""
         queue = service.queue
-        heads = [*queue.parked]
+        heads = [*queue.offloaded]
         if queue.waiting:
             heads.append(self._schedulers[service.name].most_urgent(queue.waiting, now))
         if not heads:
             return None
         return min(heads, key=lambda one: (-one.spec.priority, self._starts_by(service, one, now), one.id))
 
-    def _starts_by(self, service: Service, request: Request, now: float) -> float:
+    def _starts_by(self, service: Service, request: EngineRequest, now: float) -> float:
         """When it has to begin, or to go on, to keep its promise; never, if it cannot begin in time any more."""
-        if request in service.queue.parked and not request.is_hopeless:
+        if request in service.queue.offloaded and not request.is_hopeless:
             return now + request.slack_s(now, self._step_s(service)) - self._copy_s(service, request)
         if request.num_generated:
             return now
         starts_by = request.ttft_deadline - service.prefill_s(request)
         return starts_by if starts_by >= now else inf
 
-    def _others(self, service: Service, request: Request, growth: int, room: int) -> Iterator[There]:
+    def _others(self, service: Service, request: EngineRequest, growth: int, room: int) -> Iterator[There]:
         """Engines that could decode it. While it moves, it draws tokens here."""
         leaving = self._departures.leaving()
         if request.transfer is not None or request in service.queue.pinned or len(leaving) >= MOST_LEAVING:
@@ -209,12 +209,12 @@ class Slicing:
 
     # --- what is done -------------------------------------------------------------------------------------------------
 
-    def _keep(self, service: Service, request: Request) -> list[Effect]:
+    def _keep(self, service: Service, request: EngineRequest) -> list[Effect]:
         request.granted = service.queue.slice_end(request)
         self._standing.num_kept += 1
         return []
 
-    def _move(self, service: Service, request: Request, end: End, room: int, now: float) -> list[Effect]:
+    def _move(self, service: Service, request: EngineRequest, end: End, room: int, now: float) -> list[Effect]:
         """It goes on here while it moves, with a slice that fits."""
         granted = service.queue.slice_end(request)
         assert granted is not None
@@ -223,31 +223,31 @@ class Slicing:
         log.info("moves a request at the end of its slice", request=request.id, to=end.to, why=str(end))
         return self._departures.migrate(service, request, end.to, now, must_leave=True)
 
-    def _park(self, service: Service, request: Request, end: End, now: float) -> list[Effect]:
+    def _offload(self, service: Service, request: EngineRequest, end: End, now: float) -> list[Effect]:
         effects: list[Effect] = []
         if request.transfer is not None:
-            effects += self._departures.cancel(request.transfer, "parked", now)
+            effects += self._departures.cancel(request.transfer, "offloaded", now)
             request.transfer = None
         blocks = request.blocks[: _num_kept(service, request)]
-        ticket = self._parking.open(request, len(blocks) * block_bytes(service.shape))
+        ticket = self._offloading.open(request, len(blocks) * block_bytes(service.shape))
         service.queue.running.remove(request)
-        service.queue.parking.append(request)
-        self._standing.num_parked += 1
+        service.queue.offloading.append(request)
+        self._standing.num_offloaded += 1
         self._standing.has_news = True
-        log.info("parks a request at the end of its slice", request=request.id, why=str(end))
-        return [*effects, ParkBlocks(ticket, service.name, blocks)]
+        log.info("offloads a request at the end of its slice", request=request.id, why=str(end))
+        return [*effects, OffloadBlocks(ticket, service.name, blocks)]
 
-    def parked(self, copied: Copied) -> list[Effect]:
+    def offloaded(self, copied: Copied) -> list[Effect]:
         """The KV of a request is in host memory, or could not be copied: then it is computed again."""
-        request = self._parking.request(copied.ticket)
+        request = self._offloading.request(copied.ticket)
         service = self._services[request.spec.service]
         queue = service.queue
-        queue.parking.remove(request)
+        queue.offloading.remove(request)
         self._standing.has_news = True
-        self._parking.copied(_num_kept(service, request) * block_bytes(service.shape), copied.elapsed_s)
+        self._offloading.copied(_num_kept(service, request) * block_bytes(service.shape), copied.elapsed_s)
         if copied.ok and not request.is_over:
-            request.park_blocks(service.pool)
-            queue.parked.append(request)
+            request.offload_blocks(service.pool)
+            queue.offloaded.append(request)
             return []
         request.release_blocks(service.pool)
         if not request.is_over:
@@ -255,12 +255,12 @@ class Slicing:
         return self._forget(copied.ticket, service)
 
     def _resume(self, service: Service, now: float) -> list[Effect]:
-        """Parked requests, as long as they are the most urgent of all that wait. One that finds no room claims it."""
+        """Offloaded requests go on while they are the most urgent of all that wait. One without room claims it."""
         queue, effects = service.queue, list[Effect]()
         queue.is_claimed = False
-        while queue.parked and queue.num_taken < self._max_running:
+        while queue.offloaded and queue.num_taken < self._max_running:
             first = self._first(service, now)
-            if first not in queue.parked:
+            if first not in queue.offloaded:
                 break
             restored = self._restore(service, first)
             if restored is None:
@@ -269,7 +269,7 @@ class Slicing:
             effects += restored
         return effects
 
-    def _restore(self, service: Service, request: Request) -> list[Effect] | None:
+    def _restore(self, service: Service, request: EngineRequest) -> list[Effect] | None:
         """None: there is no room for its next slice. What the prefix cache still has is not copied."""
         queue, pool = service.queue, service.pool
         granted = queue.slice_end(request)
@@ -283,15 +283,15 @@ class Slicing:
         num_kept = _num_kept(service, request)
         request.blocks = found + pool.allocate(pool.blocks_for(len(request.tokens)) - len(found))
         request.granted = granted
-        queue.parked.remove(request)
+        queue.offloaded.remove(request)
         queue.restoring.append(request)
         self._standing.has_news = True
-        ticket = self._parking.ticket_of(request)
+        ticket = self._offloading.ticket_of(request)
         return [RestoreBlocks(ticket, service.name, len(found), request.blocks[len(found) : num_kept])]
 
     def restored(self, copied: Copied) -> list[Effect]:
         """The KV of a request is in its blocks, or was lost: then it is computed again."""
-        request = self._parking.request(copied.ticket)
+        request = self._offloading.request(copied.ticket)
         service = self._services[request.spec.service]
         service.queue.restoring.remove(request)
         self._standing.has_news = True
@@ -303,32 +303,32 @@ class Slicing:
                 self._compute_again(service, request)
         return self._forget(copied.ticket, service)
 
-    def _compute_again(self, service: Service, request: Request) -> None:
+    def _compute_again(self, service: Service, request: EngineRequest) -> None:
         self._standing.num_preempted += 1
         service.queue.waiting.append(request)
 
-    def ended(self, request: Request) -> list[Effect]:
+    def ended(self, request: EngineRequest) -> list[Effect]:
         """It is over, and was taken out of the queue. A copy that is under way ends before it is forgotten."""
-        if self.copies(request) or request not in self._parking.requests():
+        if self.copies(request) or request not in self._offloading.requests():
             return []
-        return self._forget(self._parking.ticket_of(request), self._services[request.spec.service])
+        return self._forget(self._offloading.ticket_of(request), self._services[request.spec.service])
 
     def _forget(self, ticket: int, service: Service) -> list[Effect]:
-        self._parking.close(ticket)
+        self._offloading.close(ticket)
         return [ForgetBlocks(ticket, service.name)]
 
     def check_invariants(self) -> None:
         """Raise AssertionError unless exactly those that are away have room in host memory."""
-        self._parking.check_invariants()
+        self._offloading.check_invariants()
         away = [request for service in self._services.values() for request in service.queue.away]
-        assert set(away) == set(self._parking.requests()), "a request is parked without a ticket, or the reverse"
+        assert set(away) == set(self._offloading.requests()), "a request is offloaded without a ticket, or the reverse"
         for service in self._services.values():
             assert not self._is_on or all(
                 request.granted is not None for request in chain(service.queue.running, service.queue.restoring)
             ), "a request runs without a bound"
 
 
-def _is_over(request: Request, service: Service) -> bool:
+def _is_over(request: EngineRequest, service: Service) -> bool:
     """Whether its slice is, and it is here to be dealt with."""
     granted, pool = request.granted, service.pool
     if granted is None or len(request.tokens) < granted or not request.is_decoding or request in service.queue.pinned:
@@ -336,12 +336,12 @@ def _is_over(request: Request, service: Service) -> bool:
     return len(request.tokens) < pool.num_blocks * pool.block_size  # one that fills the pool alone is to end
 
 
-def _num_kept(service: Service, request: Request) -> int:
+def _num_kept(service: Service, request: EngineRequest) -> int:
     """Blocks with KV of its tokens."""
     return service.pool.blocks_for(request.num_computed)
 
 
-def _left_tokens(request: Request) -> float:
+def _left_tokens(request: EngineRequest) -> float:
     """The tokens that are left to its end: predicted, or else as many as there are so far (`freeness`)."""
     num_generated = request.num_generated
     if request.spec.expected:

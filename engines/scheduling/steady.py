@@ -1,12 +1,11 @@
 """Decode steps that repeat: while nothing new happens, what many of them do can be done in one go."""
 
-from collections.abc import Callable, Iterable
-from collections.abc import Sequence as Members
+from collections.abc import Callable, Iterable, Sequence
 from math import inf
 from typing import NamedTuple
 
-from engines.costs.step_cost import Load
-from engines.engine_request import Sequence
+from engines.costs.step_cost import StepLoad
+from engines.engine_request import EngineRequest
 from engines.memory.block_pool import BlockPool
 from engines.scheduling.slack import is_beyond_repair
 
@@ -57,21 +56,21 @@ class SteadyBatch:
         "members",
     )
 
-    def __init__(self, pool: BlockPool, members: Members[Sequence], left: Members[int]) -> None:
+    def __init__(self, pool: BlockPool, members: Sequence[EngineRequest], left: Sequence[int]) -> None:
         """``left``: how many tokens each may draw before one ends it, one at least; see `steady_batch`."""
         self.members = members
         self._pool = pool
         self._left = left
         self._num_steps = min(left)
         self._num_passed = 0
-        self._token = 0  # that was drawn in all steps that are not booked
+        self._token = 0  # that was sampled in all steps that are not booked
         self._booked = [0] * len(members)  # of the steps passed, by member
         self._num_booked = 0  # their sum
-        self._context = sum([len(sequence.tokens) for sequence in members])
+        self._context = sum([len(request.tokens) for request in members])
         self._filling: list[list[int]] = [[] for _ in range(pool.block_size)]  # members: see `_filled`
-        for index, sequence in enumerate(members):
-            self._filling[-sequence.num_computed % pool.block_size].append(index)
-        self._is_new = None in [sequence.published for sequence in members]
+        for index, request in enumerate(members):
+            self._filling[-request.num_computed % pool.block_size].append(index)
+        self._is_new = None in [request.published for request in members]
         self._tightest: list[_Tightest] | None = None
 
     def __repr__(self) -> str:
@@ -79,7 +78,7 @@ class SteadyBatch:
 
     @property
     def num_unbooked(self) -> int:
-        """Tokens that were drawn and are not in their sequences yet."""
+        """Tokens that were sampled and are not in their sequences yet."""
         return len(self.members) * self._num_passed - self._num_booked
 
     def num_steps_left(self) -> int:
@@ -88,21 +87,21 @@ class SteadyBatch:
         if num_steps < 1 or pool.can_allocate(num_members * (num_steps // pool.block_size + 1)):
             return max(0, num_steps)
         self.book()
-        missing = sum([_num_missing_blocks(sequence, num_steps, pool) for sequence in self.members])
+        missing = sum([_num_missing_blocks(request, num_steps, pool) for request in self.members])
         return num_steps if pool.can_allocate(missing) else 0
 
     def pass_steps(self, num_steps: int, token: int) -> None:
-        """So many (at most `num_steps_left`) have drawn ``token`` for each member, and the next one runs."""
+        """So many (at most `num_steps_left`) have sampled ``token`` for each member, and the next one runs."""
         for index in self._draw(num_steps, token):
             self._fill(index)
 
-    def load(self) -> Load:
+    def load(self) -> StepLoad:
         """Of the running step."""
         num_members = len(self.members)
-        return Load((), num_members, self._context + num_members * self._num_passed)
+        return StepLoad((), num_members, self._context + num_members * self._num_passed)
 
-    def finish(self, token: int) -> list[Sequence]:
-        """The running step has drawn ``token``, and is the last one. Whom that has ended."""
+    def finish(self, token: int) -> list[EngineRequest]:
+        """The running step has sampled ``token``, and is the last one. Whom that has ended."""
         full = self._draw(1, token)
         self.book()
         for index in full:
@@ -134,25 +133,25 @@ class SteadyBatch:
 
     def _fill(self, index: int) -> None:
         """Book one. Its next token needs a block, and others may find those that are full."""
-        sequence, num_steps = self.members[index], self._num_passed - self._booked[index]
-        sequence.tokens += [self._token] * num_steps
-        sequence.num_computed += num_steps
+        request, num_steps = self.members[index], self._num_passed - self._booked[index]
+        request.tokens += [self._token] * num_steps
+        request.num_computed += num_steps
         self._booked[index] = self._num_passed
         self._num_booked += num_steps
-        missing = -(-len(sequence.tokens) // self._pool.block_size) - len(sequence.blocks)
+        missing = -(-len(request.tokens) // self._pool.block_size) - len(request.blocks)
         if missing > 0:
-            sequence.blocks += self._pool.allocate(missing)
-        sequence.publish_full_blocks(self._pool)
+            request.blocks += self._pool.allocate(missing)
+        request.publish_full_blocks(self._pool)
 
     def book(self) -> None:
         """Let the members have all their tokens."""
         passed, members = self._num_passed, self.members
         if self._num_booked == len(members) * passed:
             return
-        for sequence, booked in zip(members, self._booked, strict=True):
+        for request, booked in zip(members, self._booked, strict=True):
             if num_steps := passed - booked:
-                sequence.tokens += [self._token] * num_steps
-                sequence.num_computed += num_steps
+                request.tokens += [self._token] * num_steps
+                request.num_computed += num_steps
         self._booked = [passed] * len(members)
         self._num_booked = len(members) * passed
 
@@ -174,12 +173,12 @@ class SteadyBatch:
     def _find_tightest(self) -> "list[_Tightest]":
         """Of each promise that can be kept, who is late first, now and after any number of steps."""
         tightest: dict[float, _Tightest] = {}
-        for index, sequence in enumerate(self.members):
-            first, promise_s = sequence.first_token_at, sequence.spec.slo_tpot_s
+        for index, request in enumerate(self.members):
+            first, promise_s = request.first_token_at, request.spec.slo_tpot_s
             assert first is not None, "who decodes steadily has a first token"
-            if sequence.is_hopeless:
+            if request.is_hopeless:
                 continue
-            num_generated = len(sequence.tokens) - len(sequence.spec.prompt) - self._booked[index]
+            num_generated = len(request.tokens) - len(request.spec.prompt) - self._booked[index]
             known, one = tightest.get(promise_s), _Tightest(promise_s, first, num_generated, index)
             if known is None or one.paid_until(0) < known.paid_until(0):
                 tightest[promise_s] = one
@@ -189,26 +188,26 @@ class SteadyBatch:
         """Whether one of these cannot keep its promise any more, as `Service.decodes` has it."""
         has_given_up, late_at = False, now + alone(1)
         for promise_s, first, num_generated, member in tightest:
-            sequence, num_unbooked = self.members[member], self._num_passed - self._booked[member]
+            request, num_unbooked = self.members[member], self._num_passed - self._booked[member]
             until = first + (num_generated + self._num_passed) * promise_s
             if until >= late_at:
                 continue
-            alone_s = alone(len(sequence.tokens) + num_unbooked)
-            num_left = sequence.num_left - num_unbooked
+            alone_s = alone(len(request.tokens) + num_unbooked)
+            num_left = request.num_left - num_unbooked
             if is_beyond_repair(until - now - alone_s, promise_s, num_left, alone_s):
-                sequence.is_hopeless = has_given_up = True
+                request.is_hopeless = has_given_up = True
         return has_given_up
 
 
-def steady_batch(pool: BlockPool, members: Members[Sequence]) -> SteadyBatch | None:
+def steady_batch(pool: BlockPool, members: Sequence[EngineRequest]) -> SteadyBatch | None:
     """Of the decodes of the running step, if nobody can join them. None if one would end with it."""
     left = list(map(_num_before_end, members))
     return SteadyBatch(pool, members, left) if left and min(left) > 0 else None
 
 
-def num_steps_to_delivery(members: Members[Sequence], deliver_every: int) -> int:
+def num_steps_to_delivery(members: Sequence[EngineRequest], deliver_every: int) -> int:
     """After how many steps tokens of the first of them are to be delivered; 1 at least."""
-    # `Sequence.num_held`, spelt out: it is asked for every member of every batch
+    # `EngineRequest.num_held`, spelt out: it is asked for every member of every batch
     held = [
         len(one.tokens) - len(one.spec.prompt) - one.num_delivered if one.has_delivered else deliver_every
         for one in members
@@ -216,26 +215,26 @@ def num_steps_to_delivery(members: Members[Sequence], deliver_every: int) -> int
     return max(1, deliver_every - max(held))
 
 
-def _num_before_end(sequence: Sequence) -> int:
+def _num_before_end(request: EngineRequest) -> int:
     """How many tokens it can draw before one ends it."""
-    sampling, num_tokens = sequence.spec.sampling, len(sequence.tokens)
-    num_generated = num_tokens - len(sequence.spec.prompt)
+    sampling, num_tokens = request.spec.sampling, len(request.tokens)
+    num_generated = num_tokens - len(request.spec.prompt)
     if (
-        num_tokens - sequence.num_computed != 1
-        or sequence.first_token_at is None
-        or sequence.is_over
-        or sequence.transfer is not None
+        num_tokens - request.num_computed != 1
+        or request.first_token_at is None
+        or request.is_over
+        or request.transfer is not None
         or not sampling.ignore_eos
         or sampling.stop_token_ids
         or sampling.logprobs is not None
     ):
         return 0
-    left = min(sampling.max_tokens - num_generated, sequence.context_limit - num_tokens)
-    if sequence.granted is not None:
-        left = min(left, sequence.granted - num_tokens)
-    return left - 1 if sequence.slice_tokens is None else min(left, sequence.num_left_here) - 1
+    left = min(sampling.max_tokens - num_generated, request.context_limit - num_tokens)
+    if request.granted is not None:
+        left = min(left, request.granted - num_tokens)
+    return left - 1 if request.slice_tokens is None else min(left, request.num_left_here) - 1
 
 
-def _num_missing_blocks(sequence: Sequence, num_steps: int, pool: BlockPool) -> int:
+def _num_missing_blocks(request: EngineRequest, num_steps: int, pool: BlockPool) -> int:
     """For the step that runs after ``num_steps``."""
-    return max(0, -(-(len(sequence.tokens) + num_steps) // pool.block_size) - len(sequence.blocks))
+    return max(0, -(-(len(request.tokens) + num_steps) // pool.block_size) - len(request.blocks))

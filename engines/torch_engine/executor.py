@@ -133,15 +133,15 @@ class _Model:
         logits = None if self._graphs is None else self._graphs.logits(chunks)
         if logits is not None:
             draws = [chunk.draw for chunk in chunks if chunk.draw is not None]
-            return [_result(drawn, None) for drawn in draw_tokens(self._sampler, logits, draws)]
+            return [_result(sampled, None) for sampled in draw_tokens(self._sampler, logits, draws)]
         layout = self._llama.plan(chunks)
         ordered = [chunks[i] for i in layout.order]
         rows, spans = _needed_rows(ordered)
         hidden = self._llama.forward(ordered, layout, torch.tensor(rows, dtype=torch.long, device=self._device))
-        drawn = self._draw(hidden, ordered, spans)
+        sampled = self._draw(hidden, ordered, spans)
         results: dict[int, ChunkResult] = {}
         for i, chunk, span in zip(layout.order, ordered, spans, strict=True):
-            own = next(drawn) if chunk.draw is not None else Drawn(None)
+            own = next(sampled) if chunk.draw is not None else Drawn(None)
             prompt = None if chunk.prompt_logprobs is None else self._prompts.compute(chunk, hidden[span])
             results[i] = _result(own, prompt)
         return [results[i] for i in range(len(chunks))]
@@ -156,8 +156,8 @@ class _Model:
         return iter(draw_tokens(self._sampler, logits, draws))
 
 
-def _result(drawn: Drawn, prompt: list[TokenLogprobs | None] | None) -> ChunkResult:
-    return ChunkResult(drawn.token, drawn.logprobs, prompt, drawn.undrawn)
+def _result(sampled: Drawn, prompt: list[TokenLogprobs | None] | None) -> ChunkResult:
+    return ChunkResult(sampled.token, sampled.logprobs, prompt, sampled.unsampled)
 
 
 def _pool(service: TorchService, device: torch.device) -> KVPool:

@@ -1,6 +1,6 @@
 """How the last requests ended that ended here: the gateway may not have heard it."""
 
-from engines.engine_request import Sequence
+from engines.engine_request import EngineRequest
 from mesh.wire.requests import Delta, Question
 
 MOST_REQUESTS = 256
@@ -16,7 +16,7 @@ class LastWords:
     def __repr__(self) -> str:
         return f"<LastWords of {len(self._deltas)} requests>"
 
-    def remember(self, request: Sequence) -> None:
+    def remember(self, request: EngineRequest) -> None:
         """It has finished, and that was said."""
         offset = max(request.first_known_offset, request.num_generated - MOST_TOKENS)
         last = request.say_again(offset)

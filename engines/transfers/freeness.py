@@ -10,7 +10,7 @@ from collections.abc import Collection
 from math import inf
 
 from engines.costs.linear import decode_step_s
-from engines.engine_request import Sequence
+from engines.engine_request import EngineRequest
 from mesh.wire.status import DecodeCost
 
 IDEAL_SLOWDOWN = 1.5  # of a decode step beside others, up to which high priority bears it
@@ -29,14 +29,14 @@ def in_all(free: float, num_running: int) -> float:
     return free * max(1, num_running) if free > 0 else free
 
 
-def growth_tokens(running: Collection[Sequence]) -> float:
+def growth_tokens(running: Collection[EngineRequest]) -> float:
     """How many tokens running requests may be expected to draw, all together, until one of them ends.
 
     Who looks at a random moment finds requests in the middle of their answers: on average, as much is still to come as
     there is (renewal theory: age and residual life are distributed alike). Of n requests with m tokens left on average,
     one ends about every m / n steps, in which all draw n * m / n.
     """
-    return sum([sequence.num_generated for sequence in running]) / max(1, len(running))
+    return sum([request.num_generated for request in running]) / max(1, len(running))
 
 
 def with_one_less(free: float, num_running: int, num_tokens: int) -> float:
@@ -53,16 +53,16 @@ def with_one_more(free: float, num_running: int, num_tokens: int, num_coming: in
 
 
 def headroom_tokens(
-    cost: DecodeCost, capacity_tokens: int, running: Collection[Sequence], most_running: int, slowdown: float
+    cost: DecodeCost, capacity_tokens: int, running: Collection[EngineRequest], most_running: int, slowdown: float
 ) -> int:
     """What is to be kept free on an engine for its high-priority requests; 0 if it runs none.
 
     As much as brings the load down to where a step takes ``slowdown`` times as long as that of one such request alone.
     """
-    favoured = [sequence for sequence in running if sequence.spec.priority > 0]
+    favoured = [request for request in running if request.spec.priority > 0]
     if not favoured:
         return 0
-    mean_tokens = sum([len(sequence.tokens) for sequence in running]) / len(running)
+    mean_tokens = sum([len(request.tokens) for request in running]) / len(running)
     longest_s = slowdown * decode_step_s(cost, 1, round(mean_tokens))
     num_bearable = 1
     while (

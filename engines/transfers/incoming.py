@@ -8,7 +8,7 @@ import msgspec
 
 from engines.admission.validity import fault_of
 from engines.effects import Effect
-from engines.engine_request import Sequence as Request
+from engines.engine_request import EngineRequest
 from engines.settings import EngineSettings
 from engines.status import Service, min_or_none
 from engines.transfers.freeness import with_one_more
@@ -36,7 +36,7 @@ MOST_ADOPTED = 64  # transfers that are remembered after their end
 class Comes(Protocol):
     """The core: what it does with a request that arrives, and what it knows of room."""
 
-    def adopt(self, service: Service, request: Request, now: float) -> None: ...
+    def adopt(self, service: Service, request: EngineRequest, now: float) -> None: ...
 
     def freeness(self, service: Service, now: float) -> float: ...
 
@@ -245,7 +245,7 @@ def _difference(service: Service, reserve: Reserve) -> str | None:
     return None
 
 
-def _adopted(service: Service, effect: Adopt, now: float) -> Request:
+def _adopted(service: Service, effect: Adopt, now: float) -> EngineRequest:
     """The request as it goes on here. Its first delta repeats what the sender may not have delivered.
 
     Not if the prompt's log-probabilities are wanted: they went with the first token, and should that be lost, the
@@ -256,7 +256,7 @@ def _adopted(service: Service, effect: Adopt, now: float) -> Request:
     spec = msgspec.structs.replace(
         spec, generated=effect.generated, age_s=effect.age_s, first_token_age_s=effect.first_token_age_s
     )
-    request = Request.of(spec, effect.epoch, now, service.eos_token_ids, service.context_limit, service.ttft_s)
+    request = EngineRequest.of(spec, effect.epoch, now, service.eos_token_ids, service.context_limit, service.ttft_s)
     request.num_delivered = known
     request.logprobs = list(effect.logprobs or ())
     request.blocks = list(effect.blocks)

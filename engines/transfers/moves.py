@@ -10,7 +10,7 @@ from typing import Protocol
 import structlog
 
 from engines.effects import Effect
-from engines.engine_request import Sequence as Request
+from engines.engine_request import EngineRequest
 from engines.memory.residency import Residency
 from engines.scheduling.account import Account
 from engines.scheduling.backlog import Backlog
@@ -30,7 +30,7 @@ log = structlog.get_logger()
 class Gives(Protocol):
     """The core: what it does with a request that is to be dispatched anew."""
 
-    def give_back(self, request: Request, code: RefusalCode, reason: str, now: float) -> list[Effect]: ...
+    def give_back(self, request: EngineRequest, code: RefusalCode, reason: str, now: float) -> list[Effect]: ...
 
 
 class Moves:
@@ -127,7 +127,7 @@ class Moves:
             )
         return effects
 
-    def migrate(self, message: Migrate, request: Request | None, now: float) -> list[Effect] | None:
+    def migrate(self, message: Migrate, request: EngineRequest | None, now: float) -> list[Effect] | None:
         """By hand. None: it cannot."""
         obstacle = self._obstacle(message, request)
         if request is None or obstacle is not None:
@@ -137,7 +137,7 @@ class Moves:
         self._iterations.settle()
         return self._departures.migrate(self._residency.services[request.spec.service], request, message.to, now)
 
-    def _obstacle(self, message: Migrate, request: Request | None) -> str | None:
+    def _obstacle(self, message: Migrate, request: EngineRequest | None) -> str | None:
         """Why a request cannot migrate; None if it can."""
         if request is None:
             return "it is not here"
@@ -146,15 +146,15 @@ class Moves:
         if request.transfer is not None:
             return "it is on its way already"
         if request in self._residency.services[request.spec.service].queue.away:
-            return "it is parked"
+            return "it is offloaded"
         return None if self._is_movable(request) else "it does not decode now"
 
-    def _is_movable(self, request: Request) -> bool:
+    def _is_movable(self, request: EngineRequest) -> bool:
         queue = self._residency.services[request.spec.service].queue
         idle = request.transfer is None and request not in queue.pinned and not self._settings.scheduling.is_static
         return idle and request.is_decoding and request in queue.running
 
-    def _movable(self, service: Service) -> list[Request]:
+    def _movable(self, service: Service) -> list[EngineRequest]:
         return [request for request in service.queue.running if self._is_movable(request)]
 
     def _send_back(self, now: float) -> list[Effect]:

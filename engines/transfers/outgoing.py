@@ -8,7 +8,7 @@ import msgspec
 import structlog
 
 from engines.effects import Effect
-from engines.engine_request import Sequence as Request
+from engines.engine_request import EngineRequest
 from engines.settings import EngineSettings
 from engines.status import Service, min_or_none
 from kvtransfer.protocol import (
@@ -34,17 +34,17 @@ log = structlog.get_logger()
 class Left(Protocol):
     """The core: what it does when outgoing transfers end."""
 
-    def may_begin(self, service: Service, request: Request) -> None: ...
+    def may_begin(self, service: Service, request: EngineRequest) -> None: ...
 
-    def handed_over(self, request: Request, now: float) -> None: ...
+    def handed_over(self, request: EngineRequest, now: float) -> None: ...
 
-    def not_handed_over(self, request: Request, code: RefusalCode, reason: str, now: float) -> None: ...
+    def not_handed_over(self, request: EngineRequest, code: RefusalCode, reason: str, now: float) -> None: ...
 
-    def migrated(self, request: Request, to: str, epoch: Epoch, now: float) -> None: ...
+    def migrated(self, request: EngineRequest, to: str, epoch: Epoch, now: float) -> None: ...
 
-    def not_migrated(self, request: Request, to: str, now: float) -> None: ...
+    def not_migrated(self, request: EngineRequest, to: str, now: float) -> None: ...
 
-    def unpinned(self, request: Request) -> None: ...
+    def unpinned(self, request: EngineRequest) -> None: ...
 
 
 @dataclass(slots=True)
@@ -52,7 +52,7 @@ class Outgoing:
     """A request that is to leave. ``committed``: it is not computed here any more."""
 
     machine: SendTransfer
-    request: Request
+    request: EngineRequest
     service: Service
     epoch: Epoch  # of the peer
     is_migration: bool = False
@@ -105,11 +105,11 @@ class Departures:
         """Those whose end is not known yet."""
         return [out for out in self._outgoing.values() if out.is_migration and _is_under_way(out.machine)]
 
-    def leaving(self) -> list[tuple[str, Request]]:
+    def leaving(self) -> list[tuple[str, EngineRequest]]:
         """As `migrating`: where to, and who."""
         return [(out.machine.peer, out.request) for out in self.migrating()]
 
-    def reserving(self, service: str) -> list[Request]:
+    def reserving(self, service: str) -> list[EngineRequest]:
         """Requests for which a decode engine has not answered yet."""
         if not self._outgoing:
             return []
@@ -126,7 +126,7 @@ class Departures:
         )
         return uncommitted < RESERVED_AHEAD
 
-    def reserve(self, service: Service, request: Request, ahead_s: float, now: float) -> list[Effect]:
+    def reserve(self, service: Service, request: EngineRequest, ahead_s: float, now: float) -> list[Effect]:
         """Ask ``request.decode_engine`` for blocks; ``ahead_s`` is the work predicted until this prefill is done."""
         assert request.decode_engine is not None
         epoch = request.epoch.handed_over()
@@ -146,7 +146,7 @@ class Departures:
     def migrate(
         self,
         service: Service,
-        request: Request,
+        request: EngineRequest,
         to: str,
         now: float,
         min_freeness: float | None = None,
@@ -185,27 +185,27 @@ class Departures:
         effects = self._start(to, reserve, request, service, now)
         return effects + self.blocks_ready(request, now)
 
-    def _start(self, to: str, reserve: Reserve, request: Request, service: Service, now: float) -> list[Effect]:
+    def _start(self, to: str, reserve: Reserve, request: EngineRequest, service: Service, now: float) -> list[Effect]:
         machine = SendTransfer(to, reserve, self._settings.transfer_limits, now)
         request.transfer = reserve.transfer
         out = Outgoing(machine, request, service, reserve.epoch, reserve.is_migration)
         self._outgoing[reserve.transfer] = out
         return self._after_send(out, machine.start(), now)
 
-    def may_commit(self, request: Request) -> bool:
+    def may_commit(self, request: EngineRequest) -> bool:
         """Whether a request may stop here: after its prefill at once, a migrating one when little of it is left."""
         out = self._outgoing.get(request.transfer or "")
         return out is not None and (not out.is_migration or out.machine.is_nearly_done)
 
-    def token_drawn(self, request: Request, now: float) -> list[Effect]:
+    def token_sampled(self, request: EngineRequest, now: float) -> list[Effect]:
         """What it was computed from is ready to leave; of a hand-over, the last blocks leave with its commit."""
         return [] if self.hands_over(request) else self.blocks_ready(request, now)
 
-    def hands_over(self, request: Request) -> bool:
+    def hands_over(self, request: EngineRequest) -> bool:
         out = self._outgoing.get(request.transfer or "")
         return out is not None and not out.is_migration
 
-    def blocks_ready(self, request: Request, now: float) -> list[Effect]:
+    def blocks_ready(self, request: EngineRequest, now: float) -> list[Effect]:
         """More of a request's tokens are computed."""
         out = self._outgoing.get(request.transfer or "")
         if out is None:
@@ -213,8 +213,8 @@ class Departures:
         event = BlocksReady(request.num_computed, tuple(request.blocks))
         return self._after_send(out, out.machine.handle(event, now), now)
 
-    def commit(self, request: Request, now: float) -> list[Effect]:
-        """Let the request go: its first token is drawn, or what is left of it to migrate is little."""
+    def commit(self, request: EngineRequest, now: float) -> list[Effect]:
+        """Let the request go: its first token is sampled, or what is left of it to migrate is little."""
         out = self._outgoing.get(request.transfer or "")
         if out is None:
             return []

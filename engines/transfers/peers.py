@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import inf
 
 from engines.costs.linear import decode_step_s
-from engines.engine_request import Sequence
+from engines.engine_request import EngineRequest
 from engines.status import Service
 from engines.transfers.freeness import freeness, in_all
 from mesh.wire.control import ProcessState, Role
@@ -76,11 +76,11 @@ class Peers:
         """Whether another engine could take a request of that service, if it had room."""
         return any(_find(status, service) is not None for status in self._statuses.values())
 
-    def num_blocks(self, service: Service, request: Sequence) -> int:
+    def num_blocks(self, service: Service, request: EngineRequest) -> int:
         """What the request will need elsewhere, to begin with."""
         return service.pool.blocks_for(len(request.tokens)) + self._headroom_blocks
 
-    def for_service(self, service: Service, leaving: Iterable[tuple[str, Sequence]]) -> list[Peer]:
+    def for_service(self, service: Service, leaving: Iterable[tuple[str, EngineRequest]]) -> list[Peer]:
         """Ready engines that have the service; ``leaving``: its requests that migrate from here, and where to."""
         promised: Counter[str] = Counter()
         for to, request in leaving:

@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
 
-from engines.engine_request import Sequence
+from engines.engine_request import EngineRequest
 from engines.status import Service
 from engines.transfers.freeness import growth_tokens, in_all, with_one_less, with_one_more
 from engines.transfers.peers import Peer, Peers
@@ -45,7 +45,7 @@ class Move:
     """``min_freeness`` is what must be left to the taker; None: it does not matter."""
 
     service: Service
-    request: Sequence
+    request: EngineRequest
     to: str
     reason: str
     min_freeness: float | None = None
@@ -58,11 +58,11 @@ class Here:
 
     id: str
     services: Mapping[str, Service]
-    movable: Callable[[Service], Iterable[Sequence]]
-    leaving: Callable[[], list[tuple[str, Sequence]]]  # migrations that have not ended, and where to
+    movable: Callable[[Service], Iterable[EngineRequest]]
+    leaving: Callable[[], list[tuple[str, EngineRequest]]]  # migrations that have not ended, and where to
     freeness: Callable[[Service, float], float]
     physical_freeness: Callable[[Service, float], float]  # the same without head room for high priority
-    head: Callable[[Service, float], Sequence | None]  # the request that waits first
+    head: Callable[[Service, float], EngineRequest | None]  # the request that waits first
     pace_s: Callable[[], float]
 
 
@@ -179,7 +179,7 @@ class Rescheduler:
     # --- load ---------------------------------------------------------------------------------------------------------
 
     def _too_many(
-        self, rules: Rescheduling, service: Service, rested: list[Sequence], peers: list[Peer], now: float
+        self, rules: Rescheduling, service: Service, rested: list[EngineRequest], peers: list[Peer], now: float
     ) -> Iterator[Move]:
         """Llumnix, section 4.4.3, decided by each giver for itself."""
         num_running, marks = len(service.queue.running), Marks(rules, growth_tokens(service.queue.running))
@@ -214,7 +214,9 @@ class Rescheduler:
 
     # --- slack --------------------------------------------------------------------------------------------------------
 
-    def _in_danger(self, service: Service, rested: list[Sequence], peers: list[Peer], now: float) -> Iterator[Move]:
+    def _in_danger(
+        self, service: Service, rested: list[EngineRequest], peers: list[Peer], now: float
+    ) -> Iterator[Move]:
         """High priority first, then what is cheap to move."""
         pace_s = max(self._here.pace_s(), service.decode_step_s())
         endangered = [one for one in rested if _is_late_at(one, pace_s, now, LOOKAHEAD_TOKENS)]
@@ -236,20 +238,20 @@ class Rescheduler:
                 yield Move(service, request, to, reason)
 
 
-def _enough(marks: Marks, num_there: int, left_here: float, stuck: Sequence | None) -> float:
+def _enough(marks: Marks, num_there: int, left_here: float, stuck: EngineRequest | None) -> float:
     """Freeness that must be left to a taker that runs ``num_there`` then."""
     if stuck is None:
         return max(marks.give_below(num_there), left_here)
     return marks.give_below(num_there) if stuck.num_generated else marks.rules.give_below
 
 
-def _in_order(rested: list[Sequence], block_size: int, lacking: float) -> list[tuple[int, Sequence]]:
+def _in_order(rested: list[EngineRequest], block_size: int, lacking: float) -> list[tuple[int, EngineRequest]]:
     """With the tokens that each frees: low priority first, then the shortest.
 
     If tokens are lacking for a request that waits: the smallest that frees so many, and if none does, the largest.
     """
 
-    def order(pair: tuple[int, Sequence]) -> tuple[int, bool, int]:
+    def order(pair: tuple[int, EngineRequest]) -> tuple[int, bool, int]:
         num_tokens, request = pair
         is_enough = num_tokens >= lacking
         return request.spec.priority, not is_enough, num_tokens if is_enough else -num_tokens
@@ -257,12 +259,12 @@ def _in_order(rested: list[Sequence], block_size: int, lacking: float) -> list[t
     return sorted([(len(request.blocks) * block_size, request) for request in rested], key=order)
 
 
-def _is_late_at(request: Sequence, pace_s: float, now: float, num_tokens: int) -> bool:
+def _is_late_at(request: EngineRequest, pace_s: float, now: float, num_tokens: int) -> bool:
     """Whether a decode's slack is used up within so many tokens at a pace, or by its end."""
     num_tokens = min(num_tokens, request.num_left)
     return request.slack_s(now, pace_s) + num_tokens * (request.spec.slo_tpot_s - pace_s) < 0
 
 
-def _has_rested(request: Sequence, rest_s: float, now: float) -> bool:
+def _has_rested(request: EngineRequest, rest_s: float, now: float) -> bool:
     num_moves = min(request.epoch.hop, 32)
     return now - request.came_at >= rest_s * ((1 << num_moves) - 1)

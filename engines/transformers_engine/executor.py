@@ -56,8 +56,8 @@ class TransformersExecutor:
 
     def execute(self, batch: Batch) -> StepResult:
         started = time.perf_counter()
-        drawn = self._draw(batch.chunks, batch.rows) if batch.chunks else {}
-        results = [self._result(chunk, drawn[chunk.request]) for chunk in batch.chunks]
+        sampled = self._draw(batch.chunks, batch.rows) if batch.chunks else {}
+        results = [self._result(chunk, sampled[chunk.request]) for chunk in batch.chunks]
         return StepResult(results, time.perf_counter() - started)
 
     def recover(self, *, frees_memory: bool) -> None:
@@ -69,8 +69,8 @@ class TransformersExecutor:
             torch.cuda.synchronize(self._model.device)
             torch.cuda.empty_cache()
 
-    def _result(self, chunk: Chunk, drawn: Drawn) -> ChunkResult:
-        return ChunkResult(drawn.token, drawn.logprobs, self._prompt_logprobs(chunk), drawn.undrawn)
+    def _result(self, chunk: Chunk, sampled: Drawn) -> ChunkResult:
+        return ChunkResult(sampled.token, sampled.logprobs, self._prompt_logprobs(chunk), sampled.unsampled)
 
     def _draw(self, chunks: Sequence[Chunk], rows: Rows | None) -> Mapping[str, Drawn]:
         draws = {chunk.request: _draw_of(chunk) for chunk in chunks}
@@ -118,8 +118,8 @@ class _Held:
         )
 
     def step(self, draws: Mapping[str, Draw]) -> Mapping[str, Drawn]:
-        drawn = self._generation.step({self._rows[request]: draw for request, draw in draws.items()})
-        by_request = {request: drawn[self._rows[request]] for request in draws}
+        sampled = self._generation.step({self._rows[request]: draw for request, draw in draws.items()})
+        by_request = {request: sampled[self._rows[request]] for request in draws}
         self._last = {request: (draw.position, by_request[request].token) for request, draw in draws.items()}
         return by_request
 

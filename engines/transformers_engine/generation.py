@@ -4,8 +4,8 @@
 a batch early. So calls run in a thread of their own, and there ``generate`` waits where it asks after each step whether
 to stop (`StoppingCriteria`). One of the two threads computes at a time.
 
-Tokens are drawn as every engine of the mesh draws them, where ``generate`` lets its user change scores
-(`LogitsProcessor`): all but the drawn token get none, and its greedy choice is that token.
+Tokens are sampled as every engine of the mesh draws them, where ``generate`` lets its user change scores
+(`LogitsProcessor`): all but the sampled token get none, and its greedy choice is that token.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -76,7 +76,7 @@ class Generation:
         return self._num_left == 0
 
     def step(self, draws: Mapping[int, Draw]) -> Mapping[int, Drawn]:
-        """What is drawn for these rows; the others go on, and nobody wants their tokens. Raise what it raised."""
+        """What is sampled for these rows; the others go on, and nobody wants their tokens. Raise what it raised."""
         self._wanted.put(draws)
         answer = self._answers.get()
         if isinstance(answer, Exception):
@@ -114,10 +114,12 @@ class Generation:
         """``scores`` [rows, vocabulary] (float32; changed in place)."""
         draws = self._draws or {}
         rows = list(draws)
-        drawn = draw_tokens(self._sampler, scores[rows], list(draws.values()))
-        self._tokens = dict(zip(rows, drawn, strict=True))
+        sampled = draw_tokens(self._sampler, scores[rows], list(draws.values()))
+        self._tokens = dict(zip(rows, sampled, strict=True))
         chosen = torch.full((len(scores), 1), PAD, device=scores.device)
-        chosen[rows, 0] = torch.tensor([PAD if one.token is None else one.token for one in drawn], device=scores.device)
+        chosen[rows, 0] = torch.tensor(
+            [PAD if one.token is None else one.token for one in sampled], device=scores.device
+        )
         return scores.fill_(float("-inf")).scatter_(1, chosen, 0.0)
 
     def _is_enough(self, ids: Tensor, _scores: object, **_: object) -> Tensor:

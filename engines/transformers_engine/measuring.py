@@ -49,9 +49,9 @@ def _run(
         result = executor.execute(Batch(service, chunks, rows))
         yield _point(num_rows, num_tokens, step), result.elapsed_s
         starts = [len(history) for history in histories]
-        for history, drawn in zip(histories, result.chunks, strict=True):
-            assert drawn.token is not None
-            history.append(drawn.token)
+        for history, sampled in zip(histories, result.chunks, strict=True):
+            assert sampled.token is not None
+            history.append(sampled.token)
 
 
 def _point(num_rows: int, num_tokens: int, step: int) -> Point:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from engines.scheduling.batch import Batch, Chunk, ChunkResult, StepResult, Undrawn
+from engines.scheduling.batch import Batch, Chunk, ChunkResult, StepResult, Unsampled
 from engines.vllm_engine.steps import Step, StepPlanner
 from mesh.wire.requests import TokenLogprobs
 from mesh.wire.transfers import KVShape
@@ -15,7 +15,7 @@ PromptLogprobs = Sequence[TokenLogprobs | None]
 
 @dataclass(frozen=True, slots=True)
 class StepOutput:
-    """By request: the drawn token, and log-probabilities where they were asked for.
+    """By request: the sampled token, and log-probabilities where they were asked for.
 
     ``prompts`` has one entry a token of the chunk; None where the predecessor is not known.
     """
@@ -23,7 +23,7 @@ class StepOutput:
     tokens: Mapping[str, int]
     logprobs: Mapping[str, TokenLogprobs]
     prompts: Mapping[str, PromptLogprobs]
-    undrawn: Mapping[str, Undrawn] = field(default_factory=dict)  # why there is no token where one was wanted
+    unsampled: Mapping[str, Unsampled] = field(default_factory=dict)  # why there is no token where one was wanted
 
 
 class ModelRunner(Protocol):
@@ -66,6 +66,6 @@ def _result(chunk: Chunk, output: StepOutput) -> ChunkResult:
     name = chunk.request
     if chunk.draw is None:
         return ChunkResult(prompt_logprobs=output.prompts.get(name))
-    if name in output.undrawn:
-        return ChunkResult(prompt_logprobs=output.prompts.get(name), undrawn=output.undrawn[name])
+    if name in output.unsampled:
+        return ChunkResult(prompt_logprobs=output.prompts.get(name), unsampled=output.unsampled[name])
     return ChunkResult(output.tokens[name], output.logprobs.get(name), output.prompts.get(name))

@@ -9,7 +9,7 @@ from vllm.v1.worker.utils import bind_kv_cache
 from engines.grammars.masks import BRIEFLY_S
 from engines.grammars.process import WALL_S
 from engines.models.files.model_config import ModelConfig
-from engines.scheduling.batch import Undrawn
+from engines.scheduling.batch import Unsampled
 from engines.torch_engine.sampling.sampler import Sampler
 from engines.vllm_engine.memory import FEW_BLOCKS, Pages, block_form, layer_view
 from engines.vllm_engine.sampler import MeshSampler, StepLogprobs
@@ -56,6 +56,6 @@ class InPages:
         """Of the last step."""
         return self._sampler.logprobs
 
-    def take_undrawn(self) -> dict[str, Undrawn]:
+    def take_unsampled(self) -> dict[str, Unsampled]:
         """By request, of the last step."""
-        return self._sampler.undrawn
+        return self._sampler.unsampled

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from engines.scheduling.batch import Undrawn
+from engines.scheduling.batch import Unsampled
 from engines.vllm_engine.executor import PromptLogprobs, StepOutput
 from engines.vllm_engine.memory import FEW_BLOCKS, Pages
 from engines.vllm_engine.steps import NewRequest, Step
@@ -69,11 +69,11 @@ class VllmRunner:
         sampled = zip(output.req_ids, output.sampled_token_ids, strict=True)
         drawn = {name: int(ids[0]) for name, ids in sampled if step.draws[name] is not None}
         tokens = {name: token for name, token in drawn.items() if token >= 0}
-        undrawn: dict[str, Undrawn] = {}
+        unsampled: dict[str, Unsampled] = {}
         if len(tokens) < len(drawn):
-            [undrawn, *_] = self._executor.collective_rpc("take_undrawn")
+            [unsampled, *_] = self._executor.collective_rpc("take_undrawn")
         if not _wants_logprobs(step):
-            return StepOutput(tokens, {}, {}, undrawn)
+            return StepOutput(tokens, {}, {}, unsampled)
         [logprobs, *_] = self._executor.collective_rpc("take_logprobs")
         asked = [request for request in step.new if request.prompt_logprobs is not None]
         tensors = output.prompt_logprobs_dict
@@ -81,7 +81,7 @@ class VllmRunner:
             request.id: _of_prompt(request, tensors.get(request.id), logprobs.first.get(request.id))
             for request in asked
         }
-        return StepOutput(tokens, logprobs.drawn, prompts, undrawn)
+        return StepOutput(tokens, logprobs.drawn, prompts, unsampled)
 
 
 def _config(settings: RunnerSettings) -> Any:
@@ -161,7 +161,7 @@ def _scheduler_output(step: Step, num_tokens: int) -> Any:
             all_token_ids={},
             new_block_ids=[(list(request.new_blocks),) if request.new_blocks else None for request in known],
             num_computed_tokens=[request.num_computed for request in known],
-            num_output_tokens=[request.num_drawn for request in known],
+            num_output_tokens=[request.num_sampled for request in known],
         ),
         num_scheduled_tokens=dict(step.num_tokens),
         total_num_scheduled_tokens=num_tokens,

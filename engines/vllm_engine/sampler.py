@@ -13,7 +13,7 @@ from torch import Tensor
 from vllm.v1.outputs import LogprobsTensors, SamplerOutput
 from vllm.v1.sample.sampler import Sampler as VllmSampler
 
-from engines.scheduling.batch import Undrawn
+from engines.scheduling.batch import Unsampled
 from engines.torch_engine.sampling.logprobs import of_tokens
 from engines.torch_engine.sampling.rows import draw_tokens
 from engines.torch_engine.sampling.sampler import Sampler
@@ -26,9 +26,9 @@ UNDRAWN = -1  # in place of a token; the request is not computed any further, or
 
 @dataclass(frozen=True, slots=True)
 class StepLogprobs:
-    """By request: of the drawn token, and of the first token of a chunk of a prompt."""
+    """By request: of the sampled token, and of the first token of a chunk of a prompt."""
 
-    drawn: dict[str, TokenLogprobs]
+    sampled: dict[str, TokenLogprobs]
     first: dict[str, TokenLogprobs]
 
 
@@ -38,7 +38,7 @@ class MeshSampler(VllmSampler):  # type: ignore[misc]  # vLLM is not there when 
     def __init__(self, sampler: Sampler, rows: Callable[[], Sequence[str]], **options: Any) -> None:
         super().__init__(**options)
         self.logprobs = StepLogprobs({}, {})
-        self.undrawn: dict[str, Undrawn] = {}  # by request
+        self.unsampled: dict[str, Unsampled] = {}  # by request
         self._sampler = sampler
         self._rows = rows
         self._step: Step | None = None
@@ -47,7 +47,7 @@ class MeshSampler(VllmSampler):  # type: ignore[misc]  # vLLM is not there when 
     def begin(self, step: Step) -> None:
         """The next call draws for this step."""
         self._step = step
-        self.logprobs, self.undrawn = StepLogprobs({}, {}), {}
+        self.logprobs, self.unsampled = StepLogprobs({}, {}), {}
         self._sampler.expect([draw for draw in step.draws.values() if draw is not None])
         for request in step.new:
             if request.prompt_logprobs is not None:
@@ -68,13 +68,13 @@ class MeshSampler(VllmSampler):  # type: ignore[misc]  # vLLM is not there when 
                 draws.append(draw)
         tokens = torch.zeros(len(logits), 1, dtype=torch.int32)
         if draws:
-            drawn = draw_tokens(self._sampler, logits if len(rows) == len(logits) else logits[rows], draws)
-            for row, one in zip(rows, drawn, strict=True):
+            sampled = draw_tokens(self._sampler, logits if len(rows) == len(logits) else logits[rows], draws)
+            for row, one in zip(rows, sampled, strict=True):
                 tokens[row] = UNDRAWN if one.token is None else one.token
                 if one.logprobs is not None:
-                    self.logprobs.drawn[names[row]] = one.logprobs
-                if one.undrawn is not None:
-                    self.undrawn[names[row]] = one.undrawn
+                    self.logprobs.sampled[names[row]] = one.logprobs
+                if one.unsampled is not None:
+                    self.unsampled[names[row]] = one.unsampled
         return SamplerOutput(sampled_token_ids=tokens.to(logits.device), logprobs_tensors=None)
 
     @staticmethod

@@ -29,7 +29,7 @@ class KnownRequest:
 
     id: str
     num_computed: int
-    num_drawn: int  # since it was new
+    num_sampled: int  # since it was new
     new_blocks: Sequence[int]
 
 
@@ -41,7 +41,7 @@ class Step:
     known: Sequence[KnownRequest]
     forgotten: frozenset[str]
     num_tokens: Mapping[str, int]  # to compute, by request
-    draws: Mapping[str, Draw | None]  # of those requests; None: nothing is to be drawn
+    draws: Mapping[str, Draw | None]  # of those requests; None: nothing is to be sampled
 
 
 @dataclass(slots=True)
@@ -51,7 +51,7 @@ class _Held:
     end: int
     token: int
     blocks: list[int]
-    num_drawn: int = 1
+    num_sampled: int = 1
 
 
 @dataclass(slots=True)
@@ -70,7 +70,7 @@ class StepPlanner:
             held = self._held.get(chunk.request)
             if held is not None and self._goes_on(chunk, held):
                 blocks = self._blocks(chunk)[len(held.blocks) :]
-                known.append(KnownRequest(chunk.request, chunk.start, held.num_drawn, blocks))
+                known.append(KnownRequest(chunk.request, chunk.start, held.num_sampled, blocks))
             else:
                 new.append(self._new(chunk))
         going_on = {request.id for request in known}
@@ -81,15 +81,15 @@ class StepPlanner:
         return Step(new, known, forgotten, num_tokens, {chunk.request: chunk.draw for chunk in chunks})
 
     def drew(self, chunks: Iterable[Chunk], tokens: Mapping[str, int]) -> None:
-        """The planned step was computed; ``tokens`` are those that were drawn, by request."""
+        """The planned step was computed; ``tokens`` are those that were sampled, by request."""
         before, self._held = self._held, {}
         self._perhaps = set()
         for chunk in chunks:
             self._perhaps.add(chunk.request)
             if chunk.request in tokens:
                 held, end = before.get(chunk.request), chunk.start + len(chunk.tokens)
-                num_drawn = 1 if held is None else held.num_drawn + 1
-                self._held[chunk.request] = _Held(end, tokens[chunk.request], self._blocks(chunk), num_drawn)
+                num_sampled = 1 if held is None else held.num_sampled + 1
+                self._held[chunk.request] = _Held(end, tokens[chunk.request], self._blocks(chunk), num_sampled)
 
     def failed(self) -> None:
         """The planned step was not computed, or nobody knows how far: everything begins anew."""

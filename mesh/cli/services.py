@@ -52,14 +52,14 @@ async def _load(topology: "Topology", engine: str, service: str, options: argpar
     """Return once the engine serves it."""
     from mesh.cli.cluster import visitor
     from mesh.cli.engine_status import hear, hear_anything
-    from mesh.wire.control import Load
+    from mesh.wire.control import LoadService
 
     async with visitor(topology) as sockets:
         before = await hear_anything(topology, sockets, engine)
         if _serves(before, service):
             print_line(f"{engine} serves {service} already")
             return
-        sockets.send(engine, Load(service))
+        sockets.send(engine, LoadService(service))
         print_line(f"{engine}: loading {service}")
         known = _failure(before, service)
         after = await hear(
@@ -77,7 +77,7 @@ async def _unload(topology: "Topology", engine: str, service: str, options: argp
     """Return once nothing of it is left there."""
     from mesh.cli.cluster import collect, visitor
     from mesh.cli.engine_status import hear, hear_anything
-    from mesh.wire.control import Unload
+    from mesh.wire.control import UnloadService
     from mesh.wire.status import EngineStatus
 
     async with visitor(topology) as sockets:
@@ -88,7 +88,7 @@ async def _unload(topology: "Topology", engine: str, service: str, options: argp
         others = [name for name, status in statuses if isinstance(status, EngineStatus) and _serves(status, service)]
         if not set(others) - {engine} and not options.last:
             raise CommandError(f"{engine} is the only engine that serves {service}: --last takes it away all the same")
-        sockets.send(engine, Unload(service))
+        sockets.send(engine, UnloadService(service))
         left = _of(await hear(sockets, engine, _Progress(engine, service).is_over, options.timeout), service)
     if left is not None:
         raise CommandError(

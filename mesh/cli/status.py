@@ -71,7 +71,7 @@ def _engine_row(row: Mapping[str, Any]) -> dict[str, Any]:
         "engine": row["id"],
         "services": "\n".join(service["name"] for service in row["services"]),
         "run": _of_each(row["services"], "{running}"),
-        "wait": f"{row['waiting']}, {row['parked']} parked" if row["parked"] else row["waiting"],
+        "wait": f"{row['waiting']}, {row['offloaded']} offloaded" if row["offloaded"] else row["waiting"],
         "free": _of_each(row["services"], "{free_blocks}/{num_blocks}"),
         "slack": None if row["slack_s"] is None else f"{row['slack_s'] * 1000:.0f} ms",
         "migrations": _migrations(row),

@@ -74,7 +74,7 @@ class Membership:
     def __init__(self, lease_s: float) -> None:
         self._lease_s = lease_s
         self._newest: dict[str, int] = {}  # incarnation by process, kept after a loss
-        self._buried: dict[str, int] = {}  # the newest incarnation known to have ended
+        self._declared_dead: dict[str, int] = {}  # the newest incarnation known to have ended
         self._claims: dict[str, _Claim] = {}  # of processes that do not live, by what is known
         self._leases: OrderedDict[str, float] = OrderedDict()  # ends by process, of the living only; earliest first
 
@@ -85,11 +85,11 @@ class Membership:
     def observe(self, sender: Sender, now: float) -> Observation:
         """Take a beacon. Anything but `Stale` renews the lease of its sender."""
         newest = self._newest.get(sender.process)
-        is_old = sender.incarnation < (newest or 0) or sender.incarnation <= self._buried.get(sender.process, -1)
+        is_old = sender.incarnation < (newest or 0) or sender.incarnation <= self._declared_dead.get(sender.process, -1)
         if is_old and not self._persists(sender, now):
             return Stale(sender)
         if is_old:
-            self._buried.pop(sender.process, None)
+            self._declared_dead.pop(sender.process, None)
         self._claims.pop(sender.process, None)
         was_alive = sender.process in self._leases
         self._newest[sender.process] = sender.incarnation
@@ -121,11 +121,11 @@ class Membership:
     def expect(self, process: str, now: float) -> None:
         """Something here depends on a process that others know: unless it is heard, its lease ends, too.
 
-        Be the life that was known here buried: whoever told of the process may know its next one.
+        Be the life that was known here declared dead: whoever told of the process may know its next one.
         """
         if process in self._leases:
             return
-        if self._newest.get(process, UNHEARD) <= self._buried.get(process, UNHEARD):
+        if self._newest.get(process, UNHEARD) <= self._declared_dead.get(process, UNHEARD):
             self._newest[process] = UNHEARD
         self._leases[process] = now + self._lease_s
 
@@ -136,10 +136,10 @@ class Membership:
             del self._leases[process]
         return [Lost(Sender(process, self._newest[process])) for process in ended]
 
-    def bury(self, ended: Sender) -> Lost | None:
+    def declare_dead(self, ended: Sender) -> Lost | None:
         """A life has ended, and so have all before it. What was alive until now is answered; a newer life goes on."""
         process, incarnation = ended
-        self._buried[process] = max(incarnation, self._buried.get(process, 0))
+        self._declared_dead[process] = max(incarnation, self._declared_dead.get(process, 0))
         if not self.is_alive(process) or not UNHEARD < self._newest[process] <= incarnation:
             return None  # what was not heard may be a newer life; its lease tells
         del self._leases[process]
@@ -164,8 +164,8 @@ class Membership:
         assert self._leases.keys() <= self._newest.keys(), f"a lease without an incarnation: {self!r}"
         assert list(self._leases.values()) == sorted(self._leases.values()), f"leases are out of order: {self!r}"
         heard = [process for process in self._leases if self._newest[process] > UNHEARD]
-        buried = [process for process in heard if self._newest[process] <= self._buried.get(process, UNHEARD)]
-        assert not buried, f"the dead live: {self!r}"
+        dead = [process for process in heard if self._newest[process] <= self._declared_dead.get(process, UNHEARD)]
+        assert not dead, f"the dead live: {self!r}"
 
 
 def ended_lives(supervisor: str, status: SupervisorStatus, supervisor_of: Mapping[str, str]) -> list[Sender]:

@@ -212,7 +212,7 @@ class Child:
             self._ask_to_end()
         late = await self._is_late(self._life)
         returncode = await self._life.wait()
-        return self._bury(self._life, returncode, late)
+        return self._declare_dead(self._life, returncode, late)
 
     def _begin(self) -> None:
         self._ready.clear()
@@ -232,7 +232,7 @@ class Child:
         self._ended_incarnation = max(self._ended_incarnation, self._last_incarnation())
         return Life.start(self.command, self._around)
 
-    def _bury(self, life: Life, returncode: int | None, late: str) -> Exit:
+    def _declare_dead(self, life: Life, returncode: int | None, late: str) -> Exit:
         """Everything of the life that has ended; how it ended is answered."""
         end = Exit(returncode, late or self._why_killed or life.last_line())
         self._ended_incarnation = max(self._ended_incarnation, self._heard_incarnation, self._last_incarnation())

@@ -96,7 +96,7 @@ ENGINE: Keys = {
     "max_waiting": Key("max_waiting", integer(1)),
     "chunk_tokens": Key("chunk_tokens", integer(1)),
     "slice_tokens": Key("slice_tokens", integer(1)),
-    "parking_memory": Key("parking_memory_bytes", size),
+    "offload_memory": Key("offload_memory_bytes", size),
     "scheduling": Key("scheduling", choice([rule.value for rule in Scheduling], "a scheduling discipline", Scheduling)),
     "starvation_ms": Key("starvation_s", milliseconds),
     "strict_phases": Key("strict_phases", boolean),

@@ -96,7 +96,7 @@ class EngineSpec:
     max_waiting: int = 64  # prefills accepted and not started
     chunk_tokens: int = 256  # prompt tokens computed in one step; `WHOLE_PROMPTS` where batches are padded
     slice_tokens: int | None = None  # of an answer, for which memory is granted at a time (docs/slices.md); None: any
-    parking_memory_bytes: int = 256 * 2**20  # of the host, for KV of requests whose slice has ended
+    offload_memory_bytes: int = 256 * 2**20  # of the host, for KV of requests whose slice has ended
     scheduling: Scheduling = Scheduling.SLO
     starvation_s: float | None = None  # of waiting, after which a request goes first; None: by its service's profile
     strict_phases: bool = False  # the request that ranks first names the phase; else those that wait join its batch

@@ -73,19 +73,19 @@ class Drain(msgspec.Struct, frozen=True, tag=True):
     undo: bool = False
 
 
-class Load(msgspec.Struct, frozen=True, tag=True):
+class LoadService(msgspec.Struct, frozen=True, tag=True):
     """Serve this service of the topology, too, once its weights are here. What came of it is in the statuses."""
 
     service: Name
 
 
-class Unload(msgspec.Struct, frozen=True, tag=True):
+class UnloadService(msgspec.Struct, frozen=True, tag=True):
     """Serve this service no more: let its requests move to other engines or end, then drop it."""
 
     service: Name
 
 
-class Place(msgspec.Struct, frozen=True):
+class EnginePlace(msgspec.Struct, frozen=True):
     """What the placement plan ``number``, of ``num_engines`` engines, wants of one of them."""
 
     number: Count
@@ -97,7 +97,7 @@ class Place(msgspec.Struct, frozen=True):
 class Announce(msgspec.Struct, frozen=True, tag=True):
     """Repeat this in all statuses, unless a plan with a higher number is known. Nothing else is to be done."""
 
-    place: Place
+    place: EnginePlace
 
 
 class PolicyChoice(msgspec.Struct, frozen=True):

@@ -5,7 +5,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from mesh.wire.bounds import MAX_BODY_BYTES
-from mesh.wire.control import Announce, Drain, Load, Migrate, SetPolicy, SetRole, SetRunning, Stop, Unload
+from mesh.wire.control import Announce, Drain, LoadService, Migrate, SetPolicy, SetRole, SetRunning, Stop, UnloadService
 from mesh.wire.frames import WireError
 from mesh.wire.placement import PlacementStatus
 from mesh.wire.requests import (
@@ -37,8 +37,8 @@ EngineMessage = (
     | SetRole
     | Migrate
     | Drain
-    | Load
-    | Unload
+    | LoadService
+    | UnloadService
     | Announce
     | TransferMessage
 )

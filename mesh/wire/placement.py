@@ -3,7 +3,7 @@
 import msgspec
 
 from mesh.wire.bounds import Count, Estimate, Name, Seconds, Until
-from mesh.wire.control import Place, ProcessState
+from mesh.wire.control import EnginePlace, ProcessState
 from mesh.wire.status import Memory
 
 
@@ -39,7 +39,7 @@ class Decision(msgspec.Struct, frozen=True):
     plan: Count  # that was in force
     interval_s: Seconds
     search_s: Seconds = 0.0
-    places: dict[str, Place] = {}
+    places: dict[str, EnginePlace] = {}
     services: list[ServiceForecast] = []
     achieved: Forecast | None = None
     predicted: Forecast | None = None

@@ -32,7 +32,7 @@ class FinishReason(StrEnum):
 
 
 class Sampling(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How tokens are drawn. Stop *strings* are the gateway's business: engines know token ids only."""
+    """How tokens are sampled. Stop *strings* are the gateway's business: engines know token ids only."""
 
     max_tokens: Count
     seed: int
@@ -196,7 +196,7 @@ class Moved(msgspec.Struct, frozen=True, tag=True):
 
 
 class SlicesEnded(msgspec.Struct, frozen=True, tag=True):
-    """These have drawn the tokens that `Submit.slice_tokens` allowed and are not here any more: dispatch them anew."""
+    """These have sampled as many tokens as `Submit.slice_tokens` allowed, and have left: dispatch them anew."""
 
     requests: list[tuple[Name, Epoch]]
 

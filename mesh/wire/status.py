@@ -19,7 +19,7 @@ from mesh.wire.bounds import (
     Total,
     Until,
 )
-from mesh.wire.control import Place, PolicyChoice, ProcessState, Role
+from mesh.wire.control import EnginePlace, PolicyChoice, ProcessState, Role
 
 MOST_PREFILLS = 32  # that a status tells one by one
 
@@ -134,16 +134,16 @@ class EngineStatus(msgspec.Struct, frozen=True, tag=True):
     num_reserved: Count = 0  # transfers expected
     cancelled_total: Count = 0
     preemptions_total: Count = 0
-    num_parked: Count = 0  # requests whose KV is in host memory, or on its way there or back
+    num_offloaded: Count = 0  # requests whose KV is in host memory, or on its way there or back
     slices_kept_total: Count = 0  # ends of slices after which the request stayed
     slices_moved_total: Count = 0
-    slices_parked_total: Count = 0
+    slices_offloaded_total: Count = 0
     num_migrating_out: Count = 0
     num_migrating_in: Count = 0
     migrations_total: Count = 0  # of requests that left
     migrations_aborted_total: Count = 0  # they went on here, or had ended
     last_aborted_migration: str | None = None  # which request, where to, and why not
-    place: Place | None = None  # in the newest placement plan that it heard of
+    place: EnginePlace | None = None  # in the newest placement plan that it heard of
     loading: list[Name] = []  # services whose weights are on their way
     failed_loads: list[FailedLoad] = []
     weight_memory: Count | None = None  # bytes that weights may take in all; None: nobody said

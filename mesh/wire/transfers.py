@@ -119,7 +119,7 @@ class Taken(msgspec.Struct, frozen=True, tag=True):
 class Commit(msgspec.Struct, frozen=True, tag=True):
     """Sender: the request is yours. ``generated`` is all tokens so far; KV beyond what arrived is yours to compute.
 
-    ``logprobs``, where they are wanted, are those of its last tokens: of all that were drawn in this attempt.
+    ``logprobs``, where they are wanted, are those of its last tokens: of all that were sampled in this attempt.
     """
 
     transfer: Name

@@ -12,9 +12,9 @@ from starlette.types import ASGIApp
 from mesh.clock import Clock
 from router.api.http.admission import Admission
 from router.api.http.browsers import BrowserRules, CrossOrigin
-from router.api.http.callers import Callers, Doorkeeper
-from router.api.http.fast_path import Lane, Lanes
-from router.api.http.outer_layer import Edge, install_error_handlers
+from router.api.http.callers import CallerCheck, Callers
+from router.api.http.fast_path import FastRoute, FastRoutes
+from router.api.http.outer_layer import OuterLayer, install_error_handlers
 from router.api.metrics.gateway import EngineGauges, GatewayMetrics
 from router.api.openai.background import Background
 from router.api.openai.generate import GenerateRoutes
@@ -24,7 +24,7 @@ from router.api.openai.openapi import describe_answers
 from router.api.openai.tokens import TokenRoutes
 from router.api.operations import HealthRoutes, MetricRoutes, ModelRoutes
 from router.api.request_stories import RequestRoutes
-from router.generation import Frontdoor
+from router.generation import RequestRouter
 from router.history.decisions import DecisionLog
 from router.view.cluster_view import ClusterView
 
@@ -34,7 +34,7 @@ class ApiConfig:
     """What the apps are given. ``callers`` of the public one, ``operators`` of the other, and what browsers may do."""
 
     gateway: str
-    frontdoor: Frontdoor
+    router: RequestRouter
     models: Models
     view: Callable[[], ClusterView]
     decisions: DecisionLog
@@ -60,7 +60,7 @@ def create_apps(config: ApiConfig) -> Apps:
     public = _framework(config.callers, config.rules)
     admin = _framework(config.operators, config.operator_rules)
     config.registry.register(EngineGauges(config.view))
-    intake = Intake(config.gateway, config.frontdoor, GatewayMetrics(config.registry), config.clock)
+    intake = Intake(config.gateway, config.router, GatewayMetrics(config.registry), config.clock)
     admission = Admission.of_bodies(config.max_body_bytes)
     background = Background()
     generate = GenerateRoutes(
@@ -69,7 +69,7 @@ def create_apps(config: ApiConfig) -> Apps:
     generate.install(public)
     TokenRoutes(config.models, admission, config.max_body_bytes, background).install(public)
     ModelRoutes(config.models, int(config.wall_clock())).install(public)
-    health = HealthRoutes(config.frontdoor, config.view)
+    health = HealthRoutes(config.router, config.view)
     for app in (public, admin):
         health.install(app)
     MetricRoutes(config.registry).install(admin)
@@ -77,14 +77,14 @@ def create_apps(config: ApiConfig) -> Apps:
     for app in (public, admin):
         describe_answers(app)
     _describe(admin, public)
-    door = Doorkeeper(config.rules, config.callers)
-    fast = Lanes(public, {path: Lane(handle, door) for path, handle in generate.handlers.items()})
+    door = CallerCheck(config.rules, config.callers)
+    fast = FastRoutes(public, {path: FastRoute(handle, door) for path, handle in generate.handlers.items()})
     return Apps(CrossOrigin(fast, config.rules), admin)
 
 
 def _framework(callers: Callers, rules: BrowserRules) -> FastAPI:
     app = FastAPI(title="MeshServe", openapi_url=None, docs_url=None, redoc_url=None)
-    app.add_middleware(Edge, callers=Doorkeeper(rules, callers))
+    app.add_middleware(OuterLayer, callers=CallerCheck(rules, callers))
     install_error_handlers(app)
     return app
 

@@ -10,7 +10,7 @@ from mesh.wire.control import ProcessState
 from router.api.errors import ApiError
 from router.api.http.callers import caller_of
 from router.api.openai.models import Models, entry
-from router.generation import Draining, Frontdoor
+from router.generation import Draining, RequestRouter
 from router.view.cluster_view import ClusterView
 
 
@@ -33,8 +33,8 @@ class ModelRoutes:
 
 
 class HealthRoutes:
-    def __init__(self, frontdoor: Frontdoor, view: Callable[[], ClusterView]) -> None:
-        self._frontdoor = frontdoor
+    def __init__(self, router: RequestRouter, view: Callable[[], ClusterView]) -> None:
+        self._router = router
         self._view = view
 
     def install(self, app: FastAPI) -> None:
@@ -48,9 +48,9 @@ class HealthRoutes:
 
     async def health(self) -> Response:
         """200 when new requests are welcome, else 503 and why."""
-        if self._frontdoor.state is ProcessState.DRAINING:
+        if self._router.state is ProcessState.DRAINING:
             raise Draining
-        if self._frontdoor.state is ProcessState.STARTING:
+        if self._router.state is ProcessState.STARTING:
             raise ApiError(503, "the gateway is starting", code="starting")
         ready = [engine.id for engine in self._view().engines.values() if engine.state is ProcessState.READY]
         if not ready:

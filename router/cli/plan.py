@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mesh.cli.arguments import Subparsers
     from mesh.sockets.sockets import Sockets
     from mesh.topology.schema import Topology
-    from mesh.wire.control import Place
+    from mesh.wire.control import EnginePlace
     from mesh.wire.messages import SupervisorMessage
     from mesh.wire.placement import PlacementStatus
     from mesh.wire.status import EngineStatus
@@ -114,7 +114,7 @@ def _split(words: Sequence[str]) -> tuple[Path, Action | None, Path | None]:
     raise UserError(f"no file {rest[0]!r}, and nothing to do is called so; usage: {USAGE}")
 
 
-def _apply(topology: "Topology", wanted: "Mapping[str, Place] | None", timeout_s: float) -> int:
+def _apply(topology: "Topology", wanted: "Mapping[str, EnginePlace] | None", timeout_s: float) -> int:
     """``wanted`` None: what the placement daemon found last."""
     is_all = wanted is not None
     if wanted is None:
@@ -126,9 +126,9 @@ def _apply(topology: "Topology", wanted: "Mapping[str, Place] | None", timeout_s
     return 0
 
 
-def _wanted(topology: "Topology", other: "Topology") -> dict[str, "Place"]:
+def _wanted(topology: "Topology", other: "Topology") -> dict[str, "EnginePlace"]:
     """What the other topology wants of each engine; their number is to be chosen. Raise `UserError` if it cannot be."""
-    from mesh.wire.control import Place
+    from mesh.wire.control import EnginePlace
 
     ours, theirs = ({spec.id for spec in one.engines} for one in (topology, other))
     if ours != theirs:
@@ -139,7 +139,7 @@ def _wanted(topology: "Topology", other: "Topology") -> dict[str, "Place"]:
     known = {service.name for service in topology.services}
     if unknown := sorted({service.name for service in other.services} - known):
         raise UserError(f"{other.path}: services.{unknown[0]}: {topology.path} has no such service; add it and restart")
-    return {spec.id: Place(0, len(theirs), tuple(sorted(spec.services)), spec.role) for spec in other.engines}
+    return {spec.id: EnginePlace(0, len(theirs), tuple(sorted(spec.services)), spec.role) for spec in other.engines}
 
 
 def _search(topology: "Topology", options: argparse.Namespace) -> int:
@@ -182,7 +182,7 @@ def _engines(statuses: Mapping[str, object]) -> dict[str, "EngineStatus"]:
     return {name: status for name, status in statuses.items() if isinstance(status, EngineStatus)}
 
 
-def _proposed(topology: "Topology", heard: Heard) -> dict[str, "Place"]:
+def _proposed(topology: "Topology", heard: Heard) -> dict[str, "EnginePlace"]:
     """What the placement daemon found last; empty if the engines hold it. Raise `UserError` if there is nothing."""
     from mesh.wire.control import ProcessState
     from router.cli.standing_tables import proposal
@@ -206,7 +206,7 @@ def _proposed(topology: "Topology", heard: Heard) -> dict[str, "Place"]:
 
 
 async def _carry_out(
-    topology: "Topology", wanted: Mapping[str, "Place"] | None, timeout_s: float, *, is_all: bool
+    topology: "Topology", wanted: Mapping[str, "EnginePlace"] | None, timeout_s: float, *, is_all: bool
 ) -> None:
     """``wanted`` None: the plan that the engines know of. ``is_all``: what it has no place for is to leave."""
     import msgspec
@@ -281,12 +281,12 @@ async def _hear(sockets: "Sockets[SupervisorMessage]", alive: Alive) -> None:
 
 
 def _line(engine: str, order: "Order") -> Iterator[str]:
-    from mesh.wire.control import Load, SetRole, Unload
+    from mesh.wire.control import LoadService, SetRole, UnloadService
 
     match order:
-        case Load(service):
+        case LoadService(service):
             yield f"{engine}: loading {service}"
         case SetRole(role):
             yield f"{engine}: is to be a {role} engine"
-        case Unload(service):
+        case UnloadService(service):
             yield f"{engine}: unloading {service}"

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from mesh.topology.schema import PlacementMode, Topology
-from mesh.wire.control import Place
+from mesh.wire.control import EnginePlace
 from mesh.wire.placement import Decision, Forecast, PlacementStatus, ServiceForecast
 from mesh.wire.status import EngineStatus
 from router.placement.change.changeover import announced, is_in_force
@@ -79,13 +79,13 @@ def _engines(topology: Topology, engines: Mapping[str, EngineStatus], decision: 
     return table
 
 
-def _change(row: Mapping[str, Any], place: Place | None) -> str:
+def _change(row: Mapping[str, Any], place: EnginePlace | None) -> str:
     if place is None or (row["role"] == place.role and row["services"] == list(place.services)):
         return "as it is"
     return f"{place.role}: {', '.join(place.services) or 'none'}"
 
 
-def proposal(decision: Decision | None, engines: Mapping[str, EngineStatus]) -> Mapping[str, Place]:
+def proposal(decision: Decision | None, engines: Mapping[str, EngineStatus]) -> Mapping[str, EnginePlace]:
     """What the daemon found last, if that is better than what the engines hold, and something else."""
     if decision is None or decision.verdict == Verdict.KEEP or is_in_force(decision.places, engines):
         return {}

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from mesh.wire.requests import RequestSpec
-from router.generation import Placement, RequestFailed, RouterError, TokenBatch
+from router.generation import RequestFailed, Route, RouterError, TokenBatch
 from router.history.records import Outcome, Record
 
 OnEnd = Callable[[Record, RequestSpec], None]
@@ -15,7 +15,7 @@ OnArrival = Callable[[RequestSpec], None]
 class _Open:
     spec: RequestSpec
     arrived_at: float
-    placement: Placement | None = None
+    route: Route | None = None
     queued_s: float | None = None
     first_token_at: float | None = None
     last_token_at: float = 0.0
@@ -49,11 +49,11 @@ class Ledger:
         if self._on_arrival is not None:
             self._on_arrival(spec)
 
-    def placed(self, request: str, placement: Placement) -> None:
+    def placed(self, request: str, route: Route) -> None:
         entry = self._open[request]
-        entry.placement = placement
+        entry.route = route
         if entry.first_token_at is None:
-            entry.queued_s = placement.queued_s
+            entry.queued_s = route.queued_s
 
     def delivered(self, request: str, batch: TokenBatch, now: float) -> None:
         entry = self._open[request]
@@ -76,7 +76,7 @@ class Ledger:
         self._end(self._open[request], outcome, str(error), now)
 
     def _end(self, entry: _Open, outcome: Outcome, reason: str | None, now: float) -> None:
-        spec, first, placement = entry.spec, entry.first_token_at, entry.placement
+        spec, first, route = entry.spec, entry.first_token_at, entry.route
         del self._open[spec.id]
         has_finished = outcome is Outcome.FINISHED
         tpot_s = None
@@ -96,11 +96,11 @@ class Ledger:
             e2e_s=now - entry.arrived_at,
             queued_s=entry.queued_s,
             cached_tokens=entry.num_cached,
-            prefill_engine=None if placement is None else placement.prefill_engine,
-            decode_engine=None if placement is None else placement.decode_engine,
-            rule=None if placement is None else placement.rule,
-            predicted_ttft_s=None if placement is None else placement.predicted_ttft_s,
-            attempts=0 if placement is None else placement.attempt + 1,
+            prefill_engine=None if route is None else route.prefill_engine,
+            decode_engine=None if route is None else route.decode_engine,
+            rule=None if route is None else route.rule,
+            predicted_ttft_s=None if route is None else route.predicted_ttft_s,
+            attempts=0 if route is None else route.attempt + 1,
             reason=reason,
             priority=spec.priority,
             partial_tokens=0 if has_finished else entry.num_generated,

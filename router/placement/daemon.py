@@ -158,8 +158,8 @@ class PlacementDaemon:
                     self._recall(sender.process, status.mark, now)
             case SupervisorStatus():
                 for ended in ended_lives(sender.process, status, self._supervisor_of):
-                    self._roster.bury(ended)
-                    self._monitor.bury(ended)
+                    self._roster.declare_dead(ended)
+                    self._monitor.declare_dead(ended)
 
     def next_deadline(self) -> float:
         return self._deadline if self._scaler is None else min(self._deadline, self._scaler.next_deadline)

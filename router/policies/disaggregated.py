@@ -38,18 +38,18 @@ class Disaggregated(Policy):
         found = find_candidates(request, view)
         if not isinstance(found, Candidates):
             return found
-        entrance = min(found.prefill or found.multiplex, key=lambda engine: (engine.backlog_s(now), engine.id))
+        prefill_engine = min(found.prefill or found.multiplex, key=lambda engine: (engine.backlog_s(now), engine.id))
         if self._parameters.after_prefill == "migrate":
-            dispatch = route(request, self.name, entrance, entrance, now, order=self.order)
+            dispatch = route(request, self.name, prefill_engine, prefill_engine, now, order=self.order)
             return self._unless_late(dispatch, request, now)
-        decoders = [
+        decode_engines = [
             engine
-            for engine in found.decoders_for(entrance)
+            for engine in found.decode_engines_for(prefill_engine)
             if engine.services[request.service].can_hold(request.num_tokens + 1)
         ]
-        if not decoders:
+        if not decode_engines:
             return Wait("no decode engine has room in its KV pool")
-        dispatch = route(request, self.name, entrance, min(decoders, key=load), now, order=self.order)
+        dispatch = route(request, self.name, prefill_engine, min(decode_engines, key=load), now, order=self.order)
         return self._unless_late(dispatch, request, now)
 
     def _unless_late(self, dispatch: Dispatch, request: RequestView, now: float) -> Decision:

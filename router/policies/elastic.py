@@ -51,11 +51,11 @@ class ElasticParameters(msgspec.Struct, frozen=True):
 
 
 class _Option(msgspec.Struct, frozen=True):
-    """A way to serve a request: prefilled on ``entrance`` within ``finish_s`` from now, then decoded on ``decoder``."""
+    """A way to serve a request: its prefill ends ``finish_s`` from now, and ``decode_engine`` goes on with it."""
 
     finish_s: float
-    entrance: EngineView
-    decoder: EngineView
+    prefill_engine: EngineView
+    decode_engine: EngineView
 
 
 class Elastic(Policy):
@@ -81,8 +81,8 @@ class Elastic(Policy):
             if found is None:
                 continue
             of_service = [request for request in waiting if request.service == service]
-            work_s = [found.entrances[0].prefill_s(service, request.num_tokens) for request in of_service]
-            _, rest = split_feasible(of_service, work_s, sum(map(prefill_speed, found.entrances)), now)
+            work_s = [found.prefill_engines[0].prefill_s(service, request.num_tokens) for request in of_service]
+            _, rest = split_feasible(of_service, work_s, sum(map(prefill_speed, found.prefill_engines)), now)
             left_out.update(request.id for request in rest)
         if not left_out:
             return waiting
@@ -108,7 +108,7 @@ class Elastic(Policy):
         option = self._soonest_idle(request, found, now)
         if option is not None:
             return self._dispatch(request, option, now)
-        uncached_s = own_work_s(found.entrances[0], request, cached=0)
+        uncached_s = own_work_s(found.prefill_engines[0], request, cached=0)
         if self.grace_s or not _could_have_made_it(request, found, uncached_s):
             return Wait("late: all engines have other prefills")
         return GiveUp(f"its first token would come {late_s:.2f} s too late")
@@ -124,22 +124,22 @@ class Elastic(Policy):
         needs longer than the best one found is the end. What is ahead on an engine is looked at in its turn only.
         """
         best: _Option | None = None
-        entrances, uncached_s = found.entrances, own_work_s(found.entrances[0], request, cached=0)
+        prefill_engines, uncached_s = found.prefill_engines, own_work_s(found.prefill_engines[0], request, cached=0)
         may_be_late = self.grace_s or not _could_have_made_it(request, found, uncached_s)
         soonest_s, within_s = inf, inf if may_be_late else request.deadline - now
-        decoder, place = _Decoder(self, request, found, now), (-request.priority, request.deadline)
+        decode_engine, place = _Decoder(self, request, found, now), (-request.priority, request.deadline)
         own_s = _own_work_s(request, found, uncached_s)
         order = _by_work(own_s)
-        num_tried, num_entrances = 0, len(entrances)
+        num_tried, num_prefill_engines = 0, len(prefill_engines)
         heap: list[tuple[float, int]] = []  # of those tried that prefill already: seconds with what is ahead; number
-        while heap or num_tried < num_entrances:
-            number = order[num_tried] if num_tried < num_entrances else 0
-            if heap and (num_tried == num_entrances or heap[0] < (own_s[number], number)):
+        while heap or num_tried < num_prefill_engines:
+            number = order[num_tried] if num_tried < num_prefill_engines else 0
+            if heap and (num_tried == num_prefill_engines or heap[0] < (own_s[number], number)):
                 about_s, number = heappop(heap)
-                engine, is_rough = entrances[number], False
+                engine, is_rough = prefill_engines[number], False
             else:
                 num_tried += 1
-                engine, about_s = entrances[number], own_s[number]
+                engine, about_s = prefill_engines[number], own_s[number]
                 is_rough = bool(engine.prefills)
             if best is not None and about_s >= best.finish_s:
                 break
@@ -151,34 +151,36 @@ class Elastic(Policy):
                 break
             if best is not None and not engine.prefills and alone_s(engine, own_s[number], now) >= best.finish_s:
                 continue
-            option = self._option(request, engine, None if found.keeps(engine) else decoder.find(), now)
+            option = self._option(request, engine, None if found.keeps(engine) else decode_engine.find(), now)
             if option is not None and (best is None or option.finish_s < best.finish_s):
                 best = option
         return best, soonest_s
 
     def _soonest_idle(self, request: RequestView, found: Candidates, now: float) -> _Option | None:
         """Of the engines that prefill nothing else: where those that are late may go."""
-        decoder = _Decoder(self, request, found, now)
-        idle = [engine for engine in found.entrances if not engine.num_prefills]
+        decode_engine = _Decoder(self, request, found, now)
+        idle = [engine for engine in found.prefill_engines if not engine.num_prefills]
         finishes = [(alone_s(engine, own_work_s(engine, request), now), number) for number, engine in enumerate(idle)]
         for finish_s, number in sorted(finishes):
             if finish_s == inf:
                 return None
-            option = self._option(request, idle[number], None if found.keeps(idle[number]) else decoder.find(), now)
+            option = self._option(
+                request, idle[number], None if found.keeps(idle[number]) else decode_engine.find(), now
+            )
             if option is not None:
                 return option
         return None
 
     def _option(
-        self, request: RequestView, engine: EngineView, decoder: EngineView | None, now: float
+        self, request: RequestView, engine: EngineView, decode_engine: EngineView | None, now: float
     ) -> _Option | None:
-        """Prefilled there, then handed over to ``decoder``; None: kept."""
+        """Prefilled there, then handed over to ``decode_engine``; None: kept."""
         outlook = look_ahead(engine, request, now)
         if outlook.num_ahead >= self._parameters.depth or outlook.makes_late:
             return None
-        if decoder is None and not self.can_join(request, engine, now):
+        if decode_engine is None and not self.can_join(request, engine, now):
             return None
-        return _Option(outlook.finish_s, engine, decoder or engine)
+        return _Option(outlook.finish_s, engine, decode_engine or engine)
 
     def can_join(self, request: RequestView, engine: EngineView, now: float) -> bool:
         """Whether it has memory for the request, and time: all decodes there would still keep their promises.
@@ -195,15 +197,15 @@ class Elastic(Policy):
 
     @staticmethod
     def _dispatch(request: RequestView, option: _Option, now: float) -> Decision:
-        entrance, decoder = option.entrance, option.decoder
-        rule = "prefilled beside decodes" if entrance is decoder else "prefilled and handed over"
-        slack_s = entrance.slack_s(now)
-        numbers = {} if slack_s == inf else {"slack_s": slack_s, "prefill_speed": prefill_speed(entrance)}
+        prefill_engine, decode_engine = option.prefill_engine, option.decode_engine
+        rule = "prefilled beside decodes" if prefill_engine is decode_engine else "prefilled and handed over"
+        slack_s = prefill_engine.slack_s(now)
+        numbers = {} if slack_s == inf else {"slack_s": slack_s, "prefill_speed": prefill_speed(prefill_engine)}
         return route(
             request,
             rule,
-            entrance,
-            decoder,
+            prefill_engine,
+            decode_engine,
             now,
             mode=PrefillMode.SLACK,
             order=PrefillOrder.DEADLINE,
@@ -238,9 +240,9 @@ class _Decoder:
 
 
 def _own_work_s(request: RequestView, found: Candidates, first_s: float) -> list[float]:
-    """Of its prefill on each entrance, at full speed: by their paces where nothing is cached.
+    """Of its prefill on each prefill engine, at full speed: by their paces where nothing is cached.
 
-    ``first_s``: on the first entrance, if nothing is cached there.
+    ``first_s``: on the first prefill engine, if nothing is cached there.
     """
     paces_s = found.paces_s
     pace_s = paces_s[0]
@@ -250,7 +252,7 @@ def _own_work_s(request: RequestView, found: Candidates, first_s: float) -> list
         relative = first_s / pace_s if pace_s else 0.0
         work_s = [first_s if one_s == pace_s else relative * one_s for one_s in paces_s]
     if request.cached:
-        for number, engine in enumerate(found.entrances):
+        for number, engine in enumerate(found.prefill_engines):
             if engine.id in request.cached:
                 work_s[number] = own_work_s(engine, request)
     return work_s
@@ -278,11 +280,11 @@ _by_step = attrgetter("decode_step_s", "num_tokens", "id")
 
 
 def _could_have_made_it(request: RequestView, found: Candidates, first_s: float) -> bool:
-    """On an idle engine; ``first_s``: its prefill on the first entrance.
+    """On an idle engine; ``first_s``: its prefill on the first prefill engine.
 
     A promise that none could keep is not for the load to break: it is served as late ones are.
     """
     promise_s = request.deadline - request.arrived_at
     if first_s <= promise_s:
         return True
-    return any(e.prefill_s(request.service, request.num_tokens) <= promise_s for e in found.entrances)
+    return any(e.prefill_s(request.service, request.num_tokens) <= promise_s for e in found.prefill_engines)

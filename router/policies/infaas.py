@@ -22,6 +22,6 @@ class Infaas(Policy):
         def memory_load(engine: EngineView) -> tuple[float, int, str]:
             return engine.num_tokens / engine.services[request.service].num_slots, engine.num_requests, engine.id
 
-        entrance = min(found.entrances, key=memory_load)
-        decoder = min(found.decoders_for(entrance), key=memory_load)
-        return route(request, "least memory load", entrance, decoder, now, order=PrefillOrder.ARRIVAL)
+        prefill_engine = min(found.prefill_engines, key=memory_load)
+        decode_engine = min(found.decode_engines_for(prefill_engine), key=memory_load)
+        return route(request, "least memory load", prefill_engine, decode_engine, now, order=PrefillOrder.ARRIVAL)

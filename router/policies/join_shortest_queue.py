@@ -16,9 +16,9 @@ class JoinShortestQueue(Policy):
         found = find_candidates(request, view)
         if not isinstance(found, Candidates):
             return found
-        entrance = min(found.entrances, key=queue_length)
-        decoder = min(found.decoders_for(entrance), key=queue_length)
-        return route(request, "shortest queue", entrance, decoder, now, mode=self._mode, order=self._order)
+        prefill_engine = min(found.prefill_engines, key=queue_length)
+        decode_engine = min(found.decode_engines_for(prefill_engine), key=queue_length)
+        return route(request, "shortest queue", prefill_engine, decode_engine, now, mode=self._mode, order=self._order)
 
 
 def queue_length(engine: EngineView) -> tuple[int, int, str]:

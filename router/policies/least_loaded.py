@@ -13,5 +13,7 @@ class LeastLoaded(Policy):
         found = find_candidates(request, view)
         if not isinstance(found, Candidates):
             return found
-        entrance = min(found.entrances, key=load)
-        return route(request, "least loaded", entrance, min(found.decoders_for(entrance), key=load), now)
+        prefill_engine = min(found.prefill_engines, key=load)
+        return route(
+            request, "least loaded", prefill_engine, min(found.decode_engines_for(prefill_engine), key=load), now
+        )

@@ -25,10 +25,13 @@ class Llumnix(Policy):
         def rank(engine: EngineView) -> tuple[float, int, str]:
             return -_freeness(engine, request), engine.num_tokens, engine.id
 
-        entrance = min(found.entrances, key=rank)
-        decoder = min(found.decoders_for(entrance), key=rank)
-        numbers = {"prefill_freeness": _freeness(entrance, request), "decode_freeness": _freeness(decoder, request)}
-        return route(request, "freest", entrance, decoder, now, order=PrefillOrder.ARRIVAL, numbers=numbers)
+        prefill_engine = min(found.prefill_engines, key=rank)
+        decode_engine = min(found.decode_engines_for(prefill_engine), key=rank)
+        numbers = {
+            "prefill_freeness": _freeness(prefill_engine, request),
+            "decode_freeness": _freeness(decode_engine, request),
+        }
+        return route(request, "freest", prefill_engine, decode_engine, now, order=PrefillOrder.ARRIVAL, numbers=numbers)
 
 
 def _freeness(engine: EngineView, request: RequestView) -> float:

@@ -144,8 +144,8 @@ class Packing(Policy):
         if not found.prefill or found.decode is found.prefill:
             return None
         backlogs_s = [engine.backlog_s(now) for engine in found.prefill]
-        entrance = found.prefill[backlogs_s.index(min(backlogs_s))]
-        in_time = prefill_level(request, entrance, now)
+        prefill_engine = found.prefill[backlogs_s.index(min(backlogs_s))]
+        in_time = prefill_level(request, prefill_engine, now)
         if not in_time.holds:
             failed.add("c")
             return None
@@ -156,7 +156,7 @@ class Packing(Policy):
         fit = self._best_fit(request, found.decode, levels_of, failed)
         if fit is None:
             return None
-        return self._route(request, entrance, _Fit(fit.engine, [*fit.levels, ("c", in_time)]), now)
+        return self._route(request, prefill_engine, _Fit(fit.engine, [*fit.levels, ("c", in_time)]), now)
 
     def _best_fit(
         self,
@@ -184,9 +184,9 @@ class Packing(Policy):
             failed.add(name)
         return None if empty is None else _Fit(empty, list(levels_of(empty)))
 
-    def _route(self, request: RequestView, entrance: EngineView, fit: _Fit, now: float) -> Dispatch:
-        decoder = fit.engine
-        pool = decoder.services[request.service]
+    def _route(self, request: RequestView, prefill_engine: EngineView, fit: _Fit, now: float) -> Dispatch:
+        decode_engine = fit.engine
+        pool = decode_engine.services[request.service]
         numbers = {"capacity_norm": capacity_norm(pool.demand, self._knobs.gamma)}
         numbers["expected_tokens"] = request.answer_tokens
         ttft_s = inf
@@ -197,9 +197,9 @@ class Packing(Policy):
                 numbers[f"{name}_limit"] = level.limit
         return route(
             request,
-            "an empty engine" if is_empty(decoder) else "best fit",
-            entrance,
-            decoder,
+            "an empty engine" if is_empty(decode_engine) else "best fit",
+            prefill_engine,
+            decode_engine,
             now,
             mode=PrefillMode.SLACK if self._knobs.in_slack else PrefillMode.FIRST,
             order=PrefillOrder.DEADLINE if self._knobs.in_slack else PrefillOrder.ARRIVAL,
@@ -227,15 +227,15 @@ class Packing(Policy):
     def _short_of(self, request: RequestView, found: Candidates, now: float) -> Iterable[tuple[Role, EngineView]]:
         """Roles of which one more engine would let it in, and an engine to make it like."""
         if found.prefill and found.decode is not found.prefill:
-            decoder = self._best_fit(
+            decode_engine = self._best_fit(
                 request, found.decode, lambda engine: decode_levels(request, engine, self._knobs), set()
             )
-            if decoder is None:
+            if decode_engine is None:
                 yield found.decode[0].role, found.decode[0]
             else:
                 yield Role.PREFILL, found.prefill[0]
         else:
-            first = found.entrances[0]
+            first = found.prefill_engines[0]
             yield first.role, first
 
     # --- error lines --------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Power of two choices: of two engines drawn at random, the one with fewer tokens in flight."""
+"""Power of two choices: of two engines sampled at random, the one with fewer tokens in flight."""
 
 from collections.abc import Sequence
 from random import Random
@@ -20,9 +20,9 @@ class PowerOfTwo(Policy):
         found = find_candidates(request, view)
         if not isinstance(found, Candidates):
             return found
-        entrance = self._choose(found.entrances)
-        decoder = self._choose(found.decoders_for(entrance))
-        return route(request, "power of two", entrance, decoder, now, mode=self._mode, order=self._order)
+        prefill_engine = self._choose(found.prefill_engines)
+        decode_engine = self._choose(found.decode_engines_for(prefill_engine))
+        return route(request, "power of two", prefill_engine, decode_engine, now, mode=self._mode, order=self._order)
 
     def _choose(self, engines: Sequence[EngineView]) -> EngineView:
         return min(self._random.sample(engines, min(2, len(engines))), key=load)

@@ -12,18 +12,22 @@ class RoundRobin(Policy):
     name = "round_robin"
 
     def __init__(self) -> None:
-        self._last_entrance = ""
-        self._last_decoder = ""
+        self._last_prefill_engine = ""
+        self._last_decode_engine = ""
 
     def decide(self, request: RequestView, view: ClusterView, now: float) -> Decision:
         found = find_candidates(request, view)
         if not isinstance(found, Candidates):
             return found
-        entrance = _next_after(self._last_entrance, found.entrances)
-        decoders = found.decoders_for(entrance)
-        decoder = entrance if decoders == (entrance,) else _next_after(self._last_decoder, decoders)
-        self._last_entrance, self._last_decoder = entrance.id, decoder.id
-        return route(request, "round robin", entrance, decoder, now)
+        prefill_engine = _next_after(self._last_prefill_engine, found.prefill_engines)
+        decode_engines = found.decode_engines_for(prefill_engine)
+        decode_engine = (
+            prefill_engine
+            if decode_engines == (prefill_engine,)
+            else _next_after(self._last_decode_engine, decode_engines)
+        )
+        self._last_prefill_engine, self._last_decode_engine = prefill_engine.id, decode_engine.id
+        return route(request, "round robin", prefill_engine, decode_engine, now)
 
 
 def _next_after(last: str, engines: Sequence[EngineView]) -> EngineView:

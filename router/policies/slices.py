@@ -14,9 +14,9 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from engines.scheduling.slices.batch_dispatch import Loads, interval_s, offload_max_min
 from engines.scheduling.slices.batching import form_batches
 from engines.scheduling.slices.estimates import Rules, SliceEstimator
-from engines.scheduling.slices.offloading import Loads, interval_s, offload_max_min
 from mesh.wire.control import PrefillOrder, ProcessState
 from router.policies.parts.candidates import find_candidates, route
 from router.policies.policy import Decision, Policy, Wait

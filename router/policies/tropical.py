@@ -75,11 +75,13 @@ class Tropical(Policy):
     def _hand_over(
         self, rule: str, request: RequestView, suits: Callable[[EngineView], bool], found: Candidates, now: float
     ) -> Dispatch | None:
-        entrance = least_loaded(found.prefill, suits)
-        if entrance is None:
+        prefill_engine = least_loaded(found.prefill, suits)
+        if prefill_engine is None:
             return None
-        decoder = least_loaded(found.decoders_for(entrance), lambda engine: self._has_room(engine, request))
-        return None if decoder is None else route(request, rule, entrance, decoder, now)
+        decode_engine = least_loaded(
+            found.decode_engines_for(prefill_engine), lambda engine: self._has_room(engine, request)
+        )
+        return None if decode_engine is None else route(request, rule, prefill_engine, decode_engine, now)
 
     def _rule_3(self, request: RequestView, found: Candidates, now: float) -> Dispatch | None:
         def has_slack(engine: EngineView) -> bool:

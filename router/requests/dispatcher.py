@@ -37,8 +37,8 @@ from router.history.records import Outcome
 from router.policies.policy import Policy
 from router.requests.breakers import Breakers
 from router.requests.fairness import LAST_PLACES, Fairness
-from router.requests.in_flight_request import ANY_HOP, Flight, Phase
-from router.requests.in_flight_requests import Flights
+from router.requests.in_flight_request import ANY_HOP, InFlightRequest, RequestPhase
+from router.requests.in_flight_requests import InFlightRequests
 from router.requests.limits import DispatchLimits
 from router.requests.recovery import Recovery
 from router.requests.routing import Placing
@@ -58,25 +58,25 @@ class Dispatcher:
         self._limits = limits
         self.lengths = LengthPredictor() if lengths is None else lengths
         self._fairness = Fairness()
-        self._flights = Flights(limits, monitor, self.breakers, self.decisions, self.lengths, self._fairness)
-        self._placing = Placing(policy, self._flights, monitor, self.breakers, limits, self.decisions, self._fairness)
-        self._recovery = Recovery(self._flights, monitor, self.breakers, limits, self.decisions)
+        self._in_flight = InFlightRequests(limits, monitor, self.breakers, self.decisions, self.lengths, self._fairness)
+        self._routing = Placing(policy, self._in_flight, monitor, self.breakers, limits, self.decisions, self._fairness)
+        self._recovery = Recovery(self._in_flight, monitor, self.breakers, limits, self.decisions)
         self._num_arrived = 0
 
     def __repr__(self) -> str:
-        return f"<Dispatcher {self._flights!r}>"
+        return f"<Dispatcher {self._in_flight!r}>"
 
     @property
     def num_requests(self) -> int:
-        return len(self._flights)
+        return len(self._in_flight)
 
     @property
     def num_waiting(self) -> int:
-        return len(self._flights.waiting)
+        return len(self._in_flight.waiting)
 
     def wanted(self, now: float) -> list[Wanted]:
         """Engines that those that wait would fill, if the policy knows."""
-        return self._placing.wanted(now)
+        return self._routing.wanted(now)
 
     # --- events of consumers ------------------------------------------------------------------------------------------
 
@@ -85,38 +85,38 @@ class Dispatcher:
 
         ``tenant``: whose it is, where several share what there is.
         """
-        if spec.id in self._flights:
+        if spec.id in self._in_flight:
             raise ValueError(f"request {spec.id} is in flight already")
         self.decisions.arrived(spec, now - spec.age_s)
         is_new = self._fairness.arrived(tenant, now)
         effects: list[Effect] = []
         if reason := self._why_full(tenant):
-            yielding = self._fairness.who_yields(tenant, tuple(self._flights.waiting))
+            yielding = self._fairness.who_yields(tenant, tuple(self._in_flight.waiting))
             if yielding is None:
-                error = self._placing.overloaded(spec.service, reason, now)
+                error = self._routing.overloaded(spec.service, reason, now)
                 self.decisions.failed(spec.id, error, 0, now)
                 raise error
-            error = self._placing.overloaded(yielding.spec.service, f"{reason}, and others want their share", now)
-            effects.append(self._flights.fail(yielding, error, now))
+            error = self._routing.overloaded(yielding.spec.service, f"{reason}, and others want their share", now)
+            effects.append(self._in_flight.fail(yielding, error, now))
         self._num_arrived += 1
         prediction = self.lengths.predict(spec)
-        flight = Flight.of(spec, self._num_arrived, self._placing.policy.grace_s, prediction, now, tenant)
-        self._placing.hash_prefix(flight)
-        self._expect(flight)
-        self._flights.add(flight)
+        request = InFlightRequest.of(spec, self._num_arrived, self._routing.policy.grace_s, prediction, now, tenant)
+        self._routing.hash_prefix(request)
+        self._expect(request)
+        self._in_flight.add(request)
         self._recovery.probing.begin(now)
-        effects += self._placing.try_waiting(now)
-        effects += self._placing.shed(spec.service, now)
-        effects += self._placing.make_way(spec.service) if is_new else []
-        self._flights.arm(flight, now)
+        effects += self._routing.try_waiting(now)
+        effects += self._routing.shed(spec.service, now)
+        effects += self._routing.make_way(spec.service) if is_new else []
+        self._in_flight.arm(request, now)
         return effects
 
-    def _expect(self, flight: Flight) -> None:
+    def _expect(self, request: InFlightRequest) -> None:
         """Tell of the length of its answer, if the policy asks for it."""
-        policy = self._placing.policy
-        if policy.uses_lengths and not flight.spec.expected:
-            prediction, quantile = flight.prediction, policy.length_quantile
-            flight.expect(prediction.steps if quantile is None else self.lengths.predict(flight.spec, quantile).steps)
+        policy = self._routing.policy
+        if policy.uses_lengths and not request.spec.expected:
+            prediction, quantile = request.prediction, policy.length_quantile
+            request.expect(prediction.steps if quantile is None else self.lengths.predict(request.spec, quantile).steps)
 
     def _why_full(self, tenant: str) -> str | None:
         num_places = self._limits.max_requests
@@ -129,25 +129,25 @@ class Dispatcher:
         return None
 
     def cancel(
-        self, request: str, now: float, outcome: Outcome = Outcome.CANCELLED, reason: str = "not wanted any more"
+        self, request_id: str, now: float, outcome: Outcome = Outcome.CANCELLED, reason: str = "not wanted any more"
     ) -> list[Effect]:
         """The consumer has what it wanted of it, or will not take it. Unknown requests are ignored."""
-        flight = self._flights.get(request)
-        if flight is None:
+        request = self._in_flight.get(request_id)
+        if request is None:
             return []
-        has_engine = flight.phase is not Phase.WAITING
-        effects = self._recovery.stop(flight)
-        self._flights.leave(flight, outcome, reason, now)
-        return [*effects, *self._placing.try_waiting(now)] if has_engine else effects
+        has_engine = request.phase is not RequestPhase.WAITING
+        effects = self._recovery.stop(request)
+        self._in_flight.leave(request, outcome, reason, now)
+        return [*effects, *self._routing.try_waiting(now)] if has_engine else effects
 
     def switch(self, policy: Policy, now: float) -> list[Effect]:
         """Decide by this policy from now on, first about all that wait. What was sent stays where it is."""
-        self._placing.policy = policy
-        for flight in self._flights:
-            flight.wait_reason, flight.grace_s = "", policy.grace_s
-            self._expect(flight)
-            self._flights.arm(flight, now)
-        return self._placing.try_waiting(now, self.num_waiting)
+        self._routing.policy = policy
+        for request in self._in_flight:
+            request.wait_reason, request.grace_s = "", policy.grace_s
+            self._expect(request)
+            self._in_flight.arm(request, now)
+        return self._routing.try_waiting(now, self.num_waiting)
 
     # --- events of engines --------------------------------------------------------------------------------------------
 
@@ -164,19 +164,19 @@ class Dispatcher:
                 effects += self._recovery.join(sender)
         if status.state is ProcessState.STUCK:
             effects += self._recovery.leave_stuck(sender.process, status.error or "no reason given", now)
-        return [*effects, *self._placing.recall(now), *self._placing.try_waiting(now)]
+        return [*effects, *self._routing.recall(now), *self._routing.try_waiting(now)]
 
     def hear_gateway(self, sender: Sender, status: GatewayStatus, now: float) -> None:
         """The status of another gateway."""
         self._monitor.hear_gateway(sender, status, now)
 
-    def bury(self, ended: Sender, now: float) -> list[Effect]:
+    def declare_dead(self, ended: Sender, now: float) -> list[Effect]:
         """A supervisor saw this life of an engine or a gateway end: its lease need not be waited for."""
-        lost = self._monitor.bury(ended)
-        return [] if lost is None else [*self._lose(lost.sender, now, died=True), *self._placing.try_waiting(now)]
+        lost = self._monitor.declare_dead(ended)
+        return [] if lost is None else [*self._lose(lost.sender, now, died=True), *self._routing.try_waiting(now)]
 
     def _lose(self, life: Sender, now: float, *, died: bool) -> list[Effect]:
-        self._placing.forget(life.process)
+        self._routing.forget(life.process)
         return self._recovery.lose(life, now, died=died)
 
     def receive(self, sender: str, message: EngineAnswer, now: float) -> list[Effect]:
@@ -187,105 +187,105 @@ class Dispatcher:
             case Accepted():
                 return self._accept(sender, message, now)
             case Refused():
-                return self._placing.try_waiting(now) if self._recovery.refuse(sender, message, now) else []
+                return self._routing.try_waiting(now) if self._recovery.refuse(sender, message, now) else []
             case Moved() | SlicesEnded():
                 return self._move(message, now) if isinstance(message, Moved) else self._end_slices(message, now)
             case Held() | NotHeld():
                 return self._hear_answer(sender, message, now)
             case Failed():
-                return [*self._recovery.fail(sender, message, now), *self._placing.try_waiting(now)]
+                return [*self._recovery.fail(sender, message, now), *self._routing.try_waiting(now)]
 
     def _hear_answer(self, engine: str, message: Held | NotHeld, now: float) -> list[Effect]:
         """To a question about requests that were silent."""
         if isinstance(message, Held):
             self._recovery.hold(engine, message, now)
             return []
-        return [*self._recovery.deny(engine, message, now), *self._placing.try_waiting(now)]
+        return [*self._recovery.deny(engine, message, now), *self._routing.try_waiting(now)]
 
     def _take_tokens(self, sender: str, deltas: Iterable[Delta], now: float) -> list[Effect]:
         effects: list[Effect] = []
         num_waiting, has_begun = self.num_waiting, False
         for delta in deltas:
-            flight = self._flights.get(delta.request)
-            if flight is None:
+            request = self._in_flight.get(delta.request)
+            if request is None:
                 effects += _stop_stranger(sender, delta)
-            elif flight.phase is not Phase.WAITING:
-                is_first = flight.first_token_at is None
-                effects += self._take_delta(flight, sender, delta, now)
+            elif request.phase is not RequestPhase.WAITING:
+                is_first = request.first_token_at is None
+                effects += self._take_delta(request, sender, delta, now)
                 has_begun |= is_first
         was_interrupted = self.num_waiting > num_waiting
-        may_go = has_begun and self._placing.holds_back
-        return effects + self._placing.try_waiting(now) if was_interrupted or may_go else effects
+        may_go = has_begun and self._routing.holds_back
+        return effects + self._routing.try_waiting(now) if was_interrupted or may_go else effects
 
-    def _take_delta(self, flight: Flight, sender: str, delta: Delta, now: float) -> list[Effect]:
-        stream = flight.stream
+    def _take_delta(self, request: InFlightRequest, sender: str, delta: Delta, now: float) -> list[Effect]:
+        stream = request.stream
         epoch = stream.epoch
         if delta.finish is FinishReason.CANCELLED and delta.epoch >= epoch:
-            return self._recovery.interrupt(flight, f"{sender} cancelled it unasked", (sender,), now, failed=(sender,))
+            return self._recovery.interrupt(request, f"{sender} cancelled it unasked", (sender,), now, failed=(sender,))
         taken = stream.take(delta, now)
         if isinstance(taken, Fence):
             return [Send(sender, Cancel(delta.request, taken.epoch))]
         if isinstance(taken, Broken):
             return self._recovery.interrupt(
-                flight, f"tokens of {sender}: {taken.reason}", (sender,), now, failed=(sender,)
+                request, f"tokens of {sender}: {taken.reason}", (sender,), now, failed=(sender,)
             )
-        if stream.epoch != epoch or flight.phase is Phase.SENT:
-            self._own(flight, sender, now)
-        if not flight.is_proven:
-            flight.is_proven = True
-            self.breakers.succeeded(flight.id, sender, now)
-        flight.progress_at = now
+        if stream.epoch != epoch or request.phase is RequestPhase.SENT:
+            self._own(request, sender, now)
+        if not request.is_proven:
+            request.is_proven = True
+            self.breakers.succeeded(request.id, sender, now)
+        request.progress_at = now
         effects: list[Effect] = []
         if stream.gap_since is not None:
-            self._flights.arm(flight, now)
-            effects += self._recovery.probing.fill(flight, now)
+            self._in_flight.arm(request, now)
+            effects += self._recovery.probing.fill(request, now)
         for batch in taken:
-            if flight.first_token_at is None:
-                flight.first_token_at = now
+            if request.first_token_at is None:
+                request.first_token_at = now
                 self.decisions.first_token(delta.request, sender, now)
             if batch.finish is not None:
-                self._flights.finish(flight, batch.finish, now)
+                self._in_flight.finish(request, batch.finish, now)
             effects.append(Deliver(delta.request, batch))
         return effects
 
-    def _own(self, flight: Flight, engine: str, now: float) -> None:
+    def _own(self, request: InFlightRequest, engine: str, now: float) -> None:
         """Tokens came from a new owner: it has the request, and its statuses count it."""
-        if flight.engines != (engine,):
-            self.decisions.moved(flight.id, engine, now)
-            flight.is_proven = False
-        flight.phase, flight.engines = Phase.RUNNING, (engine,)
-        self._monitor.release(flight.id)
+        if request.engines != (engine,):
+            self.decisions.moved(request.id, engine, now)
+            request.is_proven = False
+        request.phase, request.engines = RequestPhase.RUNNING, (engine,)
+        self._monitor.release(request.id)
 
     def _move(self, message: Moved, now: float) -> list[Effect]:
         """A migration has ended: should the new owner die before its first token comes, this is how that is noticed."""
-        flight = self._flights.placed(message.request)
-        if flight is None or flight.engines == (message.to,):
+        request = self._in_flight.placed(message.request)
+        if request is None or request.engines == (message.to,):
             return []
-        if message.epoch.attempt != flight.attempt or message.epoch < flight.stream.epoch:
+        if message.epoch.attempt != request.attempt or message.epoch < request.stream.epoch:
             return []
         if not self._monitor.is_alive(message.to):
-            effects = self._recovery.interrupt(flight, f"{message.to} was lost", (message.to,), now)
-            return [*effects, *self._placing.try_waiting(now)]
-        self._own(flight, message.to, now)
+            effects = self._recovery.interrupt(request, f"{message.to} was lost", (message.to,), now)
+            return [*effects, *self._routing.try_waiting(now)]
+        self._own(request, message.to, now)
         return []
 
     def _end_slices(self, message: SlicesEnded, now: float) -> list[Effect]:
         """What has not ended waits for its next slice, with its tokens."""
-        for request, epoch in message.requests:
-            flight = self._flights.placed(request)
-            if flight is not None and epoch.attempt == flight.attempt and epoch >= flight.stream.epoch:
-                self._flights.wait_again(flight, (), now, has_slice_ended=True)
-        return self._placing.try_waiting(now)
+        for request_id, epoch in message.requests:
+            request = self._in_flight.placed(request_id)
+            if request is not None and epoch.attempt == request.attempt and epoch >= request.stream.epoch:
+                self._in_flight.wait_again(request, (), now, has_slice_ended=True)
+        return self._routing.try_waiting(now)
 
     def _accept(self, engine: str, message: Accepted, now: float) -> list[Effect]:
-        flight = self._flights.placed(message.request)
-        if flight is None or message.epoch.attempt != flight.attempt:
+        request = self._in_flight.placed(message.request)
+        if request is None or message.epoch.attempt != request.attempt:
             return [Send(engine, Cancel(message.request, Epoch(message.epoch.attempt, ANY_HOP)))]
-        if flight.phase is Phase.SENT:
-            flight.phase, flight.progress_at = Phase.RUNNING, now
-            self._monitor.accepted(flight.id, engine, message.status_seq)
-            self.decisions.accepted(flight.id, engine, now)
-            self._flights.arm(flight, now)
+        if request.phase is RequestPhase.SENT:
+            request.phase, request.progress_at = RequestPhase.RUNNING, now
+            self._monitor.accepted(request.id, engine, message.status_seq)
+            self.decisions.accepted(request.id, engine, now)
+            self._in_flight.arm(request, now)
         return []
 
     # --- events of time -----------------------------------------------------------------------------------------------
@@ -293,7 +293,7 @@ class Dispatcher:
     def next_deadline(self) -> float | None:
         """When `expire` has something to do; None: never, as things are."""
         earliest = self._monitor.next_deadline()
-        deadlines = self._flights.next_alarm(), self._recovery.probing.next_deadline(), self._placing.next_opening()
+        deadlines = self._in_flight.next_alarm(), self._recovery.probing.next_deadline(), self._routing.next_opening()
         for deadline in deadlines:
             if deadline is not None and (earliest is None or deadline < earliest):
                 earliest = deadline
@@ -305,22 +305,22 @@ class Dispatcher:
         lost = self._monitor.expire(now)
         for event in lost:
             effects += self._lose(event.sender, now, died=False)
-        woken = self._flights.woken(now)
-        opening = self._placing.next_opening()
+        woken = self._in_flight.woken(now)
+        opening = self._routing.next_opening()
         if not lost and not woken and (opening is None or opening > now):
             return effects
-        for flight in woken:
-            if flight.phase is not Phase.WAITING and flight.due(self._limits, now) <= now:
-                effects += self._recovery.overdue(flight, now)
-        effects += self._placing.try_waiting(now)
-        effects += self._placing.end_expired(now)
-        for flight in woken:
-            self._flights.arm(flight, now)
+        for request in woken:
+            if request.phase is not RequestPhase.WAITING and request.due(self._limits, now) <= now:
+                effects += self._recovery.overdue(request, now)
+        effects += self._routing.try_waiting(now)
+        effects += self._routing.end_expired(now)
+        for request in woken:
+            self._in_flight.arm(request, now)
         return effects
 
     def check_invariants(self) -> None:
         """For tests."""
-        self._flights.check_invariants()
+        self._in_flight.check_invariants()
 
 
 def _stop_stranger(sender: str, delta: Delta) -> list[Effect]:

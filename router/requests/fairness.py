@@ -15,7 +15,7 @@ from heapq import heapify, heappop, heapreplace
 from math import ceil, inf
 from typing import Final
 
-from router.requests.in_flight_request import Flight, Phase
+from router.requests.in_flight_request import InFlightRequest, RequestPhase
 
 PROMPT_WEIGHT: Final = 1.0
 ANSWER_WEIGHT: Final = 2.0
@@ -31,7 +31,7 @@ LAST_PLACES: Final = 8  # one part in so many of a gateway's places is not for t
 class _Tenant:
     served: float
     seen_at: float
-    num_flights: int = 0
+    num_in_flight: int = 0
     num_unbegun: int = 0  # as last counted
     unbegun_s: float = 0.0
 
@@ -60,58 +60,62 @@ class Fairness:
         if now >= self._swept_at + SWEEP_S:
             self._sweep(now)
         tenant = self._tenants.get(name)
-        if tenant is not None and tenant.num_flights:
+        if tenant is not None and tenant.num_in_flight:
             tenant.seen_at = now
             return False
         served = self._former.pop(name, 0.0) if tenant is None else tenant.served
-        least = min((one.served for one in self._tenants.values() if one.num_flights), default=self._floor)
+        least = min((one.served for one in self._tenants.values() if one.num_in_flight), default=self._floor)
         self._tenants[name] = _Tenant(max(served, least), now)
         return True
 
-    def add(self, flight: Flight) -> None:
+    def add(self, request: InFlightRequest) -> None:
         """It is the gateway's from now on; its tenant arrived."""
-        self._tenants[flight.tenant].num_flights += 1
+        self._tenants[request.tenant].num_in_flight += 1
 
-    def remove(self, flight: Flight) -> None:
+    def remove(self, request: InFlightRequest) -> None:
         """It has ended."""
-        self._charge(flight)
-        tenant = self._tenants[flight.tenant]
-        tenant.num_flights -= 1
-        if not tenant.num_flights:
+        self._charge(request)
+        tenant = self._tenants[request.tenant]
+        tenant.num_in_flight -= 1
+        if not tenant.num_in_flight:
             self._floor = tenant.served
 
-    def dispatched(self, flight: Flight, prefill_s: float) -> None:
-        tenant = self._tenants[flight.tenant]
-        if flight.first_token_at is None:
+    def dispatched(self, request: InFlightRequest, prefill_s: float) -> None:
+        tenant = self._tenants[request.tenant]
+        if request.first_token_at is None:
             tenant.num_unbegun += 1
             tenant.unbegun_s += prefill_s
-        if not flight.is_charged:
-            flight.is_charged = True
-            tenant.served += PROMPT_WEIGHT * len(flight.spec.prompt)
+        if not request.is_charged:
+            request.is_charged = True
+            tenant.served += PROMPT_WEIGHT * len(request.spec.prompt)
 
-    def count(self, flights: Iterable[Flight]) -> None:
+    def count(self, in_flight: Iterable[InFlightRequest]) -> None:
         """What everybody has at the moment, and has had."""
         for tenant in self._tenants.values():
             tenant.num_unbegun, tenant.unbegun_s = 0, 0.0
-        for flight in flights:
-            self._charge(flight)
-            if flight.phase is not Phase.WAITING and flight.first_token_at is None and flight.dispatch is not None:
-                tenant = self._tenants[flight.tenant]
+        for request in in_flight:
+            self._charge(request)
+            if (
+                request.phase is not RequestPhase.WAITING
+                and request.first_token_at is None
+                and request.dispatch is not None
+            ):
+                tenant = self._tenants[request.tenant]
                 tenant.num_unbegun += 1
-                tenant.unbegun_s += flight.dispatch.prefill_s
+                tenant.unbegun_s += request.dispatch.prefill_s
 
-    def _charge(self, flight: Flight) -> None:
+    def _charge(self, request: InFlightRequest) -> None:
         """The tokens that came since the last time."""
-        num_tokens = len(flight.stream.tokens)
-        self._tenants[flight.tenant].served += ANSWER_WEIGHT * (num_tokens - flight.num_charged)
-        flight.num_charged = num_tokens
+        num_tokens = len(request.stream.tokens)
+        self._tenants[request.tenant].served += ANSWER_WEIGHT * (num_tokens - request.num_charged)
+        request.num_charged = num_tokens
 
     def _sweep(self, now: float) -> None:
         self._swept_at = now
         for tenant in self._tenants.values():
-            if tenant.num_flights:
+            if tenant.num_in_flight:
                 tenant.seen_at = now
-        gone = [name for name, one in self._tenants.items() if not one.num_flights and one.seen_at + ABOUT_S <= now]
+        gone = [name for name, one in self._tenants.items() if not one.num_in_flight and one.seen_at + ABOUT_S <= now]
         for name in gone:
             self._former[name] = self._tenants.pop(name).served
         while len(self._former) > MAX_REMEMBERED:
@@ -119,37 +123,37 @@ class Fairness:
 
     # --- decisions ----------------------------------------------------------------------------------------------------
 
-    def in_turn(self, ranked: Sequence[Flight]) -> Sequence[Flight]:
+    def in_turn(self, ranked: Sequence[InFlightRequest]) -> Sequence[InFlightRequest]:
         """Those that wait: by priority, then by what their tenants were served, then in the order that they come in.
 
         What had begun is not made to wait for it: its tenant has waited before.
         """
-        if len({flight.tenant for flight in ranked}) < 2:
+        if len({request.tenant for request in ranked}) < 2:
             return ranked
-        levels: defaultdict[int, list[Flight]] = defaultdict(list)
-        for flight in ranked:
-            levels[flight.spec.priority].append(flight)
+        levels: defaultdict[int, list[InFlightRequest]] = defaultdict(list)
+        for request in ranked:
+            levels[request.spec.priority].append(request)
         served = {name: one.served for name, one in self._tenants.items()}
-        ordered: list[Flight] = []
+        ordered: list[InFlightRequest] = []
         for priority in sorted(levels, reverse=True):
-            ordered += [flight for flight in levels[priority] if _goes_on(flight)]
-            ordered += _merged([flight for flight in levels[priority] if not _goes_on(flight)], served)
+            ordered += [request for request in levels[priority] if _goes_on(request)]
+            ordered += _merged([request for request in levels[priority] if not _goes_on(request)], served)
         return ordered
 
-    def holds(self, flight: Flight, num_engines: int) -> bool:
+    def holds(self, request: InFlightRequest, num_engines: int) -> bool:
         """Whether its tenant has its share of what the engines have not begun."""
-        return self._has_enough(self._tenants[flight.tenant], num_engines)
+        return self._has_enough(self._tenants[request.tenant], num_engines)
 
-    def recalled(self, flights: Iterable[Flight], num_engines: int) -> list[Flight]:
+    def recalled(self, in_flight: Iterable[InFlightRequest], num_engines: int) -> list[InFlightRequest]:
         """What tenants have with engines, not begun, above their shares: the last of it, as counted before."""
-        excess: list[Flight] = []
-        for flight in reversed(list(flights)):
-            tenant = self._tenants[flight.tenant]
-            if _may_be_recalled(flight) and self._has_enough(tenant, num_engines):
+        excess: list[InFlightRequest] = []
+        for request in reversed(list(in_flight)):
+            tenant = self._tenants[request.tenant]
+            if _may_be_recalled(request) and self._has_enough(tenant, num_engines):
                 tenant.num_unbegun -= 1
-                tenant.unbegun_s -= flight.dispatch.prefill_s if flight.dispatch else 0.0
+                tenant.unbegun_s -= request.dispatch.prefill_s if request.dispatch else 0.0
                 if self._has_enough(tenant, num_engines):
-                    excess.append(flight)
+                    excess.append(request)
         return excess
 
     def _has_enough(self, tenant: _Tenant, num_engines: int) -> bool:
@@ -158,26 +162,26 @@ class Fairness:
 
     def has_its_share(self, name: str, num_places: int) -> bool:
         """Whether a tenant has as many requests as are there for each."""
-        return self.is_shared and self._tenants[name].num_flights >= num_places / len(self._tenants)
+        return self.is_shared and self._tenants[name].num_in_flight >= num_places / len(self._tenants)
 
-    def who_yields(self, name: str, waiting: Sequence[Flight]) -> Flight | None:
+    def who_yields(self, name: str, waiting: Sequence[InFlightRequest]) -> InFlightRequest | None:
         """Of those that wait, the one that makes room for one of ``name``: the last of the tenant with most of them."""
-        new = [flight for flight in waiting if not flight.is_recovering]
-        counts = Counter(flight.tenant for flight in new)
+        new = [request for request in waiting if not request.is_recovering]
+        counts = Counter(request.tenant for request in new)
         if not counts:
             return None
         [(most, number)] = counts.most_common(1)
         if number <= counts[name] + 1:
             return None
-        return next(flight for flight in reversed(new) if flight.tenant == most)
+        return next(request for request in reversed(new) if request.tenant == most)
 
-    def above_their_share(self, waiting: Sequence[Flight]) -> set[str]:
+    def above_their_share(self, waiting: Sequence[InFlightRequest]) -> set[str]:
         """Tenants of more requests that wait, and of more tokens, than an equal part; the only one, if there is one."""
         requests: Counter[str] = Counter()
         tokens: Counter[str] = Counter()
-        for flight in waiting:
-            requests[flight.tenant] += 1
-            tokens[flight.tenant] += flight.request.num_tokens
+        for request in waiting:
+            requests[request.tenant] += 1
+            tokens[request.tenant] += request.view.num_tokens
         parts = len(requests)
         return {
             name
@@ -186,27 +190,27 @@ class Fairness:
         }
 
 
-def _may_be_recalled(flight: Flight) -> bool:
-    return flight.phase is Phase.RUNNING and flight.first_token_at is None and not flight.was_recalled
+def _may_be_recalled(request: InFlightRequest) -> bool:
+    return request.phase is RequestPhase.RUNNING and request.first_token_at is None and not request.was_recalled
 
 
-def _goes_on(flight: Flight) -> bool:
-    return flight.is_recovering and not flight.has_slice_ended
+def _goes_on(request: InFlightRequest) -> bool:
+    return request.is_recovering and not request.has_slice_ended
 
 
-def _merged(flights: Iterable[Flight], served: dict[str, float]) -> list[Flight]:
+def _merged(in_flight: Iterable[InFlightRequest], served: dict[str, float]) -> list[InFlightRequest]:
     """One after the other of whoever was served least, what has just been taken included."""
-    queues: dict[str, deque[Flight]] = {}
-    for flight in flights:
-        queues.setdefault(flight.tenant, deque()).append(flight)
+    queues: dict[str, deque[InFlightRequest]] = {}
+    for request in in_flight:
+        queues.setdefault(request.tenant, deque()).append(request)
     turns = [(served[name], place, name) for place, name in enumerate(queues)]
     heapify(turns)
-    merged: list[Flight] = []
+    merged: list[InFlightRequest] = []
     while turns:
         _, place, name = turns[0]
-        flight = queues[name].popleft()
-        merged.append(flight)
-        served[name] += PROMPT_WEIGHT * len(flight.spec.prompt)
+        request = queues[name].popleft()
+        merged.append(request)
+        served[name] += PROMPT_WEIGHT * len(request.spec.prompt)
         if queues[name]:
             heapreplace(turns, (served[name], place, name))
         else:

@@ -8,7 +8,7 @@ from math import inf
 import msgspec
 
 from mesh.wire.requests import Epoch, RequestSpec, Submit
-from router.generation import Placement
+from router.generation import Route
 from router.history.lengths import Prediction
 from router.policies.policy import Dispatch
 from router.requests.limits import DispatchLimits
@@ -21,14 +21,14 @@ MAX_BACKOFF_S = 1.0
 LOOK_S = 5.0  # between two looks whether an engine could take what waits though it had begun
 
 
-class Phase(Enum):
+class RequestPhase(Enum):
     WAITING = auto()  # here, for an engine to send it to
     SENT = auto()  # for the engine's answer
     RUNNING = auto()
 
 
 @dataclass(slots=True, eq=False)
-class Flight:
+class InFlightRequest:
     """Times are on the gateway's clock. ``engines`` are those that hold it or are about to."""
 
     spec: RequestSpec
@@ -37,9 +37,9 @@ class Flight:
     number: int  # counts arrivals
     grace_s: float  # how long it may wait beyond its deadline
     stream: TokenStream
-    request: RequestView  # what policies see of it
+    view: RequestView  # what policies see of it
     prediction: Prediction  # of its answer's length
-    phase: Phase = Phase.WAITING
+    phase: RequestPhase = RequestPhase.WAITING
     attempt: int = -1  # of the last dispatch
     dispatch: Dispatch | None = None
     engines: tuple[str, ...] = ()
@@ -78,7 +78,7 @@ class Flight:
     @classmethod
     def of(
         cls, spec: RequestSpec, number: int, grace_s: float, prediction: Prediction, now: float, tenant: str = ""
-    ) -> "Flight":
+    ) -> "InFlightRequest":
         arrived_at = now - spec.age_s
         deadline = arrived_at + spec.slo_ttft_s
         request = _request(spec, 0, arrived_at, deadline)
@@ -103,9 +103,9 @@ class Flight:
 
     def due(self, limits: DispatchLimits, now: float) -> float:
         """When it needs attention next, if nothing happens."""
-        if self.phase is Phase.SENT:
+        if self.phase is RequestPhase.SENT:
             return self.sent_at + limits.reply_s
-        if self.phase is Phase.WAITING:
+        if self.phase is RequestPhase.WAITING:
             look_at = (now // LOOK_S + 1) * LOOK_S if self.is_recovering else inf  # at all of them together
             moments = (*self.avoided.values(), self.deadline, self.expires_at(limits), look_at)
             return min((moment for moment in moments if moment > now), default=now)
@@ -117,7 +117,7 @@ class Flight:
     @property
     def silence(self) -> str:
         """What did not happen until it was due."""
-        if self.phase is Phase.SENT:
+        if self.phase is RequestPhase.SENT:
             return f"{self.engines[0]} did not answer"
         if self.stream.gap_since is not None:
             return f"tokens from {self.stream.next_offset} on did not arrive"
@@ -142,7 +142,7 @@ class Flight:
         if self.was_held and self.turn_at == -inf:
             self.turn_at = now
         self.stream.start_attempt(self.attempt)
-        self.phase, self.dispatch, self.sent_at, self.wait_reason = Phase.SENT, dispatch, now, ""
+        self.phase, self.dispatch, self.sent_at, self.wait_reason = RequestPhase.SENT, dispatch, now, ""
         self.is_proven = False
         hands_over = dispatch.decode_engine != dispatch.prefill_engine
         self.engines = (dispatch.prefill_engine, dispatch.decode_engine) if hands_over else (dispatch.prefill_engine,)
@@ -161,11 +161,11 @@ class Flight:
     def reservations(self, dispatch: Dispatch) -> list[Reservation]:
         """What a dispatch takes, until the engines' own statuses show it."""
         num_tokens, service = self.spec.num_tokens + len(self.stream.tokens) + 1, self.spec.service
-        due_at, priority, answer = self._due_at, self.spec.priority, self.request.answer_tokens
-        num_generated, tpot_slo_s = self.request.num_generated, self.spec.slo_tpot_s
+        due_at, priority, answer = self._due_at, self.spec.priority, self.view.answer_tokens
+        num_generated, tpot_slo_s = self.view.num_generated, self.spec.slo_tpot_s
         is_kept = dispatch.decode_engine == dispatch.prefill_engine
         decoding = (answer, num_generated, tpot_slo_s)
-        entrance = Reservation(
+        prefill_engine = Reservation(
             self.id,
             dispatch.prefill_engine,
             service,
@@ -176,16 +176,19 @@ class Flight:
             *(decoding if is_kept else ()),
         )
         if is_kept:
-            return [entrance]
-        return [entrance, Reservation(self.id, dispatch.decode_engine, service, num_tokens, None, inf, 0, *decoding)]
+            return [prefill_engine]
+        return [
+            prefill_engine,
+            Reservation(self.id, dispatch.decode_engine, service, num_tokens, None, inf, 0, *decoding),
+        ]
 
     @property
     def _due_at(self) -> float:
         """By which engines order it."""
         return max(self.deadline, self.turn_at + self.spec.slo_ttft_s)
 
-    def placement(self, dispatch: Dispatch, now: float) -> Placement:
-        return Placement(
+    def route(self, dispatch: Dispatch, now: float) -> Route:
+        return Route(
             dispatch.prefill_engine,
             dispatch.decode_engine,
             dispatch.rule,
@@ -199,19 +202,19 @@ class Flight:
 
         Who got no token since the last such promise keeps that one, and so its place before those that came later.
         """
-        self.phase, self.engines = Phase.WAITING, ()
+        self.phase, self.engines = RequestPhase.WAITING, ()
         self.has_slice_ended, self.engine_seen_at = has_slice_ended, now
         num_tokens = len(self.stream.tokens)
         if num_tokens:
             self.is_recovering = True
         if self.is_recovering and num_tokens > self.num_tokens_at_promise:
             self.deadline, self.num_tokens_at_promise = max(self.deadline, now + self.spec.slo_ttft_s), num_tokens
-        self.request = _request(self.spec, num_tokens, self.arrived_at, self.deadline)
+        self.view = _request(self.spec, num_tokens, self.arrived_at, self.deadline)
 
     def expect(self, steps: tuple[int, ...]) -> None:
         """Let policies and engines know how long its answer is expected to be."""
         self.spec = msgspec.structs.replace(self.spec, expected=steps)
-        self.request = _request(self.spec, len(self.stream.tokens), self.arrived_at, self.deadline)
+        self.view = _request(self.spec, len(self.stream.tokens), self.arrived_at, self.deadline)
 
     def avoid(self, engines: Collection[str], now: float) -> None:
         """Not these engines for a moment, longer each time."""

@@ -10,8 +10,8 @@ from collections import defaultdict
 
 from mesh.wire.requests import NotHeld, Probe, Question
 from router.effects import Send
-from router.requests.in_flight_request import Flight, Phase
-from router.requests.in_flight_requests import Flights
+from router.requests.in_flight_request import InFlightRequest, RequestPhase
+from router.requests.in_flight_requests import InFlightRequests
 
 ROUNDS = 4  # in the time that an answer may take
 
@@ -23,8 +23,8 @@ class Probing:
     after a quarter.
     """
 
-    def __init__(self, flights: Flights, reply_s: float) -> None:
-        self._flights = flights
+    def __init__(self, in_flight: InFlightRequests, reply_s: float) -> None:
+        self._in_flight = in_flight
         self._reply_s = reply_s
         self._round_s = reply_s / ROUNDS
         self._next_round: float | None = None
@@ -45,45 +45,45 @@ class Probing:
         """About all that are silent. Nothing before its time."""
         if self._next_round is None or now < self._next_round:
             return []
-        self._next_round = now + self._round_s if len(self._flights) else None
+        self._next_round = now + self._round_s if len(self._in_flight) else None
         asked: defaultdict[str, list[Question]] = defaultdict(list)
-        for flight in self._flights:
-            if self._is_silent(flight, now):
-                flight.asked_at, flight.denied = now, set()
-                for engine in flight.engines:
-                    asked[engine].append(_question(flight))
+        for request in self._in_flight:
+            if self._is_silent(request, now):
+                request.asked_at, request.denied = now, set()
+                for engine in request.engines:
+                    asked[engine].append(_question(request))
         return [Send(engine, Probe(questions)) for engine, questions in asked.items()]
 
-    def fill(self, flight: Flight, now: float) -> list[Send]:
+    def fill(self, request: InFlightRequest, now: float) -> list[Send]:
         """Tokens came behind a gap: their owner knows what is missing."""
-        if now - flight.asked_at < self._round_s:
+        if now - request.asked_at < self._round_s:
             return []
-        flight.asked_at, flight.denied = now, set()
-        return [Send(engine, Probe([_question(flight)])) for engine in flight.engines]
+        request.asked_at, request.denied = now, set()
+        return [Send(engine, Probe([_question(request)])) for engine in request.engines]
 
-    def _is_silent(self, flight: Flight, now: float) -> bool:
-        match flight.phase:
-            case Phase.WAITING:
+    def _is_silent(self, request: InFlightRequest, now: float) -> bool:
+        match request.phase:
+            case RequestPhase.WAITING:
                 return False
-            case Phase.SENT:
-                since, patience_s = flight.sent_at, self._round_s
-            case Phase.RUNNING if flight.stream.gap_since is not None:
-                since, patience_s = flight.stream.gap_since, self._round_s
-            case Phase.RUNNING:
-                since, patience_s = flight.progress_at, self._reply_s / 2 if flight.stream.tokens else self._reply_s
-        return now - max(since, flight.asked_at) >= patience_s
+            case RequestPhase.SENT:
+                since, patience_s = request.sent_at, self._round_s
+            case RequestPhase.RUNNING if request.stream.gap_since is not None:
+                since, patience_s = request.stream.gap_since, self._round_s
+            case RequestPhase.RUNNING:
+                since, patience_s = request.progress_at, self._reply_s / 2 if request.stream.tokens else self._reply_s
+        return now - max(since, request.asked_at) >= patience_s
 
-    def denied(self, engine: str, message: NotHeld) -> list[Flight]:
+    def denied(self, engine: str, message: NotHeld) -> list[InFlightRequest]:
         """The requests that no engine has now that ``engine`` has not."""
         nowhere = []
-        for request, attempt in message.requests:
-            flight = self._flights.placed(request)
-            if flight is not None and flight.attempt == attempt and engine in flight.engines:
-                flight.denied.add(engine)
-                if flight.denied.issuperset(flight.engines):
-                    nowhere.append(flight)
+        for request_id, attempt in message.requests:
+            request = self._in_flight.placed(request_id)
+            if request is not None and request.attempt == attempt and engine in request.engines:
+                request.denied.add(engine)
+                if request.denied.issuperset(request.engines):
+                    nowhere.append(request)
         return nowhere
 
 
-def _question(flight: Flight) -> Question:
-    return Question(flight.id, flight.attempt, flight.stream.next_offset)
+def _question(request: InFlightRequest) -> Question:
+    return Question(request.id, request.attempt, request.stream.next_offset)

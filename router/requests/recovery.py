@@ -10,8 +10,8 @@ from router.effects import Effect, Forget, Send
 from router.generation import Fault, RequestFailed
 from router.history.decisions import DecisionLog
 from router.requests.breakers import Breakers
-from router.requests.in_flight_request import Flight, Phase
-from router.requests.in_flight_requests import Flights
+from router.requests.in_flight_request import InFlightRequest, RequestPhase
+from router.requests.in_flight_requests import InFlightRequests
 from router.requests.limits import DispatchLimits
 from router.requests.probing import Probing
 from router.view.monitor import Monitor
@@ -25,10 +25,15 @@ class Recovery:
     """Each event returns the effects that it has, in order. What waits again is to be tried at once by the caller."""
 
     def __init__(
-        self, flights: Flights, monitor: Monitor, breakers: Breakers, limits: DispatchLimits, decisions: DecisionLog
+        self,
+        in_flight: InFlightRequests,
+        monitor: Monitor,
+        breakers: Breakers,
+        limits: DispatchLimits,
+        decisions: DecisionLog,
     ) -> None:
-        self.probing = Probing(flights, limits.reply_s if limits.ask_s is None else limits.ask_s)
-        self._flights = flights
+        self.probing = Probing(in_flight, limits.reply_s if limits.ask_s is None else limits.ask_s)
+        self._in_flight = in_flight
         self._monitor = monitor
         self._breakers = breakers
         self._limits = limits
@@ -45,11 +50,11 @@ class Recovery:
         engine = life.process
         effects: list[Effect] = [Forget(engine)]
         self._breakers.failed(None, (engine,), now)
-        held = [flight for flight in self._flights if engine in flight.engines]
+        held = [request for request in self._in_flight if engine in request.engines]
         self._forget_left_behind(engine)
-        self._left_behind[life] = [Cancel(flight.id, flight.any_epoch) for flight in held]
-        for flight in held:
-            effects += self.interrupt(flight, f"{engine} was lost", (engine,), now, died=died)
+        self._left_behind[life] = [Cancel(request.id, request.any_epoch) for request in held]
+        for request in held:
+            effects += self.interrupt(request, f"{engine} was lost", (engine,), now, died=died)
         return effects
 
     def join(self, life: Sender) -> list[Effect]:
@@ -66,66 +71,69 @@ class Recovery:
         """An engine says that its step does not end: what it holds goes on elsewhere, if there is anywhere to go."""
         effects: list[Effect] = []
         view = self._monitor.view()
-        for flight in self._flights:
-            num_tokens = flight.spec.num_tokens + len(flight.stream.tokens) + 1
-            if engine in flight.engines and view.candidates(flight.spec.service, num_tokens) is not None:
+        for request in self._in_flight:
+            num_tokens = request.spec.num_tokens + len(request.stream.tokens) + 1
+            if engine in request.engines and view.candidates(request.spec.service, num_tokens) is not None:
                 why = f"{engine} is stuck: {reason}"
-                effects += self.interrupt(flight, why, (engine,), now, failed=(engine,), died=True)
+                effects += self.interrupt(request, why, (engine,), now, failed=(engine,), died=True)
         return effects
 
     # --- requests fail ------------------------------------------------------------------------------------------------
 
-    def overdue(self, flight: Flight, now: float) -> list[Effect]:
+    def overdue(self, request: InFlightRequest, now: float) -> list[Effect]:
         """What was to happen by now did not."""
-        failed = flight.engines[:1] if flight.phase is Phase.SENT else flight.engines
-        return self.interrupt(flight, flight.silence, flight.engines, now, failed=failed)
+        failed = request.engines[:1] if request.phase is RequestPhase.SENT else request.engines
+        return self.interrupt(request, request.silence, request.engines, now, failed=failed)
 
     def deny(self, engine: str, message: NotHeld, now: float) -> list[Effect]:
         """A message was lost that told how these requests ended there."""
         effects: list[Effect] = []
-        for flight in self.probing.denied(engine, message):
-            effects += self.interrupt(flight, f"{' and '.join(flight.engines)} did not have it any more", (), now)
+        for request in self.probing.denied(engine, message):
+            effects += self.interrupt(request, f"{' and '.join(request.engines)} did not have it any more", (), now)
         return effects
 
     def hold(self, engine: str, message: Held, now: float) -> None:
         """It answers, and has these: they are not forgotten, however long they wait there."""
         for holding in message.requests:
-            flight = self._flights.placed(holding.request)
-            if flight is not None and flight.attempt == holding.attempt and engine in flight.engines:
-                flight.held_at = now
-                self._decisions.held(flight.id, engine, holding.num_ahead, now)
+            request = self._in_flight.placed(holding.request)
+            if request is not None and request.attempt == holding.attempt and engine in request.engines:
+                request.held_at = now
+                self._decisions.held(request.id, engine, holding.num_ahead, now)
 
     def refuse(self, engine: str, message: Refused, now: float) -> bool:
         """Whether the request waits again."""
-        flight = self._flights.placed(message.request)
-        if flight is None or message.epoch < flight.stream.epoch:
+        request = self._in_flight.placed(message.request)
+        if request is None or message.epoch < request.stream.epoch:
             return False
-        culprits = _culprits(flight, engine, message.code)
-        flight.num_refusals += 1
-        self._decisions.refused(flight.id, engine, message.code, message.reason, now)
+        culprits = _culprits(request, engine, message.code)
+        request.num_refusals += 1
+        self._decisions.refused(request.id, engine, message.code, message.reason, now)
         if message.code in FAILURES:
-            self._breakers.failed(flight.id, culprits, now)
-        self._flights.wait_again(flight, culprits, now)
+            self._breakers.failed(request.id, culprits, now)
+        self._in_flight.wait_again(request, culprits, now)
         return True
 
     def fail(self, engine: str, message: Failed, now: float) -> list[Effect]:
         """An engine gave it up. It is to blame if a step with nothing else failed twice, or if the engine says so."""
-        flight = self._flights.placed(message.request)
-        if flight is None or message.epoch < flight.stream.epoch:
+        request = self._in_flight.placed(message.request)
+        if request is None or message.epoch < request.stream.epoch:
             return []
         if message.code is not FailureCode.STEP:
-            self._breakers.forgive(flight.id, now)
+            self._breakers.forgive(request.id, now)
             error = RequestFailed(message.reason, Fault.CLIENT, message.code)
-            return [*self.stop(flight), self._flights.fail(flight, error, now)]
-        flight.num_failed_steps += 1
-        if flight.num_failed_steps >= self._limits.max_failed_steps:
-            self._breakers.forgive(flight.id, now)
-            return [*self.stop(flight), self._flights.fail(flight, RequestFailed(message.reason, Fault.SERVER), now)]
-        return self.interrupt(flight, f"{engine}: {message.reason}", (engine,), now, failed=(engine,))
+            return [*self.stop(request), self._in_flight.fail(request, error, now)]
+        request.num_failed_steps += 1
+        if request.num_failed_steps >= self._limits.max_failed_steps:
+            self._breakers.forgive(request.id, now)
+            return [
+                *self.stop(request),
+                self._in_flight.fail(request, RequestFailed(message.reason, Fault.SERVER), now),
+            ]
+        return self.interrupt(request, f"{engine}: {message.reason}", (engine,), now, failed=(engine,))
 
     def interrupt(
         self,
-        flight: Flight,
+        request: InFlightRequest,
         reason: str,
         culprits: Iterable[str],
         now: float,
@@ -138,48 +146,48 @@ class Recovery:
         Unless its engines ``died`` one after the other and little came of it in between: it may be what they die of. Or
         no token came for long, whoever had it. ``culprits`` are avoided for a moment, ``failed`` ones have failed it.
         """
-        effects = self.stop(flight)
-        num_tokens = len(flight.stream.tokens)
-        _count_loss(flight, num_tokens, died, now)
-        flight.is_recovering = True
-        self._breakers.failed(flight.id, failed, now)
-        self._decisions.interrupted(flight.id, reason, num_tokens, now)
-        if flight.num_deaths > self._limits.max_deaths:
-            error = f"given up after {flight.num_deaths} engines failed; the last: {reason}"
-            return [*effects, self._flights.fail(flight, RequestFailed(error, Fault.SERVER), now)]
-        if now > flight.fruitless_since + self._limits.stall_s:
+        effects = self.stop(request)
+        num_tokens = len(request.stream.tokens)
+        _count_loss(request, num_tokens, died, now)
+        request.is_recovering = True
+        self._breakers.failed(request.id, failed, now)
+        self._decisions.interrupted(request.id, reason, num_tokens, now)
+        if request.num_deaths > self._limits.max_deaths:
+            error = f"given up after {request.num_deaths} engines failed; the last: {reason}"
+            return [*effects, self._in_flight.fail(request, RequestFailed(error, Fault.SERVER), now)]
+        if now > request.fruitless_since + self._limits.stall_s:
             error = f"given up after {self._limits.stall_s:g} s without a token, on whatever engine; the last: {reason}"
-            return [*effects, self._flights.fail(flight, RequestFailed(error, Fault.SERVER), now)]
-        self._flights.wait_again(flight, tuple(culprits), now)
+            return [*effects, self._in_flight.fail(request, RequestFailed(error, Fault.SERVER), now)]
+        self._in_flight.wait_again(request, tuple(culprits), now)
         return effects
 
-    def stop(self, flight: Flight) -> list[Effect]:
+    def stop(self, request: InFlightRequest) -> list[Effect]:
         """Tell the living engines that hold it."""
         return [
-            Send(engine, Cancel(flight.id, flight.any_epoch))
-            for engine in flight.engines
+            Send(engine, Cancel(request.id, request.any_epoch))
+            for engine in request.engines
             if self._monitor.is_alive(engine)
         ]
 
 
-def _count_loss(flight: Flight, num_tokens: int, died: bool, now: float) -> None:
+def _count_loss(request: InFlightRequest, num_tokens: int, died: bool, now: float) -> None:
     """``num_tokens``: that came until now, on all engines."""
-    flight.num_losses += 1
-    if num_tokens > flight.num_tokens_at_loss:
-        flight.num_losses, flight.fruitless_since = 1, now
-    flight.num_tokens_at_loss = num_tokens
+    request.num_losses += 1
+    if num_tokens > request.num_tokens_at_loss:
+        request.num_losses, request.fruitless_since = 1, now
+    request.num_tokens_at_loss = num_tokens
     if died:
-        is_soon = num_tokens < flight.num_tokens_at_death + SOON_TOKENS
-        flight.num_deaths = flight.num_deaths + 1 if is_soon else 1
-        flight.num_tokens_at_death = num_tokens
+        is_soon = num_tokens < request.num_tokens_at_death + SOON_TOKENS
+        request.num_deaths = request.num_deaths + 1 if is_soon else 1
+        request.num_tokens_at_death = num_tokens
 
 
-def _culprits(flight: Flight, engine: str, code: RefusalCode) -> tuple[str, ...]:
+def _culprits(request: InFlightRequest, engine: str, code: RefusalCode) -> tuple[str, ...]:
     """Whom to avoid: after acceptance, a refusal tells of a failed hand-over, mostly the decode engine's doing."""
     if code in NOBODYS_FAULT:
         return ()
     if code is RefusalCode.TRANSFER_FAILED:
-        return flight.engines
-    if flight.phase is Phase.RUNNING and len(flight.engines) > 1:
-        return flight.engines[1:]
+        return request.engines
+    if request.phase is RequestPhase.RUNNING and len(request.engines) > 1:
+        return request.engines[1:]
     return (engine,)

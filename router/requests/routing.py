@@ -9,15 +9,15 @@ import msgspec
 from mesh.wire.control import Role
 from mesh.wire.requests import Recall
 from mesh.wire.status import Wanted
-from router.effects import Effect, Place, Send, in_batches
+from router.effects import Effect, Send, SetRoute, in_batches
 from router.generation import Fault, NoEngines, Overloaded, RequestFailed, RouterError
 from router.history.decisions import DecisionLog, Seen
 from router.policies.least_loaded import LeastLoaded
 from router.policies.policy import Decision, Dispatch, GiveUp, Policy, Reject, Wait
 from router.requests.breakers import Breakers
 from router.requests.fairness import Fairness
-from router.requests.in_flight_request import Flight, Phase
-from router.requests.in_flight_requests import Flights
+from router.requests.in_flight_request import InFlightRequest, RequestPhase
+from router.requests.in_flight_requests import InFlightRequests
 from router.requests.limits import DispatchLimits
 from router.requests.shedding import Shedding
 from router.view.cluster_view import ClusterView
@@ -37,7 +37,7 @@ class Placing:
     def __init__(
         self,
         policy: Policy,
-        flights: Flights,
+        in_flight: InFlightRequests,
         monitor: Monitor,
         breakers: Breakers,
         limits: DispatchLimits,
@@ -46,7 +46,7 @@ class Placing:
     ) -> None:
         self.policy = policy
         self._last_resort = LeastLoaded()
-        self._flights = flights
+        self._in_flight = in_flight
         self._monitor = monitor
         self._breakers = breakers
         self._limits = limits
@@ -55,30 +55,30 @@ class Placing:
         self.holds_back = False  # something waits for its tenant's share alone
         self._prefixes: defaultdict[str, PrefixIndex] = defaultdict(PrefixIndex)  # by service
         self._shedding = Shedding()
-        flights.on_left = self._left
+        in_flight.on_left = self._left
         self._recalls_at = -inf
 
     def __repr__(self) -> str:
         return f"<Placing by {self.policy.name}>"
 
-    def hash_prefix(self, flight: Flight) -> None:
+    def hash_prefix(self, request: InFlightRequest) -> None:
         """Name the blocks of its prompt, if the policy asks what engines have of them."""
         if self.policy.uses_prefixes:
-            flight.prefix = full_block_hashes(flight.spec.prompt)
+            request.prefix = full_block_hashes(request.spec.prompt)
 
     def shed(self, service: str, now: float) -> list[Effect]:
         """Refuse those that wait for their deadlines in vain. What had begun, or may be late, is not among them."""
-        waiting = [flight for flight in self._flights.waiting if flight.spec.service == service]
+        waiting = [request for request in self._in_flight.waiting if request.spec.service == service]
         if not waiting:
             return []
-        new = [flight.request for flight in waiting if not flight.is_recovering and not flight.grace_s]
-        hopeless = {request.id for request in self._shedding.hopeless(new, now)} if new else ()
+        new = [request.view for request in waiting if not request.is_recovering and not request.grace_s]
+        hopeless = {request_id.id for request_id in self._shedding.hopeless(new, now)} if new else ()
         reason = f"{len(waiting)} requests wait, and not all can be served in time"
         tenants = self._fairness.above_their_share(waiting) if hopeless else ()
         return [
-            self._flights.fail(flight, self.overloaded(service, reason, now), now)
-            for flight in waiting
-            if flight.id in hopeless and flight.tenant in tenants
+            self._in_flight.fail(request, self.overloaded(service, reason, now), now)
+            for request in waiting
+            if request.id in hopeless and request.tenant in tenants
         ]
 
     def forget(self, engine: str) -> None:
@@ -92,12 +92,12 @@ class Placing:
             return []
         self._recalls_at = now + RECALL_S
         not_begun: defaultdict[str, list[RequestView]] = defaultdict(list)
-        for flight in self._flights:
-            if flight.phase is Phase.RUNNING and flight.first_token_at is None and not flight.was_recalled:
-                not_begun[flight.engines[-1]].append(flight.request)
+        for request in self._in_flight:
+            if request.phase is RequestPhase.RUNNING and request.first_token_at is None and not request.was_recalled:
+                not_begun[request.engines[-1]].append(request.view)
         effects: list[Effect] = []
-        for request in self.policy.recall(not_begun, self._monitor.view(), now):
-            if (found := self._flights.placed(request.id)) is not None:
+        for request_id in self.policy.recall(not_begun, self._monitor.view(), now):
+            if (found := self._in_flight.placed(request_id.id)) is not None:
                 found.was_recalled = True
                 effects.append(Send(found.engines[0], Recall(found.id, found.any_epoch)))
         return effects
@@ -107,17 +107,17 @@ class Placing:
         view = self._monitor.view()
         if not self._fairness.is_shared or self.policy.opens_at is not None:
             return []
-        self._fairness.count(self._flights)
-        of_service = [flight for flight in self._flights if flight.spec.service == service]
+        self._fairness.count(self._in_flight)
+        of_service = [request for request in self._in_flight if request.spec.service == service]
         effects: list[Effect] = []
-        for flight in self._fairness.recalled(of_service, self._num_prefilling(view, service)):
-            flight.was_recalled = True
-            effects.append(Send(flight.engines[0], Recall(flight.id, flight.any_epoch)))
+        for request in self._fairness.recalled(of_service, self._num_prefilling(view, service)):
+            request.was_recalled = True
+            effects.append(Send(request.engines[0], Recall(request.id, request.any_epoch)))
         return effects
 
     def wanted(self, now: float) -> list[Wanted]:
         """Engines that those that wait would fill."""
-        waiting = [flight.request for flight in self._flights.waiting]
+        waiting = [request.view for request in self._in_flight.waiting]
         return list(self.policy.wanted(waiting, self._monitor.view(), now)) if waiting else []
 
     # --- decisions ----------------------------------------------------------------------------------------------------
@@ -125,26 +125,26 @@ class Placing:
     def try_waiting(self, now: float, max_in_vain: int = TRIES_PER_ROUND) -> list[Effect]:
         """Dispatch what can be dispatched, earliest deadline first."""
         effects: list[Effect] = []
-        if not self._flights.waiting:
+        if not self._in_flight.waiting:
             return effects
         num_in_vain: Counter[str] = Counter()  # by service: none takes the turns of another
         view: ClusterView | None = None
         held: set[tuple[str, str]] = set()  # services and tenants, to the end of this round
-        for flight in self._in_turn(now) if self._is_open(now) else self._overdue(now):
-            service = flight.spec.service
+        for request in self._in_turn(now) if self._is_open(now) else self._overdue(now):
+            service = request.spec.service
             if num_in_vain[service] >= max_in_vain:
                 continue
             view = view or self._monitor.view()
-            whose = service, flight.tenant
-            if not flight.is_recovering and (whose in held or self._holds(flight, view)):
+            whose = service, request.tenant
+            if not request.is_recovering and (whose in held or self._holds(request, view)):
                 held.add(whose)
-                flight.was_held = True
+                request.was_held = True
                 continue
-            decision = self._decide(flight, view, now)
+            decision = self._decide(request, view, now)
             if isinstance(decision, Wait):
                 num_in_vain[service] += 1
             else:
-                effects += self._carry_out(flight, decision, now)
+                effects += self._carry_out(request, decision, now)
                 view = None
         self.holds_back = bool(held)
         effects = in_batches(effects)
@@ -161,112 +161,112 @@ class Placing:
 
     def next_opening(self) -> float | None:
         """When to `try_waiting` though nothing changes."""
-        return self.policy.opens_at if self._flights.waiting else None
+        return self.policy.opens_at if self._in_flight.waiting else None
 
-    def _ranked(self, now: float) -> Sequence[Flight]:
+    def _ranked(self, now: float) -> Sequence[InFlightRequest]:
         """Those that wait, in the policy's order."""
-        waiting = {flight.id: flight for flight in self._flights.waiting}
-        requests = [flight.request for flight in waiting.values()]
-        return [waiting[request.id] for request in self.policy.rank(requests, self._monitor.view(), now)]
+        waiting = {request.id: request for request in self._in_flight.waiting}
+        requests = [request.view for request in waiting.values()]
+        return [waiting[request_id.id] for request_id in self.policy.rank(requests, self._monitor.view(), now)]
 
-    def _in_turn(self, now: float) -> Iterable[Flight]:
+    def _in_turn(self, now: float) -> Iterable[InFlightRequest]:
         """Those that wait, as their tenants share what there is."""
         ranked = self._ranked(now)
         if not self._fairness.is_shared:
             return ranked
-        self._fairness.count(self._flights)
+        self._fairness.count(self._in_flight)
         return self._fairness.in_turn(ranked)
 
-    def _holds(self, flight: Flight, view: ClusterView) -> bool:
+    def _holds(self, request: InFlightRequest, view: ClusterView) -> bool:
         """Static batches, which policies form at times of their own, are not taken apart."""
         if not self._fairness.is_shared or self.policy.opens_at is not None:
             return False
-        return self._fairness.holds(flight, self._num_prefilling(view, flight.spec.service))
+        return self._fairness.holds(request, self._num_prefilling(view, request.spec.service))
 
     def _num_prefilling(self, view: ClusterView, service: str) -> int:
         """Engines that prefill it."""
         serving = view.serving(service)
         return sum(engine.role is not Role.DECODE for engine in serving) or len(serving)
 
-    def _overdue(self, now: float) -> Iterable[Flight]:
+    def _overdue(self, now: float) -> Iterable[InFlightRequest]:
         """Those that wait for no round of the policy."""
-        return [flight for flight in self._flights.waiting if self._is_overdue(flight, now)]
+        return [request for request in self._in_flight.waiting if self._is_overdue(request, now)]
 
-    def _is_overdue(self, flight: Flight, now: float) -> bool:
+    def _is_overdue(self, request: InFlightRequest, now: float) -> bool:
         """Had begun, and the promise of its next token is over: it goes wherever it can. But a slice is had in turn."""
-        is_in_turn = flight.has_slice_ended and self.policy.opens_at is not None
-        return flight.is_recovering and now >= flight.deadline and not is_in_turn
+        is_in_turn = request.has_slice_ended and self.policy.opens_at is not None
+        return request.is_recovering and now >= request.deadline and not is_in_turn
 
-    def _decide(self, flight: Flight, view: ClusterView, now: float) -> Decision:
-        policy: Policy = self._last_resort if self._is_overdue(flight, now) else self.policy
-        avoided, broken = flight.avoids(now), self._broken(flight, view, now)
+    def _decide(self, request: InFlightRequest, view: ClusterView, now: float) -> Decision:
+        policy: Policy = self._last_resort if self._is_overdue(request, now) else self.policy
+        avoided, broken = request.avoids(now), self._broken(request, view, now)
         view = view.without(avoided | broken)
-        request = flight.request
-        if flight.prefix:
-            request = msgspec.structs.replace(
-                request, cached=self._prefixes[request.service].cached_tokens(flight.prefix)
+        request_id = request.view
+        if request.prefix:
+            request_id = msgspec.structs.replace(
+                request_id, cached=self._prefixes[request_id.service].cached_tokens(request.prefix)
             )
-        decision = policy.decide(request, view, now)
-        if isinstance(decision, Reject | GiveUp) and (avoided or broken or flight.is_recovering):
+        decision = policy.decide(request_id, view, now)
+        if isinstance(decision, Reject | GiveUp) and (avoided or broken or request.is_recovering):
             why = "it would be late" if isinstance(decision, GiveUp) else decision.reason
             decision = Wait(f"{why}, of the engines that it can be sent to now")
-        if not isinstance(decision, Wait) or decision.reason != flight.wait_reason:
-            seen = Seen(now, request, view, avoided, broken)
-            self._decisions.decided(flight.attempt + 1, policy.name, decision, seen)
+        if not isinstance(decision, Wait) or decision.reason != request.wait_reason:
+            seen = Seen(now, request_id, view, avoided, broken)
+            self._decisions.decided(request.attempt + 1, policy.name, decision, seen)
         if isinstance(decision, Wait):
-            flight.wait_reason = decision.reason
+            request.wait_reason = decision.reason
         return decision
 
-    def _broken(self, flight: Flight, view: ClusterView, now: float) -> set[str]:
+    def _broken(self, request: InFlightRequest, view: ClusterView, now: float) -> set[str]:
         """Engines whose breakers let nothing through."""
         if self._breakers.all_closed:
             return set()
-        return self._breakers.blocked([engine.id for engine in view.serving(flight.spec.service)], now)
+        return self._breakers.blocked([engine.id for engine in view.serving(request.spec.service)], now)
 
-    def _carry_out(self, flight: Flight, decision: Dispatch | Reject | GiveUp, now: float) -> list[Effect]:
+    def _carry_out(self, request: InFlightRequest, decision: Dispatch | Reject | GiveUp, now: float) -> list[Effect]:
         if isinstance(decision, Reject):
-            return [self._flights.fail(flight, RequestFailed(decision.reason, Fault.CLIENT), now)]
+            return [self._in_flight.fail(request, RequestFailed(decision.reason, Fault.CLIENT), now)]
         if isinstance(decision, GiveUp):
-            return [self._flights.fail(flight, self.overloaded(flight.spec.service, decision.reason, now), now)]
-        self._flights.waiting.remove(flight)
-        self._shedding.dispatched(flight.request, self._num_waiting(flight.spec.service), now)
-        self._fairness.dispatched(flight, decision.prefill_s)
-        submit = flight.send(decision, now)
-        self._monitor.reserve(flight.reservations(decision))
-        self._breakers.sent(flight.id, flight.engines, now)
-        service = flight.spec.service
-        for engine in flight.engines if flight.prefix else ():
+            return [self._in_flight.fail(request, self.overloaded(request.spec.service, decision.reason, now), now)]
+        self._in_flight.waiting.remove(request)
+        self._shedding.dispatched(request.view, self._num_waiting(request.spec.service), now)
+        self._fairness.dispatched(request, decision.prefill_s)
+        submit = request.send(decision, now)
+        self._monitor.reserve(request.reservations(decision))
+        self._breakers.sent(request.id, request.engines, now)
+        service = request.spec.service
+        for engine in request.engines if request.prefix else ():
             pool = self._monitor.view().engines[engine].services[service]
-            self._prefixes[service].add(flight.prefix, engine, pool.num_slots)
-        self._flights.arm(flight, now)
+            self._prefixes[service].add(request.prefix, engine, pool.num_slots)
+        self._in_flight.arm(request, now)
         send = Send(decision.prefill_engine, submit, decision.batch)
-        return [Place(flight.id, flight.placement(decision, now)), send]
+        return [SetRoute(request.id, request.route(decision, now)), send]
 
     def _num_waiting(self, service: str) -> int:
-        return sum(flight.spec.service == service for flight in self._flights.waiting)
+        return sum(request.spec.service == service for request in self._in_flight.waiting)
 
     # --- what cannot be placed ----------------------------------------------------------------------------------------
 
     def end_expired(self, now: float) -> list[Effect]:
         """Rule 4: what has waited for too long is rejected, once it was tried for the last time."""
         effects: list[Effect] = []
-        for flight in self._flights.waiting:
-            if flight.is_recovering and self._could_run(flight):
-                flight.engine_seen_at = now
-            if now >= flight.expires_at(self._limits):
-                effects.append(self._flights.fail(flight, self._too_late(flight, now), now))
+        for request in self._in_flight.waiting:
+            if request.is_recovering and self._could_run(request):
+                request.engine_seen_at = now
+            if now >= request.expires_at(self._limits):
+                effects.append(self._in_flight.fail(request, self._too_late(request, now), now))
         return effects
 
-    def _could_run(self, flight: Flight) -> bool:
+    def _could_run(self, request: InFlightRequest) -> bool:
         """Whether an engine is there that could take it, had it room."""
-        request = flight.request
-        return self._monitor.view().candidates(request.service, request.num_tokens + 1) is not None
+        request_id = request.view
+        return self._monitor.view().candidates(request_id.service, request_id.num_tokens + 1) is not None
 
-    def _too_late(self, flight: Flight, now: float) -> RouterError:
-        service = flight.spec.service
+    def _too_late(self, request: InFlightRequest, now: float) -> RouterError:
+        service = request.spec.service
         if not self._monitor.view().serving(service):
             return NoEngines(f"no engine is ready to serve {service}", MIN_RETRY_AFTER_S)
-        waited_s = now - flight.arrived_at
+        waited_s = now - request.arrived_at
         return self.overloaded(service, f"no engine could take the request within {waited_s:.1f} s", now)
 
     def overloaded(self, service: str, reason: str, now: float) -> Overloaded:

@@ -3,34 +3,34 @@
 from bisect import bisect_left, insort
 from collections.abc import Iterator
 
-from router.requests.in_flight_request import Flight
+from router.requests.in_flight_request import InFlightRequest
 
 
 class WaitingQueue:
-    """A flight's place is that of its ``order`` when it was added: take it out before its deadline changes."""
+    """A request's place is that of its ``order`` when it was added: take it out before its deadline changes."""
 
     def __init__(self) -> None:
-        self._flights: list[Flight] = []
+        self._in_flight: list[InFlightRequest] = []
 
     def __len__(self) -> int:
-        return len(self._flights)
+        return len(self._in_flight)
 
-    def __iter__(self) -> Iterator[Flight]:
+    def __iter__(self) -> Iterator[InFlightRequest]:
         """Over what is there now, most urgent first; the queue may change meanwhile."""
-        return iter(tuple(self._flights))
+        return iter(tuple(self._in_flight))
 
     def __repr__(self) -> str:
-        return f"<WaitingQueue {[flight.id for flight in self._flights]}>"
+        return f"<WaitingQueue {[request.id for request in self._in_flight]}>"
 
-    def add(self, flight: Flight) -> None:
-        insort(self._flights, flight, key=_order)
+    def add(self, request: InFlightRequest) -> None:
+        insort(self._in_flight, request, key=_order)
 
-    def remove(self, flight: Flight) -> None:
-        index = bisect_left(self._flights, flight.order, key=_order)
-        if index == len(self._flights) or self._flights[index] is not flight:
-            raise ValueError(f"{flight.id} does not wait in {self!r}")
-        del self._flights[index]
+    def remove(self, request: InFlightRequest) -> None:
+        index = bisect_left(self._in_flight, request.order, key=_order)
+        if index == len(self._in_flight) or self._in_flight[index] is not request:
+            raise ValueError(f"{request.id} does not wait in {self!r}")
+        del self._in_flight[index]
 
 
-def _order(flight: Flight) -> tuple[int, float, int]:
-    return flight.order
+def _order(request: InFlightRequest) -> tuple[int, float, int]:
+    return request.order

@@ -9,7 +9,7 @@ from mesh.topology.schema import Topology
 from mesh.wire.control import ProcessState, SetRunning
 from mesh.wire.frames import Sender
 from mesh.wire.status import ChildStatus, EngineStatus, SupervisorStatus
-from router.scaling.pools import Phase
+from router.scaling.pools import EnginePhase
 
 RESTS_S = 30.0  # an engine that did not start is not asked again for so long, twice as long after each further time
 LONGEST_REST_S = 960.0
@@ -75,21 +75,21 @@ class Fleet:
         return {
             engine: heard.status
             for engine, heard in self._engines.items()
-            if now - heard.at <= self._timing.lease_s and self.phase(engine, now) is Phase.SERVING
+            if now - heard.at <= self._timing.lease_s and self.phase(engine, now) is EnginePhase.SERVING
         }
 
-    def phase(self, engine: str, now: float) -> Phase:
+    def phase(self, engine: str, now: float) -> EnginePhase:
         """As ordered, while the order is on its way."""
         order, child = self._orders.get(engine), self._children.get(engine)
         if order is not None and now < order.until:
-            return Phase.STARTING if order.running else Phase.LEAVING
+            return EnginePhase.STARTING if order.running else EnginePhase.LEAVING
         if child is None:
-            return Phase.UNKNOWN
+            return EnginePhase.UNKNOWN
         if child.state in ENDED:
-            return Phase.STANDBY
+            return EnginePhase.STANDBY
         if child.state == "leaving" or self._drains(engine, now):
-            return Phase.LEAVING
-        return Phase.SERVING if child.state == "running" else Phase.STARTING
+            return EnginePhase.LEAVING
+        return EnginePhase.SERVING if child.state == "running" else EnginePhase.STARTING
 
     def _drains(self, engine: str, now: float) -> bool:
         heard = self._engines.get(engine)
@@ -100,7 +100,7 @@ class Fleet:
     def may_start(self, engine: str, now: float) -> bool:
         """It is on standby, and did not fail to start of late."""
         failures = self._failures.get(engine)
-        return self.phase(engine, now) is Phase.STANDBY and (failures is None or now >= failures.rests_until)
+        return self.phase(engine, now) is EnginePhase.STANDBY and (failures is None or now >= failures.rests_until)
 
     def failure(self, engine: str) -> str | None:
         """Why it did not start when it was last asked to."""

@@ -37,7 +37,7 @@ def _pool(topology: Topology, name: str, engines: tuple[str, ...]) -> Pool:
     return Pool(name, first.role, engines, first.at_least, first.at_least < len(engines))
 
 
-class Phase(StrEnum):
+class EnginePhase(StrEnum):
     """Of an engine, as far as scaling is concerned."""
 
     SERVING = "serving"
@@ -52,16 +52,16 @@ class PoolView:
     """A pool now."""
 
     pool: Pool
-    phases: Mapping[str, Phase]
+    phases: Mapping[str, EnginePhase]
     statuses: Mapping[str, EngineStatus]  # of those that serve
 
-    def count(self, *phases: Phase) -> int:
+    def count(self, *phases: EnginePhase) -> int:
         return sum(phase in phases for phase in self.phases.values())
 
     @property
     def num_running(self) -> int:
         """That serve, or soon will."""
-        return self.count(Phase.SERVING, Phase.STARTING)
+        return self.count(EnginePhase.SERVING, EnginePhase.STARTING)
 
     @property
     def services(self) -> set[str]:

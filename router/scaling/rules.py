@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 
 from mesh.topology.schema import ScalingRule, ScalingSpec
 from router.scaling.need import ServiceLoad, Work, engines_needed
-from router.scaling.pools import Phase, PoolView
+from router.scaling.pools import EnginePhase, PoolView
 
 
 class Need(NamedTuple):
@@ -50,7 +50,7 @@ def by_freeness(low: float, high: float) -> Rule:
         serving = [status for status in view.statuses.values() if status.services]
         free = [min(service.freeness for service in status.services) for status in serving]
         finite = [value for value in free if isfinite(value)]
-        if not finite or view.count(Phase.STARTING, Phase.LEAVING):  # what they change is not seen yet
+        if not finite or view.count(EnginePhase.STARTING, EnginePhase.LEAVING):  # what they change is not seen yet
             return Need(number, number)
         mean = sum(finite) / len(finite)
         return Need(number + (mean < low), number - (mean > high))

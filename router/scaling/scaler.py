@@ -18,7 +18,7 @@ from router.scaling.correction import Correction
 from router.scaling.fleet import Fleet, ScaleOrder
 from router.scaling.need import ImpossibleError, ServiceLoad, Work
 from router.scaling.observed import NUM_DEVIATIONS, ObservedServices
-from router.scaling.pools import Phase, Pool, PoolView, pools_of
+from router.scaling.pools import EnginePhase, Pool, PoolView, pools_of
 from router.scaling.rules import Need, make_rule, rounded
 
 NOTHING = Need(0.0, 0.0)
@@ -194,7 +194,7 @@ class Scaler:
         self, view: PoolView, statuses: Mapping[str, EngineStatus], now: float, may_stop: bool
     ) -> Iterator[ScaleOrder]:
         pool, size = view.pool, self._sizes[view.pool.name]
-        if view.count(Phase.UNKNOWN):
+        if view.count(EnginePhase.UNKNOWN):
             is_late = now > self._began_at + 2 * self._topology.timing.lease_s
             size.problem = "not all of its supervisors were heard" if is_late else ""
             return
@@ -203,7 +203,7 @@ class Scaler:
         if least > pool.most:
             size.problem = f"{least} engines are needed, there are {pool.most}"
         size.num_wanted = max(min(least, pool.most), min(view.num_running, pool.most))
-        if view.num_running <= enough or view.count(Phase.STARTING, Phase.LEAVING) or not may_stop:
+        if view.num_running <= enough or view.count(EnginePhase.STARTING, EnginePhase.LEAVING) or not may_stop:
             size.low_since = None
         elif size.low_since is None:
             size.low_since = now
@@ -221,7 +221,7 @@ class Scaler:
         wanted = [one for status, _ in self._gateways.values() for one in status.wanted]
         more = sum(one.num_engines for one in wanted if one.role is view.pool.role and one.service in view.services)
         before, size.more = size.more, more
-        return view.count(Phase.SERVING) + min(before, more)
+        return view.count(EnginePhase.SERVING) + min(before, more)
 
     def _start(self, view: PoolView, number: int, now: float) -> Iterator[ScaleOrder]:
         size = self._sizes[view.pool.name]

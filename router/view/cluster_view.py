@@ -69,7 +69,7 @@ class Candidates(msgspec.Struct, frozen=True):
     prefill: Engines  # prefill only, and hand over
     multiplex: Engines  # prefill between decodes, and keep
     decode: Engines  # take over what was prefilled elsewhere
-    entrances: Engines  # all that may prefill, for whatever follows
+    prefill_engines: Engines  # all that may prefill, for whatever follows
     paces_s: tuple[float, ...]  # theirs
 
     @classmethod
@@ -89,13 +89,13 @@ class Candidates(msgspec.Struct, frozen=True):
         taking_over = decode.engines + multiplex.engines or prefill.engines
         return cls(prefill.engines, keeping.engines, taking_over, *(prefill + keeping))
 
-    def keeps(self, entrance: EngineView) -> bool:
-        """Whether what is prefilled on ``entrance`` is decoded there, too."""
-        return entrance.role is not Role.PREFILL or self.decode is self.prefill
+    def keeps(self, prefill_engine: EngineView) -> bool:
+        """Whether what is prefilled on ``prefill_engine`` is decoded there, too."""
+        return prefill_engine.role is not Role.PREFILL or self.decode is self.prefill
 
-    def decoders_for(self, entrance: EngineView) -> Engines:
-        """Where a request may decode after its prefill on ``entrance``: there itself, if that engine decodes at all."""
-        return (entrance,) if self.keeps(entrance) else self.decode
+    def decode_engines_for(self, prefill_engine: EngineView) -> Engines:
+        """Where a request may decode after its prefill on ``prefill_engine``: there, if that engine decodes."""
+        return (prefill_engine,) if self.keeps(prefill_engine) else self.decode
 
 
 class _Place(NamedTuple):

@@ -31,9 +31,9 @@ class OtherGateways:
     def expire(self, now: float) -> bool:
         return self._lose(self._membership.expire(now))
 
-    def bury(self, ended: Sender) -> bool:
+    def declare_dead(self, ended: Sender) -> bool:
         """A life of one has ended."""
-        lost = self._membership.bury(ended)
+        lost = self._membership.declare_dead(ended)
         return lost is not None and self._lose([lost])
 
     def next_deadline(self) -> float | None:

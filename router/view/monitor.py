@@ -73,10 +73,10 @@ class Monitor:
             self._forget(event.sender.process)
         return lost
 
-    def bury(self, ended: Sender) -> Lost | None:
+    def declare_dead(self, ended: Sender) -> Lost | None:
         """A life of an engine has ended: it leaves the view; a newer one stays. Or one of a gateway."""
-        self._has_new_peers |= self._others.bury(ended)
-        lost = self._membership.bury(ended)
+        self._has_new_peers |= self._others.declare_dead(ended)
+        lost = self._membership.declare_dead(ended)
         if lost is not None:
             self._forget(lost.sender.process)
         return lost

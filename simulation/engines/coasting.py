@@ -2,7 +2,7 @@
 
 from math import sqrt
 
-from engines.costs.step_cost import Load
+from engines.costs.step_cost import StepLoad
 from engines.scheduling.backlog import Step
 from simulation.engines.steps import StepModel
 
@@ -18,7 +18,7 @@ class Coast:
 
     __slots__ = ("_first_s", "_growth_s", "_model", "_num_passed", "_num_steps", "_started_at", "step")
 
-    def __init__(self, step: Step, load: Load, model: StepModel, started_at: float, num_steps: int) -> None:
+    def __init__(self, step: Step, load: StepLoad, model: StepModel, started_at: float, num_steps: int) -> None:
         _, num_requests, context = load
         self.step = step
         self._model = model

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from math import inf
 
 from engines.core import EngineCore
-from engines.effects import Copied, DropService, Effect, LoadService, ParkBlocks, RestoreBlocks
+from engines.effects import Copied, DropModel, Effect, LoadModel, OffloadBlocks, RestoreBlocks
 from engines.scheduling.backlog import Step
 from engines.scheduling.batch import ChunkResult, StepResult
 from kvtransfer.protocol import ExportBlocks, Exported, ImportBlocks, Imported, Send
@@ -120,10 +120,10 @@ class SimulatedEngine:
         event = Imported(job.message.seq, ok=True, elapsed_s=self._copy_s(job))
         self._perform(self.core.imported(job.transfer, event, self._kernel.now))
 
-    def _parked(self, job: ParkBlocks, since: float) -> None:
+    def _offloaded(self, job: OffloadBlocks, since: float) -> None:
         self._catch_up()
         copied = Copied(job.ticket, ok=True, elapsed_s=self._kernel.now - since)
-        self._perform(self.core.parked(copied, self._kernel.now))
+        self._perform(self.core.offloaded(copied, self._kernel.now))
 
     def _restored(self, job: RestoreBlocks, since: float) -> None:
         self._catch_up()
@@ -152,13 +152,13 @@ class SimulatedEngine:
                     self._kernel.after(0.0, self._exported, effect)
                 case ImportBlocks():
                     self._import(effect)
-                case ParkBlocks():
-                    self._copier.copy(self._parking_s(effect), self._parked, effect, self._kernel.now)
+                case OffloadBlocks():
+                    self._copier.copy(self._offloading_s(effect), self._offloaded, effect, self._kernel.now)
                 case RestoreBlocks():
-                    self._copier.copy(self._parking_s(effect), self._restored, effect, self._kernel.now)
-                case LoadService():
+                    self._copier.copy(self._offloading_s(effect), self._restored, effect, self._kernel.now)
+                case LoadModel():
                     self._load(effect.service)
-                case DropService():
+                case DropModel():
                     self._models.drop(effect.service)
         self._rearm()
         if self._coast is not None:
@@ -173,8 +173,8 @@ class SimulatedEngine:
     def _copy_s(self, job: ImportBlocks) -> float:
         return self._models.copies[job.service].elapsed_s(len(job.destinations))
 
-    def _parking_s(self, job: ParkBlocks | RestoreBlocks) -> float:
-        return self._models.parking[job.service].elapsed_s(len(job.blocks))
+    def _offloading_s(self, job: OffloadBlocks | RestoreBlocks) -> float:
+        return self._models.offloading[job.service].elapsed_s(len(job.blocks))
 
     def _load(self, service: str) -> None:
         """Beside what is computed; one after the other, as there is one thread for it."""
@@ -298,8 +298,8 @@ class SimulatedEngine:
 
 
 def _results(step: Step) -> list[ChunkResult]:
-    """Tokens are drawn where nothing is left to compute."""
+    """Tokens are sampled where nothing is left to compute."""
     if not step.prompts:
         return [TOKEN] * len(step.shares)
     shares = step.shares
-    return [TOKEN if share.num_tokens == share.sequence.num_uncomputed else NO_TOKEN for share in shares]
+    return [TOKEN if share.num_tokens == share.request.num_uncomputed else NO_TOKEN for share in shares]

@@ -25,7 +25,7 @@ MAX_CONTEXT = 2**31
 class Models:
     """Services share the engine's KV memory by the page, as those of real ones do: pages are made for all ``loadable``.
 
-    ``steps``, ``copies`` and ``parking`` are models of how long it takes, by service. They come and go with those.
+    ``steps``, ``copies`` and ``offloading`` are models of how long it takes, by service. They come and go with those.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class Models:
         self.services: dict[str, Service] = {}
         self.steps: dict[str, StepModel] = {}
         self.copies: dict[str, CopyModel] = {}
-        self.parking: dict[str, CopyModel] = {}  # to the host's memory, or back
+        self.offloading: dict[str, CopyModel] = {}  # to the host's memory, or back
         self.loadable = loadable(topology, profile)
         self._topology = topology
         self._spec = spec
@@ -81,12 +81,12 @@ class Models:
         steps = self.steps[name] = StepModel(cost, self._physics, self._random)
         steps.pace = self._pace
         self.copies[name] = self._copies(shape, self._physics.kv_bytes_per_s)
-        self.parking[name] = self._copies(shape, self._physics.host_bytes_per_s * profile.num_devices)
+        self.offloading[name] = self._copies(shape, self._physics.host_bytes_per_s * profile.num_devices)
         return service
 
     def drop(self, name: str) -> None:
         """Nothing of it is left in the engine's core."""
-        del self.services[name], self.steps[name], self.copies[name], self.parking[name]
+        del self.services[name], self.steps[name], self.copies[name], self.offloading[name]
         self._room.give_back(name)
 
     def set_pace(self, pace: float) -> None:

@@ -3,7 +3,7 @@
 from random import Random
 
 from engines.costs.linear import decode_step_s
-from engines.costs.step_cost import Load, StepCost
+from engines.costs.step_cost import StepCost, StepLoad
 from simulation.engines.physics import Physics
 
 
@@ -18,12 +18,12 @@ class StepModel:
         self._physics = physics
         self._random = random
 
-    def elapsed_s(self, load: Load) -> float:
+    def elapsed_s(self, load: StepLoad) -> float:
         """Seconds that an iteration takes."""
         elapsed_s = self.pace * sum(self._cost.parts(load))
         return elapsed_s * self._random.lognormvariate(0.0, self._noise) if self._noise else elapsed_s
 
-    def slowdown(self, load: Load) -> float:
+    def slowdown(self, load: StepLoad) -> float:
         """How many times as long it takes while another engine of the host computes."""
         return self._physics.shared_prefill if load.chunks else self._physics.shared_decode
 

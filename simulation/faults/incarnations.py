@@ -157,7 +157,7 @@ class Watch:
         self._arm(self._membership.next_deadline())
 
 
-class Lives(ABC, Generic[P]):
+class Incarnations(ABC, Generic[P]):
     """One process over its lives. ``on_change`` hears of each new one, and None when there is none."""
 
     def __init__(
@@ -232,7 +232,7 @@ class Lives(ABC, Generic[P]):
         """It is up."""
 
 
-class EngineLives(Lives[SimulatedEngine]):
+class EngineIncarnations(Incarnations[SimulatedEngine]):
     """``make`` makes a life of the engine."""
 
     def __init__(
@@ -324,7 +324,7 @@ class EngineLives(Lives[SimulatedEngine]):
         process.start(life.now)
 
 
-class GatewayLives(Lives[SimulatedGateway]):
+class GatewayIncarnations(Incarnations[SimulatedGateway]):
     """``make`` makes a life of the gateway. Engines see by its heartbeats that it lives."""
 
     def __init__(
@@ -359,7 +359,7 @@ class GatewayLives(Lives[SimulatedGateway]):
         life.after(self._timing.heartbeat_s, self._beat, me, life)
 
 
-class PlacementLives(Lives[SimulatedPlacement]):
+class PlacementIncarnations(Incarnations[SimulatedPlacement]):
     """``make`` makes a life of the placement daemon. It knows what others repeat of what the last one said.
 
     Its leases are its own: see `router.placement.observe.roster`.

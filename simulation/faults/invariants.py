@@ -17,15 +17,15 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from engines.effects import DropService, Effect
-from engines.engine_request import Sequence as Request
+from engines.effects import DropModel, Effect
+from engines.engine_request import EngineRequest
 from engines.scheduling.batch import ChunkResult, StepResult
 from engines.status import Service
 from kvtransfer.protocol import Buffer
 from kvtransfer.receive import ReceiveState
 from mesh.wire.messages import EngineMessage, TransferMessage
 from mesh.wire.requests import Epoch, RequestSpec
-from router.generation import Placement, TokenBatch
+from router.generation import Route, TokenBatch
 from router.history.ledger import Ledger, OnEnd
 from router.history.records import Outcome, Record
 from simulation.observer import CoreParts, ObservedCore
@@ -261,7 +261,7 @@ class Invariants:
     def arrived(self, spec: RequestSpec) -> None:
         self._open[spec.id] = _Open(spec, self.now)
 
-    def placed(self, request: str, placement: Placement) -> None:
+    def placed(self, request: str, placement: Route) -> None:
         one = self._open[request]
         if placement.attempt != one.num_dispatched:
             raise InvariantError(f"{request} was dispatched {one.num_dispatched} times before {placement}", request)
@@ -304,7 +304,7 @@ class WatchedCore(ObservedCore):
         self.num_dropped = 0
         self._invariants = invariants
 
-    def running(self) -> Iterator[Request]:
+    def running(self) -> Iterator[EngineRequest]:
         return (one for service in self._services.values() for one in service.queue.running)
 
     def receive(self, sender: str, message: EngineMessage, payload: Sequence[Buffer], now: float) -> list[Effect]:
@@ -315,7 +315,7 @@ class WatchedCore(ObservedCore):
     def finish_step(self, result: StepResult, now: float) -> list[Effect]:
         assert self._iterations.step is not None, "a step finished that was not started"
         chunks = [
-            chunk if chunk.token is None else ChunkResult(_draw(share.sequence), chunk.logprobs)
+            chunk if chunk.token is None else ChunkResult(_draw(share.request), chunk.logprobs)
             for share, chunk in zip(self._iterations.step.shares, result.chunks, strict=True)
         ]
         return super().finish_step(StepResult(chunks, result.elapsed_s), now)
@@ -327,7 +327,7 @@ class WatchedCore(ObservedCore):
     def _finish_event(self, now: float) -> list[Effect]:
         self._invariants.touch(self)
         effects = super()._finish_event(now)
-        self.num_dropped += sum(isinstance(effect, DropService) for effect in effects)
+        self.num_dropped += sum(isinstance(effect, DropModel) for effect in effects)
         return effects
 
 
@@ -342,7 +342,7 @@ class WatchedLedger(Ledger):
         super().arrived(spec, now)
         self._invariants.arrived(spec)
 
-    def placed(self, request: str, placement: Placement) -> None:
+    def placed(self, request: str, placement: Route) -> None:
         self._invariants.placed(request, placement)
         super().placed(request, placement)
 
@@ -351,7 +351,7 @@ class WatchedLedger(Ledger):
         super().delivered(request, batch, now)
 
 
-def _draw(request: Request) -> int:
+def _draw(request: EngineRequest) -> int:
     return Drawn(request.num_generated, *request.epoch).token
 
 

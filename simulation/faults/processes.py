@@ -12,7 +12,7 @@ from simulation.engines.engine import SimulatedEngine
 from simulation.factory import Factory
 from simulation.faults.faults import DISTURBANCES, Fates, Fault, Injector, Mortal
 from simulation.faults.faulty_network import FaultyNetwork
-from simulation.faults.incarnations import EngineLives, GatewayLives, PlacementLives
+from simulation.faults.incarnations import EngineIncarnations, GatewayIncarnations, PlacementIncarnations
 from simulation.faults.supervisors import SimulatedSupervisor
 from simulation.gateway import SimulatedGateway
 from simulation.kernel import Kernel
@@ -20,16 +20,16 @@ from simulation.placement.daemon import SimulatedPlacement
 from simulation.reports.timeline import Timeline
 
 
-class Mortals:
+class Processes:
     """Engines and gateways by name, over all their lives, and the network between them.
 
     ``hits`` counts faults that befell somebody, by kind.
     """
 
     def __init__(self, topology: Topology, kernel: Kernel, latency_s: float, faults: Sequence[Fault]) -> None:
-        self.engines: dict[str, EngineLives] = {}
-        self.gateways: dict[str, GatewayLives] = {}
-        self.placement: dict[str, PlacementLives] = {}
+        self.engines: dict[str, EngineIncarnations] = {}
+        self.gateways: dict[str, GatewayIncarnations] = {}
+        self.placement: dict[str, PlacementIncarnations] = {}
         self.supervisors: dict[str, SimulatedSupervisor] = {}  # if the topology scales
         self.hits: Counter[str] = Counter()
         self._topology = topology
@@ -40,7 +40,7 @@ class Mortals:
         self.network = FaultyNetwork(kernel, latency_s, fates)
 
     def __repr__(self) -> str:
-        return f"<Mortals {sorted(self.engines)} {sorted(self.gateways)}>"
+        return f"<Processes {sorted(self.engines)} {sorted(self.gateways)}>"
 
     def bear(
         self,
@@ -53,11 +53,13 @@ class Mortals:
         kernel, network, topology = self._kernel, self.network, self._topology
         for gateway in topology.gateways:
             make_gateway = partial(factory.gateway, gateway, ledger=ledger)
-            self.gateways[gateway.id] = GatewayLives(gateway.id, make_gateway, kernel, network, topology, on_gateway)
+            self.gateways[gateway.id] = GatewayIncarnations(
+                gateway.id, make_gateway, kernel, network, topology, on_gateway
+            )
         for engine in topology.engines:
             make_engine = partial(factory.engine, engine)
             is_born = not (engine.is_standby and topology.scaling is not None)
-            self.engines[engine.id] = EngineLives(
+            self.engines[engine.id] = EngineIncarnations(
                 engine.id, make_engine, kernel, network, topology, on_engine, is_born=is_born
             )
 
@@ -69,7 +71,7 @@ class Mortals:
         """The first life of the placement daemon."""
         assert self._topology.placement is not None, "the topology has a daemon"
         name = self._topology.placement.id
-        self.placement[name] = PlacementLives(name, make, self._kernel, self.network, self._topology, on_change)
+        self.placement[name] = PlacementIncarnations(name, make, self._kernel, self.network, self._topology, on_change)
 
     def bear_supervisors(self, start_s: Callable[[str], float]) -> None:
         """One of each host. They are never killed."""

@@ -8,13 +8,13 @@ from mesh.wire.frames import Sender
 from mesh.wire.messages import SupervisorMessage
 from mesh.wire.status import ChildStatus, SupervisorStatus
 from simulation.faults.faulty_network import FaultyNetwork
-from simulation.faults.incarnations import EngineLives
+from simulation.faults.incarnations import EngineIncarnations
 from simulation.kernel import Kernel
 
 
 @dataclass(slots=True)
 class _Child:
-    lives: EngineLives
+    lives: EngineIncarnations
     is_wanted: bool
     state: str
     up_since: float | None  # it takes a place from then on: it starts, serves or leaves
@@ -27,7 +27,7 @@ class SimulatedSupervisor:
         self,
         me: Sender,
         host: str,
-        engines: Mapping[str, EngineLives],
+        engines: Mapping[str, EngineIncarnations],
         start_s: Callable[[str], float],
         kernel: Kernel,
         network: FaultyNetwork,

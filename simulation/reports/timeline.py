@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from engines.core import EngineCore
-from engines.effects import DropService, Effect
+from engines.effects import DropModel, Effect
 from engines.scheduling.backlog import Step
 from engines.scheduling.batch import StepResult
 from engines.status import Service
@@ -167,7 +167,7 @@ class _SeenCore(ObservedCore):
 
     def _finish_event(self, now: float) -> list[Effect]:
         effects = super()._finish_event(now)
-        if any(isinstance(effect, DropService) for effect in effects):
+        if any(isinstance(effect, DropModel) for effect in effects):
             self._lane.mark(now, "unloaded")
         return effects
 

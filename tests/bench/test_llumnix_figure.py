@@ -11,7 +11,7 @@ from bench.llumnix_figure_setting import HIGH, INFAAS, KV_TOKENS, ROUND_ROBIN, C
 from bench.llumnix_figure_watch import fragmented
 from engines.costs.linear import decode_step_s, prefill_s
 from engines.costs.profiles import load_profile
-from engines.engine_request import Sequence
+from engines.engine_request import EngineRequest
 from engines.memory.block_pool import BlockPool
 from engines.memory.pages import PagePool
 from engines.scheduling.scheduler import ServiceQueue
@@ -28,8 +28,8 @@ def queue(num_blocks: int, held: int, *waiting: int, running: int = 0) -> Servic
     return made
 
 
-def request(number: int, num_tokens: int, now: float) -> Sequence:
-    return Sequence.of(make_spec(f"r{number}", num_tokens), Epoch(0), now, frozenset(), 10_000)
+def request(number: int, num_tokens: int, now: float) -> EngineRequest:
+    return EngineRequest.of(make_spec(f"r{number}", num_tokens), Epoch(0), now, frozenset(), 10_000)
 
 
 def test_memory_is_fragmented_if_together_it_would_be_enough_for_heads_of_queues():

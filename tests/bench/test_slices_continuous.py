@@ -14,15 +14,15 @@ def case(memory, contender, rate=12.0):
 def test_where_memory_is_scarce_slices_replace_preemptions():
     plain, sliced = (run_case(case("40 GB", one, 25.0)) for one in (Contender("plain"), Contender("sliced", 64)))
     assert plain.preempted > 0
-    assert plain.parked == plain.kept == 0
+    assert plain.offloaded == plain.kept == 0
     assert sliced.preempted == 0
-    assert sliced.parked > 0
+    assert sliced.offloaded > 0
     assert sliced.running > 0
 
 
 def test_where_there_is_memory_for_all_slices_change_nothing():
     plain, sliced = (run_case(case("80 GB", one, 6.0)) for one in (Contender("plain"), Contender("sliced", 64)))
-    assert sliced.parked == 0
+    assert sliced.offloaded == 0
     assert sliced.kept > 0
     assert (sliced.mean_s, sliced.ttft_p99_s) == pytest.approx((plain.mean_s, plain.ttft_p99_s))
 

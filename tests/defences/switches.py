@@ -7,7 +7,7 @@ import pytest
 
 from engines.admission.acceptance import Admission
 from engines.core import EngineCore
-from engines.engine_request import Sequence
+from engines.engine_request import EngineRequest
 from engines.transfers.handover import Handovers
 from kvtransfer.memory import KVBlocks
 from kvtransfer.protocol import Imported
@@ -19,7 +19,7 @@ from router.placement.change.changeover import Patience
 from router.placement.daemon import PlacementDaemon
 from router.requests import dispatcher
 from router.requests.dispatcher import Dispatcher
-from router.requests.in_flight_request import Flight, Phase
+from router.requests.in_flight_request import InFlightRequest, RequestPhase
 from router.requests.probing import Probing
 from router.requests.recovery import Recovery
 from router.requests.token_stream import TokenStream
@@ -49,16 +49,16 @@ def holding_behind_gaps(patch: Patch) -> None:
 def end_of_gaps(patch: Patch) -> None:
     """Nobody can fill them, and they do not end."""
     asking_for_lost_tokens(patch)
-    due = Flight.due
+    due = InFlightRequest.due
 
-    def due_without(self: Flight, limits: Any, now: float) -> float:
+    def due_without(self: InFlightRequest, limits: Any, now: float) -> float:
         since, self.stream.gap_since = self.stream.gap_since, None
         try:
             return due(self, limits, now)
         finally:
             self.stream.gap_since = since
 
-    patch.setattr(Flight, "due", due_without)
+    patch.setattr(InFlightRequest, "due", due_without)
 
 
 def offsets(patch: Patch) -> None:
@@ -76,20 +76,22 @@ def offsets(patch: Patch) -> None:
 
 def noticing_unanswered_submits(patch: Patch) -> None:
     """Neither is the engine asked, nor has it a deadline."""
-    due, is_silent = Flight.due, Probing._is_silent
+    due, is_silent = InFlightRequest.due, Probing._is_silent
     patch.setattr(
-        Flight, "due", lambda self, limits, now: NEVER if self.phase is Phase.SENT else due(self, limits, now)
+        InFlightRequest,
+        "due",
+        lambda self, limits, now: NEVER if self.phase is RequestPhase.SENT else due(self, limits, now),
     )
     patch.setattr(
         Probing,
         "_is_silent",
-        lambda self, flight, now: flight.phase is not Phase.SENT and is_silent(self, flight, now),
+        lambda self, request, now: request.phase is not RequestPhase.SENT and is_silent(self, request, now),
     )
 
 
 def asking_for_lost_tokens(patch: Patch) -> None:
     """Whoever is asked says only what it does not have."""
-    patch.setattr(Sequence, "say_again", lambda self, offset: None)
+    patch.setattr(EngineRequest, "say_again", lambda self, offset: None)
 
 
 def probing(patch: Patch) -> None:
@@ -103,7 +105,7 @@ def knowing_that_requests_are_held(patch: Patch) -> None:
 
 
 def backing_off(patch: Patch) -> None:
-    patch.setattr(Flight, "avoid", lambda self, engines, now: None)
+    patch.setattr(InFlightRequest, "avoid", lambda self, engines, now: None)
 
 
 def stopping_strangers(patch: Patch) -> None:
@@ -111,7 +113,7 @@ def stopping_strangers(patch: Patch) -> None:
 
 
 def cancelling(patch: Patch) -> None:
-    patch.setattr(Recovery, "stop", lambda self, flight: [])
+    patch.setattr(Recovery, "stop", lambda self, request: [])
 
 
 def bound_of_requests(patch: Patch) -> None:

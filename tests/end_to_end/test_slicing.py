@@ -1,4 +1,4 @@
-"""Slices with continuous batching on a live mesh: requests are parked, and their answers are the same as ever."""
+"""Slices with continuous batching on a live mesh: requests are offloaded, and their answers are the same as ever."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -23,7 +23,7 @@ tpot_ms = 1000
 count = 2
 {engine}
 slice_tokens = 16
-parking_memory = "64MiB"
+offload_memory = "64MiB"
 [gateways.gateway]
 port = {port}
 [policy]
@@ -64,16 +64,16 @@ def total(mesh: Mesh, kind: str) -> int:
     return sum(int(str(engine(mesh, f"worker-{number}")[kind])) for number in range(2))
 
 
-def test_parking_changes_no_token_and_nobody_is_preempted(mesh: Mesh) -> None:
+def test_offloading_changes_no_token_and_nobody_is_preempted(mesh: Mesh) -> None:
     alone = [ask(mesh, number) for number in range(NUM_REQUESTS)]
-    for _ in range(20):  # whether somebody is parked depends on when others come, and on how late they are by then
+    for _ in range(20):  # whether somebody is offloaded depends on when others come, and on how late they are by then
         with ThreadPoolExecutor(NUM_REQUESTS) as pool:
             crowded = list(pool.map(lambda number: ask(mesh, number), range(NUM_REQUESTS)))
         assert crowded == alone
         until(lambda: is_at_rest(mesh))
-        if total(mesh, "slices_parked"):
+        if total(mesh, "slices_offloaded"):
             break
     assert total(mesh, "slices_kept") > 0
-    assert total(mesh, "slices_parked") > 0
-    assert total(mesh, "parked") == 0
+    assert total(mesh, "slices_offloaded") > 0
+    assert total(mesh, "offloaded") == 0
     assert total(mesh, "preemptions") == 0

@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 import pytest
 
-from engines.engine_request import Sequence
+from engines.engine_request import EngineRequest
 from mesh.wire.control import PrefillMode
 from mesh.wire.requests import Epoch, RequestSpec, Sampling
 
 MakeSpec = Callable[..., RequestSpec]
-MakeSequence = Callable[..., Sequence]
+MakeSequence = Callable[..., EngineRequest]
 
 
 @pytest.fixture
@@ -35,15 +35,15 @@ def make_spec() -> MakeSpec:
 @pytest.fixture
 def make_sequence(make_spec: MakeSpec) -> MakeSequence:
     def make(
-        request: str = "r",
+        request_id: str = "r",
         num_prompt: int = 8,
         arrived_at: float = 0.0,
         mode: PrefillMode = PrefillMode.CHUNKED,
         **overrides: object,
-    ) -> Sequence:
-        spec = make_spec(request, num_prompt, **overrides)
-        sequence = Sequence.of(spec, Epoch(1), arrived_at, frozenset({0}), 1024)
-        sequence.prefill_mode = mode
-        return sequence
+    ) -> EngineRequest:
+        spec = make_spec(request_id, num_prompt, **overrides)
+        request = EngineRequest.of(spec, Epoch(1), arrived_at, frozenset({0}), 1024)
+        request.prefill_mode = mode
+        return request
 
     return make

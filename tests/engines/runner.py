@@ -27,7 +27,7 @@ class Runner:
         num_prompt: int | None = None,
         prompt_logprobs: int | None = None,
     ) -> Chunk:
-        """``tokens[start:]`` are to be computed; with ``sampling`` the token after them is drawn."""
+        """``tokens[start:]`` are to be computed; with ``sampling`` the token after them is sampled."""
         table = self.blocks.setdefault(request, [])
         while len(table) * self._block_size < len(tokens):
             table.append(self._take())
@@ -45,8 +45,8 @@ class Runner:
         tokens, computed = list(prompt), 0
         while len(tokens) < len(prompt) + count:
             upto = min(len(tokens), computed + split)
-            drawn = sampling if upto == len(tokens) else None
-            [result] = self.execute(self.chunk(request, tokens[:upto], computed, drawn, len(prompt)))
+            sampled = sampling if upto == len(tokens) else None
+            [result] = self.execute(self.chunk(request, tokens[:upto], computed, sampled, len(prompt)))
             computed = upto
             if result.token is not None:
                 tokens.append(result.token)
@@ -62,8 +62,8 @@ def generate_together(
         chunks = []
         for i in active:
             upto = min(len(tokens[i]), computed[i] + chunk_tokens + i)
-            drawn = sampling if upto == len(tokens[i]) else None
-            chunks.append(runner.chunk(str(i), tokens[i][:upto], computed[i], drawn, len(prompts[i])))
+            sampled = sampling if upto == len(tokens[i]) else None
+            chunks.append(runner.chunk(str(i), tokens[i][:upto], computed[i], sampled, len(prompts[i])))
             computed[i] = upto
         for i, result in zip(active, runner.execute(*chunks), strict=True):
             if result.token is not None:

@@ -5,7 +5,7 @@ import pytest
 
 from engines.engine_request import MOST_SAID_AGAIN
 from engines.memory.block_pool import BlockPool
-from engines.scheduling.batch import Batch, ChunkResult, StepResult, Undrawn
+from engines.scheduling.batch import Batch, ChunkResult, StepResult, Unsampled
 from kvtransfer.protocol import Send
 from mesh.wire.control import Role
 from mesh.wire.messages import Message
@@ -404,14 +404,16 @@ def test_what_ends_while_its_step_is_tried_again_is_not_computed(make_spec: Make
 class UndrawingExecutor(HashingExecutor):
     """Samples no token for some requests: ``why`` says for how many of their next draws, and why not."""
 
-    def __init__(self, memory: VirtualMemory, why: dict[str, list[Undrawn]]) -> None:
+    def __init__(self, memory: VirtualMemory, why: dict[str, list[Unsampled]]) -> None:
         super().__init__(memory)
         self.why = why
 
     def execute(self, batch: Batch) -> StepResult:
         result = super().execute(batch)
         chunks = [
-            ChunkResult(undrawn=self.why[chunk.request].pop(0)) if chunk.draw and self.why.get(chunk.request) else given
+            ChunkResult(unsampled=self.why[chunk.request].pop(0))
+            if chunk.draw and self.why.get(chunk.request)
+            else given
             for chunk, given in zip(batch.chunks, result.chunks, strict=True)
         ]
         return StepResult(chunks, result.elapsed_s)
@@ -420,7 +422,7 @@ class UndrawingExecutor(HashingExecutor):
 def test_a_request_whose_mask_is_late_is_computed_again_and_answers_alike(make_spec: MakeSpec) -> None:
     mesh = VirtualMesh()
     engine = mesh.add("e", num_blocks=64, chunk_tokens=4)
-    engine.executor = UndrawingExecutor(engine.memory, {"r1": [Undrawn()] * 5, "r2": [Undrawn()]})
+    engine.executor = UndrawingExecutor(engine.memory, {"r1": [Unsampled()] * 5, "r2": [Unsampled()]})
     requests = [make_spec(f"r{index}", 5 + index, max_tokens=12) for index in range(4)]
     for spec in requests:
         mesh.submit("e", spec)
@@ -429,16 +431,16 @@ def test_a_request_whose_mask_is_late_is_computed_again_and_answers_alike(make_s
         assert mesh.streams[spec.id] == continuation(spec.prompt, 12)
 
 
-@pytest.mark.parametrize("num_drawn", [0, 3])
-def test_a_request_that_nothing_can_be_sampled_for_fails_alone(make_spec: MakeSpec, num_drawn: int) -> None:
+@pytest.mark.parametrize("num_sampled", [0, 3])
+def test_a_request_that_nothing_can_be_sampled_for_fails_alone(make_spec: MakeSpec, num_sampled: int) -> None:
     mesh = VirtualMesh()
     engine = mesh.add("e", num_blocks=64, chunk_tokens=64)
     requests = [make_spec(f"r{index}", 5 + index, max_tokens=12) for index in range(4)]
     for spec in requests:
         mesh.submit("e", spec)
-    while num_drawn and len(mesh.streams["r2"]) < num_drawn:
+    while num_sampled and len(mesh.streams["r2"]) < num_sampled:
         mesh.step()
-    engine.executor = UndrawingExecutor(engine.memory, {"r2": [Undrawn("too dear", FailureCode.GRAMMAR)]})
+    engine.executor = UndrawingExecutor(engine.memory, {"r2": [Unsampled("too dear", FailureCode.GRAMMAR)]})
     mesh.settle()
     [failed] = [answer for answer in mesh.answers if isinstance(answer, Failed)]
     assert (failed.request, failed.reason, failed.code) == ("r2", "too dear", FailureCode.GRAMMAR)
@@ -449,7 +451,7 @@ def test_a_request_that_nothing_can_be_sampled_for_fails_alone(make_spec: MakeSp
 def test_kv_that_gave_no_number_is_given_to_nobody_else(make_spec: MakeSpec) -> None:
     mesh = VirtualMesh()
     engine = mesh.add("e", num_blocks=64, chunk_tokens=4)
-    engine.executor = UndrawingExecutor(engine.memory, {"bad": [Undrawn("not a number", FailureCode.STEP)]})
+    engine.executor = UndrawingExecutor(engine.memory, {"bad": [Unsampled("not a number", FailureCode.STEP)]})
     mesh.submit("e", make_spec("bad", 20))
     mesh.settle()
     assert [answer.code for answer in mesh.answers if isinstance(answer, Failed)] == [FailureCode.STEP]
@@ -505,7 +507,7 @@ def test_an_engine_says_what_it_has_and_how_many_came_before_it(make_spec: MakeS
     assert held(mesh, "e", *asked) == []
 
 
-def said_again(mesh: VirtualMesh, engine: str, offset: int, attempt: int = 1) -> list[Delta]:
+def resent(mesh: VirtualMesh, engine: str, offset: int, attempt: int = 1) -> list[Delta]:
     effects = mesh.engines[engine].core.receive(GATEWAY, Probe([Question("r", attempt, offset)]), (), mesh.now)
     said = [effect.message for effect in effects if isinstance(effect, Send)]
     return [delta for message in said if isinstance(message, StepTokens) for delta in message.deltas]
@@ -519,13 +521,13 @@ def test_an_engine_says_again_what_it_has_said(make_spec: MakeSpec) -> None:
         mesh.step()
     answer = continuation(list(range(1, 7)), 12)
     num_said = mesh.engines["e"].core._requests["r"].num_delivered
-    assert [(delta.offset, delta.tokens) for delta in said_again(mesh, "e", 2)] == [(2, answer[2:num_said])]
-    assert said_again(mesh, "e", num_said) == [], "nothing is missing"
-    assert said_again(mesh, "e", 2, attempt=2) == [], "another attempt's"
+    assert [(delta.offset, delta.tokens) for delta in resent(mesh, "e", 2)] == [(2, answer[2:num_said])]
+    assert resent(mesh, "e", num_said) == [], "nothing is missing"
+    assert resent(mesh, "e", 2, attempt=2) == [], "another attempt's"
     mesh.settle()
-    [last] = said_again(mesh, "e", 7)
+    [last] = resent(mesh, "e", 7)
     assert (last.offset, last.tokens, last.finish) == (0, answer, FinishReason.LENGTH)
-    assert said_again(mesh, "e", 7, attempt=2) == said_again(mesh, "e", 13) == []
+    assert resent(mesh, "e", 7, attempt=2) == resent(mesh, "e", 13) == []
 
 
 def test_a_new_owner_says_again_what_others_have_said(make_spec: MakeSpec) -> None:
@@ -533,7 +535,7 @@ def test_a_new_owner_says_again_what_others_have_said(make_spec: MakeSpec) -> No
     mesh.submit("prefill", spec, decode="decode")
     while len(mesh.streams["r"]) < 9:
         mesh.step()
-    [delta] = said_again(mesh, "decode", 0)
+    [delta] = resent(mesh, "decode", 0)
     assert (delta.offset, delta.tokens, delta.epoch) == (0, continuation(spec.prompt, len(delta.tokens)), Epoch(1, 1))
     assert len(delta.tokens) >= 9
 
@@ -581,18 +583,18 @@ def test_what_has_not_begun_can_be_called_back_and_what_has_goes_on(make_spec: M
 
 
 def test_log_probabilities_that_were_delivered_are_not_kept_for_ever(make_sequence: MakeSequence) -> None:
-    sequence = make_sequence(sampling=Sampling(max_tokens=1000, seed=1, logprobs=1))
+    request = make_sequence(sampling=Sampling(max_tokens=1000, seed=1, logprobs=1))
     for token in range(400):
-        sequence.append(token, TokenLogprobs(token, -0.5, [(token, -0.5)]), 0.0)
-        delta = sequence.take_delta(None)
+        request.append(token, TokenLogprobs(token, -0.5, [(token, -0.5)]), 0.0)
+        delta = request.take_delta(None)
         assert [own.token for own in delta.logprobs or ()] == delta.tokens == [token]
-        assert len(sequence.logprobs) <= 2 * MOST_SAID_AGAIN
-    again = sequence.say_again(400 - MOST_SAID_AGAIN)
+        assert len(request.logprobs) <= 2 * MOST_SAID_AGAIN
+    again = request.say_again(400 - MOST_SAID_AGAIN)
     assert again is not None
     assert [own.token for own in again.logprobs or ()] == again.tokens == list(range(400 - MOST_SAID_AGAIN, 400))
-    assert sequence.say_again(0) is None
-    sequence.transfer = "t"
+    assert request.say_again(0) is None
+    request.transfer = "t"
     for token in range(300):
-        sequence.append(token, TokenLogprobs(token, -0.5, []), 0.0)
-        sequence.take_delta(None)
-    assert sequence.first_known_offset <= 400, "its new owner repeats what was drawn meanwhile"
+        request.append(token, TokenLogprobs(token, -0.5, []), 0.0)
+        request.take_delta(None)
+    assert request.first_known_offset <= 400, "its new owner repeats what was sampled meanwhile"

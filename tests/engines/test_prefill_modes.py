@@ -85,7 +85,7 @@ class Run:
 
 def _iteration(core: EngineCore, batch: Batch) -> Iteration:
     queue, load = core._services[SERVICE].queue, load_of(batch)
-    wanted = bool(queue.waiting) or any(not sequence.is_decoding for sequence in queue.running)
+    wanted = bool(queue.waiting) or any(not request.is_decoding for request in queue.running)
     return Iteration(load.num_decodes, len(load.chunks), sum(new for new, _ in load.chunks), wanted)
 
 

@@ -1,7 +1,7 @@
 import pytest
 
 from engines.costs.learning import LearntCost
-from engines.costs.step_cost import Load, StepCost
+from engines.costs.step_cost import StepCost, StepLoad
 from engines.memory.block_pool import BlockPool
 from engines.memory.pages import PagePool
 from engines.scheduling.scheduler import ServiceQueue
@@ -21,7 +21,7 @@ def test_what_others_hear_is_corrected_by_what_steps_take() -> None:
         100,
         LearntCost(StepCost(prefill, decode)),
     )
-    load = Load([], 2, 10)
+    load = StepLoad([], 2, 10)
     assert service.status(0.0).decode_error is None
     for _ in range(200):
         service.learn(load, 2 * sum(StepCost(prefill, decode).parts(load)))

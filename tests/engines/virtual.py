@@ -15,7 +15,7 @@ from typing import Any
 from engines.core import EngineCore
 from engines.costs.learning import LearntCost
 from engines.costs.step_cost import StepCost
-from engines.effects import Copied, DropService, Effect, ForgetBlocks, LoadService, ParkBlocks, RestoreBlocks
+from engines.effects import Copied, DropModel, Effect, ForgetBlocks, LoadModel, OffloadBlocks, RestoreBlocks
 from engines.memory.block_pool import BlockPool
 from engines.memory.packed_pool import block_pool
 from engines.memory.pages import PagePool
@@ -146,7 +146,7 @@ class VirtualEngine:
     executor: HashingExecutor
     memory: VirtualMemory
     dropped: list[str] = field(default_factory=list)
-    kept: dict[int, list[dict[int, bytes]]] = field(default_factory=dict)  # parked blocks, by ticket
+    kept: dict[int, list[dict[int, bytes]]] = field(default_factory=dict)  # offloaded blocks, by ticket
     batch: Batch | None = None
     dead: bool = False
 
@@ -198,7 +198,7 @@ class VirtualMesh:
             5.0,
             TransferLimits(reply_s=0.5, grace_s=0.2, window=2, message_bytes=256),
             deliver_every=limits.get("deliver_every", 1),
-            parking_bytes=limits.get("parking_bytes", 0),
+            offload_bytes=limits.get("offload_bytes", 0),
             rescheduling=rescheduling,
             scheduling=scheduling,
             loadable=frozenset({SERVICE, OTHER}),
@@ -229,15 +229,15 @@ class VirtualMesh:
                     self._copies.append(self._exporting(name, effect))
                 case ImportBlocks():
                     self._copies.append(self._importing(name, effect))
-                case ParkBlocks():
-                    self._copies.append(self._parking(name, effect))
+                case OffloadBlocks():
+                    self._copies.append(self._offloading(name, effect))
                 case RestoreBlocks():
                     self._copies.append(self._restoring(name, effect))
                 case ForgetBlocks(ticket):
                     self.engines[name].kept.pop(ticket, None)
-                case LoadService(service):
+                case LoadModel(service):
                     self._copies.append(self._loading(name, service))
-                case DropService(service):
+                case DropModel(service):
                     self.engines[name].dropped.append(service)
         self.engines[name].core.check_invariants()
 
@@ -265,7 +265,7 @@ class VirtualMesh:
 
         return run
 
-    def _parking(self, name: str, job: ParkBlocks) -> Callable[[], None]:
+    def _offloading(self, name: str, job: OffloadBlocks) -> Callable[[], None]:
         engine = self.engines[name]
 
         def run() -> None:
@@ -273,7 +273,7 @@ class VirtualMesh:
                 return
             ok = not self.spoil()
             engine.kept[job.ticket] = [dict(engine.memory.read(job.service, block)) for block in job.blocks]
-            self.perform(name, engine.core.parked(Copied(job.ticket, ok, 0.001), self.now))
+            self.perform(name, engine.core.offloaded(Copied(job.ticket, ok, 0.001), self.now))
 
         return run
 

@@ -114,7 +114,7 @@ def test_commit_does_not_overtake_an_export(transfer):
 def test_silence_after_reserve(transfer, make_reserve):
     for now in (0.25, 0.5, 0.75):
         assert transfer.next_deadline() == now
-        assert transfer.expire(now) == [Send("decode-0", make_reserve())], "said again, as it may have been lost"
+        assert transfer.expire(now) == [Send("decode-0", make_reserve())], "resent, as it may have been lost"
     assert transfer.expire(0.99) == []
     abort, failed, release = transfer.expire(1.0)
     assert isinstance(abort.message, Abort)

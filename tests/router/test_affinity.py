@@ -4,7 +4,7 @@ import pytest
 
 from mesh.wire.requests import Accepted, Epoch, StepTokens
 from mesh.wire.status import PendingPrefill
-from router.effects import Place, Send
+from router.effects import Send, SetRoute
 from router.history.records import PROMPT_BLOCK
 from router.policies.elastic import Elastic, ElasticParameters
 from router.requests.dispatcher import Dispatcher
@@ -29,7 +29,7 @@ class World:
 
     def submit(self, id_):
         effects = self.dispatcher.submit(make_spec(id_, 2 * PROMPT_BLOCK, slo_ttft_s=9.0), 0.0)
-        return next(effect.placement for effect in effects if isinstance(effect, Place))
+        return next(effect.route for effect in effects if isinstance(effect, SetRoute))
 
     def answer(self, id_, engine, num_cached_tokens=0):
         self.dispatcher.receive(engine, Accepted(id_, Epoch(0), self.seq + 1), 0.0)

@@ -33,11 +33,11 @@ async def pair(tmp_path):
 
 async def test_a_request_waits_for_an_engine_and_streams(mesh):
     generation = mesh.router.submit(spec())
-    assert generation.placement is None
+    assert generation.route is None
     submit = await mesh.engines[M0].accept()
     mesh.engines[M0].say_tokens(submit, 10)
     assert (await first(generation)).tokens == (10,)
-    assert generation.placement.rule.startswith("3")
+    assert generation.route.rule.startswith("3")
     assert mesh.router.status().num_requests == 1
     mesh.engines[M0].say_tokens(submit, 10, 11, 12, finish=STOP)
     assert await rest(generation) == [11, 12]
@@ -54,7 +54,7 @@ async def test_a_hand_over_is_one_stream(pair):
     assert (await first(generation)).tokens == (10,)
     pair.engines[M0].say_tokens(submit, 10, 11, finish=STOP, hop=1)
     assert await rest(generation) == [11]
-    assert (generation.placement.prefill_engine, generation.placement.decode_engine) == (P0, M0)
+    assert (generation.route.prefill_engine, generation.route.decode_engine) == (P0, M0)
 
 
 async def test_a_refused_request_is_sent_again(mesh):
@@ -65,7 +65,7 @@ async def test_a_refused_request_is_sent_again(mesh):
     assert again.epoch == Epoch(1)
     mesh.engines[M0].say_tokens(again, 10, finish=STOP)
     assert await rest(generation) == [10]
-    assert generation.placement.attempt == 1
+    assert generation.route.attempt == 1
 
 
 async def test_an_engine_that_dies_is_survived_without_a_break_in_the_stream(mesh):
@@ -153,7 +153,7 @@ async def test_a_gateway_that_was_held_up_blames_no_engine(mesh):
     await asyncio.sleep(TIMING.heartbeat_s)
     mesh.engines[M0].say_tokens(submit, 10, finish=STOP)
     assert await rest(generation) == [10]
-    assert generation.placement.attempt == 0
+    assert generation.route.attempt == 0
 
 
 async def test_a_gateway_that_is_held_up_while_it_catches_up_blames_no_engine(mesh, monkeypatch):
@@ -170,7 +170,7 @@ async def test_a_gateway_that_is_held_up_while_it_catches_up_blames_no_engine(me
     await asyncio.sleep(TIMING.heartbeat_s)
     engine.say_tokens(submit, 10, finish=STOP)
     assert await rest(generation) == [10]
-    assert generation.placement.attempt == 0
+    assert generation.route.attempt == 0
 
 
 async def test_bounds_reach_the_caller(tmp_path):

@@ -107,7 +107,7 @@ def test_when_no_engine_is_left_it_waits_for_one_until_its_time_to_recover_is_ov
     world, engine = world_with_begun(M0, opens_at=5000.0)
     world.receive(engine, ended("begun"))
     assert world.wait(100.0) == []
-    world.checked(world.dispatcher.bury(life(M0), world.now))
+    world.checked(world.dispatcher.declare_dead(life(M0), world.now))
     assert failures(world.wait(LIMITS.recovery_s - LOOK_S)) == []
     assert failures(world.wait(LOOK_S)) == ["begun"]
 
@@ -122,7 +122,7 @@ def test_an_engine_that_is_too_small_for_it_is_none():
 def test_what_lost_its_engine_waits_for_no_round():
     world, engine = world_with_begun(M0, M1, opens_at=5000.0)
     other = M1 if engine == M0 else M0
-    assert batches(world.checked(world.dispatcher.bury(life(engine), world.now))) == []
+    assert batches(world.checked(world.dispatcher.declare_dead(life(engine), world.now))) == []
     to, submit = only_submit(world.wait(1.0))
     assert (to, submit.spec.generated) == (other, [7, 8])
 
@@ -131,9 +131,9 @@ def test_what_was_refused_its_next_slice_waits_for_no_round_and_keeps_its_place(
     world, engine = world_with_begun(M0, opens_at=0.0)
     ((_, [again]),) = batches(world.receive(engine, ended("begun")))
     world.dispatcher._placing.policy.opens_at = 5000.0
-    promised = world.dispatcher._flights.get("begun").deadline
+    promised = world.dispatcher._in_flight.get("begun").deadline
     for attempt in range(1, 30):
         world.refuse(M0, "begun", attempt)
-        assert world.dispatcher._flights.get("begun").deadline == promised
+        assert world.dispatcher._in_flight.get("begun").deadline == promised
         to, again = only_submit(world.wait(1.0))
         assert (to, again.spec.generated) == (M0, [7, 8])

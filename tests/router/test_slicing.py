@@ -1,4 +1,4 @@
-"""Slices on engine cores, with a dispatcher as gateway: requests are kept, moved and parked, and no token changes."""
+"""Slices on engine cores and a dispatcher: requests are kept, moved and offloaded, and no token changes."""
 
 import random
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from kvtransfer.layout import block_bytes
-from mesh.wire.control import Drain, Migrate, Role, Unload
+from mesh.wire.control import Drain, Migrate, Role, UnloadService
 from mesh.wire.requests import RequestSpec, Sampling
 from tests.engines.virtual import GATEWAY, OTHER, SERVICE, SHAPE
 from tests.router.test_migrations import MigratingMesh, assert_whole, losing
@@ -24,20 +24,20 @@ class SlicingMesh(MigratingMesh):
 
     limits: dict[str, int] = field(default_factory=dict)
     is_exact: bool = True
-    most_parked: int = 0
+    most_offloaded: int = 0
 
     def perform(self, name, effects) -> None:
         super().perform(name, effects)
         core = self.engines[name].core
-        self.most_parked = max(self.most_parked, core._slicing._parking.num_bytes)
+        self.most_offloaded = max(self.most_offloaded, core._slicing._offloading.num_bytes)
         for service in core._services.values():
             queue, pool = service.queue, service.pool
             runs = [*queue.running, *queue.restoring]
             assert len(queue.running) <= 2 * core._settings.limits.max_running  # migrations come beside those admitted
             assert all(len(one.blocks) >= pool.blocks_for(one.num_computed) for one in runs)
-            coming = sum(pool.num_sole(one.blocks) for one in queue.parking)
+            coming = sum(pool.num_sole(one.blocks) for one in queue.offloading)
             others = [other.queue for other in core._services.values() if other is not service]
-            if self.is_exact and not any(other.parking for other in others):
+            if self.is_exact and not any(other.offloading for other in others):
                 assert queue.growth_blocks <= pool.num_free + coming, repr(core)
 
     def revive(self, name: str, role: Role) -> None:
@@ -46,7 +46,7 @@ class SlicingMesh(MigratingMesh):
 
 
 def make_mesh(seed: int, num_engines: int = 2, roles=(Role.MULTIPLEX,) * 3, **options) -> SlicingMesh:
-    limits = {"num_blocks": BLOCKS, "slice_tokens": SLICE, "parking_bytes": PARKING, "max_running": 6}
+    limits = {"num_blocks": BLOCKS, "slice_tokens": SLICE, "offload_bytes": PARKING, "max_running": 6}
     limits |= {key: options.pop(key) for key in (*limits, "services") if key in options}
     mesh = SlicingMesh(seed, **{"policy": "least_loaded", **options}, limits=limits)
     for name, role in zip(("a", "b", "c")[:num_engines], roles, strict=False):
@@ -85,7 +85,7 @@ def serve(mesh: SlicingMesh, requests: list[RequestSpec]) -> None:
     mesh.run_until_answered()
 
 
-def tick_until_parked(mesh: SlicingMesh, place: str = "parked") -> tuple[str, str]:
+def tick_until_offloaded(mesh: SlicingMesh, place: str = "offloaded") -> tuple[str, str]:
     """Engine and request of the first one that stands there."""
     for _ in range(20_000):
         for name, engine in mesh.engines.items():
@@ -93,16 +93,16 @@ def tick_until_parked(mesh: SlicingMesh, place: str = "parked") -> tuple[str, st
                 if not engine.dead and (there := getattr(service.queue, place)):
                     return name, there[0].id
         mesh.tick()
-    raise AssertionError("nobody is parked")
+    raise AssertionError("nobody is offloaded")
 
 
 def assert_nothing_is_left(mesh: SlicingMesh) -> None:
     for engine in mesh.engines.values():
         if not engine.dead:
             assert not engine.kept, "KV is kept in host memory for nobody"
-            assert engine.core._slicing._parking.num_bytes == 0
+            assert engine.core._slicing._offloading.num_bytes == 0
             assert not any(service.pool.num_held for service in engine.core._services.values())
-    assert mesh.most_parked <= PARKING
+    assert mesh.most_offloaded <= PARKING
 
 
 @pytest.mark.parametrize("num_engines", [1, 2])
@@ -113,7 +113,7 @@ def test_tokens_are_those_of_an_undisturbed_run(seed: int, num_engines: int) -> 
     assert_whole(mesh, requests)
     assert_nothing_is_left(mesh)
     assert tally(mesh, "num_kept") > 0
-    assert tally(mesh, "num_parked") > 0
+    assert tally(mesh, "num_offloaded") > 0
     assert tally(mesh, "num_preempted") == 0, "nobody runs out of memory within a slice"
 
 
@@ -129,7 +129,7 @@ def test_nothing_is_computed_again(seed: int) -> None:
 
     mesh.engines["a"].executor.execute = counting
     serve(mesh, requests)
-    assert tally(mesh, "num_parked") > 0
+    assert tally(mesh, "num_offloaded") > 0
     assert num_computed == sum(one.num_tokens + one.sampling.max_tokens - 1 for one in requests)
 
 
@@ -144,18 +144,18 @@ def test_some_move_if_another_engine_has_room() -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_without_room_in_host_memory_requests_are_preempted_instead(seed: int) -> None:
-    mesh, requests = make_mesh(seed, 1, parking_bytes=seed % 3 * block_bytes(SHAPE), is_exact=False), many(seed)
+    mesh, requests = make_mesh(seed, 1, offload_bytes=seed % 3 * block_bytes(SHAPE), is_exact=False), many(seed)
     serve(mesh, requests)
     assert_whole(mesh, requests)
     assert_nothing_is_left(mesh)
-    assert mesh.most_parked <= seed % 3 * block_bytes(SHAPE)
+    assert mesh.most_offloaded <= seed % 3 * block_bytes(SHAPE)
 
 
-def test_preemption_is_what_parking_replaces() -> None:
-    parked, dropped = [make_mesh(0, 1, parking_bytes=size, is_exact=False) for size in (PARKING, 0)]
-    for mesh in (parked, dropped):
+def test_preemption_is_what_offloading_replaces() -> None:
+    offloaded, dropped = [make_mesh(0, 1, offload_bytes=size, is_exact=False) for size in (PARKING, 0)]
+    for mesh in (offloaded, dropped):
         serve(mesh, many(0))
-    assert (tally(parked, "num_preempted"), tally(dropped, "num_parked")) == (0, 0)
+    assert (tally(offloaded, "num_preempted"), tally(dropped, "num_offloaded")) == (0, 0)
     assert tally(dropped, "num_preempted") > 0
 
 
@@ -169,13 +169,13 @@ def test_kv_that_cannot_be_copied_is_computed_again(seed: int) -> None:
     assert tally(mesh, "num_preempted") > 0
 
 
-@pytest.mark.parametrize("place", ["parking", "parked", "restoring"])
+@pytest.mark.parametrize("place", ["offloading", "offloaded", "restoring"])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_request_cancelled_while_it_is_away_leaves_nothing(seed: int, place: str) -> None:
     mesh, requests = make_mesh(seed, 1), many(seed)
     for one in requests:
         mesh.route(one)
-    _, request = tick_until_parked(mesh, place)
+    _, request = tick_until_offloaded(mesh, place)
     mesh.do(mesh.dispatcher.cancel(request, mesh.now))
     del mesh.answers_of[request]
     mesh.run_until_answered()
@@ -183,13 +183,13 @@ def test_a_request_cancelled_while_it_is_away_leaves_nothing(seed: int, place: s
     assert_nothing_is_left(mesh)
 
 
-@pytest.mark.parametrize("place", ["parking", "parked", "restoring"])
+@pytest.mark.parametrize("place", ["offloading", "offloaded", "restoring"])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_nothing_is_lost_if_an_engine_dies_while_requests_are_away(seed: int, place: str) -> None:
     mesh, requests = make_mesh(seed, 3), many(seed, 24)
     for one in requests:
         mesh.route(one)
-    victim, _ = tick_until_parked(mesh, place)
+    victim, _ = tick_until_offloaded(mesh, place)
     mesh.crash(victim)
     mesh.run_until_answered()
     assert_whole(mesh, requests)
@@ -197,11 +197,11 @@ def test_nothing_is_lost_if_an_engine_dies_while_requests_are_away(seed: int, pl
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_requests_of_a_gateway_that_seems_dead_go_back_to_it_parked_or_not(seed: int) -> None:
+def test_requests_of_a_gateway_that_seems_dead_go_back_to_it_offloaded_or_not(seed: int) -> None:
     mesh = make_mesh(seed, 1)
     for one in many(seed):
         mesh.route(one)
-    tick_until_parked(mesh)
+    tick_until_offloaded(mesh)
     mesh.perform("a", mesh.engines["a"].core.lose_peer(GATEWAY, mesh.now))
     assert not mesh.engines["a"].core._requests
     mesh.run_until_answered()
@@ -215,7 +215,7 @@ def test_a_drained_engine_ends_up_empty(seed: int, undo: bool) -> None:
     mesh, requests = make_mesh(seed, 2), many(seed)
     for one in requests:
         mesh.route(one)
-    name, _ = tick_until_parked(mesh)
+    name, _ = tick_until_offloaded(mesh)
     mesh.deliver("cli", name, Drain())
     for _ in range(20 if undo else 0):
         mesh.tick()
@@ -227,12 +227,12 @@ def test_a_drained_engine_ends_up_empty(seed: int, undo: bool) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_an_unloaded_service_leaves_when_its_parked_requests_have_ended(seed: int) -> None:
+def test_an_unloaded_service_leaves_when_its_offloaded_requests_have_ended(seed: int) -> None:
     mesh, requests = make_mesh(seed, 1, services=(SERVICE, OTHER)), many(seed, 20, services=(OTHER,), ttfts_s=(60.0,))
     for one in requests:
         mesh.route(one)
-    tick_until_parked(mesh)
-    mesh.deliver("cli", "a", Unload(OTHER))
+    tick_until_offloaded(mesh)
+    mesh.deliver("cli", "a", UnloadService(OTHER))
     assert not mesh.engines["a"].dropped
     mesh.run_until_answered()
     never_began = {one.id for one in requests if not mesh.answers_of[one.id]}
@@ -250,7 +250,7 @@ def test_services_that_share_memory_keep_what_they_were_granted(seed: int) -> No
     serve(mesh, requests)
     assert_whole(mesh, requests)
     assert_nothing_is_left(mesh)
-    assert tally(mesh, "num_parked") > 0
+    assert tally(mesh, "num_offloaded") > 0
     assert tally(mesh, "num_preempted") == 0
 
 
@@ -265,16 +265,16 @@ def test_prompts_that_were_computed_elsewhere_get_their_slices_here(seed: int) -
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_who_is_parked_says_so_to_those_who_want_to_move_it(seed: int) -> None:
+def test_who_is_offloaded_says_so_to_those_who_want_to_move_it(seed: int) -> None:
     mesh = make_mesh(seed)
     for one in many(seed):
         mesh.route(one)
-    name, request = tick_until_parked(mesh)
+    name, request = tick_until_offloaded(mesh)
     other = "b" if name == "a" else "a"
     mesh.deliver("cli", name, Migrate(request, other, "test"))
     status = mesh.engines[name].core.status(mesh.now)
-    assert status.last_aborted_migration == f"{request} to {other}: it is parked"
-    assert status.num_parked > 0
+    assert status.last_aborted_migration == f"{request} to {other}: it is offloaded"
+    assert status.num_offloaded > 0
     mesh.run_until_answered()
     assert_whole(mesh, many(seed))
 
@@ -287,7 +287,7 @@ def test_everything_at_once_breaks_no_stream(seed: int) -> None:
         3,
         num_blocks=dice.choice([BLOCKS, 20, 26]),
         slice_tokens=dice.choice([1, 3, 8, 100]),
-        parking_bytes=dice.choice([0, 5, 40]) * block_bytes(SHAPE),
+        offload_bytes=dice.choice([0, 5, 40]) * block_bytes(SHAPE),
         is_exact=False,
         lose=losing(dice),
         spoil=lambda: dice.random() < 0.05,

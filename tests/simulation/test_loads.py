@@ -8,7 +8,7 @@ import pytest
 from engines.costs.presets import load_preset
 from engines.costs.profiles import EngineProfile
 from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, ServiceSpec, Slo, Timing, Topology
-from mesh.wire.control import Load, Role, Unload
+from mesh.wire.control import LoadService, Role, UnloadService
 from router.history.records import Outcome
 from simulation.engines.models import Models
 from simulation.engines.physics import Physics
@@ -51,7 +51,12 @@ def trace(service: str, number: int = 40, every_s: float = 0.25) -> list[TraceRe
     return [TraceRequest(every_s * n, 200, 30, service=service) for n in range(number)]
 
 
-def play(what: Topology, requests: list[TraceRequest], orders: dict[float, tuple[str, Load | Unload]], **options):
+def play(
+    what: Topology,
+    requests: list[TraceRequest],
+    orders: dict[float, tuple[str, LoadService | UnloadService]],
+    **options,
+):
     """Orders by the time that they are given."""
     sim = simulation(what, profile=SHARED, **options)
     for at_s, (engine, order) in orders.items():
@@ -61,7 +66,7 @@ def play(what: Topology, requests: list[TraceRequest], orders: dict[float, tuple
     return sim, records
 
 
-def statuses_of(what: Topology, orders: dict[float, tuple[str, Load | Unload]], requests=None, **options):
+def statuses_of(what: Topology, orders: dict[float, tuple[str, LoadService | UnloadService]], requests=None, **options):
     """What the gateway hears of e0, and when."""
     heard = []
     sim = simulation(what, profile=SHARED, **options)
@@ -99,7 +104,7 @@ def test_presets_say_how_fast_weights_come():
 
 def test_a_service_comes_after_its_weights_and_is_served():
     what = topology("chat", "code")
-    _, records = play(what, trace("code"), {2.0: ("e0", Load("code"))})
+    _, records = play(what, trace("code"), {2.0: ("e0", LoadService("code"))})
     by_e0 = [record for record in records if record.decode_engine == "e0"]
     assert by_e0
     assert min(record.arrived_s for record in by_e0) >= 2.0 + 2 * LOAD_S
@@ -109,7 +114,7 @@ def test_a_service_comes_after_its_weights_and_is_served():
 def test_services_come_one_after_the_other():
     heard = statuses_of(
         topology("chat", "code chat"),
-        {1.0: ("e0", Unload("chat")), 2.0: ("e0", Load("chat")), 2.1: ("e0", Load("code"))},
+        {1.0: ("e0", UnloadService("chat")), 2.0: ("e0", LoadService("chat")), 2.1: ("e0", LoadService("code"))},
     )
     came = {name: min(at for at, status in heard if at > 2.0 and name in served(status)) for name in ("chat", "code")}
     assert came["chat"] == pytest.approx(2.0 + LOAD_S, abs=0.01)
@@ -119,7 +124,7 @@ def test_services_come_one_after_the_other():
 def test_what_is_ordered_and_what_comes_of_it_is_told_at_once():
     """Heartbeats are seconds apart: whoever decides by statuses must not wait for them."""
     what = topology("chat code", "code", heartbeat_s=HEARTBEAT_S)
-    heard = statuses_of(what, {1.0: ("e0", Unload("chat")), 2.0: ("e0", Load("chat"))})
+    heard = statuses_of(what, {1.0: ("e0", UnloadService("chat")), 2.0: ("e0", LoadService("chat"))})
     gone = min(at for at, status in heard if "chat" not in served(status))
     assert gone == pytest.approx(1.0, abs=0.01)
     told = min(at for at, status in heard if status.loading == ["chat"])
@@ -132,7 +137,7 @@ def test_a_service_that_is_leaving_is_told_at_once():
     """While a long answer is on its way, of which nothing else is told."""
     heard = statuses_of(
         topology("chat code", heartbeat_s=HEARTBEAT_S),
-        {2.0: ("e0", Unload("code"))},
+        {2.0: ("e0", UnloadService("code"))},
         [TraceRequest(0.0, 200, 300, service="code")],
     )
     left = min(at for at, status in heard if any(service.is_leaving for service in status.services))
@@ -142,7 +147,7 @@ def test_a_service_that_is_leaving_is_told_at_once():
 def test_a_service_that_cannot_come_is_told_at_once():
     what = topology("chat code", "code", heartbeat_s=HEARTBEAT_S)
     faults = [FailLoad("e0", 1.0)]
-    heard = statuses_of(what, {1.1: ("e0", Unload("code")), 2.0: ("e0", Load("code"))}, faults=faults)
+    heard = statuses_of(what, {1.1: ("e0", UnloadService("code")), 2.0: ("e0", LoadService("code"))}, faults=faults)
     told = [(at, status) for at, status in heard if status.failed_loads]
     assert told[0][0] == pytest.approx(2.0 + 2 * LOAD_S, abs=0.01)
     assert told[0][1].failed_loads == [("code", "its weights cannot be read", 1)]
@@ -151,7 +156,7 @@ def test_a_service_that_cannot_come_is_told_at_once():
 
 def test_memory_of_a_service_that_leaves_is_the_others():
     what = topology("chat code")
-    sim, _ = play(what, trace("chat") + trace("code", 1), {5.0: ("e0", Unload("code"))})
+    sim, _ = play(what, trace("chat") + trace("code", 1), {5.0: ("e0", UnloadService("code"))})
     [service] = sim.engines["e0"].core._services.values()
     assert (service.name, service.pool.num_free) == ("chat", service.pool.num_blocks)
 
@@ -160,7 +165,7 @@ def test_requests_of_a_service_that_leaves_end_elsewhere():
     what = topology("chat code", "chat code")
     requests = trace("chat") + trace("code")
     requests.sort(key=lambda request: request.at_s)
-    sim, records = play(what, requests, {3.0: ("e0", Unload("chat"))})
+    sim, records = play(what, requests, {3.0: ("e0", UnloadService("chat"))})
     assert_all_ended_once(sim, records, requests)
     assert all(record.outcome is Outcome.FINISHED for record in records)
     late = [record for record in records if record.service == "chat" and record.arrived_s > 3.1]
@@ -170,7 +175,7 @@ def test_requests_of_a_service_that_leaves_end_elsewhere():
 def test_coasting_engines_load_and_unload_at_the_same_times():
     what = topology("chat", "code chat")
     requests = [TraceRequest(0.1 * n, 100, 300, service=("chat", "code")[n % 2]) for n in range(60)]
-    orders = {1.0: ("e0", Load("code")), 7.0: ("e1", Unload("code")), 9.0: ("e1", Load("code"))}
+    orders = {1.0: ("e0", LoadService("code")), 7.0: ("e1", UnloadService("code")), 9.0: ("e1", LoadService("code"))}
     outcomes = []
     for coasts in (False, True):
         _, records = play(what, requests, orders, coasts=coasts)
@@ -182,7 +187,7 @@ def test_weights_that_do_not_fit_are_refused_and_the_engine_serves_on():
     """``code`` takes 2 GB beside the 1 GB of ``chat``."""
     what = topology("chat", "code")
     limited = replace(what, engines=(replace(what.engines[0], weight_memory_bytes=29 * 10**8), what.engines[1]))
-    orders = {2.0: ("e0", Load("code")), 9.0: ("e0", Unload("chat")), 10.0: ("e0", Load("code"))}
+    orders = {2.0: ("e0", LoadService("code")), 9.0: ("e0", UnloadService("chat")), 10.0: ("e0", LoadService("code"))}
     heard = statuses_of(limited, orders, trace("code", 80))
     _, refused = next((at, status) for at, status in heard if status.failed_loads)
     [failed] = refused.failed_loads

@@ -19,10 +19,10 @@ DURATION_S = 8.0
 HASTY, PATIENT = Slo(2.0, 0.1), Slo(1e6, 1e3)
 
 
-def mesh(slice_tokens, *, count=2, parking=2**36, policy="least_loaded", slo=HASTY):
+def mesh(slice_tokens, *, count=2, offloading=2**36, policy="least_loaded", slo=HASTY):
     what = topology({f"engine-{index}": Role.MULTIPLEX for index in range(count)}, policy, slo=slo)
     engines = (
-        replace(engine, slice_tokens=slice_tokens, parking_memory_bytes=parking, max_waiting=10**6)
+        replace(engine, slice_tokens=slice_tokens, offload_memory_bytes=offloading, max_waiting=10**6)
         for engine in what.engines
     )
     return replace(what, engines=tuple(engines))
@@ -38,7 +38,7 @@ def run(what, trace, **options):
     sim.run(SERVICE, trace, records.append)
     assert_all_ended_once(sim, records, trace)
     for engine in sim.engines.values():
-        assert engine.core._slicing._parking.num_bytes == 0
+        assert engine.core._slicing._offloading.num_bytes == 0
     return sim, records
 
 
@@ -53,7 +53,7 @@ def test_slices_replace_preemptions(seed):
     sliced, records = run(mesh(64), trace, seed=seed)
     assert total(plain, "preemptions_total") > 0
     assert total(sliced, "preemptions_total") == 0
-    assert total(sliced, "slices_parked_total") > 0
+    assert total(sliced, "slices_offloaded_total") > 0
     assert {record.outcome for record in records} <= {Outcome.FINISHED, Outcome.REJECTED}
 
 
@@ -61,22 +61,22 @@ def test_slices_replace_preemptions(seed):
 def test_coasting_changes_nothing(seed):
     trace = trace_of(seed, 5.0)
     exact, coasting = (run(mesh(32), trace, seed=seed, coasts=coasts) for coasts in (False, True))
-    assert total(exact[0], "slices_parked_total") == total(coasting[0], "slices_parked_total") > 0
+    assert total(exact[0], "slices_offloaded_total") == total(coasting[0], "slices_offloaded_total") > 0
     times = [{record.id: record.e2e_s for record in records} for _, records in (exact, coasting)]
     assert times[1] == pytest.approx(times[0], abs=1e-9)
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_what_is_parked_when_its_engine_dies_goes_on_elsewhere(seed):
+def test_what_is_offloaded_when_its_engine_dies_goes_on_elsewhere(seed):
     faults = [Kill("engine-1", 4.0 + seed / 7, 3.0), Loss(0.01, ("*",), ("*",))]
     what = mesh(64, count=3, slo=PATIENT)
     _, records = run(what, trace_of(seed, 6.0), faults=faults, seed=seed)
     assert {record.outcome for record in records} == {Outcome.FINISHED}
 
 
-def test_newcomers_do_not_keep_a_parked_request_from_going_on() -> None:
+def test_newcomers_do_not_keep_a_offloaded_request_from_going_on() -> None:
     newcomers = [TraceRequest(1.0 + 0.1 * number, 700, 120) for number in range(250)]
     sim, records = run(mesh(64, count=1), [TraceRequest(0.0, 900, 800), *newcomers])
-    assert total(sim, "slices_parked_total") > 0
+    assert total(sim, "slices_offloaded_total") > 0
     [long] = [record for record in records if record.input_tokens == 900]
     assert long.meets_tpot, f"{long.tpot_s:.3f} s a token"

@@ -6,7 +6,7 @@ from bench.chaos.deployment import OTHER_MODEL, PLACEMENT
 from bench.chaos.running import until
 from bench.chaos.scenarios.registry import PLACED, scenario
 from bench.chaos.trial import Trial
-from mesh.wire.control import Announce, Place, Role
+from mesh.wire.control import Announce, EnginePlace, Role
 
 NUM_CHANGES = 3
 
@@ -35,7 +35,7 @@ def _is_changing(trial: Trial) -> bool:
     return status is not None and status.doing.startswith("plan")
 
 
-def _swapped(trial: Trial) -> Mapping[str, Place]:
+def _swapped(trial: Trial) -> Mapping[str, EnginePlace]:
     """What one decode engine holds goes to the other."""
     statuses = {engine: trial.mesh.observer.engine(engine) for engine in trial.mesh.deployment.engines}
     known = [status.place.number for status in statuses.values() if status is not None and status.place is not None]
@@ -43,10 +43,10 @@ def _swapped(trial: Trial) -> Mapping[str, Place]:
     one, other = trial.decoders()
     services = {**held, one: held[other], other: held[one]}
     roles = {engine: Role.MULTIPLEX if engine in (one, other) else Role.PREFILL for engine in services}
-    return {engine: Place(number, len(held), those, roles[engine]) for engine, those in services.items()}
+    return {engine: EnginePlace(number, len(held), those, roles[engine]) for engine, those in services.items()}
 
 
-def _wanted(places: Mapping[str, Place]) -> dict[str, tuple[str, ...]]:
+def _wanted(places: Mapping[str, EnginePlace]) -> dict[str, tuple[str, ...]]:
     return {engine: place.services for engine, place in places.items()}
 
 

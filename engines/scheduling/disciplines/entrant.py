@@ -2,14 +2,14 @@
 
 from dataclasses import dataclass
 
-from engines.engine_request import Sequence
+from engines.engine_request import EngineRequest
 
 
 @dataclass(slots=True, eq=False)
 class Entrant:
     """``place``: within its service, phase and level, smaller first; it changes only when the request runs."""
 
-    sequence: Sequence
+    request: EngineRequest
     number: int  # of those that came here
     used_s: float = 0.0  # by the steps that it took part in
     level: int = 0
@@ -19,13 +19,13 @@ class Entrant:
 
     @property
     def service(self) -> str:
-        return self.sequence.spec.service
+        return self.request.spec.service
 
     @property
     def priority(self) -> int:
-        return self.sequence.spec.priority
+        return self.request.spec.priority
 
     @property
     def waits_since(self) -> float:
         """When it would have begun to wait, had it waited in one go."""
-        return self.sequence.came_at + self.used_s
+        return self.request.came_at + self.used_s

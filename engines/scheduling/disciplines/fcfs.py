@@ -7,7 +7,7 @@ from engines.scheduling.disciplines.entrant import Entrant
 
 class FirstCome:
     def came(self, entrant: Entrant) -> None:
-        entrant.place = entrant.sequence.arrived_at
+        entrant.place = entrant.request.arrived_at
 
     def ran(self, entrant: Entrant) -> None:
         """Nothing that it has run changes when it came."""

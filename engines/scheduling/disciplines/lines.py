@@ -131,9 +131,9 @@ class Lines:
 
 
 def _line(entrant: Entrant) -> Line:
-    sequence = entrant.sequence
-    return (sequence.spec.service, sequence.is_decoding, entrant.level)
+    request = entrant.request
+    return (request.spec.service, request.is_decoding, entrant.level)
 
 
 def _entry(entrant: Entrant) -> _Entry:
-    return _Entry(-entrant.sequence.spec.priority, entrant.place, entrant.number, entrant)
+    return _Entry(-entrant.request.spec.priority, entrant.place, entrant.number, entrant)

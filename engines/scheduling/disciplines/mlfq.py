@@ -9,7 +9,7 @@ to the end of the next queue. Higher queues go first, each in order. What waits 
 from collections.abc import Callable
 from math import inf
 
-from engines.engine_request import Sequence
+from engines.engine_request import EngineRequest
 from engines.scheduling.disciplines.entrant import Entrant
 
 MOST_LEVELS = 40
@@ -18,7 +18,7 @@ MOST_LEVELS = 40
 class SkipJoin:
     """``prefill_s``: what is left of a prompt, alone. ``quickest_step_s``: the first quantum, as it is now."""
 
-    def __init__(self, prefill_s: Callable[[Sequence], float], quickest_step_s: Callable[[], float]) -> None:
+    def __init__(self, prefill_s: Callable[[EngineRequest], float], quickest_step_s: Callable[[], float]) -> None:
         self._prefill_s = prefill_s
         self._quickest_step_s = quickest_step_s
         self._quantum_s = 0.0
@@ -26,7 +26,7 @@ class SkipJoin:
 
     def came(self, entrant: Entrant) -> None:
         self._quantum_s = self._quickest_step_s()
-        first_s = 0.0 if entrant.sequence.is_decoding else self._prefill_s(entrant.sequence)
+        first_s = 0.0 if entrant.request.is_decoding else self._prefill_s(entrant.request)
         while entrant.level < MOST_LEVELS and self._quantum_s * (1 << entrant.level) < first_s:
             entrant.level += 1
         entrant.first_level = entrant.level

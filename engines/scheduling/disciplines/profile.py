@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 
 from engines.costs.linear import decode_step_s, prefill_s, requests_s, serving_s
 from engines.costs.step_cost import StepCost
-from engines.engine_request import Sequence
+from engines.engine_request import EngineRequest
 from mesh.wire.status import DecodeCost
 
 WINDOW = 256  # requests; older ones are forgotten exponentially
@@ -95,7 +95,7 @@ class Profiles:
         self._costs = costs
         self._usual = usual or {}
         self._times: dict[str, ExecutionTimes] = {}
-        self._here: dict[Sequence, _Coming] = {}
+        self._here: dict[EngineRequest, _Coming] = {}
 
     def __getitem__(self, service: str, /) -> ExecutionTimes:
         times = self._times.get(service)
@@ -104,27 +104,27 @@ class Profiles:
             times = self._times[service] = ExecutionTimes(_prior_s(self._costs[service].step_cost(), *lengths))
         return times
 
-    def came(self, sequence: Sequence) -> None:
-        self._here[sequence] = _Coming(len(sequence.tokens), sequence.num_computed)
+    def came(self, request: EngineRequest) -> None:
+        self._here[request] = _Coming(len(request.tokens), request.num_computed)
 
-    def ended(self, sequence: Sequence) -> None:
+    def ended(self, request: EngineRequest) -> None:
         """What never ran tells nothing."""
-        coming, service = self._here.pop(sequence, None), sequence.spec.service
-        execution_s = 0.0 if coming is None else _execution_s(self._costs[service].step_cost(), sequence, coming)
+        coming, service = self._here.pop(request, None), request.spec.service
+        execution_s = 0.0 if coming is None else _execution_s(self._costs[service].step_cost(), request, coming)
         if execution_s > 0:
             self[service].add(execution_s)
 
 
-def _execution_s(cost: StepCost, sequence: Sequence, coming: _Coming) -> float:
+def _execution_s(cost: StepCost, request: EngineRequest, coming: _Coming) -> float:
     """Alone, of what a request ran since it came. The first token of an answer comes with the prompt's last."""
-    num_drawn = len(sequence.tokens) - coming.num_tokens
-    if coming.num_tokens - coming.num_computed == 1 and coming.num_tokens > sequence.num_prompt:
-        return decodes_s(cost.decode, num_drawn, coming.num_tokens)
-    num_before = max(coming.num_computed, sequence.num_cached)
-    if not num_drawn:
-        return prefill_s(cost.prefill, sequence.num_computed - num_before, num_before)
+    num_sampled = len(request.tokens) - coming.num_tokens
+    if coming.num_tokens - coming.num_computed == 1 and coming.num_tokens > request.num_prompt:
+        return decodes_s(cost.decode, num_sampled, coming.num_tokens)
+    num_before = max(coming.num_computed, request.num_cached)
+    if not num_sampled:
+        return prefill_s(cost.prefill, request.num_computed - num_before, num_before)
     prompt_s = prefill_s(cost.prefill, coming.num_tokens - num_before, num_before)
-    return prompt_s + decodes_s(cost.decode, num_drawn - 1, coming.num_tokens + 1)
+    return prompt_s + decodes_s(cost.decode, num_sampled - 1, coming.num_tokens + 1)
 
 
 def decodes_s(cost: DecodeCost, num_steps: int, context: int) -> float:

@@ -12,14 +12,13 @@ Higher priority (`RequestSpec.priority`) ranks first, then what has waited too l
 """
 
 import heapq
-from collections.abc import Collection, Generator, Iterable, Iterator
-from collections.abc import Sequence as Requests
+from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from math import inf
 from typing import Protocol
 
-from engines.engine_request import Sequence
-from engines.scheduling.disciplines.discipline import Phase, Rank, Turn
+from engines.engine_request import EngineRequest
+from engines.scheduling.disciplines.discipline import IterationPhase, Rank, Turn
 from engines.scheduling.disciplines.entrant import Entrant
 from engines.scheduling.disciplines.lines import Lines
 from engines.scheduling.disciplines.profile import Profiles
@@ -55,32 +54,32 @@ class Ranked:
         self._batch = 1 if is_strict else batch
         self._is_strict = is_strict
         self._lines = Lines()
-        self._entrants: dict[Sequence, Entrant] = {}
+        self._entrants: dict[EngineRequest, Entrant] = {}
         self._num_came = 0
 
-    def came(self, sequence: Sequence) -> None:
-        self.ended(sequence)
-        entrant = self._entrants[sequence] = self._fresh(sequence)
+    def came(self, request: EngineRequest) -> None:
+        self.ended(request)
+        entrant = self._entrants[request] = self._fresh(request)
         self._num_came += 1
-        self._profiles.came(sequence)
+        self._profiles.came(request)
         self._waits.came(entrant)
         self._lines.put(entrant)
 
-    def preempted(self, sequence: Sequence) -> None:
-        entrant = self._entrants.get(sequence)
+    def preempted(self, request: EngineRequest) -> None:
+        entrant = self._entrants.get(request)
         if entrant is not None:
             self._lines.put(entrant)
 
-    def ended(self, sequence: Sequence) -> None:
-        entrant = self._entrants.pop(sequence, None)
+    def ended(self, request: EngineRequest) -> None:
+        entrant = self._entrants.pop(request, None)
         if entrant is not None:
             entrant.is_here = False
-            self._profiles.ended(sequence)
+            self._profiles.ended(request)
             self._waits.ended(entrant)
             self._lines.remove(entrant)
 
-    def ran(self, service: str, sequences: Requests[Sequence], elapsed_s: float) -> None:
-        entrants = [entrant for sequence in sequences if (entrant := self._entrants.get(sequence)) is not None]
+    def ran(self, service: str, requests: Sequence[EngineRequest], elapsed_s: float) -> None:
+        entrants = [entrant for request in requests if (entrant := self._entrants.get(request)) is not None]
         for entrant in entrants:
             entrant.used_s += elapsed_s
             self._order.ran(entrant)
@@ -90,33 +89,33 @@ class Ranked:
         """O(log n) comparisons for each service, phase and level."""
         heads = {*self._waits.starved(now), *self._lines.heads()}
         firsts = sorted(heads, key=lambda head: self._key(head, self._num_batched(head.service), now))
-        turns = dict.fromkeys(Turn(first.service, Phase.of(first.sequence)) for first in firsts)
+        turns = dict.fromkeys(Turn(first.service, IterationPhase.of(first.request)) for first in firsts)
         return iter(turns if self._is_strict else _prefills_first(turns))
 
-    def steady_until(self, turn: Turn, sequences: Requests[Sequence], now: float) -> float:
+    def steady_until(self, turn: Turn, requests: Sequence[EngineRequest], now: float) -> float:
         if self._waits.starved(now) or next(self.turns(now), None) != turn:
             return -inf
-        entrants = [self._entrants[sequence] for sequence in sequences if sequence in self._entrants]
+        entrants = [self._entrants[request] for request in requests if request in self._entrants]
         change_s = min([self._order.steady_s(entrant) for entrant in entrants], default=inf)
         return min(now + change_s, self._waits.next_starves_at(turn.service))
 
     def _num_batched(self, service: str) -> int:
         return min(self._batch, self._lines.num_of(service))
 
-    def prompts(self, service: str, here: Iterable[Sequence], now: float) -> Generator[Sequence]:
+    def prompts(self, service: str, here: Iterable[EngineRequest], now: float) -> Generator[EngineRequest]:
         """O(log n) comparisons for each one that is taken, and for each starved decode before it."""
         with closing(self._waits.starved_of(service, now)) as starved:
-            first = ((_starved_key(entrant), entrant) for entrant in starved if not entrant.sequence.is_decoding)
+            first = ((_starved_key(entrant), entrant) for entrant in starved if not entrant.request.is_decoding)
             lines = [((self._own_key(one, 1), one) for one in line) for line in self._lines.prompts(service)]
             given = set[Entrant]()
             for _, entrant in heapq.merge(first, *lines):
                 if entrant not in given:
                     given.add(entrant)
-                    yield entrant.sequence
+                    yield entrant.request
 
     def rank(self, now: float) -> Rank:
         entrants = self._entrants
-        return lambda sequence: self._key(entrants.get(sequence) or self._fresh(sequence), 1, now)
+        return lambda request: self._key(entrants.get(request) or self._fresh(request), 1, now)
 
     def _key(self, entrant: Entrant, batch: int, now: float) -> tuple[float, ...]:
         return _starved_key(entrant) if self._waits.is_starved(entrant, now) else self._own_key(entrant, batch)
@@ -124,13 +123,13 @@ class Ranked:
     def _own_key(self, entrant: Entrant, batch: int) -> tuple[float, ...]:
         return (-entrant.priority, 1, *self._order.value(entrant, batch), entrant.number)
 
-    def _fresh(self, sequence: Sequence) -> Entrant:
+    def _fresh(self, request: EngineRequest) -> Entrant:
         """As if it came now."""
-        entrant = Entrant(sequence, self._num_came)
+        entrant = Entrant(request, self._num_came)
         self._order.came(entrant)
         return entrant
 
-    def check_invariants(self, here: Collection[Sequence]) -> None:
+    def check_invariants(self, here: Collection[EngineRequest]) -> None:
         self._lines.check_invariants()
         assert len(self._lines) == len(self._entrants), "a request stands in no line"
         assert set(here) == set(self._entrants), (
@@ -146,4 +145,4 @@ def _prefills_first(turns: Iterable[Turn]) -> list[Turn]:
     """Services in their order."""
     given = set(turns)
     services = dict.fromkeys(turn.service for turn in turns)
-    return [turn for service in services for phase in Phase if (turn := Turn(service, phase)) in given]
+    return [turn for service in services for phase in IterationPhase if (turn := Turn(service, phase)) in given]

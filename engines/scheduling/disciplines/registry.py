@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from math import inf
 
 from engines.costs.linear import prefill_s
-from engines.engine_request import Sequence
+from engines.engine_request import EngineRequest
 from engines.scheduling.disciplines.db import DoublingBudget
 from engines.scheduling.disciplines.discipline import Discipline
 from engines.scheduling.disciplines.fcfs import FirstCome
@@ -59,11 +59,11 @@ def _order(scheduling: Scheduling, costs: Mapping[str, Costs], profiles: Profile
         case Scheduling.SJF:
             return ShortestJob(profiles)
         case Scheduling.MLFQ:
-            return SkipJoin(lambda sequence: _prompt_s(costs, sequence), lambda: quickest_step_s(costs))
+            return SkipJoin(lambda request: _prompt_s(costs, request), lambda: quickest_step_s(costs))
         case _:
             return FirstCome()
 
 
-def _prompt_s(costs: Mapping[str, Costs], sequence: Sequence) -> float:
-    cost = costs[sequence.spec.service].step_cost().prefill
-    return prefill_s(cost, sequence.num_uncomputed, sequence.num_computed)
+def _prompt_s(costs: Mapping[str, Costs], request: EngineRequest) -> float:
+    cost = costs[request.spec.service].step_cost().prefill
+    return prefill_s(cost, request.num_uncomputed, request.num_computed)

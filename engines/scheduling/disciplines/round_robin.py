@@ -3,12 +3,11 @@
 As MuxServe takes turns where services share a device in time alone (SeaLLM, section 2.2).
 """
 
-from collections.abc import Collection, Generator, Iterable, Iterator
-from collections.abc import Sequence as Requests
+from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from math import inf
 
-from engines.engine_request import Sequence
-from engines.scheduling.disciplines.discipline import Phase, Rank, Turn
+from engines.engine_request import EngineRequest
+from engines.scheduling.disciplines.discipline import IterationPhase, Rank, Turn
 
 
 class RoundRobin:
@@ -19,39 +18,39 @@ class RoundRobin:
         self._rotation: list[Turn] = []
         self._given: Turn | None = None
 
-    def came(self, sequence: Sequence) -> None:
+    def came(self, request: EngineRequest) -> None:
         """Its turn comes all the same."""
 
-    def preempted(self, sequence: Sequence) -> None:
+    def preempted(self, request: EngineRequest) -> None:
         """Likewise."""
 
-    def ended(self, sequence: Sequence) -> None:
+    def ended(self, request: EngineRequest) -> None:
         """Nothing was kept of it."""
 
-    def ran(self, service: str, sequences: Requests[Sequence], elapsed_s: float) -> None:
+    def ran(self, service: str, requests: Sequence[EngineRequest], elapsed_s: float) -> None:
         if self._given is not None and self._given.service == service:
             self._rotation = [turn for turn in self._rotation if turn != self._given] + [self._given]
 
     def turns(self, now: float) -> Iterator[Turn]:
-        turns = [Turn(service, phase) for service in self._services for phase in Phase]
+        turns = [Turn(service, phase) for service in self._services for phase in IterationPhase]
         self._rotation = [turn for turn in self._rotation if turn in turns]
         self._rotation += [turn for turn in turns if turn not in self._rotation]
         for turn in list(self._rotation):
             self._given = turn
             yield turn
 
-    def steady_until(self, turn: Turn, sequences: Requests[Sequence], now: float) -> float:
+    def steady_until(self, turn: Turn, requests: Sequence[EngineRequest], now: float) -> float:
         return -inf  # others' turns come
 
     def rank(self, now: float) -> Rank:
         return _by_arrival
 
-    def prompts(self, service: str, here: Iterable[Sequence], now: float) -> Generator[Sequence]:
+    def prompts(self, service: str, here: Iterable[EngineRequest], now: float) -> Generator[EngineRequest]:
         yield from sorted(here, key=_by_arrival)
 
-    def check_invariants(self, here: Collection[Sequence]) -> None:
+    def check_invariants(self, here: Collection[EngineRequest]) -> None:
         """It knows of none."""
 
 
-def _by_arrival(sequence: Sequence) -> tuple[float, ...]:
-    return (-sequence.spec.priority, sequence.arrived_at)
+def _by_arrival(request: EngineRequest) -> tuple[float, ...]:
+    return (-request.spec.priority, request.arrived_at)

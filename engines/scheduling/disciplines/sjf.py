@@ -13,7 +13,7 @@ class ShortestJob:
         self._profiles = profiles
 
     def came(self, entrant: Entrant) -> None:
-        entrant.place = entrant.sequence.arrived_at
+        entrant.place = entrant.request.arrived_at
 
     def ran(self, entrant: Entrant) -> None:
         """What is left of it is not known any better."""

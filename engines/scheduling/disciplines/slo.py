@@ -4,11 +4,10 @@ How many tokens of whose prompts join the decodes is up to the rules of `engines
 slack.
 """
 
-from collections.abc import Collection, Generator, Iterable, Iterator
-from collections.abc import Sequence as Requests
+from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from math import inf
 
-from engines.engine_request import Sequence
+from engines.engine_request import EngineRequest
 from engines.scheduling.disciplines.discipline import Turn
 
 
@@ -19,16 +18,16 @@ class InTurns:
         self._services = services
         self._rotation: list[str] = []  # the service whose turn is next comes first
 
-    def came(self, sequence: Sequence) -> None:
+    def came(self, request: EngineRequest) -> None:
         """Its service's turn comes all the same."""
 
-    def preempted(self, sequence: Sequence) -> None:
+    def preempted(self, request: EngineRequest) -> None:
         """Likewise."""
 
-    def ended(self, sequence: Sequence) -> None:
+    def ended(self, request: EngineRequest) -> None:
         """Nothing was kept of it."""
 
-    def ran(self, service: str, sequences: Requests[Sequence], elapsed_s: float) -> None:
+    def ran(self, service: str, requests: Sequence[EngineRequest], elapsed_s: float) -> None:
         if self._rotation[-1:] != [service]:
             self._rotation = [name for name in self._rotation if name != service] + [service]
 
@@ -37,14 +36,14 @@ class InTurns:
         self._rotation += [name for name in self._services if name not in self._rotation]
         return iter([Turn(service) for service in self._rotation])
 
-    def steady_until(self, turn: Turn, sequences: Requests[Sequence], now: float) -> float:
+    def steady_until(self, turn: Turn, requests: Sequence[EngineRequest], now: float) -> float:
         return -inf  # others' turns come
 
     def rank(self, now: float) -> None:
         return None
 
-    def prompts(self, service: str, here: Iterable[Sequence], now: float) -> Generator[Sequence]:
+    def prompts(self, service: str, here: Iterable[EngineRequest], now: float) -> Generator[EngineRequest]:
         yield from here  # in the order of `engines.scheduling.scheduler`, which is not this one's
 
-    def check_invariants(self, here: Collection[Sequence]) -> None:
+    def check_invariants(self, here: Collection[EngineRequest]) -> None:
         """It knows of none."""

@@ -9,14 +9,13 @@ No row can be taken out of such a batch, so it has as many as memory holds with 
 that one of them may get here.
 """
 
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator
-from collections.abc import Sequence as Requests
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from itertools import count
 from math import inf
 
-from engines.engine_request import Sequence
+from engines.engine_request import EngineRequest
 from engines.scheduling.batch import Rows
-from engines.scheduling.disciplines.discipline import Phase, Rank, Turn
+from engines.scheduling.disciplines.discipline import IterationPhase, Rank, Turn
 
 
 class StaticBatches:
@@ -30,26 +29,26 @@ class StaticBatches:
         self._size = size
         self._most_rows = most_rows
         self._numbers = count()
-        self._places: dict[Sequence, int] = {}  # of all that are here, in the order in which they came
-        self._members: dict[Sequence, None] = {}  # of the batch that runs; those with ``pads`` that draw still
-        self._complete: list[Sequence] = []  # with ``pads``: rows of it that nobody wants
+        self._places: dict[EngineRequest, int] = {}  # of all that are here, in the order in which they came
+        self._members: dict[EngineRequest, None] = {}  # of the batch that runs; those with ``pads`` that draw still
+        self._complete: list[EngineRequest] = []  # with ``pads``: rows of it that nobody wants
         self._longest = 0  # tokens of its longest input
         self._most = 0  # tokens that one of it may draw here
 
-    def came(self, sequence: Sequence) -> None:
-        sequence.uses_prefixes = not self.pads
-        self._places[sequence] = next(self._numbers)
+    def came(self, request: EngineRequest) -> None:
+        request.uses_prefixes = not self.pads
+        self._places[request] = next(self._numbers)
 
-    def preempted(self, sequence: Sequence) -> None:
+    def preempted(self, request: EngineRequest) -> None:
         """It stays a member, and is computed again when there is room."""
 
-    def ended(self, sequence: Sequence) -> None:
-        self._places.pop(sequence, None)
-        self._members.pop(sequence, None)
-        if sequence in self._complete:
-            self._complete.remove(sequence)
+    def ended(self, request: EngineRequest) -> None:
+        self._places.pop(request, None)
+        self._members.pop(request, None)
+        if request in self._complete:
+            self._complete.remove(request)
 
-    def ran(self, service: str, sequences: Requests[Sequence], elapsed_s: float) -> None:
+    def ran(self, service: str, requests: Sequence[EngineRequest], elapsed_s: float) -> None:
         """Nobody's turn depends on it."""
 
     def turns(self, now: float) -> Iterator[Turn]:
@@ -58,9 +57,9 @@ class StaticBatches:
         if not self._members:
             return
         service = next(iter(self._members)).spec.service
-        if not all(sequence.is_decoding for sequence in self._members):
-            yield Turn(service, Phase.PREFILL, self._members)
-        yield Turn(service, Phase.DECODE, self._members)
+        if not all(request.is_decoding for request in self._members):
+            yield Turn(service, IterationPhase.PREFILL, self._members)
+        yield Turn(service, IterationPhase.DECODE, self._members)
 
     def _begin(self) -> None:
         first = next(iter(self._places), None)
@@ -78,7 +77,7 @@ class StaticBatches:
         self._longest = max(len(each.tokens) for each in members)
         self._most = max(each.num_left_here for each in members)
 
-    def _fitting(self, members: list[Sequence]) -> list[Sequence]:
+    def _fitting(self, members: list[EngineRequest]) -> list[EngineRequest]:
         """The first of them, the very first in any case."""
         service, longest, most = members[0].spec.service, 0, 0
         for num_rows, each in enumerate(members, start=1):
@@ -87,41 +86,41 @@ class StaticBatches:
                 return members[: num_rows - 1]
         return members
 
-    def steady_until(self, turn: Turn, sequences: Requests[Sequence], now: float) -> float:
+    def steady_until(self, turn: Turn, requests: Sequence[EngineRequest], now: float) -> float:
         return inf
 
-    def prompts(self, service: str, here: Iterable[Sequence], now: float) -> Generator[Sequence]:
-        yield from [sequence for sequence in self._members if not sequence.is_decoding]
+    def prompts(self, service: str, here: Iterable[EngineRequest], now: float) -> Generator[EngineRequest]:
+        yield from [request for request in self._members if not request.is_decoding]
 
     def rank(self, now: float) -> Rank:
         places = self._places
-        return lambda sequence: (places.get(sequence, 0),)
+        return lambda request: (places.get(request, 0),)
 
     # --- with ``pads`` ------------------------------------------------------------------------------------------------
 
-    def rows(self, sequences: Requests[Sequence]) -> Rows | None:
+    def rows(self, requests: Sequence[EngineRequest]) -> Rows | None:
         """What an iteration of these members computes."""
         if not self.pads:
             return None
-        if not sequences[0].is_decoding:
-            longest = max(sequences, key=lambda each: each.num_uncomputed)
-            return Rows(len(sequences), longest.num_uncomputed, longest.num_computed, self._most)
+        if not requests[0].is_decoding:
+            longest = max(requests, key=lambda each: each.num_uncomputed)
+            return Rows(len(requests), longest.num_uncomputed, longest.num_computed, self._most)
         num_rows = len(self._members) + len(self._complete)
-        drawn = max(len(each.tokens) - each.spec.num_tokens for each in sequences)
-        return Rows(num_rows, 1, self._longest + drawn - 1, self._most - drawn)
+        sampled = max(len(each.tokens) - each.spec.num_tokens for each in requests)
+        return Rows(num_rows, 1, self._longest + sampled - 1, self._most - sampled)
 
-    def complete(self, sequence: Sequence) -> None:
+    def complete(self, request: EngineRequest) -> None:
         """Its answer is, or its slice is used up: its row stays until all are."""
-        del self._members[sequence]
-        self._complete.append(sequence)
+        del self._members[request]
+        self._complete.append(request)
 
-    def take_over(self) -> list[Sequence]:
+    def take_over(self) -> list[EngineRequest]:
         """The rows of the batch, if it is over. Members that found no memory are the first ones of the next."""
-        if any(sequence.blocks for sequence in self._members):
+        if any(request.blocks for request in self._members):
             return []
         self._members = {}
         return list(self._complete)
 
-    def check_invariants(self, here: Collection[Sequence]) -> None:
+    def check_invariants(self, here: Collection[EngineRequest]) -> None:
         assert set(here) == set(self._places), "a request that can be computed is unknown, or one that cannot is known"
         assert set(self._members) | set(self._complete) <= set(self._places), "one that is gone is in the batch"

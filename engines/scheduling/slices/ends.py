@@ -1,10 +1,10 @@
-"""What becomes of a request whose slice has ended: it is kept, moved or parked (SCLS's outlook, section 7).
+"""What becomes of a request whose slice has ended: it is kept, moved or offloaded (SCLS's outlook, section 7).
 
 A request holds memory for one slice. At its end it wants more, and others may wait for memory, too. Each way out makes
 somebody wait: kept, it makes the first of those wait until it ends or others do; moved, it stops for two steps and goes
-on at the pace of another engine; parked, its KV is copied to the host's memory and back, and it waits in between until
-there is room again. What that makes both of them late beyond their promises is compared first, then the sum of their
-delays, and then the least trouble decides.
+on at the pace of another engine; offloaded, its KV is copied to the host's memory and back, and it waits in between
+until there is room again. What that makes both of them late beyond their promises is compared first, then the sum of
+their delays, and then the least trouble decides.
 
 How soon there is memory follows from what runs: of n requests with m tokens to come on average, one ends about every
 m / n steps (as in `engines.transfers.freeness`).
@@ -53,7 +53,7 @@ class Here(NamedTuple):
     step_s: float
     end_s: float  # from one end to the next; infinite if nobody else runs
     end_blocks: float  # that each gives back
-    can_park: bool
+    can_offload: bool
 
 
 class There(NamedTuple):
@@ -93,7 +93,7 @@ def _ends(ended: Ended, rival: Rival | None, here: Here, others: Iterable[There]
     for there in others:
         waits_s = there.move_s + begins_s
         yield _end(Fate.MOVE, ended, STOP_STEPS * here.step_s, there.pace_s, rival, waits_s, there.id)
-    if here.can_park:
+    if here.can_offload:
         away_s = 2 * ended.copy_s + _away_s(ended, rival, here)
         yield _end(Fate.PARK, ended, away_s, here.step_s, rival, ended.copy_s + begins_s)
 

@@ -1,60 +1,64 @@
-"""Which engine gets which batch, and when to look again (SCLS, sections 4.5 and 4.6)."""
+"""KV of requests that run no more for now, in host memory: how much of it there is, and how long copies take."""
 
-from collections.abc import Callable, Collection, Mapping
-from math import inf
-from typing import Generic, TypeVar
+from dataclasses import dataclass, field
 
-B = TypeVar("B")
+from engines.engine_request import EngineRequest
 
-
-class Loads(Generic[B]):
-    """Predicted seconds of the batches that were sent to each engine and are not done.
-
-    A batch takes its own estimate along when it is done: what was predicted wrongly of it is forgotten with it.
-    """
-
-    def __init__(self) -> None:
-        self._held: dict[B, tuple[str, float]] = {}
-        self._of: dict[str, float] = {}
-
-    def __repr__(self) -> str:
-        return f"<Loads { {engine: round(load_s, 3) for engine, load_s in self._of.items()} }>"
-
-    def of(self, engine: str) -> float:
-        return self._of.get(engine, 0.0)
-
-    def add(self, batch: B, engine: str, serving_s: float) -> None:
-        """Equation 11."""
-        self._held[batch] = engine, serving_s
-        self._of[engine] = self.of(engine) + serving_s
-
-    def give_back(self, batch: B) -> None:
-        """It is done, or will not be. Once is enough."""
-        held = self._held.pop(batch, None)
-        if held is None:
-            return
-        engine, serving_s = held
-        self._of[engine] -= serving_s
-        if not any(other == engine for other, _ in self._held.values()):
-            del self._of[engine]  # and with it what rounding left
+COPY_BYTES_PER_S = 10e9  # until copies have shown it
+KEPT = 7 / 8  # of what was known, when a copy ends
 
 
-def offload_max_min(
-    serving_s: Mapping[B, Callable[[str], float]], engines: Collection[str], loads: Loads[B]
-) -> dict[B, str]:
-    """Each batch to the least loaded engine, the longest first; ``loads`` grow by them.
+@dataclass(slots=True)
+class Offloading:
+    """Up to ``capacity_bytes``. Each request that is offloaded has a ticket; no ticket is used twice."""
 
-    ``serving_s`` of a batch by engine: infinite if it cannot run there. How long a batch is its fastest engine says.
-    """
-    chosen: dict[B, str] = {}
-    for batch in sorted(serving_s, key=lambda batch: -min(map(serving_s[batch], engines))):
-        taken_s = {engine: serving_s[batch](engine) for engine in engines}
-        engine = min(engines, key=lambda engine: (taken_s[engine] == inf, loads.of(engine), engine))
-        loads.add(batch, engine, taken_s[engine])
-        chosen[batch] = engine
-    return chosen
+    capacity_bytes: int
+    num_bytes: int = 0
+    _byte_s: float = 1 / COPY_BYTES_PER_S
+    _num_tickets: int = 0
+    _offloaded: dict[int, tuple[EngineRequest, int]] = field(default_factory=dict)
 
+    def can_hold(self, num_bytes: int) -> bool:
+        return self.num_bytes + num_bytes <= self.capacity_bytes
 
-def interval_s(loads: Loads[B], engines: Collection[str], factor: float, floor_s: float) -> float:
-    """Until the next batches are formed (equation 12): ``max(lambda min_w load(w), Gamma)``."""
-    return max(factor * min(map(loads.of, engines), default=0.0), floor_s)
+    def open(self, request: EngineRequest, num_bytes: int) -> int:
+        """Take room for a request's KV; returns its ticket."""
+        self._num_tickets += 1
+        self._offloaded[self._num_tickets] = request, num_bytes
+        self.num_bytes += num_bytes
+        return self._num_tickets
+
+    def ticket_of(self, request: EngineRequest) -> int:
+        """Raise KeyError if it has none."""
+        for ticket, (offloaded, _) in self._offloaded.items():
+            if offloaded is request:
+                return ticket
+        raise KeyError(request.id)
+
+    def request(self, ticket: int) -> EngineRequest:
+        return self._offloaded[ticket][0]
+
+    def close(self, ticket: int) -> None:
+        """Its room is free."""
+        self.num_bytes -= self._offloaded.pop(ticket)[1]
+
+    def copied(self, num_bytes: int, elapsed_s: float) -> None:
+        """So many took so long, their wait for other copies included."""
+        if num_bytes:
+            self._byte_s = KEPT * self._byte_s + (1 - KEPT) * elapsed_s / num_bytes
+
+    def copy_s(self, num_bytes: int) -> float:
+        """Predicted."""
+        return self._byte_s * num_bytes
+
+    def requests(self) -> list[EngineRequest]:
+        return [request for request, _ in self._offloaded.values()]
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError unless room is counted right and bounded, and nobody has two tickets."""
+        assert self.num_bytes == sum(num_bytes for _, num_bytes in self._offloaded.values()), (
+            "offloaded bytes are miscounted"
+        )
+        assert self.num_bytes <= self.capacity_bytes, "more is offloaded than there is room for"
+        requests = self.requests()
+        assert len(set(requests)) == len(requests), "a request has two tickets"

@@ -66,7 +66,7 @@ class History:
 
 
 class Histories:
-    """Of the requests that were drawn for of late."""
+    """Of the requests that were sampled for of late."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[str, History] = OrderedDict()
@@ -75,7 +75,7 @@ class Histories:
         return len(self._kept)
 
     def of(self, draw: Draw, row: Tensor) -> History:
-        """Up to the token that is to be drawn from ``row`` [vocabulary]."""
+        """Up to the token that is to be sampled from ``row`` [vocabulary]."""
         history = self._kept.pop(draw.request, None)
         if history is None or not history.is_of(draw):
             history = History(draw, len(row), row.device)

@@ -5,32 +5,32 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from engines.scheduling.batch import Draw, Undrawn
+from engines.scheduling.batch import Draw, Unsampled
 from engines.torch_engine.sampling.logprobs import of_tokens
 from engines.torch_engine.sampling.sampler import Sampler
 from mesh.wire.requests import TokenLogprobs
 
 
 class Drawn(NamedTuple):
-    """``token`` is None where none could be sampled: ``undrawn`` says why."""
+    """``token`` is None where none could be sampled: ``unsampled`` says why."""
 
     token: int | None
     logprobs: TokenLogprobs | None = None
-    undrawn: Undrawn | None = None
+    unsampled: Unsampled | None = None
 
 
 def draw_tokens(sampler: Sampler, logits: Tensor, draws: Sequence[Draw]) -> list[Drawn]:
     """One for each row of ``logits`` [rows, vocabulary] (float32; changed in place)."""
     counts = [draw.sampling.logprobs for draw in draws]
     if all(count is None for count in counts):
-        return [_drawn(token, None) for token in sampler.draw(logits, draws)]
+        return [_sampled(token, None) for token in sampler.draw(logits, draws)]
     tokens = sampler.draw(logits.clone(), draws)
-    known = [0 if isinstance(token, Undrawn) else token for token in tokens]
+    known = [0 if isinstance(token, Unsampled) else token for token in tokens]
     each = of_tokens(logits, known, [count or 0 for count in counts])
     return [
-        _drawn(token, None if count is None else own) for token, own, count in zip(tokens, each, counts, strict=True)
+        _sampled(token, None if count is None else own) for token, own, count in zip(tokens, each, counts, strict=True)
     ]
 
 
-def _drawn(token: int | Undrawn, logprobs: TokenLogprobs | None) -> Drawn:
-    return Drawn(None, None, token) if isinstance(token, Undrawn) else Drawn(token, logprobs)
+def _sampled(token: int | Unsampled, logprobs: TokenLogprobs | None) -> Drawn:
+    return Drawn(None, None, token) if isinstance(token, Unsampled) else Drawn(token, logprobs)

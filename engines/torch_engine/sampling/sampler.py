@@ -19,13 +19,13 @@ from torch import Tensor
 from engines.grammars.masks import Allowed, Masks
 from engines.grammars.process import WALL_S, Vocabulary
 from engines.models.files.model_config import ModelConfig
-from engines.scheduling.batch import Draw, Undrawn
+from engines.scheduling.batch import Draw, Unsampled
 from engines.torch_engine.sampling.histories import Histories, Tally
 from engines.torch_engine.sampling.randomness import uniform
 from mesh.wire.requests import FailureCode, Sampling
 
-NOT_FINITE = Undrawn("the model's output for it is not a number", FailureCode.STEP)
-NOTHING_LEFT = Undrawn(
+NOT_FINITE = Unsampled("the model's output for it is not a number", FailureCode.STEP)
+NOTHING_LEFT = Unsampled(
     "logit_bias, penalties, stop tokens and min_tokens leave no token to draw, or are too large", FailureCode.SAMPLING
 )
 
@@ -50,10 +50,10 @@ class Sampler:
         return cls(config.eos_token_ids, Masks(vocabulary, patience_s))
 
     def expect(self, draws: Sequence[Draw]) -> None:
-        """These will be drawn: what their grammars allow is worked out meanwhile."""
+        """These will be sampled: what their grammars allow is worked out meanwhile."""
         self._masks.ask(draws)
 
-    def draw(self, logits: Tensor, draws: Sequence[Draw]) -> list[int | Undrawn]:
+    def draw(self, logits: Tensor, draws: Sequence[Draw]) -> list[int | Unsampled]:
         """One token per row of ``logits`` [rows, vocabulary] (float32; changed in place), or why there is none."""
         masks = self._masks.take(draws)
         adjusted = [i for i, draw in enumerate(draws) if _is_adjusted(draw)]
@@ -63,12 +63,12 @@ class Sampler:
         self._histories.forget_beyond(len(draws))
         tokens = _greedy(logits)
         for i, draw in enumerate(draws):
-            if isinstance(undrawn := masks.get(draw.request), Undrawn):
-                tokens[i] = undrawn
+            if isinstance(unsampled := masks.get(draw.request), Unsampled):
+                tokens[i] = unsampled
         for i, is_finite in zip(adjusted, was_finite, strict=True):
             if is_finite and tokens[i] is NOT_FINITE:
                 tokens[i] = NOTHING_LEFT
-        random = [i for i, draw in enumerate(draws) if _is_random(draw) and not isinstance(tokens[i], Undrawn)]
+        random = [i for i, draw in enumerate(draws) if _is_random(draw) and not isinstance(tokens[i], Unsampled)]
         if random:
             picked = logits if len(random) == len(draws) else logits[random]
             for i, token in zip(random, _draw_random(picked, [draws[i] for i in random]), strict=True):
@@ -88,7 +88,7 @@ class Sampler:
         if draw.num_generated < sampling.min_tokens:
             ends = [*sampling.stop_token_ids, *(() if sampling.ignore_eos else self._eos_token_ids)]
             row[_known(ends, len(row))] = float("-inf")
-        if allowed is not None and not isinstance(allowed, Undrawn):
+        if allowed is not None and not isinstance(allowed, Unsampled):
             _constrain(row, torch.from_numpy(allowed).to(row.device))
 
 
@@ -104,7 +104,7 @@ def _is_random(draw: Draw) -> bool:
 
 
 def _is_adjusted(draw: Draw) -> bool:
-    """Whether its logits are changed before a token is drawn from them."""
+    """Whether its logits are changed before a token is sampled from them."""
     sampling = draw.sampling
     return bool(
         sampling.logit_bias
@@ -127,7 +127,7 @@ def _finite_rows(logits: Tensor) -> list[bool]:
     return finite
 
 
-def _greedy(logits: Tensor) -> list[int | Undrawn]:
+def _greedy(logits: Tensor) -> list[int | Unsampled]:
     """The likeliest token of each row."""
     best = likeliest(logits)
     is_finite = logits.gather(1, best[:, None]).view(-1).isfinite()

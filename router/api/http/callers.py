@@ -125,7 +125,7 @@ def _forwarded_for(scope: Scope) -> list[str]:
     return [one.strip()[:MAX_ADDRESS] for one in named.decode("latin-1").split(",")[-MAX_PROXIES:]]
 
 
-class Doorkeeper:
+class CallerCheck:
     """Checks a request as browsers send it, then who sent it. Asked by whatever takes requests in."""
 
     def __init__(self, rules: BrowserRules, callers: Callers) -> None:

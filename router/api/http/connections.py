@@ -1,7 +1,7 @@
 """The connections of a gateway: how many there may be, how long each phase may take, who is closed first.
 
 Pure: time is passed in, and what is to be closed is answered. A connection waits for a request, sends a head, sends a
-body, or reads an answer; `Phase` and the bytes that it moved since say how long it may go on.
+body, or reads an answer; `ConnectionPhase` and the bytes that it moved since say how long it may go on.
 """
 
 from collections import Counter, defaultdict
@@ -29,7 +29,7 @@ STALL_S: Final = 30.0  # in which a client that reads an answer has to get on
 STALL_BYTES: Final = 65_536  # by so much, once the answer is complete
 
 
-class Phase(Enum):
+class ConnectionPhase(Enum):
     IDLE = auto()  # no byte of a request is there
     HEAD = auto()
     BODY = auto()
@@ -46,7 +46,7 @@ class Connection:
 
     peer: str
     since: float
-    phase: Phase = Phase.IDLE
+    phase: ConnectionPhase = ConnectionPhase.IDLE
     was_used: bool = False  # a request came before
     num_bytes: int = 0
     answered_at: float | None = None  # its answer is complete, though its body is not
@@ -54,20 +54,20 @@ class Connection:
     unsent_since: float | None = None
     close: Callable[[], None] = field(default=lambda: None, repr=False)
 
-    def enter(self, phase: Phase, now: float) -> None:
+    def enter(self, phase: ConnectionPhase, now: float) -> None:
         self.phase, self.since, self.num_bytes, self.answered_at = phase, now, 0, None
-        self.was_used |= phase is Phase.HEAD
+        self.was_used |= phase is ConnectionPhase.HEAD
 
     def overdue(self, now: float) -> str:
         """Why to close it; empty: let it be."""
         elapsed_s = now - self.since
-        if self.phase is Phase.IDLE:
+        if self.phase is ConnectionPhase.IDLE:
             return "" if elapsed_s < (KEEP_ALIVE_S if self.was_used else FIRST_BYTE_S) else "sent no request"
-        if self.phase is Phase.HEAD:
+        if self.phase is ConnectionPhase.HEAD:
             return "" if elapsed_s < HEAD_S else f"the headers did not arrive within {HEAD_S:g} s"
-        if self.phase is Phase.BODY:
+        if self.phase is ConnectionPhase.BODY:
             return self._slow_body(now)
-        if self.phase is Phase.LEAVING:
+        if self.phase is ConnectionPhase.LEAVING:
             return "was refused" if elapsed_s >= LINGER_S or self.num_bytes > LINGER_BYTES else ""
         return ""
 
@@ -125,14 +125,14 @@ class Connections:
             return next(iter(self._idle), newest)
         return None
 
-    def enter(self, connection: Connection, phase: Phase, now: float) -> None:
+    def enter(self, connection: Connection, phase: ConnectionPhase, now: float) -> None:
         """A phase of one of them begins."""
         connection.enter(phase, now)
         self._sort(connection)
 
     def _sort(self, connection: Connection) -> None:
         self._forget_idle(connection)
-        if connection.phase is Phase.IDLE and connection in self._all:
+        if connection.phase is ConnectionPhase.IDLE and connection in self._all:
             self._idle[connection] = self._idle_of[connection.peer][connection] = None
 
     def _forget_idle(self, connection: Connection) -> None:
@@ -153,7 +153,7 @@ class Connections:
 
     def check_invariants(self) -> None:
         """Raise `AssertionError` if the books do not agree."""
-        assert set(self._idle) == {one for one in self._all if one.phase is Phase.IDLE}
+        assert set(self._idle) == {one for one in self._all if one.phase is ConnectionPhase.IDLE}
         assert set(self._idle) == {one for idle in self._idle_of.values() for one in idle}
         assert all(self._idle_of.values())
         assert self._of == Counter(one.peer for one in self._all)

@@ -22,7 +22,7 @@ log = structlog.get_logger()
 Handler = Callable[[Request], Awaitable[Response]]
 
 
-class Lane:
+class FastRoute:
     """One handler as an ASGI app, request ids and all. An error that comes before its answer begins is the answer."""
 
     def __init__(self, handle: Handler, callers: Callers) -> None:
@@ -50,7 +50,7 @@ class Lane:
         await response(scope, receive, send)
 
 
-class Lanes:
+class FastRoutes:
     """Sends POST requests for the paths of ``lanes`` there, and all others to ``app``."""
 
     def __init__(self, app: ASGIApp, lanes: Mapping[str, ASGIApp]) -> None:

@@ -9,7 +9,7 @@ from typing import Final
 from starlette.types import Scope
 
 from router.api.errors import bad_parameter
-from router.generation import Placement
+from router.generation import Route
 
 MAX_SLO_S: Final = 3600.0
 MAX_PRIORITY: Final = 100
@@ -78,14 +78,14 @@ def _priority(headers: Mapping[str, str], name: str) -> int | None:
     return priority
 
 
-def placement_headers(placement: Placement) -> dict[str, str]:
+def route_headers(route: Route) -> dict[str, str]:
     """Where a request runs and why."""
     headers = {
-        "x-meshserve-prefill": placement.prefill_engine,
-        "x-meshserve-decode": placement.decode_engine or placement.prefill_engine,
-        "x-meshserve-rule": placement.rule,
-        "x-meshserve-queued-ms": f"{placement.queued_s * 1000:.3f}",
+        "x-meshserve-prefill": route.prefill_engine,
+        "x-meshserve-decode": route.decode_engine or route.prefill_engine,
+        "x-meshserve-rule": route.rule,
+        "x-meshserve-queued-ms": f"{route.queued_s * 1000:.3f}",
     }
-    if placement.predicted_ttft_s is not None:
-        headers["x-meshserve-predicted-ttft-ms"] = f"{placement.predicted_ttft_s * 1000:.3f}"
+    if route.predicted_ttft_s is not None:
+        headers["x-meshserve-predicted-ttft-ms"] = f"{route.predicted_ttft_s * 1000:.3f}"
     return headers

@@ -16,7 +16,7 @@ log = structlog.get_logger()
 _HTTP_CODES = {404: "not_found", 405: "method_not_allowed"}
 
 
-class Edge:
+class OuterLayer:
     """Names each request, asks who sent it, and turns an unexpected exception into a log record and a 500."""
 
     def __init__(self, app: ASGIApp, callers: Callers) -> None:

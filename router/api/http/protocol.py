@@ -23,8 +23,8 @@ from router.api.http.connections import (
     MAX_PIPELINED,
     MAX_URL_BYTES,
     Connection,
+    ConnectionPhase,
     Connections,
-    Phase,
 )
 
 
@@ -99,11 +99,11 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         connection = self._connection
-        if connection.phase is Phase.LEAVING:
+        if connection.phase is ConnectionPhase.LEAVING:
             connection.num_bytes += len(data)
             return
-        if connection.phase is Phase.IDLE:
-            self._enter(Phase.HEAD)
+        if connection.phase is ConnectionPhase.IDLE:
+            self._enter(ConnectionPhase.HEAD)
         cycle, phase, num_bytes = self.cycle, connection.phase, connection.num_bytes
         try:
             self.parser.feed_data(data)
@@ -112,7 +112,7 @@ class BoundedProtocol(HttpToolsProtocol):
         except httptools.HttpParserError:
             self._refuse(self._refusal or ApiError(400, "This is no HTTP request", code="bad_http"))
             return
-        if connection.phase is Phase.HEAD:
+        if connection.phase is ConnectionPhase.HEAD:
             self._count_head(len(data))
         elif connection.phase is phase and self.cycle is cycle:
             self._count_framing(len(data) - (connection.num_bytes - num_bytes))
@@ -132,7 +132,7 @@ class BoundedProtocol(HttpToolsProtocol):
     # --- the parser ---------------------------------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
-        self._enter(Phase.HEAD)
+        self._enter(ConnectionPhase.HEAD)
         self._head_bytes = self._size = self._framing_bytes = self._num_chunks = self._num_hosts = 0
         super().on_message_begin()
 
@@ -145,7 +145,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._size += len(name) + len(value)
         if self._size > MAX_HEAD_BYTES or len(self.headers) >= MAX_FIELDS:
             self._stop(_head_too_large())
-        if self._connection.phase is Phase.BODY:
+        if self._connection.phase is ConnectionPhase.BODY:
             return  # a trailer is no header: what a proxy has checked or set is what came first
         name = name.lower()
         if name == b"expect" and value.lower() == b"100-continue":
@@ -161,7 +161,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._stop(ApiError(400, f"More than {MAX_PIPELINED} requests wait for answers", code="bad_http"))
         if self._num_hosts > 1 or (not self._num_hosts and self.parser.get_http_version() != "1.0"):
             self._stop(ApiError(400, "A request needs one host header", code="bad_http"))
-        self._enter(Phase.BODY)
+        self._enter(ConnectionPhase.BODY)
         super().on_headers_complete()
 
     def on_chunk_header(self) -> None:
@@ -174,7 +174,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        self._enter(Phase.IDLE if self.cycle.response_complete else Phase.ANSWER)
+        self._enter(ConnectionPhase.IDLE if self.cycle.response_complete else ConnectionPhase.ANSWER)
         super().on_message_complete()
 
     # --- answers ------------------------------------------------------------------------------------------------------
@@ -188,25 +188,25 @@ class BoundedProtocol(HttpToolsProtocol):
         """As uvicorn's, without a timer: `look` sees how long a connection is idle."""
         self.server_state.total_requests += 1
         connection = self._connection
-        if self.transport.is_closing() or connection.phase is Phase.LEAVING:
+        if self.transport.is_closing() or connection.phase is ConnectionPhase.LEAVING:
             return
         self.flow.resume_reading()
         if self.pipeline:
             connection.since = self.loop.time()  # what comes after it was not read until now
             self._start_asgi_task(*self.pipeline.pop())
-        elif connection.phase is Phase.BODY:
+        elif connection.phase is ConnectionPhase.BODY:
             connection.answered_at = self.loop.time()
-        elif connection.phase is Phase.ANSWER:
-            self._enter(Phase.IDLE)
+        elif connection.phase is ConnectionPhase.ANSWER:
+            self._enter(ConnectionPhase.IDLE)
 
     def _end(self) -> None:
         """An answer was the last of its connection."""
-        if self._connection.phase is Phase.BODY:
+        if self._connection.phase is ConnectionPhase.BODY:
             self._leave()
         else:
             self.transport.close()
 
-    def _enter(self, phase: Phase) -> None:
+    def _enter(self, phase: ConnectionPhase) -> None:
         self._connections.enter(self._connection, phase, self.loop.time())
 
     def _stop(self, refusal: ApiError) -> None:
@@ -221,7 +221,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._connections.refused["does not read"] += 1
             self.transport.abort()
         elif not self.transport.is_closing() and not self.pipeline and (reason := self._connection.overdue(now)):
-            if self._connection.phase in (Phase.IDLE, Phase.LEAVING):
+            if self._connection.phase in (ConnectionPhase.IDLE, ConnectionPhase.LEAVING):
                 self._connections.refused[reason] += 1
                 self.transport.close()
             else:
@@ -248,7 +248,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """Say that nothing more comes. Were the rest of what was sent not read, the client would not see the answer."""
         self.pipeline.clear()
         self.flow.resume_reading()
-        self._enter(Phase.LEAVING)
+        self._enter(ConnectionPhase.LEAVING)
         if self.transport.can_write_eof():
             with contextlib.suppress(OSError):  # the client is gone
                 self.transport.write_eof()

@@ -39,21 +39,21 @@ class EngineHealth(Collector):
         preempted = CounterMetricFamily(
             "meshserve_preemptions", "Requests that lost their KV to others", labels=("engine",)
         )
-        parked = GaugeMetricFamily("meshserve_parked", "Requests whose KV is in host memory", labels=("engine",))
+        offloaded = GaugeMetricFamily("meshserve_offloaded", "Requests whose KV is in host memory", labels=("engine",))
         slices = CounterMetricFamily(
             "meshserve_slices", "Slices that ended, and what became of the request", labels=("engine", "fate")
         )
         for engine, status in self._statuses().items():
             preempted.add_metric((engine,), status.preemptions_total)
-            parked.add_metric((engine,), status.num_parked)
-            for fate in ("kept", "moved", "parked"):
+            offloaded.add_metric((engine,), status.num_offloaded)
+            for fate in ("kept", "moved", "offloaded"):
                 slices.add_metric((engine, fate), getattr(status, f"slices_{fate}_total"))
             running.add_metric((engine,), status.num_migrating_out)
             total.add_metric((engine,), status.migrations_total)
             aborted.add_metric((engine,), status.migrations_aborted_total)
             for one in ProcessState:
                 state.add_metric((engine, one), status.state is one)
-        return state, running, total, aborted, preempted, parked, slices
+        return state, running, total, aborted, preempted, offloaded, slices
 
     def _of_breakers(self) -> Families:
         state = GaugeMetricFamily(

@@ -11,7 +11,7 @@ from mesh.topology.schema import Slo
 from mesh.wire.requests import FinishReason
 from router.api.metrics.plain import Counter, Histogram
 from router.api.openai.choice import Choice
-from router.generation import Placement
+from router.generation import Route
 from router.history.lengths import Calibration
 from router.view.cluster_view import ClusterView
 
@@ -96,12 +96,12 @@ class ServiceMetrics:
         self._slo_attained = [metrics.slo_attained.labels(service, promise) for promise in promises]
 
     def ended(self, timer: "ChoiceTimer", choice: Choice, finish: FinishReason) -> None:
-        num_prompt, num_cached, placement = (
+        num_prompt, num_cached, route = (
             len(choice.prompt.tokens),
             choice.num_cached_tokens,
-            choice.generation.placement,
+            choice.generation.route,
         )
-        queued_s = placement.queued_s if placement else 0.0
+        queued_s = route.queued_s if route else 0.0
         self._e2e.observe(timer.last_s - timer.arrived_s)
         self._queue.observe(queued_s)
         self._prefill.observe(max(0.0, timer.ttft_s - queued_s))
@@ -114,8 +114,8 @@ class ServiceMetrics:
         self._prefix_queries.value += num_prompt
         self._prefix_hits.value += num_cached
         self._metrics.success.labels(self._service, str(finish)).value += 1
-        self._count_placement(placement)
-        self._judge_prediction(placement, timer.ttft_s - queued_s)
+        self._count_placement(route)
+        self._judge_prediction(route, timer.ttft_s - queued_s)
         self._count_slo(timer)
 
     def failed(self, code: str, *, broke_promise: bool) -> None:
@@ -124,17 +124,17 @@ class ServiceMetrics:
         if broke_promise:
             self._slo_requests.value += 1
 
-    def _count_placement(self, placement: Placement | None) -> None:
-        if placement is None:
+    def _count_placement(self, route: Route | None) -> None:
+        if route is None:
             return
-        self._metrics.dispatches.labels(self._service, placement.rule).value += 1
-        if placement.attempt > 0:
+        self._metrics.dispatches.labels(self._service, route.rule).value += 1
+        if route.attempt > 0:
             self._metrics.redispatches.labels(self._service).value += 1
 
-    def _judge_prediction(self, placement: Placement | None, first_token_s: float) -> None:
+    def _judge_prediction(self, route: Route | None, first_token_s: float) -> None:
         """Of requests that were dispatched once: a later attempt's prediction was not of the whole time."""
-        if placement is not None and placement.attempt == 0 and placement.predicted_ttft_s:
-            self._prediction_error.observe(first_token_s / placement.predicted_ttft_s)
+        if route is not None and route.attempt == 0 and route.predicted_ttft_s:
+            self._prediction_error.observe(first_token_s / route.predicted_ttft_s)
 
     def _count_slo(self, timer: "ChoiceTimer") -> None:
         met_ttft, met_tpot = timer.ttft_s <= timer.slo.ttft_s, timer.tpot_s <= timer.slo.tpot_s

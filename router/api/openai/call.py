@@ -15,7 +15,7 @@ from router.api.http.disconnect import run_until
 from router.api.metrics.gateway import ChoiceTimer, ServiceMetrics
 from router.api.openai.choice import Choice, Piece
 from router.api.openai.grammar_checks import CheckedGrammar
-from router.generation import Placement, RequestFailed, RouterError
+from router.generation import RequestFailed, Route, RouterError
 
 
 class Sink(Protocol):
@@ -71,8 +71,8 @@ class Call:
     charge: Charge | None = None  # of the key that asked
 
     @property
-    def placement(self) -> Placement | None:
-        return next((choice.generation.placement for choice in self.choices if choice.generation.placement), None)
+    def route(self) -> Route | None:
+        return next((choice.generation.route for choice in self.choices if choice.generation.route), None)
 
     @property
     def usage(self) -> Usage:
@@ -136,15 +136,15 @@ class Call:
                 return
 
     def _log(self, event: str, **more: str) -> None:
-        placement, usage = self.placement, self.usage
+        route, usage = self.route, self.usage
         self.log.info(
             event,
             request=self.request_id,
             prompt_tokens=usage.num_prompt,
             completion_tokens=usage.num_completion,
             ttft_ms=round(1000 * min(timer.ttft_s for timer in self.timers), 3),
-            rule=placement and placement.rule,
-            prefill=placement and placement.prefill_engine,
-            decode=placement and placement.decode_engine,
+            rule=route and route.rule,
+            prefill=route and route.prefill_engine,
+            decode=route and route.decode_engine,
             **more,
         )

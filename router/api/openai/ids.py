@@ -8,7 +8,7 @@ _PREFIXES = ("chatcmpl-", "cmpl-")
 
 @dataclass(frozen=True, slots=True)
 class CallId:
-    """``request_id`` is the client's own or ours, and may come twice; ``token`` is drawn for each call."""
+    """``request_id`` is the client's own or ours, and may come twice; ``token`` is sampled for each call."""
 
     request_id: str
     token: str

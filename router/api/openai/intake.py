@@ -24,7 +24,7 @@ from router.api.openai.grammar_checks import CheckedGrammar
 from router.api.openai.ids import CallId
 from router.api.openai.models import ServedModel
 from router.api.openai.sampling import AnswerLength, check_logprobs, derived_seed, sampling_of, stop_strings
-from router.generation import Frontdoor, RouterError
+from router.generation import RequestRouter, RouterError
 
 CHOICES_PER_TURN: Final = 8
 
@@ -80,9 +80,9 @@ class Order:
 class Intake:
     """Submits orders to the router."""
 
-    def __init__(self, gateway: str, frontdoor: Frontdoor, metrics: GatewayMetrics, clock: Clock) -> None:
+    def __init__(self, gateway: str, router: RequestRouter, metrics: GatewayMetrics, clock: Clock) -> None:
         self._gateway = gateway
-        self._frontdoor = frontdoor
+        self._router = router
         self._metrics = metrics
         self._clock = clock
         self._log: FilteringBoundLogger = log.bind()  # once: for each call it costs more than a line that is dropped
@@ -140,7 +140,7 @@ class Intake:
     def _choice(self, order: Order, prompt: Prompt, spec: RequestSpec, index: int, stops: StopStrings | None) -> Choice:
         return Choice(
             index,
-            self._frontdoor.submit(spec, order.caller.tenant),
+            self._router.submit(spec, order.caller.tenant),
             prompt,
             order.model.tokenizer.detokenizer(),
             None if stops is None else StopChecker(stops),

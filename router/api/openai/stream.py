@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from router.api.errors import ApiError, ClientGoneError, api_error, internal_error
 from router.api.http.disconnect import Outlet
-from router.api.http.headers import placement_headers
+from router.api.http.headers import route_headers
 from router.api.openai.call import Call, Usage
 from router.api.openai.choice import Choice, Piece
 from router.generation import RouterError
@@ -110,8 +110,8 @@ class _EventSink(Outlet):
         async with self._opening:
             if self.started:
                 return
-            if placement := self._call.placement:
-                self._response.raw_headers += encoded(placement_headers(placement))
+            if route := self._call.route:
+                self._response.raw_headers += encoded(route_headers(route))
             await self.send({"type": "http.response.start", "status": 200, "headers": self._response.raw_headers})
             self.started = True
 

@@ -7,7 +7,7 @@ from starlette.responses import Response
 from starlette.types import Receive
 
 from router.api.http.disconnect import disconnected
-from router.api.http.headers import placement_headers
+from router.api.http.headers import route_headers
 from router.api.openai.call import Call, Envelope
 from router.api.openai.choice import Choice, Piece
 
@@ -45,5 +45,5 @@ async def whole_response(call: Call, answer: Answer, envelope: Envelope, receive
         "choices": [part.json() for part in collector.parts.values()],
         "usage": call.usage.json(),
     }
-    headers = placement_headers(call.placement) if call.placement else {}
+    headers = route_headers(call.route) if call.route else {}
     return Response(msgspec.json.encode(body), headers=headers, media_type="application/json")

@@ -19,11 +19,11 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from mesh.wire.control import Announce, Load, Place, ProcessState, SetRole, Unload
+from mesh.wire.control import Announce, EnginePlace, LoadService, ProcessState, SetRole, UnloadService
 from mesh.wire.status import EngineStatus, FailedLoad
 from router.placement.observe.roster import served
 
-Order = Announce | Load | Unload | SetRole
+Order = Announce | LoadService | UnloadService | SetRole
 
 
 class Stage(StrEnum):
@@ -48,7 +48,12 @@ class Changeover:
     """``places``: what the plan ``number`` wants of each engine that it concerns, by the engine's name."""
 
     def __init__(
-        self, number: int, places: Mapping[str, Place], patience: Patience, now: float, drops: Collection[str] = ()
+        self,
+        number: int,
+        places: Mapping[str, EnginePlace],
+        patience: Patience,
+        now: float,
+        drops: Collection[str] = (),
     ) -> None:
         self.number = number
         self.places = places
@@ -134,11 +139,15 @@ class Changeover:
             yield Announce(place)  # an engine that was started again has forgotten
         match self.stage:
             case Stage.LOADING:
-                yield from (Load(name) for name in place.services if name not in held and name not in status.loading)
+                yield from (
+                    LoadService(name) for name in place.services if name not in held and name not in status.loading
+                )
             case Stage.CHANGING_ROLES if status.role is not place.role:
                 yield SetRole(place.role, status.num_role_changes)
             case Stage.UNLOADING:
-                yield from (Unload(name) for name in sorted(held & self._may_leave) if name not in place.services)
+                yield from (
+                    UnloadService(name) for name in sorted(held & self._may_leave) if name not in place.services
+                )
 
     def _is_unfinished(self, here: Mapping[str, EngineStatus]) -> bool:
         """Whether engines still do what they were told."""
@@ -152,7 +161,7 @@ class Changeover:
         return False
 
 
-def announced(statuses: Mapping[str, EngineStatus]) -> Mapping[str, Place]:
+def announced(statuses: Mapping[str, EngineStatus]) -> Mapping[str, EnginePlace]:
     """The plan that the mesh knows of, as each engine of it repeats; empty if there is none that all of them know."""
     places = {engine: status.place for engine, status in statuses.items() if status.place is not None}
     newest = max((place.number for place in places.values()), default=0)
@@ -160,7 +169,7 @@ def announced(statuses: Mapping[str, EngineStatus]) -> Mapping[str, Place]:
     return members if all(len(members) == place.num_engines for place in members.values()) else {}
 
 
-def is_in_force(places: Mapping[str, Place], statuses: Mapping[str, EngineStatus]) -> bool:
+def is_in_force(places: Mapping[str, EnginePlace], statuses: Mapping[str, EngineStatus]) -> bool:
     """Whether the engines are as a plan wants them."""
     placed = _services(places)
     return all(
@@ -171,6 +180,6 @@ def is_in_force(places: Mapping[str, Place], statuses: Mapping[str, EngineStatus
     )
 
 
-def _services(places: Mapping[str, Place]) -> set[str]:
+def _services(places: Mapping[str, EnginePlace]) -> set[str]:
     """That a plan has places for."""
     return {name for place in places.values() for name in place.services}

@@ -66,8 +66,8 @@ class Roster:
         """Taken from an engine that lives on: whoever did that wanted it."""
         self.wanted -= services - {name for status in self.statuses.values() for name in served(status)}
 
-    def bury(self, ended: Sender) -> None:
-        self._membership.bury(ended)
+    def declare_dead(self, ended: Sender) -> None:
+        self._membership.declare_dead(ended)
 
     def expire(self, now: float) -> None:
         self._membership.expire(now)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from engines.costs.profiles import EngineProfile
-from mesh.wire.control import Place, ProcessState
+from mesh.wire.control import EnginePlace, ProcessState
 from mesh.wire.status import EngineStatus, ServiceStatus
 from router.placement.change.obstacles import Obstacles
 from router.placement.observe.requirements import Catalogue, Cluster, Footprint, Measure
@@ -39,10 +39,10 @@ def waiting(present: Mapping[str, int], statuses: Iterable[EngineStatus]) -> dic
     return {name: max(0, number - running[name]) for name, number in present.items()}
 
 
-def places(plan: Plan) -> dict[str, Place]:
+def places(plan: Plan) -> dict[str, EnginePlace]:
     """By engine, as `router.placement.change.changeover` carries them out."""
     num_engines = len(plan.groups)
-    return {group.id: Place(plan.number, num_engines, group.services, group.role) for group in plan.groups}
+    return {group.id: EnginePlace(plan.number, num_engines, group.services, group.role) for group in plan.groups}
 
 
 def cluster_of(plan: Plan) -> Cluster:

@@ -109,7 +109,7 @@ class ServiceMonitor:
         spreads = self._windows.spreads(self._began_at, now)
         return Observed(max(now - self._began_at, 1e-9), _added_up(parts), spreads)
 
-    def bury(self, ended: Sender) -> None:
+    def declare_dead(self, ended: Sender) -> None:
         """A life that somebody saw end, of a gateway or of anybody else."""
         life = self._lives.get(ended.process)
         if life is not None and life.incarnation <= ended.incarnation:

@@ -12,7 +12,7 @@ def find_candidates(request: RequestView, view: ClusterView) -> Candidates | Wai
     """`Wait` if no engine serves the request now, `Reject` if none of those that do has a large enough KV pool."""
     if not view.serves(request.service):
         return Wait(f"no engine is ready to serve {request.service}")
-    # One token more: the KV of the last token drawn is written when the next one is computed.
+    # One token more: the KV of the last token sampled is written when the next one is computed.
     found = view.candidates(request.service, request.num_tokens + 1)
     if found is None:
         largest = max(engine.services[request.service].num_slots for engine in view.serving(request.service))
@@ -48,8 +48,8 @@ def least_loaded(engines: Iterable[EngineView], suits: Callable[[EngineView], bo
 def route(
     request: RequestView,
     rule: str,
-    entrance: EngineView,
-    decoder: EngineView,
+    prefill_engine: EngineView,
+    decode_engine: EngineView,
     now: float,
     *,
     mode: PrefillMode = PrefillMode.CHUNKED,
@@ -59,12 +59,12 @@ def route(
     numbers: Mapping[str, float] | None = None,
 ) -> Dispatch:
     """The dispatch to these engines, with the numbers that explain it. By default, TTFT is backlog and prefill."""
-    num_cached = request.cached.get(entrance.id, 0)
-    prefill_s = entrance.prefill_s(request.service, request.num_tokens, num_cached)
-    backlog_s = entrance.backlog_s(now)
+    num_cached = request.cached.get(prefill_engine.id, 0)
+    prefill_s = prefill_engine.prefill_s(request.service, request.num_tokens, num_cached)
+    backlog_s = prefill_engine.backlog_s(now)
     return Dispatch(
-        prefill_engine=entrance.id,
-        decode_engine=decoder.id,
+        prefill_engine=prefill_engine.id,
+        decode_engine=decode_engine.id,
         rule=rule,
         prefill_s=prefill_s,
         predicted_ttft_s=backlog_s + prefill_s if predicted_ttft_s is None else predicted_ttft_s,
@@ -75,9 +75,9 @@ def route(
             "prefill_s": prefill_s,
             "backlog_s": backlog_s,
             "cached_tokens": num_cached,
-            "prefill_tokens_in_flight": entrance.num_tokens,
-            "decode_tokens_in_flight": decoder.num_tokens,
-            "decode_watermark": decoder.services[request.service].watermark,
+            "prefill_tokens_in_flight": prefill_engine.num_tokens,
+            "decode_tokens_in_flight": decode_engine.num_tokens,
+            "decode_watermark": decode_engine.services[request.service].watermark,
             **(numbers or {}),
         },
     )

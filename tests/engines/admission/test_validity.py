@@ -25,14 +25,14 @@ def test_what_the_model_has_is_no_fault(make_spec: MakeSpec, service: Service) -
 
 @pytest.mark.parametrize("token", [-1, -(2**63), VOCABULARY, 2**31, 2**32 - 1, 2**63])
 def test_tokens_beyond_the_vocabulary_are(make_spec: MakeSpec, service: Service, token: int) -> None:
-    def drawn(**changes: object) -> Sampling:
+    def sampled(**changes: object) -> Sampling:
         return Sampling(max_tokens=4, seed=1, **changes)  # type: ignore[arg-type]
 
     for overrides in (
         {"prompt": [1, token, 2]},
         {"generated": [token]},
-        {"sampling": drawn(stop_token_ids=(token,))},
-        {"sampling": drawn(logit_bias={token: 1.0})},
+        {"sampling": sampled(stop_token_ids=(token,))},
+        {"sampling": sampled(logit_bias={token: 1.0})},
     ):
         fault = fault_of(make_spec("r", **overrides), service)
         assert fault is not None

@@ -39,8 +39,8 @@ def go_on(runner, name, sampling, known, end=None):
     tokens, computed, logprobs = [*PROMPT, *known], 0, []
     while tokens[-1] != end and (end or len(tokens) < len(PROMPT) + COUNT):
         [result] = runner.execute(runner.chunk(name, list(tokens), computed, sampling, len(PROMPT)))
-        if result.undrawn is not None:  # the mask of its grammar is late: its last token is computed again
-            assert result.undrawn.code is None, result.undrawn.reason
+        if result.unsampled is not None:  # the mask of its grammar is late: its last token is computed again
+            assert result.unsampled.code is None, result.unsampled.reason
             computed = len(tokens) - 1
             continue
         computed = len(tokens)
@@ -59,7 +59,7 @@ def test_mixed_batches_give_the_tokens_of_lonely_runs(make_runner, name):
         assert generate_together(make_runner(), prompts, sampling, 12, chunk_tokens) == expected
 
 
-@feature("results in the order of the chunks, nothing drawn in the middle of a prompt", lacks=("transformers",))
+@feature("results in the order of the chunks, nothing sampled in the middle of a prompt", lacks=("transformers",))
 def test_results_are_for_the_chunks_that_were_given(make_runner):
     runner, alone = make_runner(), make_runner()
     prompts = random_prompts((4, 1, 40, 3), seed=3)
@@ -179,7 +179,7 @@ def test_answers_keep_to_their_grammar(make_runner):
     assert both == [tokens[:16], tokens[:16]]
 
 
-@feature("log-probabilities of drawn tokens", lacks=("simulated",))
+@feature("log-probabilities of sampled tokens", lacks=("simulated",))
 def test_logprobs(make_runner):
     sampling = Sampling(max_tokens=64, seed=18, temperature=0.8, logprobs=3)
     tokens, logprobs = go_on(make_runner(), "whole", sampling, [])
@@ -205,8 +205,8 @@ def test_prompt_logprobs(make_runner):
     [whole] = (runner := make_runner()).execute(runner.chunk("a", prompt, 0, GREEDY, prompt_logprobs=3))
     split, parts = make_runner(), []
     for start, end in ((0, 1), (1, 40), (40, 41), (41, len(prompt))):
-        drawn = GREEDY if end == len(prompt) else None
-        [result] = split.execute(split.chunk("a", prompt[:end], start, drawn, prompt_logprobs=3))
+        sampled = GREEDY if end == len(prompt) else None
+        [result] = split.execute(split.chunk("a", prompt[:end], start, sampled, prompt_logprobs=3))
         parts += result.prompt_logprobs
         split.generate(f"between-{start}", PROMPT, GREEDY, 1)
     assert (whole.prompt_logprobs[0], parts[0]) == (None, None)

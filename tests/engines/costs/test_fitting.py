@@ -15,7 +15,7 @@ from engines.costs.fitting import (
     non_negative_least_squares,
 )
 from engines.costs.linear import decode_step_s, prefill_s
-from engines.costs.step_cost import Load, MixedCost, StepCost
+from engines.costs.step_cost import MixedCost, StepCost, StepLoad
 from mesh.wire.status import DecodeCost, PrefillCost
 
 GRID = [(8, 0), (32, 0), (128, 0), (256, 0), (64, 448)]
@@ -119,8 +119,8 @@ def test_one_sample_is_predicted_and_none_is_an_error():
 
 def test_what_decodes_add_to_prompts_is_fitted_unless_it_is_as_assumed():
     assumed = StepCost(PrefillCost(0.01, 1e-3, 1e-7), DecodeCost(0.005, 1e-3, 1e-6))
-    loads = [Load([(n, 0)], b, b * c) for n in (32, 128) for c in (50, 512) for b in (2, 8, 16)]
-    loads += [Load([(n, 0), (n, 64)], 0, 0) for n in (16, 32, 64)]
+    loads = [StepLoad([(n, 0)], b, b * c) for n in (32, 128) for c in (50, 512) for b in (2, 8, 16)]
+    loads += [StepLoad([(n, 0), (n, 64)], 0, 0) for n in (16, 32, 64)]
     truth = StepCost(assumed.prefill, assumed.decode, MixedCost(3e-3, 2e-6, 4e-3))
     fitted = fit_mixed(assumed, [MixedSample(load, sum(truth.parts(load))) for load in loads])
     assert fitted.mixed is not None

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from engines.costs.learning import LARGEST_FACTOR, LearntCost
-from engines.costs.step_cost import Load, MixedCost, StepCost
+from engines.costs.step_cost import MixedCost, StepCost, StepLoad
 from mesh.wire.status import DecodeCost, PrefillCost
 
 MEASURED = StepCost(
@@ -19,30 +19,30 @@ MEASURED = StepCost(
 SEEDS = range(5)
 
 
-def decodes(draw: random.Random) -> Load:
+def decodes(draw: random.Random) -> StepLoad:
     size = draw.choice([1, 2, 4, 8, 16, 32])
-    return Load([], size, size * draw.choice([100, 500, 1000, 2000]))
+    return StepLoad([], size, size * draw.choice([100, 500, 1000, 2000]))
 
 
-def mixed(draw: random.Random) -> Load:
+def mixed(draw: random.Random) -> StepLoad:
     return decodes(draw)._replace(chunks=[(draw.choice([64, 128, 256]), draw.choice([0, 256, 4096]))])
 
 
-def time_s(cost: StepCost, load: Load) -> float:
+def time_s(cost: StepCost, load: StepLoad) -> float:
     return sum(cost.parts(load))
 
 
-def measure(draw: random.Random, truth: StepCost, load: Load, outliers: float = 0.02) -> float:
+def measure(draw: random.Random, truth: StepCost, load: StepLoad, outliers: float = 0.02) -> float:
     slow = 10.0 if draw.random() < outliers else draw.lognormvariate(0.0, 0.05)
     return time_s(truth, load) * slow
 
 
-def p90(cost: StepCost, truth: StepCost, loads: list[Load], factor: float = 1.0) -> float:
+def p90(cost: StepCost, truth: StepCost, loads: list[StepLoad], factor: float = 1.0) -> float:
     errors = sorted(abs(factor * time_s(cost, load) / time_s(truth, load) - 1) for load in loads)
     return errors[9 * len(errors) // 10]
 
 
-def one_factor(steps: list[tuple[Load, float]]) -> float:
+def one_factor(steps: list[tuple[StepLoad, float]]) -> float:
     """The alternative: one factor on everything, the running mean of the logarithm, outliers bounded."""
     factor = 0.0
     for load, measured_s in steps:
@@ -100,16 +100,16 @@ def test_a_machine_that_slows_down_and_recovers_is_followed(seed: int) -> None:
 
 def test_steps_of_one_shape_move_both_factors_together() -> None:
     learnt = LearntCost(MEASURED)
-    load = Load([], 4, 4000)
+    load = StepLoad([], 4, 4000)
     for _ in range(100):
         learnt.observe(load, 2 * time_s(MEASURED, load))
-    other = Load([], 32, 32 * 100)
+    other = StepLoad([], 32, 32 * 100)
     assert time_s(learnt.current, load) == pytest.approx(2 * time_s(MEASURED, load), rel=0.01)
     assert time_s(learnt.current, other) == pytest.approx(2 * time_s(MEASURED, other), rel=0.25)
 
 
 def test_one_outlier_moves_predictions_by_little() -> None:
-    learnt, load = LearntCost(MEASURED), Load([], 8, 8000)
+    learnt, load = LearntCost(MEASURED), StepLoad([], 8, 8000)
     learnt.observe(load, 1000.0)
     assert time_s(learnt.current, load) < 1.3 * time_s(MEASURED, load)
     for _ in range(200):
@@ -125,12 +125,14 @@ def test_exact_steps_change_nothing() -> None:
         load = mixed(draw)
         learnt.observe(load, time_s(learnt.current, load))
     assert learnt.current is not None
-    assert time_s(learnt.current, Load([], 3, 300)) == pytest.approx(time_s(MEASURED, Load([], 3, 300)), rel=1e-6)
+    assert time_s(learnt.current, StepLoad([], 3, 300)) == pytest.approx(
+        time_s(MEASURED, StepLoad([], 3, 300)), rel=1e-6
+    )
     assert learnt.prefill_error == pytest.approx(0.0, abs=1e-9)
 
 
 loads = st.builds(
-    Load,
+    StepLoad,
     st.lists(st.tuples(st.integers(1, 4096), st.integers(0, 4096)), max_size=3),
     st.integers(0, 64),
     st.integers(0, 100_000),
@@ -139,7 +141,7 @@ loads = st.builds(
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(loads, st.floats(0, 1e6)), max_size=60))
-def test_whatever_is_measured_factors_stay_in_bounds(steps: list[tuple[Load, float]]) -> None:
+def test_whatever_is_measured_factors_stay_in_bounds(steps: list[tuple[StepLoad, float]]) -> None:
     learnt = LearntCost(MEASURED)
     for load, measured_s in steps:
         learnt.observe(load, measured_s)

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engines.costs.linear import decode_step_s, prefill_s, requests_s
-from engines.costs.step_cost import Load, MixedCost, StepCost, is_decode
+from engines.costs.step_cost import MixedCost, StepCost, StepLoad, is_decode
 from engines.scheduling.batch import Batch, Chunk, Draw
 from mesh.wire.requests import Sampling
 from mesh.wire.status import DecodeCost, PrefillCost
@@ -58,8 +58,8 @@ costs = st.builds(
 def test_more_work_never_takes_less_and_decodes_cost_at_least_their_products(
     cost: StepCost, chunks: list[tuple[int, int]], num_decodes: int, context: int
 ) -> None:
-    prompts, both = sum(cost.parts(Load(chunks, 0, 0))), sum(cost.parts(Load(chunks, num_decodes, context)))
-    more = sum(cost.parts(Load(chunks, num_decodes + 1, context + 100)))
+    prompts, both = sum(cost.parts(StepLoad(chunks, 0, 0))), sum(cost.parts(StepLoad(chunks, num_decodes, context)))
+    more = sum(cost.parts(StepLoad(chunks, num_decodes + 1, context + 100)))
     assert 0 <= prompts <= both * (1 + 1e-9)
     assert both <= more * (1 + 1e-9)
     assert both >= (1 - 1e-9) * requests_s(cost.decode, num_decodes)

@@ -19,7 +19,7 @@ from engines.grammars.masks import Masks
 from engines.grammars.process import Vocabulary
 from engines.grammars.protocol import Answer, Bad
 from engines.models.files.model_config import ModelConfig
-from engines.scheduling.batch import Draw, Undrawn
+from engines.scheduling.batch import Draw, Unsampled
 from mesh.wire.requests import FailureCode, Sampling
 from tests.seeds import seeds
 
@@ -66,13 +66,13 @@ def draw(grammar: str, generated: list[int], request: str = "r") -> Draw:
 def allowed(grammars: Masks, grammar: str, text: str | list[int], request: str = "r") -> set[int]:
     tokens = list(text.encode()) if isinstance(text, str) else text
     mask = grammars.take([draw(grammar, tokens, request)])[request]
-    assert not isinstance(mask, Undrawn), mask
+    assert not isinstance(mask, Unsampled), mask
     return set(np.flatnonzero(mask).tolist())
 
 
-def refusal(grammars: Masks, grammar: str, text: str, request: str = "r") -> Undrawn:
+def refusal(grammars: Masks, grammar: str, text: str, request: str = "r") -> Unsampled:
     answer = grammars.take([draw(grammar, list(text.encode()), request)])[request]
-    assert isinstance(answer, Undrawn)
+    assert isinstance(answer, Unsampled)
     return answer
 
 
@@ -148,12 +148,12 @@ def test_one_that_takes_for_ever_fails_and_the_others_go_on(grammars: Masks) -> 
     draws = [draw(ENDLESS, [], "endless"), draw(NUMBER, list(b"12"), "behind"), draw(NUMBER, list(b"3"), "before")]
     answers = grammars.take(draws)
     endless = answers["endless"]
-    assert isinstance(endless, Undrawn)
+    assert isinstance(endless, Unsampled)
     assert endless.code is FailureCode.GRAMMAR
     assert endless.reason == "the grammar cannot be followed: it takes too much CPU time"
     for request in ("behind", "before"):
         mask = answers[request]
-        assert not isinstance(mask, Undrawn)
+        assert not isinstance(mask, Unsampled)
         assert mask[END]
 
 
@@ -215,9 +215,9 @@ def test_all_requests_of_a_grammar_that_is_too_dear_fail_at_its_first_death(gram
     choices = [draw(twin, [], f"choice {number}") for number in range(40)]
     answers = grammars.take([*choices, draw(NUMBER, list(b"1"), "honest")])
     assert {answers[choice.request] for choice in choices} == {answers["choice 0"]}
-    assert isinstance(answers["choice 0"], Undrawn)
+    assert isinstance(answers["choice 0"], Unsampled)
     assert answers["choice 0"].code is FailureCode.GRAMMAR
-    assert not isinstance(answers["honest"], Undrawn)
+    assert not isinstance(answers["honest"], Unsampled)
     assert len(deaths) == 1
     assert refusal(grammars, twin, "", request="later") == answers["choice 0"]
     assert len(deaths) == 1
@@ -231,7 +231,7 @@ def test_a_grammar_that_stays_dear_fails(grammars: Masks, monkeypatch: pytest.Mo
     monkeypatch.setattr(masks, "CPU_S_PER_MASK", 0.0)
     for length in range(2000):
         answer = grammars.take([draw(ambiguous, [97] * length, "r")])["r"]
-        if isinstance(answer, Undrawn):
+        if isinstance(answer, Unsampled):
             assert answer.code is FailureCode.GRAMMAR
             assert "of CPU time a token" in answer.reason
             return

@@ -4,10 +4,10 @@ import random
 
 import pytest
 
-from engines.effects import DropService, LoadService
+from engines.effects import DropModel, LoadModel
 from engines.memory.residency import MOST_FAILED, Residency
 from engines.scheduling.scheduler import Limits
-from mesh.wire.control import Load, Unload
+from mesh.wire.control import LoadService, UnloadService
 from mesh.wire.requests import Accepted, RefusalCode, Refused
 from mesh.wire.status import ServiceStatus
 from router.view.engine_view import engine_view
@@ -41,7 +41,7 @@ def test_a_loaded_service_serves(make_spec: MakeSpec) -> None:
     mesh = two_engines(a=(SERVICE,))
     spec = make_spec("r", 9, 5, service=OTHER)
     mesh.submit("a", spec)
-    mesh.deliver(CLI, "a", Load(OTHER))
+    mesh.deliver(CLI, "a", LoadService(OTHER))
     assert mesh.engines["a"].core.status(mesh.now).loading == [OTHER]
     mesh.settle()
     assert [answer.code for answer in mesh.answers if isinstance(answer, Refused)] == [RefusalCode.UNKNOWN_SERVICE]
@@ -55,7 +55,7 @@ def test_a_loaded_service_serves(make_spec: MakeSpec) -> None:
 def test_to_load_what_is_here_or_on_its_way_changes_nothing(make_spec: MakeSpec) -> None:
     mesh = two_engines(a=(SERVICE,))
     for service in (SERVICE, OTHER, OTHER):
-        mesh.deliver(CLI, "a", Load(service))
+        mesh.deliver(CLI, "a", LoadService(service))
     assert mesh.engines["a"].core.status(mesh.now).loading == [OTHER]
     mesh.settle()
     assert set(services(mesh, "a")) == {SERVICE, OTHER}
@@ -63,11 +63,11 @@ def test_to_load_what_is_here_or_on_its_way_changes_nothing(make_spec: MakeSpec)
 
 def test_a_service_that_cannot_be_had_is_told_and_serving_goes_on(make_spec: MakeSpec) -> None:
     mesh = two_engines(a=(SERVICE,))
-    mesh.deliver(CLI, "a", Load("elsewhere"))
+    mesh.deliver(CLI, "a", LoadService("elsewhere"))
     core = mesh.engines["a"].core
     [failed] = core.status(mesh.now).failed_loads
     assert failed == ("elsewhere", "this engine's topology has no such service; it has: other, tiny", 1)
-    mesh.deliver(CLI, "a", Load(OTHER))
+    mesh.deliver(CLI, "a", LoadService(OTHER))
     mesh._copies.clear()
     core.not_loaded(OTHER, "its weights are corrupt", mesh.now)
     status = core.status(mesh.now)
@@ -75,7 +75,7 @@ def test_a_service_that_cannot_be_had_is_told_and_serving_goes_on(make_spec: Mak
     mesh.submit("a", make_spec("r"))
     mesh.settle()
     assert mesh.finished == {"r": "length"}
-    mesh.deliver(CLI, "a", Load(OTHER))
+    mesh.deliver(CLI, "a", LoadService(OTHER))
     mesh.settle()
     assert core.status(mesh.now).failed_loads == [failed], "what was loaded since is not told any more"
 
@@ -83,7 +83,7 @@ def test_a_service_that_cannot_be_had_is_told_and_serving_goes_on(make_spec: Mak
 def test_of_many_failed_loads_the_last_are_told() -> None:
     mesh = two_engines(a=(SERVICE,))
     for number in range(2 * MOST_FAILED):
-        mesh.deliver(CLI, "a", Load(f"nothing {number}"))
+        mesh.deliver(CLI, "a", LoadService(f"nothing {number}"))
     told = mesh.engines["a"].core.status(mesh.now).failed_loads
     assert [failed.number for failed in told] == list(range(MOST_FAILED + 1, 2 * MOST_FAILED + 1))
 
@@ -96,7 +96,7 @@ def test_what_runs_moves_away_before_its_service_goes(make_spec: MakeSpec, seed:
         mesh.submit("a", spec)
     while any(len(mesh.streams[spec.id]) < 2 for spec in specs):
         assert mesh.step()
-    mesh.deliver(CLI, "a", Unload(OTHER))
+    mesh.deliver(CLI, "a", UnloadService(OTHER))
     assert services(mesh, "a")[OTHER].is_leaving
     mesh.settle()
     assert {spec.id: mesh.streams[spec.id] for spec in specs} == {
@@ -113,7 +113,7 @@ def test_what_nobody_else_serves_ends_here_first(make_spec: MakeSpec) -> None:
     running, late = make_spec("r", 5, 20, service=OTHER), make_spec("late", 5, 20, service=OTHER)
     mesh.submit("a", running)
     mesh.step()
-    mesh.deliver(CLI, "a", Unload(OTHER))
+    mesh.deliver(CLI, "a", UnloadService(OTHER))
     mesh.submit("a", late)
     assert mesh.engines["a"].dropped == []
     mesh.settle()
@@ -128,7 +128,7 @@ def test_prompts_that_have_not_begun_are_sent_back_if_others_can_compute_them(ma
     for spec in specs:
         mesh.submit("a", spec)
     mesh.step()
-    mesh.deliver(CLI, "a", Unload(OTHER))
+    mesh.deliver(CLI, "a", UnloadService(OTHER))
     mesh.settle()
     refused = {answer.request for answer in mesh.answers if isinstance(answer, Refused)}
     assert refused
@@ -139,8 +139,8 @@ def test_loading_undoes_unloading(make_spec: MakeSpec) -> None:
     mesh = two_engines(b=(SERVICE,))
     mesh.submit("a", make_spec("r", 5, 20, service=OTHER))
     mesh.step()
-    mesh.deliver(CLI, "a", Unload(OTHER))
-    mesh.deliver(CLI, "a", Load(OTHER))
+    mesh.deliver(CLI, "a", UnloadService(OTHER))
+    mesh.deliver(CLI, "a", LoadService(OTHER))
     mesh.settle()
     assert mesh.engines["a"].dropped == []
     assert not services(mesh, "a")[OTHER].is_leaving
@@ -150,7 +150,7 @@ def test_routers_do_not_see_what_is_leaving(make_spec: MakeSpec) -> None:
     mesh = two_engines()
     mesh.submit("a", make_spec("r", 5, 20, service=OTHER))
     mesh.step()
-    mesh.deliver(CLI, "a", Unload(OTHER))
+    mesh.deliver(CLI, "a", UnloadService(OTHER))
     assert set(engine_view("a", mesh.engines["a"].core.status(mesh.now), 0.0, ()).services) == {SERVICE}
 
 
@@ -168,7 +168,9 @@ def test_whatever_comes_and_goes_tokens_are_right_and_nothing_leaks(make_spec: M
         for _ in range(draw.randint(0, 30)):
             mesh.step()
         if draw.random() < 0.5:
-            mesh.deliver(CLI, draw.choice("ab"), draw.choice([Load, Unload])(draw.choice([SERVICE, OTHER])))
+            mesh.deliver(
+                CLI, draw.choice("ab"), draw.choice([LoadService, UnloadService])(draw.choice([SERVICE, OTHER]))
+            )
             tell(mesh)
     mesh.settle()
     refused = {answer.request for answer in mesh.answers if isinstance(answer, Refused)}
@@ -183,12 +185,12 @@ def test_whatever_comes_and_goes_tokens_are_right_and_nothing_leaks(make_spec: M
 def test_the_last_word_counts_while_a_service_is_on_its_way() -> None:
     residency = Residency({}, Limits(4, 64), {OTHER})
     residency.unload(OTHER)  # it is not here
-    assert residency.load(OTHER) == [LoadService(OTHER)]
+    assert residency.load(OTHER) == [LoadModel(OTHER)]
     residency.unload(OTHER)
     residency.load(OTHER)
     residency.unload(OTHER)
     residency.loaded(make_service(OTHER, "a", VirtualMemory(8)))
-    assert residency.drop(lambda service: True) == [DropService(OTHER)]
+    assert residency.drop(lambda service: True) == [DropModel(OTHER)]
     residency.load(OTHER)
     residency.unload(OTHER)
     residency.load(OTHER)

@@ -14,14 +14,14 @@ DRAWN = {
 
 
 def quantized(values: NDArray[np.float32], kind: GGMLQuantizationType) -> NDArray[np.uint8]:
-    """Rows of blocks ``[out, bytes]`` for values ``[out, in]``; K-quants are drawn instead, every byte of them."""
+    """Rows of blocks ``[out, bytes]`` for values ``[out, in]``; K-quants are sampled instead, every byte of them."""
     if kind not in DRAWN:
         return quantize(values, kind)
     num_weights, num_bytes = GGML_QUANT_SIZES[kind]
     num_out, num_in = values.shape
-    drawn = np.random.default_rng(values.size)
-    blocks = drawn.integers(0, 256, (num_out * num_in // num_weights, num_bytes), dtype=np.uint8)
+    sampled = np.random.default_rng(values.size)
+    blocks = sampled.integers(0, 256, (num_out * num_in // num_weights, num_bytes), dtype=np.uint8)
     for start, factor in DRAWN[kind].items():
-        factors = (factor * drawn.uniform(0.5, 1.5, len(blocks))).astype(np.float16)
+        factors = (factor * sampled.uniform(0.5, 1.5, len(blocks))).astype(np.float16)
         blocks[:, start : start + 2] = factors.view(np.uint8).reshape(-1, 2)
     return blocks.reshape(num_out, -1)

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from engines.engine_request import Sequence
+from engines.engine_request import EngineRequest
 from engines.scheduling.demand import MOST_PEAKS, EarlyEnds, demand_of, highest_with, peaks_of, with_one_more
 from mesh.wire.requests import Epoch
 from tests.router.cluster import make_spec
@@ -15,7 +15,7 @@ def held_after(lives, step):
     return sum(held + step for steps, held in lives if steps >= step)
 
 
-def drawn(random, count):
+def sampled(random, count):
     return [(random.randrange(1, 60), random.randrange(1, 100)) for _ in range(count)]
 
 
@@ -25,7 +25,7 @@ def bound(peaks, step):
 
 def request_of(num_prompt, num_generated, expected, **fields):
     spec = make_spec(num_tokens=num_prompt, max_tokens=expected[-1], expected=expected, **fields)
-    request = Sequence.of(spec, Epoch(0), 0.0, frozenset(), 10_000)
+    request = EngineRequest.of(spec, Epoch(0), 0.0, frozenset(), 10_000)
     request.tokens += [0] * num_generated
     return request
 
@@ -33,7 +33,7 @@ def request_of(num_prompt, num_generated, expected, **fields):
 @pytest.mark.parametrize("seed", range(50))
 def test_no_step_holds_more_than_the_next_peak_and_peaks_are_reached(seed):
     random = Random(seed)
-    lives = drawn(random, random.randrange(1, 12))
+    lives = sampled(random, random.randrange(1, 12))
     peaks = peaks_of(lives)
     assert all(held_after(lives, step) <= bound(peaks, step) for step in range(1, 61))
     assert all(held_after(lives, end) == tokens for end, tokens in peaks)
@@ -42,8 +42,8 @@ def test_no_step_holds_more_than_the_next_peak_and_peaks_are_reached(seed):
 @pytest.mark.parametrize("seed", range(50))
 def test_one_more_request_is_never_counted_for_less_than_it_holds(seed):
     random = Random(seed)
-    lives = drawn(random, random.randrange(8))
-    peaks, steps, held = peaks_of(lives), *drawn(random, 1)[0]
+    lives = sampled(random, random.randrange(8))
+    peaks, steps, held = peaks_of(lives), *sampled(random, 1)[0]
     joined = with_one_more(peaks, steps, held)
     assert list(joined) == sorted(joined)
     lives.append((steps, held))

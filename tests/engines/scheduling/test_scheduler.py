@@ -2,7 +2,7 @@
 
 import pytest
 
-from engines.engine_request import Sequence
+from engines.engine_request import EngineRequest
 from engines.memory.block_pool import BlockPool
 from engines.memory.pages import PagePool
 from engines.scheduling.scheduler import Limits, LocalScheduler, Plan, ServiceQueue
@@ -14,10 +14,10 @@ from tests.engines.conftest import MakeSequence
 class OneSecondAToken:
     """Forecasts for prompts: nothing decodes."""
 
-    def prefill_s(self, sequence: Sequence) -> float:
-        return float(sequence.num_uncomputed)
+    def prefill_s(self, request: EngineRequest) -> float:
+        return float(request.num_uncomputed)
 
-    def decodes(self) -> list[Sequence]:
+    def decodes(self) -> list[EngineRequest]:
         return []
 
     def decode_round_s(self) -> float:
@@ -34,22 +34,22 @@ def scheduler(max_running: int = 8, chunk_tokens: int = 16) -> LocalScheduler:
     return LocalScheduler(Limits(max_running, chunk_tokens), OneSecondAToken())
 
 
-def queue(num_blocks: int = 16, *waiting: Sequence) -> ServiceQueue:
+def queue(num_blocks: int = 16, *waiting: EngineRequest) -> ServiceQueue:
     return ServiceQueue("tiny", BlockPool(PagePool(num_blocks), 4), waiting=list(waiting))
 
 
 def compute(plan: Plan, queue: ServiceQueue, token: int = 7, now: float = 0.0) -> None:
     """What the core does with the results of an iteration."""
     for share in plan.shares:
-        sequence = share.sequence
-        sequence.num_computed += share.num_tokens
-        sequence.publish_full_blocks(queue.pool)
-        if sequence.num_uncomputed == 0:
-            sequence.append(token, None, now)
+        request = share.request
+        request.num_computed += share.num_tokens
+        request.publish_full_blocks(queue.pool)
+        if request.num_uncomputed == 0:
+            request.append(token, None, now)
 
 
 def taken(plan: Plan) -> list[tuple[str, int]]:
-    return [(share.sequence.id, share.num_tokens) for share in plan.shares]
+    return [(share.request.id, share.num_tokens) for share in plan.shares]
 
 
 def test_shortest_prompt_goes_first_and_a_prefill_engine_runs_one_at_a_time(make_sequence: MakeSequence) -> None:
@@ -106,12 +106,12 @@ def test_a_cached_prefix_is_not_computed_again(make_sequence: MakeSequence) -> N
     assert work.running[0].num_cached == 8
 
 
-def start_decoding(work: ServiceQueue, sequence: Sequence) -> None:
-    """As if its prompt was computed and its first token drawn."""
-    sequence.blocks = work.pool.allocate(work.pool.blocks_for(sequence.num_prompt))
-    sequence.num_computed = sequence.num_prompt
-    sequence.append(7, None, 0.0)
-    work.running.append(sequence)
+def start_decoding(work: ServiceQueue, request: EngineRequest) -> None:
+    """As if its prompt was computed and its first token sampled."""
+    request.blocks = work.pool.allocate(work.pool.blocks_for(request.num_prompt))
+    request.num_computed = request.num_prompt
+    request.append(7, None, 0.0)
+    work.running.append(request)
 
 
 def test_when_blocks_run_out_the_latest_arrival_is_preempted_and_recomputed(make_sequence: MakeSequence) -> None:
@@ -120,7 +120,7 @@ def test_when_blocks_run_out_the_latest_arrival_is_preempted_and_recomputed(make
     start_decoding(work, make_sequence("new", 4, 1.0, first=60))
     plan = scheduler().plan(work, Role.MULTIPLEX, 0.0)
     assert taken(plan) == [("old", 1)]
-    assert [sequence.id for sequence in plan.preempted] == ["new"]
+    assert [request.id for request in plan.preempted] == ["new"]
     assert work.waiting[0].num_computed == 0
     work.pool.check_invariants()
 
@@ -130,7 +130,7 @@ def test_a_lone_sequence_that_fills_the_pool_is_outgrown(make_sequence: MakeSequ
     rules = scheduler()
     compute(rules.plan(work, Role.MULTIPLEX, 0.0), work)
     plan = rules.plan(work, Role.MULTIPLEX, 0.0)
-    assert [sequence.id for sequence in plan.outgrown] == ["a"]
+    assert [request.id for request in plan.outgrown] == ["a"]
 
 
 @pytest.mark.parametrize("mode", [PrefillMode.CHUNKED, PrefillMode.FIRST])
@@ -145,10 +145,10 @@ def test_what_is_more_urgent_takes_the_memory_of_the_least_urgent(
     urgent.prefill_mode = mode
     work.waiting.append(urgent)
     plan = scheduler().plan(work, Role.MULTIPLEX, 0.0)
-    assert [sequence.id for sequence in plan.preempted] == ["r1"]
+    assert [request.id for request in plan.preempted] == ["r1"]
     beside = [("r0", 1), ("r2", 1)] if mode is PrefillMode.CHUNKED else []
     assert taken(plan) == [*beside, ("urgent", 9)]
-    assert [sequence.id for sequence in work.waiting] == ["r1"]
+    assert [request.id for request in work.waiting] == ["r1"]
     compute(plan, work)
     assert scheduler().plan(work, Role.MULTIPLEX, 0.0).preempted == []
 
@@ -170,10 +170,10 @@ def test_a_prompt_that_has_begun_gives_way_to_a_more_urgent_one(make_sequence: M
     rules = scheduler(chunk_tokens=4)
     compute(rules.plan(work, Role.MULTIPLEX, 0.0), work)
     work.waiting.append(make_sequence("urgent", 8, 9.0, first=200, priority=1))
-    for sequence in (*work.waiting, *work.running):
-        sequence.prefill_order = PrefillOrder.DEADLINE
+    for request in (*work.waiting, *work.running):
+        request.prefill_order = PrefillOrder.DEADLINE
     plan = rules.plan(work, Role.MULTIPLEX, 0.0)
-    assert ([sequence.id for sequence in plan.preempted], taken(plan)) == (["long"], [("urgent", 4)])
+    assert ([request.id for request in plan.preempted], taken(plan)) == (["long"], [("urgent", 4)])
     assert work.waiting[0].num_computed == 0
 
 
@@ -182,7 +182,7 @@ def test_blocks_that_are_being_sent_are_not_preempted(make_sequence: MakeSequenc
     start_decoding(work, make_sequence("sent", 4, 1.0))
     work.pinned.add(work.running[0])
     start_decoding(work, make_sequence("other", 4, 0.0, first=60))
-    assert [sequence.id for sequence in scheduler().plan(work, Role.MULTIPLEX, 0.0).preempted] == ["other"]
+    assert [request.id for request in scheduler().plan(work, Role.MULTIPLEX, 0.0).preempted] == ["other"]
 
 
 def test_decodes_wait_for_a_prompt_that_goes_first_chunk_by_chunk(make_sequence: MakeSequence) -> None:
@@ -242,8 +242,8 @@ def test_prompts_wait_in_the_order_that_their_policy_asks_for(
     early = make_sequence("early", 12, 0.0, slo_ttft_s=100.0)
     late = make_sequence("late", 6, 1.0, slo_ttft_s=0.5)
     short = make_sequence("short", 3, 2.0, slo_ttft_s=100.0)
-    for sequence in (early, late, short):
-        sequence.prefill_order = order
+    for request in (early, late, short):
+        request.prefill_order = order
     assert taken(scheduler().plan(queue(64, short, late, early), Role.PREFILL, 3.0))[0][0] == taken_first
 
 
@@ -253,7 +253,7 @@ def test_a_promise_tighter_than_its_services_that_is_broken_passes_nobody(
 ) -> None:
     honest = make_sequence("honest", 4, slo_ttft_s=20.0)
     hostile = [make_sequence(f"hostile {number}", 8, arrived_at=1.0, slo_ttft_s=1e-3) for number in range(3)]
-    for sequence in (honest, *hostile):
-        sequence.service_ttft_s = 20.0
-        sequence.prefill_order = order
+    for request in (honest, *hostile):
+        request.service_ttft_s = 20.0
+        request.prefill_order = order
     assert scheduler().most_urgent([*hostile, honest], 2.0) is honest

@@ -1,7 +1,6 @@
 """Chunks that fit the slack of decodes: one iteration's arithmetic."""
 
-from collections.abc import Callable
-from collections.abc import Sequence as Chunks
+from collections.abc import Callable, Sequence
 from math import inf
 
 import pytest
@@ -10,7 +9,7 @@ from hypothesis import strategies as st
 
 from engines.costs.learning import LearntCost
 from engines.costs.step_cost import StepCost
-from engines.engine_request import Sequence
+from engines.engine_request import EngineRequest
 from engines.memory.block_pool import BlockPool
 from engines.memory.pages import PagePool
 from engines.scheduling.scheduler import ServiceQueue
@@ -27,18 +26,18 @@ STEP_S = 0.04  # every promise is 0.1 s a token
 FIXED_S = 0.005  # that the first chunk adds
 
 
-MakeService = Callable[[list[Sequence]], Service]
+MakeService = Callable[[list[EngineRequest]], Service]
 
 
 @pytest.fixture
 def make_service() -> MakeService:
     """With these running, in a pool of their own. A step takes ``STEP_S``, whoever is in it."""
 
-    def make(running: list[Sequence]) -> Service:
+    def make(running: list[EngineRequest]) -> Service:
         queue = ServiceQueue("tiny", BlockPool(PagePool(1000), 4))
-        for sequence in running:
-            sequence.blocks = queue.pool.allocate(queue.pool.blocks_for(len(sequence.tokens)))
-            sequence.num_computed = len(sequence.tokens) - 1
+        for request in running:
+            request.blocks = queue.pool.allocate(queue.pool.blocks_for(len(request.tokens)))
+            request.num_computed = len(request.tokens) - 1
         queue.running = running
         cost = LearntCost(StepCost(PrefillCost(0.0, 0.001), DecodeCost(STEP_S, 0.0)))
         return Service(queue, KVShape(1, 1, 1, 4, "float32"), None, frozenset({0}), 4096, cost)
@@ -48,14 +47,14 @@ def make_service() -> MakeService:
 
 def decoding(
     make_sequence: MakeSequence, id_: str, num_generated: int, first_token_at: float, **spec: object
-) -> Sequence:
-    sequence = make_sequence(id_, 4, **spec)
+) -> EngineRequest:
+    request = make_sequence(id_, 4, **spec)
     for _ in range(num_generated):
-        sequence.append(7, None, first_token_at)
-    return sequence
+        request.append(7, None, first_token_at)
+    return request
 
 
-def iteration_s(chunks: Chunks[tuple[int, int]]) -> float:
+def iteration_s(chunks: Sequence[tuple[int, int]]) -> float:
     attended = sum(new * (before + new / 2) for new, before in chunks)
     return STEP_S + FIXED_S * bool(chunks) + 0.001 * sum(new for new, _ in chunks) + 1e-6 * attended
 
@@ -93,13 +92,13 @@ def test_steps_longer_than_the_promise_leave_no_slack_for_good(make_sequence: Ma
 
 @given(st.floats(-0.1, 0.5), st.floats(0.1, 1), st.integers(0, 5000), st.integers(1, 2000))
 def test_a_chunk_is_the_largest_that_fits(slack_s: float, margin: float, before: int, at_most: int) -> None:
-    sequence = Sequence.of(SPEC, Epoch(1), 0.0, frozenset(), 10_000)
-    sequence.num_computed = before
-    size = budget(Tightest(slack_s), margin, 1).chunk_tokens(sequence, at_most, 0.0)
-    assert 0 <= size <= min(at_most, sequence.num_uncomputed)
+    request = EngineRequest.of(SPEC, Epoch(1), 0.0, frozenset(), 10_000)
+    request.num_computed = before
+    size = budget(Tightest(slack_s), margin, 1).chunk_tokens(request, at_most, 0.0)
+    assert 0 <= size <= min(at_most, request.num_uncomputed)
     longest_s = STEP_S + margin * slack_s
     assert size == 0 or iteration_s([(size, before)]) <= longest_s
-    assert size == min(at_most, sequence.num_uncomputed) or iteration_s([(size + 1, before)]) > longest_s
+    assert size == min(at_most, request.num_uncomputed) or iteration_s([(size + 1, before)]) > longest_s
 
 
 def test_what_is_spent_is_gone(make_sequence: MakeSequence) -> None:
@@ -171,9 +170,9 @@ def test_steps_that_repeat_leave_lost_promises_out_as_others_do(
             for _ in range(2)
         )
         one, other = make_service(booked), make_service(steady)
-        for sequence in booked:
-            sequence.tokens += [7] * passed
-            sequence.num_computed += passed
+        for request in booked:
+            request.tokens += [7] * passed
+            request.num_computed += passed
         batch = other.queue.steady = steady_batch(other.pool, steady)
         assert batch is not None
         batch.pass_steps(passed, 7)
@@ -182,8 +181,8 @@ def test_steps_that_repeat_leave_lost_promises_out_as_others_do(
 
 
 def test_a_tight_ttft_promise_that_is_broken_does_not_pass_the_others(make_sequence: MakeSequence) -> None:
-    sequence = make_sequence("hostile", 4, slo_ttft_s=1e-3)
-    assert sequence.starves_at == pytest.approx(1e-3)
-    sequence.service_ttft_s = 2.0
-    assert sequence.starves_at == 2.0
-    assert sequence.ttft_deadline == pytest.approx(1e-3), "it is still what it is measured by"
+    request = make_sequence("hostile", 4, slo_ttft_s=1e-3)
+    assert request.starves_at == pytest.approx(1e-3)
+    request.service_ttft_s = 2.0
+    assert request.starves_at == 2.0
+    assert request.ttft_deadline == pytest.approx(1e-3), "it is still what it is measured by"

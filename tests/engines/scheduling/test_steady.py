@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from engines.core import EngineCore
-from engines.costs.step_cost import Load, load_of
+from engines.costs.step_cost import StepLoad, load_of
 from engines.effects import Effect
 from engines.scheduling.batch import Batch, ChunkResult, StepResult
 from kvtransfer.protocol import Send
@@ -137,7 +137,7 @@ def test_a_step_is_as_much_work_as_its_batch(make_spec: MakeSpec) -> None:
     assert num_passed
 
 
-def loads_alike(*loads: Load) -> bool:
+def loads_alike(*loads: StepLoad) -> bool:
     first, *others = [load._replace(chunks=list(load.chunks)) for load in loads]
     return others == [first] * len(others)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from engines.grammars.masks import Masks
 from engines.grammars.process import Vocabulary
-from engines.scheduling.batch import Draw, Undrawn
+from engines.scheduling.batch import Draw, Unsampled
 from engines.torch_engine.sampling.rows import draw_tokens
 from engines.torch_engine.sampling.sampler import NOT_FINITE, NOTHING_LEFT, Sampler
 from mesh.wire.requests import FailureCode, Sampling
@@ -64,10 +64,10 @@ def test_whatever_one_request_asks_for_the_others_draw_what_they_draw_alone(
     draws = [*map(draw, honest), draw(hostile, num_generated)]
     *others, own = draw_tokens(sampler(width), logits.clone(), draws)
     assert [one.token for one in others] == alone
-    if own.undrawn is None:
+    if own.unsampled is None:
         assert own.token in range(width)
     else:
-        assert own.undrawn is NOTHING_LEFT
+        assert own.unsampled is NOTHING_LEFT
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -90,10 +90,10 @@ def test_parameters_that_leave_no_distribution_are_the_requests_own_fault(
     width: int, changes: dict[str, object], temperature: float
 ) -> None:
     logits = torch.ones(2, width)
-    drawn = sampler(width).draw(logits, [draw(plain(temperature=temperature, **changes)), draw(plain())])
-    assert drawn[0] is NOTHING_LEFT
+    sampled = sampler(width).draw(logits, [draw(plain(temperature=temperature, **changes)), draw(plain())])
+    assert sampled[0] is NOTHING_LEFT
     assert NOTHING_LEFT.code is FailureCode.SAMPLING
-    assert not isinstance(drawn[1], Undrawn)
+    assert not isinstance(sampled[1], Unsampled)
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -105,9 +105,9 @@ def test_an_output_that_is_no_number_is_the_engines_fault_and_one_requests_troub
     logits = torch.randn(3, width, generator=torch.Generator().manual_seed(1))
     sound = [sampler(width).draw(logits[i : i + 1].clone(), [draw(plain())])[0] for i in (0, 2)]
     logits[1, width - 1] = wrong
-    drawn = draw_tokens(sampler(width), logits, [draw(plain()), draw(plain(**changes)), draw(plain())])
-    assert [drawn[0].token, drawn[2].token] == sound
-    assert drawn[1].undrawn is NOT_FINITE
+    sampled = draw_tokens(sampler(width), logits, [draw(plain()), draw(plain(**changes)), draw(plain())])
+    assert [sampled[0].token, sampled[2].token] == sound
+    assert sampled[1].unsampled is NOT_FINITE
     assert NOT_FINITE.code is FailureCode.STEP
 
 

@@ -4,7 +4,7 @@ from math import inf
 
 import pytest
 
-from engines.engine_request import Sequence
+from engines.engine_request import EngineRequest
 from engines.transfers.freeness import (
     free_tokens,
     freeness,
@@ -27,8 +27,8 @@ def spec(name: str = "r", num_prompt: int = 40, priority: int = 0) -> RequestSpe
     return RequestSpec(name, GATEWAY, SERVICE, list(range(1, num_prompt + 1)), sampling, 60.0, 1.0, priority)
 
 
-def sequence(num_tokens: int, priority: int = 0) -> Sequence:
-    return Sequence.of(spec(num_prompt=num_tokens, priority=priority), Epoch(0), 0.0, frozenset(), 1000)
+def request(num_tokens: int, priority: int = 0) -> EngineRequest:
+    return EngineRequest.of(spec(num_prompt=num_tokens, priority=priority), Epoch(0), 0.0, frozenset(), 1000)
 
 
 def test_freeness_is_room_for_each_running_request():
@@ -52,7 +52,7 @@ def test_freeness_tells_how_many_tokens_are_free(free_tokens, num_running):
 
 def test_requests_are_expected_to_grow_by_what_they_have_grown():
     assert growth_tokens([]) == 0.0
-    grown = [sequence(100), sequence(100)]
+    grown = [request(100), request(100)]
     grown[0].tokens += [1] * 30
     assert growth_tokens(grown) == 15.0
 
@@ -65,12 +65,12 @@ def test_one_request_less_and_one_more_are_each_others_opposite(num_running):
 
 
 def test_no_head_room_without_high_priority():
-    assert headroom_tokens(COST, 1000, [sequence(100), sequence(50)], 8, 1.25) == 0
+    assert headroom_tokens(COST, 1000, [request(100), request(50)], 8, 1.25) == 0
 
 
 def test_head_room_leaves_the_load_at_which_steps_are_near_ideal():
     """One request takes 11 ms; 13.75 ms are bearable, which is three requests of 100 tokens."""
-    running = [sequence(100), sequence(100, priority=1)]
+    running = [request(100), request(100, priority=1)]
     assert headroom_tokens(COST, 1000, running, 8, 1.25) == 700
     assert headroom_tokens(COST, 1000, running, 2, 1.25) == 800
     assert headroom_tokens(COST, 250, running, 8, 1.25) == 0

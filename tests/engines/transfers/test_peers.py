@@ -2,7 +2,7 @@
 
 import pytest
 
-from engines.engine_request import Sequence
+from engines.engine_request import EngineRequest
 from engines.status import Service
 from engines.transfers.peers import RETRY_S, Peers
 from mesh.wire.control import ProcessState, Role
@@ -17,9 +17,9 @@ def service() -> Service:
     return mesh.add("here").core._services[SERVICE]
 
 
-def request(num_tokens: int) -> Sequence:
+def request(num_tokens: int) -> EngineRequest:
     spec = RequestSpec("r", GATEWAY, SERVICE, [1] * num_tokens, Sampling(max_tokens=9, seed=1), 1.0, 1.0)
-    return Sequence.of(spec, Epoch(0), 0.0, frozenset(), 1000)
+    return EngineRequest.of(spec, Epoch(0), 0.0, frozenset(), 1000)
 
 
 def peers(*names: str, role: Role = Role.MULTIPLEX) -> Peers:

@@ -5,7 +5,7 @@ from math import inf
 
 import pytest
 
-from engines.engine_request import Sequence
+from engines.engine_request import EngineRequest
 from engines.status import Service
 from engines.transfers.peers import Peers
 from engines.transfers.rescheduling import MOST_AT_A_TIME, Here, Move, Rescheduler
@@ -22,11 +22,11 @@ TPOT_S = 0.1
 
 def decode(
     name: str, num_tokens: int, *, priority: int = 0, tpot_s: float = TPOT_S, hop: int = 0, generated: int = 1
-) -> Sequence:
+) -> EngineRequest:
     """A decode that has been here for ten seconds, is on time, and has 100 tokens to go."""
     sampling, prompt = Sampling(max_tokens=100 + generated, seed=1), [1] * (num_tokens - generated)
     spec = RequestSpec(name, GATEWAY, SERVICE, prompt, sampling, 1.0, tpot_s, priority, [2] * generated)
-    request = Sequence.of(spec, Epoch(0, hop), NOW, frozenset(), 10_000)
+    request = EngineRequest.of(spec, Epoch(0, hop), NOW, frozenset(), 10_000)
     request.num_computed = num_tokens - 1
     request.first_token_at = NOW
     request.came_at = NOW - 10.0
@@ -59,7 +59,7 @@ def peer(
 class Engine:
     """``free`` is its freeness; moves are taken as begun. If it lacks memory, ``head`` waits for it."""
 
-    running: list[Sequence]
+    running: list[EngineRequest]
     peers: dict[str, EngineStatus]
     free: float = 0.0
     physical: float | None = None  # without head room; None: there is none
@@ -67,8 +67,8 @@ class Engine:
     rules: Rescheduling | None = RULES
     role: Role = Role.MULTIPLEX
     name: str = "me"
-    head: Sequence = field(default_factory=lambda: decode("head", 500, generated=0))
-    leaving: list[tuple[str, Sequence]] = field(default_factory=list)
+    head: EngineRequest = field(default_factory=lambda: decode("head", 500, generated=0))
+    leaving: list[tuple[str, EngineRequest]] = field(default_factory=list)
     now: float = NOW
 
     def __post_init__(self) -> None:
@@ -144,7 +144,7 @@ def test_a_stuck_queue_does_with_less():
 
 @pytest.mark.parametrize(("generated", "room"), [(0, 425), (300, 435)])
 def test_nobody_is_brought_near_preemption_for_a_request_that_was_preempted(generated, room):
-    """The running ones have drawn 180 tokens on average: what the taker of 252 must keep. Else 20 are enough."""
+    """The running ones have sampled 180 tokens on average: what the taker of 252 must keep. Else 20 are enough."""
     running = [decode("r", 250, generated=240), decode("other", 400, generated=120)]
     head = decode("head", 900, generated=generated)
     assert list(Engine(running, {"b": peer(room)}, free=-1, head=head).who_goes_where()) == ["r"]
@@ -153,7 +153,7 @@ def test_nobody_is_brought_near_preemption_for_a_request_that_was_preempted(gene
 
 
 def test_where_requests_grow_much_engines_give_earlier_and_take_later():
-    """Four that have drawn 150 tokens on average: one ends about 38 steps from now."""
+    """Four that have sampled 150 tokens on average: one ends about 38 steps from now."""
     grown, young = ([decode(name, 200, generated=count) for name in "rstu"] for count in (150, 1))
     assert Engine(grown, {"b": peer(300, num_running=4)}, free=38).moves() == []
     assert Engine(grown, {"b": peer(300, num_running=4)}, free=37).moves() != []

@@ -70,7 +70,7 @@ def torch_runner(folder: Path) -> Runner:
 
 
 class Row:
-    """A request and what was drawn for it."""
+    """A request and what was sampled for it."""
 
     def __init__(self, name: str, prompt: Sequence[int], sampling: Sampling = GREEDY) -> None:
         self.name = name
@@ -80,7 +80,7 @@ class Row:
         self._sampling = sampling
 
     @property
-    def drawn(self) -> list[int]:
+    def sampled(self) -> list[int]:
         return self.tokens[self._num_prompt :]
 
     def chunk(self, prompt_logprobs: int | None = None) -> Chunk:
@@ -112,7 +112,7 @@ def test_tokens_are_those_of_the_torch_engine(executor, torch_runner, calls, sam
     torch_runner.blocks.clear()
     for num_left in range(12, 0, -1):
         step(executor, rows, rows, num_left)
-    assert [row.drawn for row in rows] == expected
+    assert [row.sampled for row in rows] == expected
     assert calls == [(5, max(len(row.tokens) for row in rows) - 12, 12)]
 
 
@@ -121,7 +121,7 @@ def test_rows_that_nobody_wants_any_more_stay_and_change_nothing(executor, torch
     expected = torch_runner.generate("stays", rows[1].tokens, GREEDY, 9)
     for num_left in range(9, 0, -1):
         step(executor, rows if num_left > 6 else rows[1:2], rows, num_left)
-    assert rows[1].drawn == expected
+    assert rows[1].sampled == expected
     assert len(calls) == 1
 
 
@@ -132,7 +132,7 @@ def test_what_comes_back_is_computed_anew(executor, torch_runner, calls):
     num_prompt = len(row.tokens)
     for batch in ([row], [row], [other], [row], [row, other], [row], [row]):
         step(executor, batch, batch, 20)
-    assert row.drawn == expected
+    assert row.sampled == expected
     assert [call[:2] for call in calls] == [(1, num_prompt), (1, 3), (1, num_prompt + 2), (2, num_prompt + 3)]
 
 
@@ -142,7 +142,7 @@ def test_who_begins_again_under_its_old_name_begins_a_call(executor, torch_runne
     expected = torch_runner.generate("again", again.tokens, GREEDY, 5)
     for row in (first, first, *[again] * 5):
         step(executor, [row], [row], 20)
-    assert again.drawn == expected
+    assert again.sampled == expected
 
 
 def test_a_call_and_its_memory_go_with_its_last_step(executor, model, monkeypatch):
@@ -200,7 +200,7 @@ def test_what_generate_raises_reaches_the_engine_and_others_go_on(executor, torc
         step(executor, [row, bad], [row, bad], 4)
     for num_left in (3, 2, 1):
         step(executor, [row], [row], num_left)
-    assert row.drawn == expected
+    assert row.sampled == expected
 
 
 def test_log_probabilities_of_prompts_and_tokens_are_those_of_the_torch_engine(executor, torch_runner):

@@ -36,17 +36,17 @@ class Books:
             assert request.id not in self.requests, "a request that it holds is told as new"
             self.requests[request.id] = [list(request.tokens), list(request.blocks), 0]
         for request in step.known:
-            _, blocks, num_drawn = self.requests[request.id]
-            assert num_drawn == request.num_drawn
+            _, blocks, num_sampled = self.requests[request.id]
+            assert num_sampled == request.num_sampled
             blocks.extend(request.new_blocks)
         computed = {request.id: request.num_computed for request in (*step.new, *step.known)}
         assert computed.keys() == step.num_tokens.keys() == step.draws.keys()
         assert set(self.requests) == set(computed), "it holds requests that are not in the batch"
         if self.fails:
             raise RuntimeError("out of luck")
-        drawn = {}
+        sampled = {}
         for name, start in computed.items():
-            tokens, blocks, num_drawn = self.requests[name]
+            tokens, blocks, num_sampled = self.requests[name]
             end = start + step.num_tokens[name]
             assert len(tokens) == end
             assert len(blocks) == -(-end // BLOCK_SIZE)
@@ -54,9 +54,9 @@ class Books:
                 self.kv[blocks[position // BLOCK_SIZE], position % BLOCK_SIZE] = tokens[position]
             seen = [self.kv[blocks[position // BLOCK_SIZE], position % BLOCK_SIZE] for position in range(end)]
             if step.draws[name] is not None:
-                drawn[name] = drawn_after(seen)
-            self.requests[name] = [[*tokens, drawn.get(name, 0)], blocks, num_drawn + 1]  # it always draws
-        return StepOutput(drawn, {}, {})
+                sampled[name] = drawn_after(seen)
+            self.requests[name] = [[*tokens, sampled.get(name, 0)], blocks, num_sampled + 1]  # it always draws
+        return StepOutput(sampled, {}, {})
 
 
 class Request:
@@ -118,10 +118,10 @@ def test_a_decode_that_goes_on_is_a_few_numbers():
     step = planner.plan([decode([5, 6, 7, 8], [9])])
     assert not step.new
     [known] = step.known
-    assert (known.num_computed, known.num_drawn, list(known.new_blocks)) == (3, 1, [])
+    assert (known.num_computed, known.num_sampled, list(known.new_blocks)) == (3, 1, [])
     planner.drew([decode([5, 6, 7, 8], [9])], {"r": 2})
     [known] = planner.plan([decode([5, 6, 7, 8, 2], [9, 4])]).known
-    assert (known.num_computed, known.num_drawn, list(known.new_blocks)) == (4, 2, [4])
+    assert (known.num_computed, known.num_sampled, list(known.new_blocks)) == (4, 2, [4])
 
 
 @pytest.mark.parametrize(

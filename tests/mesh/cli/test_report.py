@@ -125,7 +125,7 @@ def test_the_table_shows_migrations_breakers_and_what_is_wrong(topology, capsys)
         prefill_waiting_s=0.0,
         decode_step_s=0.0,
         min_slack_s=None,
-        num_parked=3,
+        num_offloaded=3,
         num_migrating_out=1,
         migrations_total=4,
         migrations_aborted_total=2,
@@ -137,7 +137,7 @@ def test_the_table_shows_migrations_breakers_and_what_is_wrong(topology, capsys)
     shown = capsys.readouterr().out
     (row,) = [line for line in shown.splitlines() if line.split()[:1] == ["e"]]
     assert "stuck" in row
-    assert "0, 3 parked" in row
+    assert "0, 3 offloaded" in row
     assert "4, +1 now, 2 aborted" in row
     assert "open in g" in row
     assert "e: a step of s has been running for 9 s" in shown

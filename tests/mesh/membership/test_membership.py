@@ -66,18 +66,18 @@ def test_a_life_that_is_known_to_have_ended_is_lost_at_once_and_for_good():
     members = Membership(lease_s=1.0)
     members.observe(A1, 0.0)
     members.observe(B1, 0.0)
-    assert members.bury(A1) == Lost(A1)
-    assert members.bury(A1) is None
+    assert members.declare_dead(A1) == Lost(A1)
+    assert members.declare_dead(A1) is None
     assert members.alive() == {"b": 1}
     assert members.observe(A1, 0.1) == Stale(A1), "a beacon that was on its way"
     assert members.observe(A2, 0.2) == Joined(A2)
-    assert members.bury(A1) is None, "a newer life is not touched"
+    assert members.declare_dead(A1) is None, "a newer life is not touched"
     assert members.is_current(A2)
 
 
 def test_the_end_of_a_life_may_be_known_before_it_was_heard_of():
     members = Membership(lease_s=1.0)
-    assert members.bury(A2) is None
+    assert members.declare_dead(A2) is None
     assert members.observe(A1, 0.0) == Stale(A1)
     assert members.observe(A2, 0.0) == Stale(A2)
 
@@ -112,13 +112,13 @@ def hear_on(members, sender, start, leases, every=0.25):
     return observation
 
 
-@pytest.mark.parametrize("is_buried", [False, True])
-def test_a_life_with_a_lower_number_is_believed_once_it_persists(is_buried):
+@pytest.mark.parametrize("is_declared_dead", [False, True])
+def test_a_life_with_a_lower_number_is_believed_once_it_persists(is_declared_dead):
     members = Membership(lease_s=1.0)
     ahead = Sender("a", 4_000_000_000_000)
     members.observe(ahead, 0.0)
-    if is_buried:
-        members.bury(ahead)
+    if is_declared_dead:
+        members.declare_dead(ahead)
     members.expire(2.0)
     assert hear_on(members, A1, 2.0, PATIENCE - 0.5) == Stale(A1)
     assert members.observe(A1, 2.0 + PATIENCE) == Joined(A1)
@@ -161,7 +161,7 @@ def test_whatever_numbers_its_lives_had_a_process_that_goes_on_speaking_is_alive
     for incarnation in lives:
         members.observe(Sender("a", incarnation), now)
         if data.draw(st.booleans()):
-            members.bury(Sender("a", incarnation))
+            members.declare_dead(Sender("a", incarnation))
         now += data.draw(st.sampled_from([0.0, 0.5, 2.0]))
         members.expire(now)
     last = Sender("a", data.draw(st.integers(1, 2**53)))
@@ -213,9 +213,9 @@ class MembershipMachine(RuleBasedStateMachine):
             self.heard[sender] = self.now
 
     @rule(process=st.sampled_from("ab"), incarnation=st.integers(1, 4))
-    def bury(self, process, incarnation):
+    def declare_dead(self, process, incarnation):
         newest, was_alive = self.newest(process), self.members.is_alive(process)
-        lost = self.members.bury(Sender(process, incarnation))
+        lost = self.members.declare_dead(Sender(process, incarnation))
         self.ended |= {Sender(process, life) for life in range(1, incarnation + 1)}
         is_meant = was_alive and newest is not None and newest.incarnation <= incarnation
         assert lost == (Lost(newest) if is_meant else None)
@@ -255,19 +255,19 @@ def test_a_buried_process_is_expected_like_one_that_was_never_heard():
     """A request of it comes from an engine that knows its next life, or does not know of its end."""
     membership = Membership(1.0)
     membership.observe(Sender("gateway", 7), 4.0)
-    membership.bury(Sender("gateway", 7))
+    membership.declare_dead(Sender("gateway", 7))
     membership.expect("gateway", 5.0)
     membership.check_invariants()
-    assert membership.bury(Sender("gateway", 7)) is None, "supervisors say so again and again"
-    assert isinstance(membership.observe(Sender("gateway", 7), 5.5), Stale), "it stays buried"
+    assert membership.declare_dead(Sender("gateway", 7)) is None, "supervisors say so again and again"
+    assert isinstance(membership.observe(Sender("gateway", 7), 5.5), Stale), "it stays dead"
     assert [lost.sender.process for lost in membership.expire(6.0)] == ["gateway"]
 
 
 def test_the_next_life_of_a_buried_process_joins_when_it_is_heard():
     membership = Membership(1.0)
-    membership.bury(Sender("gateway", 7))
+    membership.declare_dead(Sender("gateway", 7))
     membership.expect("gateway", 5.0)
     assert isinstance(membership.observe(Sender("gateway", 8), 5.5), Joined), "what it sent here is not dropped"
     assert membership.next_deadline() == 6.5
-    assert membership.bury(Sender("gateway", 8)) == Lost(Sender("gateway", 8))
+    assert membership.declare_dead(Sender("gateway", 8)) == Lost(Sender("gateway", 8))
     membership.check_invariants()

@@ -185,7 +185,7 @@ async def test_a_tap_sees_what_is_sent(endpoints):
 
 @pytest.fixture
 def tcp_endpoints():
-    """Free ones, all different: none is given back before the last is drawn."""
+    """Free ones, all different: none is given back before the last is sampled."""
     with contextlib.ExitStack() as probes:
 
         def address():

@@ -10,7 +10,6 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.mesh.test_messages import GOLDEN
 
 from mesh.topology.schema import PolicySpec
 from mesh.wire.bounds import MAX_BODY_BYTES, MAX_TOKENS
@@ -27,6 +26,7 @@ from mesh.wire.messages import (
 )
 from router.policies.in_force import PolicyInForce
 from tests.mesh.strategies import ODD, mutated, places, with_part
+from tests.mesh.wire.test_messages import GOLDEN
 
 CODECS = [Codec(union) for union in (EngineMessage, GatewayMessage, SupervisorMessage, BroadcastMessage, Message)]
 BODIES = {type(message).__name__: encode(message) for message, _ in GOLDEN}

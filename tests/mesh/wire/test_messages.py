@@ -8,9 +8,9 @@ import pytest
 from mesh.wire.control import (
     Announce,
     Drain,
-    Load,
+    EnginePlace,
+    LoadService,
     Migrate,
-    Place,
     PolicyChoice,
     ProcessState,
     Role,
@@ -18,7 +18,7 @@ from mesh.wire.control import (
     SetRole,
     SetRunning,
     Stop,
-    Unload,
+    UnloadService,
 )
 from mesh.wire.frames import Sender, WireError
 from mesh.wire.messages import (
@@ -154,12 +154,12 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
         {"type": "Migrate", "request": "r1", "to": "decode-1", "reason": "by hand"},
     ),
     (Drain(), {"type": "Drain", "undo": False}),
-    (Load("chat"), {"type": "Load", "service": "chat"}),
+    (LoadService("chat"), {"type": "LoadService", "service": "chat"}),
     (
-        Announce(Place(3, 2, ("chat",), Role.DECODE)),
+        Announce(EnginePlace(3, 2, ("chat",), Role.DECODE)),
         {"type": "Announce", "place": {"number": 3, "num_engines": 2, "services": ["chat"], "role": "decode"}},
     ),
-    (Unload("chat"), {"type": "Unload", "service": "chat"}),
+    (UnloadService("chat"), {"type": "UnloadService", "service": "chat"}),
     (Recall("r1", Epoch(1)), {"type": "Recall", "request": "r1", "epoch": [1, 0]}),
     (Probe([Question("r1", 2, 7)]), {"type": "Probe", "requests": [["r1", 2, 7]]}),
     (
@@ -331,10 +331,10 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
             "num_reserved": 0,
             "cancelled_total": 0,
             "preemptions_total": 0,
-            "num_parked": 0,
+            "num_offloaded": 0,
             "slices_kept_total": 0,
             "slices_moved_total": 0,
-            "slices_parked_total": 0,
+            "slices_offloaded_total": 0,
             "num_migrating_out": 0,
             "num_migrating_in": 0,
             "migrations_total": 0,
@@ -427,7 +427,7 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
                 2,
                 60.0,
                 4.5,
-                {"decode-0": Place(3, 1, ("chat",), Role.DECODE)},
+                {"decode-0": EnginePlace(3, 1, ("chat",), Role.DECODE)},
                 [ServiceForecast("chat", 2.5, (100.0, 50.0), (20.0, 5.0), 0.5, 0.75, 1.0, 3.5)],
                 Forecast(0.5, 8.0),
                 num_loads=1,

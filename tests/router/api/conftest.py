@@ -26,7 +26,7 @@ from router.api.app import ApiConfig, Apps, create_apps
 from router.api.http.browsers import BrowserRules
 from router.api.http.callers import OpenCallers, Peers
 from router.api.openai.models import Models, ServedModel
-from router.generation import Placement, RouterError, TokenBatch
+from router.generation import Route, RouterError, TokenBatch
 from router.history.decisions import DecisionLog
 from router.view.cluster_view import ClusterView
 from router.view.engine_view import EngineView, engine_view
@@ -70,7 +70,7 @@ def model(model_folder: Path) -> ServedModel:
     return ServedModel.load(spec, model_folder)
 
 
-PLACEMENT = Placement("prefill-0", "decode-0", "disaggregate", predicted_ttft_s=0.0125, queued_s=0.001, attempt=0)
+PLACEMENT = Route("prefill-0", "decode-0", "disaggregate", predicted_ttft_s=0.0125, queued_s=0.001, attempt=0)
 
 Step = TokenBatch | Exception | asyncio.Event
 Script = Callable[[RequestSpec], Sequence[Step]]
@@ -81,7 +81,7 @@ class ScriptedGeneration:
     """Plays batches, raises errors, waits for events."""
 
     steps: Sequence[Step]
-    placement: Placement | None = None
+    route: Route | None = None
     has_more: bool = False
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
     finished: asyncio.Event = field(default_factory=asyncio.Event)
@@ -93,7 +93,7 @@ class ScriptedGeneration:
             if isinstance(step, asyncio.Event):
                 await step.wait()
                 continue
-            self.placement = PLACEMENT
+            self.route = PLACEMENT
             await asyncio.sleep(0)
             yield step
 
@@ -105,7 +105,7 @@ class ScriptedGeneration:
 
 
 @dataclass
-class ScriptedFrontdoor:
+class ScriptedRouter:
     script: Script
     state: ProcessState = ProcessState.READY
     refusal: RouterError | None = None
@@ -145,7 +145,7 @@ def engine(state: ProcessState = ProcessState.READY) -> EngineView:
 class Gateway:
     """The app, what is behind it, and a client in front of it."""
 
-    frontdoor: ScriptedFrontdoor
+    router: ScriptedRouter
     model: ServedModel
     engines: dict[str, EngineView]
     decisions: DecisionLog
@@ -156,7 +156,7 @@ class Gateway:
     def says(self, text: str, finish: FinishReason = FinishReason.LENGTH, cached: int = 0) -> list[int]:
         """From now on every answer is ``text``, a token at a time. Returns its tokens."""
         tokens = self.model.tokenizer.encode(text, add_special_tokens=False)
-        self.frontdoor.script = lambda spec: one_by_one(tokens, finish, cached)
+        self.router.script = lambda spec: one_by_one(tokens, finish, cached)
         return tokens
 
     async def chat(self, **body: object) -> httpx.Response:
@@ -191,16 +191,16 @@ async def roomy_gateway(model: ServedModel) -> AsyncIterator[Gateway]:
 
 @asynccontextmanager
 async def gateway_of(model: ServedModel, max_body_bytes: int) -> AsyncIterator[Gateway]:
-    frontdoor = ScriptedFrontdoor(lambda spec: one_by_one([10, 11]))
+    router = ScriptedRouter(lambda spec: one_by_one([10, 11]))
     engines, decisions = {"decode-0": engine()}, DecisionLog()
-    apps = apis_of(model, frontdoor, max_body_bytes, engines, decisions)
+    apps = apis_of(model, router, max_body_bytes, engines, decisions)
     async with client_of(apps.public) as client, client_of(apps.admin) as admin:
-        yield Gateway(frontdoor, model, engines, decisions, apps.public, client, admin)
+        yield Gateway(router, model, engines, decisions, apps.public, client, admin)
 
 
 def apis_of(
     model: ServedModel,
-    frontdoor: ScriptedFrontdoor,
+    router: ScriptedRouter,
     max_body_bytes: int,
     engines: dict[str, EngineView] | None = None,
     decisions: DecisionLog | None = None,
@@ -208,7 +208,7 @@ def apis_of(
     seen = {"decode-0": engine()} if engines is None else engines
     config = ApiConfig(
         gateway="gateway-0",
-        frontdoor=frontdoor,
+        router=router,
         models=Models([model]),
         view=lambda: ClusterView(seen),
         decisions=DecisionLog() if decisions is None else decisions,

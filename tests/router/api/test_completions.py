@@ -9,7 +9,7 @@ async def test_answers_in_openais_shape(gateway):
     assert body["id"].startswith("cmpl-")
     assert body["object"] == "text_completion"
     assert body["choices"] == [{"index": 0, "text": " and more", "logprobs": None, "finish_reason": "length"}]
-    assert gateway.frontdoor.specs[0].sampling.max_tokens == 16
+    assert gateway.router.specs[0].sampling.max_tokens == 16
 
 
 async def test_streams(gateway, events):
@@ -23,7 +23,7 @@ async def test_streams(gateway, events):
 async def test_token_ids(gateway):
     tokens = gateway.model.tokenizer.encode("Hello", add_special_tokens=False)
     await gateway.complete(prompt=tokens)
-    assert gateway.frontdoor.specs[0].prompt == tokens
+    assert gateway.router.specs[0].prompt == tokens
 
 
 @pytest.mark.parametrize("as_tokens", [False, True])
@@ -32,7 +32,7 @@ async def test_several_prompts(gateway, as_tokens):
     tokens = [gateway.model.tokenizer.encode(prompt) for prompt in prompts]
     body = (await gateway.complete(prompt=tokens if as_tokens else prompts, n=2)).json()
     assert [choice["index"] for choice in body["choices"]] == [0, 1, 2, 3]
-    assert [spec.prompt for spec in gateway.frontdoor.specs] == [tokens[0], tokens[0], tokens[1], tokens[1]]
+    assert [spec.prompt for spec in gateway.router.specs] == [tokens[0], tokens[0], tokens[1], tokens[1]]
     assert body["usage"]["prompt_tokens"] == len(tokens[0]) + len(tokens[1])
 
 
@@ -58,7 +58,7 @@ def entries(tokens, logprob=-1.0):
 @pytest.mark.parametrize("stream", [False, True])
 async def test_logprobs(gateway, script, events, stream):
     tokens = gateway.model.tokenizer.encode("ab", add_special_tokens=False)
-    gateway.frontdoor.script = lambda spec: [
+    gateway.router.script = lambda spec: [
         script.batch(tokens[0], logprobs=entries(tokens[:1])),
         script.batch(tokens[1], finish=FinishReason.LENGTH, logprobs=entries(tokens[1:])),
     ]
@@ -70,8 +70,8 @@ async def test_logprobs(gateway, script, events, stream):
     assert [logprob for part in found for logprob in part["token_logprobs"]] == [-1.0, -1.0]
     other = gateway.model.token_text(10)
     assert found[0]["top_logprobs"][0] == {"a": -1.0, other: -2.0}
-    assert gateway.frontdoor.specs[0].sampling.logprobs == 2
-    assert gateway.frontdoor.specs[0].sampling.prompt_logprobs is None
+    assert gateway.router.specs[0].sampling.logprobs == 2
+    assert gateway.router.specs[0].sampling.prompt_logprobs is None
 
 
 async def test_echo_with_logprobs(gateway, script):
@@ -79,9 +79,9 @@ async def test_echo_with_logprobs(gateway, script):
         prompt = (None, *entries(spec.prompt[1:], -0.5))
         return [script.batch(20, finish=FinishReason.LENGTH, logprobs=entries([20]), prompt=prompt)]
 
-    gateway.frontdoor.script = play
+    gateway.router.script = play
     body = (await gateway.complete(echo=True, logprobs=1, max_tokens=1)).json()
-    spec = gateway.frontdoor.specs[0]
+    spec = gateway.router.specs[0]
     assert spec.sampling.prompt_logprobs == 1
     logprobs = body["choices"][0]["logprobs"]
     assert "".join(logprobs["tokens"]) == body["choices"][0]["text"]
@@ -95,11 +95,11 @@ async def test_scores_a_prompt_without_an_answer(gateway, script):
         prompt = (None, *entries(spec.prompt[1:]))
         return [script.batch(20, finish=FinishReason.LENGTH, logprobs=entries([20]), prompt=prompt)]
 
-    gateway.frontdoor.script = play
+    gateway.router.script = play
     body = (await gateway.complete(echo=True, logprobs=0, max_tokens=0)).json()
     choice = body["choices"][0]
     assert (choice["text"], choice["finish_reason"]) == ("Hello world", "length")
-    assert len(choice["logprobs"]["tokens"]) == len(gateway.frontdoor.specs[0].prompt)
+    assert len(choice["logprobs"]["tokens"]) == len(gateway.router.specs[0].prompt)
     assert body["usage"]["completion_tokens"] == 0
 
 
@@ -108,7 +108,7 @@ async def test_all_sampling_parameters_arrive(gateway):
         max_tokens=9, temperature=0.3, top_p=0.8, top_k=-1, min_p=0.1, presence_penalty=0.5, frequency_penalty=-0.5,
         repetition_penalty=1.2, logit_bias={"5": -100}, seed=11, stop_token_ids=[7, 8], ignore_eos=True, min_tokens=2,
     )  # fmt: skip
-    sampling = gateway.frontdoor.specs[0].sampling
+    sampling = gateway.router.specs[0].sampling
     assert (sampling.max_tokens, sampling.temperature, sampling.top_p, sampling.top_k) == (9, 0.3, 0.8, 0)
     assert (sampling.min_p, sampling.presence_penalty, sampling.frequency_penalty) == (0.1, 0.5, -0.5)
     assert (sampling.repetition_penalty, sampling.logit_bias, sampling.seed) == (1.2, {5: -100.0}, 11)
@@ -117,7 +117,7 @@ async def test_all_sampling_parameters_arrive(gateway):
 
 async def test_the_service_says_how_to_sample_when_the_request_does_not(gateway):
     await gateway.complete(max_tokens=1)
-    sampling = gateway.frontdoor.specs[0].sampling
+    sampling = gateway.router.specs[0].sampling
     assert (sampling.temperature, sampling.top_p) == (0.7, 0.95)
 
 

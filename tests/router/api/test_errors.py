@@ -38,7 +38,7 @@ async def test_bad_parameter(gateway, path, param, value):
     body = {"model": "tiny", "prompt": "Hi", "messages": [{"role": "user", "content": "Hi"}]}
     response = await gateway.client.post(path, json=body | {param: value})
     assert error_of(response, 400, param=response.json()["error"]["param"]).startswith(param)
-    assert gateway.frontdoor.specs == []
+    assert gateway.router.specs == []
 
 
 SCHEMA_PARAM = "response_format.json_schema.schema"
@@ -174,34 +174,34 @@ async def test_unknown_path_and_wrong_method(gateway):
 @pytest.mark.parametrize("at_once", [False, True])
 async def test_what_the_router_says(gateway, error, status, code, stream, at_once):
     """Until the first token an error has its own status, for streams too."""
-    gateway.frontdoor.refusal = error if at_once else None
-    gateway.frontdoor.script = lambda spec: [error]
+    gateway.router.refusal = error if at_once else None
+    gateway.router.script = lambda spec: [error]
     response = await gateway.chat(stream=stream, n=2)
     assert error_of(response, status, code) == str(error)
     if status == 429:
         assert response.headers["retry-after"] == "3"
-    assert all(generation.cancelled.is_set() for generation in gateway.frontdoor.generations)
+    assert all(generation.cancelled.is_set() for generation in gateway.router.generations)
 
 
 async def test_refused_half_way_runs_nothing(gateway):
     """The second of three choices is refused: the first one is cancelled."""
-    submit = gateway.frontdoor.submit
+    submit = gateway.router.submit
 
     def once(spec, tenant=""):
         generation = submit(spec, tenant)
-        gateway.frontdoor.refusal = Overloaded("full", 1.0)
+        gateway.router.refusal = Overloaded("full", 1.0)
         return generation
 
-    gateway.frontdoor.submit = once
+    gateway.router.submit = once
     error_of(await gateway.chat(n=3), 429)
-    assert [generation.cancelled.is_set() for generation in gateway.frontdoor.generations] == [True]
+    assert [generation.cancelled.is_set() for generation in gateway.router.generations] == [True]
 
 
 async def test_unexpected_exception_has_no_stack_trace(gateway, logged):
     def broken(spec):
         raise ZeroDivisionError("secret")
 
-    gateway.frontdoor.script = broken
+    gateway.router.script = broken
     response = await gateway.client.post(
         COMPLETIONS, json={"model": "tiny", "prompt": "x"}, headers={"x-request-id": "req-1"}
     )
@@ -238,9 +238,9 @@ async def test_health(gateway, script):
     assert (await gateway.client.get("/health")).status_code == 200
     gateway.engines["decode-0"] = script.engine(ProcessState.STARTING)
     error_of(await gateway.client.get("/health"), 503, "no_engines")
-    gateway.frontdoor.state = ProcessState.STARTING
+    gateway.router.state = ProcessState.STARTING
     error_of(await gateway.client.get("/health"), 503, "starting")
-    gateway.frontdoor.state = ProcessState.DRAINING
+    gateway.router.state = ProcessState.DRAINING
     error_of(await gateway.client.get("/health"), 503, "draining")
     assert (await gateway.client.get("/live")).status_code == 200
 
@@ -248,7 +248,7 @@ async def test_health(gateway, script):
 async def test_metrics(gateway):
     gateway.says("Hello there", cached=2)
     await gateway.chat()
-    gateway.frontdoor.refusal = Overloaded("full", 1.0)
+    gateway.router.refusal = Overloaded("full", 1.0)
     await gateway.chat()
     text = (await gateway.admin.get("/metrics")).text
     num_tokens = len(gateway.model.tokenizer.encode("Hello there"))

@@ -73,7 +73,7 @@ async def test_a_text_that_cannot_fit_is_refused_beside_the_loop(roomy_gateway, 
     response = await roomy_gateway.client.post(path, content=content)
     assert error_of(response, 400, "context_length_exceeded", "prompt")
     assert threading.get_ident() not in tokenising_threads
-    assert roomy_gateway.frontdoor.specs == []
+    assert roomy_gateway.router.specs == []
 
 
 async def test_a_chat_that_cannot_fit_is_not_rendered(roomy_gateway, monkeypatch):
@@ -167,13 +167,13 @@ async def test_many_choices_are_submitted_with_pauses(roomy_gateway):
             ticks += 1
             await asyncio.sleep(0)
 
-    submit, at_ticks = roomy_gateway.frontdoor.submit, set()
+    submit, at_ticks = roomy_gateway.router.submit, set()
 
     def watched(spec, tenant=""):
         at_ticks.add(ticks)
         return submit(spec, tenant)
 
-    roomy_gateway.frontdoor.submit = watched
+    roomy_gateway.router.submit = watched
     ticker = asyncio.create_task(tick())
     response = await roomy_gateway.complete(n=128)
     ticker.cancel()
@@ -183,12 +183,12 @@ async def test_many_choices_are_submitted_with_pauses(roomy_gateway):
 
 async def test_who_is_cancelled_while_submitting_leaves_nothing_behind(roomy_gateway):
     task = asyncio.create_task(roomy_gateway.complete(n=128))
-    await roomy_gateway.frontdoor.submitted.wait()
+    await roomy_gateway.router.submitted.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert roomy_gateway.frontdoor.generations
-    assert all(generation.cancelled.is_set() for generation in roomy_gateway.frontdoor.generations)
+    assert roomy_gateway.router.generations
+    assert all(generation.cancelled.is_set() for generation in roomy_gateway.router.generations)
 
 
 async def test_clients_take_turns():

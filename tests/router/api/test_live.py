@@ -87,14 +87,14 @@ async def test_errors_with_the_openai_client(live, client):
     with pytest.raises(openai.BadRequestError) as bad:
         await client.chat.completions.create(model="tiny", messages=messages, temperature=9)
     assert bad.value.param == "temperature"
-    live.gateway.frontdoor.script = lambda spec: [Overloaded("full", 2.0)]
+    live.gateway.router.script = lambda spec: [Overloaded("full", 2.0)]
     with pytest.raises(openai.RateLimitError) as full:
         await client.chat.completions.create(model="tiny", messages=messages, stream=True)
     assert full.value.response.headers["retry-after"] == "2"
 
 
 async def test_a_stream_that_breaks_raises_in_the_openai_client(live, client, script):
-    live.gateway.frontdoor.script = lambda spec: [script.batch(10), RequestFailed("engines failed", Fault.SERVER)]
+    live.gateway.router.script = lambda spec: [script.batch(10), RequestFailed("engines failed", Fault.SERVER)]
     stream = await client.completions.create(model="tiny", prompt="Hi", stream=True)
     with pytest.raises(openai.APIError, match="engines failed"):
         async for _ in stream:
@@ -112,19 +112,19 @@ async def send_chat(live, stream):
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_client_that_goes_away_while_waiting_cancels(live, stream):
-    live.gateway.frontdoor.script = lambda spec: [asyncio.Event()]
+    live.gateway.router.script = lambda spec: [asyncio.Event()]
     _, writer = await send_chat(live, stream)
-    await live.gateway.frontdoor.submitted.wait()
+    await live.gateway.router.submitted.wait()
     writer.close()
-    await live.gateway.frontdoor.generations[0].cancelled.wait()
+    await live.gateway.router.generations[0].cancelled.wait()
 
 
 async def test_a_client_that_goes_away_mid_stream_cancels(live, script):
-    live.gateway.frontdoor.script = lambda spec: [script.batch(10), asyncio.Event()]
+    live.gateway.router.script = lambda spec: [script.batch(10), asyncio.Event()]
     reader, writer = await send_chat(live, stream=True)
     await reader.readuntil(b"data: ")
     writer.close()
-    await live.gateway.frontdoor.generations[0].cancelled.wait()
+    await live.gateway.router.generations[0].cancelled.wait()
 
 
 async def test_connections_are_kept_alive(live):
@@ -150,7 +150,7 @@ async def test_a_body_without_end_is_refused(live):
 
 async def test_stopping_lets_a_stream_end(live, script):
     gate = asyncio.Event()
-    live.gateway.frontdoor.script = lambda spec: [script.batch(10), gate, script.batch(11, finish=FinishReason.LENGTH)]
+    live.gateway.router.script = lambda spec: [script.batch(10), gate, script.batch(11, finish=FinishReason.LENGTH)]
     reader, writer = await send_chat(live, stream=True)
     await reader.readuntil(b"data: ")
     live.server.stop()

@@ -41,7 +41,7 @@ async def raw(gateway, monkeypatch):
 def stuck(gateway):
     """From now on answers stop after two tokens, until the event is set."""
     event = asyncio.Event()
-    gateway.frontdoor.script = lambda spec: [batch(10), batch(11), event]
+    gateway.router.script = lambda spec: [batch(10), batch(11), event]
     return event
 
 
@@ -67,8 +67,8 @@ async def test_garbage_behind_a_request_is_not_answered_inside_its_stream(raw, g
     async with asyncio.timeout(5.0):
         rest = await reader.read()
     assert b"HTTP/1.1" not in rest
-    await is_true(gateway.frontdoor.generations[0].cancelled.is_set)
-    assert len(gateway.frontdoor.generations) == 1
+    await is_true(gateway.router.generations[0].cancelled.is_set)
+    assert len(gateway.router.generations) == 1
     assert not [entry for entry in logged if entry["log_level"] == "error"]
     assert await raw.serves()
 
@@ -77,8 +77,8 @@ async def test_who_goes_away_with_requests_waiting_is_noticed(raw, gateway, stuc
     reader, writer = await raw.connect(ask(stream=True) + ask() + ask())
     await reader.readuntil(b"data: ")
     writer.transport.abort()
-    await is_true(gateway.frontdoor.generations[0].cancelled.is_set)
-    assert len(gateway.frontdoor.generations) == 1, "the others never begin"
+    await is_true(gateway.router.generations[0].cancelled.is_set)
+    assert len(gateway.router.generations) == 1, "the others never begin"
 
 
 async def test_a_request_may_wait_for_the_answer_before_it(raw, monkeypatch, stuck):
@@ -144,7 +144,7 @@ async def test_blanks_during_an_answer_are_bounded(raw, gateway, stuck):
     for _ in range(64):
         writer.write(b"\r\n" * 2048)
         await asyncio.sleep(0)
-    await is_true(gateway.frontdoor.generations[0].cancelled.is_set)
+    await is_true(gateway.router.generations[0].cancelled.is_set)
 
 
 async def test_bodies_in_honest_chunks_are_read(raw):

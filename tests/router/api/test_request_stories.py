@@ -22,11 +22,11 @@ def read(response) -> Explanations:
 
 async def test_each_id_that_a_client_sees_finds_its_choices(gateway):
     response = await gateway.chat(n=2)
-    for spec in gateway.frontdoor.specs:
+    for spec in gateway.router.specs:
         answer(gateway.decisions, make_spec(spec.id))
     for asked in (response.json()["id"], response.headers["x-request-id"]):
         found = read(await gateway.admin.get(f"/mesh/requests/{asked}"))
-        assert [one.id for one in found.requests] == [spec.id for spec in reversed(gateway.frontdoor.specs)]
+        assert [one.id for one in found.requests] == [spec.id for spec in reversed(gateway.router.specs)]
         assert found.gateway == "gateway-0"
 
 
@@ -34,7 +34,7 @@ async def test_a_client_s_own_id_finds_all_calls_that_had_it(gateway):
     for _ in range(2):
         body = {"model": "tiny", "prompt": "Hello"}
         await gateway.client.post("/v1/completions", json=body, headers={"x-request-id": "order-17"})
-    for spec in gateway.frontdoor.specs:
+    for spec in gateway.router.specs:
         answer(gateway.decisions, make_spec(spec.id))
     assert len(read(await gateway.admin.get("/mesh/requests/order-17")).requests) == 2
 

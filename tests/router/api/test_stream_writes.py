@@ -20,10 +20,10 @@ def generations(gateway):
 
     def submit(spec, tenant=""):
         made.append(LiveGeneration(spec.id, lambda _: None, lambda _: None))
-        gateway.frontdoor.submitted.set()
+        gateway.router.submitted.set()
         return made[-1]
 
-    gateway.frontdoor.submit = submit
+    gateway.router.submit = submit
     return made
 
 
@@ -66,7 +66,7 @@ async def test_batches_that_wait_leave_together_and_others_alone(gateway, genera
     client = Client(gateway.app)
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(client.run())
-        await gateway.frontdoor.submitted.wait()
+        await gateway.router.submitted.wait()
         for token in (10, 11, 12):
             generations[0].put(script.batch(token))
         await settle()
@@ -83,7 +83,7 @@ async def test_what_waits_for_more_is_bounded(gateway, generations, script):
     client = Client(gateway.app, max_tokens=200)
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(client.run())
-        await gateway.frontdoor.submitted.wait()
+        await gateway.router.submitted.wait()
         for _ in range(2000):
             generations[0].put(script.batch(10))
         generations[0].put(script.batch(11, finish=FinishReason.LENGTH))
@@ -96,7 +96,7 @@ async def test_an_error_comes_after_what_was_here(gateway, generations, script):
     client = Client(gateway.app)
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(client.run())
-        await gateway.frontdoor.submitted.wait()
+        await gateway.router.submitted.wait()
         generations[0].put(script.batch(10))
         generations[0].put(script.batch(11))
         generations[0].fail(RequestFailed("engines failed", Fault.SERVER))
@@ -109,7 +109,7 @@ async def test_choices_do_not_wait_for_each_other(gateway, generations, script):
     client = Client(gateway.app, n=2)
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(client.run())
-        await gateway.frontdoor.submitted.wait()
+        await gateway.router.submitted.wait()
         await settle()
         generations[0].put(script.batch(10, finish=FinishReason.LENGTH))
         await settle()

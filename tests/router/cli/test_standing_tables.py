@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from mesh.topology.schema import EngineSpec, PlacementSpec, Topology
-from mesh.wire.control import Place, ProcessState, Role
+from mesh.wire.control import EnginePlace, ProcessState, Role
 from mesh.wire.placement import Decision, Forecast, PlacementStatus, ServiceForecast
 from router.cli.standing_tables import print_standing, summary
 from tests.router.cluster import M0, make_status
@@ -17,7 +17,7 @@ NAMES = ("e0", "e1")
 ENGINES = tuple(EngineSpec(name, Role.MULTIPLEX, ("a",)) for name in NAMES)
 TOPOLOGY = Topology("t", Path("t.toml"), (), ENGINES, (), placement=PlacementSpec())
 HELD = {"e0": make_status(M0, services=["a"]), "e1": make_status(M0, services=["b"])}
-FOUND = {name: Place(4, 2, ("a", "b"), Role.MULTIPLEX) for name in NAMES}
+FOUND = {name: EnginePlace(4, 2, ("a", "b"), Role.MULTIPLEX) for name in NAMES}
 FORECASTS = [
     ServiceForecast("a", 0.25, (700.0, 30.0), (200.0, 10.0), 1.0, 1.0, 1.0),
     ServiceForecast("b", 12.5, (700.0, 30.0), (200.0, 10.0), 0.5, 0.536, 0.98, dispersion=3.6),

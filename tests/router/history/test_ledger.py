@@ -1,12 +1,12 @@
 import pytest
 
 from mesh.wire.requests import FinishReason
-from router.generation import Draining, Fault, Overloaded, Placement, RequestFailed, TokenBatch
+from router.generation import Draining, Fault, Overloaded, RequestFailed, Route, TokenBatch
 from router.history.ledger import Ledger
 from router.history.records import Outcome
 from tests.router.cluster import M0, P0, SERVICE, make_spec
 
-PLACEMENT = Placement(P0, M0, "1: idle prefill engine", predicted_ttft_s=0.4, queued_s=0.1, attempt=1)
+PLACEMENT = Route(P0, M0, "1: idle prefill engine", predicted_ttft_s=0.4, queued_s=0.1, attempt=1)
 
 
 def batch(*tokens, finish=None, cached=0):

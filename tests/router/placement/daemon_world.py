@@ -9,7 +9,7 @@ from statistics import fmean
 from msgspec.structs import replace
 
 from mesh.topology.schema import EngineSpec, GatewaySpec, PlacementMode, PlacementSpec, ServiceSpec, Slo, Topology
-from mesh.wire.control import Announce, Load, Place, ProcessState, Role, SetRole, Unload
+from mesh.wire.control import Announce, EnginePlace, LoadService, ProcessState, Role, SetRole, UnloadService
 from mesh.wire.frames import Sender
 from mesh.wire.messages import BroadcastMessage
 from mesh.wire.placement import PlacementStatus
@@ -53,7 +53,7 @@ class Engine:
     loading: dict[str, float] = field(default_factory=dict)  # until when
     role: Role = Role.MULTIPLEX
     num_role_changes: int = 0
-    place: Place | None = None
+    place: EnginePlace | None = None
     failed: list[FailedLoad] = field(default_factory=list)
     num_failed: int = 0
     is_broken: bool = False  # it cannot load anything
@@ -96,14 +96,14 @@ class Engine:
         match order:
             case Announce(place) if self.place is None or place.number >= self.place.number:
                 self.place = place
-            case Load(name) if self.is_broken and not self.fails_after_s:
+            case LoadService(name) if self.is_broken and not self.fails_after_s:
                 self.fail(name)
-            case Load(name) if name in self.leaving:
+            case LoadService(name) if name in self.leaving:
                 del self.leaving[name]
                 self.services.append(name)
-            case Load(name) if name not in self.services and name not in self.loading:
+            case LoadService(name) if name not in self.services and name not in self.loading:
                 self.loading[name] = now + (self.fails_after_s if self.is_broken else LOAD_S)
-            case Unload(name) if name in self.services:
+            case UnloadService(name) if name in self.services:
                 self.services.remove(name)
                 self.leaving.update({name: now + self.drains_s} if self.drains_s else {})
             case SetRole(role, number) if number == self.num_role_changes:

@@ -3,7 +3,7 @@
 import pytest
 
 from mesh.topology.schema import PlacementMode
-from mesh.wire.control import Load, Place, Role
+from mesh.wire.control import EnginePlace, LoadService, Role
 from router.placement.change.replacement import risk_of
 from router.placement.daemon import SEARCH_S, Doing
 from router.placement.observe.failures import FORGIVEN_AFTER
@@ -167,7 +167,7 @@ def test_a_daemon_killed_at_any_moment_leaves_a_change_that_its_successor_finish
 def test_a_plan_that_not_all_engines_heard_of_is_forgotten() -> None:
     world = World(TWO)
     world.ask_for(a=12.0, b=4.0)
-    world.engines["e0"].place = Place(7, 4, ("b",), Role.MULTIPLEX)
+    world.engines["e0"].place = EnginePlace(7, 4, ("b",), Role.MULTIPLEX)
     world.run(60)
     assert world.told == []
     world.ask_for(a=4.0, b=12.0)
@@ -198,7 +198,7 @@ def test_a_plan_by_hand_is_finished_and_then_measured() -> None:
     world.ask_for(a=4.0, b=4.0)
     world.run(5)
     for name, engine in world.engines.items():
-        engine.place = Place(3, 4, ("b",) if name == "e2" else engine.own, Role.MULTIPLEX)
+        engine.place = EnginePlace(3, 4, ("b",) if name == "e2" else engine.own, Role.MULTIPLEX)
     world.until(lambda: world.status().changes_total == 1)
     assert world.held() == {**TWO, "e2": ["b"]}
     assert world.daemon.memory.settled == 3
@@ -209,7 +209,7 @@ def test_a_newer_plan_ends_an_older_one_and_is_taken_up() -> None:
     world = shifted()
     world.until(lambda: world.daemon.doing is Doing.CHANGING)
     for engine in world.engines.values():
-        engine.place = Place(9, 4, engine.own, Role.MULTIPLEX)
+        engine.place = EnginePlace(9, 4, engine.own, Role.MULTIPLEX)
     world.until(lambda: world.is_at_rest)
     assert any("knows of plan 9" in note for note in world.notes)
     world.until(lambda: world.daemon.memory.settled == 9)
@@ -255,8 +255,8 @@ def test_an_engine_that_restarts_last_does_not_leave_its_service_to_nobody() -> 
     world = World({"e0": ["a"], "e1": ["b"]})
     world.ask_for(a=1.0, b=1.0)
     world.run(5)
-    world.engines["e0"].place = Place(1, 2, ("b",), Role.MULTIPLEX)
-    world.engines["e1"].place = Place(1, 2, ("a",), Role.MULTIPLEX)
+    world.engines["e0"].place = EnginePlace(1, 2, ("b",), Role.MULTIPLEX)
+    world.engines["e1"].place = EnginePlace(1, 2, ("a",), Role.MULTIPLEX)
     world.until(lambda: "a" not in world.engines["e0"].services or "b" not in world.engines["e1"].services)
     world.engines["e0"].restart()
     world.until(lambda: world.status().changes_total == 1)
@@ -318,7 +318,7 @@ def test_what_leaves_may_take_its_time_and_the_next_decision_does_not_wait_for_i
     world.run(5)
     for name, engine in world.engines.items():
         engine.drains_s = 10_000.0
-        engine.place = Place(1, 4, ("b",) if name in ("e0", "e3") else ("a",), Role.MULTIPLEX)
+        engine.place = EnginePlace(1, 4, ("b",) if name in ("e0", "e3") else ("a",), Role.MULTIPLEX)
     world.until(lambda: world.status().changes_total == 1, limit_s=10.0)
     assert list(world.engines["e0"].leaving) == ["a"]
     assert world.held()["e0"] == ["b"]
@@ -347,8 +347,8 @@ def test_what_engines_could_not_load_is_not_asked_of_them_again_for_some_interva
         engine.is_broken = True
     world.until(lambda: world.status().changes_failed_total == 1)
     assert world.status().error.startswith("plan 1 was given up: e0 did not load b")
-    failed = {(name, Load(one.service)) for name, engine in world.engines.items() for one in engine.failed}
-    assert {("e0", Load("b")), ("e1", Load("b"))} <= failed
+    failed = {(name, LoadService(one.service)) for name, engine in world.engines.items() for one in engine.failed}
+    assert {("e0", LoadService("b")), ("e1", LoadService("b"))} <= failed
     world.told.clear()
     interval = world.daemon.memory.interval
     while world.daemon.memory.interval <= interval + FORGIVEN_AFTER:
@@ -379,13 +379,13 @@ def test_loads_that_fail_after_their_plan_was_given_up_are_remembered_too() -> N
     assert "e1" not in world.status().error
     world.until(lambda: world.engines["e1"].failed)
     late = ("e1", world.engines["e1"].failed[0].service)
-    assert ("e1", Load(late[1])) in world.told
+    assert ("e1", LoadService(late[1])) in world.told
     world.step()
     interval = world.daemon.memory.interval
     assert late in world.daemon._obstacles().failed
     world.told.clear()
     while world.daemon.memory.interval <= interval + FORGIVEN_AFTER:
-        assert ("e1", Load(late[1])) not in world.told
+        assert ("e1", LoadService(late[1])) not in world.told
         world.step()
 
 
@@ -395,7 +395,7 @@ def test_all_that_could_not_be_loaded_is_told() -> None:
     world.run(5)
     for name, engine in world.engines.items():
         engine.is_broken = True
-        engine.place = Place(1, 4, ("a", "b") if name != "e3" else ("b",), Role.MULTIPLEX)
+        engine.place = EnginePlace(1, 4, ("a", "b") if name != "e3" else ("b",), Role.MULTIPLEX)
     world.until(lambda: world.status().changes_failed_total == 1)
     for name in ("e0", "e1", "e2"):
         assert f"{name} did not load b: its weights are corrupt" in world.status().error
@@ -417,7 +417,7 @@ def test_a_service_is_back_as_soon_as_the_engine_that_alone_held_it_is() -> None
     world.ask_for(a=4.0, b=1.0)
     world.run(5)
     for name, services in {"e0": ("b",), "e1": ("a",), "e2": ("a",)}.items():
-        world.engines[name].place = Place(1, 3, services, Role.MULTIPLEX)
+        world.engines[name].place = EnginePlace(1, 3, services, Role.MULTIPLEX)
     world.until(lambda: world.status().changes_total == 1)
     world.kill("e0", for_s=3.0)
     world.run(3.0 + LOAD_S + 2.0)
@@ -492,7 +492,7 @@ def test_silence_is_no_reason_for_anything() -> None:
 def test_orders_are_repeated_but_not_at_every_turn() -> None:
     world = shifted()
     world.until(lambda: world.status().changes_total == 1)
-    assert sum(isinstance(order, Load) for _, order in world.told) <= 6
+    assert sum(isinstance(order, LoadService) for _, order in world.told) <= 6
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -513,7 +513,7 @@ def test_whatever_happens_every_service_is_served_in_the_end(seed: int) -> None:
         number, first = world.daemon.plan.number + 1, draw.randrange(4)
         for index, engine in enumerate(engines[: draw.choice([2, 4])]):
             services = ("a", "b") if index == first else draw.choice([("a",), ("b",)])
-            engine.place = Place(number, 4, services, Role.MULTIPLEX)
+            engine.place = EnginePlace(number, 4, services, Role.MULTIPLEX)
 
     happenings = (
         lambda: world.ask_for(a=draw.uniform(0, 12), b=draw.uniform(0, 12)),

@@ -81,9 +81,9 @@ def test_disaggregated_goes_where_the_backlog_ends_first():
 
 
 def test_join_shortest_queue_counts_requests_that_wait_and_run():
-    entrances = make_engine(P0, num_waiting=2), make_engine(P1, num_waiting=1, num_tokens=900)
-    decoders = make_engine(D0, num_running=2), make_engine(D1, num_running=3)
-    assert route(JoinShortestQueue(QueueParameters()), *entrances, *decoders) == (P1, D0)
+    prefill_engines = make_engine(P0, num_waiting=2), make_engine(P1, num_waiting=1, num_tokens=900)
+    decode_engines = make_engine(D0, num_running=2), make_engine(D1, num_running=3)
+    assert route(JoinShortestQueue(QueueParameters()), *prefill_engines, *decode_engines) == (P1, D0)
 
 
 @pytest.mark.parametrize(

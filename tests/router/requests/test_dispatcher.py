@@ -28,7 +28,7 @@ from mesh.wire.requests import (
     Submit,
 )
 from mesh.wire.status import DecodeCost, Demand, PendingPrefill, Wanted
-from router.effects import Deliver, Fail, Forget, Place, Send
+from router.effects import Deliver, Fail, Forget, Send, SetRoute
 from router.generation import Fault, NoEngines, Overloaded, RequestFailed, TokenBatch
 from router.history.records import PROMPT_BLOCK
 from router.policies.policy import Dispatch
@@ -155,9 +155,9 @@ def test_an_engine_that_does_not_know_who_took_a_request_may_get_it_back_at_once
 
 def test_a_request_goes_out_with_its_placement():
     place, send = World(P0, M0).submit("r", 100)
-    assert isinstance(place, Place)
-    assert (place.placement.prefill_engine, place.placement.decode_engine) == (P0, M0)
-    assert place.placement.predicted_ttft_s == pytest.approx(0.1)
+    assert isinstance(place, SetRoute)
+    assert (place.route.prefill_engine, place.route.decode_engine) == (P0, M0)
+    assert place.route.predicted_ttft_s == pytest.approx(0.1)
     assert send.to == P0
     assert (send.message.epoch, send.message.decode_engine, send.message.multiplex) == (Epoch(0), M0, False)
 
@@ -304,7 +304,7 @@ def test_the_requests_of_a_dead_engine_continue_with_their_tokens():
         world.status(engine)
     forget, place, send = without_probes(world.wait(0.2))
     assert forget == Forget(M0)
-    assert place.placement.attempt == 1
+    assert place.route.attempt == 1
     assert (send.to, send.message.epoch, send.message.decode_engine) == (P0, Epoch(1), M1)
     assert send.message.spec.generated == [10, 11]
     assert send.message.spec.first_token_age_s == pytest.approx(1.0)
@@ -577,14 +577,14 @@ def test_that_others_have_it_or_had_it_before_says_nothing():
 def test_a_life_that_ended_is_not_waited_for():
     world, at = running_on(M0, M1)
     other = M1 if at == M0 else M0
-    effects = world.checked(world.dispatcher.bury(life(at), world.now))
+    effects = world.checked(world.dispatcher.declare_dead(life(at), world.now))
     assert effects[0] == Forget(at)
     to, submit = only_submit(effects)
     assert (to, submit.spec.generated) == (other, [10, 11])
-    assert world.dispatcher.bury(life(at), world.now) == []
+    assert world.dispatcher.declare_dead(life(at), world.now) == []
     assert world.status(at) == [], "a beacon that was on its way"
     world.status(at, incarnation=2)
-    assert world.dispatcher.bury(life(at), world.now) == []
+    assert world.dispatcher.declare_dead(life(at), world.now) == []
     assert submits(world.submit("next", slo_ttft_s=5.0)), "the new life serves"
 
 
@@ -667,7 +667,7 @@ def test_an_engine_that_fails_its_requests_gets_none_for_a_while_and_then_one():
 def test_the_only_engine_is_used_though_its_breaker_is_open():
     world = World(M0, M1, policy="round_robin")
     fail_often(world, M0, M1)
-    world.dispatcher.bury(life(M1), world.now)
+    world.dispatcher.declare_dead(life(M1), world.now)
     assert only_submit(world.submit("r"))[0] == M0
 
 

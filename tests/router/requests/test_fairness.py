@@ -10,7 +10,7 @@ from router.history.lengths import LengthPredictor
 from router.policies.registry import make_policy
 from router.requests.dispatcher import Dispatcher
 from router.requests.fairness import ABOUT_S, Fairness
-from router.requests.in_flight_request import Flight
+from router.requests.in_flight_request import InFlightRequest
 from router.requests.limits import DispatchLimits
 from router.view.monitor import Monitor
 from tests.router.cluster import M0, life, make_delta, make_spec, make_status
@@ -18,13 +18,13 @@ from tests.router.cluster import M0, life, make_delta, make_spec, make_status
 LENGTHS = LengthPredictor()
 
 
-def flight(id_, tenant, number=0, priority=0, num_tokens=10):
+def request(id_, tenant, number=0, priority=0, num_tokens=10):
     spec = make_spec(id_, num_tokens, priority=priority)
-    return Flight.of(spec, number, 0.0, LENGTHS.predict(spec), 0.0, tenant)
+    return InFlightRequest.of(spec, number, 0.0, LENGTHS.predict(spec), 0.0, tenant)
 
 
-def names(flights):
-    return [one.id for one in flights]
+def names(in_flight):
+    return [one.id for one in in_flight]
 
 
 @pytest.fixture
@@ -36,47 +36,47 @@ def fairness():
 
 
 def test_tenants_go_in_turns(fairness):
-    waiting = [flight(f"a{n}", "a") for n in range(3)] + [flight("b0", "b")]
+    waiting = [request(f"a{n}", "a") for n in range(3)] + [request("b0", "b")]
     assert names(fairness.in_turn(waiting)) == ["a0", "b0", "a1", "a2"]
 
 
 def test_one_tenant_keeps_the_policys_order(fairness):
-    waiting = [flight(f"a{n}", "a") for n in (2, 0, 1)]
+    waiting = [request(f"a{n}", "a") for n in (2, 0, 1)]
     assert fairness.in_turn(waiting) is waiting
 
 
 def test_priority_goes_before_fairness(fairness):
-    waiting = [flight("a0", "a", priority=1), flight("a1", "a", priority=1), flight("b0", "b")]
+    waiting = [request("a0", "a", priority=1), request("a1", "a", priority=1), request("b0", "b")]
     assert names(fairness.in_turn(waiting)) == ["a0", "a1", "b0"]
 
 
 def test_a_long_prompt_counts_as_much_as_many_short_ones(fairness):
-    waiting = [flight("a0", "a", num_tokens=35), flight("a1", "a")] + [flight(f"b{n}", "b") for n in range(5)]
+    waiting = [request("a0", "a", num_tokens=35), request("a1", "a")] + [request(f"b{n}", "b") for n in range(5)]
     assert names(fairness.in_turn(waiting)) == ["a0", "b0", "b1", "b2", "b3", "a1", "b4"]
 
 
 def test_who_was_served_goes_later(fairness):
-    served = flight("a0", "a", num_tokens=50)
+    served = request("a0", "a", num_tokens=50)
     fairness.add(served)
     fairness.dispatched(served, 0.1)
-    waiting = [flight("a1", "a"), flight("b0", "b"), flight("b1", "b")]
+    waiting = [request("a1", "a"), request("b0", "b"), request("b1", "b")]
     assert names(fairness.in_turn(waiting)) == ["b0", "b1", "a1"]
 
 
 def test_nobody_saves_up(fairness):
     """A tenant that was silent for long starts where the others are."""
-    busy = flight("a0", "a", num_tokens=1000)
+    busy = request("a0", "a", num_tokens=1000)
     fairness.add(busy)
     fairness.dispatched(busy, 0.1)
     fairness.arrived("c", 100 * ABOUT_S)
-    waiting = [*(flight(f"c{n}", "c") for n in range(4)), flight("a1", "a"), flight("a2", "a")]
+    waiting = [*(request(f"c{n}", "c") for n in range(4)), request("a1", "a"), request("a2", "a")]
     assert names(fairness.in_turn(waiting)) == ["c0", "a1", "c1", "a2", "c2", "c3"]
 
 
 def test_what_had_begun_does_not_wait_for_others(fairness):
-    begun = flight("a1", "a")
+    begun = request("a1", "a")
     begun.is_recovering = True
-    waiting = [flight("b0", "b"), flight("a0", "a"), begun]
+    waiting = [request("b0", "b"), request("a0", "a"), begun]
     assert names(fairness.in_turn(waiting)) == ["a1", "b0", "a0"]
 
 
@@ -178,7 +178,7 @@ def test_the_last_places_are_not_for_who_has_its_share():
 
 
 def test_a_request_that_ended_is_counted_to_its_end(fairness):
-    one = flight("a0", "a")
+    one = request("a0", "a")
     fairness.add(one)
     fairness.dispatched(one, 0.1)
     one.stream.start_attempt(0)
@@ -188,7 +188,7 @@ def test_a_request_that_ended_is_counted_to_its_end(fairness):
 
 
 def test_many_small_requests_and_not_one_long_prompt_are_refused_when_not_all_can_be_served(fairness):
-    waiting = [flight("b0", "b", num_tokens=1000), *(flight(f"a{n}", "a") for n in range(50))]
+    waiting = [request("b0", "b", num_tokens=1000), *(request(f"a{n}", "a") for n in range(50))]
     assert fairness.above_their_share(waiting) == set()
     assert fairness.above_their_share(waiting[1:]) == {"a"}
-    assert fairness.above_their_share([flight("b0", "b", num_tokens=100), *waiting[1:]]) == {"a"}
+    assert fairness.above_their_share([request("b0", "b", num_tokens=100), *waiting[1:]]) == {"a"}

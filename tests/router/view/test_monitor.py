@@ -133,7 +133,7 @@ def test_a_gateway_that_is_silent_or_was_seen_to_end_is_no_peer_any_more():
     monitor = make_pair()
     monitor.hear_gateway(life("gateway-0"), says(), 0.1)
     monitor.hear_gateway(life("gateway-2"), says(), 0.2)
-    monitor.bury(life("gateway-0"))
+    monitor.declare_dead(life("gateway-0"))
     assert monitor.view().peers.gateways == ("gateway-1", "gateway-2")
     monitor.hear_gateway(life("gateway-0"), says(), 0.3)
     assert monitor.view().peers.gateways == ("gateway-1", "gateway-2"), "a message of a life that is over"

@@ -3,7 +3,7 @@
 import pytest
 
 from mesh.wire.control import Migrate, Role
-from router.generation import Placement, TokenBatch
+from router.generation import Route, TokenBatch
 from router.history.records import Outcome
 from simulation.faults.invariants import Bounds, Drawn, InvariantError, Invariants
 from simulation.loads.trace_request import TraceRequest
@@ -31,7 +31,7 @@ def holding(sim):
 
 def test_a_run_that_is_well_passes():
     sim = watched(Bounds(end_s=10.0, gone_s=1.0, dispatches_per_s=1.0))
-    sim.kernel.at(0.5, lambda: sim.mortals.engines["a"].order(Migrate(min(sim.engines["a"].core._requests), "b", "")))
+    sim.kernel.at(0.5, lambda: sim.processes.engines["a"].order(Migrate(min(sim.engines["a"].core._requests), "b", "")))
     assert {record.outcome for record in play(sim)} == {Outcome.FINISHED}
     assert sum(core._handovers.departures.tally.num_completed for core in sim._invariants.cores) == 1
 
@@ -71,7 +71,7 @@ def test_tokens_out_of_order_twice_or_of_another_attempt():
         sim.kernel.run(0.0)
         spec = make_spec()
         invariants.arrived(spec)
-        invariants.placed(spec.id, Placement("a", "a", "", None, 0.0, 0))
+        invariants.placed(spec.id, Route("a", "a", "", None, 0.0, 0))
         batch = TokenBatch((drawn.token,), None, 0, None, None)
         if match is None:
             invariants.delivered(spec.id, batch)
@@ -102,7 +102,7 @@ def test_a_storm_of_dispatches():
     invariants, spec = sim._invariants, make_spec()
     sim.kernel.run(0.0)
     invariants.arrived(spec)
-    placements = [Placement("a", "a", "", None, 0.0, attempt) for attempt in range(17)]
+    placements = [Route("a", "a", "", None, 0.0, attempt) for attempt in range(17)]
     for placement in placements[:16]:
         invariants.placed(spec.id, placement)
     with pytest.raises(InvariantError, match="was dispatched 17 times"):
@@ -119,7 +119,7 @@ def test_what_engines_keep_of_requests_that_ended():
 
     def end_it_without_a_word():
         _, one = holding(sim)
-        sim.gateways["gateway-0"].dispatcher._recovery.stop = lambda flight: []
+        sim.gateways["gateway-0"].dispatcher._recovery.stop = lambda request: []
         sim.leave(one.id)
 
     long = [TraceRequest(0.0, 200, 200)] * 2

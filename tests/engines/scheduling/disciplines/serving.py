@@ -1,11 +1,11 @@
 """A server without batches: what a discipline decides, and nothing else."""
 
-from collections.abc import Sequence as Many
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
 from engines.costs.step_cost import StepCost
-from engines.engine_request import Sequence
+from engines.engine_request import EngineRequest
 from engines.scheduling.disciplines.db import DoublingBudget
 from engines.scheduling.disciplines.profile import Profiles
 from engines.scheduling.disciplines.ranked import Order, Ranked
@@ -39,7 +39,7 @@ class Fixed:
         return self.cost
 
 
-def ranked(order: Order, services: Many[str], starvation_s: float = inf, *, is_strict: bool = True) -> Ranked:
+def ranked(order: Order, services: Sequence[str], starvation_s: float = inf, *, is_strict: bool = True) -> Ranked:
     profiles = Profiles({service: Fixed() for service in services})
     return Ranked(order, profiles, Waits(lambda service: starvation_s), batch=32, is_strict=is_strict)
 
@@ -48,13 +48,13 @@ def doubling(profiles: dict[str, Known], starvation_s: float = inf, *, is_strict
     return ranked(DoublingBudget(profiles), list(profiles), starvation_s, is_strict=is_strict)
 
 
-def request(name: str, service: str, at: float = 0.0, priority: int = 0) -> Sequence:
+def request(name: str, service: str, at: float = 0.0, priority: int = 0) -> EngineRequest:
     """It decodes: its prompt is computed."""
     spec = RequestSpec(name, "gateway", service, [1, 2], Sampling(max_tokens=10**6, seed=0), 1.0, 0.1, priority)
-    sequence = Sequence.of(spec, Epoch(1), at, frozenset(), 10**6)
-    sequence.tokens.append(3)
-    sequence.num_computed = 2
-    return sequence
+    request = EngineRequest.of(spec, Epoch(1), at, frozenset(), 10**6)
+    request.tokens.append(3)
+    request.num_computed = 2
+    return request
 
 
 @dataclass(frozen=True)
@@ -64,19 +64,19 @@ class Job:
     work: int
 
 
-def serve(discipline: Ranked, jobs: Many[Job], *, until: int = 10**6) -> list[int]:
+def serve(discipline: Ranked, jobs: Sequence[Job], *, until: int = 10**6) -> list[int]:
     """When each job is done, one unit of one job at a time: the one that ranks first."""
-    here: dict[Sequence, int] = {}
-    index_of: dict[Sequence, int] = {}
+    here: dict[EngineRequest, int] = {}
+    index_of: dict[EngineRequest, int] = {}
     left = [job.work for job in jobs]
     done = [0] * len(jobs)
     now = 0
     while any(left) and now < until:
         for index, job in enumerate(jobs):
             if job.at == now:
-                sequence = request(f"{index}", job.service, float(job.at))
-                here[sequence], index_of[sequence] = job.work, index
-                discipline.came(sequence)
+                newcomer = request(f"{index}", job.service, float(job.at))
+                here[newcomer], index_of[newcomer] = job.work, index
+                discipline.came(newcomer)
         turn = next(discipline.turns(now), None)
         now += 1
         if turn is None:

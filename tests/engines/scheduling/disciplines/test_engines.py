@@ -160,7 +160,7 @@ def test_these_loads_fill_the_pool(scheduling: Scheduling) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("scheduling", PURE)
 def test_a_step_is_of_one_phase(scheduling: Scheduling, seed: int) -> None:
-    """A decode is one token, drawn earlier; blocks for all, so that none is cached and computed anew."""
+    """A decode is one token, sampled earlier; blocks for all, so that none is cached and computed anew."""
     run = Run(engine(scheduling, Role.MULTIPLEX, is_strict=False, num_pages=1000), seed)
     for batch in run.batches:
         decodes = [chunk.draw is not None and chunk.draw.num_generated > 0 for chunk in batch.chunks]

@@ -48,13 +48,13 @@ def test_the_heads_are_the_first_of_each_line_whatever_happens(seed: int) -> Non
             lines.moved(batch)
         else:
             one.level, one.place = draw.randrange(3), float(draw.randrange(10))
-            one.sequence.num_computed = draw.choice((0, 2))  # prefills, or decodes
+            one.request.num_computed = draw.choice((0, 2))  # prefills, or decodes
             lines.put(one)
             here.add(one)
-        keys = {(other.sequence.is_decoding, other.level) for other in here}
+        keys = {(other.request.is_decoding, other.level) for other in here}
         wanted = {
             min(
-                (other for other in here if (other.sequence.is_decoding, other.level) == key),
+                (other for other in here if (other.request.is_decoding, other.level) == key),
                 key=lambda other: (other.place, other.number),
             )
             for key in keys
@@ -125,7 +125,7 @@ def test_who_has_waited_longest_is_found_though_waiting_stops_while_requests_run
             gone = here.pop(draw.randrange(len(here)))
             gone.is_here = False
             waits.ended(gone)
-        starved = [other for other in here if now - other.sequence.came_at - other.used_s > 20.0]
+        starved = [other for other in here if now - other.request.came_at - other.used_s > 20.0]
         longest = {
             min((other for other in starved if other.service == service), key=lambda other: other.waits_since)
             for service in {other.service for other in starved}

@@ -18,17 +18,19 @@ COST = StepCost(
 )
 
 
-def measured(make_sequence: MakeSequence, num_prompt: int, num_before: int, num_drawn: int, num_computed: int) -> float:
+def measured(
+    make_sequence: MakeSequence, num_prompt: int, num_before: int, num_sampled: int, num_computed: int
+) -> float:
     """The one request that a profile saw, taken back out of the mean."""
     profiles = Profiles({"tiny": Fixed(COST)})
     prior = profiles["tiny"].mean_s
-    sequence = make_sequence("r", num_prompt)
-    sequence.tokens += [7] * num_before
-    sequence.num_computed = num_computed
-    profiles.came(sequence)
-    sequence.tokens += [7] * num_drawn
-    sequence.num_computed = len(sequence.tokens) - 1
-    profiles.ended(sequence)
+    request = make_sequence("r", num_prompt)
+    request.tokens += [7] * num_before
+    request.num_computed = num_computed
+    profiles.came(request)
+    request.tokens += [7] * num_sampled
+    request.num_computed = len(request.tokens) - 1
+    profiles.ended(request)
     return prior + (profiles["tiny"].mean_s - prior) * (PRIOR_WEIGHT + 1)
 
 
@@ -60,20 +62,20 @@ def test_on_an_engine_that_only_prefills_it_is_the_prompt(make_sequence: MakeSeq
 
 def test_a_prefix_that_was_cached_cost_nothing(make_sequence: MakeSequence) -> None:
     profiles = Profiles({"tiny": Fixed(COST)})
-    prior, sequence = profiles["tiny"].mean_s, make_sequence("r", 100)
-    profiles.came(sequence)
-    sequence.num_cached, sequence.num_computed = 64, 100
-    sequence.tokens.append(7)
-    profiles.ended(sequence)
+    prior, request = profiles["tiny"].mean_s, make_sequence("r", 100)
+    profiles.came(request)
+    request.num_cached, request.num_computed = 64, 100
+    request.tokens.append(7)
+    profiles.ended(request)
     seen = prior + (profiles["tiny"].mean_s - prior) * (PRIOR_WEIGHT + 1)
     assert seen == pytest.approx(prefill_s(COST.prefill, 36, 64))
 
 
 def test_what_never_ran_tells_nothing(make_sequence: MakeSequence) -> None:
-    profiles, sequence = Profiles({"tiny": Fixed(COST)}), make_sequence("r", 100)
+    profiles, request = Profiles({"tiny": Fixed(COST)}), make_sequence("r", 100)
     prior = profiles["tiny"].mean_s
-    profiles.came(sequence)
-    profiles.ended(sequence)
+    profiles.came(request)
+    profiles.ended(request)
     assert profiles["tiny"].mean_s == prior
 
 

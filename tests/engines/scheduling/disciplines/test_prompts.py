@@ -7,7 +7,7 @@ from math import log2
 
 import pytest
 
-from engines.engine_request import Sequence
+from engines.engine_request import EngineRequest
 from engines.scheduling.disciplines.db import DoublingBudget
 from engines.scheduling.disciplines.fcfs import FirstCome
 from engines.scheduling.disciplines.mlfq import SkipJoin
@@ -22,19 +22,19 @@ ORDERS: dict[str, Callable[[], Order]] = {
     "db": lambda: DoublingBudget(PROFILES),
     "fcfs": FirstCome,
     "sjf": lambda: ShortestJob(PROFILES),
-    "mlfq": lambda: SkipJoin(lambda sequence: 0.1, lambda: 0.2),
+    "mlfq": lambda: SkipJoin(lambda request: 0.1, lambda: 0.2),
 }
 
 
-def prompt(name: str, service: str, at: float = 0.0, priority: int = 0) -> Sequence:
+def prompt(name: str, service: str, at: float = 0.0, priority: int = 0) -> EngineRequest:
     """Nothing of it is computed."""
-    sequence = request(name, service, at, priority)
-    sequence.tokens.pop()
-    sequence.num_computed = 0
-    return sequence
+    whole = request(name, service, at, priority)
+    whole.tokens.pop()
+    whole.num_computed = 0
+    return whole
 
 
-def given(rules: Ranked, service: str, now: float) -> list[Sequence]:
+def given(rules: Ranked, service: str, now: float) -> list[EngineRequest]:
     return list(rules.prompts(service, (), now))
 
 
@@ -43,7 +43,7 @@ def given(rules: Ranked, service: str, now: float) -> list[Sequence]:
 def test_prompts_come_in_the_order_of_their_ranks(order: str, seed: int) -> None:
     """Some have begun, been preempted, waited too long or are of higher priority; decodes starve beside them."""
     draw, now = random.Random(seed), 0.0
-    rules, here = ranked(ORDERS[order](), SERVICES, starvation_s=draw.choice([5.0, 30.0])), list[Sequence]()
+    rules, here = ranked(ORDERS[order](), SERVICES, starvation_s=draw.choice([5.0, 30.0])), list[EngineRequest]()
     for number in range(120):
         now += draw.random()
         make = draw.choice([prompt, prompt, request])

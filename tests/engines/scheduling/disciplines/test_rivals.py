@@ -1,7 +1,7 @@
 """The orders that doubling budgets are measured against."""
 
 from engines.costs.step_cost import StepCost
-from engines.scheduling.disciplines.discipline import Phase, Turn
+from engines.scheduling.disciplines.discipline import IterationPhase, Turn
 from engines.scheduling.disciplines.fcfs import FirstCome
 from engines.scheduling.disciplines.mlfq import SkipJoin
 from engines.scheduling.disciplines.profile import quickest_step_s
@@ -25,7 +25,7 @@ def test_shortest_job_is_that_of_the_service_with_the_shortest_mean_and_interrup
 
 
 def queues(prefill_s: float = 0.0) -> SkipJoin:
-    return SkipJoin(lambda sequence: prefill_s * len(sequence.tokens), lambda: 1.0)
+    return SkipJoin(lambda request: prefill_s * len(request.tokens), lambda: 1.0)
 
 
 def test_a_request_that_has_used_up_a_quantum_goes_to_the_end_of_the_next_queue() -> None:
@@ -66,7 +66,7 @@ def test_round_robin_gives_each_service_and_phase_a_turn() -> None:
         given.append(turn)
         rules.ran(turn.service, [], 1.0)
     assert given[:4] == given[4:]
-    assert set(given) == {Turn(service, phase) for service in "ab" for phase in Phase}
+    assert set(given) == {Turn(service, phase) for service in "ab" for phase in IterationPhase}
 
 
 def test_a_turn_that_had_nothing_to_compute_is_not_counted_as_given() -> None:

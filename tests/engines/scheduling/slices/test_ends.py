@@ -1,4 +1,4 @@
-"""At a slice's end: who waits how long if a request is kept, moved or parked."""
+"""At a slice's end: who waits how long if a request is kept, moved or offloaded."""
 
 from math import inf
 from random import Random
@@ -9,7 +9,7 @@ from engines.scheduling.slices.ends import End, Ended, Fate, Here, Rival, There,
 
 REQUEST = Ended(held=20, growth=8, left_tokens=100, slack_s=5.0, tpot_s=0.05, copy_s=0.02)
 RIVAL = Rival(need=30, left_s=2.0, slack_s=1.0)
-HERE = Here(room=10, has_place=True, step_s=0.03, end_s=0.5, end_blocks=20, can_park=True)
+HERE = Here(room=10, has_place=True, step_s=0.03, end_s=0.5, end_blocks=20, can_offload=True)
 
 
 def best(ended=REQUEST, rival=None, here=HERE, others=()):
@@ -24,7 +24,7 @@ def test_without_room_it_does_not_stay():
     crowded = HERE._replace(room=7)
     assert best(here=crowded).fate is Fate.PARK
     assert {end.fate for end in ends(REQUEST, None, crowded)} == {Fate.PARK}
-    assert ends(REQUEST, None, crowded._replace(can_park=False)) == []
+    assert ends(REQUEST, None, crowded._replace(can_offload=False)) == []
 
 
 def test_it_gives_way_to_who_would_be_late_if_it_can_afford_to():
@@ -79,7 +79,7 @@ def test_the_first_is_the_best_and_none_keeps_a_request_beyond_the_room(seed):
         dice.uniform(0.01, 0.1),
         dice.choice([inf, dice.uniform(0.01, 3)]),
         dice.choice([0.0, dice.uniform(1, 60)]),
-        can_park=True,
+        can_offload=True,
     )
     others = [There(f"e{n}", dice.uniform(0.01, 0.1), dice.uniform(0, 2)) for n in range(dice.randint(0, 3))]
     found = ends(ended, rival, here, others)

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from engines.costs.linear import decode_step_s
-from engines.costs.step_cost import Load, StepCost
+from engines.costs.step_cost import StepCost, StepLoad
 from engines.scheduling.slices.estimates import SliceEstimator
 from mesh.wire.status import DecodeCost, PrefillCost
 
@@ -54,7 +54,7 @@ def test_it_is_the_sum_over_the_padded_iterations(seed):
     prefill = replace(prefill, chunk_tokens=0)
     estimator = SliceEstimator(prefill, decode, 10**6, random.randint(1, 60))
     num, length = random.randint(1, 40), random.randint(1, 300)
-    prompts_s = sum(StepCost(prefill, decode).parts(Load([(length, 0)] * num, 0, 0)))
+    prompts_s = sum(StepCost(prefill, decode).parts(StepLoad([(length, 0)] * num, 0, 0)))
     steps = range(1, estimator.slice_tokens + 1)
     decodes_s = sum(decode_step_s(decode, num, num * (length + step)) for step in steps)
     assert estimator.serving_s(num, length) == pytest.approx(prompts_s + decodes_s)

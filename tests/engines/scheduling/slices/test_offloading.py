@@ -1,73 +1,40 @@
-"""Batches go where the least is to be done, and take what was predicted of them along."""
-
 from random import Random
 
 import pytest
 
-from engines.scheduling.slices.offloading import Loads, interval_s, offload_max_min
-
-ENGINES = [f"engine-{index}" for index in range(4)]
+from engines.scheduling.slices.offloading import COPY_BYTES_PER_S, Offloading
 
 
-def always(serving_s):
-    return lambda engine: serving_s
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_loads_differ_by_the_last_batch_at_most(seed):
-    random, loads = Random(seed), Loads()
-    serving_s = {number: random.uniform(0.1, 9) for number in range(random.randint(4, 40))}
-    chosen = offload_max_min({number: always(each_s) for number, each_s in serving_s.items()}, ENGINES, loads)
-    assert chosen.keys() == serving_s.keys()
-    for engine in ENGINES:
-        assert loads.of(engine) == pytest.approx(
-            sum(serving_s[number] for number in chosen if chosen[number] == engine)
-        )
-        last = min((serving_s[number] for number in chosen if chosen[number] == engine), default=0.0)
-        assert loads.of(engine) - last <= min(map(loads.of, ENGINES)) + 1e-9
-
-
-def test_the_longest_go_first():
-    assert offload_max_min({0: always(1.0), 1: always(2.0), 2: always(3.0)}, ["a", "b"], Loads()) == {
-        2: "a",
-        1: "b",
-        0: "b",
-    }
-
-
-def test_each_engine_counts_a_batch_as_long_as_it_takes_there():
-    loads = Loads()
-    loads.add("before", "fast", 0.5)
-    slow = {"fast": 1.0, "slow": 4.0}.__getitem__
-    assert offload_max_min({"first": slow, "second": slow}, ["fast", "slow"], loads) == {
-        "first": "slow",
-        "second": "fast",
-    }
-    assert (loads.of("fast"), loads.of("slow")) == (1.5, 4.0)
+class Request:
+    id = "r"
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_errors_leave_with_their_batches(seed):
-    random, loads, held = Random(seed), Loads(), {}
-    for number in range(300):
-        if random.random() < 0.5:
-            held[number] = random.choice(ENGINES), random.uniform(0.01, 5)
-            loads.add(number, *held[number])
-        elif held:
-            done = random.choice(list(held))
-            del held[done]
-            loads.give_back(done)
-            loads.give_back(done)
-        for engine in ENGINES:
-            expected_s = sum(load_s for of, load_s in held.values() if of == engine)
-            assert loads.of(engine) == pytest.approx(expected_s, abs=1e-9)
-            assert expected_s or loads.of(engine) == 0.0
+def test_room_is_counted_and_tickets_are_used_once(seed):
+    dice, offloading, offloaded, seen = Random(seed), Offloading(100), {}, set()
+    for _ in range(200):
+        size = dice.randint(0, 40)
+        if dice.random() < 0.6 and offloading.can_hold(size):
+            request = Request()
+            ticket = offloading.open(request, size)
+            assert ticket not in seen
+            seen.add(ticket)
+            offloaded[ticket] = request, size
+            assert offloading.ticket_of(request) == ticket
+        elif offloaded:
+            ticket = dice.choice(sorted(offloaded))
+            assert offloading.request(ticket) is offloaded.pop(ticket)[0]
+            offloading.close(ticket)
+        assert offloading.num_bytes == sum(size for _, size in offloaded.values()) <= 100
+        offloading.check_invariants()
+    with pytest.raises(KeyError):
+        offloading.ticket_of(Request())
 
 
-def test_the_interval_follows_the_least_loaded_engine():
-    loads = Loads()
-    assert interval_s(loads, ["a", "b"], 0.5, 3.0) == 3.0
-    loads.add(0, "a", 20.0)
-    assert interval_s(loads, ["a", "b"], 0.5, 3.0) == 3.0
-    loads.add(1, "b", 10.0)
-    assert interval_s(loads, ["a", "b"], 0.5, 3.0) == 5.0
+def test_copies_teach_how_long_they_take():
+    offloading = Offloading(100)
+    assert offloading.copy_s(10**9) == pytest.approx(1e9 / COPY_BYTES_PER_S)
+    for _ in range(60):
+        offloading.copied(10**6, 0.5)
+    offloading.copied(0, 3.0)
+    assert offloading.copy_s(2 * 10**6) == pytest.approx(1.0, rel=0.01)

@@ -153,11 +153,11 @@ def test_the_same_seed_and_position_draw_the_same_and_others_do_not():
 def test_the_nucleus_may_be_wider_than_the_candidates_looked_at_first():
     weights = torch.arange(3000, 0, -1, dtype=torch.float64)
     logits = weights.log().float()
-    drawn = Counter()
+    sampled = Counter()
     for seed in range(400):
-        drawn[draw_one(logits.tolist(), sampling(temperature=1.0, top_p=0.9, seed=seed))] += 1
+        sampled[draw_one(logits.tolist(), sampling(temperature=1.0, top_p=0.9, seed=seed))] += 1
     kept = int((weights.cumsum(0) - weights < 0.9 * weights.sum()).sum())
-    assert 1024 < max(drawn) < kept
+    assert 1024 < max(sampled) < kept
 
 
 def test_uniform_numbers_are_spread_evenly():
@@ -191,14 +191,14 @@ def test_a_grammar_decides_what_may_come_and_counts_more_than_other_wishes():
     logits = torch.zeros(1, 258)
     logits[0, ord("x")], logits[0, ord("0")], logits[0, ord("7")] = 9.0, 8.0, 7.0
 
-    def drawn(generated, **changes):
+    def sampled(generated, **changes):
         one = sampling(grammar=number, **changes)
         [token] = Sampler([end], grammars).draw(logits.clone(), [Draw(one, generated, 0, len(generated), "r")])
         return token
 
-    assert drawn([]) == ord("7")
-    assert drawn([ord("4")]) == ord("0")
-    assert drawn([ord("4"), ord("0")], min_tokens=5) == end
+    assert sampled([]) == ord("7")
+    assert sampled([ord("4")]) == ord("0")
+    assert sampled([ord("4"), ord("0")], min_tokens=5) == end
     forbidden = dict.fromkeys(digits, -100.0)
-    assert drawn([], logit_bias=forbidden) in digits
-    assert {drawn([ord("4")], temperature=9.0, seed=seed) for seed in range(200)} == set(digits)
+    assert sampled([], logit_bias=forbidden) in digits
+    assert {sampled([ord("4")], temperature=9.0, seed=seed) for seed in range(200)} == set(digits)

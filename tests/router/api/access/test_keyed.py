@@ -28,7 +28,7 @@ class Door:
     client: httpx.AsyncClient
     keyring: Keyring
     path: object
-    frontdoor: object
+    router: object
 
     async def key(self, name="alice", *, expires=None, admin=False, **limits):
         key, text = make_key(name, KeyLimits(**limits), 0.0, expires, admin=admin)
@@ -52,7 +52,7 @@ async def door(gateway, model_folder, tmp_path):
     callers = KeyedCallers(Peers(["127.0.0.1"]), keyring, lambda: 1, SystemClock(), lambda: WALL_S)
     config = ApiConfig(
         gateway="gateway-0",
-        frontdoor=gateway.frontdoor,
+        router=gateway.router,
         models=Models(models),
         view=lambda: ClusterView(engines),
         decisions=DecisionLog(),
@@ -66,7 +66,7 @@ async def door(gateway, model_folder, tmp_path):
         registry=CollectorRegistry(),
     )
     async with client_of(both(create_apps(config))) as client:
-        yield Door(client, keyring, tmp_path / "keys.json", gateway.frontdoor)
+        yield Door(client, keyring, tmp_path / "keys.json", gateway.router)
 
 
 PATHS = ["/v1/models", "/v1/models/tiny", "/metrics", "/mesh/requests", "/openapi.json", "/nowhere"]
@@ -191,13 +191,13 @@ async def test_those_of_a_key_take_their_place(door, header, value, status):
 async def test_a_key_may_be_promised_less_than_its_service_promises(door):
     headers = await door.key(max_priority=-2, min_ttft_ms=3000, min_tpot_ms=500)
     await door.complete(headers)
-    spec = door.frontdoor.specs[-1]
+    spec = door.router.specs[-1]
     assert (spec.priority, spec.slo_ttft_s, spec.slo_tpot_s) == (-2, 3.0, 0.5)
 
 
 async def test_nobody_waits_for_an_hour(door):
     await door.complete(await door.key() | {"x-slo-ttft-ms": "3600000", "x-slo-tpot-ms": "3600000"})
-    spec = door.frontdoor.specs[-1]
+    spec = door.router.specs[-1]
     assert (spec.slo_ttft_s, spec.slo_tpot_s) == (60.0, 1.0)
 
 

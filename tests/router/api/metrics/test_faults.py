@@ -15,10 +15,10 @@ def test_states_migrations_and_breakers_are_exported():
             P0,
             migrations_aborted_total=3,
             preemptions_total=2,
-            num_parked=5,
+            num_offloaded=5,
             slices_kept_total=9,
             slices_moved_total=8,
-            slices_parked_total=6,
+            slices_offloaded_total=6,
         ),
     }
     breakers, clock = Breakers(), SimpleNamespace(now=lambda: 9.5)
@@ -37,9 +37,9 @@ def test_states_migrations_and_breakers_are_exported():
     assert value("meshserve_migrations_total", D0) == 7
     assert value("meshserve_migrations_aborted_total", P0) == 3
     assert value("meshserve_preemptions_total", P0) == 2
-    assert value("meshserve_parked", P0) == 5
-    fates = {fate: value("meshserve_slices_total", P0, fate=fate) for fate in ("kept", "moved", "parked")}
-    assert fates == {"kept": 9, "moved": 8, "parked": 6}
+    assert value("meshserve_offloaded", P0) == 5
+    fates = {fate: value("meshserve_slices_total", P0, fate=fate) for fate in ("kept", "moved", "offloaded")}
+    assert fates == {"kept": 9, "moved": 8, "offloaded": 6}
     assert value("meshserve_breaker_state", D0, state="open") == 1
     assert value("meshserve_breaker_state", P0, state="closed") == 1
     assert value("meshserve_breaker_openings_total", D0) == 1

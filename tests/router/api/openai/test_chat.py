@@ -22,7 +22,7 @@ async def test_answers_in_openais_shape(gateway):
             "finish_reason": "length",
         }
     ]
-    (spec,) = gateway.frontdoor.specs
+    (spec,) = gateway.router.specs
     assert body["usage"] == {
         "prompt_tokens": len(spec.prompt),
         "completion_tokens": len(tokens),
@@ -47,7 +47,7 @@ async def test_takes_text_parts_and_developer_messages(gateway):
     parts = [{"type": "text", "text": "Hello "}, {"type": "text", "text": "world"}]
     messages = [{"role": "developer", "content": "Be brief"}, {"role": "user", "content": parts}]
     assert (await gateway.chat(messages=messages)).status_code == 200
-    prompt = gateway.model.tokenizer.decode(gateway.frontdoor.specs[0].prompt, skip_special_tokens=False)
+    prompt = gateway.model.tokenizer.decode(gateway.router.specs[0].prompt, skip_special_tokens=False)
     assert "<|im_start|>system\nBe brief<|im_end|>" in prompt
     assert "<|im_start|>user\nHello \nworld<|im_end|>" in prompt
 
@@ -72,7 +72,7 @@ async def test_streams_usage_when_asked(gateway, events):
     assert chunks[-1]["usage"]["prompt_tokens_details"] == {"cached_tokens": 3}
 
 
-async def test_stream_has_placement_headers(gateway):
+async def test_stream_has_route_headers(gateway):
     response = await gateway.chat(stream=True)
     assert response.headers["x-meshserve-rule"] == "disaggregate"
     assert response.headers["x-request-id"]
@@ -81,11 +81,11 @@ async def test_stream_has_placement_headers(gateway):
 async def test_n_choices_have_their_own_seeds(gateway):
     body = (await gateway.chat(n=3, seed=5)).json()
     assert [choice["index"] for choice in body["choices"]] == [0, 1, 2]
-    seeds = [spec.sampling.seed for spec in gateway.frontdoor.specs]
+    seeds = [spec.sampling.seed for spec in gateway.router.specs]
     assert seeds[0] == 5
     assert len(set(seeds)) == 3
-    assert len({spec.id for spec in gateway.frontdoor.specs}) == 3
-    assert body["usage"]["prompt_tokens"] == len(gateway.frontdoor.specs[0].prompt)
+    assert len({spec.id for spec in gateway.router.specs}) == 3
+    assert body["usage"]["prompt_tokens"] == len(gateway.router.specs[0].prompt)
     assert body["usage"]["completion_tokens"] == 6
 
 
@@ -102,13 +102,13 @@ async def test_n_choices_interleave_in_a_stream(gateway, events):
 async def test_without_a_seed_each_request_draws_its_own(gateway):
     await gateway.chat()
     await gateway.chat()
-    first, second = gateway.frontdoor.specs
+    first, second = gateway.router.specs
     assert first.sampling.seed != second.sampling.seed
 
 
 async def test_negative_seeds_are_fine(gateway):
     assert (await gateway.chat(seed=-1)).status_code == 200
-    assert gateway.frontdoor.specs[0].sampling.seed >= 0
+    assert gateway.router.specs[0].sampling.seed >= 0
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -125,7 +125,7 @@ async def test_stop_string_across_tokens(gateway, events, stream):
         text, finish = choice["message"]["content"], choice["finish_reason"]
         assert response.json()["usage"]["completion_tokens"] < len(tokens)
     assert (text, finish) == ("one ST two ", "stop")
-    assert gateway.frontdoor.generations[0].cancelled.is_set()
+    assert gateway.router.generations[0].cancelled.is_set()
 
 
 async def test_min_tokens_come_before_stop_strings(gateway):
@@ -138,12 +138,12 @@ async def test_min_tokens_come_before_stop_strings(gateway):
 async def test_stop_token_is_not_part_of_the_text(gateway, script):
     tokens = gateway.model.tokenizer.encode("Hello", add_special_tokens=False)
     x = gateway.model.tokenizer.encode("x", add_special_tokens=False)
-    gateway.frontdoor.script = lambda spec: script.one_by_one([*tokens, *x], FinishReason.STOP)
+    gateway.router.script = lambda spec: script.one_by_one([*tokens, *x], FinishReason.STOP)
     body = (await gateway.chat(stop_token_ids=x)).json()
     assert body["choices"][0]["message"]["content"] == "Hello"
     assert body["choices"][0]["finish_reason"] == "stop"
     assert body["usage"]["completion_tokens"] == len(tokens) + 1
-    assert gateway.frontdoor.specs[0].sampling.stop_token_ids == tuple(x)
+    assert gateway.router.specs[0].sampling.stop_token_ids == tuple(x)
 
 
 @pytest.mark.parametrize(
@@ -161,9 +161,9 @@ async def test_logprobs(gateway, script):
     (token,) = gateway.model.tokenizer.encode("H", add_special_tokens=False)
     (other,) = gateway.model.tokenizer.encode("é", add_special_tokens=False)[:1]
     entry = TokenLogprobs(token, -0.25, [(token, -0.25), (other, -1.5)])
-    gateway.frontdoor.script = lambda spec: [script.batch(token, finish=FinishReason.LENGTH, logprobs=[entry])]
+    gateway.router.script = lambda spec: [script.batch(token, finish=FinishReason.LENGTH, logprobs=[entry])]
     body = (await gateway.chat(logprobs=True, top_logprobs=2)).json()
-    assert gateway.frontdoor.specs[0].sampling.logprobs == 2
+    assert gateway.router.specs[0].sampling.logprobs == 2
     assert body["choices"][0]["logprobs"] == {
         "content": [
             {
@@ -182,7 +182,7 @@ async def test_logprobs(gateway, script):
 
 async def test_logprobs_in_a_stream(gateway, script, events):
     tokens = gateway.model.tokenizer.encode("Hé", add_special_tokens=False)
-    gateway.frontdoor.script = lambda spec: [
+    gateway.router.script = lambda spec: [
         script.batch(
             token,
             finish=FinishReason.LENGTH if token == tokens[-1] else None,
@@ -202,18 +202,18 @@ async def test_logprobs_in_a_stream(gateway, script, events):
 
 async def test_defaults_to_what_fits(gateway):
     await gateway.chat()
-    spec = gateway.frontdoor.specs[0]
+    spec = gateway.router.specs[0]
     assert spec.sampling.max_tokens == min(200, 256 - len(spec.prompt))
 
 
 async def test_max_completion_tokens_wins(gateway):
     await gateway.chat(max_tokens=5, max_completion_tokens=9)
-    assert gateway.frontdoor.specs[0].sampling.max_tokens == 9
+    assert gateway.router.specs[0].sampling.max_tokens == 9
 
 
 async def test_a_stream_that_fails_midway_says_so(gateway, script, events):
     failure = RequestFailed("every engine failed", Fault.SERVER)
-    gateway.frontdoor.script = lambda spec: [script.batch(10), failure]
+    gateway.router.script = lambda spec: [script.batch(10), failure]
     response = await gateway.chat(stream=True)
     assert response.status_code == 200
     last = events(response)[-1]
@@ -234,12 +234,12 @@ async def test_slo_and_priority_headers(gateway):
     body = {"model": "tiny-alias", "messages": [{"role": "user", "content": "hi"}]}
     response = await gateway.client.post("/v1/chat/completions", json=body, headers=headers)
     assert response.json()["model"] == "tiny-alias"
-    spec = gateway.frontdoor.specs[0]
+    spec = gateway.router.specs[0]
     assert (spec.service, spec.slo_ttft_s, spec.slo_tpot_s, spec.priority) == ("tiny", 0.25, 0.0125, -3)
 
 
 async def test_a_stream_that_breaks_by_our_fault_says_so(gateway, events, script):
-    gateway.frontdoor.script = lambda spec: [script.batch(10), ZeroDivisionError("secret")]
+    gateway.router.script = lambda spec: [script.batch(10), ZeroDivisionError("secret")]
     response = await gateway.chat(stream=True)
     error = events(response)[-1]["error"]
     assert error["code"] == "internal_error"
@@ -270,7 +270,7 @@ GRAMMARS = [
 @pytest.mark.parametrize(("body", "right", "wrong"), GRAMMARS)
 async def test_what_an_answer_has_to_be_is_told_to_the_engine(gateway, model_folder, api, body, right, wrong):
     assert (await getattr(gateway, api)(**body, max_tokens=20)).status_code == 200
-    grammar = gateway.frontdoor.specs[0].sampling.grammar
+    grammar = gateway.router.specs[0].sampling.grammar
     tokenizer = LLTokenizer((model_folder / "tokenizer.json").read_text(), eos_token=2)
     for text, is_right in ((right, True), (wrong, False)):
         matcher = LLMatcher(tokenizer, grammar)
@@ -281,4 +281,4 @@ async def test_what_an_answer_has_to_be_is_told_to_the_engine(gateway, model_fol
 @pytest.mark.parametrize("free", [{}, {"response_format": {"type": "text"}}, {"structured_outputs": {}}])
 async def test_other_answers_are_free(gateway, free):
     assert (await gateway.chat(**free)).status_code == 200
-    assert gateway.frontdoor.specs[0].sampling.grammar == ""
+    assert gateway.router.specs[0].sampling.grammar == ""

@@ -198,12 +198,12 @@ async def test_a_hostile_schema_is_400_and_the_next_request_is_served(gateway):
 
 async def test_what_an_engine_finds_too_dear_is_refused_from_then_on(gateway):
     reason = "the grammar cannot be followed: it takes too much CPU time"
-    gateway.frontdoor.script = lambda _: [RequestFailed(reason, Fault.CLIENT, FailureCode.GRAMMAR)]
+    gateway.router.script = lambda _: [RequestFailed(reason, Fault.CLIENT, FailureCode.GRAMMAR)]
     for _ in range(2):
         answer = await gateway.chat(structured_outputs={"regex": "[0-9]{3}"})
         assert answer.status_code == 400
         assert answer.json()["error"]["param"] == "structured_outputs.regex"
-    assert len(gateway.frontdoor.specs) == 1
+    assert len(gateway.router.specs) == 1
 
 
 async def test_a_grammar_is_not_blamed_for_a_process_that_is_gone(checks, monkeypatch):

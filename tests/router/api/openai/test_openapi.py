@@ -15,7 +15,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from tests.router.api.conftest import ScriptedFrontdoor, apis_of, both, one_by_one
+from tests.router.api.conftest import ScriptedRouter, apis_of, both, one_by_one
 from tests.seeds import seeds
 
 # Not whether all that fits the schema is taken: which token ids and lengths a model has is in no schema. Nor whether
@@ -32,7 +32,7 @@ COUNT = len(seeds(20))
 
 @pytest.fixture(scope="module")
 def operations(model):
-    apps = apis_of(model, ScriptedFrontdoor(lambda spec: one_by_one([10, 11])), max_body_bytes=20_000)
+    apps = apis_of(model, ScriptedRouter(lambda spec: one_by_one([10, 11])), max_body_bytes=20_000)
     schema = schemathesis.openapi.from_asgi("/openapi.json", both(apps))
     return [found.ok() for found in schema.get_all_operations()]
 

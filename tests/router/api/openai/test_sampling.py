@@ -11,12 +11,12 @@ SUBNORMAL = 5e-324
 @pytest.mark.parametrize("temperature", [1e-30, SUBNORMAL, -0.0, 0.0])
 async def test_a_temperature_that_would_overflow_takes_the_likeliest(gateway, temperature):
     await gateway.complete(temperature=temperature)
-    assert str(gateway.frontdoor.specs[0].sampling.temperature) == "0.0"
+    assert str(gateway.router.specs[0].sampling.temperature) == "0.0"
 
 
 async def test_what_an_engine_s_floats_cannot_hold_is_rounded(gateway):
     await gateway.complete(top_p=1e-300, presence_penalty=-0.0, min_p=-0.0)
-    sampling = gateway.frontdoor.specs[0].sampling
+    sampling = gateway.router.specs[0].sampling
     assert (sampling.top_p, str(sampling.presence_penalty), str(sampling.min_p)) == (MIN_TOP_P, "0.0", "0.0")
 
 
@@ -29,7 +29,7 @@ async def test_numbers_that_are_none_or_out_of_bounds(gateway, name, value):
     body = f'{{"model":"tiny","prompt":"x","{name}":{value}}}'
     response = await gateway.client.post("/v1/completions", content=body, headers={"content-type": "application/json"})
     assert response.status_code == 400
-    assert gateway.frontdoor.specs == []
+    assert gateway.router.specs == []
     assert len(response.text) < 500
 
 

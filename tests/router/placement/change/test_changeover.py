@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from mesh.wire.control import Announce, Place, Role
+from mesh.wire.control import Announce, EnginePlace, Role
 from mesh.wire.requests import Refused
 from mesh.wire.status import EngineStatus
 from router.placement.change.changeover import Changeover, Patience, Stage, announced, is_in_force
@@ -16,11 +16,11 @@ PATIENCE = Patience(repeat_s=0.1, silent_s=5.0, plan_s=100.0)
 DAEMON = "placement"
 
 
-def swap(number: int = 1) -> dict[str, Place]:
+def swap(number: int = 1) -> dict[str, EnginePlace]:
     """What ``a`` serves goes to ``b``, and the reverse."""
     return {
-        "a": Place(number, 2, (OTHER,), Role.MULTIPLEX),
-        "b": Place(number, 2, (SERVICE,), Role.DECODE),
+        "a": EnginePlace(number, 2, (OTHER,), Role.MULTIPLEX),
+        "b": EnginePlace(number, 2, (SERVICE,), Role.DECODE),
     }
 
 
@@ -150,7 +150,7 @@ def test_a_newer_plan_ends_an_older_one() -> None:
 
 def test_a_plan_that_is_there_already_changes_nothing() -> None:
     world = World(0)
-    places = {"a": Place(1, 2, (SERVICE,), Role.MULTIPLEX), "b": Place(1, 2, (OTHER,), Role.MULTIPLEX)}
+    places = {"a": EnginePlace(1, 2, (SERVICE,), Role.MULTIPLEX), "b": EnginePlace(1, 2, (OTHER,), Role.MULTIPLEX)}
     change = Changeover(1, places, PATIENCE, world.mesh.now)
     assert {type(order) for _, order in change.orders(world.statuses(), 0.0)} == {Announce}
     world.carry_out(change)
@@ -166,9 +166,9 @@ def test_orders_are_repeated_but_not_at_once() -> None:
     assert len(change.orders(statuses, 0.11)) == 2
 
 
-def gather(number: int = 1) -> dict[str, Place]:
+def gather(number: int = 1) -> dict[str, EnginePlace]:
     """Both serve what ``a`` serves; nobody is to serve what ``b`` does."""
-    return {name: Place(number, 2, (SERVICE,), Role.MULTIPLEX) for name in ("a", "b")}
+    return {name: EnginePlace(number, 2, (SERVICE,), Role.MULTIPLEX) for name in ("a", "b")}
 
 
 def test_a_service_that_the_plan_knows_nothing_of_stays(make_spec) -> None:

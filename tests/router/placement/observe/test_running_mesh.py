@@ -2,7 +2,7 @@ from random import Random
 
 from msgspec.structs import replace
 
-from mesh.wire.control import Place, ProcessState, Role
+from mesh.wire.control import EnginePlace, ProcessState, Role
 from router.placement.change.changeover import Changeover, Patience
 from router.placement.observe.running_mesh import catalogue_of, cluster_of, places, present_plan, waiting
 from router.placement.search.search import search
@@ -16,7 +16,7 @@ def engine(*services, **fields):
 
 
 MESH = {
-    "e0": engine("a", role=Role.PREFILL, place=Place(7, 3, ("a",), Role.PREFILL)),
+    "e0": engine("a", role=Role.PREFILL, place=EnginePlace(7, 3, ("a",), Role.PREFILL)),
     "e1": engine("b", "a", role=Role.DECODE),
     "e2": engine("a", role=Role.MULTIPLEX),
 }

@@ -105,10 +105,10 @@ def test_who_is_there_is_who_came_and_neither_ended_nor_went_away(seed):
         if random.random() < 0.1:
             monitor.begin(now)
         assert monitor.present()["chat"] == sum(there.values())
-    monitor.bury(A1)
+    monitor.declare_dead(A1)
     assert monitor.present()["chat"] == there[B1], "what was with a gateway that died is not there any more"
     monitor.observe(A2, status(ServiceTally("chat", 3)), 200.0)
-    monitor.bury(A1)
+    monitor.declare_dead(A1)
     assert monitor.present()["chat"] == there[B1] + 3
 
 

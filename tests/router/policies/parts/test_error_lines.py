@@ -6,7 +6,7 @@ import pytest
 from router.policies.parts.error_lines import ErrorLine, Movable, rebalanced, total_distance
 
 
-def drawn(random, num_engines, num_movable):
+def sampled(random, num_engines, num_movable):
     costs = random.uniform(1e-6, 1e-5), random.uniform(1e-4, 1e-3)
     lines = {
         f"e{number}": ErrorLine(*costs, random.randrange(-2000, 2000), random.randrange(-5, 6))
@@ -42,7 +42,7 @@ def test_from_more_to_less_until_it_evens_out():
 
 @pytest.mark.parametrize("seed", range(100))
 def test_the_sum_of_distances_falls_and_is_near_the_least_possible(seed):
-    lines, movable = drawn(Random(seed), 3, 5)
+    lines, movable = sampled(Random(seed), 3, 5)
     moves = {move.request: move.to for move in rebalanced(lines, movable)}
     assert set(moves) <= {one.request for one in movable}
     mine = after(lines, movable, [moves.get(one.request, one.engine) for one in movable])
@@ -54,7 +54,7 @@ def test_the_sum_of_distances_falls_and_is_near_the_least_possible(seed):
 
 @pytest.mark.parametrize("seed", range(20))
 def test_it_comes_to_rest_and_is_deterministic(seed):
-    lines, movable = drawn(Random(seed), 4, 20)
+    lines, movable = sampled(Random(seed), 4, 20)
     moves = rebalanced(lines, movable)
     assert moves == rebalanced(lines, list(reversed(movable)))
     assert len({move.request for move in moves}) == len(moves)

@@ -34,7 +34,7 @@ class _HostCopies:
             self._memory[block] = content
 
 
-class ParkedBlocks:
+class OffloadedBlocks:
     """Of one service, by ticket. `keep` and `restore` are blocking copies, for a worker thread; `forget` is for any.
 
     How much may be kept is the caller's business.

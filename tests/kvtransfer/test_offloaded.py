@@ -1,4 +1,4 @@
-"""KV of parked requests: what is restored is what was kept, whatever became of the blocks meanwhile."""
+"""KV of offloaded requests: what is restored is what was kept, whatever became of the blocks meanwhile."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import pytest
 from kvtransfer.device_memory import DeviceKVMemory, DeviceMemory
 from kvtransfer.layout import PageLayout
 from kvtransfer.memory import KVMemory, PagedMemory
-from kvtransfer.parked import ParkedBlocks
+from kvtransfer.offloaded import OffloadedBlocks
 from tests.kvtransfer.fake_device import FakeDevice, World
 
 PAGES = 6
@@ -44,28 +44,28 @@ def read(memory, blocks):
 
 
 def test_what_is_restored_is_what_was_kept(memory):
-    parked, rows = ParkedBlocks(memory), fill(memory, 1)
-    parked.keep(7, [4, 1, 3])
+    offloaded, rows = OffloadedBlocks(memory), fill(memory, 1)
+    offloaded.keep(7, [4, 1, 3])
     fill(memory, 2)
-    parked.restore(7, 0, [0, 5, 2])
+    offloaded.restore(7, 0, [0, 5, 2])
     assert (read(memory, [0, 5, 2]) == rows[[4, 1, 3]]).all()
 
 
 def test_what_is_there_already_is_left_out_and_others_are_not_touched(memory):
-    parked, rows = ParkedBlocks(memory), fill(memory, 1)
-    parked.keep(7, [4, 1, 3])
+    offloaded, rows = OffloadedBlocks(memory), fill(memory, 1)
+    offloaded.keep(7, [4, 1, 3])
     others = fill(memory, 2)
-    parked.restore(7, 2, [0])
+    offloaded.restore(7, 2, [0])
     assert (read(memory, [0]) == rows[[3]]).all()
     assert (read(memory, [1, 2, 3, 4, 5]) == others[1:]).all()
 
 
 def test_what_is_forgotten_is_gone_and_may_be_forgotten_again(memory):
-    parked = ParkedBlocks(memory)
-    parked.keep(1, [0])
-    parked.keep(2, [1])
-    parked.forget(1)
-    parked.forget(1)
-    assert len(parked) == 1
+    offloaded = OffloadedBlocks(memory)
+    offloaded.keep(1, [0])
+    offloaded.keep(2, [1])
+    offloaded.forget(1)
+    offloaded.forget(1)
+    assert len(offloaded) == 1
     with pytest.raises(KeyError):
-        parked.restore(1, 0, [0])
+        offloaded.restore(1, 0, [0])

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, contextmanager
 
 from mesh.addresses import directory
 from mesh.sockets.sockets import Sockets
-from mesh.supervisor.command import ENGINE, child_commands
+from mesh.supervisor.processes.command import ENGINE, child_commands
 from mesh.topology.schema import Topology
 from mesh.wire.control import ProcessState
 from mesh.wire.frames import Sender

@@ -22,7 +22,7 @@ from engines.scheduling.batch import Batch, Chunk, Draw
 from engines.torch_engine.executor import TorchExecutor, TorchService
 from engines.torch_engine.gpu_memory import open_gpu, pages_tensor
 from engines.torch_engine.shape import kv_shape
-from kvtransfer.device_memory import DeviceMemory
+from kvtransfer.gpu.device_memory import DeviceMemory
 from kvtransfer.layout import PageLayout, block_bytes
 from mesh.wire.requests import Sampling
 

@@ -21,8 +21,8 @@ from pathlib import Path
 
 import numpy as np
 
-from kvtransfer.device import MESSAGE_BYTES
-from kvtransfer.device_memory import DeviceKVMemory, DeviceMemory
+from kvtransfer.gpu.device import MESSAGE_BYTES
+from kvtransfer.gpu.device_memory import DeviceKVMemory, DeviceMemory
 from kvtransfer.layout import PageLayout
 from kvtransfer.memory import KVMemory
 from kvtransfer.peer_memories import PeerMemories

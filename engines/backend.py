@@ -8,7 +8,7 @@ from engines.models.files.model_config import ModelConfig
 from engines.models.identity import identity_of
 from engines.models.store import prepared_dir
 from engines.scheduling.batch import StepExecutor
-from kvtransfer.device_memory import DeviceKVMemory, DeviceMemory
+from kvtransfer.gpu.device_memory import DeviceKVMemory, DeviceMemory
 from kvtransfer.memory import KVMemory, PagedMemory
 from mesh.errors import UserError
 from mesh.topology.schema import EngineSpec, ServiceSpec

@@ -12,7 +12,7 @@ from engines.memory.pages import PagePool
 from engines.models.fetching.child import prepare_beside
 from engines.scheduling.scheduler import ServiceQueue
 from engines.status import Service
-from kvtransfer.device_memory import DeviceMemory
+from kvtransfer.gpu.device_memory import DeviceMemory
 from kvtransfer.offloaded import OffloadedBlocks
 from kvtransfer.peer_memories import PeerMemories
 from kvtransfer.transports import Transport, transports_of

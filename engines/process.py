@@ -19,8 +19,8 @@ from engines.scheduling.scheduler import Limits
 from engines.settings import EngineSettings
 from engines.step_failures.handling import FailedSteps
 from engines.step_failures.stuck_steps import StepWatch
-from kvtransfer.device import MESSAGE_BYTES
 from kvtransfer.freed_memory import keep_freed_memory
+from kvtransfer.gpu.device import MESSAGE_BYTES
 from kvtransfer.peer_memories import PeerMemories
 from kvtransfer.protocol import ExportBlocks, ImportBlocks, Send
 from kvtransfer.protocol import Limits as TransferLimits

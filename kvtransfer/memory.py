@@ -5,7 +5,8 @@ anonymous memory file that peers reach through /proc, so that nothing is left be
 a temporary file. The header holds a random token that also travels in `MemoryRef`: reading it proves that both
 processes mean the same memory, not two containers with the same process ids.
 
-A GPU's memory (`kvtransfer.device_memory`) has its pages on the device; header and counters lie here in the same way.
+A GPU's memory (`kvtransfer.gpu.device_memory`) has its pages on the device; header and counters lie here in the same
+way.
 
 Reuse. The owner raises a block's generation before the block gets new content, and those of a whole page before the
 page changes hands. A reader that finds the same generation before and after its copy has copied what it was promised (a

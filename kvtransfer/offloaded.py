@@ -6,9 +6,9 @@ from typing import Protocol
 
 import numpy as np
 
-from kvtransfer.device import Bytes
-from kvtransfer.device_memory import DeviceKVMemory
-from kvtransfer.device_transports import Staging
+from kvtransfer.gpu.device import Bytes
+from kvtransfer.gpu.device_memory import DeviceKVMemory
+from kvtransfer.gpu.device_transports import Staging
 from kvtransfer.memory import KVMemory
 
 

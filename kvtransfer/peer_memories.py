@@ -4,10 +4,10 @@ from collections import OrderedDict
 from contextlib import suppress
 from threading import Lock
 
-from kvtransfer.device import MESSAGE_BYTES, Device
-from kvtransfer.device_memory import PeerDeviceMemory
+from kvtransfer.gpu.device import MESSAGE_BYTES, Device
+from kvtransfer.gpu.device_memory import PeerDeviceMemory
+from kvtransfer.gpu.nccl import NcclLimits, NcclLinks
 from kvtransfer.memory import MemoryUnreachableError, PeerMemory
-from kvtransfer.nccl import NcclLimits, NcclLinks
 from mesh.wire.transfers import MemoryRef
 
 MAX_PEERS = 64

@@ -2,7 +2,7 @@
 
 ``shm``: the receiver copies out of the sender's pool; only ids and generations are sent. ``tcp``: the block bytes are
 the payload frames of the message, views of the sender's pool that are not copied on their way to the network. Memory on
-GPUs has transports of its own (`kvtransfer.device_transports`).
+GPUs has transports of its own (`kvtransfer.gpu.device_transports`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -12,8 +12,8 @@ from typing import Protocol
 import numpy as np
 
 from kvtransfer.copying import checksum_fault, checksums, copy_unchanged, frames_of, imported
-from kvtransfer.device_memory import DeviceKVMemory
-from kvtransfer.device_transports import device_transports
+from kvtransfer.gpu.device_memory import DeviceKVMemory
+from kvtransfer.gpu.device_transports import device_transports
 from kvtransfer.memory import KVMemory, MemoryUnreachableError
 from kvtransfer.peer_memories import PeerMemories
 from kvtransfer.protocol import Buffer, ExportBlocks, Exported, ImportBlocks, Imported

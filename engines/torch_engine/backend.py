@@ -24,7 +24,7 @@ from engines.torch_engine.gpu_memory import gpu_memory, pages_tensor
 from engines.torch_engine.layers.cpu_kernels import KERNELS
 from engines.torch_engine.shape import kv_shape
 from engines.torch_engine.weights import loaded_bytes
-from kvtransfer.device_memory import DeviceKVMemory, DeviceMemory
+from kvtransfer.gpu.device_memory import DeviceKVMemory, DeviceMemory
 from kvtransfer.layout import PageLayout, block_bytes
 from kvtransfer.memory import KVMemory, PagedMemory
 from mesh.errors import UserError

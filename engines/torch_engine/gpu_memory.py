@@ -6,14 +6,14 @@ import torch
 from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 
-from kvtransfer.device import DeviceError
-from kvtransfer.device_memory import PAGES_AT, DeviceMemory
+from kvtransfer.gpu.device import DeviceError
+from kvtransfer.gpu.device_memory import PAGES_AT, DeviceMemory
 from kvtransfer.layout import PageLayout
 from mesh.errors import UserError
 from mesh.topology.schema import EngineSpec
 
 if TYPE_CHECKING:
-    from kvtransfer.cuda import CudaDevice
+    from kvtransfer.gpu.cuda import CudaDevice
 
 
 def gpu_memory(engine: EngineSpec, layout: PageLayout) -> DeviceMemory:
@@ -33,14 +33,14 @@ def gpu_memory(engine: EngineSpec, layout: PageLayout) -> DeviceMemory:
 def open_gpu(name: str) -> "CudaDevice":
     """Raise ImportError without cupy, `DeviceError` without such a GPU."""
     torch.cuda.is_available()  # torch first: its NCCL is the one that this process has
-    from kvtransfer.cuda import CudaDevice
+    from kvtransfer.gpu.cuda import CudaDevice
 
     return CudaDevice(name)
 
 
 def pages_tensor(memory: DeviceMemory) -> Tensor:
     """The pages as a flat tensor of bytes, in place. It keeps the memory."""
-    from kvtransfer.cuda import array_of
+    from kvtransfer.gpu.cuda import array_of
 
     whole = from_dlpack(array_of(memory.device, memory.region))
     return whole[PAGES_AT:]

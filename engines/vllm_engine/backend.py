@@ -24,7 +24,7 @@ from engines.vllm_engine.gpu import FIRST, PARALLEL, gpu_share, see_only
 from engines.vllm_engine.memory import GpuPages, HostPages, Pages
 from engines.vllm_engine.runner import RunnerSettings, VllmRunner
 from engines.vllm_engine.versions import installed_vllm
-from kvtransfer.device_memory import DeviceKVMemory, DeviceMemory
+from kvtransfer.gpu.device_memory import DeviceKVMemory, DeviceMemory
 from kvtransfer.layout import PageLayout
 from kvtransfer.memory import Geometry, KVMemory, PagedMemory
 from mesh.errors import UserError

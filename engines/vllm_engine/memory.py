@@ -15,7 +15,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from kvtransfer.device_memory import DeviceMemory
+from kvtransfer.gpu.device_memory import DeviceMemory
 
 FEW_BLOCKS = 7  # of the cache that vLLM makes and our pages replace: no other axis of it has this size
 

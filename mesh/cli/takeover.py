@@ -13,11 +13,11 @@ from mesh.cli.arguments import print_line
 from mesh.errors import CommandError
 
 if TYPE_CHECKING:
-    from mesh.supervisor.command import ChildCommand
-    from mesh.supervisor.copies import TopologyCopy
     from mesh.supervisor.lock import Holder
-    from mesh.supervisor.pidfile import Record
     from mesh.supervisor.plan import Plan
+    from mesh.supervisor.processes.command import ChildCommand
+    from mesh.supervisor.processes.copies import TopologyCopy
+    from mesh.supervisor.processes.pidfile import Record
     from mesh.topology.schema import Topology
 
 STEP_DOWN_S = 10.0
@@ -39,10 +39,10 @@ class Takeover:
         """Raise `UserError` if there is nothing to do, or it cannot be done while the mesh runs."""
         from mesh.process.process import make_runtime_dir
         from mesh.supervisor.changes import check_change
-        from mesh.supervisor.command import child_commands
-        from mesh.supervisor.copies import TopologyCopy
         from mesh.supervisor.lock import holder, refuse
-        from mesh.supervisor.pidfile import find_processes
+        from mesh.supervisor.processes.command import child_commands
+        from mesh.supervisor.processes.copies import TopologyCopy
+        from mesh.supervisor.processes.pidfile import find_processes
 
         runtime = make_runtime_dir(topology)
         copy = TopologyCopy(runtime, text)

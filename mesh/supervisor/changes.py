@@ -5,8 +5,8 @@ from pathlib import Path
 
 from mesh.addresses import directory
 from mesh.errors import UserError
-from mesh.supervisor.copies import copy_file
-from mesh.supervisor.pidfile import Record
+from mesh.supervisor.processes.copies import copy_file
+from mesh.supervisor.processes.pidfile import Record
 from mesh.topology.parse import load
 from mesh.topology.schema import Topology
 from mesh.wire.frames import WIRE_VERSION

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import psutil
 
-from mesh.supervisor.command import STOP_ORDER
-from mesh.supervisor.pidfile import Record, find_processes, remove_pid
+from mesh.supervisor.processes.command import STOP_ORDER
+from mesh.supervisor.processes.pidfile import Record, find_processes, remove_pid
 
 KILL_S = 10.0
 

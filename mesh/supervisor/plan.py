@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from mesh.addresses import owner_of
-from mesh.supervisor.command import ENGINE, GATEWAY, PLACEMENT, ChildCommand
-from mesh.supervisor.pidfile import Record
+from mesh.supervisor.processes.command import ENGINE, GATEWAY, PLACEMENT, ChildCommand
+from mesh.supervisor.processes.pidfile import Record
 
 REPLACED = (ENGINE, GATEWAY, PLACEMENT)  # kinds in the order in which they are replaced
 

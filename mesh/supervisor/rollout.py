@@ -13,11 +13,11 @@ from collections.abc import Sequence
 import structlog
 
 from mesh.addresses import other_seat, owner_of
-from mesh.supervisor.child import KILL_S
-from mesh.supervisor.children import Children
-from mesh.supervisor.command import ENGINE, GATEWAY, PLACEMENT, ChildCommand
-from mesh.supervisor.pidfile import Record
 from mesh.supervisor.plan import Plan
+from mesh.supervisor.processes.child import KILL_S
+from mesh.supervisor.processes.children import Children
+from mesh.supervisor.processes.command import ENGINE, GATEWAY, PLACEMENT, ChildCommand
+from mesh.supervisor.processes.pidfile import Record
 from mesh.topology.schema import Timing
 
 SERVING = ("running", "standby")  # states of a process that will not change by itself

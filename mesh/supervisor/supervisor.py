@@ -11,14 +11,14 @@ import structlog
 from mesh.clock import Clock
 from mesh.membership.heartbeat import Heartbeat
 from mesh.sockets.sockets import Sockets
-from mesh.supervisor.children import Children
-from mesh.supervisor.command import ChildCommand
-from mesh.supervisor.copies import TopologyCopy
 from mesh.supervisor.plan import Plan
-from mesh.supervisor.restarts import RestartPolicy
+from mesh.supervisor.processes.children import Children
+from mesh.supervisor.processes.command import ChildCommand
+from mesh.supervisor.processes.copies import TopologyCopy
+from mesh.supervisor.processes.restarts import RestartPolicy
+from mesh.supervisor.processes.surroundings import Surroundings
+from mesh.supervisor.processes.watchdog import LOOK_S, Watchdog
 from mesh.supervisor.rollout import Rollout
-from mesh.supervisor.surroundings import Surroundings
-from mesh.supervisor.watchdog import LOOK_S, Watchdog
 from mesh.topology.schema import Timing
 from mesh.wire.control import SetRunning, Stop
 from mesh.wire.messages import SupervisorMessage

@@ -93,7 +93,7 @@ class Blocks(msgspec.Struct, frozen=True, tag=True):
 
     With transports ``shm`` and ``cuda-ipc``, ``source_blocks`` and ``generations`` say where the receiver copies from;
     with ``tcp`` the block bytes are the payload frames, one a block; with ``nccl`` the first frame says how they come
-    (`kvtransfer.nccl`). ``checksums`` (one a block) are empty when the option is off.
+    (`kvtransfer.gpu.nccl`). ``checksums`` (one a block) are empty when the option is off.
     """
 
     transfer: Name

@@ -16,9 +16,9 @@ from router.api.http.callers import CallerCheck, Callers
 from router.api.http.fast_path import FastRoute, FastRoutes
 from router.api.http.outer_layer import OuterLayer, install_error_handlers
 from router.api.metrics.gateway import EngineGauges, GatewayMetrics
-from router.api.openai.background import Background
 from router.api.openai.generate import GenerateRoutes
-from router.api.openai.intake import Intake
+from router.api.openai.input.background import Background
+from router.api.openai.input.intake import Intake
 from router.api.openai.models import Models
 from router.api.openai.openapi import describe_answers
 from router.api.openai.tokens import TokenRoutes

@@ -9,7 +9,7 @@ from pydantic import WithJsonSchema
 
 from mesh.clock import Clock
 from router.api.errors import ApiError, bad_parameter
-from router.api.openai.ids import is_meant
+from router.api.openai.input.ids import is_meant
 from router.history.decisions import DecisionLog, Story
 from router.history.explain import Memory, explain, memory
 

@@ -27,7 +27,7 @@ IDLE_POLL_S = 0.02
 P = TypeVar("P")
 
 
-class Life(Kernel):
+class IncarnationKernel(Kernel):
     """The kernel as one life of a process sees it: nothing happens to it after its end, nor while it is held up.
 
     Its clock is ``ahead_s`` ahead of the kernel's.
@@ -104,7 +104,7 @@ class Watch:
         self,
         me: Sender,
         engine: SimulatedEngine,
-        life: Life,
+        life: IncarnationKernel,
         network: FaultyNetwork,
         membership: Membership,
         gateways: Collection[str],
@@ -177,7 +177,7 @@ class Incarnations(ABC, Generic[P]):
         self._on_change = on_change
         self._num_lives = 0
         self._process: P | None = None
-        self._life = Life(kernel)
+        self._life = IncarnationKernel(kernel)
         if is_born:
             self._be_born(self._life)
         else:
@@ -202,7 +202,7 @@ class Incarnations(ABC, Generic[P]):
     def restart(self) -> None:
         """A new life, which knows nothing of the last one."""
         assert self._process is None, f"{self._name} lives"
-        life, self._life = self._life, Life(self._kernel)
+        life, self._life = self._life, IncarnationKernel(self._kernel)
         self._life.skew(life.now - self._kernel.now)
         self._start(self._be_born(self._life), self._life)
 
@@ -215,7 +215,7 @@ class Incarnations(ABC, Generic[P]):
         """Something befalls it from outside: now, when it goes on, or not at all if it dies before."""
         self._life.happen(action, *arguments)
 
-    def _be_born(self, life: Life) -> P:
+    def _be_born(self, life: IncarnationKernel) -> P:
         self._num_lives += 1
         me = Sender(self._name, self._num_lives)
         self._process = process = self._make(me, life)
@@ -224,11 +224,11 @@ class Incarnations(ABC, Generic[P]):
         return process
 
     @abstractmethod
-    def _make(self, me: Sender, life: Life) -> P:
+    def _make(self, me: Sender, life: IncarnationKernel) -> P:
         """A new process, connected."""
 
     @abstractmethod
-    def _start(self, process: P, life: Life) -> None:
+    def _start(self, process: P, life: IncarnationKernel) -> None:
         """It is up."""
 
 
@@ -289,11 +289,11 @@ class EngineIncarnations(Incarnations[SimulatedEngine]):
         if self._process is not None:
             self._life.happen(self._drain, self._process, self._life, then)
 
-    def _drain(self, engine: SimulatedEngine, life: Life, then: Callable[[], None]) -> None:
+    def _drain(self, engine: SimulatedEngine, life: IncarnationKernel, then: Callable[[], None]) -> None:
         engine.drain()
         self._leave_when_idle(engine, life, then)
 
-    def _leave_when_idle(self, engine: SimulatedEngine, life: Life, then: Callable[[], None]) -> None:
+    def _leave_when_idle(self, engine: SimulatedEngine, life: IncarnationKernel, then: Callable[[], None]) -> None:
         if engine.core.is_idle:
             self.kill()
             then()
@@ -312,7 +312,7 @@ class EngineIncarnations(Incarnations[SimulatedEngine]):
         if self._process is not None:
             self._process.set_load_failures(max(self._load_failures, default=0.0))
 
-    def _make(self, me: Sender, life: Life) -> SimulatedEngine:
+    def _make(self, me: Sender, life: IncarnationKernel) -> SimulatedEngine:
         membership = Membership(self._timing.lease_s)
         engine = self._make_engine(me, life, membership.expect)
         engine.set_pace(max(self._factors, default=1.0))
@@ -320,7 +320,7 @@ class EngineIncarnations(Incarnations[SimulatedEngine]):
         Watch(me, engine, life, self._network, membership, self._gateways)
         return engine
 
-    def _start(self, process: SimulatedEngine, life: Life) -> None:
+    def _start(self, process: SimulatedEngine, life: IncarnationKernel) -> None:
         process.start(life.now)
 
 
@@ -339,7 +339,7 @@ class GatewayIncarnations(Incarnations[SimulatedGateway]):
         self._make_gateway = make
         super().__init__(name, kernel, network, topology, on_change)
 
-    def _make(self, me: Sender, life: Life) -> SimulatedGateway:
+    def _make(self, me: Sender, life: IncarnationKernel) -> SimulatedGateway:
         gateway = self._make_gateway(me, life)
         self._network.connect(me.process, lambda sender, message: life.happen(gateway.receive, sender, message))
         self._network.subscribe(me.process, lambda sender, status: life.happen(gateway.observe, sender, status))
@@ -350,11 +350,11 @@ class GatewayIncarnations(Incarnations[SimulatedGateway]):
         life.after(0.0, self._beat, me, life)
         return gateway
 
-    def _start(self, process: SimulatedGateway, life: Life) -> None:
+    def _start(self, process: SimulatedGateway, life: IncarnationKernel) -> None:
         """Its first heartbeat is under way already; the first status follows."""
         process.start(life.now)
 
-    def _beat(self, me: Sender, life: Life) -> None:
+    def _beat(self, me: Sender, life: IncarnationKernel) -> None:
         self._network.show(me)
         life.after(self._timing.heartbeat_s, self._beat, me, life)
 
@@ -377,7 +377,7 @@ class PlacementIncarnations(Incarnations[SimulatedPlacement]):
         self._make_daemon = make
         super().__init__(name, kernel, network, topology, on_change)
 
-    def _make(self, me: Sender, life: Life) -> SimulatedPlacement:
+    def _make(self, me: Sender, life: IncarnationKernel) -> SimulatedPlacement:
         daemon, network = self._make_daemon(me, life), self._network
         hear = partial(life.happen, daemon.hear)
         network.subscribe(me.process, hear)
@@ -385,5 +385,5 @@ class PlacementIncarnations(Incarnations[SimulatedPlacement]):
             network.watch(me.process, kind, hear)
         return daemon
 
-    def _start(self, process: SimulatedPlacement, life: Life) -> None:
+    def _start(self, process: SimulatedPlacement, life: IncarnationKernel) -> None:
         process.start(life.now)

@@ -86,7 +86,7 @@ def unheard(scenario: Scenario) -> Scenario:
     """Every second order of a placement daemon is lost."""
     engines = tuple(engine.id for engine in scenario.topology.engines)
     daemon = PlacementSpec(interval_s=0.5, shortest_s=0.3, longest_s=1.0, improve_s=0.1)
-    faults = (Loss(0.5, (daemon.id,), engines, kinds=("Announce", "Load", "Unload", "SetRole")),)
+    faults = (Loss(0.5, (daemon.id,), engines, kinds=("Announce", "LoadService", "UnloadService", "SetRole")),)
     return replace(roomy(scenario), topology=replace(scenario.topology, placement=daemon), faults=faults)
 
 

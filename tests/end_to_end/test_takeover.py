@@ -12,7 +12,7 @@ import pytest
 from bench.tiny_model import write_tiny_model
 from mesh.addresses import runtime_dir
 from mesh.supervisor.lock import holder
-from mesh.supervisor.pidfile import find_processes
+from mesh.supervisor.processes.pidfile import find_processes
 from mesh.topology.parse import load
 from tests.end_to_end.conftest import Mesh, StartMesh
 from tests.end_to_end.load import Load

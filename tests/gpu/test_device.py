@@ -7,8 +7,8 @@ import time
 import numpy as np
 import pytest
 
-from kvtransfer.device import DeviceError
-from kvtransfer.device_memory import PAGES_AT
+from kvtransfer.gpu.device import DeviceError
+from kvtransfer.gpu.device_memory import PAGES_AT
 
 MIB = 2**20
 
@@ -73,7 +73,7 @@ def test_torch_sees_the_same_bytes(device):
     import torch
 
     from engines.torch_engine.gpu_memory import pages_tensor
-    from kvtransfer.device_memory import DeviceMemory
+    from kvtransfer.gpu.device_memory import DeviceMemory
     from kvtransfer.layout import PageLayout
 
     memory = DeviceMemory(PageLayout(4, MIB, 1), device)

@@ -12,7 +12,7 @@ from engines.torch_engine.executor import TorchExecutor, TorchService
 from engines.torch_engine.gpu_memory import pages_tensor
 from engines.torch_engine.layers.paged_attention import Paging, flash_attention
 from engines.torch_engine.shape import kv_shape
-from kvtransfer.device_memory import DeviceMemory
+from kvtransfer.gpu.device_memory import DeviceMemory
 from kvtransfer.layout import PageLayout
 from mesh.wire.requests import Sampling
 from tests.engines.torch_engine.test_acceleration import reference

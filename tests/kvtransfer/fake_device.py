@@ -1,4 +1,4 @@
-"""A double of `kvtransfer.device`: GPUs of numpy arrays, streams of threads, NCCL of queues. No CUDA.
+"""A double of `kvtransfer.gpu.device`: GPUs of numpy arrays, streams of threads, NCCL of queues. No CUDA.
 
 A `World` is what the driver and NCCL know: allocations by handle, communicators by unique id. Each `FakeDevice` stands
 for one process. Streams do what they are given later, in order, so that a missing synchronisation shows.
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from kvtransfer.device import DeviceError
+from kvtransfer.gpu.device import DeviceError
 
 
 @dataclass

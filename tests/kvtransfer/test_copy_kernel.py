@@ -29,7 +29,7 @@ extern "C" void launch(unsigned gx, unsigned gy, unsigned threads, const char* s
 
 
 def parts(*wanted):
-    """Definitions of `kvtransfer.cuda`, which cannot be imported without cupy."""
+    """Definitions of `kvtransfer.gpu.cuda`, which cannot be imported without cupy."""
     source = Path(kvtransfer.__file__).with_name("cuda.py").read_text()
     names = {}
     for node in ast.parse(source).body:

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvtransfer.nccl_transport import NcclTransport
+from kvtransfer.gpu.nccl_transport import NcclTransport
+from kvtransfer.gpu.tickets import REMEMBERED, Announcement
 from kvtransfer.protocol import ImportBlocks
-from kvtransfer.tickets import REMEMBERED, Announcement
 from mesh.wire.transfers import Blocks
 
 FIELDS = {"life": "a@1", "number": 1, "unique_id": b"\0" * 128, "ticket": 1, "recent": [[1, 2]]}

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kvtransfer.device_memory import DeviceKVMemory, DeviceMemory
+from kvtransfer.gpu.device_memory import DeviceKVMemory, DeviceMemory
 from kvtransfer.layout import PageLayout
 from kvtransfer.memory import KVMemory, PagedMemory
 from kvtransfer.offloaded import OffloadedBlocks

@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 from mesh.topology.schema import Slo
 from mesh.wire.requests import FinishReason
 from router.api.metrics.plain import Counter, Histogram
-from router.api.openai.choice import Choice
+from router.api.openai.answers.choice import Choice
 from router.generation import Route
 from router.history.lengths import Calibration
 from router.view.cluster_view import ClusterView

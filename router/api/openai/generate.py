@@ -10,23 +10,23 @@ from router.api.http.admission import Admission
 from router.api.http.callers import caller_of
 from router.api.http.fast_path import Handler
 from router.api.http.headers import Wishes, headers_of
-from router.api.openai.background import Background
-from router.api.openai.bodies import ChatBody, CompletionBody, SamplingBody
-from router.api.openai.call import Envelope
-from router.api.openai.chat import ChatAnswer, ChatEvents
-from router.api.openai.completion import CompletionAnswer, CompletionEvents
-from router.api.openai.grammar_checks import CheckedGrammar
-from router.api.openai.grammars import grammar_of
-from router.api.openai.ids import CallId
-from router.api.openai.intake import Intake, Order
+from router.api.openai.answers.call import Envelope
+from router.api.openai.answers.chat import ChatAnswer, ChatEvents
+from router.api.openai.answers.completion import CompletionAnswer, CompletionEvents
+from router.api.openai.answers.sse import ChunkTemplate
+from router.api.openai.answers.stream import EventStream
+from router.api.openai.answers.whole import whole_response
+from router.api.openai.input.background import Background
+from router.api.openai.input.bodies import ChatBody, CompletionBody, SamplingBody
+from router.api.openai.input.grammar_checks import CheckedGrammar
+from router.api.openai.input.grammars import grammar_of
+from router.api.openai.input.ids import CallId
+from router.api.openai.input.intake import Intake, Order
+from router.api.openai.input.prompts import PromptReader
+from router.api.openai.input.reading import read_body
+from router.api.openai.input.sampling import AnswerLength, check_chat, check_completion
+from router.api.openai.input.schema import body_schema
 from router.api.openai.models import Models, ServedModel
-from router.api.openai.prompts import PromptReader
-from router.api.openai.reading import read_body
-from router.api.openai.sampling import AnswerLength, check_chat, check_completion
-from router.api.openai.schema import body_schema
-from router.api.openai.sse import ChunkTemplate
-from router.api.openai.stream import EventStream
-from router.api.openai.whole import whole_response
 
 
 class GenerateRoutes:

@@ -12,8 +12,8 @@ from engines.models.text.tokenizer import Tokenizer
 from mesh.topology.schema import ServiceSpec, Slo
 from router.api.errors import ApiError, not_allowed, unknown_model
 from router.api.http.callers import Caller
-from router.api.openai.grammar_checks import GrammarChecks
-from router.api.openai.words import Words
+from router.api.openai.input.grammar_checks import GrammarChecks
+from router.api.openai.input.words import Words
 
 SLICE: Final = 16_384  # characters of a long text that are tokenised at a time
 CUT: Final = 16  # tokens that a slice may have more than the same text in one piece, at the most

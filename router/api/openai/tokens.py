@@ -9,12 +9,12 @@ from fastapi import FastAPI, Request, Response
 from router.api.errors import bad_parameter
 from router.api.http.admission import Admission
 from router.api.http.callers import caller_of
-from router.api.openai.background import Background
-from router.api.openai.bodies import DetokenizeBody, TokenizeBody
+from router.api.openai.input.background import Background
+from router.api.openai.input.bodies import DetokenizeBody, TokenizeBody
+from router.api.openai.input.prompts import PromptReader, check_tokens
+from router.api.openai.input.reading import read_body
+from router.api.openai.input.schema import body_schema
 from router.api.openai.models import Models, ServedModel
-from router.api.openai.prompts import PromptReader, check_tokens
-from router.api.openai.reading import read_body
-from router.api.openai.schema import body_schema
 
 MANY_TOKENS: Final = 1024  # to spell out one by one
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from engines.scheduling.batch import Batch
 from engines.vllm_engine.backend import open_memory, start_vllm
-from kvtransfer.device_memory import DeviceKVMemory
+from kvtransfer.gpu.device_memory import DeviceKVMemory
 from kvtransfer.memory import KVMemory
 from mesh.topology.schema import EngineSpec, ServiceSpec, Slo
 from mesh.wire.control import Role

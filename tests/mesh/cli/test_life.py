@@ -6,7 +6,7 @@ import signal
 import socket
 
 from mesh.supervisor.lock import holder
-from mesh.supervisor.pidfile import find_process, find_processes
+from mesh.supervisor.processes.pidfile import find_process, find_processes
 
 
 def until(stream, text):

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from mesh.supervisor.command import ENGINE, GATEWAY, PLACEMENT, ChildCommand
+from mesh.supervisor.processes.command import ENGINE, GATEWAY, PLACEMENT, ChildCommand
 from mesh.topology.parse import load
 
 CHILD = Path(__file__).parents[1] / "child.py"

@@ -8,12 +8,12 @@ from dataclasses import replace
 from mesh.addresses import supervisor_id
 from mesh.clock import SystemClock
 from mesh.process.process import make_runtime_dir, open_sockets
-from mesh.supervisor.copies import TopologyCopy
 from mesh.supervisor.orphans import find_orphans
 from mesh.supervisor.plan import make_plan
-from mesh.supervisor.restarts import RestartPolicy
+from mesh.supervisor.processes.copies import TopologyCopy
+from mesh.supervisor.processes.restarts import RestartPolicy
+from mesh.supervisor.processes.watchdog import Watchdog
 from mesh.supervisor.supervisor import Supervisor
-from mesh.supervisor.watchdog import Watchdog
 from mesh.wire.frames import Sender
 from mesh.wire.messages import SupervisorMessage
 

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from mesh.supervisor.command import child_commands
+from mesh.supervisor.processes.command import child_commands
 from mesh.topology.parse import load
 
 TEXT = """

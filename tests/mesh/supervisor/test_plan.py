@@ -1,6 +1,6 @@
-from mesh.supervisor.command import ENGINE, GATEWAY, ChildCommand
-from mesh.supervisor.pidfile import Record
 from mesh.supervisor.plan import make_plan
+from mesh.supervisor.processes.command import ENGINE, GATEWAY, ChildCommand
+from mesh.supervisor.processes.pidfile import Record
 
 
 def command(name, kind=ENGINE, digest="new", **more):
@@ -61,4 +61,4 @@ def test_of_a_gateway_and_its_successor_the_one_that_started_later_counts():
     for old, new in (("g", "g~"), ("g~", "g")):
         plan = make_plan([command("g", GATEWAY)], [record(old, 9, kind=GATEWAY), record(new, 10, kind=GATEWAY)])
         assert plan.current["g"].process == new
-        assert [life.process for life in plan.leaving] == [old]
+        assert [incarnation.process for incarnation in plan.leaving] == [old]

@@ -9,8 +9,8 @@ import pytest
 from mesh.errors import UserError
 from mesh.process.process import make_runtime_dir
 from mesh.supervisor import lock
-from mesh.supervisor.command import child_commands
 from mesh.supervisor.preflight import check_interpreters, check_ipc_paths, check_ports, remove_stale_sockets
+from mesh.supervisor.processes.command import child_commands
 
 
 def test_a_second_supervisor_is_refused(topology):

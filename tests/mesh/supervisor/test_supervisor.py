@@ -15,10 +15,10 @@ from mesh.addresses import directory, supervisor_id
 from mesh.errors import UserError
 from mesh.process.process import make_runtime_dir, open_sockets
 from mesh.sockets.sockets import Sockets
-from mesh.supervisor.command import ENGINE, GATEWAY
 from mesh.supervisor.orphans import stop_orphans
-from mesh.supervisor.pidfile import PidFile, Record, find_process, pid_file, start_of
-from mesh.supervisor.watchdog import Watchdog
+from mesh.supervisor.processes.command import ENGINE, GATEWAY
+from mesh.supervisor.processes.pidfile import PidFile, Record, find_process, pid_file, start_of
+from mesh.supervisor.processes.watchdog import Watchdog
 from mesh.wire.control import SetRunning, Stop
 from mesh.wire.frames import Sender
 from mesh.wire.status import SupervisorStatus

@@ -8,7 +8,7 @@ from dataclasses import replace
 import psutil
 import pytest
 
-from mesh.supervisor.pidfile import find_process, find_processes, pid_file, read_record
+from mesh.supervisor.processes.pidfile import find_process, find_processes, pid_file, read_record
 from tests.mesh.supervisor.running import DEADLINE_S, running
 
 

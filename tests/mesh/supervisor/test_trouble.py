@@ -10,8 +10,8 @@ from unittest.mock import patch
 import pytest
 
 from mesh.process.process import make_runtime_dir
-from mesh.supervisor import life
-from mesh.supervisor.pidfile import find_process, pid_file
+from mesh.supervisor.processes import incarnation
+from mesh.supervisor.processes.pidfile import find_process, pid_file
 from tests.mesh.supervisor.running import DEADLINE_S, running
 
 
@@ -62,14 +62,14 @@ async def test_output_that_cannot_be_kept_is_lost_and_the_child_runs(topology, c
 @pytest.mark.parametrize("number", [errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EIO])
 async def test_what_the_machine_cannot_start_for_the_moment_is_tried_again(topology, command, number):
     failures = [OSError(number, os.strerror(number))] * 5
-    start = life._spawn
+    start = incarnation._spawn
 
     def fail_at_first(*arguments):
         if failures:
             raise failures.pop()
         return start(*arguments)
 
-    with patch("mesh.supervisor.life._spawn", fail_at_first):
+    with patch("mesh.supervisor.processes.incarnation._spawn", fail_at_first):
         async with running(topology, [command("e", "ready"), command("g", "ready")]) as run:
             await both_run(run)
             assert sum(child.num_restarts for child in run.states[-1].values()) == 5
@@ -95,8 +95,10 @@ async def test_what_nobody_foresaw_in_one_child_leaves_it_and_the_others_running
     async with running(topology, [command("e", "ready"), command("g", "ready")]) as run:
         engine, gateway = await both_run(run)
         with (
-            patch("mesh.supervisor.child.TROUBLE_S", 0.01),
-            patch("mesh.supervisor.life.remove_pid", side_effect=[RuntimeError("unforeseen"), None, None]),
+            patch("mesh.supervisor.processes.child.TROUBLE_S", 0.01),
+            patch(
+                "mesh.supervisor.processes.incarnation.remove_pid", side_effect=[RuntimeError("unforeseen"), None, None]
+            ),
         ):
             os.kill(run.child("e").pid, signal.SIGKILL)
             await run.until(lambda: run.child("e").pid not in (None, engine) and run.child("e").state == "running")

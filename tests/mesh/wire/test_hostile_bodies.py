@@ -52,7 +52,7 @@ def service(**fields):
 
 
 MALFORMED = {
-    "text that is no UTF-8": b"\x82\xa4type\xa4Load\xa7service\xa2\xff\xff",
+    "text that is no UTF-8": b"\x82\xa4type\xabLoadService\xa7service\xa2\xff\xff",
     "a type that is no UTF-8": b"\x81\xa4type\xa2\xff\xff",
     "arrays in arrays in an unknown field": b"\x82\xa4type\xa4Stop\xa1x" + b"\x91" * 100_000,
     "maps in maps": policy(b"\x81\xa1a" + b"\x81\xa1a" * 100_000 + b"\xc0"),
@@ -79,7 +79,7 @@ MALFORMED = {
     "costs of NaN": part("EngineStatus", services=service(prefill_cost={"fixed_s": nan, "per_token_s": 1.0})),
     "negative costs": part("EngineStatus", services=service(decode_cost={"fixed_s": -1.0, "per_request_s": 1.0})),
     "freeness beyond all": part("EngineStatus", services=service(freeness=inf)),
-    "a name of a megabyte": part("Load", service="x" * 2**20),
+    "a name of a megabyte": part("LoadService", service="x" * 2**20),
     "an offset of 2^63": part("StepTokens", deltas=[["r", [1, 0], 2**63, [1]]]),
     "an epoch below all": part("Cancel", epoch=[-1, 0]),
     "a life of 2^63": part("SupervisorStatus", children=[["e", "engine", None, "running", 0, None, 2**63]]),

@@ -1,7 +1,7 @@
 import httpx
 import pytest
 
-import router.api.openai.grammars
+import router.api.openai.input.grammars
 from mesh.wire.control import ProcessState
 from router.generation import Draining, Fault, NoEngines, Overloaded, RequestFailed
 
@@ -275,7 +275,7 @@ async def test_openapi_describes_the_bodies(gateway):
 
 
 async def test_grammars_are_bounded(gateway, monkeypatch):
-    monkeypatch.setattr(router.api.openai.grammars, "MAX_GRAMMAR_BYTES", 200)
+    monkeypatch.setattr(router.api.openai.input.grammars, "MAX_GRAMMAR_BYTES", 200)
     assert (await gateway.chat(structured_outputs={"choice": ["yes", "no"]})).status_code == 200
     says = error_of(
         await gateway.chat(structured_outputs={"choice": ["x" * 300]}), 400, param="structured_outputs.choice"

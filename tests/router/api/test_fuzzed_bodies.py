@@ -7,12 +7,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from router.api.errors import ApiError
-from router.api.openai import parsing
-from router.api.openai.bodies import Body, ChatBody, CompletionBody, DetokenizeBody, SamplingBody, TokenizeBody
-from router.api.openai.grammars import grammar_of
-from router.api.openai.parsing import parse_body
-from router.api.openai.prompts import _items
-from router.api.openai.sampling import check_chat, check_completion
+from router.api.openai.input import parsing
+from router.api.openai.input.bodies import Body, ChatBody, CompletionBody, DetokenizeBody, SamplingBody, TokenizeBody
+from router.api.openai.input.grammars import grammar_of
+from router.api.openai.input.parsing import parse_body
+from router.api.openai.input.prompts import _items
+from router.api.openai.input.sampling import check_chat, check_completion
 from tests.seeds import seeds
 
 KINDS: tuple[type[Body], ...] = (CompletionBody, ChatBody, TokenizeBody, DetokenizeBody)

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from router.api.errors import ApiError
-from router.api.openai import background
-from router.api.openai.background import Background
+from router.api.openai.input import background
+from router.api.openai.input.background import Background
+from router.api.openai.input.prompts import LONG_TEXT, PromptReader, encode_long
+from router.api.openai.input.turns import Line, LineLimits
 from router.api.openai.models import SLICE
-from router.api.openai.prompts import LONG_TEXT, PromptReader, encode_long
-from router.api.openai.turns import Line, LineLimits
 from router.generation import Overloaded
 from tests.router.api.test_errors import error_of
 

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from mesh.wire.requests import FinishReason
-from router.api.openai.stream import MAX_UNSENT
+from router.api.openai.answers.stream import MAX_UNSENT
 from router.generation import Fault, RequestFailed
 from router.live_generation import LiveGeneration
 

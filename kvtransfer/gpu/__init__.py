@@ -1,0 +1,1 @@
+"""KV memory and transports on GPUs: CUDA IPC and NCCL."""

@@ -1,0 +1,1 @@
+"""The processes that a supervisor runs: started, adopted, watched, restarted."""

@@ -1,0 +1,1 @@
+"""Answers of the OpenAI API: whole, as streams, with log-probabilities."""

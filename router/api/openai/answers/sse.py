@@ -1,0 +1,35 @@
+"""Chunks of a stream as bytes. What all of them share is encoded once: a token costs a join, not an encoder."""
+
+import msgspec
+
+from mesh.wire.requests import FinishReason
+from router.api.openai.answers.call import Envelope, Usage
+
+_FINISH: dict[FinishReason | None, bytes] = {
+    None: b"null",
+    **{reason: msgspec.json.encode(reason) for reason in FinishReason},
+}
+
+
+class ChunkTemplate:
+    """Events of one stream. ``with_usage``: each chunk has the field, null until the last event."""
+
+    def __init__(self, envelope: Envelope, kind: str, *, with_usage: bool) -> None:
+        head = msgspec.json.encode(envelope.json(kind))[:-1]
+        self._start = b"data: " + head + b',"choices":['
+        self._tail = (b'}],"usage":null}' if with_usage else b"}]}") + b"\n\n"
+        self._with_usage = with_usage
+        self._heads: dict[int, bytes] = {}
+
+    def chunk(self, index: int, content: bytes, logprobs: bytes, finish: FinishReason | None) -> bytes:
+        """``content`` is the ``"delta":...`` or ``"text":...`` of the choice, ``logprobs`` a JSON value."""
+        head = self._heads.get(index)
+        if head is None:
+            head = self._heads[index] = self._start + b'{"index":%d,' % index
+        return b"".join((head, content, b',"logprobs":', logprobs, b',"finish_reason":', _FINISH[finish], self._tail))
+
+    def usage(self, usage: Usage) -> bytes:
+        """The event before the end; nothing if it was not asked for."""
+        if not self._with_usage:
+            return b""
+        return self._start + b'],"usage":' + msgspec.json.encode(usage.json()) + b"}\n\n"

@@ -1,0 +1,49 @@
+"""An answer in one piece."""
+
+from typing import Protocol
+
+import msgspec
+from starlette.responses import Response
+from starlette.types import Receive
+
+from router.api.http.disconnect import disconnected
+from router.api.http.headers import route_headers
+from router.api.openai.answers.call import Call, Envelope
+from router.api.openai.answers.choice import Choice, Piece
+
+
+class Answer(Protocol):
+    """One API's shape of a whole answer."""
+
+    @property
+    def kind(self) -> str: ...
+
+    def part(self, choice: Choice) -> "Part": ...
+
+
+class Part(Protocol):
+    """One choice of it, as far as it has come. Kept as text and JSON, a tenth of what the pieces themselves take."""
+
+    def add(self, piece: Piece) -> None: ...
+
+    def json(self) -> dict[str, object]: ...
+
+
+class _Collector:
+    def __init__(self, answer: Answer, call: Call) -> None:
+        self.parts = {choice.index: answer.part(choice) for choice in call.choices}
+
+    async def take(self, choice: Choice, piece: Piece, *, more: bool) -> None:
+        self.parts[choice.index].add(piece)
+
+
+async def whole_response(call: Call, answer: Answer, envelope: Envelope, receive: Receive) -> Response:
+    """Run the call to its end. Raise `ApiError` or `RouterError` if it fails."""
+    collector = _Collector(answer, call)
+    await call.run(collector, disconnected(receive))
+    body = envelope.json(answer.kind) | {
+        "choices": [part.json() for part in collector.parts.values()],
+        "usage": call.usage.json(),
+    }
+    headers = route_headers(call.route) if call.route else {}
+    return Response(msgspec.json.encode(body), headers=headers, media_type="application/json")

@@ -1,0 +1,144 @@
+"""Bodies of requests, as the OpenAI API and vLLM's extensions of it define them.
+
+``null`` means the same as absent everywhere. Unknown fields are ignored, as OpenAI does; known ones that would change
+the answer and are not supported are refused by `router.api.openai.input.sampling`. Every number, text and list has a
+bound, either here or, for those that may be large, in `router.api.openai.input.bounds`.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal, TypeAlias
+
+from msgspec import Meta, Struct, field
+
+MAX_LOGPROBS = 20
+MAX_CHOICES = 128
+MAX_STOPS = 16
+MAX_STOP_CHARACTERS = 1024  # of all stop strings: their automaton is built on the event loop, in 2 ms
+MAX_MESSAGES = 4096
+MAX_WORDS = 1024
+MAX_BIASES = 1024
+MAX_COUNT = 2**31 - 1  # of tokens, where nothing smaller is known
+MAX_NAME = 256  # characters of a model's name
+MIN_REPETITION_PENALTY = 0.01  # less is no penalty that anybody wants, and overflows
+
+# Fields whose types do not speak for themselves: "must be ..." in the words of a person.
+SHAPES: Final[Mapping[str, str]] = {
+    "prompt": "a string, a list of strings, a list of token ids, or a list of lists of token ids",
+    "tokens": "a list of token ids",
+    "stop": "a string or a list of strings",
+    "content": "a string or a list of text parts",
+    "json": "a JSON schema: an object, or a string of one",
+    "role": "system, developer, user, assistant or tool",
+    "logit_bias": "an object with biases by token id",
+}
+
+TokenId: TypeAlias = Annotated[int, Meta(ge=0, lt=2**32)]
+TokenIds: TypeAlias = list[TokenId]
+PromptItem: TypeAlias = TokenId | str | TokenIds
+JsonSchema: TypeAlias = dict[str, Any]
+Name: TypeAlias = Annotated[str, Meta(max_length=MAX_NAME)]
+Count: TypeAlias = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
+PositiveCount: TypeAlias = Annotated[int, Meta(ge=1, le=MAX_COUNT)]
+Fraction: TypeAlias = Annotated[float, Meta(ge=0.0, le=1.0)]
+Penalty: TypeAlias = Annotated[float, Meta(ge=-2.0, le=2.0)]
+Bias: TypeAlias = Annotated[float, Meta(ge=-100.0, le=100.0)]
+Form: TypeAlias = Annotated[str, Meta(min_length=1)]
+Logprobs: TypeAlias = Annotated[int, Meta(ge=0, le=MAX_LOGPROBS)]
+
+
+class Body(Struct):
+    """What one kind of JSON object may hold."""
+
+
+class StreamOptions(Body, kw_only=True):
+    include_usage: bool | None = None
+
+
+class NamedSchema(Body, kw_only=True):
+    schema_: JsonSchema | None = field(default=None, name="schema")
+
+
+class ResponseFormat(Body, kw_only=True):
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: NamedSchema | None = None
+
+
+class StructuredOutputs(Body, kw_only=True):
+    """One of them. ``grammar`` is Lark's syntax, as llguidance has it."""
+
+    json_: JsonSchema | str | None = field(default=None, name="json")
+    json_object: bool | None = None
+    regex: Form | None = None
+    choice: Annotated[list[Form], Meta(min_length=1, max_length=MAX_WORDS)] | None = None
+    grammar: Form | None = None
+
+
+class SamplingBody(Body, kw_only=True):
+    """What completions and chat completions have in common."""
+
+    model: Name | None = None
+    max_tokens: Count | None = None
+    temperature: Annotated[float, Meta(ge=0.0, le=2.0)] | None = None
+    top_p: Annotated[float, Meta(gt=0.0, le=1.0)] | None = None
+    top_k: Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None = None
+    min_p: Fraction | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
+    repetition_penalty: Annotated[float, Meta(ge=MIN_REPETITION_PENALTY, le=10.0)] | None = None
+    logit_bias: Annotated[dict[TokenId, Bias], Meta(max_length=MAX_BIASES)] | None = None
+    seed: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None
+    stop: str | Annotated[list[str], Meta(max_length=MAX_STOPS)] | None = None
+    stop_token_ids: Annotated[TokenIds, Meta(max_length=MAX_BIASES)] | None = None
+    ignore_eos: bool | None = None
+    min_tokens: Count | None = None
+    n: Annotated[int, Meta(ge=1, le=MAX_CHOICES)] | None = None
+    response_format: ResponseFormat | None = None
+    structured_outputs: StructuredOutputs | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+
+
+class CompletionBody(SamplingBody, kw_only=True):
+    prompt: str | list[PromptItem]
+    echo: bool | None = None
+    logprobs: Logprobs | None = None
+    suffix: str | None = None
+    best_of: Count | None = None
+
+
+class ContentPart(Body, kw_only=True):
+    type: Name
+    text: str | None = None
+
+
+class Message(Body, kw_only=True):
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | list[ContentPart] | None = None
+
+
+Messages: TypeAlias = Annotated[list[Message], Meta(min_length=1, max_length=MAX_MESSAGES)]
+
+
+class ChatBody(SamplingBody, kw_only=True):
+    messages: Messages
+    max_completion_tokens: PositiveCount | None = None
+    logprobs: bool | None = None
+    top_logprobs: Logprobs | None = None
+    tools: list[Any] | None = None
+    functions: list[Any] | None = None
+
+
+class TokenizeBody(Body, kw_only=True):
+    """Either ``prompt`` or ``messages``."""
+
+    model: Name | None = None
+    prompt: str | None = None
+    messages: Messages | None = None
+    add_special_tokens: bool | None = None
+    add_generation_prompt: bool | None = None
+    return_token_strs: bool | None = None
+
+
+class DetokenizeBody(Body, kw_only=True):
+    model: Name | None = None
+    tokens: TokenIds

@@ -1,0 +1,97 @@
+"""What may be large in a body, and how much it costs to read it, found out by counting bytes.
+
+A decoder that makes an object of each element costs a hundred times what a look at the bytes does. So the parts of a
+large body that could hold any number of elements are counted first. Counts may err, but to one side only: what is
+counted as few is few. In a string a quotation mark is always escaped, so marks without a backslash before them tell
+how many strings there are: each one that ends with an escaped backslash looks as if it had one mark, all others two.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+
+from router.api.errors import bad_parameter
+from router.api.openai.input.bodies import MAX_CHOICES, SHAPES
+
+MAX_TOKEN_IDS: Final = 262_144  # of all prompts of a body
+MAX_STRINGS: Final = 65_536  # keys and values of a chat's messages
+MAX_SMALL_PART: Final = 65_536  # bytes of JSON
+MAX_FORM_PART: Final = 98_304  # bytes of JSON, blanks included; a grammar itself has a bound of its own
+
+_BLANK: Final = b" \t\n\r"
+_TEXTS: Final = msgspec.json.Decoder(list[str])
+
+Check = Callable[[str, bytes], None]
+
+
+def check_small(param: str, data: bytes) -> None:
+    """Raise `ApiError` if a list or a table of a few numbers or words takes more bytes than those could."""
+    _check_size(param, data, MAX_SMALL_PART)
+
+
+def check_form(param: str, data: bytes) -> None:
+    """Raise `ApiError` if there is more than any form of answers may take."""
+    _check_size(param, data, MAX_FORM_PART)
+
+
+def _check_size(param: str, data: bytes, max_bytes: int) -> None:
+    if len(data) > max_bytes:
+        raise bad_parameter(param, f"can take at most {max_bytes} bytes of JSON, not {len(data)}")
+
+
+def check_messages(param: str, data: bytes) -> None:
+    """Raise `ApiError` on more parts than any chat has. Nothing but strings is let through in numbers by its type."""
+    if _num_strings(data) > MAX_STRINGS:
+        raise bad_parameter(param, f"have too many parts: more than {MAX_STRINGS} keys and texts")
+
+
+def check_prompt(param: str, data: bytes) -> None:
+    """Raise `ApiError` on more texts or token ids than the prompts of one body may have."""
+    if not data.startswith(b"["):
+        return
+    if data[1:64].lstrip(_BLANK).startswith(b'"'):
+        _check_texts(param, data)
+    else:
+        check_token_lists(param, data)
+
+
+def _check_texts(param: str, data: bytes) -> None:
+    """What the texts hold cannot be told from what is between them, so they are read: that stops at anything else."""
+    if _num_strings(data) > MAX_CHOICES:
+        raise bad_parameter(param, f"can have at most {MAX_CHOICES} texts")
+    try:
+        _TEXTS.decode(data)
+    except msgspec.ValidationError:
+        raise bad_parameter(param, f"must be {SHAPES[param]}") from None
+
+
+def check_token_lists(param: str, data: bytes) -> None:
+    """Raise `ApiError` on more token ids, or more lists of them, than one body may have."""
+    if b'"' in data:
+        raise bad_parameter(param, f"must be {SHAPES[param]}")
+    if data.count(b"[") > MAX_CHOICES + 1:
+        raise bad_parameter(param, f"can have at most {MAX_CHOICES} lists of token ids")
+    if data.count(b",") > MAX_TOKEN_IDS:
+        raise bad_parameter(param, f"can have at most {MAX_TOKEN_IDS} token ids")
+
+
+def _num_strings(data: bytes) -> int:
+    """At least half of how many there are, and never more than there are."""
+    return (data.count(b'"') - data.count(b'\\"')) // 2
+
+
+# By the names of the fields, which mean the same in all bodies.
+CHECKS: Final[Mapping[str, Check]] = {
+    "prompt": check_prompt,
+    "tokens": check_token_lists,
+    "messages": check_messages,
+    "logit_bias": check_small,
+    "stop_token_ids": check_small,
+    "stop": check_small,
+    "tools": check_small,
+    "functions": check_small,
+    "stream_options": check_small,
+    "response_format": check_form,
+    "structured_outputs": check_form,
+}

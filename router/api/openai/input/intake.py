@@ -1,0 +1,157 @@
+"""From a checked request to a running call: one `RequestSpec` a choice, each with its own seed."""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+import structlog
+from structlog.typing import FilteringBoundLogger
+
+from engines.models.text.stop_strings import StopChecker, StopStrings
+from mesh.clock import Clock
+from mesh.wire.requests import RequestSpec, Sampling
+from router.api.access.promises import Promise
+from router.api.access.rates import Charge
+from router.api.errors import api_error
+from router.api.http.callers import Caller
+from router.api.metrics.gateway import ChoiceTimer, GatewayMetrics
+from router.api.openai.answers.call import Call
+from router.api.openai.answers.choice import Choice, Prompt
+from router.api.openai.input.bodies import SamplingBody
+from router.api.openai.input.grammar_checks import CheckedGrammar
+from router.api.openai.input.ids import CallId
+from router.api.openai.input.sampling import AnswerLength, check_logprobs, derived_seed, sampling_of, stop_strings
+from router.api.openai.models import ServedModel
+from router.generation import RequestRouter, RouterError
+
+CHOICES_PER_TURN: Final = 8
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What one API call asks for. ``logprobs``: as in `Sampling`; ``echo``: answers start with their prompts."""
+
+    id: CallId
+    arrived_s: float
+    model: ServedModel
+    body: SamplingBody
+    prompt_param: str
+    prompts: Sequence[Prompt]
+    length: AnswerLength
+    logprobs: int | None
+    echo: bool
+    promise: Promise
+    caller: Caller
+    grammar: CheckedGrammar | None = None
+
+    @property
+    def n(self) -> int:
+        return self.body.n or 1
+
+    def num_tokens(self, samplings: Sequence[Sampling]) -> int:
+        """That it may use at most. Each prompt counts once, however many choices it has."""
+        return sum(
+            len(prompt.tokens) + self.n * sampling.max_tokens
+            for prompt, sampling in zip(self.prompts, samplings, strict=True)
+        )
+
+    def samplings(self) -> list[Sampling]:
+        """One a prompt, for its first choice. Raise `ApiError` if one does not fit the model."""
+        samplings = [self._sampling(prompt) for prompt in self.prompts]
+        if self.logprobs is not None:
+            check_logprobs(sum(map(self._num_logprobs, self.prompts, samplings)))
+        return samplings
+
+    def _num_logprobs(self, prompt: Prompt, sampling: Sampling) -> int:
+        """At the most, that must be held at a time of the answers to one prompt."""
+        num_tokens = (0 if self.body.stream else sampling.max_tokens) + (len(prompt.tokens) if self.echo else 0)
+        return num_tokens * self.n * (1 + (sampling.logprobs or 0))
+
+    def _sampling(self, prompt: Prompt) -> Sampling:
+        max_tokens = self.length.resolve(self.prompt_param, len(prompt.tokens), self.model)
+        grammar = "" if self.grammar is None else self.grammar.text
+        return sampling_of(self.body, self.model, max_tokens, self.logprobs, self.echo, grammar)
+
+
+class Intake:
+    """Submits orders to the router."""
+
+    def __init__(self, gateway: str, router: RequestRouter, metrics: GatewayMetrics, clock: Clock) -> None:
+        self._gateway = gateway
+        self._router = router
+        self._metrics = metrics
+        self._clock = clock
+        self._log: FilteringBoundLogger = log.bind()  # once: for each call it costs more than a line that is dropped
+
+    async def submit(self, order: Order) -> Call:
+        """Raise `ApiError` on bad parameters, `RouterError` if the router does not take it; then nothing of it runs."""
+        metrics = self._metrics.of(order.model.service)
+        choices: list[Choice] = []
+        samplings = order.samplings()
+        stops = StopStrings(found) if (found := stop_strings(order.body)) else None
+        charge = order.caller.begin(order.num_tokens(samplings))
+        try:
+            for prompt, spec in self._specs(order, samplings):
+                choices.append(self._choice(order, prompt, spec, len(choices), stops))
+                await self._pause(choices)
+        except RouterError as error:
+            metrics.failed(code := api_error(error).code or "", broke_promise=True)
+            self._log.info(
+                "refused", request=order.id.request_id, service=order.model.service, code=code, reason=str(error)
+            )
+            _cancel(choices, charge)
+            raise
+        except BaseException:
+            _cancel(choices, charge)
+            raise
+        timers = [ChoiceTimer(metrics, order.promise.slo, order.arrived_s) for _ in choices]
+        return Call(
+            order.id.request_id, choices, timers, metrics, order.n, self._clock, self._log, order.grammar, charge
+        )
+
+    async def _pause(self, choices: Sequence[Choice]) -> None:
+        """Each choice sends its whole prompt to an engine: let others have their turn in between."""
+        if len(choices) % CHOICES_PER_TURN == 0:
+            await asyncio.sleep(0)
+
+    def _specs(self, order: Order, samplings: Sequence[Sampling]) -> Iterator[tuple[Prompt, RequestSpec]]:
+        slo, priority = order.promise.slo, order.promise.priority
+        for which, (prompt, sampling) in enumerate(zip(order.prompts, samplings, strict=True)):
+            for index in range(order.n):
+                yield (
+                    prompt,
+                    RequestSpec(
+                        id=order.id.choice(which * order.n + index),
+                        gateway=self._gateway,
+                        service=order.model.service,
+                        prompt=prompt.tokens,
+                        sampling=msgspec.structs.replace(sampling, seed=derived_seed(sampling.seed, index)),
+                        slo_ttft_s=slo.ttft_s,
+                        slo_tpot_s=slo.tpot_s,
+                        priority=priority,
+                        age_s=self._clock.now() - order.arrived_s,
+                    ),
+                )
+
+    def _choice(self, order: Order, prompt: Prompt, spec: RequestSpec, index: int, stops: StopStrings | None) -> Choice:
+        return Choice(
+            index,
+            self._router.submit(spec, order.caller.tenant),
+            prompt,
+            order.model.tokenizer.detokenizer(),
+            None if stops is None else StopChecker(stops),
+            min_tokens=order.body.min_tokens or 0,
+            echo=order.echo,
+            only_echo=order.echo and order.length.asked == 0,
+        )
+
+
+def _cancel(choices: Sequence[Choice], charge: Charge | None) -> None:
+    if charge is not None:
+        charge.settle(0)
+    for choice in choices:
+        choice.generation.cancel()

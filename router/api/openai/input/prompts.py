@@ -1,0 +1,141 @@
+"""From the prompts and messages of a request to token ids.
+
+Short ones are tokenised at once. Longer ones take their turn in the background, so that streams go on, and those that
+cannot fit the model's context are refused before they are tokens.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Final, cast
+
+from engines.models.text.chat_template import ChatError
+from router.api.errors import bad_parameter, text_too_long, too_long
+from router.api.openai.answers.choice import Prompt
+from router.api.openai.input.background import Background
+from router.api.openai.input.bodies import SHAPES, ChatBody, CompletionBody, Message, PromptItem
+from router.api.openai.input.sampling import check_num_choices
+from router.api.openai.models import ServedModel
+
+LONG_TEXT: Final = 8192  # characters; the library takes 5 ms for them at the worst
+MANY_MESSAGES: Final = 64
+MANY_TOKENS: Final = 4096  # to turn into text
+
+
+class PromptReader:
+    """For all requests of a gateway. ``client`` is whose turn it is in the background."""
+
+    def __init__(self, background: Background) -> None:
+        self._background = background
+
+    async def completion(self, body: CompletionBody, model: ServedModel, client: str) -> list[Prompt]:
+        """Raise `ApiError` on an empty or too long prompt, or a token id that the model does not have."""
+        items = _items(body.prompt)
+        check_num_choices(len(items), body.n or 1)
+        if not all(items):
+            raise bad_parameter("prompt", "must not be empty")
+        is_long = sum(map(len, items)) > LONG_TEXT
+        prompts = [await self._prompt(item, model, client, is_long, bool(body.echo)) for item in items]
+        if not all(prompt.tokens for prompt in prompts):
+            raise bad_parameter("prompt", "must not be empty")
+        return prompts
+
+    async def _prompt(
+        self, item: str | list[int], model: ServedModel, client: str, is_long: bool, echo: bool
+    ) -> Prompt:
+        if isinstance(item, str):
+            return Prompt(await self._encode(item, "prompt", model, client, is_long), item)
+        check_tokens("prompt", item, model)
+        return Prompt(item, await self.text_of(item, model, client) if echo else "")
+
+    async def chat(self, body: ChatBody, model: ServedModel, client: str) -> Prompt:
+        """Raise `ApiError` if a message is not text, the template refuses them, or they are empty or too long."""
+        tokens = await self.encode_chat(body.messages, model, client)
+        if not tokens:
+            raise bad_parameter("messages", "make an empty prompt")
+        return Prompt(tokens)
+
+    async def encode(self, text: str, model: ServedModel, client: str, *, add_special_tokens: bool) -> list[int]:
+        return await self._encode(text, "prompt", model, client, len(text) > LONG_TEXT, add_special_tokens)
+
+    async def _encode(
+        self, text: str, param: str, model: ServedModel, client: str, is_long: bool, add_special_tokens: bool = True
+    ) -> list[int]:
+        if not is_long:
+            return model.encode(text, add_special_tokens=add_special_tokens)
+        return await self._background.run(client, partial(encode_long, text, param, model, add_special_tokens))
+
+    async def encode_chat(
+        self, messages: Sequence[Message], model: ServedModel, client: str, *, add_generation_prompt: bool = True
+    ) -> list[int]:
+        """Raise `ApiError` if a message has content that is not text, or the model's template refuses the messages."""
+        plain = [{"role": _role(message), "content": _text(message, index)} for index, message in enumerate(messages)]
+        length = sum(len(message["content"]) for message in plain)
+        if length > model.max_characters:
+            raise text_too_long("messages", model.max_context)
+        if length <= LONG_TEXT and len(plain) <= MANY_MESSAGES:
+            return model.encode(_render(plain, model, add_generation_prompt), add_special_tokens=False)
+        return await self._background.run(client, partial(_encode_chat, plain, model, add_generation_prompt))
+
+    async def text_of(
+        self, tokens: Sequence[int], model: ServedModel, client: str, *, skip_special_tokens: bool = True
+    ) -> str:
+        decode = partial(model.tokenizer.decode, tokens, skip_special_tokens)
+        return decode() if len(tokens) <= MANY_TOKENS else await self._background.run(client, decode)
+
+
+def _items(prompt: str | list[PromptItem]) -> list[str | list[int]]:
+    """``prompt`` as a list of prompts. Raise `ApiError` if it mixes texts, token ids and lists of them."""
+    if isinstance(prompt, str):
+        return [prompt]
+    kinds = set(map(type, prompt))
+    if len(kinds) > 1:
+        raise bad_parameter("prompt", f"must be {SHAPES['prompt']}")
+    if kinds == {int} or not kinds:
+        return [cast(list[int], prompt)]
+    return cast(list[str | list[int]], prompt)
+
+
+def check_tokens(param: str, tokens: Sequence[int], model: ServedModel) -> None:
+    """Raise `ApiError` if there are more than the model's context holds, or one that the model does not have."""
+    if len(tokens) > model.max_context:
+        raise too_long(param, len(tokens), 1, model.max_context)
+    if tokens and max(tokens) >= model.vocab_size:
+        raise bad_parameter(param, f"token id {max(tokens)} is not in 0..{model.vocab_size - 1}")
+
+
+def encode_long(text: str, param: str, model: ServedModel, add_special_tokens: bool) -> list[int]:
+    """Raise `ApiError` if it is longer than the model's context."""
+    tokens = model.encode_long(text, add_special_tokens=add_special_tokens)
+    if tokens is None:
+        raise text_too_long(param, model.max_context)
+    return tokens
+
+
+def _encode_chat(messages: Sequence[dict[str, str]], model: ServedModel, add_generation_prompt: bool) -> list[int]:
+    return encode_long(_render(messages, model, add_generation_prompt), "messages", model, add_special_tokens=False)
+
+
+def _render(messages: Sequence[dict[str, str]], model: ServedModel, add_generation_prompt: bool) -> str:
+    try:
+        return model.tokenizer.render_chat(messages, add_generation_prompt=add_generation_prompt)
+    except ChatError as error:
+        raise bad_parameter("messages", str(error)) from None
+
+
+def _role(message: Message) -> str:
+    """Templates know system messages; developer is OpenAI's newer word for them."""
+    return "system" if message.role == "developer" else message.role
+
+
+def _text(message: Message, index: int) -> str:
+    if isinstance(message.content, str):
+        return message.content
+    if message.content is None and message.role != "assistant":
+        raise bad_parameter(f"messages[{index}].content", "is required", "missing_required_parameter")
+    return "\n".join(_part_text(part.type, part.text, index) for part in message.content or ())
+
+
+def _part_text(kind: str, text: str | None, index: int) -> str:
+    if kind != "text" or text is None:
+        raise bad_parameter(f"messages[{index}].content", f"only text parts are supported, not {kind!r}")
+    return text

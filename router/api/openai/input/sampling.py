@@ -1,0 +1,163 @@
+"""From the parameters of a request to the `Sampling` of each of its choices."""
+
+import os
+from dataclasses import dataclass
+from typing import Final
+
+from mesh.wire.requests import Sampling
+from router.api.errors import ApiError, bad_parameter, too_long
+from router.api.openai.input.bodies import MAX_CHOICES, MAX_STOP_CHARACTERS, ChatBody, CompletionBody, SamplingBody
+from router.api.openai.models import ServedModel
+
+DEFAULT_COMPLETION_TOKENS: Final = 16  # OpenAI's
+MAX_SEED: Final = 2**63
+MIN_TEMPERATURE: Final = 1e-5  # below it the likeliest token is taken: divided by it, logits could overflow
+MIN_TOP_P: Final = 1e-6  # of what a float of engines can tell from nothing
+MAX_WHOLE_LOGPROBS: Final = 262_144  # about 100 bytes each
+
+_GOLDEN: Final = 0x9E3779B97F4A7C15
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerLength:
+    """How many tokens are asked for; ``asked`` is None if the client leaves it to the service."""
+
+    param: str
+    asked: int | None
+    default: int | None  # None: as many as fit
+
+    @classmethod
+    def of_completion(cls, body: CompletionBody) -> "AnswerLength":
+        return cls("max_tokens", body.max_tokens, DEFAULT_COMPLETION_TOKENS)
+
+    @classmethod
+    def of_chat(cls, body: ChatBody) -> "AnswerLength":
+        if body.max_completion_tokens is not None:
+            return cls("max_completion_tokens", body.max_completion_tokens, None)
+        return cls("max_tokens", body.max_tokens, None)
+
+    def resolve(self, prompt_param: str, num_prompt: int, model: ServedModel) -> int:
+        """Raise `ApiError` if prompt and answer do not fit the model's context or the service's limit."""
+        room = model.max_context - num_prompt
+        limit = model.max_output_tokens or model.max_context
+        if self.asked is None:
+            if room < 1:
+                raise too_long(prompt_param, num_prompt, 1, model.max_context)
+            return min(room, limit, self.default or limit)
+        if self.asked > limit:
+            raise bad_parameter(self.param, f"must be at most {limit} for this model, not {self.asked}")
+        if max(1, self.asked) > room:
+            raise too_long(prompt_param, num_prompt, max(1, self.asked), model.max_context)
+        return max(1, self.asked)
+
+
+def check_completion(body: CompletionBody) -> None:
+    """Raise `ApiError` on what is not supported or contradicts itself."""
+    _check_common(body)
+    if body.suffix:
+        raise _unsupported("suffix")
+    if body.best_of is not None and body.best_of != (body.n or 1):
+        raise _unsupported("best_of")
+    if body.max_tokens == 0 and not body.echo:
+        raise bad_parameter("max_tokens", "must be at least 1 without echo")
+
+
+def check_chat(body: ChatBody) -> None:
+    """Raise `ApiError` on what is not supported or contradicts itself."""
+    _check_common(body)
+    if body.tools:
+        raise _unsupported("tools")
+    if body.functions:
+        raise _unsupported("functions")
+    if body.top_logprobs and not body.logprobs:
+        raise bad_parameter("top_logprobs", "needs logprobs to be true")
+    if body.max_tokens == 0:
+        raise bad_parameter("max_tokens", "must be at least 1")
+
+
+def _check_common(body: SamplingBody) -> None:
+    _check_stops(stop_strings(body))
+    if body.stream_options is not None and not body.stream:
+        raise bad_parameter("stream_options", "needs stream to be true")
+
+
+def _check_stops(stops: tuple[str, ...]) -> None:
+    if "" in stops:
+        raise bad_parameter("stop", "must not contain an empty string")
+    num_characters = sum(map(len, stops))
+    if num_characters > MAX_STOP_CHARACTERS:
+        raise bad_parameter("stop", f"can have at most {MAX_STOP_CHARACTERS} characters in all, not {num_characters}")
+
+
+def _unsupported(param: str) -> ApiError:
+    return bad_parameter(param, "is not supported by this server", "unsupported_parameter")
+
+
+def stop_strings(body: SamplingBody) -> tuple[str, ...]:
+    return (body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ())
+
+
+def check_num_choices(num_prompts: int, n: int) -> None:
+    if num_prompts * n > MAX_CHOICES:
+        message = f"{num_prompts} prompts with n = {n} make more than {MAX_CHOICES} choices"
+        raise bad_parameter("n" if num_prompts == 1 else "prompt", message)
+
+
+def base_seed(body: SamplingBody) -> int:
+    """The client's seed, or a random one."""
+    return int.from_bytes(os.urandom(8)) % MAX_SEED if body.seed is None else body.seed % MAX_SEED
+
+
+def derived_seed(seed: int, index: int) -> int:
+    """The seed of a prompt's choice: the request's own for the first one, far from each other for the others."""
+    return (seed + index * _GOLDEN) % MAX_SEED
+
+
+def sampling_of(
+    body: SamplingBody, model: ServedModel, max_tokens: int, logprobs: int | None, echo: bool, grammar: str
+) -> Sampling:
+    """The first choice's; the others differ in their seeds. ``echo``: log-probabilities of the prompt, too."""
+    _check_token_ids("stop_token_ids", body.stop_token_ids or (), model)
+    _check_token_ids("logit_bias", body.logit_bias or (), model)
+    if (body.min_tokens or 0) > max_tokens:
+        raise bad_parameter("min_tokens", f"must be at most max_tokens ({max_tokens}), not {body.min_tokens}")
+    return Sampling(
+        max_tokens=max_tokens,
+        seed=base_seed(body),
+        temperature=_temperature(_or(body.temperature, model.temperature)),
+        top_p=max(MIN_TOP_P, _or(body.top_p, model.top_p)),
+        top_k=max(0, body.top_k or 0),
+        min_p=_or(body.min_p, 0.0),
+        presence_penalty=_or(body.presence_penalty, 0.0),
+        frequency_penalty=_or(body.frequency_penalty, 0.0),
+        repetition_penalty=_or(body.repetition_penalty, 1.0),
+        logit_bias=body.logit_bias or {},
+        stop_token_ids=tuple(body.stop_token_ids or ()),
+        ignore_eos=bool(body.ignore_eos),
+        min_tokens=body.min_tokens or 0,
+        logprobs=logprobs,
+        prompt_logprobs=logprobs if echo else None,
+        grammar=grammar,
+    )
+
+
+def _or(value: float | None, default: float) -> float:
+    """Without a negative zero: whoever tests signs need not think of it."""
+    return (default if value is None else value) + 0.0
+
+
+def _temperature(value: float) -> float:
+    return value if value >= MIN_TEMPERATURE else 0.0
+
+
+def check_logprobs(num_logprobs: int) -> None:
+    """Raise `ApiError` if an answer would have more in one piece than a gateway may hold."""
+    if num_logprobs > MAX_WHOLE_LOGPROBS:
+        message = f"an answer can have {MAX_WHOLE_LOGPROBS} of them in one piece, and this could have {num_logprobs}"
+        raise bad_parameter("logprobs", f"{message}; ask for fewer, for fewer tokens or choices, or for a stream")
+
+
+def _check_token_ids(param: str, ids: "list[int] | dict[int, float] | tuple[()]", model: ServedModel) -> None:
+    for token in ids:
+        if not 0 <= token < model.vocab_size:
+            raise bad_parameter(param, f"token id {token} is not in 0..{model.vocab_size - 1}")

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import kvtransfer
+import kvtransfer.gpu
 
 SHIM = """
 #define __global__
@@ -30,7 +30,7 @@ extern "C" void launch(unsigned gx, unsigned gy, unsigned threads, const char* s
 
 def parts(*wanted):
     """Definitions of `kvtransfer.gpu.cuda`, which cannot be imported without cupy."""
-    source = Path(kvtransfer.__file__).with_name("cuda.py").read_text()
+    source = Path(kvtransfer.gpu.__file__).with_name("cuda.py").read_text()
     names = {}
     for node in ast.parse(source).body:
         is_constant = isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)

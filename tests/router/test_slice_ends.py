@@ -55,7 +55,7 @@ def test_what_is_refused_leaves_its_batch():
     world = World(M0, M1, policy="slices")
     world.submit("r0", slo_ttft_s=50.0)
     world.refuse(M0, "r0", code=RefusalCode.FULL)
-    assert world.dispatcher._placing.policy._loads.of(M0) == 0.0
+    assert world.dispatcher._routing.policy._loads.of(M0) == 0.0
     ((engine, _),) = batches(world.wait(3.0))
     assert engine in (M0, M1)
 
@@ -63,7 +63,7 @@ def test_what_is_refused_leaves_its_batch():
 def test_an_engine_that_dies_gives_its_load_back():
     world = World(M0, M1, policy="slices", lease_s=1.0)
     world.submit("r0", slo_ttft_s=50.0)
-    policy = world.dispatcher._placing.policy
+    policy = world.dispatcher._routing.policy
     assert policy._loads.of(M0) > 0
     world.now = 0.9
     world.status(M1)
@@ -80,7 +80,7 @@ def world_with_begun(*engines, opens_at, slo_ttft_s=1.0):
     ((engine, _),) = batches(world.submit("begun", slo_ttft_s=slo_ttft_s))
     world.accept(engine, "begun")
     world.tokens(engine, 0, 7, 8, id_="begun")
-    world.dispatcher._placing.policy.opens_at = opens_at
+    world.dispatcher._routing.policy.opens_at = opens_at
     return world, engine
 
 
@@ -130,7 +130,7 @@ def test_what_lost_its_engine_waits_for_no_round():
 def test_what_was_refused_its_next_slice_waits_for_no_round_and_keeps_its_place():
     world, engine = world_with_begun(M0, opens_at=0.0)
     ((_, [again]),) = batches(world.receive(engine, ended("begun")))
-    world.dispatcher._placing.policy.opens_at = 5000.0
+    world.dispatcher._routing.policy.opens_at = 5000.0
     promised = world.dispatcher._in_flight.get("begun").deadline
     for attempt in range(1, 30):
         world.refuse(M0, "begun", attempt)

@@ -21,7 +21,7 @@ from mesh.wire.requests import Sampling
 
 VOCABULARY = 12
 EOS = 2
-BYTE_LLAMA = Path(__file__).parents[3] / "deploy/models/byte-llama"
+BYTE_LLAMA = Path(__file__).parents[4] / "deploy/models/byte-llama"
 NO_GRAMMARS = Masks(Vocabulary(Path("nowhere"), VOCABULARY, (EOS,)))
 PINNED = [0.6524484863739417, 0.3681895156514656, 0.7012121095212933, 0.1694617695384295]
 

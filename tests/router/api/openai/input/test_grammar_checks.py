@@ -22,7 +22,7 @@ from router.api.openai.input.turns import Turns
 from router.generation import Fault, Overloaded, RequestFailed
 from tests.work import num_lines_run
 
-FOLDER = Path(__file__).parents[3] / "deploy/models/byte-llama"
+FOLDER = Path(__file__).parents[5] / "deploy/models/byte-llama"
 ENDLESS = {"allOf": [{"type": "integer", "multipleOf": 9973}, {"type": "integer", "multipleOf": 9967}]}
 
 

@@ -1,4 +1,4 @@
-"""What remembering a request's story costs a gateway: dispatch, acceptance and end with the log, and without it.
+"""What it costs a gateway to remember requests that ended: dispatch, acceptance and end with memory, and without it.
 
     python -m bench.decision_log_cost [--engines N ...] [--requests N] [--runs N]
 
@@ -16,7 +16,7 @@ from mesh.wire.frames import Sender
 from mesh.wire.requests import Accepted, Delta, Epoch, FinishReason, RequestSpec, Sampling, StepTokens
 from mesh.wire.status import DecodeCost, EngineStatus, PrefillCost, ServiceStatus
 from router.effects import Send
-from router.history.decisions import DecisionLog
+from router.history.timelines import TimelineReaders, Timelines
 from router.policies.registry import make_policy
 from router.requests.dispatcher import Dispatcher
 from router.requests.limits import DispatchLimits
@@ -27,21 +27,13 @@ LIMITS = DispatchLimits(max_requests=1024, max_waiting=512, reply_s=1.0)
 WARM_UP = 1000  # requests
 
 
-class NoLog(DecisionLog):
-    """Remembers nothing."""
-
-    def arrived(self, spec: RequestSpec, arrived_at: float) -> None:
-        """Events of requests that did not arrive are ignored."""
-
-
 def status(seq: int, role: Role) -> EngineStatus:
     return EngineStatus(seq, ProcessState.READY, role, "local", 1, [SERVICE], 0, 0, 0, 0.0, 0.0, 0.01, None)
 
 
-def measure(num_engines: int, num_requests: int, log: DecisionLog) -> float:
+def measure(num_engines: int, num_requests: int, timelines: Timelines) -> float:
     """Median microseconds of a request."""
-    dispatcher = Dispatcher(make_policy(PolicySpec(), Random(0)), Monitor(lease_s=1e9), LIMITS)
-    dispatcher.decisions = log
+    dispatcher = Dispatcher(make_policy(PolicySpec(), Random(0)), Monitor(lease_s=1e9), LIMITS, timelines)
     for index in range(num_engines):
         role = Role.PREFILL if index % 2 else Role.MULTIPLEX
         dispatcher.observe(Sender(f"engine-{index}", 1), status(index, role), 0.0)
@@ -50,7 +42,8 @@ def measure(num_engines: int, num_requests: int, log: DecisionLog) -> float:
         now, id_ = index * 0.01, f"r{index}"
         spec = RequestSpec(id_, "gateway", "service", [1] * 100, Sampling(max_tokens=16, seed=7), 1.0, 0.1)
         started = time.perf_counter()
-        engine = next(effect.to for effect in dispatcher.submit(spec, now) if isinstance(effect, Send))
+        effects = dispatcher.submit(spec, timelines.arrived(spec, now), now)
+        engine = next(effect.to for effect in effects if isinstance(effect, Send))
         dispatcher.receive(engine, Accepted(id_, Epoch(0), index), now)
         dispatcher.receive(engine, StepTokens([Delta(id_, Epoch(0), 0, [1], FinishReason.STOP)]), now)
         times.append(time.perf_counter() - started)
@@ -66,7 +59,11 @@ def main() -> None:
     print("| engines in view | without, us | with, us |\n|---|---|---|")
     for engines in options.engines:
         runs = [
-            [measure(engines, options.requests, log()) for log in (NoLog, DecisionLog)] for _ in range(options.runs)
+            [
+                measure(engines, options.requests, Timelines(TimelineReaders(), kept_requests=0, kept_engines=0)),
+                measure(engines, options.requests, Timelines()),
+            ]
+            for _ in range(options.runs)
         ]
         without, with_log = (statistics.median(column) for column in zip(*runs, strict=True))
         print(f"| {engines} | {without:.0f} | {with_log:.0f} |", flush=True)

@@ -47,10 +47,13 @@ from router.api.http.browsers import BrowserRules
 from router.api.http.callers import Callers, OpenCallers, Peers
 from router.api.http.connections import Connections
 from router.api.http.protocol import BoundedProtocol
+from router.api.metrics.gateway import GatewayMetrics
 from router.api.openai.models import Models, ServedModel
 from router.gateway import Router
-from router.history.ledger import Ledger
+from router.history.summary import record_of
 from router.history.tallies import Tallies
+from router.history.timeline import RequestTimeline
+from router.history.timelines import TimelineReaders, Timelines
 from router.policies.in_force import PolicyInForce
 
 END = b"data: [DONE]\n\n\r\n0\r\n\r\n"
@@ -106,9 +109,16 @@ class Gateway:
         self.wire, clock, registry, tallies = Wire(), SystemClock(), CollectorRegistry(), Tallies()
         spec = topology.gateways[0]
         policy = PolicyInForce(topology.policy, Random(0), clock.now())
-        ledger = Ledger(lambda record, _: tallies.ended(record), on_arrival=tallies.arrived)
+        metrics = GatewayMetrics(registry)
+
+        def ended(timeline: RequestTimeline, request: RequestSpec) -> None:
+            record = record_of(timeline)
+            tallies.ended(record)
+            metrics.ended(record, timeline.reason)
+
+        timelines = Timelines(TimelineReaders((tallies.arrived,), (metrics.delivered,), (ended,)))
         sockets = cast(Sockets[GatewayMessage], self.wire)
-        self.router = Router(topology, spec.id, sockets, clock, policy, ledger, tallies)
+        self.router = Router(topology, spec.id, sockets, clock, policy, timelines, tallies)
         models = Models(ServedModel.load(service, prepared_dir(service.model)) for service in topology.services)
         app = create_apps(
             ApiConfig(
@@ -116,7 +126,8 @@ class Gateway:
                 router=self.router,
                 models=models,
                 view=self.router.view,
-                decisions=self.router.decisions,
+                timelines=timelines,
+                metrics=metrics,
                 clock=clock,
                 wall_clock=time.time,
                 max_body_bytes=spec.max_body_bytes,

@@ -30,14 +30,16 @@ from router.api.http.callers import Callers, OpenCallers, Peers
 from router.api.http.connections import Connections
 from router.api.http.server import HttpServer, Listeners, certificate_of, connections_of, url_of
 from router.api.metrics.faults import EngineHealth, WireHealth
-from router.api.metrics.gateway import LengthCalibration, RecordingCounter
+from router.api.metrics.gateway import GatewayMetrics, LengthCalibration, RecordingCounter
 from router.api.metrics.placement import PlacementHealth
 from router.api.openai.models import Models, ServedModel
 from router.gateway import Router
-from router.history.ledger import Ledger
 from router.history.recorder import Recorder, RecordingFile
-from router.history.records import RECORDING_FORMAT, Header, Record
+from router.history.records import RECORDING_FORMAT, Header
+from router.history.summary import record_of
 from router.history.tallies import Tallies
+from router.history.timeline import RequestTimeline
+from router.history.timelines import TimelineReaders, Timelines
 from router.policies.in_force import PolicyInForce
 
 ADMIN_CONNECTIONS = 256
@@ -58,16 +60,16 @@ async def serve(shell: ProcessShell) -> None:
     models = Models(ServedModel.load(service, prepared_dir(service.model)) for service in shell.topology.services)
     sockets: Sockets[GatewayMessage] = shell.sockets(GatewayMessage)
     registry = CollectorRegistry()
-    tallies = Tallies()
-    with _ledger(shell, spec, registry, tallies) as ledger:
-        router = Router(shell.topology, shell.me.process, sockets, shell.clock, policy, ledger, tallies)
+    tallies, metrics = Tallies(), GatewayMetrics(registry)
+    with _timelines(shell, spec, registry, tallies, metrics) as timelines:
+        router = Router(shell.topology, shell.me.process, sockets, shell.clock, policy, timelines, tallies)
         registry.register(LengthCalibration(router.lengths.calibration))
         registry.register(EngineHealth(router.statuses, router.breakers, shell.clock))
         registry.register(WireHealth(sockets.counters))
         registry.register(PlacementHealth(router.marks, shell.clock))
         peers, keyring = Peers(spec.trusted_proxies), _keyring(shell.topology)
         callers = _callers(shell, router, peers, keyring)
-        apps = _apps(shell, spec, router, models, registry, callers)
+        apps = _apps(shell, spec, router, models, registry, metrics, callers)
         server = HttpServer(apps.public, listeners.public, STOP_S, connections_of(spec), peers, certificate)
         few = Connections(ADMIN_CONNECTIONS, ADMIN_CONNECTIONS)
         admin = HttpServer(apps.admin, listeners.admin, STOP_S, few, Peers())
@@ -82,23 +84,33 @@ async def serve(shell: ProcessShell) -> None:
 
 
 @contextmanager
-def _ledger(shell: ProcessShell, spec: GatewaySpec, registry: CollectorRegistry, tallies: Tallies) -> Iterator[Ledger]:
-    """Told to the tallies, and kept in the gateway's recording, if it is to have one."""
+def _timelines(
+    shell: ProcessShell, spec: GatewaySpec, registry: CollectorRegistry, tallies: Tallies, metrics: GatewayMetrics
+) -> Iterator[Timelines]:
+    """Timelines that are read by the tallies, the metrics, and the gateway's recording, if it is to have one."""
     if spec.recording is None:
-        yield Ledger(lambda record, _: tallies.ended(record), on_arrival=tallies.arrived)
+        yield Timelines(_readers(tallies, metrics, None, 0.0))
         return
     header = Header(RECORDING_FORMAT, shell.topology.name, spec.id, datetime.now(UTC))
     origin_s = shell.clock.now()
     recorder = Recorder(RecordingFile(spec.recording, header), secrets.token_bytes(16))
     registry.register(RecordingCounter(lambda: recorder.num_dropped))
     log.info("recording", path=str(spec.recording))
-
-    def tell(record: Record, request: RequestSpec) -> None:
-        tallies.ended(record)
-        recorder.take(record, request)
-
     with closing(recorder):
-        yield Ledger(tell, origin_s, tallies.arrived)
+        yield Timelines(_readers(tallies, metrics, recorder, origin_s))
+
+
+def _readers(tallies: Tallies, metrics: GatewayMetrics, recorder: Recorder | None, origin_s: float) -> TimelineReaders:
+    """Arrivals in a recording count from ``origin_s``."""
+
+    def ended(timeline: RequestTimeline, request: RequestSpec) -> None:
+        record = record_of(timeline, origin_s)
+        tallies.ended(record)
+        metrics.ended(record, timeline.reason)
+        if recorder is not None:
+            recorder.take(record, request)
+
+    return TimelineReaders((tallies.arrived,), (metrics.delivered,), (ended,))
 
 
 def _apps(
@@ -107,6 +119,7 @@ def _apps(
     router: Router,
     models: Models,
     registry: CollectorRegistry,
+    metrics: GatewayMetrics,
     callers: Callers,
 ) -> Apps:
     return create_apps(
@@ -115,7 +128,8 @@ def _apps(
             router=router,
             models=models,
             view=router.view,
-            decisions=router.decisions,
+            timelines=router.timelines,
+            metrics=metrics,
             clock=shell.clock,
             wall_clock=time.time,
             max_body_bytes=spec.max_body_bytes,

@@ -22,12 +22,11 @@ from mesh.wire.requests import FinishReason, RequestSpec
 from mesh.wire.status import EngineStatus, GatewayStatus, SupervisorStatus
 from router.effects import Deliver, Effect, Fail, Forget, Send, SetRoute
 from router.generation import Draining, Fault, Generation, RequestFailed, Route, RouterError, TokenBatch
-from router.history.decisions import DecisionLog
-from router.history.ledger import Ledger
 from router.history.lengths import LengthPredictor
 from router.history.marks import MarkKeeper
 from router.history.records import Outcome
 from router.history.tallies import Tallies
+from router.history.timelines import Timelines
 from router.live_generation import LiveGeneration
 from router.policies.in_force import PolicyInForce
 from router.requests.breakers import Breaker
@@ -44,9 +43,9 @@ log = structlog.get_logger()
 
 
 class Router:
-    """One gateway's `RequestRouter`. Submit only while `run` runs. ``ledger`` hears what becomes of each request.
+    """One gateway's `RequestRouter`. Submit only while `run` runs. ``timelines`` say what becomes of each request.
 
-    ``name``: one of the two that the gateway has in the mesh. ``tallies``: what the ledger tells of requests.
+    ``name``: one of the two that the gateway has in the mesh. ``tallies``: one of the readers of the timelines.
     """
 
     def __init__(
@@ -56,7 +55,7 @@ class Router:
         sockets: Sockets[GatewayMessage],
         clock: Clock,
         policy: PolicyInForce,
-        ledger: Ledger,
+        timelines: Timelines,
         tallies: Tallies,
     ) -> None:
         spec, timing = topology.gateway(owner_of(name)), topology.timing
@@ -65,7 +64,7 @@ class Router:
         self._name = name
         self._sockets = sockets
         self._clock = clock
-        self._ledger = ledger
+        self.timelines = timelines
         self._tallies = tallies
         self.marks = MarkKeeper()
         self._policy = policy
@@ -76,7 +75,7 @@ class Router:
         self._url, self._admin_url = f"{spec.scheme}://{spec.address}:{spec.port}", ""
         self._monitor = Monitor(timing.lease_s, name)
         limits = DispatchLimits(spec.max_requests, spec.max_waiting, timing.reply_s, timing.stall_s)
-        self._dispatcher = Dispatcher(policy.policy, self._monitor, limits)
+        self._dispatcher = Dispatcher(policy.policy, self._monitor, limits, timelines)
         self._generations: dict[str, LiveGeneration] = {}
         self._heartbeat = Heartbeat(sockets, self.status, timing.heartbeat_s)
         self._seq = 0
@@ -99,15 +98,15 @@ class Router:
     def submit(self, spec: RequestSpec, tenant: str = "") -> Generation:
         """Take a request; its id must be new. Raises `Overloaded` (a bound is reached) or `Draining`."""
         now = self._clock.now()
-        self._ledger.arrived(spec, now)
+        timeline = self.timelines.arrived(spec, now)
         try:
             if self._state is ProcessState.DRAINING:
                 raise Draining
-            effects = self._dispatcher.submit(spec, now, tenant)
+            effects = self._dispatcher.submit(spec, timeline, now, tenant)
         except RouterError as error:
-            self._ledger.failed(spec.id, error, now)
+            self.timelines.failed(timeline, error, now)
             raise
-        generation = self._generations[spec.id] = LiveGeneration(spec.id, self._cancel, self._finish)
+        generation = self._generations[spec.id] = LiveGeneration(timeline, self._cancel, self._finish)
         self._carry_out(effects)
         return generation
 
@@ -122,11 +121,6 @@ class Router:
     def breakers(self) -> Mapping[str, Breaker]:
         """How this gateway fared with the engines."""
         return self._dispatcher.breakers.known()
-
-    @property
-    def decisions(self) -> DecisionLog:
-        """What was decided for recent requests, and why."""
-        return self._dispatcher.decisions
 
     def status(self) -> GatewayStatus:
         """The next status to publish."""
@@ -265,11 +259,9 @@ class Router:
     # --- effects ------------------------------------------------------------------------------------------------------
 
     def _cancel(self, request: str) -> None:
-        self._ledger.cancelled(request, self._clock.now())
-        self._stop(request, Outcome.CANCELLED, "not wanted any more")
+        self._stop(request, Outcome.CANCELLED, "no longer wanted")
 
     def _finish(self, request: str) -> None:
-        self._ledger.satisfied(request, self._clock.now())
         self._stop(request, Outcome.FINISHED, str(FinishReason.STOP))
 
     def _stop(self, request: str, outcome: Outcome, reason: str) -> None:
@@ -277,11 +269,10 @@ class Router:
         self._carry_out(self._dispatcher.cancel(request, self._clock.now(), outcome, reason))
 
     def _carry_out(self, effects: Iterable[Effect]) -> None:
-        now = self._clock.now()
         for effect in effects:
             match effect:
                 case Deliver(request, batch):
-                    self._deliver(request, batch, now)
+                    self._deliver(request, batch)
                 case Send(to, message):
                     self._sockets.send(to, message)
                 case SetRoute(request, route):
@@ -295,11 +286,10 @@ class Router:
         if deadline is not None and (self._armed_at is None or deadline < self._armed_at):
             self._rearm.set()
 
-    def _deliver(self, request: str, batch: TokenBatch, now: float) -> None:
+    def _deliver(self, request: str, batch: TokenBatch) -> None:
         generation = self._generations.get(request)
         if generation is None:
             return
-        self._ledger.delivered(request, batch, now)
         generation.put(batch)
         if batch.finish is not None:
             self._retire(request)
@@ -308,20 +298,15 @@ class Router:
             self._cut_off(generation, error)
 
     def _place(self, request: str, route: Route) -> None:
-        if generation := self._generations.get(request):
-            generation.route = route
-            self._ledger.placed(request, route)
         event = "dispatched anew" if route.attempt else "dispatched"
         self._log.debug(event, request=request, prefill=route.prefill_engine, decode=route.decode_engine)
 
     def _fail(self, request: str, error: RouterError) -> None:
         log.info("request failed", request=request, reason=str(error))
         if generation := self._retire(request):
-            self._ledger.failed(request, error, self._clock.now())
             generation.fail(error)
 
     def _cut_off(self, generation: LiveGeneration, error: RouterError) -> None:
-        self._ledger.failed(generation.id, error, self._clock.now())
         self._stop(generation.id, Outcome.FAILED, str(error))
         log.info("request failed", request=generation.id, reason=str(error))
         generation.fail(error)

@@ -20,7 +20,7 @@ class Route(msgspec.Struct, frozen=True):
     prefill_engine: str
     decode_engine: str  # as planned; equals ``prefill_engine`` when the request stays
     rule: str
-    predicted_ttft_s: float | None  # from the moment of dispatch
+    predicted_ttft_s: float  # from the moment of dispatch
     queued_s: float
     attempt: int  # 0: the first dispatch
 
@@ -41,6 +41,10 @@ class Generation(Protocol):
     @property
     def route(self) -> Route | None:
         """None until the request was first dispatched; the newest one after that. Set before the first batch."""
+
+    @property
+    def ttft_s(self) -> float | None:
+        """From the request's arrival to its first token; None until that has come."""
 
     def __aiter__(self) -> AsyncIterator[TokenBatch]:
         """Batches, the last one with ``finish`` set. Raises `RouterError`, before the first batch or after any."""

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 from router.generation import Route, RouterError, TokenBatch
+from router.history.timeline import RequestTimeline
 
 TOKEN_BYTES: Final = 64
 LOGPROB_BYTES: Final = 128  # a pair of a token and its number, as objects
@@ -21,18 +22,18 @@ class LiveGeneration(AsyncIterator[TokenBatch]):
         "_finish",
         "_is_over",
         "_loop",
+        "_timeline",
         "_waiter",
         "has_more",
         "id",
         "pending_bytes",
-        "route",
     )
 
-    def __init__(self, id_: str, cancel: Callable[[str], None], finish: Callable[[str], None]) -> None:
-        self.id = id_
-        self.route: Route | None = None
+    def __init__(self, timeline: RequestTimeline, cancel: Callable[[str], None], finish: Callable[[str], None]) -> None:
+        self.id = timeline.id
         self.pending_bytes = 0  # about what the batches take that the consumer has not taken
         self.has_more = False
+        self._timeline = timeline
         self._batches: deque[TokenBatch] = deque()
         self._cancel = cancel
         self._finish = finish
@@ -43,6 +44,14 @@ class LiveGeneration(AsyncIterator[TokenBatch]):
 
     def __repr__(self) -> str:
         return f"<LiveGeneration {self.id} pending={self.pending_bytes}{' over' * self._is_over}>"
+
+    @property
+    def route(self) -> Route | None:
+        return self._timeline.route
+
+    @property
+    def ttft_s(self) -> float | None:
+        return self._timeline.ttft_s
 
     def __aiter__(self) -> "LiveGeneration":
         return self

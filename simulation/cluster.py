@@ -10,8 +10,9 @@ from mesh.wire.requests import RequestSpec
 from mesh.wire.status import PrefillCost
 from router import generation
 from router.generation import RequestFailed
-from router.history.ledger import Ledger
 from router.history.records import Outcome, Record
+from router.history.tallies import Tallies
+from router.history.timelines import Timelines
 from router.placement.daemon import PlacementDaemon
 from router.placement.effects import Note
 from simulation.engines.engine import SimulatedEngine
@@ -76,7 +77,6 @@ class Simulation:
         self._search = search
         self._on_note = on_note or _ignore_note
         self._on_record: Callable[[Record], None] = _ignore
-        self._ledger = Ledger(self._ended) if invariants is None else invariants.ledger(self._ended)
         self._num_submitted = 0
         self._has_more = True
         coasts = coasts and not faults and invariants is None
@@ -85,11 +85,22 @@ class Simulation:
             self.processes = Processes(topology, self.kernel, physics.latency_s, faults)
             self.network = network = self.processes.network
         observer = timeline if invariants is None else invariants
-        factory = Factory(topology, profiles, physics, network, self.kernel, coasts=coasts, observer=observer)
+        factory = Factory(
+            topology,
+            profiles,
+            physics,
+            network,
+            self.kernel,
+            coasts=coasts,
+            observer=observer,
+            on_end=self._ended,
+            timelines=Timelines if invariants is None else invariants.timelines,
+        )
+        self._unserved = factory.timelines(Tallies())  # of requests that found no gateway
         if invariants is not None:
             invariants.attach(self)
         if self.processes is not None:
-            self.processes.bear(factory, self._ledger, self._change_engine, self._change_gateway)
+            self.processes.bear(factory, self._change_engine, self._change_gateway)
             if topology.scaling is not None:
                 self.processes.bear_supervisors(factory.start_s)
             if self._has_placement:
@@ -97,7 +108,7 @@ class Simulation:
             self.processes.schedule(timeline)
             return
         for gateway in topology.gateways:
-            self.gateways[gateway.id] = factory.gateway(gateway, Sender(gateway.id, 1), self.kernel, self._ledger)
+            self.gateways[gateway.id] = factory.gateway(gateway, Sender(gateway.id, 1), self.kernel)
         for spec in topology.engines:
             engine = self.engines[spec.id] = factory.engine(spec, Sender(spec.id, 1), self.kernel)
             if topology.rescheduling is not None or topology.placement is not None:
@@ -106,7 +117,7 @@ class Simulation:
             self.placement = self._make_placement(Sender(topology.placement.id, 1), self.kernel)
 
     def __repr__(self) -> str:
-        return f"<Simulation {self.kernel!r} {self._ledger!r}>"
+        return f"<Simulation {self.kernel!r} {len(self.open)} requests open>"
 
     # --- lives --------------------------------------------------------------------------------------------------------
 
@@ -120,10 +131,7 @@ class Simulation:
         if gateway is not None:
             self.gateways[name] = gateway
             return
-        del self.gateways[name]
-        error = RequestFailed("its gateway died", generation.Fault.SERVER)
-        for request in [request for request, owner in self.open.items() if owner == name]:
-            self._ledger.failed(request, error, self.kernel.now)
+        self.gateways.pop(name).died(RequestFailed("its gateway died", generation.Fault.SERVER))
 
     @property
     def _has_placement(self) -> bool:
@@ -166,9 +174,7 @@ class Simulation:
 
     def _leave(self, request: str) -> None:
         if request in self.open:
-            gateway = self.gateways[self.open[request]]
-            self._ledger.cancelled(request, self.kernel.now)
-            gateway.cancel(request)
+            self.gateways[self.open[request]].cancel(request)
 
     def _schedule_next(self, service: ServiceSpec, trace: Iterator[TraceRequest]) -> None:
         request = next(trace, None)
@@ -185,7 +191,6 @@ class Simulation:
         cost = self._prefill_cost(service.name)
         spec = make_spec(request, self._num_submitted, name, service, cost, self._slo)
         self._num_submitted += 1
-        self._ledger.arrived(spec, self.kernel.now)
         self.open[spec.id] = name
         self._submit(name, spec, request.tenant)
         self._schedule_next(default, trace)
@@ -194,11 +199,11 @@ class Simulation:
         gateway = self.gateways.get(name)
         if gateway is None:
             error = RequestFailed("no gateway was there", generation.Fault.SERVER)
-            self._ledger.failed(spec.id, error, self.kernel.now)
+            self._unserved.failed(self._unserved.arrived(spec, self.kernel.now), error, self.kernel.now)
         elif self.processes is None:
-            gateway.submit(spec, tenant)
+            gateway.submit(spec, gateway.arrived(spec), tenant)
         else:
-            self.processes.gateways[name].happen(gateway.submit, spec, tenant)
+            self.processes.gateways[name].happen(gateway.submit, spec, gateway.arrived(spec), tenant)
 
     def _prefill_cost(self, service: str) -> PrefillCost:
         """Of the first engine that serves it: whose unloaded prefill time counts."""
@@ -210,8 +215,7 @@ class Simulation:
 
     def _ended(self, record: Record, spec: RequestSpec) -> None:
         assert record.outcome is not Outcome.FINISHED or record.output_tokens <= spec.sampling.max_tokens, record
-        if (gateway := self.gateways.get(self.open.pop(spec.id))) is not None:
-            gateway.ended(record)
+        del self.open[spec.id]
         blocks = blocks_of(spec.prompt)
         self._on_record(replace(record, hash_ids=blocks) if blocks else record)
         self._stop_at_rest()
@@ -219,7 +223,7 @@ class Simulation:
     # --- the end ------------------------------------------------------------------------------------------------------
 
     def _stop_at_rest(self) -> None:
-        if not self._has_more and not len(self._ledger):
+        if not self._has_more and not self.open:
             self.kernel.stop()
 
     def _settle(self) -> None:

@@ -9,9 +9,14 @@ from engines.settings import EngineSettings
 from kvtransfer.protocol import Limits as TransferLimits
 from mesh.topology.schema import EngineSpec, GatewaySpec, Topology
 from mesh.wire.frames import Sender
+from mesh.wire.requests import RequestSpec
 from mesh.wire.transfers import MemoryRef
-from router.history.ledger import Ledger
 from router.history.lengths import LengthPredictor
+from router.history.records import Record
+from router.history.summary import record_of
+from router.history.tallies import Tallies
+from router.history.timeline import RequestTimeline
+from router.history.timelines import TimelineReaders, Timelines
 from router.policies.registry import make_policy
 from router.requests.dispatcher import Dispatcher
 from router.requests.limits import DispatchLimits
@@ -29,6 +34,8 @@ from simulation.network import Network
 from simulation.observer import CoreParts, Observer
 
 Expect = Callable[[str, float], None]
+OnEnd = Callable[[Record, RequestSpec], None]
+MakeTimelines = Callable[[TimelineReaders], Timelines]
 
 ONE_MESSAGE = 2**40  # bytes: the blocks of a chunk are one event; `CopyModel` knows what messages they would be
 
@@ -38,7 +45,10 @@ def _expect_nothing(gateway: str, now: float) -> None:
 
 
 class Factory:
-    """``profiles`` by engine id. ``coasts``: see `SimulatedEngine`. ``observer`` sees what engines do."""
+    """``profiles`` by engine id. ``coasts``: see `SimulatedEngine`. ``observer`` sees what engines do.
+
+    ``on_end`` is told of each request that ends. ``timelines`` makes those of a gateway.
+    """
 
     def __init__(
         self,
@@ -50,6 +60,8 @@ class Factory:
         *,
         coasts: bool,
         observer: Observer | None,
+        on_end: OnEnd,
+        timelines: MakeTimelines = Timelines,
     ) -> None:
         self._topology = topology
         self._profiles = profiles
@@ -58,17 +70,30 @@ class Factory:
         self._hosts = {spec.host: Host(kernel) for spec in topology.engines} if physics.is_shared else {}
         self._coasts = coasts and not physics.is_shared and not physics.noise
         self._observer = observer
+        self._on_end = on_end
+        self._make_timelines = timelines
 
-    def gateway(self, spec: GatewaySpec, me: Sender, kernel: Kernel, ledger: Ledger) -> SimulatedGateway:
+    def timelines(self, tallies: Tallies) -> Timelines:
+        """Of a new gateway. Their ends are told to whoever runs the simulation, too."""
+
+        def ended(timeline: RequestTimeline, request: RequestSpec) -> None:
+            record = record_of(timeline)
+            tallies.ended(record)
+            self._on_end(record, request)
+
+        return self._make_timelines(TimelineReaders(arrived=(tallies.arrived,), ended=(ended,)))
+
+    def gateway(self, spec: GatewaySpec, me: Sender, kernel: Kernel) -> SimulatedGateway:
         policy = make_policy(self._topology.policy, kernel.random(f"policy of {spec.id}"))
         timing = self._topology.timing
         ask_s, stall_s = (inf, inf) if self._coasts else (None, timing.stall_s)  # coasting engines are silent, and live
         limits = DispatchLimits(spec.max_requests, spec.max_waiting, timing.reply_s, stall_s, ask_s=ask_s)
-        lengths = LengthPredictor(asked_of)
-        dispatcher = Dispatcher(policy, Monitor(timing.lease_s, spec.id), limits, lengths)
+        lengths, tallies = LengthPredictor(asked_of), Tallies()
+        timelines = self.timelines(tallies)
+        dispatcher = Dispatcher(policy, Monitor(timing.lease_s, spec.id), limits, timelines, lengths)
         watches = policy.uses_gateways and len(self._topology.gateways) > 1
         return SimulatedGateway(
-            me, spec, dispatcher, kernel, self._network, ledger, timing.heartbeat_s, watches_others=watches
+            me, spec, dispatcher, kernel, self._network, tallies, timing.heartbeat_s, watches_others=watches
         )
 
     def engine(

@@ -11,11 +11,10 @@ from mesh.wire.placement import PlacementStatus
 from mesh.wire.requests import RequestSpec
 from mesh.wire.status import EngineStatus, GatewayStatus
 from router.effects import Deliver, Effect, Fail, Forget, Send, SetRoute
-from router.generation import Overloaded
-from router.history.ledger import Ledger
+from router.generation import Overloaded, RouterError
 from router.history.marks import MarkKeeper
-from router.history.records import Record
 from router.history.tallies import Tallies
+from router.history.timeline import RequestTimeline
 from router.requests.dispatcher import Dispatcher
 from simulation.kernel import Kernel
 from simulation.network import Network
@@ -24,7 +23,7 @@ CATCH_UP_S = 0.05  # after a gateway was held up itself, as router.gateway has i
 
 
 class SimulatedGateway:
-    """One life of a gateway. Writes what becomes of its requests to the ledger, which tells `ended` of each end.
+    """One life of a gateway. ``tallies`` read the timelines of its dispatcher.
 
     ``watches_others``: it hears of other gateways. Nobody's policy asks for them but one that packs in groups.
     """
@@ -36,7 +35,7 @@ class SimulatedGateway:
         dispatcher: Dispatcher,
         kernel: Kernel,
         network: Network,
-        ledger: Ledger,
+        tallies: Tallies,
         heartbeat_s: float,
         *,
         watches_others: bool = False,
@@ -47,9 +46,8 @@ class SimulatedGateway:
         self._spec = spec
         self._kernel = kernel
         self._network = network
-        self._ledger = ledger
         self._heartbeat_s = heartbeat_s
-        self._tallies = Tallies()
+        self._tallies = tallies
         self._marks = MarkKeeper()
         self._num_statuses = 0
         self._armed_at = inf
@@ -67,22 +65,26 @@ class SimulatedGateway:
         if self._network.is_watched(GatewayStatus):
             self._kernel.at(at, self._beat)
 
-    def submit(self, spec: RequestSpec, tenant: str = "") -> None:
-        """A request arrives; the ledger knows it already."""
-        self._tallies.arrived(spec)
+    def arrived(self, spec: RequestSpec) -> RequestTimeline:
+        """A request reaches the host; the gateway takes it up at once, or when it goes on."""
+        return self.dispatcher.timelines.arrived(spec, self._kernel.now)
+
+    def submit(self, spec: RequestSpec, timeline: RequestTimeline, tenant: str = "") -> None:
+        """Take up a request that arrived."""
         try:
-            effects = self.dispatcher.submit(spec, self._kernel.now, tenant)
+            effects = self.dispatcher.submit(spec, timeline, self._kernel.now, tenant)
         except Overloaded as error:
-            self._ledger.failed(spec.id, error, self._kernel.now)
+            self.dispatcher.timelines.failed(timeline, error, self._kernel.now)
         else:
             self._carry_out(effects)
 
-    def ended(self, record: Record) -> None:
-        """One of its requests has."""
-        self._tallies.ended(record)
+    def died(self, error: RouterError) -> None:
+        """It will be heard of no more: its requests have failed."""
+        for timeline in self.dispatcher.timelines.open:
+            self.dispatcher.timelines.failed(timeline, error, self._kernel.now)
 
     def cancel(self, request: str) -> None:
-        """Its client goes away; the ledger knows it already."""
+        """Its client goes away."""
         self._carry_out(self.dispatcher.cancel(request, self._kernel.now))
 
     def receive(self, sender: str, message: EngineAnswer) -> None:
@@ -117,16 +119,12 @@ class SimulatedGateway:
     def _carry_out(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
             match effect:
-                case Deliver(request, batch):
-                    self._ledger.delivered(request, batch, self._kernel.now)
                 case Send(to, message):
                     self._network.send(self._me.process, to, message)
-                case SetRoute(request, placement):
-                    self._ledger.placed(request, placement)
-                case Fail(request, error):
-                    self._ledger.failed(request, error, self._kernel.now)
                 case Forget(engine):
                     self._network.forget(self._me.process, engine)
+                case Deliver() | SetRoute() | Fail():
+                    """Clients are not simulated: what they would see is in the timelines."""
         deadline = self.dispatcher.next_deadline()
         if deadline is not None and deadline < self._armed_at:
             self._arm(deadline)

@@ -25,7 +25,7 @@ from router.api.openai.tokens import TokenRoutes
 from router.api.operations import HealthRoutes, MetricRoutes, ModelRoutes
 from router.api.request_stories import RequestRoutes
 from router.generation import RequestRouter
-from router.history.decisions import DecisionLog
+from router.history.timelines import Timelines
 from router.view.cluster_view import ClusterView
 
 
@@ -37,7 +37,8 @@ class ApiConfig:
     router: RequestRouter
     models: Models
     view: Callable[[], ClusterView]
-    decisions: DecisionLog
+    timelines: Timelines
+    metrics: GatewayMetrics
     clock: Clock
     wall_clock: Callable[[], float]
     max_body_bytes: int
@@ -60,7 +61,7 @@ def create_apps(config: ApiConfig) -> Apps:
     public = _framework(config.callers, config.rules)
     admin = _framework(config.operators, config.operator_rules)
     config.registry.register(EngineGauges(config.view))
-    intake = Intake(config.gateway, config.router, GatewayMetrics(config.registry), config.clock)
+    intake = Intake(config.gateway, config.router, config.metrics, config.clock)
     admission = Admission.of_bodies(config.max_body_bytes)
     background = Background()
     generate = GenerateRoutes(
@@ -73,7 +74,7 @@ def create_apps(config: ApiConfig) -> Apps:
     for app in (public, admin):
         health.install(app)
     MetricRoutes(config.registry).install(admin)
-    RequestRoutes(config.gateway, config.decisions, config.clock).install(admin)
+    RequestRoutes(config.gateway, config.timelines, config.clock).install(admin)
     for app in (public, admin):
         describe_answers(app)
     _describe(admin, public)

@@ -10,8 +10,9 @@ from pydantic import WithJsonSchema
 from mesh.clock import Clock
 from router.api.errors import ApiError, bad_parameter
 from router.api.openai.input.ids import is_meant
-from router.history.decisions import DecisionLog, Story
 from router.history.explain import Memory, explain, memory
+from router.history.timeline import RequestTimeline
+from router.history.timelines import Timelines
 
 MAX_LISTED = 1000
 MAX_DIGITS = 9  # Python reads no number of thousands of digits
@@ -22,9 +23,9 @@ Limit = Annotated[str, WithJsonSchema({"type": "integer", "minimum": 0, "maximum
 
 
 class RequestRoutes:
-    def __init__(self, gateway: str, log: DecisionLog, clock: Clock) -> None:
+    def __init__(self, gateway: str, timelines: Timelines, clock: Clock) -> None:
         self._gateway = gateway
-        self._log = log
+        self._timelines = timelines
         self._clock = clock
 
     def install(self, app: FastAPI) -> None:
@@ -36,26 +37,26 @@ class RequestRoutes:
         is_number = limit.isascii() and limit.isdecimal() and len(limit) <= MAX_DIGITS
         if not is_number or int(limit) > MAX_LISTED:
             raise bad_parameter("limit", f"must be a whole number up to {MAX_LISTED}, not {limit[:32]!r}")
-        return await self._answer(self._log.recent(int(limit)))
+        return await self._answer(self._timelines.recent(int(limit)))
 
     async def show(self, request: str) -> Response:
         """The choices that an id means (a choice's, an answer's, or an ``x-request-id``), newest first, or 404."""
-        found = self._log.find(lambda choice: is_meant(choice, request))[:MAX_FOUND]
+        found = self._timelines.find(lambda choice: is_meant(choice, request))[:MAX_FOUND]
         if not found:
             raise ApiError(404, self._unknown(request), code="request_not_found")
         return await self._answer(found)
 
-    async def _answer(self, stories: list[Story]) -> Response:
+    async def _answer(self, found: list[RequestTimeline]) -> Response:
         """Explanations of stories. A story has up to 64 events with all engines each, so others go in between."""
         now, told = self._clock.now(), []
-        for story in stories:
-            told.append(msgspec.Raw(msgspec.json.encode(explain(story, now))))
+        for timeline in found:
+            told.append(msgspec.Raw(msgspec.json.encode(explain(timeline, now))))
             await asyncio.sleep(0)
-        answer = {"gateway": self._gateway, "memory": memory(self._log, now), "requests": told}
+        answer = {"gateway": self._gateway, "memory": memory(self._timelines, now), "requests": told}
         return Response(msgspec.json.encode(answer), media_type="application/json")
 
     def _unknown(self, request: str) -> str:
-        return f"{self._gateway} knows no request {request!r}: {_scope(memory(self._log, self._clock.now()))}"
+        return f"{self._gateway} knows no request {request!r}: {_scope(memory(self._timelines, self._clock.now()))}"
 
 
 def _scope(known: Memory) -> str:

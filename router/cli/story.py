@@ -11,8 +11,16 @@ from rich.table import Table
 from rich.text import Text
 
 from router.cli.policy_tables import make_console
-from router.history.decisions import Ended, EngineAccepted, EngineHolds, EngineRefused, FirstToken, Interrupted, Moved
 from router.history.explain import Decision, EngineSeen, Event, Explanation, Explanations
+from router.history.timeline import (
+    Ended,
+    EngineAccepted,
+    EngineHolds,
+    EngineRefused,
+    FirstToken,
+    Interrupted,
+    OwnerChanged,
+)
 
 MAX_ENGINES = 12  # shown of those that a decision saw
 VERDICTS = {"wait": "wait: ", "reject": "reject: ", "give_up": "give up: "}
@@ -133,7 +141,7 @@ def _tell(event: Event, one: Explanation) -> Text:
             return _tell_step(event)
 
 
-def _tell_step(event: EngineAccepted | EngineRefused | EngineHolds | Interrupted | Moved) -> Text:
+def _tell_step(event: EngineAccepted | EngineRefused | EngineHolds | Interrupted | OwnerChanged) -> Text:
     match event:
         case EngineAccepted(engine=engine):
             return Text(f"{engine} accepted it")
@@ -144,7 +152,7 @@ def _tell_step(event: EngineAccepted | EngineRefused | EngineHolds | Interrupted
             return Text(f"{engine} {where}")
         case Interrupted(reason=reason, num_tokens=num_tokens):
             return Text(f"interrupted after {_count(num_tokens, 'token')}: {reason}; it waits again", "yellow")
-        case Moved(engine=engine):
+        case OwnerChanged(engine=engine):
             return Text(f"{engine} has it from here on")
 
 

@@ -1,6 +1,6 @@
 """What happened to a request, as data: what the API answers, and what ``mesh explain`` prints.
 
-Live gateways and simulated ones keep the same `router.history.decisions.DecisionLog`, so this reads both. What a
+Live gateways and simulated ones keep the same timelines (`router.history.timelines`), so this reads both. What a
 policy saw of an engine is worked out here from the view that was kept, and nowhere else.
 """
 
@@ -9,19 +9,19 @@ from math import isfinite
 import msgspec
 
 from mesh.wire.control import ProcessState, Role
-from router.history.decisions import (
+from router.history.timeline import (
     Decided,
-    DecisionLog,
     Ended,
     EngineAccepted,
     EngineHolds,
     EngineRefused,
     FirstToken,
     Interrupted,
-    Moved,
+    OwnerChanged,
+    RequestTimeline,
     Seen,
-    Story,
 )
+from router.history.timelines import Timelines
 from router.policies.policy import Dispatch, GiveUp, Reject, Wait
 from router.view.engine_view import EngineView, RequestView
 
@@ -67,11 +67,11 @@ class Decision(msgspec.Struct, frozen=True, tag="decided"):
     num_engines: int
 
 
-Event = Decision | EngineAccepted | EngineRefused | EngineHolds | Interrupted | Moved | FirstToken | Ended
+Event = Decision | EngineAccepted | EngineRefused | EngineHolds | Interrupted | OwnerChanged | FirstToken | Ended
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """One request's story. Times of events count from its arrival, ``age_s`` ago."""
+    """One request's timeline. Times of events count from its arrival, ``age_s`` ago."""
 
     id: str
     service: str
@@ -116,35 +116,38 @@ class Explanations(msgspec.Struct, frozen=True):
     requests: list[Explanation]
 
 
-def explain(story: Story, now: float) -> Explanation:
+def explain(timeline: RequestTimeline, now: float) -> Explanation:
+    facts = timeline.facts
     return Explanation(
-        id=story.id,
-        service=story.service,
-        num_prompt_tokens=story.num_prompt_tokens,
-        max_tokens=story.max_tokens,
-        priority=story.priority,
-        slo_ttft_s=story.slo_ttft_s,
-        slo_tpot_s=story.slo_tpot_s,
-        age_s=now - story.arrived_at,
-        admitted_s=story.admitted_s,
-        events=_events(story),
-        num_forgotten=story.num_events - len(story.events),
+        id=facts.id,
+        service=facts.service,
+        num_prompt_tokens=facts.num_prompt_tokens,
+        max_tokens=facts.max_tokens,
+        priority=facts.priority,
+        slo_ttft_s=facts.slo_ttft_s,
+        slo_tpot_s=facts.slo_tpot_s,
+        age_s=now - timeline.arrived_at,
+        admitted_s=facts.admitted_s,
+        events=_events(timeline),
+        num_forgotten=timeline.num_events - len(timeline.events),
     )
 
 
-def _events(story: Story) -> list[Event]:
+def _events(timeline: RequestTimeline) -> list[Event]:
     """Where it stands is the last one, as long as nothing else has happened."""
-    events: list[Event] = [_decision(event, story) if isinstance(event, Decided) else event for event in story.events]
-    is_newest = story.holds is not None and (not events or story.holds.at_s >= events[-1].at_s)
-    return [*events, story.holds] if story.holds is not None and is_newest else events
+    events: list[Event] = [
+        _decision(event, timeline) if isinstance(event, Decided) else event for event in timeline.events
+    ]
+    is_newest = timeline.holds is not None and (not events or timeline.holds.at_s >= events[-1].at_s)
+    return [*events, timeline.holds] if timeline.holds is not None and is_newest else events
 
 
-def memory(log: DecisionLog, now: float) -> Memory:
-    since = log.remembers_from
-    return Memory(len(log), None if since is None else now - since)
+def memory(timelines: Timelines, now: float) -> Memory:
+    since = timelines.remembers_from
+    return Memory(len(timelines), None if since is None else now - since)
 
 
-def _decision(decided: Decided, story: Story) -> Decision:
+def _decision(decided: Decided, timeline: RequestTimeline) -> Decision:
     decision, seen = decided.decision, decided.seen
     dispatch = decision if isinstance(decision, Dispatch) else None
     numbers = dispatch.numbers if dispatch else {}
@@ -155,7 +158,7 @@ def _decision(decided: Decided, story: Story) -> Decision:
         verdict=_verdict(decision),
         reason=decision.rule if isinstance(decision, Dispatch) else decision.reason,
         num_tokens=seen.request.num_tokens,
-        deadline_s=seen.request.deadline - story.arrived_at,
+        deadline_s=seen.request.deadline - timeline.arrived_at,
         prefill_engine=None if dispatch is None else dispatch.prefill_engine,
         decode_engine=None if dispatch is None else dispatch.decode_engine,
         prefill_s=None if dispatch is None else dispatch.prefill_s,

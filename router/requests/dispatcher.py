@@ -31,9 +31,10 @@ from mesh.wire.requests import (
 )
 from mesh.wire.status import EngineStatus, GatewayStatus, Wanted
 from router.effects import Deliver, Effect, Send
-from router.history.decisions import DecisionLog
 from router.history.lengths import LengthPredictor
 from router.history.records import Outcome
+from router.history.timeline import RequestTimeline
+from router.history.timelines import Timelines
 from router.policies.policy import Policy
 from router.requests.breakers import Breakers
 from router.requests.fairness import LAST_PLACES, Fairness
@@ -50,18 +51,22 @@ class Dispatcher:
     """Owns the requests of one gateway. Every event returns the effects that the shell has to carry out, in order."""
 
     def __init__(
-        self, policy: Policy, monitor: Monitor, limits: DispatchLimits, lengths: LengthPredictor | None = None
+        self,
+        policy: Policy,
+        monitor: Monitor,
+        limits: DispatchLimits,
+        timelines: Timelines,
+        lengths: LengthPredictor | None = None,
     ) -> None:
-        self.decisions = DecisionLog()
+        self.timelines = timelines
         self.breakers = Breakers()
         self._monitor = monitor
         self._limits = limits
         self.lengths = LengthPredictor() if lengths is None else lengths
         self._fairness = Fairness()
-        self._in_flight = InFlightRequests(limits, monitor, self.breakers, self.decisions, self.lengths, self._fairness)
-        self._routing = Placing(policy, self._in_flight, monitor, self.breakers, limits, self.decisions, self._fairness)
-        self._recovery = Recovery(self._in_flight, monitor, self.breakers, limits, self.decisions)
-        self._num_arrived = 0
+        self._in_flight = InFlightRequests(limits, monitor, self.breakers, timelines, self.lengths, self._fairness)
+        self._routing = Placing(policy, self._in_flight, monitor, self.breakers, limits, timelines, self._fairness)
+        self._recovery = Recovery(self._in_flight, monitor, self.breakers, limits)
 
     def __repr__(self) -> str:
         return f"<Dispatcher {self._in_flight!r}>"
@@ -80,27 +85,24 @@ class Dispatcher:
 
     # --- events of consumers ------------------------------------------------------------------------------------------
 
-    def submit(self, spec: RequestSpec, now: float, tenant: str = "") -> list[Effect]:
+    def submit(self, spec: RequestSpec, timeline: RequestTimeline, now: float, tenant: str = "") -> list[Effect]:
         """A new request. Raises `Overloaded` if a bound is reached, `ValueError` if its id is in flight.
 
-        ``tenant``: whose it is, where several share what there is.
+        ``timeline``: its own, newly begun; the caller ends it if this raises. ``tenant``: whose the request is, where
+        several share what there is.
         """
         if spec.id in self._in_flight:
             raise ValueError(f"request {spec.id} is in flight already")
-        self.decisions.arrived(spec, now - spec.age_s)
         is_new = self._fairness.arrived(tenant, now)
         effects: list[Effect] = []
         if reason := self._why_full(tenant):
             yielding = self._fairness.who_yields(tenant, tuple(self._in_flight.waiting))
             if yielding is None:
-                error = self._routing.overloaded(spec.service, reason, now)
-                self.decisions.failed(spec.id, error, 0, now)
-                raise error
+                raise self._routing.overloaded(spec.service, reason, now)
             error = self._routing.overloaded(yielding.spec.service, f"{reason}, and others want their share", now)
             effects.append(self._in_flight.fail(yielding, error, now))
-        self._num_arrived += 1
         prediction = self.lengths.predict(spec)
-        request = InFlightRequest.of(spec, self._num_arrived, self._routing.policy.grace_s, prediction, now, tenant)
+        request = InFlightRequest.of(spec, timeline, self._routing.policy.grace_s, prediction, tenant)
         self._routing.hash_prefix(request)
         self._expect(request)
         self._in_flight.add(request)
@@ -129,7 +131,7 @@ class Dispatcher:
         return None
 
     def cancel(
-        self, request_id: str, now: float, outcome: Outcome = Outcome.CANCELLED, reason: str = "not wanted any more"
+        self, request_id: str, now: float, outcome: Outcome = Outcome.CANCELLED, reason: str = "no longer wanted"
     ) -> list[Effect]:
         """The consumer has what it wanted of it, or will not take it. Unknown requests are ignored."""
         request = self._in_flight.get(request_id)
@@ -210,7 +212,7 @@ class Dispatcher:
             if request is None:
                 effects += _stop_stranger(sender, delta)
             elif request.phase is not RequestPhase.WAITING:
-                is_first = request.first_token_at is None
+                is_first = not request.has_begun
                 effects += self._take_delta(request, sender, delta, now)
                 has_begun |= is_first
         was_interrupted = self.num_waiting > num_waiting
@@ -240,9 +242,7 @@ class Dispatcher:
             self._in_flight.arm(request, now)
             effects += self._recovery.probing.fill(request, now)
         for batch in taken:
-            if request.first_token_at is None:
-                request.first_token_at = now
-                self.decisions.first_token(delta.request, sender, now)
+            self.timelines.delivered(request.timeline, batch, sender, now)
             if batch.finish is not None:
                 self._in_flight.finish(request, batch.finish, now)
             effects.append(Deliver(delta.request, batch))
@@ -251,7 +251,7 @@ class Dispatcher:
     def _own(self, request: InFlightRequest, engine: str, now: float) -> None:
         """Tokens came from a new owner: it has the request, and its statuses count it."""
         if request.engines != (engine,):
-            self.decisions.moved(request.id, engine, now)
+            request.timeline.change_owner(engine, now)
             request.is_proven = False
         request.phase, request.engines = RequestPhase.RUNNING, (engine,)
         self._monitor.release(request.id)
@@ -284,7 +284,7 @@ class Dispatcher:
         if request.phase is RequestPhase.SENT:
             request.phase, request.progress_at = RequestPhase.RUNNING, now
             self._monitor.accepted(request.id, engine, message.status_seq)
-            self.decisions.accepted(request.id, engine, now)
+            request.timeline.accept(engine, now)
             self._in_flight.arm(request, now)
         return []
 

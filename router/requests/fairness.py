@@ -82,7 +82,7 @@ class Fairness:
 
     def dispatched(self, request: InFlightRequest, prefill_s: float) -> None:
         tenant = self._tenants[request.tenant]
-        if request.first_token_at is None:
+        if not request.has_begun:
             tenant.num_unbegun += 1
             tenant.unbegun_s += prefill_s
         if not request.is_charged:
@@ -95,11 +95,7 @@ class Fairness:
             tenant.num_unbegun, tenant.unbegun_s = 0, 0.0
         for request in in_flight:
             self._charge(request)
-            if (
-                request.phase is not RequestPhase.WAITING
-                and request.first_token_at is None
-                and request.dispatch is not None
-            ):
+            if request.phase is not RequestPhase.WAITING and not request.has_begun and request.dispatch is not None:
                 tenant = self._tenants[request.tenant]
                 tenant.num_unbegun += 1
                 tenant.unbegun_s += request.dispatch.prefill_s
@@ -191,7 +187,7 @@ class Fairness:
 
 
 def _may_be_recalled(request: InFlightRequest) -> bool:
-    return request.phase is RequestPhase.RUNNING and request.first_token_at is None and not request.was_recalled
+    return request.phase is RequestPhase.RUNNING and not request.has_begun and not request.was_recalled
 
 
 def _goes_on(request: InFlightRequest) -> bool:

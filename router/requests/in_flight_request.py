@@ -8,8 +8,8 @@ from math import inf
 import msgspec
 
 from mesh.wire.requests import Epoch, RequestSpec, Submit
-from router.generation import Route
 from router.history.lengths import Prediction
+from router.history.timeline import RequestTimeline
 from router.policies.policy import Dispatch
 from router.requests.limits import DispatchLimits
 from router.requests.token_stream import TokenStream
@@ -32,9 +32,8 @@ class InFlightRequest:
     """Times are on the gateway's clock. ``engines`` are those that hold it or are about to."""
 
     spec: RequestSpec
-    arrived_at: float
+    timeline: RequestTimeline
     deadline: float  # of its first token; after a loss, of the next one
-    number: int  # counts arrivals
     grace_s: float  # how long it may wait beyond its deadline
     stream: TokenStream
     view: RequestView  # what policies see of it
@@ -46,7 +45,6 @@ class InFlightRequest:
     sent_at: float = 0.0
     progress_at: float = 0.0  # when it was last heard of
     held_at: float = -inf  # when an engine last said that it has it, and no more
-    first_token_at: float | None = None
     num_refusals: int = 0
     num_losses: int = 0  # of engines and of messages
     num_deaths: int = 0  # of its engines, each soon after the one before
@@ -77,18 +75,21 @@ class InFlightRequest:
 
     @classmethod
     def of(
-        cls, spec: RequestSpec, number: int, grace_s: float, prediction: Prediction, now: float, tenant: str = ""
+        cls, spec: RequestSpec, timeline: RequestTimeline, grace_s: float, prediction: Prediction, tenant: str = ""
     ) -> "InFlightRequest":
-        arrived_at = now - spec.age_s
-        deadline = arrived_at + spec.slo_ttft_s
-        request = _request(spec, 0, arrived_at, deadline)
-        stream = TokenStream(len(spec.generated))
-        return cls(spec, arrived_at, deadline, number, grace_s, stream, request, prediction, tenant=tenant)
+        deadline = timeline.arrived_at + spec.slo_ttft_s
+        view = _request(spec, 0, timeline.arrived_at, deadline)
+        return cls(spec, timeline, deadline, grace_s, TokenStream(len(spec.generated)), view, prediction, tenant=tenant)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether its first token has come."""
+        return self.timeline.delivered.first_at is not None
 
     @property
     def order(self) -> tuple[int, float, int]:
         """Of the waiting queue: earliest deadline first within a priority."""
-        return -self.spec.priority, self.deadline, self.number
+        return -self.spec.priority, self.deadline, self.timeline.number
 
     @property
     def any_epoch(self) -> Epoch:
@@ -106,8 +107,9 @@ class InFlightRequest:
         if self.phase is RequestPhase.SENT:
             return self.sent_at + limits.reply_s
         if self.phase is RequestPhase.WAITING:
-            look_at = (now // LOOK_S + 1) * LOOK_S if self.is_recovering else inf  # at all of them together
-            moments = (*self.avoided.values(), self.deadline, self.expires_at(limits), look_at)
+            moments = [*self.avoided.values(), self.deadline, self.expires_at(limits)]
+            if self.is_recovering:
+                moments.append((now // LOOK_S + 1) * LOOK_S)  # at all of them together
             return min((moment for moment in moments if moment > now), default=now)
         predicted_s = self.dispatch.predicted_ttft_s if self.dispatch else 0.0
         stalled_at = max(self.progress_at, self.held_at) + limits.stall_s + 4 * predicted_s
@@ -125,15 +127,15 @@ class InFlightRequest:
 
     def continuation(self, now: float) -> RequestSpec:
         """The request as the next engine gets it: with all tokens so far."""
-        sampling = self.spec.sampling
+        sampling, first_at = self.spec.sampling, self.timeline.delivered.first_at
         if self.stream.has_prompt_logprobs:
             sampling = msgspec.structs.replace(sampling, prompt_logprobs=None)
         return msgspec.structs.replace(
             self.spec,
             generated=[*self.spec.generated, *self.stream.tokens],
             sampling=sampling,
-            age_s=now - max(self.arrived_at, self.turn_at),
-            first_token_age_s=None if self.first_token_at is None else now - self.first_token_at,
+            age_s=now - max(self.timeline.arrived_at, self.turn_at),
+            first_token_age_s=None if first_at is None else now - first_at,
         )
 
     def send(self, dispatch: Dispatch, now: float) -> Submit:
@@ -187,16 +189,6 @@ class InFlightRequest:
         """By which engines order it."""
         return max(self.deadline, self.turn_at + self.spec.slo_ttft_s)
 
-    def route(self, dispatch: Dispatch, now: float) -> Route:
-        return Route(
-            dispatch.prefill_engine,
-            dispatch.decode_engine,
-            dispatch.rule,
-            dispatch.predicted_ttft_s,
-            now - self.arrived_at,
-            self.attempt,
-        )
-
     def wait_again(self, now: float, *, has_slice_ended: bool = False) -> None:
         """Back to the queue. What had begun is recovered, and its next token has the promise of a first one.
 
@@ -209,12 +201,12 @@ class InFlightRequest:
             self.is_recovering = True
         if self.is_recovering and num_tokens > self.num_tokens_at_promise:
             self.deadline, self.num_tokens_at_promise = max(self.deadline, now + self.spec.slo_ttft_s), num_tokens
-        self.view = _request(self.spec, num_tokens, self.arrived_at, self.deadline)
+        self.view = _request(self.spec, num_tokens, self.timeline.arrived_at, self.deadline)
 
     def expect(self, steps: tuple[int, ...]) -> None:
         """Let policies and engines know how long its answer is expected to be."""
         self.spec = msgspec.structs.replace(self.spec, expected=steps)
-        self.view = _request(self.spec, len(self.stream.tokens), self.arrived_at, self.deadline)
+        self.view = _request(self.spec, len(self.stream.tokens), self.timeline.arrived_at, self.deadline)
 
     def avoid(self, engines: Collection[str], now: float) -> None:
         """Not these engines for a moment, longer each time."""

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator
 from mesh.wire.requests import FinishReason
 from router.effects import Fail
 from router.generation import RouterError
-from router.history.decisions import DecisionLog
 from router.history.lengths import LengthPredictor
 from router.history.records import Outcome
+from router.history.timelines import Timelines
 from router.requests.alarms import Alarms
 from router.requests.breakers import Breakers
 from router.requests.fairness import Fairness
@@ -18,14 +18,14 @@ from router.view.monitor import Monitor
 
 
 class InFlightRequests:
-    """Every change of a request's place goes through here. Their ends are written to ``decisions``."""
+    """Every change of a request's place goes through here. Their ends are written to ``timelines``."""
 
     def __init__(
         self,
         limits: DispatchLimits,
         monitor: Monitor,
         breakers: Breakers,
-        decisions: DecisionLog,
+        timelines: Timelines,
         lengths: LengthPredictor,
         fairness: Fairness,
     ) -> None:
@@ -33,7 +33,7 @@ class InFlightRequests:
         self._limits = limits
         self._monitor = monitor
         self._breakers = breakers
-        self._decisions = decisions
+        self._timelines = timelines
         self._lengths = lengths
         self._fairness = fairness
         self._in_flight: dict[str, InFlightRequest] = {}
@@ -92,16 +92,16 @@ class InFlightRequests:
 
     def finish(self, request: InFlightRequest, reason: FinishReason, now: float) -> None:
         self._remove(request, reason)
-        self._decisions.finished(request.id, reason, len(request.stream.tokens), now)
+        self._timelines.finished(request.timeline, reason, now)
 
     def leave(self, request: InFlightRequest, outcome: Outcome, reason: str, now: float) -> None:
         """Its consumer ended it."""
         self._remove(request, FinishReason.STOP if outcome is Outcome.FINISHED else None)
-        self._decisions.left(request.id, outcome, reason, len(request.stream.tokens), request.progress_at, now)
+        self._timelines.left(request.timeline, outcome, reason, now)
 
     def fail(self, request: InFlightRequest, error: RouterError, now: float) -> Fail:
         self._remove(request, None)
-        self._decisions.failed(request.id, error, len(request.stream.tokens), now)
+        self._timelines.failed(request.timeline, error, now)
         return Fail(request.id, error)
 
     def _remove(self, request: InFlightRequest, finish: FinishReason | None) -> None:

@@ -8,7 +8,6 @@ from mesh.wire.frames import Sender
 from mesh.wire.requests import Cancel, Failed, FailureCode, Held, NotHeld, RefusalCode, Refused
 from router.effects import Effect, Forget, Send
 from router.generation import Fault, RequestFailed
-from router.history.decisions import DecisionLog
 from router.requests.breakers import Breakers
 from router.requests.in_flight_request import InFlightRequest, RequestPhase
 from router.requests.in_flight_requests import InFlightRequests
@@ -30,14 +29,12 @@ class Recovery:
         monitor: Monitor,
         breakers: Breakers,
         limits: DispatchLimits,
-        decisions: DecisionLog,
     ) -> None:
         self.probing = Probing(in_flight, limits.reply_s if limits.ask_s is None else limits.ask_s)
         self._in_flight = in_flight
         self._monitor = monitor
         self._breakers = breakers
         self._limits = limits
-        self._decisions = decisions
         self._left_behind: dict[Sender, list[Cancel]] = {}  # with engines that may only have been silent
 
     def __repr__(self) -> str:
@@ -98,7 +95,7 @@ class Recovery:
             request = self._in_flight.placed(holding.request)
             if request is not None and request.attempt == holding.attempt and engine in request.engines:
                 request.held_at = now
-                self._decisions.held(request.id, engine, holding.num_ahead, now)
+                request.timeline.hold(engine, holding.num_ahead, now)
 
     def refuse(self, engine: str, message: Refused, now: float) -> bool:
         """Whether the request waits again."""
@@ -107,7 +104,7 @@ class Recovery:
             return False
         culprits = _culprits(request, engine, message.code)
         request.num_refusals += 1
-        self._decisions.refused(request.id, engine, message.code, message.reason, now)
+        request.timeline.refuse(engine, message.code, message.reason, now)
         if message.code in FAILURES:
             self._breakers.failed(request.id, culprits, now)
         self._in_flight.wait_again(request, culprits, now)
@@ -151,7 +148,7 @@ class Recovery:
         _count_loss(request, num_tokens, died, now)
         request.is_recovering = True
         self._breakers.failed(request.id, failed, now)
-        self._decisions.interrupted(request.id, reason, num_tokens, now)
+        request.timeline.interrupt(reason, now)
         if request.num_deaths > self._limits.max_deaths:
             error = f"given up after {request.num_deaths} engines failed; the last: {reason}"
             return [*effects, self._in_flight.fail(request, RequestFailed(error, Fault.SERVER), now)]

@@ -11,7 +11,8 @@ from mesh.wire.requests import Recall
 from mesh.wire.status import Wanted
 from router.effects import Effect, Send, SetRoute, in_batches
 from router.generation import Fault, NoEngines, Overloaded, RequestFailed, RouterError
-from router.history.decisions import DecisionLog, Seen
+from router.history.timeline import Seen
+from router.history.timelines import Timelines
 from router.policies.least_loaded import LeastLoaded
 from router.policies.policy import Decision, Dispatch, GiveUp, Policy, Reject, Wait
 from router.requests.breakers import Breakers
@@ -41,7 +42,7 @@ class Placing:
         monitor: Monitor,
         breakers: Breakers,
         limits: DispatchLimits,
-        decisions: DecisionLog,
+        timelines: Timelines,
         fairness: Fairness,
     ) -> None:
         self.policy = policy
@@ -50,7 +51,7 @@ class Placing:
         self._monitor = monitor
         self._breakers = breakers
         self._limits = limits
-        self._decisions = decisions
+        self._timelines = timelines
         self._fairness = fairness
         self.holds_back = False  # something waits for its tenant's share alone
         self._prefixes: defaultdict[str, PrefixIndex] = defaultdict(PrefixIndex)  # by service
@@ -93,7 +94,7 @@ class Placing:
         self._recalls_at = now + RECALL_S
         not_begun: defaultdict[str, list[RequestView]] = defaultdict(list)
         for request in self._in_flight:
-            if request.phase is RequestPhase.RUNNING and request.first_token_at is None and not request.was_recalled:
+            if request.phase is RequestPhase.RUNNING and not request.has_begun and not request.was_recalled:
                 not_begun[request.engines[-1]].append(request.view)
         effects: list[Effect] = []
         for request_id in self.policy.recall(not_begun, self._monitor.view(), now):
@@ -212,7 +213,7 @@ class Placing:
             decision = Wait(f"{why}, of the engines that it can be sent to now")
         if not isinstance(decision, Wait) or decision.reason != request.wait_reason:
             seen = Seen(now, request_id, view, avoided, broken)
-            self._decisions.decided(request.attempt + 1, policy.name, decision, seen)
+            self._timelines.decided(request.timeline, request.attempt + 1, policy.name, decision, seen)
         if isinstance(decision, Wait):
             request.wait_reason = decision.reason
         return decision
@@ -240,7 +241,8 @@ class Placing:
             self._prefixes[service].add(request.prefix, engine, pool.num_slots)
         self._in_flight.arm(request, now)
         send = Send(decision.prefill_engine, submit, decision.batch)
-        return [SetRoute(request.id, request.route(decision, now)), send]
+        assert request.timeline.route is not None, "it was decided about"
+        return [SetRoute(request.id, request.timeline.route), send]
 
     def _num_waiting(self, service: str) -> int:
         return sum(request.spec.service == service for request in self._in_flight.waiting)
@@ -266,7 +268,7 @@ class Placing:
         service = request.spec.service
         if not self._monitor.view().serving(service):
             return NoEngines(f"no engine is ready to serve {service}", MIN_RETRY_AFTER_S)
-        waited_s = now - request.arrived_at
+        waited_s = now - request.timeline.arrived_at
         return self.overloaded(service, f"no engine could take the request within {waited_s:.1f} s", now)
 
     def overloaded(self, service: str, reason: str, now: float) -> Overloaded:

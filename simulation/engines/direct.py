@@ -12,10 +12,11 @@ from engines.costs.profiles import EngineProfile
 from mesh.topology.schema import Topology
 from mesh.wire.frames import Sender
 from mesh.wire.messages import EngineAnswer
-from mesh.wire.requests import Accepted, Epoch, Refused, RequestSpec, StepTokens, Submit
+from mesh.wire.requests import Accepted, Delta, Epoch, Refused, RequestSpec, StepTokens, Submit
 from router.generation import Fault, RequestFailed, TokenBatch
-from router.history.ledger import Ledger
 from router.history.records import Record
+from router.history.tallies import Tallies
+from router.history.timeline import RequestTimeline
 from simulation.engines.engine import SimulatedEngine
 from simulation.engines.physics import Physics
 from simulation.engines.shared_profiles import Profile, profile_of
@@ -55,12 +56,14 @@ class DirectEngines:
         self._topology = topology
         self._costs = dict(_costs(topology, profiles))
         self._records: list[Record] = []
-        self._ledger = Ledger(self._ended)
         self._latency_s = physics.latency_s
-        self._on: dict[str, _Queue] = {}  # by request that has not ended
+        self._on: dict[str, tuple[_Queue, RequestTimeline]] = {}  # by request that has not ended
         network = Network(self._kernel, physics.latency_s)
         network.connect(GATEWAY, self._hear)
-        factory = Factory(topology, profiles, physics, network, self._kernel, coasts=True, observer=None)
+        factory = Factory(
+            topology, profiles, physics, network, self._kernel, coasts=True, observer=None, on_end=self._ended
+        )
+        self._timelines = factory.timelines(Tallies())
         self._queues = [
             _Queue.of(factory.engine(spec, Sender(spec.id, 1), self._kernel))
             for spec in sorted(topology.engines, key=lambda spec: spec.id)
@@ -78,7 +81,7 @@ class DirectEngines:
             spec = make_spec(request, number, GATEWAY, service, self._costs[service.name].prefill, rule)
             self._kernel.at(request.at_s, self._submit, spec)
         self._kernel.run()
-        assert not len(self._ledger), self
+        assert not self._on, self
         return self._records
 
     def _submit(self, spec: RequestSpec) -> None:
@@ -86,8 +89,7 @@ class DirectEngines:
         queue = min(self._places(spec.service, num_tokens + 1), key=lambda queue: queue.length)
         queue.num_requests += 1
         queue.num_tokens += num_tokens
-        self._on[spec.id] = queue
-        self._ledger.arrived(spec, self._kernel.now)
+        self._on[spec.id] = queue, self._timelines.arrived(spec, self._kernel.now)
         self._kernel.after(self._latency_s, queue.engine.receive, GATEWAY, Submit(spec, Epoch(0)))
 
     def _places(self, service: str, num_tokens: int) -> list[_Queue]:
@@ -96,7 +98,7 @@ class DirectEngines:
         return [queue for queue in serving if queue.slots[service] >= num_tokens] or serving
 
     def _ended(self, record: Record, spec: RequestSpec) -> None:
-        queue = self._on.pop(record.id)
+        queue, _ = self._on.pop(record.id)
         queue.num_requests -= 1
         queue.num_tokens -= len(spec.prompt)
         self._records.append(record)
@@ -105,14 +107,21 @@ class DirectEngines:
         match answer:
             case StepTokens(deltas):
                 for delta in deltas:
-                    batch = TokenBatch(tuple(delta.tokens), delta.finish, delta.num_cached_tokens, None, None)
-                    self._ledger.delivered(delta.request, batch, self._kernel.now)
+                    self._take(sender, delta)
             case Refused(request, _, _, reason):
-                self._ledger.failed(request, RequestFailed(reason, Fault.CLIENT), self._kernel.now)
+                _, timeline = self._on[request]
+                self._timelines.failed(timeline, RequestFailed(reason, Fault.CLIENT), self._kernel.now)
             case Accepted():
                 pass
             case _:
                 raise RuntimeError(f"{sender} said {answer}, which nothing leads to")
+
+    def _take(self, engine: str, delta: Delta) -> None:
+        _, timeline = self._on[delta.request]
+        batch = TokenBatch(tuple(delta.tokens), delta.finish, delta.num_cached_tokens, None, None)
+        self._timelines.delivered(timeline, batch, engine, self._kernel.now)
+        if delta.finish is not None:
+            self._timelines.finished(timeline, delta.finish, self._kernel.now)
 
 
 def _costs(topology: Topology, profiles: Mapping[str, Profile]) -> Iterator[tuple[str, EngineProfile]]:

@@ -1,7 +1,7 @@
 """What must hold after every event of a simulation, whatever goes wrong in it.
 
 - Each token is delivered once, in order, and by the request's present owner: engines draw tokens here that say who drew
-  them (`Drawn`), and the ledger reads them as a client would.
+  them (`Drawn`), and `WatchedTimelines` read them as a client would.
 - No two engines run a request under one epoch, nor under one attempt unless messages come twice.
 - Engines and gateways pass their own `check_invariants`: every block is held by whom it belongs to.
 - No reservation is kept for longer than its deadline after its sender's last word.
@@ -25,9 +25,11 @@ from kvtransfer.protocol import Buffer
 from kvtransfer.receive import ReceiveState
 from mesh.wire.messages import EngineMessage, TransferMessage
 from mesh.wire.requests import Epoch, RequestSpec
-from router.generation import Route, TokenBatch
-from router.history.ledger import Ledger, OnEnd
-from router.history.records import Outcome, Record
+from router.generation import TokenBatch
+from router.history.records import Outcome
+from router.history.timeline import RequestTimeline, Seen
+from router.history.timelines import TimelineReaders, Timelines
+from router.policies.policy import Decision, Dispatch
 from simulation.observer import CoreParts, ObservedCore
 
 if TYPE_CHECKING:
@@ -132,12 +134,9 @@ class Invariants:
         self.cores.append(core)
         return core
 
-    def ledger(self, on_end: OnEnd) -> "WatchedLedger":
-        def ended(record: Record, spec: RequestSpec) -> None:
-            self._end(record)
-            on_end(record, spec)
-
-        return WatchedLedger(self, ended)
+    def timelines(self, readers: TimelineReaders) -> "WatchedTimelines":
+        """Those of a new gateway, watched."""
+        return WatchedTimelines(self, readers)
 
     def touch(self, core: "WatchedCore") -> None:
         self._touched[core] = None
@@ -261,10 +260,10 @@ class Invariants:
     def arrived(self, spec: RequestSpec) -> None:
         self._open[spec.id] = _Open(spec, self.now)
 
-    def placed(self, request: str, placement: Route) -> None:
+    def dispatched(self, request: str, attempt: int) -> None:
         one = self._open[request]
-        if placement.attempt != one.num_dispatched:
-            raise InvariantError(f"{request} was dispatched {one.num_dispatched} times before {placement}", request)
+        if attempt != one.num_dispatched:
+            raise InvariantError(f"{request}: attempt {attempt} was sent after {one.num_dispatched} others", request)
         one.num_dispatched += 1
         if one.num_dispatched > DISPATCHES_AT_ONCE + self._bounds.dispatches_per_s * (self.now - one.arrived_at):
             raise InvariantError(f"{request} was dispatched {one.num_dispatched} times", request)
@@ -284,11 +283,11 @@ class Invariants:
         if one.num_tokens > most or (batch.finish is not None and one.num_tokens < most):
             raise InvariantError(f"{request} got {one.num_tokens} of {most} tokens, the end: {batch.finish}", request)
 
-    def _end(self, record: Record) -> None:
-        one = self._open.pop(record.id)
-        if record.outcome is Outcome.FINISHED and record.output_tokens != one.spec.sampling.max_tokens:
-            raise InvariantError(f"{record.id} finished with {record.output_tokens} tokens", record.id)
-        self._ended_at[record.id] = self.now
+    def ended(self, request: str, outcome: Outcome) -> None:
+        one = self._open.pop(request)
+        if outcome is Outcome.FINISHED and one.num_tokens != one.spec.sampling.max_tokens:
+            raise InvariantError(f"{request} finished with {one.num_tokens} tokens", request)
+        self._ended_at[request] = self.now
 
 
 class WatchedCore(ObservedCore):
@@ -331,24 +330,30 @@ class WatchedCore(ObservedCore):
         return effects
 
 
-class WatchedLedger(Ledger):
-    """A ledger that reads what clients get."""
+class WatchedTimelines(Timelines):
+    """Timelines that read what clients get."""
 
-    def __init__(self, invariants: Invariants, on_end: OnEnd) -> None:
-        super().__init__(on_end)
+    def __init__(self, invariants: Invariants, readers: TimelineReaders) -> None:
+        super().__init__(readers)
         self._invariants = invariants
 
-    def arrived(self, spec: RequestSpec, now: float) -> None:
-        super().arrived(spec, now)
+    def arrived(self, spec: RequestSpec, now: float) -> RequestTimeline:
+        timeline = super().arrived(spec, now)
         self._invariants.arrived(spec)
+        return timeline
 
-    def placed(self, request: str, placement: Route) -> None:
-        self._invariants.placed(request, placement)
-        super().placed(request, placement)
+    def decided(self, timeline: RequestTimeline, attempt: int, policy: str, decision: Decision, seen: Seen) -> None:
+        if isinstance(decision, Dispatch):
+            self._invariants.dispatched(timeline.id, attempt)
+        super().decided(timeline, attempt, policy, decision, seen)
 
-    def delivered(self, request: str, batch: TokenBatch, now: float) -> None:
-        self._invariants.delivered(request, batch)
-        super().delivered(request, batch, now)
+    def delivered(self, timeline: RequestTimeline, batch: TokenBatch, engine: str, now: float) -> None:
+        self._invariants.delivered(timeline.id, batch)
+        super().delivered(timeline, batch, engine, now)
+
+    def left(self, timeline: RequestTimeline, outcome: Outcome, reason: str, now: float) -> None:
+        self._invariants.ended(timeline.id, outcome)
+        super().left(timeline, outcome, reason, now)
 
 
 def _draw(request: EngineRequest) -> int:

@@ -7,7 +7,6 @@ from functools import partial
 from mesh.addresses import supervisor_id
 from mesh.topology.schema import Topology
 from mesh.wire.frames import Sender
-from router.history.ledger import Ledger
 from simulation.engines.engine import SimulatedEngine
 from simulation.factory import Factory
 from simulation.faults.faults import DISTURBANCES, Fates, Fault, Injector, Mortal
@@ -45,14 +44,13 @@ class Processes:
     def bear(
         self,
         factory: Factory,
-        ledger: Ledger,
         on_engine: Callable[[str, SimulatedEngine | None], None],
         on_gateway: Callable[[str, SimulatedGateway | None], None],
     ) -> None:
         """Their first lives. Call before anything has happened."""
         kernel, network, topology = self._kernel, self.network, self._topology
         for gateway in topology.gateways:
-            make_gateway = partial(factory.gateway, gateway, ledger=ledger)
+            make_gateway = partial(factory.gateway, gateway)
             self.gateways[gateway.id] = GatewayIncarnations(
                 gateway.id, make_gateway, kernel, network, topology, on_gateway
             )

@@ -4,6 +4,11 @@ from mesh.wire.control import ProcessState, Role
 from mesh.wire.frames import Sender
 from mesh.wire.requests import Delta, Epoch, RequestSpec, Sampling
 from mesh.wire.status import DecodeCost, EngineStatus, PrefillCost, ServiceStatus
+from router.effects import Effect
+from router.generation import RouterError
+from router.history.lengths import LengthPredictor
+from router.history.timeline import RequestFacts, RequestTimeline
+from router.requests.in_flight_request import InFlightRequest
 from router.view.cluster_view import ClusterView
 from router.view.engine_view import EngineView, RequestView, engine_view
 
@@ -76,3 +81,18 @@ def make_delta(offset, *tokens, id_="r", epoch=(0, 0), finish=None, **fields) ->
 
 def life(engine, incarnation=1) -> Sender:
     return Sender(engine, incarnation)
+
+
+def make_in_flight(spec, number=1, now=0.0, tenant="") -> InFlightRequest:
+    timeline = RequestTimeline(RequestFacts.of(spec), now - spec.age_s, number)
+    return InFlightRequest.of(spec, timeline, 0.0, LengthPredictor().predict(spec), tenant)
+
+
+def submit_to(dispatcher, spec, now, tenant="") -> list[Effect]:
+    """As a gateway does: it opens a timeline, and ends it if the request is not taken."""
+    timeline = dispatcher.timelines.arrived(spec, now)
+    try:
+        return dispatcher.submit(spec, timeline, now, tenant)
+    except RouterError as error:
+        dispatcher.timelines.failed(timeline, error, now)
+        raise

@@ -16,9 +16,10 @@ from mesh.wire.messages import EngineMessage, GatewayMessage
 from mesh.wire.requests import Accepted, Delta, Epoch, FinishReason, StepTokens, Submit
 from mesh.wire.status import GatewayStatus
 from router.gateway import Router
-from router.history.ledger import Ledger
 from router.history.records import Record
+from router.history.summary import record_of
 from router.history.tallies import Tallies
+from router.history.timelines import TimelineReaders, Timelines
 from router.policies.in_force import PolicyInForce
 from tests.router.cluster import ROLES, SERVICE, make_spec, make_status
 
@@ -103,16 +104,19 @@ class Mesh:
             timing=TIMING,
         )
         self.records: list[Record] = []
-        self.ledger = Ledger(lambda record, _: self.records.append(record))
+        self.timelines = Timelines(TimelineReaders(ended=(self._ended,)))
         self._alive: dict[str, asyncio.Task[None]] = {}
         self.engines: dict[str, ScriptedEngine] = {}
+
+    def _ended(self, timeline, _):
+        self.records.append(record_of(timeline))
 
     @contextlib.asynccontextmanager
     async def running(self):
         sockets: Sockets[GatewayMessage] = Sockets(Sender("gateway", 1), self.endpoints, GatewayMessage)
         sockets.bind()
         policy = PolicyInForce(PolicySpec(), Random(0), 0.0)
-        self.router = Router(self.topology, "gateway", sockets, SystemClock(), policy, self.ledger, Tallies())
+        self.router = Router(self.topology, "gateway", sockets, SystemClock(), policy, self.timelines, Tallies())
         self._alive["gateway"] = asyncio.create_task(self.router.run())
         for engine in self.topology.engines:
             self.start(engine.id)

@@ -6,11 +6,12 @@ from mesh.wire.requests import Accepted, Epoch, StepTokens
 from mesh.wire.status import PendingPrefill
 from router.effects import Send, SetRoute
 from router.history.records import PROMPT_BLOCK
+from router.history.timelines import Timelines
 from router.policies.elastic import Elastic, ElasticParameters
 from router.requests.dispatcher import Dispatcher
 from router.requests.limits import DispatchLimits
 from router.view.monitor import Monitor
-from tests.router.cluster import P0, P1, life, make_delta, make_spec, make_status
+from tests.router.cluster import P0, P1, life, make_delta, make_spec, make_status, submit_to
 
 BUSY = [PendingPrefill(due_s=0.5, left_s=0.4)]
 LIMITS = DispatchLimits(100, 100, reply_s=1.0)
@@ -18,7 +19,7 @@ LIMITS = DispatchLimits(100, 100, reply_s=1.0)
 
 class World:
     def __init__(self):
-        self.dispatcher = Dispatcher(Elastic(ElasticParameters()), Monitor(1e9), LIMITS)
+        self.dispatcher = Dispatcher(Elastic(ElasticParameters()), Monitor(1e9), LIMITS, Timelines())
         self.seq = 0
         for engine in (P0, P1):
             self.status(engine)
@@ -28,7 +29,7 @@ class World:
         self.dispatcher.observe(life(engine), make_status(engine, self.seq, num_blocks=999, **numbers), 0.0)
 
     def submit(self, id_):
-        effects = self.dispatcher.submit(make_spec(id_, 2 * PROMPT_BLOCK, slo_ttft_s=9.0), 0.0)
+        effects = submit_to(self.dispatcher, make_spec(id_, 2 * PROMPT_BLOCK, slo_ttft_s=9.0), 0.0)
         return next(effect.route for effect in effects if isinstance(effect, SetRoute))
 
     def answer(self, id_, engine, num_cached_tokens=0):

@@ -43,7 +43,7 @@ async def test_a_request_waits_for_an_engine_and_streams(mesh):
     assert await rest(generation) == [11, 12]
     assert await rest(generation) == []
     assert mesh.router.status().num_requests == 0
-    assert mesh.router.decisions.of("r").ended.num_tokens == 3
+    assert mesh.router.timelines.of("r").ended.num_tokens == 3
 
 
 async def test_a_hand_over_is_one_stream(pair):

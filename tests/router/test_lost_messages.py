@@ -13,6 +13,7 @@ from mesh.wire.messages import Message
 from mesh.wire.requests import Accepted, Cancel, Failed, Moved, Refused, StepTokens, Submit
 from mesh.wire.transfers import Abort, Blocks, Commit, Committed, Declined, Reserve, Reserved, Taken
 from router.effects import Deliver
+from router.history.timelines import Timelines
 from router.policies.registry import make_policy
 from router.requests.dispatcher import Dispatcher
 from router.requests.limits import DispatchLimits
@@ -36,7 +37,9 @@ class TimedMesh(MigratingMesh):
     def __post_init__(self) -> None:
         super().__post_init__()
         policy = make_policy(PolicySpec(self.policy), random.Random(self.seed))
-        self.dispatcher = Dispatcher(policy, Monitor(TIMING.lease_s), DispatchLimits(100, 100, TIMING.reply_s))
+        self.dispatcher = Dispatcher(
+            policy, Monitor(TIMING.lease_s), DispatchLimits(100, 100, TIMING.reply_s), Timelines()
+        )
 
     def add(self, name, role=Role.MULTIPLEX, num_blocks=64, **limits):
         engine = super().add(name, role, num_blocks, **limits)

@@ -14,7 +14,7 @@ from mesh.wire.messages import Message
 from mesh.wire.requests import Moved, Refused, RequestSpec, Sampling
 from mesh.wire.status import EngineStatus
 from mesh.wire.transfers import Commit, Committed, Extend, Extended, Reserve, Reserved, Taken
-from router.history.decisions import Interrupted
+from router.history.timeline import Interrupted
 from tests.engines.virtual import BLOCK_SIZE, GATEWAY, SERVICE, continuation
 from tests.router.test_with_engines import RoutedMesh
 from tests.seeds import seeds
@@ -72,7 +72,7 @@ class MigratingMesh(RoutedMesh):
         return sum(getattr(engine.core._handovers.departures.tally, key) for engine in self.engines.values())
 
     def num_interruptions(self) -> int:
-        stories = [self.dispatcher.decisions.of(request) for request in self.answers_of]
+        stories = [self.dispatcher.timelines.of(request) for request in self.answers_of]
         return sum(isinstance(event, Interrupted) for story in stories for event in story.events)
 
     def decode_until(self, request: str, num_tokens: int) -> None:

@@ -59,7 +59,7 @@ async def test_a_switch_lets_running_requests_run(mesh, other):
         assert (await anext(aiter(generation))).tokens == (10,)
     mesh.router.submit(spec("next"))
     await mesh.engines[M0].accept()
-    assert [one.policy for one in mesh.router.decisions.of("next").decisions] == ["colocated"]
+    assert [one.policy for one in mesh.router.timelines.of("next").decisions] == ["colocated"]
 
 
 async def test_what_another_gateway_runs_is_taken_if_it_is_later(mesh, other):

@@ -9,9 +9,10 @@ import pytest
 from mesh.clock import SystemClock
 from mesh.wire.requests import Cancel
 from router.generation import Draining, NoEngines
-from router.history.ledger import Ledger
 from router.history.recorder import Recorder, RecordingFile
 from router.history.records import RECORDING_FORMAT, Header
+from router.history.summary import record_of
+from router.history.timelines import TimelineReaders, Timelines
 from tests.router.cluster import M0, P0, SERVICE, make_spec
 from tests.router.scripted_mesh import DEADLINE_S, STOP, Mesh, first, rest, spec, wait_until_serving
 
@@ -39,7 +40,12 @@ def recorded(recorder, path):
 
 def recorded_mesh(tmp_path, recorder, engines):
     mesh = Mesh(tmp_path, engines)
-    mesh.ledger = Ledger(recorder.take, SystemClock().now())
+    origin_s = SystemClock().now()
+
+    def take(timeline, request):
+        recorder.take(record_of(timeline, origin_s), request)
+
+    mesh.timelines = Timelines(TimelineReaders(ended=(take,)))
     return mesh
 
 

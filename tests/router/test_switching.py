@@ -21,7 +21,7 @@ def policy(name, **parameters):
 
 
 def verdicts(world, id_):
-    return [(one.policy, type(one.decision).__name__) for one in world.dispatcher.decisions.of(id_).decisions]
+    return [(one.policy, type(one.decision).__name__) for one in world.dispatcher.timelines.of(id_).decisions]
 
 
 def test_what_waits_is_decided_by_the_new_policy_at_once():

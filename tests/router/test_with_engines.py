@@ -13,11 +13,13 @@ from mesh.wire.requests import RequestSpec, Sampling, StepTokens
 from mesh.wire.status import EngineStatus
 from router.effects import Deliver, Effect, Fail, Forget, Send
 from router.generation import RouterError
+from router.history.timelines import Timelines
 from router.policies.registry import POLICIES, make_policy
 from router.requests.dispatcher import Dispatcher
 from router.requests.limits import DispatchLimits
 from router.view.monitor import Monitor
 from tests.engines.virtual import GATEWAY, SERVICE, VirtualMesh, continuation
+from tests.router.cluster import submit_to
 
 HEARTBEAT_S = 0.1
 SEEDS = range(5)
@@ -36,13 +38,13 @@ class RoutedMesh(VirtualMesh):
         super().__post_init__()
         policy = make_policy(PolicySpec(self.policy), random.Random(self.seed))
         limits = DispatchLimits(max_requests=100, max_waiting=100, reply_s=0.5)
-        self.dispatcher = Dispatcher(policy, Monitor(lease_s=0.5), limits)
+        self.dispatcher = Dispatcher(policy, Monitor(lease_s=0.5), limits, Timelines())
         self.incarnations: dict[str, int] = {}
         self._next_beat = 0.0
 
     def route(self, spec: RequestSpec) -> None:
         self.answers_of[spec.id] = []
-        self.do(self.dispatcher.submit(spec, self.now))
+        self.do(submit_to(self.dispatcher, spec, self.now))
 
     def do(self, effects: list[Effect]) -> None:
         for effect in effects:

@@ -7,12 +7,10 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from mesh.topology.schema import Slo
-from mesh.wire.requests import FinishReason
 from router.api.metrics.plain import Counter, Histogram
-from router.api.openai.answers.choice import Choice
-from router.generation import Route
 from router.history.lengths import Calibration
+from router.history.records import Outcome, Record
+from router.history.timeline import RequestTimeline
 from router.view.cluster_view import ClusterView
 
 LATENCY_BUCKETS: Final = (
@@ -65,6 +63,22 @@ class GatewayMetrics:
         self.slo_attained = count("meshserve_slo_attained", "Requests that met their promises", "promise")
         self._of: dict[str, ServiceMetrics] = {}
 
+    def delivered(self, timeline: RequestTimeline, num_tokens: int, gap_s: float | None) -> None:
+        """Tokens go to a client, so long after those before; None: they are the first ones."""
+        if num_tokens == 0:
+            return
+        service = self.of(timeline.facts.service)
+        if gap_s is None:
+            service.ttft.observe(timeline.ttft_s or 0.0)
+        else:
+            service.itl.observe(gap_s / num_tokens)
+        service.generated_tokens.value += num_tokens
+
+    def ended(self, record: Record, finish: str) -> None:
+        """A request is over. Calls count those that did not finish, as one call may ask for several requests."""
+        if record.outcome is Outcome.FINISHED:
+            self.of(record.service).ended(record, finish)
+
     def of(self, service: str) -> "ServiceMetrics":
         if (found := self._of.get(service)) is None:
             found = self._of[service] = ServiceMetrics(self, service)
@@ -95,28 +109,24 @@ class ServiceMetrics:
         promises = ("ttft", "tpot", "both")
         self._slo_attained = [metrics.slo_attained.labels(service, promise) for promise in promises]
 
-    def ended(self, timer: "ChoiceTimer", choice: Choice, finish: FinishReason) -> None:
-        num_prompt, num_cached, route = (
-            len(choice.prompt.tokens),
-            choice.num_cached_tokens,
-            choice.generation.route,
-        )
-        queued_s = route.queued_s if route else 0.0
-        self._e2e.observe(timer.last_s - timer.arrived_s)
+    def ended(self, record: Record, finish: str) -> None:
+        """A request ended well: its client has the whole answer."""
+        ttft_s, queued_s, e2e_s = record.ttft_s or 0.0, record.queued_s or 0.0, record.e2e_s or 0.0
+        self._e2e.observe(e2e_s)
         self._queue.observe(queued_s)
-        self._prefill.observe(max(0.0, timer.ttft_s - queued_s))
-        self._decode.observe(timer.last_s - timer.first_s)
-        if timer.num_tokens > 1:
-            self._tpot.observe(timer.tpot_s)
-        self._request_prompt.observe(num_prompt)
-        self._request_generation.observe(timer.num_tokens)
-        self._prompt_tokens.value += num_prompt
-        self._prefix_queries.value += num_prompt
-        self._prefix_hits.value += num_cached
-        self._metrics.success.labels(self._service, str(finish)).value += 1
-        self._count_placement(route)
-        self._judge_prediction(route, timer.ttft_s - queued_s)
-        self._count_slo(timer)
+        self._prefill.observe(max(0.0, ttft_s - queued_s))
+        self._decode.observe(e2e_s - ttft_s)
+        if record.tpot_s is not None:
+            self._tpot.observe(record.tpot_s)
+        self._request_prompt.observe(record.input_tokens)
+        self._request_generation.observe(record.output_tokens)
+        self._prompt_tokens.value += record.input_tokens
+        self._prefix_queries.value += record.input_tokens
+        self._prefix_hits.value += record.cached_tokens
+        self._metrics.success.labels(self._service, finish).value += 1
+        self._count_dispatches(record)
+        self._judge_prediction(record, ttft_s - queued_s)
+        self._count_slo(record)
 
     def failed(self, code: str, *, broke_promise: bool) -> None:
         """A request without a proper end. One that its client left broke no promise of ours."""
@@ -124,58 +134,24 @@ class ServiceMetrics:
         if broke_promise:
             self._slo_requests.value += 1
 
-    def _count_placement(self, route: Route | None) -> None:
-        if route is None:
+    def _count_dispatches(self, record: Record) -> None:
+        if record.rule is None:
             return
-        self._metrics.dispatches.labels(self._service, route.rule).value += 1
-        if route.attempt > 0:
+        self._metrics.dispatches.labels(self._service, record.rule).value += 1
+        if record.attempts > 1:
             self._metrics.redispatches.labels(self._service).value += 1
 
-    def _judge_prediction(self, route: Route | None, first_token_s: float) -> None:
+    def _judge_prediction(self, record: Record, first_token_s: float) -> None:
         """Of requests that were dispatched once: a later attempt's prediction was not of the whole time."""
-        if route is not None and route.attempt == 0 and route.predicted_ttft_s:
-            self._prediction_error.observe(first_token_s / route.predicted_ttft_s)
+        if record.attempts == 1 and record.predicted_ttft_s:
+            self._prediction_error.observe(first_token_s / record.predicted_ttft_s)
 
-    def _count_slo(self, timer: "ChoiceTimer") -> None:
-        met_ttft, met_tpot = timer.ttft_s <= timer.slo.ttft_s, timer.tpot_s <= timer.slo.tpot_s
+    def _count_slo(self, record: Record) -> None:
         self._slo_requests.value += 1
-        for attained, met in zip(self._slo_attained, (met_ttft, met_tpot, met_ttft and met_tpot), strict=True):
+        for attained, met in zip(
+            self._slo_attained, (record.meets_ttft, record.meets_tpot, record.meets_slo), strict=True
+        ):
             attained.value += met
-
-
-class ChoiceTimer:
-    """When a choice's tokens arrived. All times are of one monotonic clock."""
-
-    __slots__ = ("_metrics", "arrived_s", "first_s", "last_s", "num_tokens", "slo")
-
-    def __init__(self, metrics: ServiceMetrics, slo: Slo, arrived_s: float) -> None:
-        self._metrics = metrics
-        self.slo = slo
-        self.arrived_s = arrived_s
-        self.first_s = arrived_s
-        self.last_s = arrived_s
-        self.num_tokens = 0
-
-    def took(self, num_tokens: int, now: float) -> None:
-        if num_tokens == 0:
-            return
-        if self.num_tokens:
-            self._metrics.itl.observe((now - self.last_s) / num_tokens)
-        else:
-            self.first_s = now
-            self._metrics.ttft.observe(now - self.arrived_s)
-        self._metrics.generated_tokens.value += num_tokens
-        self.last_s = now
-        self.num_tokens += num_tokens
-
-    @property
-    def ttft_s(self) -> float:
-        return self.first_s - self.arrived_s
-
-    @property
-    def tpot_s(self) -> float:
-        """Mean over the tokens after the first; 0 if there are none."""
-        return (self.last_s - self.first_s) / max(1, self.num_tokens - 1)
 
 
 class RecordingCounter(Collector):

@@ -25,11 +25,16 @@ from mesh.wire.status import EngineStatus
 from router.api.app import ApiConfig, Apps, create_apps
 from router.api.http.browsers import BrowserRules
 from router.api.http.callers import OpenCallers, Peers
+from router.api.metrics.gateway import GatewayMetrics
 from router.api.openai.models import Models, ServedModel
 from router.generation import Route, RouterError, TokenBatch
-from router.history.decisions import DecisionLog
+from router.history.records import Outcome
+from router.history.summary import record_of
+from router.history.timeline import RequestTimeline, Seen
+from router.history.timelines import TimelineReaders, Timelines
+from router.policies.policy import Dispatch
 from router.view.cluster_view import ClusterView
-from router.view.engine_view import EngineView, engine_view
+from router.view.engine_view import EngineView, RequestView, engine_view
 
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 TEMPLATE = (
@@ -70,7 +75,8 @@ def model(model_folder: Path) -> ServedModel:
     return ServedModel.load(spec, model_folder)
 
 
-PLACEMENT = Route("prefill-0", "decode-0", "disaggregate", predicted_ttft_s=0.0125, queued_s=0.001, attempt=0)
+DISPATCH = Dispatch("prefill-0", "decode-0", "disaggregate", prefill_s=0.01, predicted_ttft_s=0.0125)
+VIEW = RequestView("r", "tiny", 1, 0.0, 1.0, 0.1, 0)
 
 Step = TokenBatch | Exception | asyncio.Event
 Script = Callable[[RequestSpec], Sequence[Step]]
@@ -81,7 +87,8 @@ class ScriptedGeneration:
     """Plays batches, raises errors, waits for events."""
 
     steps: Sequence[Step]
-    route: Route | None = None
+    timeline: RequestTimeline
+    timelines: Timelines
     has_more: bool = False
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
     finished: asyncio.Event = field(default_factory=asyncio.Event)
@@ -93,31 +100,63 @@ class ScriptedGeneration:
             if isinstance(step, asyncio.Event):
                 await step.wait()
                 continue
-            self.route = PLACEMENT
             await asyncio.sleep(0)
+            self._deliver(step)
             yield step
+
+    def _deliver(self, batch: TokenBatch) -> None:
+        seen = Seen(self.timeline.arrived_at + 0.001, VIEW, ClusterView({}), ())
+        if self.route is None:
+            self.timelines.decided(self.timeline, 0, "scripted", DISPATCH, seen)
+        self.timelines.delivered(self.timeline, batch, DISPATCH.decode_engine, SystemClock().now())
+        if batch.finish is not None:
+            self._leave(Outcome.FINISHED, str(batch.finish))
+
+    @property
+    def route(self) -> Route | None:
+        return self.timeline.route
+
+    @property
+    def ttft_s(self) -> float | None:
+        return self.timeline.ttft_s
 
     def cancel(self) -> None:
         self.cancelled.set()
+        self._leave(Outcome.CANCELLED, "no longer wanted")
 
     def finish(self) -> None:
         self.finished.set()
+        self._leave(Outcome.FINISHED, "stop")
+
+    def _leave(self, outcome: Outcome, reason: str) -> None:
+        if self.timeline.ended is None:
+            self.timelines.left(self.timeline, outcome, reason, SystemClock().now())
 
 
 @dataclass
 class ScriptedRouter:
+    """Its timelines are its own: ``metrics`` read them."""
+
     script: Script
+    metrics: GatewayMetrics = field(default_factory=lambda: GatewayMetrics(CollectorRegistry()))
     state: ProcessState = ProcessState.READY
     refusal: RouterError | None = None
     specs: list[RequestSpec] = field(default_factory=list)
     generations: list[ScriptedGeneration] = field(default_factory=list)
     submitted: asyncio.Event = field(default_factory=asyncio.Event)
 
+    def __post_init__(self) -> None:
+        self.timelines = Timelines(TimelineReaders(delivered=(self.metrics.delivered,), ended=(self._ended,)))
+
+    def _ended(self, timeline: RequestTimeline, _: RequestSpec) -> None:
+        self.metrics.ended(record_of(timeline), timeline.reason)
+
     def submit(self, spec: RequestSpec, tenant: str = "") -> ScriptedGeneration:
         if self.refusal:
             raise self.refusal
         self.specs.append(spec)
-        self.generations.append(ScriptedGeneration(self.script(spec)))
+        timeline = self.timelines.arrived(spec, SystemClock().now())
+        self.generations.append(ScriptedGeneration(self.script(spec), timeline, self.timelines))
         self.submitted.set()
         return self.generations[-1]
 
@@ -148,7 +187,7 @@ class Gateway:
     router: ScriptedRouter
     model: ServedModel
     engines: dict[str, EngineView]
-    decisions: DecisionLog
+    timelines: Timelines
     app: ASGIApp
     client: httpx.AsyncClient
     admin: httpx.AsyncClient
@@ -192,10 +231,10 @@ async def roomy_gateway(model: ServedModel) -> AsyncIterator[Gateway]:
 @asynccontextmanager
 async def gateway_of(model: ServedModel, max_body_bytes: int) -> AsyncIterator[Gateway]:
     router = ScriptedRouter(lambda spec: one_by_one([10, 11]))
-    engines, decisions = {"decode-0": engine()}, DecisionLog()
-    apps = apis_of(model, router, max_body_bytes, engines, decisions)
+    engines, timelines = {"decode-0": engine()}, Timelines()
+    apps = apis_of(model, router, max_body_bytes, engines, timelines)
     async with client_of(apps.public) as client, client_of(apps.admin) as admin:
-        yield Gateway(router, model, engines, decisions, apps.public, client, admin)
+        yield Gateway(router, model, engines, timelines, apps.public, client, admin)
 
 
 def apis_of(
@@ -203,7 +242,7 @@ def apis_of(
     router: ScriptedRouter,
     max_body_bytes: int,
     engines: dict[str, EngineView] | None = None,
-    decisions: DecisionLog | None = None,
+    timelines: Timelines | None = None,
 ) -> Apps:
     seen = {"decode-0": engine()} if engines is None else engines
     config = ApiConfig(
@@ -211,7 +250,8 @@ def apis_of(
         router=router,
         models=Models([model]),
         view=lambda: ClusterView(seen),
-        decisions=DecisionLog() if decisions is None else decisions,
+        timelines=Timelines() if timelines is None else timelines,
+        metrics=router.metrics,
         clock=SystemClock(),
         wall_clock=lambda: 1_700_000_000.0,
         max_body_bytes=max_body_bytes,
@@ -219,7 +259,7 @@ def apis_of(
         operators=OpenCallers(Peers()),
         rules=BrowserRules(None),
         operator_rules=BrowserRules(None),
-        registry=CollectorRegistry(),
+        registry=router.metrics.registry,
     )
     return create_apps(config)
 

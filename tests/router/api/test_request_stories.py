@@ -5,14 +5,13 @@ import asyncio
 import msgspec
 
 from mesh.wire.requests import FinishReason
-from router.history.decisions import DecisionLog
 from router.history.explain import Explanations
+from router.history.timelines import Timelines
 from tests.router.cluster import make_spec
 
 
-def answer(log: DecisionLog, spec) -> None:
-    log.arrived(spec, 0.0)
-    log.finished(spec.id, FinishReason.LENGTH, 2, 1.0)
+def answer(timelines: Timelines, spec) -> None:
+    timelines.finished(timelines.arrived(spec, 0.0), FinishReason.LENGTH, 1.0)
 
 
 def read(response) -> Explanations:
@@ -23,7 +22,7 @@ def read(response) -> Explanations:
 async def test_each_id_that_a_client_sees_finds_its_choices(gateway):
     response = await gateway.chat(n=2)
     for spec in gateway.router.specs:
-        answer(gateway.decisions, make_spec(spec.id))
+        answer(gateway.timelines, make_spec(spec.id))
     for asked in (response.json()["id"], response.headers["x-request-id"]):
         found = read(await gateway.admin.get(f"/mesh/requests/{asked}"))
         assert [one.id for one in found.requests] == [spec.id for spec in reversed(gateway.router.specs)]
@@ -35,7 +34,7 @@ async def test_a_client_s_own_id_finds_all_calls_that_had_it(gateway):
         body = {"model": "tiny", "prompt": "Hello"}
         await gateway.client.post("/v1/completions", json=body, headers={"x-request-id": "order-17"})
     for spec in gateway.router.specs:
-        answer(gateway.decisions, make_spec(spec.id))
+        answer(gateway.timelines, make_spec(spec.id))
     assert len(read(await gateway.admin.get("/mesh/requests/order-17")).requests) == 2
 
 
@@ -44,14 +43,14 @@ async def test_an_unknown_id_is_told_how_far_back_the_gateway_remembers(gateway)
     assert empty.status_code == 404
     assert empty.json()["error"]["code"] == "request_not_found"
     assert "it has had none since it started" in empty.json()["error"]["message"]
-    answer(gateway.decisions, make_spec("r"))
+    answer(gateway.timelines, make_spec("r"))
     known = (await gateway.admin.get("/mesh/requests/nobody")).json()["error"]["message"]
     assert known == "gateway-0 knows no request 'nobody': it remembers every request since it started (1)"
 
 
 async def test_the_newest_come_first_and_only_so_many(gateway):
     for n in range(30):
-        answer(gateway.decisions, make_spec(f"r{n}"))
+        answer(gateway.timelines, make_spec(f"r{n}"))
     listed = read(await gateway.admin.get("/mesh/requests?limit=2"))
     assert [one.id for one in listed.requests] == ["r29", "r28"]
     assert listed.memory.num_requests == 30
@@ -66,7 +65,7 @@ async def test_a_bad_limit_is_a_bad_parameter(gateway):
 
 async def test_others_go_in_between_where_much_is_listed(gateway):
     for number in range(200):
-        answer(gateway.decisions, make_spec(f"r{number}"))
+        answer(gateway.timelines, make_spec(f"r{number}"))
     task, num_turns = asyncio.ensure_future(gateway.admin.get("/mesh/requests?limit=1000")), 0
     while not task.done():
         await asyncio.sleep(0)

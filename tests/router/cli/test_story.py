@@ -16,7 +16,7 @@ def printed(monkeypatch, capsys):
     monkeypatch.setattr(module, "make_console", lambda: Console(width=80, highlight=False))
 
     def tell(world, printer=module.print_stories):
-        log = world.dispatcher.decisions
+        log = world.dispatcher.timelines
         answer = Explanations(
             "gateway", memory(log, world.now), [explain(story, world.now) for story in log.recent(50)]
         )

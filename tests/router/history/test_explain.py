@@ -15,7 +15,7 @@ CANDIDATES = {P0, P1, M0}
 
 def told(world, id_="r") -> Explanation:
     """The story, as it is after a journey as JSON."""
-    explanation = explain(world.dispatcher.decisions.of(id_), world.now)
+    explanation = explain(world.dispatcher.timelines.of(id_), world.now)
     return msgspec.json.decode(msgspec.json.encode(explanation), type=Explanation)
 
 
@@ -36,7 +36,7 @@ def test_a_story_from_arrival_to_end():
     world.tokens(M0, 1, 11, 12, epoch=(0, 1), finish=FinishReason.STOP)
     world.now = 2.0
     story = told(world)
-    assert kinds(story) == ["Decision", "EngineAccepted", "FirstToken", "Moved", "Ended"]
+    assert kinds(story) == ["Decision", "EngineAccepted", "FirstToken", "OwnerChanged", "Ended"]
     assert (story.service, story.num_prompt_tokens, story.max_tokens, story.age_s) == ("chat", 100, 16, 1.9)
     decision = story.dispatch
     assert (decision.policy, decision.verdict, decision.prefill_engine, decision.decode_engine) == (
@@ -126,7 +126,7 @@ def test_what_the_consumer_ended_says_how():
 def test_explanations_survive_json():
     world = World(P0, M0)
     world.submit("r")
-    log = world.dispatcher.decisions
+    log = world.dispatcher.timelines
     answer = Explanations("gateway", memory(log, world.now), [explain(story, world.now) for story in log.recent(9)])
     assert msgspec.json.decode(msgspec.json.encode(answer), type=Explanations) == answer
     assert (answer.memory.num_requests, answer.memory.age_s) == (1, None)
@@ -141,7 +141,7 @@ def test_an_infinite_number_is_none():
 def test_a_simulated_gateway_tells_the_same_kind_of_story():
     run = simulation(pair())
     run.run(SERVICE, [TraceRequest(0.1 * n, 500, 20) for n in range(10)], lambda record: None)
-    (log,) = [gateway.dispatcher.decisions for gateway in run.gateways.values()]
+    (log,) = [gateway.dispatcher.timelines for gateway in run.gateways.values()]
     stories = [explain(story, run.kernel.now) for story in log]
     assert len(stories) == 10
     assert all(story.end.outcome is Outcome.FINISHED and story.end.num_tokens == 20 for story in stories)

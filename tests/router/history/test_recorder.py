@@ -8,9 +8,10 @@ from structlog.testing import capture_logs
 
 from mesh.errors import UserError
 from router.history import recorder as recorder_module
-from router.history.ledger import Ledger
 from router.history.recorder import Recorder, RecordingFile
-from router.history.records import RECORDING_FORMAT, Header
+from router.history.records import RECORDING_FORMAT, Header, Outcome
+from router.history.summary import record_of
+from router.history.timelines import TimelineReaders, Timelines
 from tests.router.cluster import make_spec
 
 DEADLINE_S = 60.0
@@ -35,10 +36,13 @@ def lines(path):
 
 def end(recorder, *ids):
     """Let requests come and go."""
-    ledger = Ledger(recorder.take)
+
+    def take(timeline, spec):
+        recorder.take(record_of(timeline), spec)
+
+    timelines = Timelines(TimelineReaders(ended=(take,)))
     for id_ in ids:
-        ledger.arrived(make_spec(id_, num_tokens=600), 1.0)
-        ledger.cancelled(id_, 2.0)
+        timelines.left(timelines.arrived(make_spec(id_, num_tokens=600), 1.0), Outcome.CANCELLED, "", 2.0)
 
 
 def eventually(what):

@@ -31,6 +31,7 @@ from mesh.wire.status import DecodeCost, Demand, PendingPrefill, Wanted
 from router.effects import Deliver, Fail, Forget, Send, SetRoute
 from router.generation import Fault, NoEngines, Overloaded, RequestFailed, TokenBatch
 from router.history.records import PROMPT_BLOCK
+from router.history.timelines import Timelines
 from router.policies.policy import Dispatch
 from router.policies.registry import make_policy
 from router.requests.dispatcher import Dispatcher
@@ -38,7 +39,7 @@ from router.requests.in_flight_request import ANY_HOP
 from router.requests.limits import DispatchLimits
 from router.requests.routing import TRIES_PER_ROUND
 from router.view.monitor import Monitor
-from tests.router.cluster import D0, M0, M1, P0, P1, SERVICE, life, make_delta, make_spec, make_status
+from tests.router.cluster import D0, M0, M1, P0, P1, SERVICE, life, make_delta, make_spec, make_status, submit_to
 
 LIMITS = DispatchLimits(max_requests=8, max_waiting=4, reply_s=1.0)
 BUSY = {"prefill_remaining_s": 5.0, "num_waiting": 1}
@@ -51,7 +52,7 @@ class World:
     def __init__(self, *engines, policy="tropical", limits=LIMITS, lease_s=100.0) -> None:
         self.now = 0.0
         self.seq = 0
-        self.dispatcher = Dispatcher(make_policy(PolicySpec(policy), Random(0)), Monitor(lease_s), limits)
+        self.dispatcher = Dispatcher(make_policy(PolicySpec(policy), Random(0)), Monitor(lease_s), limits, Timelines())
         for engine in engines:
             self.status(engine)
 
@@ -61,7 +62,7 @@ class World:
         return self.checked(self.dispatcher.observe(life(engine, incarnation), status, self.now))
 
     def submit(self, id_="r", *args, **fields):
-        return self.checked(self.dispatcher.submit(make_spec(id_, *args, **fields), self.now))
+        return self.checked(submit_to(self.dispatcher, make_spec(id_, *args, **fields), self.now))
 
     def accept(self, engine=P0, id_="r", attempt=0):
         return self.receive(engine, Accepted(id_, Epoch(attempt), self.seq + 1))
@@ -219,6 +220,15 @@ def test_without_engines_a_request_waits_for_one_and_is_refused_at_its_deadline(
     world.submit("b", slo_ttft_s=2.0)
     world.wait(1.0)
     assert only_submit(world.status(M0))[0] == M0
+
+
+def test_what_arrives_after_its_deadline_is_refused_though_nothing_else_happens():
+    """Reading it took longer than was promised for its first token."""
+    world = World()
+    world.now = 5.0
+    assert world.submit("r", slo_ttft_s=1.0, age_s=2.0) == []
+    [refused] = world.wait(0.1)
+    assert isinstance(refused, Fail)
 
 
 def test_bounds_are_kept():
@@ -654,7 +664,7 @@ def test_an_engine_that_fails_its_requests_gets_none_for_a_while_and_then_one():
     assert world.dispatcher.breakers.states(world.now) == {M0: "open"}
     sent = [only_submit(world.submit(f"s{n}", slo_ttft_s=50.0))[0] for n in range(2)]
     assert sent == [M1, M1]
-    assert world.dispatcher.decisions.of("s1").decisions[-1].seen.broken == {M0}
+    assert world.dispatcher.timelines.of("s1").decisions[-1].seen.broken == {M0}
     for n in range(2):
         world.dispatcher.cancel(f"s{n}", world.now)
     world.wait(1.0)
@@ -722,7 +732,7 @@ def test_decisions_are_remembered_with_their_rule_and_numbers():
     world.submit(slo_ttft_s=9.0)
     world.status(P0, **BUSY)
     world.status(P0)
-    waited, sent = world.dispatcher.decisions.of("r").decisions
+    waited, sent = world.dispatcher.timelines.of("r").decisions
     assert "busy" in waited.decision.reason
     assert sent.decision.rule.startswith("1")
     assert sent.decision.numbers["backlog_s"] == 0.0
@@ -820,7 +830,7 @@ def test_a_service_whose_requests_wait_in_vain_takes_no_turns_of_another(policy)
         world.submit(f"r{n}", slo_ttft_s=5.0)
     world.status(P1, services=("other",), state=ProcessState.STARTING)
     other = msgspec.structs.replace(make_spec("other", slo_ttft_s=9.0), service="other")
-    assert submits(world.checked(world.dispatcher.submit(other, world.now))) == []
+    assert submits(world.checked(submit_to(world.dispatcher, other, world.now))) == []
     assert [(to, submit.spec.id) for to, submit in submits(world.status(P1, services=("other",)))] == [(P1, "other")]
 
 
@@ -831,8 +841,8 @@ def test_prefixes_are_those_of_a_service():
     first = only_submit(world.submit("first", 2 * PROMPT_BLOCK, slo_ttft_s=50.0))[0]
     world.submit("same", 2 * PROMPT_BLOCK, slo_ttft_s=50.0)
     other = msgspec.structs.replace(make_spec("other", 2 * PROMPT_BLOCK, slo_ttft_s=50.0), service="other")
-    world.dispatcher.submit(other, world.now)
-    cached = [world.dispatcher.decisions.of(id_).decisions[-1].seen.request.cached for id_ in ("same", "other")]
+    submit_to(world.dispatcher, other, world.now)
+    cached = [world.dispatcher.timelines.of(id_).decisions[-1].seen.request.cached for id_ in ("same", "other")]
     assert cached == [{first: 2 * PROMPT_BLOCK}, {}]
 
 
@@ -848,7 +858,7 @@ def test_a_recovering_request_tells_why_it_waits_once():
         world.now += 0.02
         world.status(P0, incarnation=2, **busy)
         world.status(P1, **busy)
-    verdicts = [type(one.decision) for one in world.dispatcher.decisions.of("r").decisions]
+    verdicts = [type(one.decision) for one in world.dispatcher.timelines.of("r").decisions]
     assert verdicts[0] is Dispatch
     assert len(verdicts) <= 3, "not at each change"
 

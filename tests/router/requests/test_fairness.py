@@ -6,21 +6,17 @@ from mesh.topology.schema import PolicySpec
 from mesh.wire.requests import Accepted, Epoch, FinishReason, Recall, StepTokens, Submit
 from router.effects import Fail, Send
 from router.generation import Overloaded
-from router.history.lengths import LengthPredictor
+from router.history.timelines import Timelines
 from router.policies.registry import make_policy
 from router.requests.dispatcher import Dispatcher
 from router.requests.fairness import ABOUT_S, Fairness
-from router.requests.in_flight_request import InFlightRequest
 from router.requests.limits import DispatchLimits
 from router.view.monitor import Monitor
-from tests.router.cluster import M0, life, make_delta, make_spec, make_status
-
-LENGTHS = LengthPredictor()
+from tests.router.cluster import M0, life, make_delta, make_in_flight, make_spec, make_status, submit_to
 
 
-def request(id_, tenant, number=0, priority=0, num_tokens=10):
-    spec = make_spec(id_, num_tokens, priority=priority)
-    return InFlightRequest.of(spec, number, 0.0, LENGTHS.predict(spec), 0.0, tenant)
+def request(id_, tenant, priority=0, num_tokens=10):
+    return make_in_flight(make_spec(id_, num_tokens, priority=priority), tenant=tenant)
 
 
 def names(in_flight):
@@ -93,7 +89,9 @@ class World:
         self.now = 0.0
         self.seq = 0
         limits = DispatchLimits(**{"max_requests": 64, "max_waiting": 8, "reply_s": 100.0} | limits)
-        self.dispatcher = Dispatcher(make_policy(PolicySpec("round_robin"), Random(0)), Monitor(1e9), limits)
+        self.dispatcher = Dispatcher(
+            make_policy(PolicySpec("round_robin"), Random(0)), Monitor(1e9), limits, Timelines()
+        )
         self.sent, self.recalled = [], []
 
     def status(self, **numbers):
@@ -101,7 +99,7 @@ class World:
         self.take(self.dispatcher.observe(life(M0), make_status(M0, self.seq, **numbers), self.now))
 
     def submit(self, id_, tenant):
-        return self.take(self.dispatcher.submit(make_spec(id_, 400), self.now, tenant))
+        return self.take(submit_to(self.dispatcher, make_spec(id_, 400), self.now, tenant))
 
     def take(self, effects):
         messages = [effect.message for effect in effects if isinstance(effect, Send) and effect.to == M0]

@@ -4,17 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.history.lengths import Prediction
 from router.requests.in_flight_request import InFlightRequest
 from router.requests.waiting import WaitingQueue
-from tests.router.cluster import make_spec
+from tests.router.cluster import make_in_flight, make_spec
 
 arrivals = st.lists(st.tuples(st.integers(0, 2), st.floats(0, 10), st.floats(0.1, 5), st.booleans()), max_size=30)
 
 
 def make_request_in_flight(number: int, priority: int, now: float, slo_ttft_s: float) -> InFlightRequest:
     spec = make_spec(f"r{number}", 10, slo_ttft_s=slo_ttft_s, priority=priority)
-    return InFlightRequest.of(spec, number, 0.0, Prediction((16,), 16, 16, 16, is_exact=False), now)
+    return make_in_flight(spec, number, now)
 
 
 @given(arrivals)
@@ -26,7 +25,7 @@ def test_the_most_urgent_comes_first(arrivals):
         waiting.append(request)
         if leaves:
             queue.remove(waiting.pop(len(waiting) // 2))
-        assert list(queue) == sorted(waiting, key=lambda f: (-f.spec.priority, f.deadline, f.number))
+        assert list(queue) == sorted(waiting, key=lambda f: (-f.spec.priority, f.deadline, f.timeline.number))
 
 
 def test_only_what_waits_can_leave():

@@ -3,7 +3,7 @@
 import pytest
 
 from mesh.wire.control import Migrate, Role
-from router.generation import Route, TokenBatch
+from router.generation import TokenBatch
 from router.history.records import Outcome
 from simulation.faults.invariants import Bounds, Drawn, InvariantError, Invariants
 from simulation.loads.trace_request import TraceRequest
@@ -71,7 +71,7 @@ def test_tokens_out_of_order_twice_or_of_another_attempt():
         sim.kernel.run(0.0)
         spec = make_spec()
         invariants.arrived(spec)
-        invariants.placed(spec.id, Route("a", "a", "", None, 0.0, 0))
+        invariants.dispatched(spec.id, attempt=0)
         batch = TokenBatch((drawn.token,), None, 0, None, None)
         if match is None:
             invariants.delivered(spec.id, batch)
@@ -102,11 +102,10 @@ def test_a_storm_of_dispatches():
     invariants, spec = sim._invariants, make_spec()
     sim.kernel.run(0.0)
     invariants.arrived(spec)
-    placements = [Route("a", "a", "", None, 0.0, attempt) for attempt in range(17)]
-    for placement in placements[:16]:
-        invariants.placed(spec.id, placement)
+    for attempt in range(16):
+        invariants.dispatched(spec.id, attempt)
     with pytest.raises(InvariantError, match="was dispatched 17 times"):
-        invariants.placed(spec.id, placements[16])
+        invariants.dispatched(spec.id, 16)
 
 
 def test_a_request_that_does_not_end():

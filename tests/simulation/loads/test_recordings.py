@@ -10,9 +10,10 @@ import pytest
 from mesh.wire.control import Role
 from mesh.wire.requests import FinishReason, RequestSpec, Sampling
 from router.generation import Overloaded, TokenBatch
-from router.history.ledger import Ledger
 from router.history.recorder import Recorder, RecordingFile
 from router.history.records import RECORDING_FORMAT, Header, write_records
+from router.history.summary import record_of
+from router.history.timelines import TimelineReaders, Timelines
 from simulation.loads.rows import TraceError
 from simulation.loads.trace_request import TraceRequest
 from simulation.loads.traces import load_trace
@@ -134,14 +135,19 @@ def test_faults_name_file_line_and_column(write, rows, place, words):
 def recorded(path, *specs_at):
     """What a gateway with these requests records: answers have ``max_tokens``; a hasty promise is rejected."""
     recorder = Recorder(RecordingFile(path, Header(RECORDING_FORMAT, "t", "g", datetime.now(UTC))), b"salt")
-    ledger = Ledger(recorder.take, origin_s=50.0)
+
+    def take(timeline, spec):
+        recorder.take(record_of(timeline, origin_s=50.0), spec)
+
+    timelines = Timelines(TimelineReaders(ended=(take,)))
     for spec, at_s in specs_at:
-        ledger.arrived(spec, 50.0 + at_s)
+        timeline, end_at = timelines.arrived(spec, 50.0 + at_s), 51.0 + at_s
         if spec.slo_ttft_s < 1:
-            ledger.failed(spec.id, Overloaded("late", 1.0), 51.0 + at_s)
+            timelines.failed(timeline, Overloaded("late", 1.0), end_at)
         else:
             tokens = (1,) * spec.sampling.max_tokens
-            ledger.delivered(spec.id, TokenBatch(tokens, FinishReason.LENGTH, 0, None, None), 51.0 + at_s)
+            timelines.delivered(timeline, TokenBatch(tokens, FinishReason.LENGTH, 0, None, None), "engine", end_at)
+            timelines.finished(timeline, FinishReason.LENGTH, end_at)
     recorder.close()
     assert recorder.num_dropped == 0
     return path

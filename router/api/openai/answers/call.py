@@ -7,12 +7,11 @@ from typing import Any, Protocol
 
 from structlog.typing import FilteringBoundLogger
 
-from mesh.clock import Clock
 from mesh.wire.requests import FailureCode
 from router.api.access.rates import Charge
 from router.api.errors import ApiError, ClientGoneError, api_error
 from router.api.http.disconnect import run_until
-from router.api.metrics.gateway import ChoiceTimer, ServiceMetrics
+from router.api.metrics.gateway import ServiceMetrics
 from router.api.openai.answers.choice import Choice, Piece
 from router.api.openai.input.grammar_checks import CheckedGrammar
 from router.generation import RequestFailed, Route, RouterError
@@ -62,10 +61,8 @@ class Call:
 
     request_id: str
     choices: Sequence[Choice]
-    timers: Sequence[ChoiceTimer]
     metrics: ServiceMetrics
     n: int
-    clock: Clock
     log: FilteringBoundLogger
     grammar: CheckedGrammar | None = None
     charge: Charge | None = None  # of the key that asked
@@ -116,23 +113,21 @@ class Call:
 
     def _run(self, sink: Sink) -> Coroutine[Any, Any, None]:
         if len(self.choices) == 1:
-            return self._pump(self.choices[0], self.timers[0], sink)
+            return self._pump(self.choices[0], sink)
         return self._run_all(sink)
 
     async def _run_all(self, sink: Sink) -> None:
         async with asyncio.TaskGroup() as tasks:
-            for choice, timer in zip(self.choices, self.timers, strict=True):
-                tasks.create_task(self._pump(choice, timer, sink))
+            for choice in self.choices:
+                tasks.create_task(self._pump(choice, sink))
 
-    async def _pump(self, choice: Choice, timer: ChoiceTimer, sink: Sink) -> None:
+    async def _pump(self, choice: Choice, sink: Sink) -> None:
         generation = choice.generation
         async for batch in generation:
             piece = choice.feed(batch)
-            timer.took(len(batch.tokens), self.clock.now())
             await sink.take(choice, piece, more=self._is_over if piece.finish else generation.has_more)
             if piece.finish is not None:
                 generation.finish()
-                self.metrics.ended(timer, choice, piece.finish)
                 return
 
     def _log(self, event: str, **more: str) -> None:
@@ -142,7 +137,7 @@ class Call:
             request=self.request_id,
             prompt_tokens=usage.num_prompt,
             completion_tokens=usage.num_completion,
-            ttft_ms=round(1000 * min(timer.ttft_s for timer in self.timers), 3),
+            ttft_ms=round(1000 * min(choice.generation.ttft_s or 0.0 for choice in self.choices), 3),
             rule=route and route.rule,
             prefill=route and route.prefill_engine,
             decode=route and route.decode_engine,

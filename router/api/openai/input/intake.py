@@ -16,7 +16,7 @@ from router.api.access.promises import Promise
 from router.api.access.rates import Charge
 from router.api.errors import api_error
 from router.api.http.callers import Caller
-from router.api.metrics.gateway import ChoiceTimer, GatewayMetrics
+from router.api.metrics.gateway import GatewayMetrics
 from router.api.openai.answers.call import Call
 from router.api.openai.answers.choice import Choice, Prompt
 from router.api.openai.input.bodies import SamplingBody
@@ -108,10 +108,7 @@ class Intake:
         except BaseException:
             _cancel(choices, charge)
             raise
-        timers = [ChoiceTimer(metrics, order.promise.slo, order.arrived_s) for _ in choices]
-        return Call(
-            order.id.request_id, choices, timers, metrics, order.n, self._clock, self._log, order.grammar, charge
-        )
+        return Call(order.id.request_id, choices, metrics, order.n, self._log, order.grammar, charge)
 
     async def _pause(self, choices: Sequence[Choice]) -> None:
         """Each choice sends its whole prompt to an engine: let others have their turn in between."""

@@ -15,8 +15,9 @@ from router.api.access.keyring import Keyring
 from router.api.app import ApiConfig, create_apps
 from router.api.http.browsers import BrowserRules
 from router.api.http.callers import Peers
+from router.api.metrics.gateway import GatewayMetrics
 from router.api.openai.models import Models, ServedModel
-from router.history.decisions import DecisionLog
+from router.history.timelines import Timelines
 from router.view.cluster_view import ClusterView
 from tests.router.api.conftest import both, client_of
 
@@ -55,7 +56,8 @@ async def door(gateway, model_folder, tmp_path):
         router=gateway.router,
         models=Models(models),
         view=lambda: ClusterView(engines),
-        decisions=DecisionLog(),
+        timelines=Timelines(),
+        metrics=GatewayMetrics(CollectorRegistry()),
         clock=SystemClock(),
         wall_clock=lambda: WALL_S,
         max_body_bytes=20_000,

@@ -78,7 +78,7 @@ async def listed(gateway, model):
     rules = BrowserRules.of("127.0.0.1", ("gateway",), ("https://page.example",))
     known = {field.name: None for field in dataclasses.fields(ApiConfig)} | {
         "gateway": "gateway-0", "router": gateway.router, "models": type("M", (), {})(), "view": dict,
-        "decisions": gateway.decisions, "wall_clock": lambda: 0.0, "max_body_bytes": 1000,
+        "timelines": gateway.timelines, "wall_clock": lambda: 0.0, "max_body_bytes": 1000,
         "callers": OpenCallers(Peers()), "operators": OpenCallers(Peers()), "rules": rules, "operator_rules": rules,
         "registry": CollectorRegistry(),
     }  # fmt: skip

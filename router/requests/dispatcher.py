@@ -38,10 +38,11 @@ from router.history.timelines import Timelines
 from router.policies.policy import Policy
 from router.requests.breakers import Breakers
 from router.requests.fairness import LAST_PLACES, Fairness
-from router.requests.in_flight_request import ANY_HOP, InFlightRequest, RequestPhase
+from router.requests.in_flight_request import InFlightRequest
 from router.requests.in_flight_requests import InFlightRequests
 from router.requests.limits import DispatchLimits
 from router.requests.recovery import Recovery
+from router.requests.request_state import ANY_HOP, RequestPhase
 from router.requests.routing import Placing
 from router.requests.token_stream import Broken, Fence
 from router.view.monitor import Monitor
@@ -117,7 +118,7 @@ class Dispatcher:
         """Tell of the length of its answer, if the policy asks for it."""
         policy = self._routing.policy
         if policy.uses_lengths and not request.spec.expected:
-            prediction, quantile = request.prediction, policy.length_quantile
+            prediction, quantile = request.hints.answer, policy.length_quantile
             request.expect(prediction.steps if quantile is None else self.lengths.predict(request.spec, quantile).steps)
 
     def _why_full(self, tenant: str) -> str | None:
@@ -137,7 +138,7 @@ class Dispatcher:
         request = self._in_flight.get(request_id)
         if request is None:
             return []
-        has_engine = request.phase is not RequestPhase.WAITING
+        has_engine = not request.assignment.is_waiting
         effects = self._recovery.stop(request)
         self._in_flight.leave(request, outcome, reason, now)
         return [*effects, *self._routing.try_waiting(now)] if has_engine else effects
@@ -146,7 +147,7 @@ class Dispatcher:
         """Decide by this policy from now on, first about all that wait. What was sent stays where it is."""
         self._routing.policy = policy
         for request in self._in_flight:
-            request.wait_reason, request.grace_s = "", policy.grace_s
+            request.queue.reason, request.deadline.grace_s = "", policy.grace_s
             self._expect(request)
             self._in_flight.arm(request, now)
         return self._routing.try_waiting(now, self.num_waiting)
@@ -211,7 +212,7 @@ class Dispatcher:
             request = self._in_flight.get(delta.request)
             if request is None:
                 effects += _stop_stranger(sender, delta)
-            elif request.phase is not RequestPhase.WAITING:
+            elif not request.assignment.is_waiting:
                 is_first = not request.has_begun
                 effects += self._take_delta(request, sender, delta, now)
                 has_begun |= is_first
@@ -231,12 +232,12 @@ class Dispatcher:
             return self._recovery.interrupt(
                 request, f"tokens of {sender}: {taken.reason}", (sender,), now, failed=(sender,)
             )
-        if stream.epoch != epoch or request.phase is RequestPhase.SENT:
+        if stream.epoch != epoch or request.assignment.phase is RequestPhase.SENT:
             self._own(request, sender, now)
-        if not request.is_proven:
-            request.is_proven = True
+        if not request.assignment.is_proven:
+            request.assignment.is_proven = True
             self.breakers.succeeded(request.id, sender, now)
-        request.progress_at = now
+        request.contact.progress_at = now
         effects: list[Effect] = []
         if stream.gap_since is not None:
             self._in_flight.arm(request, now)
@@ -250,10 +251,8 @@ class Dispatcher:
 
     def _own(self, request: InFlightRequest, engine: str, now: float) -> None:
         """Tokens came from a new owner: it has the request, and its statuses count it."""
-        if request.engines != (engine,):
+        if request.assignment.own(engine):
             request.timeline.change_owner(engine, now)
-            request.is_proven = False
-        request.phase, request.engines = RequestPhase.RUNNING, (engine,)
         self._monitor.release(request.id)
 
     def _move(self, message: Moved, now: float) -> list[Effect]:
@@ -261,7 +260,7 @@ class Dispatcher:
         request = self._in_flight.placed(message.request)
         if request is None or request.engines == (message.to,):
             return []
-        if message.epoch.attempt != request.attempt or message.epoch < request.stream.epoch:
+        if message.epoch.attempt != request.assignment.attempt or message.epoch < request.stream.epoch:
             return []
         if not self._monitor.is_alive(message.to):
             effects = self._recovery.interrupt(request, f"{message.to} was lost", (message.to,), now)
@@ -273,16 +272,16 @@ class Dispatcher:
         """What has not ended waits for its next slice, with its tokens."""
         for request_id, epoch in message.requests:
             request = self._in_flight.placed(request_id)
-            if request is not None and epoch.attempt == request.attempt and epoch >= request.stream.epoch:
+            if request is not None and epoch.attempt == request.assignment.attempt and epoch >= request.stream.epoch:
                 self._in_flight.wait_again(request, (), now, has_slice_ended=True)
         return self._routing.try_waiting(now)
 
     def _accept(self, engine: str, message: Accepted, now: float) -> list[Effect]:
         request = self._in_flight.placed(message.request)
-        if request is None or message.epoch.attempt != request.attempt:
+        if request is None or message.epoch.attempt != request.assignment.attempt:
             return [Send(engine, Cancel(message.request, Epoch(message.epoch.attempt, ANY_HOP)))]
-        if request.phase is RequestPhase.SENT:
-            request.phase, request.progress_at = RequestPhase.RUNNING, now
+        if request.assignment.phase is RequestPhase.SENT:
+            request.assignment.phase, request.contact.progress_at = RequestPhase.RUNNING, now
             self._monitor.accepted(request.id, engine, message.status_seq)
             request.timeline.accept(engine, now)
             self._in_flight.arm(request, now)
@@ -310,7 +309,7 @@ class Dispatcher:
         if not lost and not woken and (opening is None or opening > now):
             return effects
         for request in woken:
-            if request.phase is not RequestPhase.WAITING and request.due(self._limits, now) <= now:
+            if not request.assignment.is_waiting and request.due(self._limits, now) <= now:
                 effects += self._recovery.overdue(request, now)
         effects += self._routing.try_waiting(now)
         effects += self._routing.end_expired(now)

@@ -15,7 +15,7 @@ from heapq import heapify, heappop, heapreplace
 from math import ceil, inf
 from typing import Final
 
-from router.requests.in_flight_request import InFlightRequest, RequestPhase
+from router.requests.in_flight_request import InFlightRequest
 
 PROMPT_WEIGHT: Final = 1.0
 ANSWER_WEIGHT: Final = 2.0
@@ -70,23 +70,23 @@ class Fairness:
 
     def add(self, request: InFlightRequest) -> None:
         """It is the gateway's from now on; its tenant arrived."""
-        self._tenants[request.tenant].num_in_flight += 1
+        self._tenants[request.charge.tenant].num_in_flight += 1
 
     def remove(self, request: InFlightRequest) -> None:
         """It has ended."""
         self._charge(request)
-        tenant = self._tenants[request.tenant]
+        tenant = self._tenants[request.charge.tenant]
         tenant.num_in_flight -= 1
         if not tenant.num_in_flight:
             self._floor = tenant.served
 
     def dispatched(self, request: InFlightRequest, prefill_s: float) -> None:
-        tenant = self._tenants[request.tenant]
+        tenant = self._tenants[request.charge.tenant]
         if not request.has_begun:
             tenant.num_unbegun += 1
             tenant.unbegun_s += prefill_s
-        if not request.is_charged:
-            request.is_charged = True
+        if not request.charge.has_prompt:
+            request.charge.has_prompt = True
             tenant.served += PROMPT_WEIGHT * len(request.spec.prompt)
 
     def count(self, in_flight: Iterable[InFlightRequest]) -> None:
@@ -95,16 +95,16 @@ class Fairness:
             tenant.num_unbegun, tenant.unbegun_s = 0, 0.0
         for request in in_flight:
             self._charge(request)
-            if request.phase is not RequestPhase.WAITING and not request.has_begun and request.dispatch is not None:
-                tenant = self._tenants[request.tenant]
+            if not request.assignment.is_waiting and not request.has_begun and request.assignment.dispatch is not None:
+                tenant = self._tenants[request.charge.tenant]
                 tenant.num_unbegun += 1
-                tenant.unbegun_s += request.dispatch.prefill_s
+                tenant.unbegun_s += request.assignment.dispatch.prefill_s
 
     def _charge(self, request: InFlightRequest) -> None:
         """The tokens that came since the last time."""
         num_tokens = len(request.stream.tokens)
-        self._tenants[request.tenant].served += ANSWER_WEIGHT * (num_tokens - request.num_charged)
-        request.num_charged = num_tokens
+        self._tenants[request.charge.tenant].served += ANSWER_WEIGHT * (num_tokens - request.charge.num_tokens)
+        request.charge.num_tokens = num_tokens
 
     def _sweep(self, now: float) -> None:
         self._swept_at = now
@@ -124,7 +124,7 @@ class Fairness:
 
         What had begun is not made to wait for it: its tenant has waited before.
         """
-        if len({request.tenant for request in ranked}) < 2:
+        if len({request.charge.tenant for request in ranked}) < 2:
             return ranked
         levels: defaultdict[int, list[InFlightRequest]] = defaultdict(list)
         for request in ranked:
@@ -138,16 +138,16 @@ class Fairness:
 
     def holds(self, request: InFlightRequest, num_engines: int) -> bool:
         """Whether its tenant has its share of what the engines have not begun."""
-        return self._has_enough(self._tenants[request.tenant], num_engines)
+        return self._has_enough(self._tenants[request.charge.tenant], num_engines)
 
     def recalled(self, in_flight: Iterable[InFlightRequest], num_engines: int) -> list[InFlightRequest]:
         """What tenants have with engines, not begun, above their shares: the last of it, as counted before."""
         excess: list[InFlightRequest] = []
         for request in reversed(list(in_flight)):
-            tenant = self._tenants[request.tenant]
-            if _may_be_recalled(request) and self._has_enough(tenant, num_engines):
+            tenant = self._tenants[request.charge.tenant]
+            if request.may_be_recalled and self._has_enough(tenant, num_engines):
                 tenant.num_unbegun -= 1
-                tenant.unbegun_s -= request.dispatch.prefill_s if request.dispatch else 0.0
+                tenant.unbegun_s -= request.assignment.dispatch.prefill_s if request.assignment.dispatch else 0.0
                 if self._has_enough(tenant, num_engines):
                     excess.append(request)
         return excess
@@ -162,22 +162,22 @@ class Fairness:
 
     def who_yields(self, name: str, waiting: Sequence[InFlightRequest]) -> InFlightRequest | None:
         """Of those that wait, the one that makes room for one of ``name``: the last of the tenant with most of them."""
-        new = [request for request in waiting if not request.is_recovering]
-        counts = Counter(request.tenant for request in new)
+        new = [request for request in waiting if not request.losses.is_recovering]
+        counts = Counter(request.charge.tenant for request in new)
         if not counts:
             return None
         [(most, number)] = counts.most_common(1)
         if number <= counts[name] + 1:
             return None
-        return next(request for request in reversed(new) if request.tenant == most)
+        return next(request for request in reversed(new) if request.charge.tenant == most)
 
     def above_their_share(self, waiting: Sequence[InFlightRequest]) -> set[str]:
         """Tenants of more requests that wait, and of more tokens, than an equal part; the only one, if there is one."""
         requests: Counter[str] = Counter()
         tokens: Counter[str] = Counter()
         for request in waiting:
-            requests[request.tenant] += 1
-            tokens[request.tenant] += request.view.num_tokens
+            requests[request.charge.tenant] += 1
+            tokens[request.charge.tenant] += request.view.num_tokens
         parts = len(requests)
         return {
             name
@@ -186,19 +186,15 @@ class Fairness:
         }
 
 
-def _may_be_recalled(request: InFlightRequest) -> bool:
-    return request.phase is RequestPhase.RUNNING and not request.has_begun and not request.was_recalled
-
-
 def _goes_on(request: InFlightRequest) -> bool:
-    return request.is_recovering and not request.has_slice_ended
+    return request.losses.is_recovering and not request.queue.has_slice_ended
 
 
 def _merged(in_flight: Iterable[InFlightRequest], served: dict[str, float]) -> list[InFlightRequest]:
     """One after the other of whoever was served least, what has just been taken included."""
     queues: dict[str, deque[InFlightRequest]] = {}
     for request in in_flight:
-        queues.setdefault(request.tenant, deque()).append(request)
+        queues.setdefault(request.charge.tenant, deque()).append(request)
     turns = [(served[name], place, name) for place, name in enumerate(queues)]
     heapify(turns)
     merged: list[InFlightRequest] = []

@@ -11,7 +11,7 @@ from router.history.timelines import Timelines
 from router.requests.alarms import Alarms
 from router.requests.breakers import Breakers
 from router.requests.fairness import Fairness
-from router.requests.in_flight_request import InFlightRequest, RequestPhase
+from router.requests.in_flight_request import InFlightRequest
 from router.requests.limits import DispatchLimits
 from router.requests.waiting import WaitingQueue
 from router.view.monitor import Monitor
@@ -57,7 +57,7 @@ class InFlightRequests:
     def placed(self, request_id: str) -> InFlightRequest | None:
         """A request that is with an engine, or on its way there."""
         request = self._in_flight.get(request_id)
-        return None if request is None or request.phase is RequestPhase.WAITING else request
+        return None if request is None or request.assignment.is_waiting else request
 
     def add(self, request: InFlightRequest) -> None:
         """A new one, which waits."""
@@ -69,7 +69,7 @@ class InFlightRequests:
         self, request: InFlightRequest, avoided: tuple[str, ...], now: float, *, has_slice_ended: bool = False
     ) -> None:
         self._leave_engines(request)
-        request.avoid(avoided, now)
+        request.losses.avoid(avoided, now)
         request.wait_again(now, has_slice_ended=has_slice_ended)
         self.waiting.add(request)
         self.arm(request, now)
@@ -106,26 +106,28 @@ class InFlightRequests:
 
     def _remove(self, request: InFlightRequest, finish: FinishReason | None) -> None:
         """``finish``: None if its answer is not whole."""
-        if request.phase is RequestPhase.WAITING:
+        if request.assignment.is_waiting:
             self.waiting.remove(request)
         del self._in_flight[request.id]
         self._fairness.remove(request)
         self._alarms.clear(request.id)
         num_generated = len(request.spec.generated) + len(request.stream.tokens)
-        self._lengths.ended(request.spec, request.prediction, num_generated, finish)
+        self._lengths.ended(request.spec, request.hints.answer, num_generated, finish)
         self._leave_engines(request)
 
     def _leave_engines(self, request: InFlightRequest) -> None:
         self._monitor.release(request.id)
-        if request.dispatch is not None:
+        if request.assignment.dispatch is not None:
             self.on_left(request.id)
-            self._breakers.left(request.id, (request.dispatch.prefill_engine, request.dispatch.decode_engine))
+            self._breakers.left(
+                request.id, (request.assignment.dispatch.prefill_engine, request.assignment.dispatch.decode_engine)
+            )
 
     def check_invariants(self) -> None:
         """For tests."""
         waiting = list(self.waiting)
         assert waiting == sorted(waiting, key=lambda request: request.order), f"out of order: {self.waiting!r}"
-        assert {f.id for f in waiting} == {f.id for f in self if f.phase is RequestPhase.WAITING}
+        assert {f.id for f in waiting} == {f.id for f in self if f.assignment.is_waiting}
         for request in self:
-            assert (request.phase is RequestPhase.WAITING) == (not request.engines), f"{request.id} is nowhere or twice"
+            assert (request.assignment.is_waiting) == (not request.engines), f"{request.id} is nowhere or twice"
             assert request.id in self._alarms, f"{request.id} has no alarm"

@@ -10,8 +10,9 @@ from collections import defaultdict
 
 from mesh.wire.requests import NotHeld, Probe, Question
 from router.effects import Send
-from router.requests.in_flight_request import InFlightRequest, RequestPhase
+from router.requests.in_flight_request import InFlightRequest
 from router.requests.in_flight_requests import InFlightRequests
+from router.requests.request_state import RequestPhase
 
 ROUNDS = 4  # in the time that an answer may take
 
@@ -49,41 +50,44 @@ class Probing:
         asked: defaultdict[str, list[Question]] = defaultdict(list)
         for request in self._in_flight:
             if self._is_silent(request, now):
-                request.asked_at, request.denied = now, set()
+                request.contact.ask(now)
                 for engine in request.engines:
                     asked[engine].append(_question(request))
         return [Send(engine, Probe(questions)) for engine, questions in asked.items()]
 
     def fill(self, request: InFlightRequest, now: float) -> list[Send]:
         """Tokens came behind a gap: their owner knows what is missing."""
-        if now - request.asked_at < self._round_s:
+        if now - request.contact.asked_at < self._round_s:
             return []
-        request.asked_at, request.denied = now, set()
+        request.contact.ask(now)
         return [Send(engine, Probe([_question(request)])) for engine in request.engines]
 
     def _is_silent(self, request: InFlightRequest, now: float) -> bool:
-        match request.phase:
+        match request.assignment.phase:
             case RequestPhase.WAITING:
                 return False
             case RequestPhase.SENT:
-                since, patience_s = request.sent_at, self._round_s
+                since, patience_s = request.assignment.sent_at, self._round_s
             case RequestPhase.RUNNING if request.stream.gap_since is not None:
                 since, patience_s = request.stream.gap_since, self._round_s
             case RequestPhase.RUNNING:
-                since, patience_s = request.progress_at, self._reply_s / 2 if request.stream.tokens else self._reply_s
-        return now - max(since, request.asked_at) >= patience_s
+                since, patience_s = (
+                    request.contact.progress_at,
+                    self._reply_s / 2 if request.stream.tokens else self._reply_s,
+                )
+        return now - max(since, request.contact.asked_at) >= patience_s
 
     def denied(self, engine: str, message: NotHeld) -> list[InFlightRequest]:
         """The requests that no engine has now that ``engine`` has not."""
         nowhere = []
         for request_id, attempt in message.requests:
             request = self._in_flight.placed(request_id)
-            if request is not None and request.attempt == attempt and engine in request.engines:
-                request.denied.add(engine)
-                if request.denied.issuperset(request.engines):
+            if request is not None and request.assignment.attempt == attempt and engine in request.engines:
+                request.contact.denied.add(engine)
+                if request.contact.denied.issuperset(request.engines):
                     nowhere.append(request)
         return nowhere
 
 
 def _question(request: InFlightRequest) -> Question:
-    return Question(request.id, request.attempt, request.stream.next_offset)
+    return Question(request.id, request.assignment.attempt, request.stream.next_offset)

@@ -9,13 +9,13 @@ from mesh.wire.requests import Cancel, Failed, FailureCode, Held, NotHeld, Refus
 from router.effects import Effect, Forget, Send
 from router.generation import Fault, RequestFailed
 from router.requests.breakers import Breakers
-from router.requests.in_flight_request import InFlightRequest, RequestPhase
+from router.requests.in_flight_request import InFlightRequest
 from router.requests.in_flight_requests import InFlightRequests
 from router.requests.limits import DispatchLimits
 from router.requests.probing import Probing
+from router.requests.request_state import RequestPhase
 from router.view.monitor import Monitor
 
-SOON_TOKENS = 16  # from one death of an engine to the next
 FAILURES = (RefusalCode.PEER_SILENT, RefusalCode.TRANSFER_FAILED)  # all other refusals are back pressure
 NOBODYS_FAULT = (RefusalCode.UNKNOWN_OWNER, RefusalCode.GATEWAY_SILENT, RefusalCode.RECALLED)
 
@@ -49,7 +49,7 @@ class Recovery:
         self._breakers.failed(None, (engine,), now)
         held = [request for request in self._in_flight if engine in request.engines]
         self._forget_left_behind(engine)
-        self._left_behind[life] = [Cancel(request.id, request.any_epoch) for request in held]
+        self._left_behind[life] = [Cancel(request.id, request.assignment.any_epoch) for request in held]
         for request in held:
             effects += self.interrupt(request, f"{engine} was lost", (engine,), now, died=died)
         return effects
@@ -79,7 +79,7 @@ class Recovery:
 
     def overdue(self, request: InFlightRequest, now: float) -> list[Effect]:
         """What was to happen by now did not."""
-        failed = request.engines[:1] if request.phase is RequestPhase.SENT else request.engines
+        failed = request.engines[:1] if request.assignment.phase is RequestPhase.SENT else request.engines
         return self.interrupt(request, request.silence, request.engines, now, failed=failed)
 
     def deny(self, engine: str, message: NotHeld, now: float) -> list[Effect]:
@@ -93,8 +93,8 @@ class Recovery:
         """It answers, and has these: they are not forgotten, however long they wait there."""
         for holding in message.requests:
             request = self._in_flight.placed(holding.request)
-            if request is not None and request.attempt == holding.attempt and engine in request.engines:
-                request.held_at = now
+            if request is not None and request.assignment.attempt == holding.attempt and engine in request.engines:
+                request.contact.held_at = now
                 request.timeline.hold(engine, holding.num_ahead, now)
 
     def refuse(self, engine: str, message: Refused, now: float) -> bool:
@@ -103,7 +103,7 @@ class Recovery:
         if request is None or message.epoch < request.stream.epoch:
             return False
         culprits = _culprits(request, engine, message.code)
-        request.num_refusals += 1
+        request.losses.num_refusals += 1
         request.timeline.refuse(engine, message.code, message.reason, now)
         if message.code in FAILURES:
             self._breakers.failed(request.id, culprits, now)
@@ -119,8 +119,8 @@ class Recovery:
             self._breakers.forgive(request.id, now)
             error = RequestFailed(message.reason, Fault.CLIENT, message.code)
             return [*self.stop(request), self._in_flight.fail(request, error, now)]
-        request.num_failed_steps += 1
-        if request.num_failed_steps >= self._limits.max_failed_steps:
+        request.losses.num_failed_steps += 1
+        if request.losses.num_failed_steps >= self._limits.max_failed_steps:
             self._breakers.forgive(request.id, now)
             return [
                 *self.stop(request),
@@ -145,14 +145,13 @@ class Recovery:
         """
         effects = self.stop(request)
         num_tokens = len(request.stream.tokens)
-        _count_loss(request, num_tokens, died, now)
-        request.is_recovering = True
+        request.losses.count(num_tokens, now, died=died)
         self._breakers.failed(request.id, failed, now)
         request.timeline.interrupt(reason, now)
-        if request.num_deaths > self._limits.max_deaths:
-            error = f"given up after {request.num_deaths} engines failed; the last: {reason}"
+        if request.losses.num_deaths > self._limits.max_deaths:
+            error = f"given up after {request.losses.num_deaths} engines failed; the last: {reason}"
             return [*effects, self._in_flight.fail(request, RequestFailed(error, Fault.SERVER), now)]
-        if now > request.fruitless_since + self._limits.stall_s:
+        if now > request.losses.fruitless_since + self._limits.stall_s:
             error = f"given up after {self._limits.stall_s:g} s without a token, on whatever engine; the last: {reason}"
             return [*effects, self._in_flight.fail(request, RequestFailed(error, Fault.SERVER), now)]
         self._in_flight.wait_again(request, tuple(culprits), now)
@@ -161,22 +160,10 @@ class Recovery:
     def stop(self, request: InFlightRequest) -> list[Effect]:
         """Tell the living engines that hold it."""
         return [
-            Send(engine, Cancel(request.id, request.any_epoch))
+            Send(engine, Cancel(request.id, request.assignment.any_epoch))
             for engine in request.engines
             if self._monitor.is_alive(engine)
         ]
-
-
-def _count_loss(request: InFlightRequest, num_tokens: int, died: bool, now: float) -> None:
-    """``num_tokens``: that came until now, on all engines."""
-    request.num_losses += 1
-    if num_tokens > request.num_tokens_at_loss:
-        request.num_losses, request.fruitless_since = 1, now
-    request.num_tokens_at_loss = num_tokens
-    if died:
-        is_soon = num_tokens < request.num_tokens_at_death + SOON_TOKENS
-        request.num_deaths = request.num_deaths + 1 if is_soon else 1
-        request.num_tokens_at_death = num_tokens
 
 
 def _culprits(request: InFlightRequest, engine: str, code: RefusalCode) -> tuple[str, ...]:
@@ -185,6 +172,6 @@ def _culprits(request: InFlightRequest, engine: str, code: RefusalCode) -> tuple
         return ()
     if code is RefusalCode.TRANSFER_FAILED:
         return request.engines
-    if request.phase is RequestPhase.RUNNING and len(request.engines) > 1:
+    if request.assignment.phase is RequestPhase.RUNNING and len(request.engines) > 1:
         return request.engines[1:]
     return (engine,)

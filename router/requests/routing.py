@@ -17,7 +17,7 @@ from router.policies.least_loaded import LeastLoaded
 from router.policies.policy import Decision, Dispatch, GiveUp, Policy, Reject, Wait
 from router.requests.breakers import Breakers
 from router.requests.fairness import Fairness
-from router.requests.in_flight_request import InFlightRequest, RequestPhase
+from router.requests.in_flight_request import InFlightRequest
 from router.requests.in_flight_requests import InFlightRequests
 from router.requests.limits import DispatchLimits
 from router.requests.shedding import Shedding
@@ -65,21 +65,21 @@ class Placing:
     def hash_prefix(self, request: InFlightRequest) -> None:
         """Name the blocks of its prompt, if the policy asks what engines have of them."""
         if self.policy.uses_prefixes:
-            request.prefix = full_block_hashes(request.spec.prompt)
+            request.hints.prefix = full_block_hashes(request.spec.prompt)
 
     def shed(self, service: str, now: float) -> list[Effect]:
         """Refuse those that wait for their deadlines in vain. What had begun, or may be late, is not among them."""
         waiting = [request for request in self._in_flight.waiting if request.spec.service == service]
         if not waiting:
             return []
-        new = [request.view for request in waiting if not request.is_recovering and not request.grace_s]
+        new = [request.view for request in waiting if not request.losses.is_recovering and not request.deadline.grace_s]
         hopeless = {request_id.id for request_id in self._shedding.hopeless(new, now)} if new else ()
         reason = f"{len(waiting)} requests wait, and not all can be served in time"
         tenants = self._fairness.above_their_share(waiting) if hopeless else ()
         return [
             self._in_flight.fail(request, self.overloaded(service, reason, now), now)
             for request in waiting
-            if request.id in hopeless and request.tenant in tenants
+            if request.id in hopeless and request.charge.tenant in tenants
         ]
 
     def forget(self, engine: str) -> None:
@@ -94,13 +94,13 @@ class Placing:
         self._recalls_at = now + RECALL_S
         not_begun: defaultdict[str, list[RequestView]] = defaultdict(list)
         for request in self._in_flight:
-            if request.phase is RequestPhase.RUNNING and not request.has_begun and not request.was_recalled:
+            if request.may_be_recalled:
                 not_begun[request.engines[-1]].append(request.view)
         effects: list[Effect] = []
         for request_id in self.policy.recall(not_begun, self._monitor.view(), now):
             if (found := self._in_flight.placed(request_id.id)) is not None:
-                found.was_recalled = True
-                effects.append(Send(found.engines[0], Recall(found.id, found.any_epoch)))
+                found.assignment.was_recalled = True
+                effects.append(Send(found.engines[0], Recall(found.id, found.assignment.any_epoch)))
         return effects
 
     def make_way(self, service: str) -> list[Effect]:
@@ -112,8 +112,8 @@ class Placing:
         of_service = [request for request in self._in_flight if request.spec.service == service]
         effects: list[Effect] = []
         for request in self._fairness.recalled(of_service, self._num_prefilling(view, service)):
-            request.was_recalled = True
-            effects.append(Send(request.engines[0], Recall(request.id, request.any_epoch)))
+            request.assignment.was_recalled = True
+            effects.append(Send(request.engines[0], Recall(request.id, request.assignment.any_epoch)))
         return effects
 
     def wanted(self, now: float) -> list[Wanted]:
@@ -136,10 +136,10 @@ class Placing:
             if num_in_vain[service] >= max_in_vain:
                 continue
             view = view or self._monitor.view()
-            whose = service, request.tenant
-            if not request.is_recovering and (whose in held or self._holds(request, view)):
+            whose = service, request.charge.tenant
+            if not request.losses.is_recovering and (whose in held or self._holds(request, view)):
                 held.add(whose)
-                request.was_held = True
+                request.queue.was_held = True
                 continue
             decision = self._decide(request, view, now)
             if isinstance(decision, Wait):
@@ -195,27 +195,27 @@ class Placing:
 
     def _is_overdue(self, request: InFlightRequest, now: float) -> bool:
         """Had begun, and the promise of its next token is over: it goes wherever it can. But a slice is had in turn."""
-        is_in_turn = request.has_slice_ended and self.policy.opens_at is not None
-        return request.is_recovering and now >= request.deadline and not is_in_turn
+        is_in_turn = request.queue.has_slice_ended and self.policy.opens_at is not None
+        return request.losses.is_recovering and now >= request.deadline.at and not is_in_turn
 
     def _decide(self, request: InFlightRequest, view: ClusterView, now: float) -> Decision:
         policy: Policy = self._last_resort if self._is_overdue(request, now) else self.policy
-        avoided, broken = request.avoids(now), self._broken(request, view, now)
+        avoided, broken = request.losses.avoids(now), self._broken(request, view, now)
         view = view.without(avoided | broken)
-        request_id = request.view
-        if request.prefix:
-            request_id = msgspec.structs.replace(
-                request_id, cached=self._prefixes[request_id.service].cached_tokens(request.prefix)
+        seen_request = request.view
+        if request.hints.prefix:
+            seen_request = msgspec.structs.replace(
+                seen_request, cached=self._prefixes[seen_request.service].cached_tokens(request.hints.prefix)
             )
-        decision = policy.decide(request_id, view, now)
-        if isinstance(decision, Reject | GiveUp) and (avoided or broken or request.is_recovering):
+        decision = policy.decide(seen_request, view, now)
+        if isinstance(decision, Reject | GiveUp) and (avoided or broken or request.losses.is_recovering):
             why = "it would be late" if isinstance(decision, GiveUp) else decision.reason
             decision = Wait(f"{why}, of the engines that it can be sent to now")
-        if not isinstance(decision, Wait) or decision.reason != request.wait_reason:
-            seen = Seen(now, request_id, view, avoided, broken)
-            self._timelines.decided(request.timeline, request.attempt + 1, policy.name, decision, seen)
+        if not isinstance(decision, Wait) or decision.reason != request.queue.reason:
+            seen = Seen(now, seen_request, view, avoided, broken)
+            self._timelines.decided(request.timeline, request.assignment.attempt + 1, policy.name, decision, seen)
         if isinstance(decision, Wait):
-            request.wait_reason = decision.reason
+            request.queue.reason = decision.reason
         return decision
 
     def _broken(self, request: InFlightRequest, view: ClusterView, now: float) -> set[str]:
@@ -236,9 +236,9 @@ class Placing:
         self._monitor.reserve(request.reservations(decision))
         self._breakers.sent(request.id, request.engines, now)
         service = request.spec.service
-        for engine in request.engines if request.prefix else ():
+        for engine in request.engines if request.hints.prefix else ():
             pool = self._monitor.view().engines[engine].services[service]
-            self._prefixes[service].add(request.prefix, engine, pool.num_slots)
+            self._prefixes[service].add(request.hints.prefix, engine, pool.num_slots)
         self._in_flight.arm(request, now)
         send = Send(decision.prefill_engine, submit, decision.batch)
         assert request.timeline.route is not None, "it was decided about"
@@ -253,16 +253,16 @@ class Placing:
         """Rule 4: what has waited for too long is rejected, once it was tried for the last time."""
         effects: list[Effect] = []
         for request in self._in_flight.waiting:
-            if request.is_recovering and self._could_run(request):
-                request.engine_seen_at = now
+            if request.losses.is_recovering and self._could_run(request):
+                request.queue.engine_seen_at = now
             if now >= request.expires_at(self._limits):
                 effects.append(self._in_flight.fail(request, self._too_late(request, now), now))
         return effects
 
     def _could_run(self, request: InFlightRequest) -> bool:
         """Whether an engine is there that could take it, had it room."""
-        request_id = request.view
-        return self._monitor.view().candidates(request_id.service, request_id.num_tokens + 1) is not None
+        view = request.view
+        return self._monitor.view().candidates(view.service, view.num_tokens + 1) is not None
 
     def _too_late(self, request: InFlightRequest, now: float) -> RouterError:
         service = request.spec.service

@@ -19,9 +19,10 @@ from router.placement.change.changeover import Patience
 from router.placement.daemon import PlacementDaemon
 from router.requests import dispatcher
 from router.requests.dispatcher import Dispatcher
-from router.requests.in_flight_request import InFlightRequest, RequestPhase
+from router.requests.in_flight_request import InFlightRequest
 from router.requests.probing import Probing
 from router.requests.recovery import Recovery
+from router.requests.request_state import Losses, RequestPhase
 from router.requests.token_stream import TokenStream
 
 Patch = pytest.MonkeyPatch
@@ -80,12 +81,12 @@ def noticing_unanswered_submits(patch: Patch) -> None:
     patch.setattr(
         InFlightRequest,
         "due",
-        lambda self, limits, now: NEVER if self.phase is RequestPhase.SENT else due(self, limits, now),
+        lambda self, limits, now: NEVER if self.assignment.phase is RequestPhase.SENT else due(self, limits, now),
     )
     patch.setattr(
         Probing,
         "_is_silent",
-        lambda self, request, now: request.phase is not RequestPhase.SENT and is_silent(self, request, now),
+        lambda self, request, now: request.assignment.phase is not RequestPhase.SENT and is_silent(self, request, now),
     )
 
 
@@ -105,7 +106,7 @@ def knowing_that_requests_are_held(patch: Patch) -> None:
 
 
 def backing_off(patch: Patch) -> None:
-    patch.setattr(InFlightRequest, "avoid", lambda self, engines, now: None)
+    patch.setattr(Losses, "avoid", lambda self, engines, now: None)
 
 
 def stopping_strangers(patch: Patch) -> None:

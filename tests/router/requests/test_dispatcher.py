@@ -35,8 +35,8 @@ from router.history.timelines import Timelines
 from router.policies.policy import Dispatch
 from router.policies.registry import make_policy
 from router.requests.dispatcher import Dispatcher
-from router.requests.in_flight_request import ANY_HOP
 from router.requests.limits import DispatchLimits
+from router.requests.request_state import ANY_HOP
 from router.requests.routing import TRIES_PER_ROUND
 from router.view.monitor import Monitor
 from tests.router.cluster import D0, M0, M1, P0, P1, SERVICE, life, make_delta, make_spec, make_status, submit_to

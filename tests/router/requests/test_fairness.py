@@ -71,7 +71,7 @@ def test_nobody_saves_up(fairness):
 
 def test_what_had_begun_does_not_wait_for_others(fairness):
     begun = request("a1", "a")
-    begun.is_recovering = True
+    begun.losses.is_recovering = True
     waiting = [request("b0", "b"), request("a0", "a"), begun]
     assert names(fairness.in_turn(waiting)) == ["a1", "b0", "a0"]
 

@@ -25,7 +25,7 @@ def test_the_most_urgent_comes_first(arrivals):
         waiting.append(request)
         if leaves:
             queue.remove(waiting.pop(len(waiting) // 2))
-        assert list(queue) == sorted(waiting, key=lambda f: (-f.spec.priority, f.deadline, f.timeline.number))
+        assert list(queue) == sorted(waiting, key=lambda f: (-f.spec.priority, f.deadline.at, f.timeline.number))
 
 
 def test_only_what_waits_can_leave():

@@ -21,7 +21,7 @@ from mesh.topology.schema import PolicySpec
 from mesh.wire.control import ProcessState, Role
 from mesh.wire.frames import Sender
 from mesh.wire.status import Demand, EngineStatus, PendingPrefill, ServiceStatus
-from router.policies.registry import POLICIES, make_policy
+from router.policies.registry import make_policy, policies
 from router.view.engine_view import RequestView
 from router.view.monitor import Monitor
 
@@ -103,7 +103,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.decision_cost", description=__doc__.splitlines()[0])
     parser.add_argument("--engines", type=int, nargs="+", default=[8, 64, 512], metavar="N", help="in view")
     parser.add_argument("--decisions", type=int, default=2000, metavar="N", help="of each policy (default: 2000)")
-    parser.add_argument("--policies", nargs="+", choices=sorted(POLICIES), default=list(POLICIES), metavar="P")
+    parser.add_argument("--policies", nargs="+", choices=sorted(policies()), default=list(policies()), metavar="P")
     parser.add_argument(
         "--prefills", type=int, default=2, metavar="N", help="told by a prefill engine at most (default: 2)"
     )

@@ -19,7 +19,7 @@ from engines.costs.profiles import load_profile
 from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, ServiceSpec, Slo, Topology
 from mesh.wire.control import Role
 from router.history.records import Record, write_records
-from router.policies.registry import POLICIES
+from router.policies.registry import policies
 from simulation.cluster import Simulation
 from simulation.engines.physics import Physics
 from simulation.garbage import rare_collections
@@ -99,7 +99,7 @@ def main() -> None:
     parser.add_argument("--engines", type=int, default=64, metavar="N")
     parser.add_argument("--rate", type=float, default=100.0, metavar="R", help="requests a second (default: 100)")
     parser.add_argument("--duration", type=float, default=60.0, metavar="S", help="of arrivals (default: 60)")
-    parser.add_argument("--policy", choices=sorted(POLICIES), default="tropical")
+    parser.add_argument("--policy", choices=sorted(policies()), default="tropical")
     parser.add_argument("--exact", action="store_true", help="compute every step, pass none by")
     parser.add_argument("--seed", type=int, default=0, metavar="N")
     parser.add_argument("--records", type=Path, metavar="FILE", help="write what became of each request, to compare")

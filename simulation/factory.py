@@ -17,6 +17,7 @@ from router.history.summary import record_of
 from router.history.tallies import Tallies
 from router.history.timeline import RequestTimeline
 from router.history.timelines import TimelineReaders, Timelines
+from router.policies.capabilities import SeesGateways
 from router.policies.registry import make_policy
 from router.requests.dispatcher import Dispatcher
 from router.requests.limits import DispatchLimits
@@ -91,7 +92,7 @@ class Factory:
         lengths, tallies = LengthPredictor(asked_of), Tallies()
         timelines = self.timelines(tallies)
         dispatcher = Dispatcher(policy, Monitor(timing.lease_s, spec.id), limits, timelines, lengths)
-        watches = policy.uses_gateways and len(self._topology.gateways) > 1
+        watches = policy.offers(SeesGateways) is not None and len(self._topology.gateways) > 1
         return SimulatedGateway(
             me, spec, dispatcher, kernel, self._network, tallies, timing.heartbeat_s, watches_others=watches
         )

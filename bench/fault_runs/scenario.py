@@ -28,7 +28,7 @@ from mesh.topology.schema import (
 )
 from mesh.wire.control import Role
 from mesh.wire.status import DecodeCost, PrefillCost
-from router.policies.registry import POLICIES
+from router.policies.registry import policies
 from simulation.engines.physics import Physics
 from simulation.faults.faults import (
     Delay,
@@ -189,7 +189,7 @@ def _topology(random: Random) -> Topology:
             GatewaySpec(f"gateway-{number}", max_requests=random.choice([8, 64]), max_waiting=random.choice([4, 64]))
             for number in range(random.choice([1, 2]))
         ),
-        policy=PolicySpec(random.choice(sorted(POLICIES))),
+        policy=PolicySpec(random.choice(sorted(policies()))),
         transfer=TransferSpec(deadline_s=TRANSFER_S),
         timing=Timing(),
     )

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import inspect
 
 from mesh.topology.schema import PolicySpec
-from router.policies.registry import POLICIES, make_policy
+from router.policies.registry import make_policy, policies
 
 _BOUNDS = (("gt", "above"), ("ge", "at least"), ("lt", "below"), ("le", "at most"))
 _PARAMETER = re.compile(r"``(\w+)``: (.*?)(?=\n\s*``\w+``:|\Z)", re.DOTALL)
@@ -31,7 +31,7 @@ class PolicyDoc:
 
 
 def catalogue() -> list[PolicyDoc]:
-    return [PolicyDoc(name, _about(name), _parameters(entry.parameters)) for name, entry in POLICIES.items()]
+    return [PolicyDoc(name, _about(name), _parameters(entry.parameters)) for name, entry in policies().items()]
 
 
 def _about(name: str) -> str:

@@ -6,8 +6,12 @@ full iteration keeps the TPOT promise.
 
 from mesh.wire.control import PrefillMode
 from router.policies.colocated import Colocated
+from router.policies.policy import BaselineParameters, PolicyEntry
 
 
 class Chunked(Colocated):
     name = "chunked"
     mode = PrefillMode.CHUNKED
+
+
+ENTRY = PolicyEntry("chunked", lambda parameters, _: Chunked(parameters), BaselineParameters)

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from mesh.wire.control import PrefillMode, PrefillOrder
 from router.policies.parts.candidates import find_candidates, load, reject_late, route
-from router.policies.policy import BaselineParameters, Decision, Policy
+from router.policies.policy import BaselineParameters, Decision, Policy, PolicyEntry
 from router.view.cluster_view import Candidates, ClusterView
 from router.view.engine_view import RequestView
 
@@ -27,3 +27,6 @@ class Colocated(Policy):
         engine = min(found.prefill + found.decode, key=load)
         dispatch = route(request, self.name, engine, engine, now, mode=self.mode, order=PrefillOrder.ARRIVAL)
         return reject_late(dispatch, request, now) if self._rejects_late else dispatch
+
+
+ENTRY = PolicyEntry("colocated", lambda parameters, _: Colocated(parameters), BaselineParameters)

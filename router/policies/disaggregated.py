@@ -13,7 +13,7 @@ from typing import ClassVar, Literal
 
 from mesh.wire.control import PrefillOrder
 from router.policies.parts.candidates import find_candidates, load, reject_late, route
-from router.policies.policy import BaselineParameters, Decision, Dispatch, Policy, Wait
+from router.policies.policy import BaselineParameters, Decision, Dispatch, Policy, PolicyEntry, Wait
 from router.view.cluster_view import Candidates, ClusterView
 from router.view.engine_view import RequestView
 
@@ -54,3 +54,6 @@ class Disaggregated(Policy):
 
     def _unless_late(self, dispatch: Dispatch, request: RequestView, now: float) -> Decision:
         return reject_late(dispatch, request, now) if self._parameters.reject_late else dispatch
+
+
+ENTRY = PolicyEntry("disaggregated", lambda parameters, _: Disaggregated(parameters), DisaggregatedParameters)

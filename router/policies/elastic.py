@@ -23,11 +23,12 @@ from typing import Annotated
 import msgspec
 
 from mesh.wire.control import PrefillMode, PrefillOrder
+from router.policies.capabilities import AllowsLateness, ReordersQueue, UsesPrefixes
 from router.policies.parts.candidates import find_candidates, route
 from router.policies.parts.feasible import split_feasible
 from router.policies.parts.outlook import alone_s, look_ahead, own_work_s, prefill_speed, work_ahead_s
 from router.policies.parts.roles import RoleBalancer
-from router.policies.policy import Decision, GiveUp, Policy, RoleChange, Wait
+from router.policies.policy import Decision, GiveUp, Policy, PolicyEntry, Wait
 from router.view.cluster_view import Candidates, ClusterView
 from router.view.engine_view import EngineView, RequestView
 
@@ -58,14 +59,12 @@ class _Option(msgspec.Struct, frozen=True):
     decode_engine: EngineView
 
 
-class Elastic(Policy):
-    uses_prefixes = True
-
+class Elastic(Policy, ReordersQueue, UsesPrefixes):
     def __init__(self, parameters: ElasticParameters) -> None:
         self._parameters = parameters
-        self._roles = RoleBalancer() if parameters.flips else None
-        self.changes_roles = parameters.flips
         self.grace_s = parameters.grace_s
+        lateness = AllowsLateness(parameters.grace_s)
+        self.capabilities = (lateness, RoleBalancer()) if parameters.flips else (lateness,)
 
     @property
     def name(self) -> str:
@@ -112,9 +111,6 @@ class Elastic(Policy):
         if self.grace_s or not _could_have_made_it(request, found, uncached_s):
             return Wait("late: all engines have other prefills")
         return GiveUp(f"its first token would come {late_s:.2f} s too late")
-
-    def rebalance(self, view: ClusterView, num_waiting: int, now: float) -> Sequence[RoleChange]:
-        return self._roles.rebalance(view, num_waiting, now) if self._roles else ()
 
     def _best(self, request: RequestView, found: Candidates, now: float) -> tuple[_Option | None, float]:
         """Where the first token comes first of the engines that take it now; and in how long, at the earliest, of all.
@@ -288,3 +284,6 @@ def _could_have_made_it(request: RequestView, found: Candidates, first_s: float)
     if first_s <= promise_s:
         return True
     return any(e.prefill_s(request.service, request.num_tokens) <= promise_s for e in found.prefill_engines)
+
+
+ENTRY = PolicyEntry("elastic", lambda parameters, _: Elastic(parameters), ElasticParameters)

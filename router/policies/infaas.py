@@ -6,7 +6,7 @@ section 6.1). Engines queue first come, first served.
 
 from mesh.wire.control import PrefillOrder
 from router.policies.parts.candidates import find_candidates, route
-from router.policies.policy import Decision, Policy
+from router.policies.policy import Decision, Policy, PolicyEntry
 from router.view.cluster_view import Candidates, ClusterView
 from router.view.engine_view import EngineView, RequestView
 
@@ -25,3 +25,6 @@ class Infaas(Policy):
         prefill_engine = min(found.prefill_engines, key=memory_load)
         decode_engine = min(found.decode_engines_for(prefill_engine), key=memory_load)
         return route(request, "least memory load", prefill_engine, decode_engine, now, order=PrefillOrder.ARRIVAL)
+
+
+ENTRY = PolicyEntry("infaas", lambda _, __: Infaas())

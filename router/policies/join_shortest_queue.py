@@ -1,7 +1,7 @@
 """Join the shortest queue: whatever engine has the fewest requests, queued and running (Aladdin's baseline)."""
 
 from router.policies.parts.candidates import find_candidates, route
-from router.policies.policy import Decision, Policy, QueueParameters
+from router.policies.policy import Decision, Policy, PolicyEntry, QueueParameters
 from router.view.cluster_view import Candidates, ClusterView
 from router.view.engine_view import EngineView, RequestView
 
@@ -24,3 +24,6 @@ class JoinShortestQueue(Policy):
 def queue_length(engine: EngineView) -> tuple[int, int, str]:
     """Requests; tokens in flight decide among equals."""
     return engine.num_requests, engine.num_tokens, engine.id
+
+
+ENTRY = PolicyEntry("join_shortest_queue", lambda parameters, _: JoinShortestQueue(parameters), QueueParameters)

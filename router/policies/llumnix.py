@@ -9,7 +9,7 @@ served; with ``[rescheduling]`` in the topology they move requests afterwards by
 from engines.transfers.freeness import with_one_more
 from mesh.wire.control import PrefillOrder
 from router.policies.parts.candidates import find_candidates, route
-from router.policies.policy import Decision, Policy
+from router.policies.policy import Decision, Policy, PolicyEntry
 from router.view.cluster_view import Candidates, ClusterView
 from router.view.engine_view import EngineView, RequestView
 
@@ -39,3 +39,6 @@ def _freeness(engine: EngineView, request: RequestView) -> float:
     service = engine.services[request.service]
     free = service.bare_freeness if request.priority > 0 else service.freeness
     return with_one_more(free, service.num_sharers, request.num_tokens)
+
+
+ENTRY = PolicyEntry("llumnix", lambda _, __: Llumnix())

@@ -27,6 +27,7 @@ import msgspec
 
 from mesh.wire.control import PrefillMode, PrefillOrder, Role
 from mesh.wire.status import Wanted
+from router.policies.capabilities import RecallsRequests, SeesGateways, UsesLengths, WantsEngines
 from router.policies.parts.bins import (
     Knobs,
     Level,
@@ -42,7 +43,7 @@ from router.policies.parts.candidates import find_candidates, route
 from router.policies.parts.error_lines import ErrorLine, Movable, rebalanced
 from router.policies.parts.groups import Grouping, Sizes
 from router.policies.parts.new_engines import NewEngines
-from router.policies.policy import Decision, Dispatch, Policy, Wait
+from router.policies.policy import Decision, Dispatch, Policy, PolicyEntry, Wait
 from router.view.cluster_view import Candidates, ClusterView
 from router.view.engine_view import EngineView, RequestView
 
@@ -86,19 +87,19 @@ class _Fit(NamedTuple):
     levels: Sequence[tuple[str, Level]]
 
 
-class Packing(Policy):
+class Packing(Policy, WantsEngines):
     name = "packing"
-    uses_lengths = True
 
     def __init__(self, parameters: PackingParameters) -> None:
         self._knobs = Knobs(parameters.gamma, parameters.theta, parameters.prefill == "slack", parameters.prompts)
         self._without_margin = replace(self._knobs, theta=1.0)
-        self.length_quantile = parameters.quantile or None
-        self.recalls = parameters.rebalance
-        self.uses_gateways = parameters.excess > 0
-        sizes = Sizes.of(parameters.excess, parameters.largest_group) if self.uses_gateways else None
-        self._grouping = None if sizes is None else Grouping(sizes)
-        self._bound_for: dict[str, str] = {}  # where algorithm 2 wants those that it called back
+        self._error_lines = _ErrorLines()
+        self._grouping = Grouping(Sizes.of(parameters.excess, parameters.largest_group)) if parameters.excess else None
+        self.capabilities = (
+            UsesLengths(parameters.quantile or None),
+            *([self._error_lines] if parameters.rebalance else []),
+            *([SeesGateways()] if parameters.excess else []),
+        )
 
     def decide(self, request: RequestView, view: ClusterView, now: float) -> Decision:
         found = find_candidates(request, view)
@@ -112,7 +113,7 @@ class Packing(Policy):
 
     def _in_group(self, request: RequestView, found: Candidates, view: ClusterView, now: float) -> Dispatch | None:
         """Into this gateway's group. What was called back goes where it was meant to, whosever group that is."""
-        if self._grouping is None or request.id in self._bound_for:
+        if self._grouping is None or request.id in self._error_lines.bound_for:
             return None
         group = self._grouping.group_for(request.id, view.peers)
         dispatch = self._pack(request, found.among(request.service, group), now, self._knobs, set())
@@ -166,7 +167,7 @@ class Packing(Policy):
         failed: set[str],
     ) -> _Fit | None:
         """Algorithm 1. One that was called back tries first where it was meant to go."""
-        service, gamma, bound_for = request.service, self._knobs.gamma, self._bound_for.get(request.id)
+        service, gamma, bound_for = request.service, self._knobs.gamma, self._error_lines.bound_for.get(request.id)
         demands = [engine.services[service].demand for engine in engines]
         # `capacity_norm`, spelt out: it is asked for every engine in every decision
         norms = [hypot(one.num_requests, one.prompt_tokens + gamma * one.answer_tokens) for one in demands]
@@ -238,7 +239,12 @@ class Packing(Policy):
             first = found.prefill_engines[0]
             yield first.role, first
 
-    # --- error lines --------------------------------------------------------------------------------------------------
+
+class _ErrorLines(RecallsRequests):
+    """Algorithm 2. ``bound_for``: where it wants those that it called back."""
+
+    def __init__(self) -> None:
+        self.bound_for: dict[str, str] = {}
 
     def recall(
         self, not_begun: Mapping[str, Sequence[RequestView]], view: ClusterView, now: float
@@ -255,7 +261,7 @@ class Packing(Policy):
                 if request.service == service and engine in lines
             ]
             moves |= {move.request: move.to for move in rebalanced(lines, movable)}
-        self._bound_for = dict([*self._bound_for.items(), *moves.items()][-MOST_BOUND:])
+        self.bound_for = dict([*self.bound_for.items(), *moves.items()][-MOST_BOUND:])
         return [requests[request] for request in moves]
 
 
@@ -263,3 +269,6 @@ def _line(engine: EngineView, service: str) -> ErrorLine:
     pool = engine.services[service]
     cost, demand = pool.decode_cost, pool.demand
     return ErrorLine(cost.per_context_token_s, cost.per_request_s, demand.error_tokens, demand.error_requests)
+
+
+ENTRY = PolicyEntry("packing", lambda parameters, _: Packing(parameters), PackingParameters)

@@ -1,13 +1,14 @@
 """What every dispatch policy takes and answers."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from random import Random
+from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
 
-from mesh.wire.control import PrefillMode, PrefillOrder, SetRole
-from mesh.wire.status import Wanted
+from mesh.wire.control import PrefillMode, PrefillOrder
+from router.policies.capabilities import Capability
 from router.view.cluster_view import ClusterView
 from router.view.engine_view import RequestView
 
@@ -72,28 +73,16 @@ class QueueParameters(msgspec.Struct, frozen=True):
 Decision = Dispatch | Wait | Reject | GiveUp
 
 
-@dataclass(frozen=True, slots=True)
-class RoleChange:
-    """``message`` is for ``engine``."""
-
-    engine: str
-    message: SetRole
+C = TypeVar("C", bound=Capability)
 
 
 class Policy(Protocol):
     """Decides one request at a time. Pure, but for its own state: a turn, or the random stream that it was given.
 
-    Policies derive from this class: most need no more than a name and `decide`.
+    Policies derive from this class. Each is a file of this folder that ends with its `PolicyEntry`.
     """
 
-    grace_s: float = 0.0  # how long after its deadline a request may still wait
-    uses_lengths: bool = False  # looks at how long answers are expected to be; so do engines then
-    length_quantile: float | None = None  # of answers, that it goes by; None: the mean
-    uses_prefixes: bool = False  # looks at what engines have likely cached of a request
-    uses_gateways: bool = False  # looks at what other gateways there are
-    changes_roles: bool = False  # `rebalance` may answer something
-    recalls: bool = False  # `recall` may
-    opens_at: float | None = None  # what waits is not looked at before, and is then; None: at every change
+    capabilities: tuple[Capability, ...] = ()  # what it can do beside what its class says
 
     @property
     def name(self) -> str:
@@ -101,27 +90,22 @@ class Policy(Protocol):
 
     def decide(self, request: RequestView, view: ClusterView, now: float) -> Decision: ...
 
-    def rank(self, waiting: Sequence[RequestView], view: ClusterView, now: float) -> Sequence[RequestView]:
-        """Those to try now, in this order. ``waiting`` is in the order of priorities, then of deadlines."""
-        return waiting
+    def offers(self, kind: type[C]) -> C | None:
+        """The capability of this kind, if the policy has it."""
+        return next((one for one in (self, *self.capabilities) if isinstance(one, kind)), None)
 
-    def left(self, request: str) -> None:
-        """A request that was dispatched is not where it was sent (any more)."""
-        del request
 
-    def rebalance(self, view: ClusterView, num_waiting: int, now: float) -> Sequence[RoleChange]:
-        """Which engines are to take another role, given that so many requests found no engine."""
-        return ()
+class NoParameters(msgspec.Struct, frozen=True):
+    """For policies without any."""
 
-    def recall(
-        self, not_begun: Mapping[str, Sequence[RequestView]], view: ClusterView, now: float
-    ) -> Sequence[RequestView]:
-        """Which requests to call back and to decide anew, of those that were sent and have no token yet.
 
-        They come by the engine that is to decode them.
-        """
-        return ()
+@dataclass(frozen=True, slots=True)
+class PolicyEntry:
+    """How `router.policies.registry` knows a policy: a module of this folder names its own `ENTRY`.
 
-    def wanted(self, waiting: Sequence[RequestView], view: ClusterView, now: float) -> Sequence[Wanted]:
-        """How many more engines those that wait would fill."""
-        return ()
+    ``make`` takes an instance of ``parameters`` and the gateway's random stream for its policy.
+    """
+
+    name: str
+    make: Callable[[Any, Random], Policy]
+    parameters: type[msgspec.Struct] = NoParameters

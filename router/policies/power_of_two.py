@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from random import Random
 
 from router.policies.parts.candidates import find_candidates, load, route
-from router.policies.policy import Decision, Policy, QueueParameters
+from router.policies.policy import Decision, Policy, PolicyEntry, QueueParameters
 from router.view.cluster_view import Candidates, ClusterView
 from router.view.engine_view import EngineView, RequestView
 
@@ -26,3 +26,6 @@ class PowerOfTwo(Policy):
 
     def _choose(self, engines: Sequence[EngineView]) -> EngineView:
         return min(self._random.sample(engines, min(2, len(engines))), key=load)
+
+
+ENTRY = PolicyEntry("power_of_two", PowerOfTwo, QueueParameters)

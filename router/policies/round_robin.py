@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from router.policies.parts.candidates import find_candidates, route
-from router.policies.policy import Decision, Policy
+from router.policies.policy import Decision, Policy, PolicyEntry
 from router.view.cluster_view import Candidates, ClusterView
 from router.view.engine_view import EngineView, RequestView
 
@@ -34,3 +34,6 @@ def _next_after(last: str, engines: Sequence[EngineView]) -> EngineView:
     """Engines may come and go between turns, so a turn is an id, not an index."""
     ordered = sorted(engines, key=lambda engine: engine.id)
     return next((engine for engine in ordered if engine.id > last), ordered[0])
+
+
+ENTRY = PolicyEntry("round_robin", lambda _, __: RoundRobin())

@@ -18,8 +18,9 @@ from engines.scheduling.slices.batch_dispatch import Loads, interval_s, offload_
 from engines.scheduling.slices.batching import form_batches
 from engines.scheduling.slices.estimates import Rules, SliceEstimator
 from mesh.wire.control import PrefillOrder, ProcessState
+from router.policies.capabilities import FollowsRequests, PlansRounds, ReordersQueue
 from router.policies.parts.candidates import find_candidates, route
-from router.policies.policy import Decision, Policy, Wait
+from router.policies.policy import Decision, Policy, PolicyEntry, Wait
 from router.view.cluster_view import Candidates, ClusterView
 from router.view.engine_view import EngineView, RequestView
 
@@ -59,11 +60,12 @@ class _Batch(msgspec.Struct):
     members: set[str]
 
 
-class Slices(Policy):
+class Slices(Policy, ReordersQueue, FollowsRequests):
     name = "slices"
 
     def __init__(self, parameters: SlicesParameters) -> None:
-        self.opens_at: float | None = 0.0 if parameters.batching == "time" else None
+        self._rounds = PlansRounds()
+        self.capabilities = (self._rounds,) if parameters.batching == "time" else ()
         self._parameters = parameters
         self._numbers = count(1)
         self._batches: dict[int, _Batch] = {}
@@ -86,7 +88,7 @@ class Slices(Policy):
         for service, requests in by_service.items():
             serving_s |= self._form(service, requests, view)
         self._offload(serving_s)
-        self.opens_at = now + self._interval_s(by_service, view)
+        self._rounds.opens_at = now + self._interval_s(by_service, view)
         return sorted(waiting, key=lambda request: self._chosen.get(request.id, inf))
 
     def _form(self, service: str, requests: Sequence[RequestView], view: ClusterView) -> Mapping[int, dict[str, float]]:
@@ -193,3 +195,6 @@ class Slices(Policy):
         if not batch.members:
             del self._batches[number]
             self._loads.give_back(number)
+
+
+ENTRY = PolicyEntry("slices", lambda parameters, _: Slices(parameters), SlicesParameters)

@@ -17,7 +17,7 @@ does not, as in rule 1. The engine that will decode after rules 1 and 2 must be 
 the KV would have nowhere to go.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Annotated
 
 import msgspec
@@ -25,7 +25,7 @@ import msgspec
 from mesh.wire.control import PrefillMode
 from router.policies.parts.candidates import find_candidates, least_loaded, route
 from router.policies.parts.roles import RoleBalancer
-from router.policies.policy import Decision, Dispatch, Policy, RoleChange, Wait
+from router.policies.policy import Decision, Dispatch, Policy, PolicyEntry, Wait
 from router.view.cluster_view import Candidates, ClusterView
 from router.view.engine_view import EngineView, RequestView
 
@@ -45,8 +45,7 @@ class Tropical(Policy):
 
     def __init__(self, parameters: TropicalParameters) -> None:
         self._watermark = parameters.watermark
-        self._roles = RoleBalancer() if parameters.flips else None
-        self.changes_roles = parameters.flips
+        self.capabilities = (RoleBalancer(),) if parameters.flips else ()
 
     def decide(self, request: RequestView, view: ClusterView, now: float) -> Decision:
         found = find_candidates(request, view)
@@ -59,9 +58,6 @@ class Tropical(Policy):
             or self._precedence(request, found, now)
             or Wait(self._why_wait(request, found))
         )
-
-    def rebalance(self, view: ClusterView, num_waiting: int, now: float) -> Sequence[RoleChange]:
-        return self._roles.rebalance(view, num_waiting, now) if self._roles else ()
 
     def _rule_1(self, request: RequestView, found: Candidates, now: float) -> Dispatch | None:
         return self._hand_over("1: idle prefill engine", request, _is_idle, found, now)
@@ -129,3 +125,6 @@ def _ends_in_time(engine: EngineView, request: RequestView, now: float) -> bool:
 def _spare_s(engine: EngineView, now: float) -> float:
     """What the running decodes can still afford; infinite when nothing decodes."""
     return engine.slack_s(now) - engine.backlog_s(now)
+
+
+ENTRY = PolicyEntry("tropical", lambda parameters, _: Tropical(parameters), TropicalParameters)

@@ -35,6 +35,7 @@ from router.history.lengths import LengthPredictor
 from router.history.records import Outcome
 from router.history.timeline import RequestTimeline
 from router.history.timelines import Timelines
+from router.policies.capabilities import UsesLengths
 from router.policies.policy import Policy
 from router.requests.breakers import Breakers
 from router.requests.fairness import LAST_PLACES, Fairness
@@ -43,7 +44,7 @@ from router.requests.in_flight_requests import InFlightRequests
 from router.requests.limits import DispatchLimits
 from router.requests.recovery import Recovery
 from router.requests.request_state import ANY_HOP, RequestPhase
-from router.requests.routing import Placing
+from router.requests.routing import Routing
 from router.requests.token_stream import Broken, Fence
 from router.view.monitor import Monitor
 
@@ -66,7 +67,7 @@ class Dispatcher:
         self.lengths = LengthPredictor() if lengths is None else lengths
         self._fairness = Fairness()
         self._in_flight = InFlightRequests(limits, monitor, self.breakers, timelines, self.lengths, self._fairness)
-        self._routing = Placing(policy, self._in_flight, monitor, self.breakers, limits, timelines, self._fairness)
+        self._routing = Routing(policy, self._in_flight, monitor, self.breakers, limits, timelines, self._fairness)
         self._recovery = Recovery(self._in_flight, monitor, self.breakers, limits)
 
     def __repr__(self) -> str:
@@ -103,7 +104,7 @@ class Dispatcher:
             error = self._routing.overloaded(yielding.spec.service, f"{reason}, and others want their share", now)
             effects.append(self._in_flight.fail(yielding, error, now))
         prediction = self.lengths.predict(spec)
-        request = InFlightRequest.of(spec, timeline, self._routing.policy.grace_s, prediction, tenant)
+        request = InFlightRequest.of(spec, timeline, self._routing.grace_s, prediction, tenant)
         self._routing.hash_prefix(request)
         self._expect(request)
         self._in_flight.add(request)
@@ -116,9 +117,9 @@ class Dispatcher:
 
     def _expect(self, request: InFlightRequest) -> None:
         """Tell of the length of its answer, if the policy asks for it."""
-        policy = self._routing.policy
-        if policy.uses_lengths and not request.spec.expected:
-            prediction, quantile = request.hints.answer, policy.length_quantile
+        lengths = self._routing.policy.offers(UsesLengths)
+        if lengths is not None and not request.spec.expected:
+            prediction, quantile = request.hints.answer, lengths.quantile
             request.expect(prediction.steps if quantile is None else self.lengths.predict(request.spec, quantile).steps)
 
     def _why_full(self, tenant: str) -> str | None:
@@ -145,9 +146,9 @@ class Dispatcher:
 
     def switch(self, policy: Policy, now: float) -> list[Effect]:
         """Decide by this policy from now on, first about all that wait. What was sent stays where it is."""
-        self._routing.policy = policy
+        self._routing.adopt(policy)
         for request in self._in_flight:
-            request.queue.reason, request.deadline.grace_s = "", policy.grace_s
+            request.queue.reason, request.deadline.grace_s = "", self._routing.grace_s
             self._expect(request)
             self._in_flight.arm(request, now)
         return self._routing.try_waiting(now, self.num_waiting)

@@ -39,7 +39,7 @@ class InFlightRequests:
         self._in_flight: dict[str, InFlightRequest] = {}
         self._alarms = Alarms()
         self.get = self._in_flight.get
-        self.on_left: Callable[[str], None] = lambda request: None  # is told of each that leaves its engines
+        self.on_left: Callable[[str], None] | None = None  # is told of each that leaves its engines
 
     def __repr__(self) -> str:
         return f"<InFlightRequests {len(self)} in flight, {len(self.waiting)} waiting>"
@@ -118,7 +118,8 @@ class InFlightRequests:
     def _leave_engines(self, request: InFlightRequest) -> None:
         self._monitor.release(request.id)
         if request.assignment.dispatch is not None:
-            self.on_left(request.id)
+            if self.on_left is not None:
+                self.on_left(request.id)
             self._breakers.left(
                 request.id, (request.assignment.dispatch.prefill_engine, request.assignment.dispatch.decode_engine)
             )

@@ -13,6 +13,16 @@ from router.effects import Effect, Send, SetRoute, in_batches
 from router.generation import Fault, NoEngines, Overloaded, RequestFailed, RouterError
 from router.history.timeline import Seen
 from router.history.timelines import Timelines
+from router.policies.capabilities import (
+    AllowsLateness,
+    FlipsRoles,
+    FollowsRequests,
+    PlansRounds,
+    RecallsRequests,
+    ReordersQueue,
+    UsesPrefixes,
+    WantsEngines,
+)
 from router.policies.least_loaded import LeastLoaded
 from router.policies.policy import Decision, Dispatch, GiveUp, Policy, Reject, Wait
 from router.requests.breakers import Breakers
@@ -32,8 +42,8 @@ TRIES_PER_ROUND = 32  # waiting requests of a service that are tried in vain on 
 MIN_RETRY_AFTER_S, MAX_RETRY_AFTER_S = 1.0, 60.0
 
 
-class Placing:
-    """Dispatches what waits. ``policy`` may be exchanged at any time: what was sent stays where it is."""
+class Routing:
+    """Dispatches what waits. Another policy may be adopted at any time: what was sent stays where it is."""
 
     def __init__(
         self,
@@ -45,7 +55,6 @@ class Placing:
         timelines: Timelines,
         fairness: Fairness,
     ) -> None:
-        self.policy = policy
         self._last_resort = LeastLoaded()
         self._in_flight = in_flight
         self._monitor = monitor
@@ -56,15 +65,26 @@ class Placing:
         self.holds_back = False  # something waits for its tenant's share alone
         self._prefixes: defaultdict[str, PrefixIndex] = defaultdict(PrefixIndex)  # by service
         self._shedding = Shedding()
-        in_flight.on_left = self._left
         self._recalls_at = -inf
+        self.adopt(policy)
 
     def __repr__(self) -> str:
-        return f"<Placing by {self.policy.name}>"
+        return f"<Routing by {self.policy.name}>"
+
+    def adopt(self, policy: Policy) -> None:
+        """Decide by this policy from now on."""
+        self.policy = policy
+        self._queue_order = policy.offers(ReordersQueue)
+        self._rounds = policy.offers(PlansRounds)
+        self._roles = policy.offers(FlipsRoles)
+        self._recalls = policy.offers(RecallsRequests)
+        lateness, follows = policy.offers(AllowsLateness), policy.offers(FollowsRequests)
+        self.grace_s = 0.0 if lateness is None else lateness.grace_s
+        self._in_flight.on_left = None if follows is None else follows.left
 
     def hash_prefix(self, request: InFlightRequest) -> None:
         """Name the blocks of its prompt, if the policy asks what engines have of them."""
-        if self.policy.uses_prefixes:
+        if self.policy.offers(UsesPrefixes) is not None:
             request.hints.prefix = full_block_hashes(request.spec.prompt)
 
     def shed(self, service: str, now: float) -> list[Effect]:
@@ -89,7 +109,7 @@ class Placing:
 
     def recall(self, now: float) -> list[Effect]:
         """Ask engines to give back what has not begun there and had better go elsewhere. Each is asked for once."""
-        if not self.policy.recalls or now < self._recalls_at:
+        if self._recalls is None or now < self._recalls_at:
             return []
         self._recalls_at = now + RECALL_S
         not_begun: defaultdict[str, list[RequestView]] = defaultdict(list)
@@ -97,7 +117,7 @@ class Placing:
             if request.may_be_recalled:
                 not_begun[request.engines[-1]].append(request.view)
         effects: list[Effect] = []
-        for request_id in self.policy.recall(not_begun, self._monitor.view(), now):
+        for request_id in self._recalls.recall(not_begun, self._monitor.view(), now):
             if (found := self._in_flight.placed(request_id.id)) is not None:
                 found.assignment.was_recalled = True
                 effects.append(Send(found.engines[0], Recall(found.id, found.assignment.any_epoch)))
@@ -106,7 +126,7 @@ class Placing:
     def make_way(self, service: str) -> list[Effect]:
         """A tenant came to others that are here: what engines have of those above their shares comes back."""
         view = self._monitor.view()
-        if not self._fairness.is_shared or self.policy.opens_at is not None:
+        if not self._fairness.is_shared or self._rounds is not None:
             return []
         self._fairness.count(self._in_flight)
         of_service = [request for request in self._in_flight if request.spec.service == service]
@@ -119,7 +139,8 @@ class Placing:
     def wanted(self, now: float) -> list[Wanted]:
         """Engines that those that wait would fill."""
         waiting = [request.view for request in self._in_flight.waiting]
-        return list(self.policy.wanted(waiting, self._monitor.view(), now)) if waiting else []
+        wants = self.policy.offers(WantsEngines)
+        return list(wants.wanted(waiting, self._monitor.view(), now)) if wants is not None and waiting else []
 
     # --- decisions ----------------------------------------------------------------------------------------------------
 
@@ -149,26 +170,25 @@ class Placing:
                 view = None
         self.holds_back = bool(held)
         effects = in_batches(effects)
-        if not self.policy.changes_roles:
+        if self._roles is None:
             return effects
-        changes = self.policy.rebalance(view or self._monitor.view(), num_in_vain.total(), now)
+        changes = self._roles.rebalance(view or self._monitor.view(), num_in_vain.total(), now)
         return [*effects, *(Send(change.engine, change.message) for change in changes)]
 
-    def _left(self, request: str) -> None:
-        self.policy.left(request)
-
     def _is_open(self, now: float) -> bool:
-        return self.policy.opens_at is None or now >= self.policy.opens_at
+        return self._rounds is None or now >= self._rounds.opens_at
 
     def next_opening(self) -> float | None:
         """When to `try_waiting` though nothing changes."""
-        return self.policy.opens_at if self._in_flight.waiting else None
+        return self._rounds.opens_at if self._rounds is not None and self._in_flight.waiting else None
 
     def _ranked(self, now: float) -> Sequence[InFlightRequest]:
         """Those that wait, in the policy's order."""
+        if self._queue_order is None:
+            return list(self._in_flight.waiting)
         waiting = {request.id: request for request in self._in_flight.waiting}
-        requests = [request.view for request in waiting.values()]
-        return [waiting[request_id.id] for request_id in self.policy.rank(requests, self._monitor.view(), now)]
+        views = [request.view for request in waiting.values()]
+        return [waiting[view.id] for view in self._queue_order.rank(views, self._monitor.view(), now)]
 
     def _in_turn(self, now: float) -> Iterable[InFlightRequest]:
         """Those that wait, as their tenants share what there is."""
@@ -180,7 +200,7 @@ class Placing:
 
     def _holds(self, request: InFlightRequest, view: ClusterView) -> bool:
         """Static batches, which policies form at times of their own, are not taken apart."""
-        if not self._fairness.is_shared or self.policy.opens_at is not None:
+        if not self._fairness.is_shared or self._rounds is not None:
             return False
         return self._fairness.holds(request, self._num_prefilling(view, request.spec.service))
 
@@ -195,7 +215,7 @@ class Placing:
 
     def _is_overdue(self, request: InFlightRequest, now: float) -> bool:
         """Had begun, and the promise of its next token is over: it goes wherever it can. But a slice is had in turn."""
-        is_in_turn = request.queue.has_slice_ended and self.policy.opens_at is not None
+        is_in_turn = request.queue.has_slice_ended and self._rounds is not None
         return request.losses.is_recovering and now >= request.deadline.at and not is_in_turn
 
     def _decide(self, request: InFlightRequest, view: ClusterView, now: float) -> Decision:

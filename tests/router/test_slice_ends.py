@@ -2,6 +2,7 @@
 
 from mesh.wire.requests import Epoch, RefusalCode, SlicesEnded, SubmitBatch
 from router.effects import Fail, Send
+from router.policies.capabilities import PlansRounds
 from router.requests.in_flight_request import LOOK_S
 from tests.router.cluster import M0, M1, life
 from tests.router.requests.test_dispatcher import LIMITS, STOP, World, only_submit
@@ -80,7 +81,7 @@ def world_with_begun(*engines, opens_at, slo_ttft_s=1.0):
     ((engine, _),) = batches(world.submit("begun", slo_ttft_s=slo_ttft_s))
     world.accept(engine, "begun")
     world.tokens(engine, 0, 7, 8, id_="begun")
-    world.dispatcher._routing.policy.opens_at = opens_at
+    world.dispatcher._routing.policy.offers(PlansRounds).opens_at = opens_at
     return world, engine
 
 
@@ -130,10 +131,10 @@ def test_what_lost_its_engine_waits_for_no_round():
 def test_what_was_refused_its_next_slice_waits_for_no_round_and_keeps_its_place():
     world, engine = world_with_begun(M0, opens_at=0.0)
     ((_, [again]),) = batches(world.receive(engine, ended("begun")))
-    world.dispatcher._routing.policy.opens_at = 5000.0
-    promised = world.dispatcher._in_flight.get("begun").deadline
+    world.dispatcher._routing.policy.offers(PlansRounds).opens_at = 5000.0
+    promised = world.dispatcher._in_flight.get("begun").deadline.at
     for attempt in range(1, 30):
         world.refuse(M0, "begun", attempt)
-        assert world.dispatcher._in_flight.get("begun").deadline == promised
+        assert world.dispatcher._in_flight.get("begun").deadline.at == promised
         to, again = only_submit(world.wait(1.0))
         assert (to, again.spec.generated) == (M0, [7, 8])

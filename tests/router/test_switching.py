@@ -8,7 +8,7 @@ from mesh.topology.schema import PolicySpec
 from mesh.wire.requests import Cancel, FinishReason, Submit
 from router.effects import Deliver, Fail, Send
 from router.generation import Overloaded
-from router.policies.registry import POLICIES, make_policy
+from router.policies.registry import make_policy, policies
 from router.requests.limits import DispatchLimits
 from tests.router.cluster import D0, M0, M1, P0, P1
 from tests.router.requests.test_dispatcher import BUSY, World, cancels, submits
@@ -116,7 +116,7 @@ def test_no_request_is_lost_whenever_policies_change(seed):
             busy = BUSY if random.random() < 0.5 else {}
             take(world.status(random.choice([P0, P1, M0, M1]), min_slack_s=random.choice([None, 0.01, 3.0]), **busy))
         elif action == "switch":
-            take(world.checked(world.dispatcher.switch(policy(random.choice(list(POLICIES))), world.now)))
+            take(world.checked(world.dispatcher.switch(policy(random.choice(list(policies()))), world.now)))
         elif held:
             request = random.choice(list(held))
             if action == "refuse" and not received[request]:

@@ -14,7 +14,7 @@ from mesh.wire.status import EngineStatus
 from router.effects import Deliver, Effect, Fail, Forget, Send
 from router.generation import RouterError
 from router.history.timelines import Timelines
-from router.policies.registry import POLICIES, make_policy
+from router.policies.registry import make_policy, policies
 from router.requests.dispatcher import Dispatcher
 from router.requests.limits import DispatchLimits
 from router.view.monitor import Monitor
@@ -145,7 +145,7 @@ def assert_whole(mesh, requests):
         assert mesh.answers_of[spec.id] == continuation(spec.prompt, spec.sampling.max_tokens), spec.id
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", policies())
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_policy_serves_a_burst(policy, seed):
     mesh = make_mesh(seed, policy)

@@ -10,7 +10,7 @@ from mesh.topology.schema import Slo, Timing
 from mesh.wire.control import Role
 from mesh.wire.status import DecodeCost
 from router.history.records import Outcome
-from router.policies.registry import POLICIES
+from router.policies.registry import policies
 from simulation.faults.faults import Loss
 from simulation.loads.arrival_processes import Arrivals, Process, synthesize
 from simulation.loads.trace_request import TraceRequest
@@ -94,7 +94,7 @@ def test_the_same_seed_gives_the_same_run():
     assert runs[0] != runs[2]
 
 
-@pytest.mark.parametrize("policy", sorted(POLICIES))
+@pytest.mark.parametrize("policy", sorted(policies()))
 def test_every_request_ends_exactly_once_and_nothing_is_left(policy):
     what = topology(FOUR, policy, slo=Slo(1.0, 0.1), num_gateways=2)
     sim, records, trace = simulation(what, noise=0.05), [], poisson(16.0, 8.0, Process.BURST)

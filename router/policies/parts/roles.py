@@ -6,7 +6,7 @@ from math import inf
 
 from engines.costs.linear import decode_step_s
 from mesh.wire.control import ProcessState, Role, SetRole
-from router.policies.policy import RoleChange
+from router.policies.capabilities import FlipsRoles, RoleChange
 from router.view.cluster_view import ClusterView
 from router.view.engine_view import EngineView
 
@@ -26,7 +26,7 @@ class _Shortage:
     seen_at: float
 
 
-class RoleBalancer:
+class RoleBalancer(FlipsRoles):
     """An engine's role is no more than what its scheduler and the routers do with it: nothing is moved or flushed.
 
     A decode engine becomes a prefill engine while requests wait for a prefill and the other decode engines have room;

@@ -1,13 +1,13 @@
 import pytest
 
 from router.policies.catalogue import catalogue
-from router.policies.registry import POLICIES
+from router.policies.registry import policies
 
 
 @pytest.mark.parametrize("doc", catalogue(), ids=lambda doc: doc.name)
 def test_every_policy_and_each_of_its_parameters_says_what_it_is(doc):
     assert doc.about
-    assert [parameter.name for parameter in doc.parameters] == list(POLICIES[doc.name].parameters.__struct_fields__)
+    assert [parameter.name for parameter in doc.parameters] == list(policies()[doc.name].parameters.__struct_fields__)
     assert [parameter.name for parameter in doc.parameters if not parameter.about or not parameter.allowed] == []
 
 

@@ -6,6 +6,7 @@ from msgspec.structs import replace
 from engines.scheduling.demand import highest_with, peaks_of
 from mesh.wire.control import PrefillMode, PrefillOrder, Role
 from mesh.wire.status import DecodeCost, Demand, PendingPrefill, PrefillCost
+from router.policies.capabilities import RecallsRequests
 from router.policies.packing import Packing, PackingParameters
 from router.policies.parts.bins import Knobs, all_levels, decode_levels, is_empty
 from router.policies.policy import Dispatch, Reject, Wait
@@ -327,16 +328,20 @@ def test_what_has_not_begun_is_called_back_from_engines_that_have_more_than_expe
     under = engine(M1, replace(FULL, error_requests=-3, error_tokens=-600))
     mine = [request(id_="r1"), request(id_="r2")]
     policy, view = Packing(PackingParameters()), make_view(over, under)
-    recalled = policy.recall({M0: mine}, view, 0.0)
+    recalled = policy.offers(RecallsRequests).recall({M0: mine}, view, 0.0)
     assert [one.id for one in recalled] == ["r1", "r2"]
     assert policy.decide(mine[0], view, 0.0).decode_engine == M1
     assert policy.decide(request(id_="other"), view, 0.0).decode_engine == M0
-    assert not policy.recall({M1: mine}, view, 0.2)
+    assert not policy.offers(RecallsRequests).recall({M1: mine}, view, 0.2)
 
 
 def test_prefill_engines_have_no_error_lines():
     over = engine(P0, replace(FULL, error_requests=3, error_tokens=600))
-    assert not Packing(PackingParameters()).recall({D0: [request()]}, make_view(over, engine(D0, FULL)), 0.0)
+    assert (
+        not Packing(PackingParameters())
+        .offers(RecallsRequests)
+        .recall({D0: [request()]}, make_view(over, engine(D0, FULL)), 0.0)
+    )
 
 
 def test_prefill_cost_of_cached_tokens_is_not_counted_twice():

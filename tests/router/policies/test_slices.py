@@ -9,12 +9,17 @@ import pytest
 from mesh.topology.schema import PolicySpec
 from mesh.wire.control import ProcessState
 from mesh.wire.status import DecodeCost, PrefillCost
+from router.policies.capabilities import PlansRounds
 from router.policies.policy import Dispatch, Reject, Wait
 from router.policies.registry import make_policy
 from tests.router.cluster import M0, M1, make_engine, make_request, make_view
 
 M2 = "multiplex-2"
 ROOMY = {"num_blocks": 1000}
+
+
+def opens_at(policy):
+    return policy.offers(PlansRounds).opens_at
 
 
 def make_slices(**parameters):
@@ -68,8 +73,8 @@ def test_engines_are_levelled_and_what_is_done_is_given_back(seed):
         for batch, engine in running:
             expected[engine] += policy._batches[batch].serving_s
         assert loads(policy, M0, M1, M2) == pytest.approx([expected[engine] for engine in (M0, M1, M2)])
-        assert policy.opens_at == pytest.approx(max(now + 1.0, policy.opens_at))
-        now = policy.opens_at
+        assert opens_at(policy) == pytest.approx(max(now + 1.0, opens_at(policy)))
+        now = opens_at(policy)
     for members in running.values():
         for id_ in members:
             policy.left(id_)
@@ -83,10 +88,10 @@ def test_the_interval_grows_with_the_least_load():
     round_of(policy, requests_of([100] * 600), view, now=10.0)
     least_s = min(loads(policy, M0, M1))
     assert least_s > 2.0
-    assert policy.opens_at == pytest.approx(10.0 + least_s / 2)
+    assert opens_at(policy) == pytest.approx(10.0 + least_s / 2)
     fixed = make_slices(interval_s=1.0, factor=0.0)
     round_of(fixed, requests_of([100] * 600), view, now=10.0)
-    assert fixed.opens_at == 11.0
+    assert opens_at(fixed) == 11.0
 
 
 def test_a_batch_whose_engine_was_lost_waits_for_the_next_round():
@@ -116,7 +121,7 @@ def test_nobody_serves_it_or_ever_could():
     (request,) = requests_of([10])
     assert list(policy.rank([request], draining, 0.0)) == [request]
     assert isinstance(policy.decide(request, draining, 0.0), Wait)
-    assert policy.opens_at == 3.0
+    assert opens_at(policy) == 3.0
     assert isinstance(policy.decide(make_request(20_000), view_of(M0), 0.0), Reject)
 
 
@@ -138,7 +143,7 @@ def test_batches_keep_to_their_limits():
 
 def test_without_batching_requests_go_at_once_in_turn():
     policy, view = make_slices(batching="none", slice_tokens=32), view_of(M0, M1)
-    assert policy.opens_at is None
+    assert policy.offers(PlansRounds) is None
     sent = round_of(policy, requests_of([10] * 4), view)
     assert [sent[f"r{index}"].prefill_engine for index in range(4)] == [M0, M1, M0, M1]
     assert {(one.batch, one.slice_tokens) for one in sent.values()} == {(0, 32)}

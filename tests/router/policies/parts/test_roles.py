@@ -4,8 +4,8 @@ import pytest
 from msgspec.structs import replace
 
 from mesh.wire.control import Role, SetRole
+from router.policies.capabilities import RoleChange
 from router.policies.parts.roles import DWELL_S, SHORTAGE_S, RoleBalancer
-from router.policies.policy import RoleChange
 from tests.router.cluster import D0, D1, M0, M1, P0, P1, make_engine, make_view
 
 BUSY = {"prefill_remaining_s": 0.5}

@@ -1,0 +1,99 @@
+"""What a policy may do, or ask for, beyond deciding about one request at a time.
+
+A policy has a capability if it derives from its class, or lists an instance of it under `Policy.capabilities`. The
+dispatcher asks for the capability (`Policy.offers`) and does without where a policy does not offer it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from mesh.wire.control import SetRole
+from mesh.wire.status import Wanted
+from router.view.cluster_view import ClusterView
+from router.view.engine_view import RequestView
+
+
+class Capability:
+    """The base of all capabilities."""
+
+
+@dataclass(frozen=True, slots=True)
+class UsesLengths(Capability):
+    """It looks at how long answers are expected to be, and so do engines then. ``quantile``: None is the mean."""
+
+    quantile: float | None = None
+
+
+class UsesPrefixes(Capability):
+    """It looks at what engines have likely cached of a request."""
+
+
+class SeesGateways(Capability):
+    """It looks at what other gateways there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class AllowsLateness(Capability):
+    """A request may wait for so long after its deadline."""
+
+    grace_s: float
+
+
+class ReordersQueue(Capability):
+    """It chooses the order in which waiting requests are tried."""
+
+    def rank(self, waiting: Sequence[RequestView], view: ClusterView, now: float) -> Sequence[RequestView]:
+        """Those to try now, in this order. ``waiting`` is in the order of priorities, then of deadlines."""
+        raise NotImplementedError
+
+
+@dataclass(slots=True)
+class PlansRounds(Capability):
+    """It decides in rounds: what waits is not looked at before ``opens_at``, and is then."""
+
+    opens_at: float = 0.0
+
+
+class FollowsRequests(Capability):
+    """It keeps count of the requests that it sent."""
+
+    def left(self, request: str) -> None:
+        """A request that was dispatched is not where it was sent (any more)."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class RoleChange:
+    """``message`` is for ``engine``."""
+
+    engine: str
+    message: SetRole
+
+
+class FlipsRoles(Capability):
+    """It lets engines take another role."""
+
+    def rebalance(self, view: ClusterView, num_waiting: int, now: float) -> Sequence[RoleChange]:
+        """Which engines are to take another role, given that so many requests found no engine."""
+        raise NotImplementedError
+
+
+class RecallsRequests(Capability):
+    """It calls requests back from engines that have not begun them."""
+
+    def recall(
+        self, not_begun: Mapping[str, Sequence[RequestView]], view: ClusterView, now: float
+    ) -> Sequence[RequestView]:
+        """Which requests to decide anew, of those that were sent and have no token yet.
+
+        They come by the engine that is to decode them.
+        """
+        raise NotImplementedError
+
+
+class WantsEngines(Capability):
+    """It knows how many more engines the waiting requests would fill."""
+
+    def wanted(self, waiting: Sequence[RequestView], view: ClusterView, now: float) -> Sequence[Wanted]:
+        """By service and role."""
+        raise NotImplementedError

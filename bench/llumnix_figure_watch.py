@@ -1,6 +1,7 @@
 """What records do not tell of a simulation: preemptions, migrations, and memory that is free in the wrong places."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from engines.core import EngineCore
@@ -8,8 +9,8 @@ from engines.effects import Effect
 from engines.engine_request import EngineRequest
 from engines.scheduling.backlog import Step
 from engines.scheduling.batch import StepResult
-from engines.scheduling.scheduler import ServiceQueue
-from mesh.wire.requests import Epoch
+from engines.scheduling.queue import ServiceQueue
+from engines.transfers.outcomes import EngineOutcome, Migrated
 from simulation.observer import CoreParts, ObservedCore
 from simulation.reports.timeline import Timeline
 
@@ -90,8 +91,9 @@ class _WatchedCore(ObservedCore):
                 del self._stalled[request]
         return effects
 
-    def migrated(self, request: EngineRequest, to: str, epoch: Epoch, now: float) -> None:
-        if not request.is_over:
-            self._seen.moves[request.id] += 1
-            self._seen.moved_at_s.append(now)
-        super().migrated(request, to, epoch, now)
+    def _finish_event(self, outcomes: Sequence[EngineOutcome], now: float) -> list[Effect]:
+        for outcome in outcomes:
+            if isinstance(outcome, Migrated) and not outcome.request.is_over:
+                self._seen.moves[outcome.request.id] += 1
+                self._seen.moved_at_s.append(now)
+        return super()._finish_event(outcomes, now)

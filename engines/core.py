@@ -14,50 +14,35 @@ from collections.abc import Callable, Mapping, Sequence
 import structlog
 
 from engines.admission.acceptance import Admission, Refusal
-from engines.admission.validity import fault_of
+from engines.admission.intake import Intake
 from engines.costs.step_cost import StepLoad
-from engines.effects import Copied, Effect
+from engines.effects import Copied, DropModel, Effect
 from engines.engine_request import EngineRequest
 from engines.memory.residency import Residency
-from engines.scheduling.account import Account, Standing
+from engines.requests import OwnedRequests
+from engines.scheduling.account import Account
 from engines.scheduling.backlog import Backlog, Step
 from engines.scheduling.batch import Batch, StepResult
 from engines.scheduling.disciplines.registry import make_discipline
+from engines.scheduling.disciplines.static import StaticBatches
 from engines.scheduling.iterations import Iterations
 from engines.scheduling.pace import Pace
+from engines.scheduling.running import RunningStep
 from engines.scheduling.slicing import Slicing
 from engines.settings import EngineSettings
+from engines.standing import Standing
 from engines.status import Service, min_or_none
-from engines.transfers.final_statuses import LastWords
 from engines.transfers.handover import Handovers
 from engines.transfers.moves import Moves
+from engines.transfers.outcomes import EngineOutcome
 from engines.transfers.peers import Peers
+from engines.transfers.room import Room
 from kvtransfer.protocol import Buffer, Exported, Imported, Send
 from mesh.wire.control import Announce, Drain, LoadService, Migrate, ProcessState, Role, SetRole, UnloadService
 from mesh.wire.messages import EngineMessage
-from mesh.wire.requests import (
-    Accepted,
-    Cancel,
-    Delta,
-    Epoch,
-    Failed,
-    FailureCode,
-    Held,
-    Moved,
-    NotHeld,
-    Probe,
-    Recall,
-    RefusalCode,
-    Refused,
-    StepTokens,
-    Submit,
-    SubmitBatch,
-)
+from mesh.wire.requests import Cancel, Delta, Held, NotHeld, Probe, Recall, RefusalCode, StepTokens, Submit, SubmitBatch
 from mesh.wire.status import EngineStatus
 from mesh.wire.transfers import MemoryRef, Reserve
-
-MOST_ENDED = 1024  # requests that are remembered after their end
-NO_EPOCH = Epoch(-1)
 
 log = structlog.get_logger()
 
@@ -76,18 +61,13 @@ class EngineCore:
     ) -> None:
         self._settings = settings
         self._expect = expect
-        self._standing = Standing(settings.role)
-        self._requests: dict[str, EngineRequest] = {}  # owned here, by id
-        self._last_words = LastWords()
-        self._ended: dict[str, Epoch] = {}  # of the last ones that were, lest a word said twice brings them back
-        self._effects: list[Effect] = []
+        self._standing = standing = Standing(settings.role)
         self._is_stopping = False
-        self._num_batches = 0  # that came as such
         pace = Pace()
-        self._residency = Residency(services, settings.limits, settings.loadable)
-        services, schedulers = self._residency.services, self._residency.schedulers
+        self._residency = residency = Residency(services, settings.limits, settings.loadable)
+        services, schedulers = residency.services, residency.schedulers
         self._services = services
-        self._discipline = make_discipline(
+        self._discipline = discipline = make_discipline(
             settings.scheduling,
             services,
             settings.limits.max_running,
@@ -96,34 +76,32 @@ class EngineCore:
             strict_phases=settings.strict_phases,
             usual=settings.usual,
         )
-        self._handovers = Handovers(settings, services, can_open, self)
-        self._backlog = Backlog(services, schedulers, self._handovers.departures)
-        self._admission = Admission(services, self._backlog, settings.max_waiting)
-        self._account = Account(settings, self._standing, self._residency, self._backlog, self._handovers, pace)
+        self._room = room = Room(settings, standing, residency)
+        self._handovers = handovers = Handovers(settings, services, can_open, room.freeness)
+        self._backlog = backlog = Backlog(services, schedulers, handovers.departures)
+        self._account = Account(settings, standing, residency, backlog, handovers, room, pace)
         peers = Peers(settings.transfer_limits.headroom_blocks)
-        self._slicing = Slicing(settings, services, schedulers, self._handovers.departures, peers, self._standing, pace)
+        slicing = Slicing(settings, services, schedulers, handovers.departures, peers, standing, pace)
+        self._slicing = slicing
+        is_static, pads = settings.scheduling.is_static, isinstance(discipline, StaticBatches) and discipline.pads
+        self._running = RunningStep(services, discipline, pace, settings.deliver_every, is_static=is_static, pads=pads)
+        self._owned = owned = OwnedRequests(services, standing, discipline, self._running, slicing, handovers, peers)
+        self._requests = owned.by_id
+        admission = Admission(services, backlog, settings.max_waiting)
+        self._intake = Intake(settings.id, services, admission, standing, self._running, owned)
         self._iterations = Iterations(
             services,
             schedulers,
-            self._discipline,
-            self._slicing,
-            self._handovers,
-            self._standing,
+            discipline,
+            slicing,
+            handovers,
+            standing,
             pace,
             settings.deliver_every,
-            self,
+            self._running,
+            owned,
         )
-        self._moves = Moves(
-            settings,
-            self._residency,
-            self._backlog,
-            self._handovers,
-            self._iterations,
-            self._account,
-            peers,
-            lambda: pace.seconds,
-            self,
-        )
+        self._moves = Moves(settings, residency, backlog, handovers, owned, room, peers, lambda: pace.seconds)
 
     def __repr__(self) -> str:
         requests = f"{len(self._requests)} requests"
@@ -145,39 +123,51 @@ class EngineCore:
     @property
     def is_idle(self) -> bool:
         """Nothing is owned, promised or being moved."""
-        is_still = self._iterations.step is None and self._slicing.is_idle
+        is_still = self._running.step is None and self._slicing.is_idle
         return not self._requests and is_still and self._handovers.is_idle
 
     # --- events -------------------------------------------------------------------------------------------------------
 
     def receive(self, sender: str, message: EngineMessage, payload: Sequence[Buffer], now: float) -> list[Effect]:
         """A message from the process ``sender``."""
+        outcomes: Sequence[EngineOutcome]
         match message:
             case Submit() | SubmitBatch():
-                self._take_in(sender, message, now)
+                outcomes = self._intake.take(sender, message, now)
             case Cancel():
-                self._cancel(message, now)
+                outcomes = self._cancel(message, now)
             case Recall():
-                self._recall(message, now)
+                outcomes = self._recall(message, now)
             case Probe():
-                self._answer(sender, message)
-            case SetRole():
-                self._set_role(message)
+                outcomes = self._answer(sender, message)
+            case SetRole() | Drain() | LoadService() | UnloadService() | Announce():
+                outcomes = self._obey(message)
             case Migrate():
-                self._migrate(message, now)
-            case Drain():
-                self._drain_or_undo(message)
-            case LoadService() | UnloadService():
-                self._load_or_unload(message)
-            case Announce():
-                self._hear_plan(message)
+                outcomes = self._migrate(message, now)
             case Reserve() if (refusal := self._why_declined()) is not None:
-                self._effects += self._handovers.arrivals.decline(sender, message, *refusal)
+                outcomes = self._handovers.arrivals.decline(sender, message, *refusal)
             case _:
                 if isinstance(message, Reserve):
                     self._expect(message.spec.gateway, now)
-                self._effects += self._handovers.receive(sender, message, payload, now)
-        return self._finish_event(now)
+                outcomes = self._handovers.receive(sender, message, payload, now)
+        return self._finish_event(outcomes, now)
+
+    def _obey(self, order: SetRole | Drain | LoadService | UnloadService | Announce) -> list[EngineOutcome]:
+        """A matter of the engine as a whole."""
+        match order:
+            case SetRole():
+                self._set_role(order)
+            case Drain():
+                self._drain_or_undo(order)
+            case Announce():
+                self._hear_plan(order)
+            case LoadService(service):
+                self._standing.has_news = True
+                return [*self._residency.load(service)]
+            case UnloadService(service):
+                self._standing.has_news = True
+                self._residency.unload(service)
+        return []
 
     def _why_declined(self) -> Refusal | None:
         if self._settings.scheduling.is_static:
@@ -185,47 +175,40 @@ class EngineCore:
         return None if self.state is ProcessState.READY else (RefusalCode.DRAINING, "draining")
 
     def exported(self, transfer: str, event: Exported, now: float) -> list[Effect]:
-        self._effects += self._handovers.departures.exported(transfer, event, now)
-        return self._finish_event(now)
+        return self._finish_event(self._handovers.departures.exported(transfer, event, now), now)
 
     def imported(self, transfer: str, event: Imported, now: float) -> list[Effect]:
-        self._effects += self._handovers.arrivals.imported(transfer, event, now)
-        return self._finish_event(now)
+        return self._finish_event(self._handovers.arrivals.imported(transfer, event, now), now)
 
     def offloaded(self, copied: Copied, now: float) -> list[Effect]:
         """`OffloadBlocks` is done."""
-        self._effects += self._slicing.offloaded(copied)
-        return self._finish_event(now)
+        return self._finish_event(self._slicing.offloaded(copied), now)
 
     def restored(self, copied: Copied, now: float) -> list[Effect]:
         """`RestoreBlocks` is done."""
-        self._effects += self._slicing.restored(copied)
-        return self._finish_event(now)
+        return self._finish_event(self._slicing.restored(copied), now)
 
     def loaded(self, service: Service, now: float) -> list[Effect]:
-        """What the effect `LoadService` asked for is here."""
+        """What the effect `LoadModel` asked for is here."""
         self._residency.loaded(service)
         self._standing.has_news = True
-        return self._finish_event(now)
+        return self._finish_event((), now)
 
     def not_loaded(self, service: str, reason: str, now: float) -> list[Effect]:
         """It cannot be had."""
         self._residency.not_loaded(service, reason)
         self._standing.has_news = True
-        return self._finish_event(now)
+        return self._finish_event((), now)
 
     def lose_peer(self, process: str, now: float) -> list[Effect]:
         """A gateway or engine died: its requests end here, transfers with it fail. A gateway may live: it is told."""
-        for request in [request for request in self._requests.values() if request.spec.gateway == process]:
-            self._effects += self.give_back(request, RefusalCode.GATEWAY_SILENT, "the gateway was silent", now)
+        given_back = self._owned.lose_gateway(process, now)
         self._moves.lose_peer(process)
-        self._effects += self._handovers.lose_peer(process, now)
-        return self._finish_event(now)
+        return self._finish_event([*given_back, *self._handovers.lose_peer(process, now)], now)
 
     def expire(self, now: float) -> list[Effect]:
         """Call when `next_deadline` has come."""
-        self._effects += self._handovers.expire(now)
-        return self._finish_event(now)
+        return self._finish_event(self._handovers.expire(now), now)
 
     def next_deadline(self) -> float | None:
         deadline, retry = self._handovers.next_deadline(), self._moves.next_retry()
@@ -242,13 +225,13 @@ class EngineCore:
 
     def look(self, now: float) -> list[Effect]:
         """For requests that had better run elsewhere."""
-        return self._finish_event(now)
+        return self._finish_event((), now)
 
     def drain(self, now: float) -> list[Effect]:
         """Take nothing new; what is here moves to other engines if there are any, else it ends here."""
         self._standing.state, self._standing.has_news = ProcessState.DRAINING, True
         self._is_stopping = self._moves.is_emptying = True
-        return self._finish_event(now)
+        return self._finish_event((), now)
 
     def _drain_or_undo(self, message: Drain) -> None:
         if self._is_stopping:
@@ -257,13 +240,6 @@ class EngineCore:
         self._standing.state = ProcessState.READY if message.undo else ProcessState.DRAINING
         self._standing.has_news = True
         log.info("serves again" if message.undo else "drains: its requests move away", engine=self._settings.id)
-
-    def _load_or_unload(self, message: LoadService | UnloadService) -> None:
-        if isinstance(message, LoadService):
-            self._effects += self._residency.load(message.service)
-        else:
-            self._residency.unload(message.service)
-        self._standing.has_news = True
 
     def _set_role(self, message: SetRole) -> None:
         """A matter of the next iterations: nothing is moved, flushed or loaded (Tropical)."""
@@ -279,218 +255,79 @@ class EngineCore:
         if known is None or known.number < message.place.number:
             self._standing.place = message.place
 
-    def _finish_event(self, now: float) -> list[Effect]:
+    def _finish_event(self, outcomes: Sequence[EngineOutcome], now: float) -> list[Effect]:
+        """Draw the consequences of what an event came to, and of how things are after it."""
+        effects = self._owned.resolve(outcomes, now)
         for service in self._services.values():
             if service.queue.unreserved:
-                self._reserve_ahead(service, now)
+                effects += self._owned.resolve(self._reserve_ahead(service, now), now)
         if self._moves.must_leave():
-            self._effects += self._moves.empty(self.role, now)
-            self._drop()
+            effects += self._owned.resolve(self._moves.empty(self.role, now), now)
+            effects += self._drop()
         elif self._moves.has_rules:
-            self._effects += self._moves.give_away(self.role, now)
-        effects, self._effects = self._effects, []
+            effects += self._owned.resolve(self._moves.give_away(self.role, now), now)
         return effects
 
-    def _drop(self) -> None:
+    def _drop(self) -> list[DropModel]:
         """Services that were to leave and are empty."""
-        if dropped := self._residency.drop(self._is_empty):
-            self._effects += dropped
+        dropped = self._residency.drop(self._is_empty)
+        if dropped:
             self._standing.has_news = True
+        return dropped
 
-    # --- requests come ------------------------------------------------------------------------------------------------
+    # --- requests -----------------------------------------------------------------------------------------------------
 
-    def _submit(self, gateway: str, message: Submit, now: float, batch: int = 0) -> None:
-        spec, epoch = message.spec, message.epoch
-        known = self._requests.get(spec.id)
-        if epoch <= (self._ended.get(spec.id, NO_EPOCH) if known is None else known.epoch):
-            return  # said twice
-        if known is not None:
-            self._end(known, now)
-        refusal = self._refusal(message, now)
-        if refusal is not None:
-            self._send(gateway, Refused(spec.id, epoch, *refusal))
-            return
-        service = self._services[spec.service]
-        if (fault := fault_of(spec, service)) is not None:
-            self._send(gateway, Failed(spec.id, epoch, fault, FailureCode.INVALID))
-            return
-        request = EngineRequest.of(spec, epoch, now, service.eos_token_ids, service.context_limit, service.ttft_s)
-        request.prefill_mode, request.prefill_order = message.prefill, message.order
-        request.slice_tokens, request.batch = message.slice_tokens, batch
-        self._requests[spec.id] = request
-        self._standing.has_news = True
-        self._send(gateway, Accepted(spec.id, epoch, self._standing.seq + 1))
-        if message.decode_engine is None or message.decode_engine == self._settings.id:
-            self.may_begin(service, request)
-        else:
-            request.decode_engine = message.decode_engine
-            service.queue.unreserved.append(request)
-
-    def _take_in(self, gateway: str, message: Submit | SubmitBatch, now: float) -> None:
-        if isinstance(message, Submit):
-            self._submit(gateway, message, now)
-            return
-        self._num_batches += 1
-        for submit in message.submits:
-            self._submit(gateway, submit, now, self._num_batches)
-
-    def _refusal(self, message: Submit, now: float) -> Refusal | None:
-        if self.state is not ProcessState.READY:
-            return RefusalCode.DRAINING, f"engine is {self.state}"
-        return self._admission.refusal(message, self._iterations.step, now)
-
-    def _reserve_ahead(self, service: Service, now: float) -> None:
+    def _reserve_ahead(self, service: Service, now: float) -> list[EngineOutcome]:
         """Ask decode engines for blocks early enough that prefills need not wait for them, and not much earlier."""
-        queue, departures = service.queue, self._handovers.departures
+        queue, departures, outcomes = service.queue, self._handovers.departures, list[EngineOutcome]()
         while queue.unreserved and departures.may_reserve(service.name):
             most_urgent = self._residency.schedulers[service.name].most_urgent
             request = most_urgent(queue.unreserved, now, self._discipline.rank(now))
             queue.unreserved.remove(request)
-            ahead_s = self._backlog.ahead_s(service, request, self._iterations.step, now)
-            self._effects += departures.reserve(service, request, ahead_s, now)
+            ahead_s = self._backlog.ahead_s(service, request, self._running.step, now)
+            outcomes += departures.reserve(service, request, ahead_s, now)
+        return outcomes
 
-    def may_begin(self, service: Service, request: EngineRequest) -> None:
-        """Its prefill may: its blocks are kept wherever it is to decode."""
-        service.queue.waiting.append(request)
-        self._discipline.came(request)
-
-    def adopt(self, service: Service, request: EngineRequest, now: float) -> None:
-        """Another engine handed a request over, with blocks."""
-        known = self._requests.get(request.id)
-        if known is not None and known.epoch > request.epoch:
-            request.release_blocks(service.pool)  # the gateway gave up the attempt that comes here so late
-            return
-        if known is not None:
-            self._end(known, now)  # an earlier owner's: only one may go on
-        self._requests[request.id] = request
-        self._standing.has_news = True
-        missing = max(0, service.pool.blocks_for(len(request.tokens)) - len(request.blocks))
-        if request.is_decoding or service.pool.can_allocate(missing):
-            request.blocks += service.pool.allocate(0 if request.is_decoding else missing)
-            self._slicing.begin(service, request)
-            service.queue.running.append(request)
-        else:
-            request.release_blocks(service.pool)
-            service.queue.waiting.append(request)
-        self._discipline.came(request)
-
-    # --- requests go --------------------------------------------------------------------------------------------------
-
-    def _cancel(self, message: Cancel, now: float) -> None:
+    def _cancel(self, message: Cancel, now: float) -> list[EngineOutcome]:
         request = self._requests.get(message.request)
+        outcomes: list[EngineOutcome] = []
         if request is not None and request.epoch <= message.epoch:
             self._standing.num_cancelled += 1
-            self._end(request, now)
-        self._effects += self._handovers.arrivals.cancel(message.request, message.epoch, now)
+            outcomes += self._owned.end(request, now)
+        return outcomes + self._handovers.arrivals.cancel(message.request, message.epoch, now)
 
-    def _recall(self, message: Recall, now: float) -> None:
+    def _recall(self, message: Recall, now: float) -> list[Effect]:
         request = self._requests.get(message.request)
         if request is None or request.epoch > message.epoch or request.num_generated:
-            return
-        if request in self._backlog.not_started(self._services[request.spec.service]):
-            self._effects += self.give_back(request, RefusalCode.RECALLED, "another engine suits it better", now)
+            return []
+        if request not in self._backlog.not_started(self._services[request.spec.service]):
+            return []
+        return self._owned.give_back(request, RefusalCode.RECALLED, "another engine suits it better", now)
 
-    def _answer(self, gateway: str, probe: Probe) -> None:
-        deltas: list[Delta] = []
-        held: list[EngineRequest] = []
-        missing: list[tuple[str, int]] = []
+    def _answer(self, gateway: str, probe: Probe) -> list[Effect]:
+        """Send again what the gateway has not got, and tell which of its requests are here."""
+        deltas, held, missing = list[Delta](), list[EngineRequest](), list[tuple[str, int]]()
         for question in probe.requests:
-            owned = self._requests.get(question.request)
-            if owned is not None and owned.epoch.attempt != question.attempt:
-                owned = None
-            said = self._last_words.answer(question) if owned is None else owned.say_again(question.next_offset)
-            if said is not None:
-                deltas.append(said)
+            owned, delta = self._owned.owned_under(question), self._owned.resend(question)
+            if delta is not None:
+                deltas.append(delta)
             elif owned is not None:
                 held.append(owned)
             elif not self._handovers.arrivals.expects(question.request, question.attempt):
                 missing.append((question.request, question.attempt))
-        if deltas:
-            self._send(gateway, StepTokens(deltas))
-        if held:
-            self._send(gateway, Held(self._backlog.places(held)))
-        if missing:
-            self._send(gateway, NotHeld(missing))
+        effects: list[Effect] = [Send(gateway, StepTokens(deltas))] if deltas else []
+        effects += [Send(gateway, Held(self._backlog.places(held)))] if held else []
+        return [*effects, Send(gateway, NotHeld(missing))] if missing else effects
 
-    def _end(self, request: EngineRequest, now: float) -> None:
-        self._effects += self.end(request, now)
-
-    def end(self, request: EngineRequest, now: float) -> list[Effect]:
-        """The request is over here, for whatever reason."""
-        if request.is_over:
-            return []
-        self._iterations.settle()
-        request.is_over = self._standing.has_news = True
-        self._discipline.ended(request)
-        self._ended[request.id] = request.epoch
-        if len(self._ended) > MOST_ENDED:
-            del self._ended[next(iter(self._ended))]
-        service = self._services[request.spec.service]
-        if request.finish is not None:
-            self._last_words.remember(request)
-            if request.spec.expected:
-                service.early.ended(request, service.decode_step_s(), now)
-        service.queue.remove(request)
-        if self._requests.get(request.id) is request:
-            del self._requests[request.id]
-        effects: list[Effect] = []
-        if request.transfer is not None:
-            effects = self._handovers.departures.cancel(request.transfer, "request ended", now)
-        effects += self._slicing.ended(request)
-        self.release(request)
-        return effects
-
-    def give_back(self, request: EngineRequest, code: RefusalCode, reason: str, now: float) -> list[Effect]:
-        """It is for its gateway to dispatch anew."""
-        refused = Refused(request.id, request.epoch, code, reason)
-        return [Send(request.spec.gateway, refused), *self.end(request, now)]
-
-    def release(self, request: EngineRequest) -> None:
-        """Free the blocks of a request that is over, unless the running step or a copy still touches them."""
-        service = self._services[request.spec.service]
-        is_touched = request in service.queue.pinned or self._slicing.copies(request)
-        if request.is_over and not is_touched and not self._iterations.computes(request):
-            request.release_blocks(service.pool)
-
-    def handed_over(self, request: EngineRequest, now: float) -> None:
-        """The decode engine owns it now."""
-        self._end(request, now)
-
-    def not_handed_over(self, request: EngineRequest, code: RefusalCode, reason: str, now: float) -> None:
-        """The transfer failed: the gateway decides who goes on."""
-        if not request.is_over:
-            self._effects += self.give_back(request, code, reason, now)
-
-    def migrated(self, request: EngineRequest, to: str, epoch: Epoch, now: float) -> None:
-        """Another engine decodes it now. Its gateway is told: that engine may die before its first token is sent."""
-        if not request.is_over:
-            self._send(request.spec.gateway, Moved(request.id, epoch, to))
-            self._end(request, now)
-
-    def not_migrated(self, request: EngineRequest, to: str, now: float) -> None:
-        """It goes on here as if nothing had happened."""
-        self._standing.has_news = True
-        self._moves.failed(to, now)
-        queue = self._services[request.spec.service].queue
-        if not request.is_over and request not in queue.running:
-            self._slicing.begin(self._services[request.spec.service], request)
-            queue.running.append(request)
-            self._discipline.came(request)
-
-    def unpinned(self, request: EngineRequest) -> None:
-        """No transfer reads its blocks any more."""
-        self.release(request)
-
-    def _migrate(self, message: Migrate, now: float) -> None:
-        effects = self._moves.migrate(message, self._requests.get(message.request), now)
-        if effects is None:
+    def _migrate(self, message: Migrate, now: float) -> list[EngineOutcome]:
+        outcomes = self._moves.migrate(message, self._requests.get(message.request), now)
+        if outcomes is None:
             self._standing.has_news = True
-        else:
-            self._effects += effects
+        return outcomes or []
 
     def _is_empty(self, service: Service) -> bool:
         """Nobody holds or wants anything of it here."""
-        queue, step = service.queue, self._iterations.step
+        queue, step = service.queue, self._running.step
         is_used = any((queue.waiting, queue.unreserved, queue.running, queue.pinned, queue.away, service.pool.is_used))
         return (
             not is_used and not self._handovers.concern(service.name) and (step is None or step.service is not service)
@@ -505,56 +342,46 @@ class EngineCore:
 
     def next_step(self, now: float) -> tuple[Step | None, list[Effect]]:
         """What to compute next; None if there is nothing. Bring the result to `finish_step` before asking again."""
-        step, effects = self._iterations.next_step(now)
-        self._effects += effects
-        return step, self._finish_event(now)
+        step, outcomes = self._iterations.next_step(now)
+        return step, self._finish_event(outcomes, now)
 
     def finish_step(self, result: StepResult, now: float) -> list[Effect]:
         """The step that `next_step` gave is computed."""
-        self._effects += self._iterations.finish(result, now)
-        return self._finish_event(now)
+        return self._finish_event(self._iterations.finish(result, now), now)
 
     def fail_step(self, reason: str, now: float) -> list[Effect]:
         """It could not be computed."""
-        self._effects += self._iterations.fail(reason, now)
-        return self._finish_event(now)
+        return self._finish_event(self._iterations.fail(reason, now), now)
 
     def num_steady_steps(self) -> int:
-        """See `Iterations.num_steady_steps`."""
-        return self._iterations.num_steady_steps()
+        """See `RunningStep.num_steady_steps`."""
+        return self._running.num_steady_steps()
 
     def load(self, step: Step) -> StepLoad:
         """What the running step computes."""
-        return self._iterations.load(step)
+        return self._running.load(step)
 
     def steady_until(self) -> float:
-        """See `Iterations.steady_until`."""
-        return self._iterations.steady_until()
+        """See `RunningStep.steady_until`."""
+        return self._running.steady_until()
 
     def num_steps_to_delivery(self) -> int:
-        """See `Iterations.num_steps_to_delivery`."""
-        return self._iterations.num_steps_to_delivery()
+        """See `RunningStep.num_steps_to_delivery`."""
+        return self._running.num_steps_to_delivery()
 
     def pass_steps(self, num_steps: int, token: int, now: float) -> list[Send]:
-        """See `Iterations.pass_steps`."""
-        return self._iterations.pass_steps(num_steps, token, now)
+        """See `RunningStep.pass_steps`."""
+        return self._running.pass_steps(num_steps, token, now)
 
     # --- what others may know -----------------------------------------------------------------------------------------
 
     def status(self, now: float) -> EngineStatus:
         """A fresh account, numbered."""
-        return self._account.status(self._requests.values(), self._iterations.step, now)
-
-    def freeness(self, service: Service, now: float) -> float:
-        """Of one service here: tokens of head room for each running request."""
-        return self._account.freeness(service, now)
-
-    def _send(self, to: str, message: Accepted | Refused | Failed | Moved | Held | NotHeld | StepTokens) -> None:
-        self._effects.append(Send(to, message))
+        return self._account.status(self._requests.values(), self._running.step, now)
 
     def check_invariants(self) -> None:
         """Raise AssertionError unless every held block is accounted for."""
-        self._iterations.settle()
+        self._running.settle()
         for service in self._services.values():
             service.pool.check_invariants()
             queue = service.queue

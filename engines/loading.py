@@ -10,7 +10,7 @@ from engines.costs.learning import LearntCost
 from engines.memory.packed_pool import block_pool
 from engines.memory.pages import PagePool
 from engines.models.fetching.child import prepare_beside
-from engines.scheduling.scheduler import ServiceQueue
+from engines.scheduling.queue import ServiceQueue
 from engines.status import Service
 from kvtransfer.gpu.device_memory import DeviceMemory
 from kvtransfer.offloaded import OffloadedBlocks

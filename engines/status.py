@@ -12,7 +12,7 @@ from engines.costs.step_cost import StepCost, StepLoad
 from engines.engine_request import EngineRequest
 from engines.memory.block_pool import BlockPool
 from engines.scheduling.demand import EarlyEnds
-from engines.scheduling.scheduler import ServiceQueue
+from engines.scheduling.queue import ServiceQueue
 from engines.scheduling.slack import is_beyond_repair
 from mesh.wire.status import Demand, ServiceStatus
 from mesh.wire.transfers import KVShape, MemoryRef

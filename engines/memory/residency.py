@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 
 import structlog
 
-from engines.effects import DropModel, Effect, LoadModel
+from engines.effects import DropModel, LoadModel
 from engines.scheduling.forecast import EngineForecast
 from engines.scheduling.scheduler import Limits, LocalScheduler
 from engines.status import Service
@@ -34,7 +34,7 @@ class Residency:
         for service in services.values():
             self._open(service)
 
-    def load(self, name: str) -> list[Effect]:
+    def load(self, name: str) -> list[LoadModel]:
         """Begin to; nothing if it is here or on its way. One that is being unloaded stays."""
         service = self.services.get(name)
         self._unwanted.discard(name)
@@ -72,7 +72,7 @@ class Residency:
     def leaving(self) -> list[Service]:
         return [service for service in self.services.values() if service.is_leaving]
 
-    def drop(self, is_empty: Callable[[Service], bool]) -> list[Effect]:
+    def drop(self, is_empty: Callable[[Service], bool]) -> list[DropModel]:
         """What was to leave and is empty."""
         gone = [service.name for service in self.leaving() if is_empty(service)]
         for name in gone:

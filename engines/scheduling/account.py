@@ -1,7 +1,6 @@
-"""What an engine says of itself, as a whole: its status, and how free it is."""
+"""What an engine says of itself, as a whole: its status."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from math import inf
 
 from engines.engine_request import EngineRequest
@@ -10,32 +9,11 @@ from engines.scheduling.backlog import Backlog, Step
 from engines.scheduling.demand import demand_of
 from engines.scheduling.pace import Pace
 from engines.settings import EngineSettings
+from engines.standing import Standing
 from engines.status import Decodes, Service
-from engines.transfers.freeness import IDEAL_SLOWDOWN, free_tokens, freeness, headroom_tokens, in_all
 from engines.transfers.handover import Handovers
-from mesh.wire.control import EnginePlace, ProcessState, Role
+from engines.transfers.room import Room
 from mesh.wire.status import Demand, EngineStatus
-
-
-@dataclass(slots=True)
-class Standing:
-    """What an engine is and what it has done so far: the part of its status that is not worked out.
-
-    ``has_news``: since the last status, something happened that others could not foresee from it. Requests were taken,
-    began or ended, a prompt was computed, the role, the state or the services are others. That steps end is no news.
-    """
-
-    role: Role
-    state: ProcessState = ProcessState.READY
-    seq: int = 0  # of the last status
-    num_cancelled: int = 0
-    num_preempted: int = 0
-    num_kept: int = 0  # of ends of slices
-    num_moved: int = 0
-    num_offloaded: int = 0
-    num_role_changes: int = 0
-    place: EnginePlace | None = None  # in the newest plan that was announced
-    has_news: bool = True
 
 
 class Account:
@@ -48,6 +26,7 @@ class Account:
         residency: Residency,
         backlog: Backlog,
         handovers: Handovers,
+        room: Room,
         pace: Pace,
     ) -> None:
         self._settings = settings
@@ -55,6 +34,7 @@ class Account:
         self._residency = residency
         self._backlog = backlog
         self._handovers = handovers
+        self._room = room
         self._pace = pace
 
     def status(self, requests: Collection[EngineRequest], step: Step | None, now: float) -> EngineStatus:
@@ -81,7 +61,7 @@ class Account:
             pid=self._settings.pid,
             services=[
                 service.status(
-                    self.freeness(service, now), _demand(service, requests, now) if has_expectations else None
+                    self._room.freeness(service, now), _demand(service, requests, now) if has_expectations else None
                 )
                 for service in services
             ],
@@ -115,35 +95,6 @@ class Account:
             failed_loads=list(self._residency.failed.values()),
             weight_memory=self._settings.weight_memory_bytes,
         )
-
-    def freeness(self, service: Service, now: float) -> float:
-        """Of one service here: tokens of head room for each running request."""
-        running, capacity = service.queue.running, service.pool.num_blocks * service.pool.block_size
-        headroom = 0
-        if [request for request in running if request.spec.priority > 0]:
-            service.queue.book()
-            cost, most_running = service.step_cost().decode, self._settings.limits.max_running
-            headroom = headroom_tokens(cost, capacity, running, most_running, IDEAL_SLOWDOWN)
-        free = in_all(self.bare_freeness(service, now), len(running))
-        return freeness(free - headroom, len(running))
-
-    def bare_freeness(self, service: Service, now: float) -> float:
-        """Without head room for high priority."""
-        queue, pool = service.queue, service.pool
-        head = self.head(service, now)
-        free = free_tokens(
-            pool.num_blocks * pool.block_size,
-            pool.num_held * pool.block_size,
-            0 if head is None else len(head.tokens),
-            is_emptied=service.is_leaving or self._standing.state is not ProcessState.READY,
-        )
-        return freeness(free, len(queue.running))
-
-    def head(self, service: Service, now: float) -> EngineRequest | None:
-        """Who waits first for memory."""
-        queue = service.queue
-        waiting = [*queue.waiting, *queue.offloaded] if queue.offloaded else queue.waiting
-        return self._residency.schedulers[service.name].most_urgent(waiting, now) if waiting else None
 
 
 def _demand(service: Service, requests: Collection[EngineRequest], now: float) -> Demand | None:

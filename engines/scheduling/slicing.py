@@ -13,15 +13,16 @@ from math import inf
 
 import structlog
 
-from engines.effects import Copied, Effect, ForgetBlocks, OffloadBlocks, RestoreBlocks
+from engines.effects import Copied, ForgetBlocks, OffloadBlocks, RestoreBlocks
 from engines.engine_request import EngineRequest
-from engines.scheduling.account import Standing
 from engines.scheduling.pace import Pace
 from engines.scheduling.scheduler import LocalScheduler, precedence
 from engines.scheduling.slices.ends import End, Ended, Fate, Here, Rival, There, ends
 from engines.scheduling.slices.offloading import Offloading
 from engines.settings import EngineSettings
+from engines.standing import Standing
 from engines.status import Service
+from engines.transfers.outcomes import EngineOutcome
 from engines.transfers.outgoing import Departures
 from engines.transfers.peers import Peers
 from kvtransfer.layout import block_bytes
@@ -88,13 +89,13 @@ class Slicing:
 
     # --- slices end ---------------------------------------------------------------------------------------------------
 
-    def before_plan(self, service: Service, now: float) -> list[Effect]:
+    def before_plan(self, service: Service, now: float) -> list[EngineOutcome]:
         """Deal with slices that have ended, then let offloaded requests go on. The most urgent are kept first; of those
         for whom there is no room, the least urgent leave first.
         """
         if not self._is_on:
             return []
-        effects: list[Effect] = []
+        effects: list[EngineOutcome] = []
         step_s = self._step_s(service)
         over = [request for request in service.queue.running if _is_over(request, service)]
         over.sort(key=lambda one: (-one.spec.priority, inf if one.is_hopeless else one.slack_s(now, step_s)))
@@ -103,7 +104,7 @@ class Slicing:
             effects += self._end_slice(service, request, now)
         return effects + self._resume(service, now)
 
-    def _end_slice(self, service: Service, request: EngineRequest, now: float) -> list[Effect]:
+    def _end_slice(self, service: Service, request: EngineRequest, now: float) -> list[EngineOutcome]:
         rival = self._rival(service, request, now)
         growth, room = self._growth(service, request), self._room(service)
         if growth <= room and rival is None:
@@ -209,12 +210,12 @@ class Slicing:
 
     # --- what is done -------------------------------------------------------------------------------------------------
 
-    def _keep(self, service: Service, request: EngineRequest) -> list[Effect]:
+    def _keep(self, service: Service, request: EngineRequest) -> list[EngineOutcome]:
         request.granted = service.queue.slice_end(request)
         self._standing.num_kept += 1
         return []
 
-    def _move(self, service: Service, request: EngineRequest, end: End, room: int, now: float) -> list[Effect]:
+    def _move(self, service: Service, request: EngineRequest, end: End, room: int, now: float) -> list[EngineOutcome]:
         """It goes on here while it moves, with a slice that fits."""
         granted = service.queue.slice_end(request)
         assert granted is not None
@@ -223,8 +224,8 @@ class Slicing:
         log.info("moves a request at the end of its slice", request=request.id, to=end.to, why=str(end))
         return self._departures.migrate(service, request, end.to, now, must_leave=True)
 
-    def _offload(self, service: Service, request: EngineRequest, end: End, now: float) -> list[Effect]:
-        effects: list[Effect] = []
+    def _offload(self, service: Service, request: EngineRequest, end: End, now: float) -> list[EngineOutcome]:
+        effects: list[EngineOutcome] = []
         if request.transfer is not None:
             effects += self._departures.cancel(request.transfer, "offloaded", now)
             request.transfer = None
@@ -237,7 +238,7 @@ class Slicing:
         log.info("offloads a request at the end of its slice", request=request.id, why=str(end))
         return [*effects, OffloadBlocks(ticket, service.name, blocks)]
 
-    def offloaded(self, copied: Copied) -> list[Effect]:
+    def offloaded(self, copied: Copied) -> list[EngineOutcome]:
         """The KV of a request is in host memory, or could not be copied: then it is computed again."""
         request = self._offloading.request(copied.ticket)
         service = self._services[request.spec.service]
@@ -254,9 +255,9 @@ class Slicing:
             self._compute_again(service, request)
         return self._forget(copied.ticket, service)
 
-    def _resume(self, service: Service, now: float) -> list[Effect]:
+    def _resume(self, service: Service, now: float) -> list[EngineOutcome]:
         """Offloaded requests go on while they are the most urgent of all that wait. One without room claims it."""
-        queue, effects = service.queue, list[Effect]()
+        queue, effects = service.queue, list[EngineOutcome]()
         queue.is_claimed = False
         while queue.offloaded and queue.num_taken < self._max_running:
             first = self._first(service, now)
@@ -269,7 +270,7 @@ class Slicing:
             effects += restored
         return effects
 
-    def _restore(self, service: Service, request: EngineRequest) -> list[Effect] | None:
+    def _restore(self, service: Service, request: EngineRequest) -> list[EngineOutcome] | None:
         """None: there is no room for its next slice. What the prefix cache still has is not copied."""
         queue, pool = service.queue, service.pool
         granted = queue.slice_end(request)
@@ -289,7 +290,7 @@ class Slicing:
         ticket = self._offloading.ticket_of(request)
         return [RestoreBlocks(ticket, service.name, len(found), request.blocks[len(found) : num_kept])]
 
-    def restored(self, copied: Copied) -> list[Effect]:
+    def restored(self, copied: Copied) -> list[EngineOutcome]:
         """The KV of a request is in its blocks, or was lost: then it is computed again."""
         request = self._offloading.request(copied.ticket)
         service = self._services[request.spec.service]
@@ -307,13 +308,13 @@ class Slicing:
         self._standing.num_preempted += 1
         service.queue.waiting.append(request)
 
-    def ended(self, request: EngineRequest) -> list[Effect]:
+    def ended(self, request: EngineRequest) -> list[EngineOutcome]:
         """It is over, and was taken out of the queue. A copy that is under way ends before it is forgotten."""
         if self.copies(request) or request not in self._offloading.requests():
             return []
         return self._forget(self._offloading.ticket_of(request), self._services[request.spec.service])
 
-    def _forget(self, ticket: int, service: Service) -> list[Effect]:
+    def _forget(self, ticket: int, service: Service) -> list[EngineOutcome]:
         self._offloading.close(ticket)
         return [ForgetBlocks(ticket, service.name)]
 

@@ -1,13 +1,12 @@
 """An engine's transfers in both directions (docs/migration.md): who a message is for, and what concerns both."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
 
-from engines.effects import Effect
 from engines.settings import EngineSettings
 from engines.status import Service
-from engines.transfers.incoming import Arrivals, Comes
-from engines.transfers.outgoing import Departures, Left
+from engines.transfers.incoming import Arrivals
+from engines.transfers.outcomes import EngineOutcome
+from engines.transfers.outgoing import Departures
 from kvtransfer.protocol import Buffer, Send, reply_to_unknown
 from kvtransfer.receive import ReceiveTransfer
 from kvtransfer.send import SendTransfer
@@ -18,22 +17,20 @@ FROM_SOURCE = Reserve, Extend, Blocks, Commit
 TO_RECEIVER = Reserve, Extend, Blocks, Commit, Abort
 
 
-class Owner(Left, Comes, Protocol):
-    """The core."""
-
-
 class Handovers:
-    """``can_open`` tells whether a peer's pool (process, reference) can be mapped here."""
+    """``can_open`` tells whether a peer's pool (process, reference) can be mapped here, ``freeness`` how free a
+    service is.
+    """
 
     def __init__(
         self,
         settings: EngineSettings,
         services: Mapping[str, Service],
         can_open: Callable[[str, MemoryRef], bool],
-        owner: Owner,
+        freeness: Callable[[Service, float], float],
     ) -> None:
-        self.departures = Departures(settings, owner)
-        self.arrivals = Arrivals(settings, services, can_open, owner)
+        self.departures = Departures(settings)
+        self.arrivals = Arrivals(settings, services, can_open, freeness)
 
     def __repr__(self) -> str:
         return f"<Handovers {self._machines()}>"
@@ -46,7 +43,9 @@ class Handovers:
         """Whether any transfer of that service is under way, in or out."""
         return self.departures.concern(service) or self.arrivals.concern(service)
 
-    def receive(self, sender: str, message: TransferMessage, payload: Sequence[Buffer], now: float) -> list[Effect]:
+    def receive(
+        self, sender: str, message: TransferMessage, payload: Sequence[Buffer], now: float
+    ) -> list[EngineOutcome]:
         """Route a message to its machine; answer what belongs to none, so that the peer need not wait."""
         if not isinstance(message, FROM_SOURCE) and self.departures.owns(message.transfer, sender):
             return self.departures.answered(message, now)
@@ -57,10 +56,10 @@ class Handovers:
         answer = reply_to_unknown(message)
         return [] if answer is None else [Send(sender, answer)]
 
-    def lose_peer(self, process: str, now: float) -> list[Effect]:
+    def lose_peer(self, process: str, now: float) -> list[EngineOutcome]:
         return self.departures.lose_peer(process, now) + self.arrivals.lose_peer(process, now)
 
-    def expire(self, now: float) -> list[Effect]:
+    def expire(self, now: float) -> list[EngineOutcome]:
         return self.departures.expire(now) + self.arrivals.expire(now)
 
     def next_deadline(self) -> float | None:

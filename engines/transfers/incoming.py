@@ -2,16 +2,15 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import msgspec
 
 from engines.admission.validity import fault_of
-from engines.effects import Effect
 from engines.engine_request import EngineRequest
 from engines.settings import EngineSettings
 from engines.status import Service, min_or_none
 from engines.transfers.freeness import with_one_more
+from engines.transfers.outcomes import Arrived, EngineOutcome
 from kvtransfer.protocol import (
     Adopt,
     Buffer,
@@ -33,14 +32,6 @@ from mesh.wire.transfers import Abort, Blocks, Commit, Declined, Extend, MemoryR
 MOST_ADOPTED = 64  # transfers that are remembered after their end
 
 
-class Comes(Protocol):
-    """The core: what it does with a request that arrives, and what it knows of room."""
-
-    def adopt(self, service: Service, request: EngineRequest, now: float) -> None: ...
-
-    def freeness(self, service: Service, now: float) -> float: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Incoming:
     machine: ReceiveTransfer
@@ -49,19 +40,23 @@ class Incoming:
 
 
 class Arrivals:
-    """``can_open`` tells whether a peer's pool (process, reference) can be mapped here."""
+    """``can_open`` tells whether a peer's pool (process, reference) can be mapped here, ``freeness`` how free a
+    service is.
+
+    Answers events with effects and with requests that have come (`engines.transfers.outcomes`).
+    """
 
     def __init__(
         self,
         settings: EngineSettings,
         services: Mapping[str, Service],
         can_open: Callable[[str, MemoryRef], bool],
-        owner: Comes,
+        freeness: Callable[[Service, float], float],
     ) -> None:
         self._settings = settings
         self._services = services
         self._can_open = can_open
-        self._owner = owner
+        self._freeness = freeness
         self._incoming: dict[str, Incoming] = {}
         self._adopted: dict[str, Incoming] = {}  # the last ones, oldest first: their peers may not have heard of it
         self._deadline: float | None = None  # the machines' earliest
@@ -98,12 +93,12 @@ class Arrivals:
 
     def told(
         self, message: Reserve | Extend | Blocks | Commit | Abort, payload: Sequence[Buffer], now: float
-    ) -> list[Effect]:
+    ) -> list[EngineOutcome]:
         """The peer of one of these transfers said something."""
         incoming = self._incoming.get(message.transfer) or self._adopted[message.transfer]
         return self._after_receive(incoming, incoming.machine.handle(message, now, payload), now)
 
-    def open(self, sender: str, reserve: Reserve, now: float) -> list[Effect]:
+    def open(self, sender: str, reserve: Reserve, now: float) -> list[EngineOutcome]:
         """Hold blocks for a request that ``sender`` wants to give, or decline."""
         service = self._services.get(reserve.spec.service)
         if service is None:
@@ -136,12 +131,12 @@ class Arrivals:
         if num_running + num_coming >= self._settings.limits.max_running:
             return RefusalCode.FULL, f"{self._settings.limits.max_running} requests run"
         if reserve.min_freeness is not None:
-            free = with_one_more(self._owner.freeness(service, now), num_running, reserve.num_tokens, num_coming)
+            free = with_one_more(self._freeness(service, now), num_running, reserve.num_tokens, num_coming)
             if free < reserve.min_freeness:
                 return RefusalCode.FULL, f"freeness would be {free:.0f} there"
         return None
 
-    def _hold(self, sender: str, reserve: Reserve, service: Service, transport: str, now: float) -> list[Effect]:
+    def _hold(self, sender: str, reserve: Reserve, service: Service, transport: str, now: float) -> list[EngineOutcome]:
         pool, spec = service.pool, reserve.spec
         tokens = [*spec.prompt, *spec.generated] if spec.generated else spec.prompt
         blocks = pool.match(tokens, reserve.num_tokens)
@@ -164,37 +159,37 @@ class Arrivals:
         return self._after_receive(incoming, machine.start(), now)
 
     @staticmethod
-    def decline(sender: str, reserve: Reserve, code: RefusalCode, reason: str) -> list[Effect]:
+    def decline(sender: str, reserve: Reserve, code: RefusalCode, reason: str) -> list[EngineOutcome]:
         return [Send(sender, Declined(reserve.transfer, code, reason))]
 
-    def imported(self, transfer: str, event: Imported, now: float) -> list[Effect]:
+    def imported(self, transfer: str, event: Imported, now: float) -> list[EngineOutcome]:
         incoming = self._incoming.get(transfer)
         return [] if incoming is None else self._after_receive(incoming, incoming.machine.handle(event, now), now)
 
-    def cancel(self, request: str, epoch: Epoch, now: float) -> list[Effect]:
+    def cancel(self, request: str, epoch: Epoch, now: float) -> list[EngineOutcome]:
         """Forget what is reserved for a request under that epoch or an earlier one."""
-        effects: list[Effect] = []
+        effects: list[EngineOutcome] = []
         for incoming in list(self._incoming.values()):
             if incoming.reserve.spec.id == request and incoming.reserve.epoch <= epoch:
                 effects += self._after_receive(incoming, incoming.machine.handle(Cancelled("cancelled"), now), now)
         return effects
 
-    def reclaim(self, now: float) -> list[Effect]:
+    def reclaim(self, now: float) -> list[EngineOutcome]:
         """What runs here needs the memory that is reserved for migrations: they may as well stay where they are."""
-        effects: list[Effect] = []
+        effects: list[EngineOutcome] = []
         for incoming in list(self._incoming.values()):
             if incoming.reserve.is_migration:
                 event = Cancelled("memory is needed for what runs there")
                 effects += self._after_receive(incoming, incoming.machine.handle(event, now), now)
         return effects
 
-    def _after_receive(self, incoming: Incoming, effects: Sequence[ReceiveEffect], now: float) -> list[Effect]:
+    def _after_receive(self, incoming: Incoming, effects: Sequence[ReceiveEffect], now: float) -> list[EngineOutcome]:
         self._has_changed = True
-        passed: list[Effect] = []
+        passed: list[EngineOutcome] = []
         for effect in effects:
             match effect:
                 case Adopt():
-                    self._owner.adopt(incoming.service, _adopted(incoming.service, effect, now), now)
+                    passed.append(Arrived(incoming.service, _adopted(incoming.service, effect, now)))
                 case GrowReserved(_, num_blocks):
                     passed += self._grow(incoming, num_blocks, now)
                 case ReleaseReserved():
@@ -208,7 +203,7 @@ class Arrivals:
                 del self._adopted[next(iter(self._adopted))]
         return passed
 
-    def _grow(self, incoming: Incoming, num_blocks: int, now: float) -> list[Effect]:
+    def _grow(self, incoming: Incoming, num_blocks: int, now: float) -> list[EngineOutcome]:
         pool, headroom = incoming.service.pool, self._headroom(incoming.service)
         event: Grown | NotGrown = NotGrown(f"{num_blocks} more blocks were wanted, {pool.num_free} are free")
         if pool.can_allocate(num_blocks + headroom):
@@ -219,9 +214,9 @@ class Arrivals:
         """Blocks left for what runs here to grow into."""
         return service.queue.growth_blocks + service.growth_elsewhere(self._services.values())
 
-    def lose_peer(self, process: str, now: float) -> list[Effect]:
+    def lose_peer(self, process: str, now: float) -> list[EngineOutcome]:
         """An engine died, or a gateway whose requests were on their way here."""
-        effects: list[Effect] = []
+        effects: list[EngineOutcome] = []
         for incoming in list(self._incoming.values()):
             if incoming.machine.peer == process:
                 effects += self._after_receive(incoming, incoming.machine.handle(PeerLost(), now), now)
@@ -229,8 +224,8 @@ class Arrivals:
                 effects += self._after_receive(incoming, incoming.machine.handle(Cancelled("gateway lost"), now), now)
         return effects
 
-    def expire(self, now: float) -> list[Effect]:
-        effects: list[Effect] = []
+    def expire(self, now: float) -> list[EngineOutcome]:
+        effects: list[EngineOutcome] = []
         for incoming in list(self._incoming.values()):
             effects += self._after_receive(incoming, incoming.machine.expire(now), now)
         return effects

@@ -5,32 +5,25 @@ begun has nothing to take along: if it is to leave, its gateway gets it back.
 """
 
 from collections.abc import Callable
-from typing import Protocol
 
 import structlog
 
-from engines.effects import Effect
 from engines.engine_request import EngineRequest
 from engines.memory.residency import Residency
-from engines.scheduling.account import Account
+from engines.requests import OwnedRequests
 from engines.scheduling.backlog import Backlog
-from engines.scheduling.iterations import Iterations
 from engines.settings import EngineSettings
 from engines.status import Service
 from engines.transfers.handover import Handovers
+from engines.transfers.outcomes import EngineOutcome
 from engines.transfers.peers import Peers
 from engines.transfers.rescheduling import Here, Rescheduler
+from engines.transfers.room import Room
 from mesh.wire.control import Migrate, Role
 from mesh.wire.requests import RefusalCode
 from mesh.wire.status import EngineStatus
 
 log = structlog.get_logger()
-
-
-class Gives(Protocol):
-    """The core: what it does with a request that is to be dispatched anew."""
-
-    def give_back(self, request: EngineRequest, code: RefusalCode, reason: str, now: float) -> list[Effect]: ...
 
 
 class Moves:
@@ -42,27 +35,25 @@ class Moves:
         residency: Residency,
         backlog: Backlog,
         handovers: Handovers,
-        iterations: Iterations,
-        account: Account,
+        requests: OwnedRequests,
+        room: Room,
         peers: Peers,
         pace_s: Callable[[], float],
-        owner: Gives,
     ) -> None:
         self._settings = settings
         self._residency = residency
         self._backlog = backlog
         self._departures = handovers.departures
-        self._iterations = iterations
-        self._owner = owner
+        self._requests = requests
         self._peers = peers
         here = Here(
             settings.id,
             residency.services,
             self._movable,
             self._departures.leaving,
-            account.freeness,
-            account.bare_freeness,
-            account.head,
+            room.freeness,
+            room.bare_freeness,
+            room.head,
             pace_s,
         )
         self._rescheduler = Rescheduler(here, self._peers, settings.rescheduling)
@@ -78,10 +69,6 @@ class Moves:
 
     def lose_peer(self, process: str) -> None:
         self._peers.lose(process)
-
-    def failed(self, to: str, now: float) -> None:
-        """A migration there did: not there again for a moment."""
-        self._peers.avoid(to, now)
 
     # --- whether anything is to leave ---------------------------------------------------------------------------------
 
@@ -112,14 +99,14 @@ class Moves:
 
     # --- moves --------------------------------------------------------------------------------------------------------
 
-    def empty(self, role: Role, now: float) -> list[Effect]:
+    def empty(self, role: Role, now: float) -> list[EngineOutcome]:
         """Let go what must leave, as much of it as can now."""
         return [*self._send_back(now), *self.give_away(role, now)]
 
-    def give_away(self, role: Role, now: float) -> list[Effect]:
+    def give_away(self, role: Role, now: float) -> list[EngineOutcome]:
         """Migrate what had better run elsewhere, or must."""
-        self._iterations.settle()
-        effects: list[Effect] = []
+        self._requests.settle()
+        effects: list[EngineOutcome] = []
         while (move := self._rescheduler.next_move(role, now)) is not None:
             log.info("migrates a request", request=move.request.id, to=move.to, reason=move.reason)
             effects += self._departures.migrate(
@@ -127,14 +114,14 @@ class Moves:
             )
         return effects
 
-    def migrate(self, message: Migrate, request: EngineRequest | None, now: float) -> list[Effect] | None:
+    def migrate(self, message: Migrate, request: EngineRequest | None, now: float) -> list[EngineOutcome] | None:
         """By hand. None: it cannot."""
         obstacle = self._obstacle(message, request)
         if request is None or obstacle is not None:
             self._departures.tally.aborted(message.request, message.to, obstacle or "it is not here")
             return None
         log.info("migrates a request", request=request.id, to=message.to, reason=message.reason)
-        self._iterations.settle()
+        self._requests.settle()
         return self._departures.migrate(self._residency.services[request.spec.service], request, message.to, now)
 
     def _obstacle(self, message: Migrate, request: EngineRequest | None) -> str | None:
@@ -157,13 +144,13 @@ class Moves:
     def _movable(self, service: Service) -> list[EngineRequest]:
         return [request for request in service.queue.running if self._is_movable(request)]
 
-    def _send_back(self, now: float) -> list[Effect]:
+    def _send_back(self, now: float) -> list[EngineOutcome]:
         """What is to leave and has not begun here is for the gateways to send elsewhere."""
         reason = "the engine is drained" if self.is_emptying else "the service is unloaded"
         leaving = list(self._residency.services.values()) if self.is_emptying else self._residency.leaving()
-        effects: list[Effect] = []
+        effects: list[EngineOutcome] = []
         for service in leaving:
             waiting = self._backlog.not_started(service) if self._peers.any_for(service.name) else ()
             for request in waiting:
-                effects += self._owner.give_back(request, RefusalCode.DRAINING, reason, now)
+                effects += self._requests.give_back(request, RefusalCode.DRAINING, reason, now)
         return effects

@@ -2,15 +2,22 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import msgspec
 import structlog
 
-from engines.effects import Effect
 from engines.engine_request import EngineRequest
 from engines.settings import EngineSettings
 from engines.status import Service, min_or_none
+from engines.transfers.outcomes import (
+    Admitted,
+    EngineOutcome,
+    HandedOver,
+    Migrated,
+    NotHandedOver,
+    NotMigrated,
+    Unpinned,
+)
 from kvtransfer.protocol import (
     BlocksReady,
     Cancelled,
@@ -29,22 +36,6 @@ from mesh.wire.transfers import Abort, Committed, Declined, Extended, Reserve, R
 RESERVED_AHEAD = 4  # transfers of a service open at a time: of the prompt being computed, the next, and some that pass
 
 log = structlog.get_logger()
-
-
-class Left(Protocol):
-    """The core: what it does when outgoing transfers end."""
-
-    def may_begin(self, service: Service, request: EngineRequest) -> None: ...
-
-    def handed_over(self, request: EngineRequest, now: float) -> None: ...
-
-    def not_handed_over(self, request: EngineRequest, code: RefusalCode, reason: str, now: float) -> None: ...
-
-    def migrated(self, request: EngineRequest, to: str, epoch: Epoch, now: float) -> None: ...
-
-    def not_migrated(self, request: EngineRequest, to: str, now: float) -> None: ...
-
-    def unpinned(self, request: EngineRequest) -> None: ...
 
 
 @dataclass(slots=True)
@@ -78,9 +69,10 @@ class MigrationTally:
 
 
 class Departures:
-    def __init__(self, settings: EngineSettings, owner: Left) -> None:
+    """Answers events with effects and with what became of the requests (`engines.transfers.outcomes`)."""
+
+    def __init__(self, settings: EngineSettings) -> None:
         self._settings = settings
-        self._owner = owner
         self._outgoing: dict[str, Outgoing] = {}
         self._num_migrations = 0  # started, which numbers them
         self._deadline: float | None = None  # the machines' earliest
@@ -126,7 +118,7 @@ class Departures:
         )
         return uncommitted < RESERVED_AHEAD
 
-    def reserve(self, service: Service, request: EngineRequest, ahead_s: float, now: float) -> list[Effect]:
+    def reserve(self, service: Service, request: EngineRequest, ahead_s: float, now: float) -> list[EngineOutcome]:
         """Ask ``request.decode_engine`` for blocks; ``ahead_s`` is the work predicted until this prefill is done."""
         assert request.decode_engine is not None
         epoch = request.epoch.handed_over()
@@ -152,7 +144,7 @@ class Departures:
         min_freeness: float | None = None,
         *,
         must_leave: bool = False,
-    ) -> list[Effect]:
+    ) -> list[EngineOutcome]:
         """Move a request that decodes, and goes on with it. It may be preempted until it stops for the last stage.
 
         The other engine declines if that would leave it less than ``min_freeness``. Unless the request ``must_leave``,
@@ -185,19 +177,21 @@ class Departures:
         effects = self._start(to, reserve, request, service, now)
         return effects + self.blocks_ready(request, now)
 
-    def _start(self, to: str, reserve: Reserve, request: EngineRequest, service: Service, now: float) -> list[Effect]:
+    def _start(
+        self, to: str, reserve: Reserve, request: EngineRequest, service: Service, now: float
+    ) -> list[EngineOutcome]:
         machine = SendTransfer(to, reserve, self._settings.transfer_limits, now)
         request.transfer = reserve.transfer
         out = Outgoing(machine, request, service, reserve.epoch, reserve.is_migration)
         self._outgoing[reserve.transfer] = out
-        return self._after_send(out, machine.start(), now)
+        return self._after_send(out, machine.start())
 
     def may_commit(self, request: EngineRequest) -> bool:
         """Whether a request may stop here: after its prefill at once, a migrating one when little of it is left."""
         out = self._outgoing.get(request.transfer or "")
         return out is not None and (not out.is_migration or out.machine.is_nearly_done)
 
-    def token_sampled(self, request: EngineRequest, now: float) -> list[Effect]:
+    def token_sampled(self, request: EngineRequest, now: float) -> list[EngineOutcome]:
         """What it was computed from is ready to leave; of a hand-over, the last blocks leave with its commit."""
         return [] if self.hands_over(request) else self.blocks_ready(request, now)
 
@@ -205,15 +199,15 @@ class Departures:
         out = self._outgoing.get(request.transfer or "")
         return out is not None and not out.is_migration
 
-    def blocks_ready(self, request: EngineRequest, now: float) -> list[Effect]:
+    def blocks_ready(self, request: EngineRequest, now: float) -> list[EngineOutcome]:
         """More of a request's tokens are computed."""
         out = self._outgoing.get(request.transfer or "")
         if out is None:
             return []
         event = BlocksReady(request.num_computed, tuple(request.blocks))
-        return self._after_send(out, out.machine.handle(event, now), now)
+        return self._after_send(out, out.machine.handle(event, now))
 
-    def commit(self, request: EngineRequest, now: float) -> list[Effect]:
+    def commit(self, request: EngineRequest, now: float) -> list[EngineOutcome]:
         """Let the request go: its first token is sampled, or what is left of it to migrate is little."""
         out = self._outgoing.get(request.transfer or "")
         if out is None:
@@ -229,53 +223,52 @@ class Departures:
             None if first is None else now - first,
             request.logprobs or None,
         )
-        return self._after_send(out, out.machine.handle(event, now), now)
+        return self._after_send(out, out.machine.handle(event, now))
 
-    def exported(self, transfer: str, event: Exported, now: float) -> list[Effect]:
+    def exported(self, transfer: str, event: Exported, now: float) -> list[EngineOutcome]:
         out = self._outgoing.get(transfer)
-        return [] if out is None else self._after_send(out, out.machine.handle(event, now), now)
+        return [] if out is None else self._after_send(out, out.machine.handle(event, now))
 
-    def cancel(self, transfer: str, reason: str, now: float) -> list[Effect]:
+    def cancel(self, transfer: str, reason: str, now: float) -> list[EngineOutcome]:
         out = self._outgoing.get(transfer)
         if out is None:
             return []
         was_under_way, num_aborted = _is_under_way(out.machine), self.tally.num_aborted
-        effects = self._after_send(out, out.machine.handle(Cancelled(reason), now), now)
+        effects = self._after_send(out, out.machine.handle(Cancelled(reason), now))
         if out.is_migration and was_under_way and self.tally.num_aborted == num_aborted:
             self.tally.aborted(out.request.id, out.machine.peer, reason)
         return effects
 
-    def _after_send(self, out: Outgoing, effects: Sequence[SendEffect], now: float) -> list[Effect]:
+    def _after_send(self, out: Outgoing, effects: Sequence[SendEffect]) -> list[EngineOutcome]:
         self._has_changed = True
-        passed: list[Effect] = []
+        passed: list[EngineOutcome] = []
         for effect in effects:
             match effect:
                 case Completed(_, num_kept_tokens) if out.is_migration:
                     self.tally.completed(out.request.id, out.machine.peer, num_kept_tokens)
-                    self._owner.migrated(out.request, out.machine.peer, out.epoch, now)
+                    passed.append(Migrated(out.request, out.machine.peer, out.epoch))
                 case Completed():
-                    self._owner.handed_over(out.request, now)
+                    passed.append(HandedOver(out.request))
                 case Failed(_, _, reason) if out.is_migration:
-                    self._not_migrated(out, reason, now)
+                    passed.append(self._not_migrated(out, reason))
                 case Failed(_, code, reason):
-                    self._owner.not_handed_over(out.request, code, reason, now)
+                    passed.append(NotHandedOver(out.request, code, reason))
                 case ReleaseSource():
                     out.service.queue.pinned.discard(out.request)
-                    self._owner.unpinned(out.request)
+                    passed.append(Unpinned(out.request))
                 case _:
                     passed.append(effect)
         if out.machine.is_over:
             self._outgoing.pop(out.machine.id, None)
         return passed
 
-    def _not_migrated(self, out: Outgoing, reason: str, now: float) -> None:
+    def _not_migrated(self, out: Outgoing, reason: str) -> EngineOutcome:
         request, to = out.request, out.machine.peer
         self.tally.aborted(request.id, to, reason)
         if out.machine.has_sent_commit:
-            self._owner.not_handed_over(request, RefusalCode.UNKNOWN_OWNER, reason, now)
-        else:
-            request.transfer = None
-            self._owner.not_migrated(request, to, now)
+            return NotHandedOver(request, RefusalCode.UNKNOWN_OWNER, reason)
+        request.transfer = None
+        return NotMigrated(request, to)
 
     def concern(self, service: str) -> bool:
         return any(out.service.name == service for out in self._outgoing.values())
@@ -284,27 +277,29 @@ class Departures:
         out = self._outgoing.get(transfer)
         return out is not None and out.machine.peer == peer
 
-    def answered(self, message: Reserved | Extended | Declined | Taken | Committed | Abort, now: float) -> list[Effect]:
+    def answered(
+        self, message: Reserved | Extended | Declined | Taken | Committed | Abort, now: float
+    ) -> list[EngineOutcome]:
         """The peer of one of these transfers said something."""
         out = self._outgoing[message.transfer]
         was_reserving = out.machine.state is SendState.RESERVING
-        effects = self._after_send(out, out.machine.handle(message, now), now)
+        effects = self._after_send(out, out.machine.handle(message, now))
         is_admitted = was_reserving and out.machine.state is SendState.OPEN
         if is_admitted and not out.is_migration and not out.request.is_over:
-            self._owner.may_begin(out.service, out.request)
+            effects.append(Admitted(out.service, out.request))
         return effects
 
-    def lose_peer(self, process: str, now: float) -> list[Effect]:
+    def lose_peer(self, process: str, now: float) -> list[EngineOutcome]:
         """An engine died."""
-        effects: list[Effect] = []
+        effects: list[EngineOutcome] = []
         for out in [out for out in self._outgoing.values() if out.machine.peer == process]:
-            effects += self._after_send(out, out.machine.handle(PeerLost(), now), now)
+            effects += self._after_send(out, out.machine.handle(PeerLost(), now))
         return effects
 
-    def expire(self, now: float) -> list[Effect]:
-        effects: list[Effect] = []
+    def expire(self, now: float) -> list[EngineOutcome]:
+        effects: list[EngineOutcome] = []
         for out in list(self._outgoing.values()):
-            effects += self._after_send(out, out.machine.expire(now), now)
+            effects += self._after_send(out, out.machine.expire(now))
         return effects
 
 

@@ -7,7 +7,7 @@ from engines.costs.profiles import EngineProfile
 from engines.memory.packed_pool import block_pool
 from engines.memory.pages import PagePool
 from engines.memory.weight_room import WeightRoom
-from engines.scheduling.scheduler import ServiceQueue
+from engines.scheduling.queue import ServiceQueue
 from engines.status import Service
 from kvtransfer.layout import block_bytes, page_bytes
 from kvtransfer.protocol import Limits as TransferLimits

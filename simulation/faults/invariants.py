@@ -21,6 +21,7 @@ from engines.effects import DropModel, Effect
 from engines.engine_request import EngineRequest
 from engines.scheduling.batch import ChunkResult, StepResult
 from engines.status import Service
+from engines.transfers.outcomes import EngineOutcome
 from kvtransfer.protocol import Buffer
 from kvtransfer.receive import ReceiveState
 from mesh.wire.messages import EngineMessage, TransferMessage
@@ -312,10 +313,10 @@ class WatchedCore(ObservedCore):
         return super().receive(sender, message, payload, now)
 
     def finish_step(self, result: StepResult, now: float) -> list[Effect]:
-        assert self._iterations.step is not None, "a step finished that was not started"
+        assert self._running.step is not None, "a step finished that was not started"
         chunks = [
             chunk if chunk.token is None else ChunkResult(_draw(share.request), chunk.logprobs)
-            for share, chunk in zip(self._iterations.step.shares, result.chunks, strict=True)
+            for share, chunk in zip(self._running.step.shares, result.chunks, strict=True)
         ]
         return super().finish_step(StepResult(chunks, result.elapsed_s), now)
 
@@ -323,9 +324,9 @@ class WatchedCore(ObservedCore):
         self.num_loaded += 1
         return super().loaded(service, now)
 
-    def _finish_event(self, now: float) -> list[Effect]:
+    def _finish_event(self, outcomes: Sequence[EngineOutcome], now: float) -> list[Effect]:
         self._invariants.touch(self)
-        effects = super()._finish_event(now)
+        effects = super()._finish_event(outcomes, now)
         self.num_dropped += sum(isinstance(effect, DropModel) for effect in effects)
         return effects
 

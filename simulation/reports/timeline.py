@@ -10,6 +10,7 @@ from engines.effects import DropModel, Effect
 from engines.scheduling.backlog import Step
 from engines.scheduling.batch import StepResult
 from engines.status import Service
+from engines.transfers.outcomes import EngineOutcome
 from kvtransfer.protocol import Buffer
 from mesh.wire.messages import EngineMessage
 from simulation.observer import CoreParts, ObservedCore
@@ -165,8 +166,8 @@ class _SeenCore(ObservedCore):
         self._lane.mark(now, "loaded")
         return super().loaded(service, now)
 
-    def _finish_event(self, now: float) -> list[Effect]:
-        effects = super()._finish_event(now)
+    def _finish_event(self, outcomes: Sequence[EngineOutcome], now: float) -> list[Effect]:
+        effects = super()._finish_event(outcomes, now)
         if any(isinstance(effect, DropModel) for effect in effects):
             self._lane.mark(now, "unloaded")
         return effects

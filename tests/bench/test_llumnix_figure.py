@@ -14,7 +14,7 @@ from engines.costs.profiles import load_profile
 from engines.engine_request import EngineRequest
 from engines.memory.block_pool import BlockPool
 from engines.memory.pages import PagePool
-from engines.scheduling.scheduler import ServiceQueue
+from engines.scheduling.queue import ServiceQueue
 from mesh.wire.requests import Epoch
 from tests.router.cluster import make_spec
 

@@ -8,6 +8,7 @@ import pytest
 from engines.admission.acceptance import Admission
 from engines.core import EngineCore
 from engines.engine_request import EngineRequest
+from engines.requests import OwnedRequests
 from engines.transfers.handover import Handovers
 from kvtransfer.memory import KVBlocks
 from kvtransfer.protocol import Imported
@@ -156,20 +157,11 @@ def leases(patch: Patch) -> None:
 
 def knowing_submits(patch: Patch) -> None:
     """Each Submit begins anew, whatever is here under its epoch or a later one."""
-    submit = EngineCore._submit
-
-    def submit_anew(self: EngineCore, gateway: str, message: Any, now: float) -> None:
-        known = self._requests.get(message.spec.id)
-        if known is not None:
-            self._end(known, now)
-        self._ended.pop(message.spec.id, None)
-        submit(self, gateway, message, now)
-
-    patch.setattr(EngineCore, "_submit", submit_anew)
+    patch.setattr(OwnedRequests, "knows", lambda self, request, epoch: False)
 
 
 def remembering_what_ended(patch: Patch) -> None:
-    patch.setattr("engines.core.MOST_ENDED", 0)
+    patch.setattr("engines.requests.MOST_ENDED", 0)
 
 
 def hearing_gateways(patch: Patch) -> None:
@@ -178,15 +170,15 @@ def hearing_gateways(patch: Patch) -> None:
 
 
 def ending_earlier_owners(patch: Patch) -> None:
-    adopt = EngineCore.adopt
+    adopt = OwnedRequests.adopt
 
-    def adopt_beside(self: EngineCore, service: Any, request: Any, now: float) -> None:
-        known = self._requests.get(request.id)
+    def adopt_beside(self: OwnedRequests, service: Any, request: Any, now: float) -> Any:
+        known = self.by_id.get(request.id)
         if known is not None and known.epoch <= request.epoch:
-            del self._requests[request.id]
-        adopt(self, service, request, now)
+            del self.by_id[request.id]
+        return adopt(self, service, request, now)
 
-    patch.setattr(EngineCore, "adopt", adopt_beside)
+    patch.setattr(OwnedRequests, "adopt", adopt_beside)
 
 
 def dropping_requests_of_dead_gateways(patch: Patch) -> None:

@@ -497,7 +497,7 @@ def test_an_engine_says_what_it_has_and_how_many_came_before_it(make_spec: MakeS
         mesh.submit("e", make_spec(f"r{index}", 40, max_tokens=12))
     asked = "r2", "r1", "r0", "nobody"
     assert held(mesh, "e", *asked) == [Holding("r2", 1, 2), Holding("r1", 1, 1), Holding("r0", 1, 0)]
-    while mesh.engines["e"].core._iterations.step is None:
+    while mesh.engines["e"].core._running.step is None:
         mesh.step()
     assert held(mesh, "e", *asked) == [Holding("r2", 1, 1), Holding("r1", 1, 0), Holding("r0", 1, None)]
     while "r0" not in mesh.streams:

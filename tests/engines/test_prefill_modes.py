@@ -15,7 +15,8 @@ from engines.costs.step_cost import StepCost, load_of
 from engines.memory.block_pool import BlockPool
 from engines.memory.pages import PagePool
 from engines.scheduling.batch import Batch, ChunkResult, StepResult
-from engines.scheduling.scheduler import Limits, ServiceQueue
+from engines.scheduling.queue import ServiceQueue
+from engines.scheduling.scheduler import Limits
 from engines.settings import EngineSettings
 from engines.status import Service
 from kvtransfer.protocol import Limits as TransferLimits

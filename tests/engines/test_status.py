@@ -4,7 +4,7 @@ from engines.costs.learning import LearntCost
 from engines.costs.step_cost import StepCost, StepLoad
 from engines.memory.block_pool import BlockPool
 from engines.memory.pages import PagePool
-from engines.scheduling.scheduler import ServiceQueue
+from engines.scheduling.queue import ServiceQueue
 from engines.status import Service
 from mesh.wire.status import DecodeCost, PrefillCost
 from mesh.wire.transfers import KVShape

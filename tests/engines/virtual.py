@@ -20,7 +20,8 @@ from engines.memory.block_pool import BlockPool
 from engines.memory.packed_pool import block_pool
 from engines.memory.pages import PagePool
 from engines.scheduling.batch import Batch, ChunkResult, StepResult
-from engines.scheduling.scheduler import Limits, ServiceQueue
+from engines.scheduling.queue import ServiceQueue
+from engines.scheduling.scheduler import Limits
 from engines.settings import EngineSettings
 from engines.status import Service
 from kvtransfer.protocol import ExportBlocks, Exported, ImportBlocks, Imported, Send

@@ -5,7 +5,8 @@ import pytest
 from engines.engine_request import EngineRequest
 from engines.memory.block_pool import BlockPool
 from engines.memory.pages import PagePool
-from engines.scheduling.scheduler import Limits, LocalScheduler, Plan, ServiceQueue
+from engines.scheduling.queue import ServiceQueue
+from engines.scheduling.scheduler import Limits, LocalScheduler, Plan
 from engines.scheduling.slack import IterationTime
 from mesh.wire.control import PrefillMode, PrefillOrder, Role
 from tests.engines.conftest import MakeSequence

@@ -12,7 +12,7 @@ from engines.costs.step_cost import StepCost
 from engines.engine_request import EngineRequest
 from engines.memory.block_pool import BlockPool
 from engines.memory.pages import PagePool
-from engines.scheduling.scheduler import ServiceQueue
+from engines.scheduling.queue import ServiceQueue
 from engines.scheduling.slack import SlackBudget, Tightest, tightest
 from engines.scheduling.steady import steady_batch
 from engines.status import Service

@@ -11,7 +11,8 @@ from engines.costs.step_cost import StepCost
 from engines.memory.block_pool import BlockPool
 from engines.memory.pages import PagePool
 from engines.models.prepare import prepare
-from engines.scheduling.scheduler import Limits, ServiceQueue
+from engines.scheduling.queue import ServiceQueue
+from engines.scheduling.scheduler import Limits
 from engines.settings import EngineSettings
 from engines.status import Service
 from engines.torch_engine.layers.cpu_kernels import kernel_sets

@@ -8,7 +8,8 @@ from engines.costs.step_cost import StepCost
 from engines.memory.packed_pool import block_pool
 from engines.memory.pages import PagePool
 from engines.models.files.model_config import ModelConfig
-from engines.scheduling.scheduler import Limits, ServiceQueue
+from engines.scheduling.queue import ServiceQueue
+from engines.scheduling.scheduler import Limits
 from engines.settings import EngineSettings
 from engines.status import Service
 from engines.torch_engine.executor import TorchExecutor, TorchService

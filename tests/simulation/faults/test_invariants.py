@@ -50,7 +50,7 @@ def test_a_second_owner():
         other = next(engine.core for engine in sim.engines.values() if engine.core is not core)
         other._services[SERVICE].queue.running.append(one)
         other._requests[one.id] = one
-        other._finish_event(sim.kernel.now)
+        other._finish_event((), sim.kernel.now)
 
     break_at(sim, copy, r"a and b run r\d|b and a run r\d")
 
@@ -134,6 +134,6 @@ def test_waiting_requests_beyond_the_bound():
     def flood():
         core, one = holding(sim)
         core._services[SERVICE].queue.waiting += [one] * 1000
-        core._finish_event(sim.kernel.now)
+        core._finish_event((), sim.kernel.now)
 
     break_at(sim, flood, "1000 wait")

@@ -11,7 +11,8 @@ from engines.core import EngineCore
 from engines.costs.learning import LearntCost
 from engines.costs.step_cost import StepCost
 from engines.scheduling.batch import Batch
-from engines.scheduling.scheduler import Limits, ServiceQueue
+from engines.scheduling.queue import ServiceQueue
+from engines.scheduling.scheduler import Limits
 from engines.settings import EngineSettings
 from engines.status import Service
 from kvtransfer.protocol import Limits as TransferLimits

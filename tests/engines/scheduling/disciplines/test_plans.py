@@ -4,7 +4,8 @@ from engines.engine_request import EngineRequest
 from engines.memory.block_pool import BlockPool
 from engines.memory.pages import PagePool
 from engines.scheduling.disciplines.discipline import IterationPhase
-from engines.scheduling.scheduler import Limits, LocalScheduler, Plan, Ranking, ServiceQueue
+from engines.scheduling.queue import ServiceQueue
+from engines.scheduling.scheduler import Limits, LocalScheduler, Plan, Ranking
 from engines.scheduling.slack import IterationTime
 from mesh.wire.control import PrefillMode, Role
 from tests.engines.conftest import MakeSequence

@@ -1,0 +1,73 @@
+"""How requests come to an engine from gateways: each is accepted, refused or found invalid, and queued."""
+
+from collections.abc import Mapping
+
+from engines.admission.acceptance import Admission, Refusal
+from engines.admission.validity import fault_of
+from engines.effects import Effect
+from engines.engine_request import EngineRequest
+from engines.requests import OwnedRequests
+from engines.scheduling.running import RunningStep
+from engines.standing import Standing
+from engines.status import Service
+from kvtransfer.protocol import Send
+from mesh.wire.control import ProcessState
+from mesh.wire.requests import Accepted, Failed, FailureCode, RefusalCode, Refused, Submit, SubmitBatch
+
+
+class Intake:
+    """Of one ``engine``."""
+
+    def __init__(
+        self,
+        engine: str,
+        services: Mapping[str, Service],
+        admission: Admission,
+        standing: Standing,
+        running: RunningStep,
+        requests: OwnedRequests,
+    ) -> None:
+        self._id = engine
+        self._services = services
+        self._admission = admission
+        self._standing = standing
+        self._running = running
+        self._requests = requests
+        self._num_batches = 0  # that came as such
+
+    def __repr__(self) -> str:
+        return f"<Intake of {self._id}>"
+
+    def take(self, gateway: str, message: Submit | SubmitBatch, now: float) -> list[Effect]:
+        """Take in the requests of a message."""
+        if isinstance(message, Submit):
+            return self._submit(gateway, message, now)
+        self._num_batches += 1
+        effects: list[Effect] = []
+        for submit in message.submits:
+            effects += self._submit(gateway, submit, now, self._num_batches)
+        return effects
+
+    def _submit(self, gateway: str, message: Submit, now: float, batch: int = 0) -> list[Effect]:
+        spec, epoch = message.spec, message.epoch
+        if self._requests.knows(spec.id, epoch):
+            return []  # it was sent twice
+        known = self._requests.by_id.get(spec.id)
+        effects = [] if known is None else self._requests.end(known, now)
+        refusal = self._refusal(message, now)
+        if refusal is not None:
+            return [*effects, Send(gateway, Refused(spec.id, epoch, *refusal))]
+        service = self._services[spec.service]
+        if (fault := fault_of(spec, service)) is not None:
+            return [*effects, Send(gateway, Failed(spec.id, epoch, fault, FailureCode.INVALID))]
+        request = EngineRequest.of(spec, epoch, now, service.eos_token_ids, service.context_limit, service.ttft_s)
+        request.prefill_mode, request.prefill_order = message.prefill, message.order
+        request.slice_tokens, request.batch = message.slice_tokens, batch
+        decodes_here = message.decode_engine is None or message.decode_engine == self._id
+        self._requests.add(service, request, None if decodes_here else message.decode_engine)
+        return [*effects, Send(gateway, Accepted(spec.id, epoch, self._standing.seq + 1))]
+
+    def _refusal(self, message: Submit, now: float) -> Refusal | None:
+        if self._standing.state is not ProcessState.READY:
+            return RefusalCode.DRAINING, f"engine is {self._standing.state}"
+        return self._admission.refusal(message, self._running.step, now)

@@ -1,0 +1,206 @@
+"""The requests that an engine owns, and what becomes of them: they come, end, move, or go back to their gateways.
+
+Transfers and iterations say what happened (`engines.transfers.outcomes`). Here it is decided what that means for the
+request: who is told, where it stands next, and when its blocks are free.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from engines.effects import Effect
+from engines.engine_request import EngineRequest
+from engines.scheduling.disciplines.discipline import Discipline
+from engines.scheduling.running import RunningStep
+from engines.scheduling.slicing import Slicing
+from engines.standing import Standing
+from engines.status import Service
+from engines.transfers.final_statuses import LastWords
+from engines.transfers.handover import Handovers
+from engines.transfers.outcomes import (
+    Admitted,
+    Arrived,
+    EngineOutcome,
+    HandedOver,
+    Migrated,
+    NotHandedOver,
+    NotMigrated,
+    Unpinned,
+)
+from engines.transfers.peers import Peers
+from kvtransfer.protocol import Send
+from mesh.wire.requests import Delta, Epoch, Moved, Question, RefusalCode, Refused
+
+MOST_ENDED = 1024  # requests that are remembered after their end
+NO_EPOCH = Epoch(-1)
+
+
+class OwnedRequests:
+    """A request is owned from its acceptance, or from its arrival with blocks, until its end."""
+
+    def __init__(
+        self,
+        services: Mapping[str, Service],
+        standing: Standing,
+        discipline: Discipline,
+        running: RunningStep,
+        slicing: Slicing,
+        handovers: Handovers,
+        peers: Peers,
+    ) -> None:
+        self.by_id: dict[str, EngineRequest] = {}
+        self._services = services
+        self._standing = standing
+        self._discipline = discipline
+        self._running = running
+        self._slicing = slicing
+        self._handovers = handovers
+        self._peers = peers
+        self._last_words = LastWords()
+        self._ended: dict[str, Epoch] = {}  # of the last ones that were, lest a word said twice brings them back
+
+    def __repr__(self) -> str:
+        return f"<OwnedRequests {len(self.by_id)}>"
+
+    def knows(self, request: str, epoch: Epoch) -> bool:
+        """Whether the request was here under that epoch or a later one."""
+        owned = self.by_id.get(request)
+        return epoch <= (self._ended.get(request, NO_EPOCH) if owned is None else owned.epoch)
+
+    def settle(self) -> None:
+        """Let the tokens of all requests be there: see `RunningStep.settle`."""
+        self._running.settle()
+
+    # --- requests come ------------------------------------------------------------------------------------------------
+
+    def add(self, service: Service, request: EngineRequest, reserve_at: str | None) -> None:
+        """The request was accepted. ``reserve_at``: the engine that is to keep blocks for it before it begins."""
+        self.by_id[request.id] = request
+        self._standing.has_news = True
+        if reserve_at is None:
+            self._may_begin(service, request)
+        else:
+            request.decode_engine = reserve_at
+            service.queue.unreserved.append(request)
+
+    def _may_begin(self, service: Service, request: EngineRequest) -> None:
+        service.queue.waiting.append(request)
+        self._discipline.came(request)
+
+    def adopt(self, service: Service, request: EngineRequest, now: float) -> list[Effect]:
+        """Another engine handed the request over, with blocks."""
+        known, effects = self.by_id.get(request.id), list[Effect]()
+        if known is not None and known.epoch > request.epoch:
+            request.release_blocks(service.pool)  # the gateway gave up the attempt that comes here so late
+            return []
+        if known is not None:
+            effects = self.end(known, now)  # an earlier owner's: only one may go on
+        self.by_id[request.id] = request
+        self._standing.has_news = True
+        missing = max(0, service.pool.blocks_for(len(request.tokens)) - len(request.blocks))
+        if request.is_decoding or service.pool.can_allocate(missing):
+            request.blocks += service.pool.allocate(0 if request.is_decoding else missing)
+            self._slicing.begin(service, request)
+            service.queue.running.append(request)
+        else:
+            request.release_blocks(service.pool)
+            service.queue.waiting.append(request)
+        self._discipline.came(request)
+        return effects
+
+    # --- what transfers and steps come to -----------------------------------------------------------------------------
+
+    def resolve(self, outcomes: Iterable[EngineOutcome], now: float) -> list[Effect]:
+        """Draw the consequences for the requests; effects stay in their order."""
+        effects: list[Effect] = []
+        for outcome in outcomes:
+            match outcome:
+                case Arrived(service, request):
+                    effects += self.adopt(service, request, now)
+                case Admitted(service, request):
+                    self._may_begin(service, request)
+                case HandedOver(request):
+                    effects += self.end(request, now)
+                case NotHandedOver(request, code, reason):
+                    effects += [] if request.is_over else self.give_back(request, code, reason, now)
+                case Migrated(request, to, epoch):
+                    effects += self._migrated(request, to, epoch, now)
+                case NotMigrated(request, to):
+                    self._stay(request, to, now)
+                case Unpinned(request):
+                    self.release(request)
+                case _:
+                    effects.append(outcome)
+        return effects
+
+    def _migrated(self, request: EngineRequest, to: str, epoch: Epoch, now: float) -> list[Effect]:
+        """Tell the gateway where the request is: that engine may die before it sends its first token."""
+        if request.is_over:
+            return []
+        return [Send(request.spec.gateway, Moved(request.id, epoch, to)), *self.end(request, now)]
+
+    def _stay(self, request: EngineRequest, to: str, now: float) -> None:
+        """Let the request go on here; nothing migrates to that engine for a moment."""
+        self._standing.has_news = True
+        self._peers.avoid(to, now)
+        service = self._services[request.spec.service]
+        if not request.is_over and request not in service.queue.running:
+            self._slicing.begin(service, request)
+            service.queue.running.append(request)
+            self._discipline.came(request)
+
+    # --- requests go --------------------------------------------------------------------------------------------------
+
+    def end(self, request: EngineRequest, now: float) -> list[Effect]:
+        """The request is over here, for whatever reason."""
+        if request.is_over:
+            return []
+        self._running.settle()
+        request.is_over = self._standing.has_news = True
+        self._discipline.ended(request)
+        self._ended[request.id] = request.epoch
+        if len(self._ended) > MOST_ENDED:
+            del self._ended[next(iter(self._ended))]
+        service = self._services[request.spec.service]
+        if request.finish is not None:
+            self._last_words.remember(request)
+            if request.spec.expected:
+                service.early.ended(request, service.decode_step_s(), now)
+        service.queue.remove(request)
+        if self.by_id.get(request.id) is request:
+            del self.by_id[request.id]
+        outcomes: list[EngineOutcome] = []
+        if request.transfer is not None:
+            outcomes += self._handovers.departures.cancel(request.transfer, "request ended", now)
+        outcomes += self._slicing.ended(request)
+        self.release(request)
+        return self.resolve(outcomes, now) if outcomes else []
+
+    def give_back(self, request: EngineRequest, code: RefusalCode, reason: str, now: float) -> list[Effect]:
+        """The request ends here, and its gateway dispatches it anew."""
+        refused = Refused(request.id, request.epoch, code, reason)
+        return [Send(request.spec.gateway, refused), *self.end(request, now)]
+
+    def release(self, request: EngineRequest) -> None:
+        """Free the blocks of a request that is over, unless the running step or a copy still touches them."""
+        service = self._services[request.spec.service]
+        is_touched = request in service.queue.pinned or self._slicing.copies(request)
+        if request.is_over and not is_touched and not self._running.computes(request):
+            request.release_blocks(service.pool)
+
+    def lose_gateway(self, gateway: str, now: float) -> list[Effect]:
+        """The gateway died, or may live: it gets its requests back."""
+        effects: list[Effect] = []
+        for request in [request for request in self.by_id.values() if request.spec.gateway == gateway]:
+            effects += self.give_back(request, RefusalCode.GATEWAY_SILENT, "the gateway was silent", now)
+        return effects
+
+    # --- questions ----------------------------------------------------------------------------------------------------
+
+    def owned_under(self, question: Question) -> EngineRequest | None:
+        """The request that is asked for, if it is here under that attempt."""
+        owned = self.by_id.get(question.request)
+        return owned if owned is not None and owned.epoch.attempt == question.attempt else None
+
+    def resend(self, question: Question) -> Delta | None:
+        """What was sent of the request and did not reach its gateway; None: nothing that is known here."""
+        owned = self.owned_under(question)
+        return self._last_words.answer(question) if owned is None else owned.say_again(question.next_offset)

@@ -1,0 +1,98 @@
+"""The requests of one service on an engine, by where they stand, and the memory that they hold and may grow into."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+
+from engines.engine_request import EngineRequest
+from engines.memory.block_pool import BlockPool
+from engines.scheduling.steady import SteadyBatch
+
+
+@dataclass(slots=True)
+class ServiceQueue:
+    """The sequences of one service on this engine and the pool that holds their KV."""
+
+    service: str
+    pool: BlockPool
+    unreserved: list[EngineRequest] = field(
+        default_factory=list
+    )  # wait until another engine has reserved blocks for them
+    waiting: list[EngineRequest] = field(default_factory=list)  # hold no blocks
+    running: list[EngineRequest] = field(default_factory=list)  # hold blocks; oldest admission first
+    pinned: set[EngineRequest] = field(default_factory=set)  # a transfer reads their blocks: not to be preempted
+    offloading: list[EngineRequest] = field(default_factory=list)  # their KV is on its way to host memory
+    offloaded: list[EngineRequest] = field(default_factory=list)  # hold no blocks: it is there
+    restoring: list[EngineRequest] = field(default_factory=list)  # it is on its way back to blocks that they hold
+    slice_tokens: int | None = None  # as in `Limits`
+    is_claimed: bool = False  # the next memory is that of a offloaded sequence
+    steady: SteadyBatch | None = None  # the first ones of ``running``, while their steps repeat: not all is booked
+
+    @property
+    def num_unbooked(self) -> int:
+        """Tokens of steady decodes that are not in their sequences yet."""
+        return 0 if self.steady is None else self.steady.num_unbooked
+
+    @property
+    def num_taken(self) -> int:
+        """Sequence that run, or will at once."""
+        return len(self.running) + len(self.restoring)
+
+    @property
+    def num_away(self) -> int:
+        return len(self.offloading) + len(self.offloaded) + len(self.restoring)
+
+    @property
+    def away(self) -> list[EngineRequest]:
+        """Sequence whose KV is in host memory, or on its way there or back."""
+        return [*self.offloading, *self.offloaded, *self.restoring]
+
+    @property
+    def growth_blocks(self) -> int:
+        """Blocks for what runs to grow into: one each, or, with slices, what each is granted and does not hold."""
+        if self.slice_tokens is None:
+            return len(self.running)
+        blocks_for = self.pool.blocks_for
+        return sum(
+            [
+                max(0, blocks_for(request.granted) - len(request.blocks))
+                for request in chain(self.running, self.restoring)
+                if request.granted is not None
+            ]
+        )
+
+    def slice_end(self, request: EngineRequest) -> int | None:
+        """How many tokens it may have when a slice ends that begins now; None: there are no slices."""
+        if self.slice_tokens is None:
+            return None
+        num_new = 1 if request.decode_engine is not None else min(self.slice_tokens, request.num_left_here)
+        return min(len(request.tokens) + num_new, self.pool.num_blocks * self.pool.block_size)
+
+    def book(self) -> None:
+        """Let them be there: the lengths of single ones matter."""
+        if self.steady is not None:
+            self.steady.book()
+
+    def decoding(self) -> list[EngineRequest]:
+        """What decodes: `EngineRequest.is_decoding`, spelt out, as it is asked for all that runs in every iteration."""
+        return [
+            one
+            for one in self.running
+            if (num_tokens := len(one.tokens)) - one.num_computed == 1 and num_tokens > len(one.spec.prompt)
+        ]
+
+    def prompts(self) -> Iterator[EngineRequest]:
+        """What does not decode: what has begun, then what waits."""
+        return chain((request for request in self.running if not request.is_decoding), self.waiting)
+
+    def remove(self, request: EngineRequest) -> None:
+        """Take a sequence out, wherever it stands. Its blocks stay its own."""
+        for place in (self.unreserved, self.waiting, self.running, self.offloaded):
+            if request in place:
+                place.remove(request)
+
+    def preempt(self, request: EngineRequest) -> None:
+        """One that runs loses its blocks and waits again."""
+        self.running.remove(request)
+        request.release_blocks(self.pool)
+        self.waiting.append(request)

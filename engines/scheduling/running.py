@@ -1,0 +1,157 @@
+"""The step that an engine computes, and the steps like it that follow: what repeats is passed in one go."""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from math import inf
+
+from engines.costs.step_cost import StepLoad
+from engines.engine_request import EngineRequest
+from engines.scheduling.answers import Answers
+from engines.scheduling.backlog import Step
+from engines.scheduling.batch import StepResult
+from engines.scheduling.disciplines.discipline import Discipline, IterationPhase, Turn
+from engines.scheduling.pace import Pace
+from engines.scheduling.queue import ServiceQueue
+from engines.scheduling.scheduler import Share
+from engines.scheduling.steady import SteadyBatch, num_steps_to_delivery, steady_batch
+from engines.status import Service
+from kvtransfer.protocol import Send
+
+NEVER = 2**62  # steps
+
+
+class RunningStep:
+    """At most one step runs at a time. ``deliver_every``: see `engines.settings.EngineSettings`.
+
+    ``pads``: rows of its batches are as long as the longest, and answers come at the end of all.
+    ``is_static``: nobody joins a batch.
+    """
+
+    def __init__(
+        self,
+        services: Mapping[str, Service],
+        discipline: Discipline,
+        pace: Pace,
+        deliver_every: int,
+        *,
+        is_static: bool,
+        pads: bool,
+    ) -> None:
+        self.step: Step | None = None
+        self.failed_parts: deque[tuple[Service, Sequence[Share]]] = deque()  # of batches, to be computed by themselves
+        self._services = services
+        self._discipline = discipline
+        self._pace = pace
+        self._deliver_every = deliver_every
+        self._is_static = is_static
+        self._pads = pads
+        self._steady: SteadyBatch | None = None  # what the running step decodes, once it was asked for
+        self._due_in: int | None = None  # steps until tokens are to be delivered; None: not known
+
+    def __repr__(self) -> str:
+        return f"<RunningStep {'none' if self.step is None else self.step.service.name}>"
+
+    def start(self, step: Step) -> None:
+        """This one runs from now on."""
+        self.step, self._due_in = step, None
+
+    def computes(self, request: EngineRequest) -> bool:
+        """Whether the running step touches it."""
+        return self.step is not None and any(share.request is request for share in self.step.shares)
+
+    def load(self, step: Step) -> StepLoad:
+        """Of the running step."""
+        return step.load() if self._steady is None or step.rows is not None else self._steady.load()
+
+    def repeated(self, result: StepResult) -> tuple[SteadyBatch, int] | None:
+        """The steady decodes that ran and the token that all of them sampled; None: there are none, or they differ."""
+        if self._steady is None:
+            return None
+        first = result.chunks[0]
+        if first.token is None or result.chunks.count(first) != len(result.chunks):
+            return None
+        return self._steady, first.token
+
+    def end(self) -> None:
+        """The step has ended: its requests are to be seen as they are."""
+        self.settle()
+        self.step = None
+
+    def num_steady_steps(self) -> int:
+        """How many steps like the running one may be passed by `pass_steps`, as things are now.
+
+        Only those that end before `steady_until`.
+        """
+        step = self.step
+        if step is None or self.failed_parts or [1 for queue in self._others(step) if queue.unreserved]:
+            return 0
+        queue = step.service.queue
+        may_change = queue.waiting or queue.unreserved or queue.num_away or len(queue.running) != len(step.shares)
+        if may_change and not self._is_static:
+            return 0
+        steady = self._steady or self._find_steady(step)
+        return 0 if steady is None else steady.num_steps_left()
+
+    def _find_steady(self, step: Step) -> SteadyBatch | None:
+        members = [share.request for share in step.shares]
+        self._steady = steady_batch(step.service.pool, members)
+        if self._steady is not None and members == step.service.queue.running:
+            step.service.queue.steady = self._steady
+        return self._steady
+
+    def settle(self) -> None:
+        """Whoever looks at what runs, or takes from it, is to see it as it is."""
+        if (steady := self._steady) is not None:
+            steady.book()
+            self._steady = None
+            for service in self._services.values():
+                service.queue.steady = None
+
+    def steady_until(self) -> float:
+        """Until when it stays the turn of the running step's service, if nothing happens."""
+        step = self.step
+        others = [] if step is None else self._others(step)
+        if step is None or not [1 for queue in others if queue.waiting or queue.running or queue.num_away]:
+            return inf
+        requests = [share.request for share in step.shares]
+        return self._discipline.steady_until(Turn(step.service.name, IterationPhase.DECODE), requests, step.started_at)
+
+    def _others(self, step: Step) -> list[ServiceQueue]:
+        """Of the services whose step does not run."""
+        return [service.queue for service in self._services.values() if service is not step.service]
+
+    def num_steps_to_delivery(self) -> int:
+        """After how many steps like the running one there are tokens to deliver."""
+        if self.step is None:
+            return 0
+        if self._due_in is None:
+            members = [share.request for share in self.step.shares]
+            self._due_in = NEVER if self._pads else num_steps_to_delivery(members, self._deliver_every)
+        return self._due_in
+
+    def pass_steps(self, num_steps: int, token: int, now: float) -> list[Send]:
+        """``num_steps`` decode steps have ended, the last one ``now``; all drew ``token``; the next one is running.
+
+        At most `num_steady_steps`, and no delivery is passed by. Nothing is learnt of their durations.
+        """
+        step = self.step
+        if step is None or (steady := self._steady or self._find_steady(step)) is None:
+            raise RuntimeError("steps were passed but none runs that repeats")
+        due_in = self.num_steps_to_delivery()
+        steady.pass_steps(num_steps, token)
+        if step.service.queue.steady is not steady:
+            steady.book()
+        self._discipline.ran(step.service.name, steady.members, now - step.started_at)
+        self._pace.stepped(now, num_steps)
+        rows = step.rows and step.rows.after(num_steps)
+        self.step = Step(step.service, step.shares, step.prompts, now, rows)
+        self._due_in = due_in - num_steps
+        return [] if self._due_in > 0 else self._deliver_held(steady)
+
+    def _deliver_held(self, steady: SteadyBatch) -> list[Send]:
+        self._due_in, answers = None, Answers()
+        steady.book()
+        for request in steady.members:
+            if not request.has_delivered or request.num_held >= self._deliver_every:
+                answers.add(request, None)
+        return answers.tokens()

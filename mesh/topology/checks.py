@@ -1,47 +1,27 @@
 """What must hold between the parts of a topology."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar
 
 from mesh.addresses import directory, supervisor_id
 from mesh.topology.access_checks import check_access
-from mesh.topology.lines import KeyPath
+from mesh.topology.backends import backend_rules
+from mesh.topology.placed import Processes, engine_tables
 from mesh.topology.reach import ends_of, engine_pairs
 from mesh.topology.report import Report, suggestion
 from mesh.topology.schema import (
-    WHOLE_PROMPTS,
     EngineSpec,
     GatewaySpec,
     PlacementMode,
-    PlacementSpec,
     Scheduling,
     Topology,
 )
 from mesh.transports import fastest
 from mesh.wire.control import Role
 
-VLLM, VLLM_BLOCK_MULTIPLE = "vllm", 32  # the backend; tokens of its blocks
-TRANSFORMERS = "transformers"
-PADDING = ("simulated", TRANSFORMERS)  # backends whose static batches are padded
 WILDCARDS = ("0.0.0.0", "::", "*")
 PREFILLING = (Role.PREFILL, Role.MULTIPLEX)
 DECODING = (Role.DECODE, Role.MULTIPLEX)
-
-P = TypeVar("P", EngineSpec, GatewaySpec, PlacementSpec, covariant=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Placed(Generic[P]):
-    """A process and the table of the file that asks for it."""
-
-    table: KeyPath
-    spec: P
-
-
-Processes = Sequence[Placed[EngineSpec] | Placed[GatewaySpec] | Placed[PlacementSpec]]
 
 
 def check_topology(topology: Topology, processes: Processes, report: Report) -> None:
@@ -49,8 +29,8 @@ def check_topology(topology: Topology, processes: Processes, report: Report) -> 
     _check_references(topology, processes, report)
     _check_static_batches(processes, report)
     _check_slices(processes, report)
-    _check_vllm(topology, processes, report)
-    _check_transformers(topology, processes, report)
+    for rules in backend_rules():
+        rules.check(topology, processes, report)
     _check_aliases(topology, report)
     if report.is_empty:
         _check_roles(topology, report)
@@ -94,76 +74,20 @@ def _check_references(topology: Topology, processes: Processes, report: Report) 
 
 
 def _check_static_batches(processes: Processes, report: Report) -> None:
-    for table, spec in {placed.table: placed.spec for placed in processes}.items():
-        if not isinstance(spec, EngineSpec) or not spec.scheduling.is_static:
-            continue
-        if spec.role is not Role.MULTIPLEX:
+    for table, spec in engine_tables(processes).items():
+        if spec.scheduling.is_static and spec.role is not Role.MULTIPLEX:
             problem = f'{spec.scheduling!s} batches are prefilled and decoded in one place; use role = "multiplex"'
             report.add((*table, "role"), problem)
-        if spec.scheduling is Scheduling.PADDED and spec.backend not in PADDING:
-            problem = f'{spec.backend} engines pad no batches; use "static", which computes no padding'
-            report.add((*table, "scheduling"), problem)
 
 
 def _check_slices(processes: Processes, report: Report) -> None:
-    for table, spec in {placed.table: placed.spec for placed in processes}.items():
-        if not isinstance(spec, EngineSpec) or spec.slice_tokens is None or spec.scheduling is Scheduling.SLO:
+    for table, spec in engine_tables(processes).items():
+        if spec.slice_tokens is None or spec.scheduling is Scheduling.SLO:
             continue
         problem = f'slices go by promises, and scheduling is "{spec.scheduling!s}"; use scheduling = "slo"'
         if spec.scheduling.is_static:
             problem = 'the policy "slices" ends the slices of static batches; put slice_tokens under [policy]'
         report.add((*table, "slice_tokens"), problem)
-
-
-def _check_vllm(topology: Topology, processes: Processes, report: Report) -> None:
-    dtypes = {service.name: service.dtype for service in topology.services}
-    others = {name for engine in topology.engines if engine.backend != VLLM for name in engine.services}
-    for table, spec in {placed.table: placed.spec for placed in processes}.items():
-        if not isinstance(spec, EngineSpec):
-            continue
-        if spec.backend != VLLM:
-            if spec.options:
-                report.add((*table, "options"), f'only backend = "vllm" has options, and this one has {spec.backend!r}')
-            continue
-        for key, problem in _vllm_problems(spec, dtypes, others):
-            report.add((*table, key), problem)
-
-
-def _vllm_problems(spec: EngineSpec, dtypes: Mapping[str, str], others: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Key and problem. ``others``: services of engines that have another backend."""
-    if len(spec.services) > 1:
-        problem = f"a vLLM engine serves one service, and this one has {len(spec.services)}"
-        yield "services", f'{problem}; name one, such as services = ["{spec.services[0]}"]'
-    if spec.block_size % VLLM_BLOCK_MULTIPLE:
-        yield "block_size", f"{spec.block_size}: vLLM's attention wants multiples of {VLLM_BLOCK_MULTIPLE}"
-    for name in spec.services:
-        if name in others:
-            yield "backend", f"other engines of {name} are not of vLLM, and cannot take its KV; use one backend for it"
-        if dtypes.get(name) == "int8":
-            yield "backend", f"int8 is a dtype of torch engines; give {name} float32, bfloat16 or float16"
-
-
-def _check_transformers(topology: Topology, processes: Processes, report: Report) -> None:
-    dtypes = {service.name: service.dtype for service in topology.services}
-    for table, spec in {placed.table: placed.spec for placed in processes}.items():
-        if isinstance(spec, EngineSpec) and spec.backend == TRANSFORMERS:
-            for key, problem in _transformers_problems(spec, dtypes):
-                report.add((*table, key), problem)
-
-
-def _transformers_problems(spec: EngineSpec, dtypes: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Key and problem."""
-    if spec.scheduling is not Scheduling.PADDED:
-        problem = f'transformers computes padded static batches, and this is "{spec.scheduling!s}"'
-        yield "scheduling", f'{problem}; use "padded", or backend = "torch"'
-    elif spec.chunk_tokens != WHOLE_PROMPTS:
-        yield "chunk_tokens", f"{spec.chunk_tokens}: transformers computes prompts whole; leave it out"
-    if len(spec.services) > 1:
-        problem = f"a transformers engine serves one service, and this one has {len(spec.services)}"
-        yield "services", f'{problem}; name one, such as services = ["{spec.services[0]}"]'
-    for name in spec.services:
-        if dtypes.get(name) == "int8":
-            yield "backend", f"int8 is a dtype of torch engines; give {name} float32, bfloat16 or float16"
 
 
 def _check_aliases(topology: Topology, report: Report) -> None:

@@ -10,8 +10,10 @@ from typing import Any
 
 from mesh.access.keys import KeyLimits
 from mesh.topology import keys
-from mesh.topology.checks import TRANSFORMERS, Placed, check_topology
+from mesh.topology.backends import backend_rules
+from mesh.topology.checks import check_topology
 from mesh.topology.lines import LineIndex
+from mesh.topology.placed import Placed
 from mesh.topology.reading import as_table, check_sections, named_tables, read_table, require
 from mesh.topology.report import Report, TopologyError
 from mesh.topology.schema import (
@@ -185,8 +187,8 @@ def _engines(source: _Source, services: Sequence[ServiceSpec], hosts: Sequence[H
             "host": _default_host(hosts),
         }
         fields = defaults | read_table(table, ("engines", name), keys.ENGINE, source.report)
-        if fields.get("backend") == TRANSFORMERS:
-            fields.setdefault("scheduling", Scheduling.PADDED)
+        for rules in backend_rules():
+            fields = {**rules.defaults(fields.get("backend", "")), **fields}
         if fields.get("scheduling") is Scheduling.PADDED:
             fields.setdefault("chunk_tokens", WHOLE_PROMPTS)
         if "/" in (fields.get("python") or ""):

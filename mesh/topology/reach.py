@@ -4,11 +4,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 from itertools import permutations
 
+from mesh.topology.backends import backend_rules
 from mesh.topology.schema import EngineSpec, Topology
 from mesh.transports import Ends, fastest
 from mesh.wire.control import Role
-
-GPU_BACKENDS = ("torch", "vllm")  # whose KV memory may lie on a GPU
 
 
 def engine_pairs(topology: Topology) -> Iterator[tuple[EngineSpec, EngineSpec]]:
@@ -35,7 +34,7 @@ def ends_of(source: EngineSpec, target: EngineSpec) -> Ends:
 
 
 def _is_on_gpu(engine: EngineSpec) -> bool:
-    return engine.backend in GPU_BACKENDS and engine.device.startswith("cuda")
+    return engine.device.startswith("cuda") and any(engine.backend in rules.GPU_BACKENDS for rules in backend_rules())
 
 
 def _gpu(engine: EngineSpec) -> str:

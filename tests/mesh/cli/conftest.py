@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from engines import backend_rules
+
 CHILD = Path(__file__).parents[1] / "child.py"
 PROCESS = f"""\
 import os, runpy, sys
@@ -72,6 +74,7 @@ def mesh(tmp_path):
         (tmp_path / "fakes" / name / "__init__.py").touch()
         (tmp_path / "fakes" / name / "__main__.py").write_text(text)
     (tmp_path / "fakes/engines/checks.py").write_text(CHECK)
+    (tmp_path / "fakes/engines/backend_rules.py").write_bytes(Path(backend_rules.__file__).read_bytes())
     mesh = Mesh(tmp_path)
     yield mesh
     mesh("down", "t.toml", "--now")

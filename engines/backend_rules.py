@@ -1,0 +1,65 @@
+"""What each backend asks of its engines' tables in a topology: see `mesh.topology.backends.BackendRules`."""
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from mesh.topology.placed import Processes, engine_tables
+from mesh.topology.report import Report
+from mesh.topology.schema import WHOLE_PROMPTS, EngineSpec, Scheduling, Topology
+
+VLLM, VLLM_BLOCK_MULTIPLE = "vllm", 32  # the backend; tokens of its blocks
+TRANSFORMERS = "transformers"
+PADDING = ("simulated", TRANSFORMERS)  # backends whose static batches are padded
+GPU_BACKENDS = frozenset({"torch", VLLM})
+NO_INT8 = "int8 is a dtype of torch engines"
+
+
+def defaults(backend: str) -> Mapping[str, Any]:
+    return {"scheduling": Scheduling.PADDED} if backend == TRANSFORMERS else {}
+
+
+def check(topology: Topology, processes: Processes, report: Report) -> None:
+    dtypes = {service.name: service.dtype for service in topology.services}
+    others = {name for engine in topology.engines if engine.backend != VLLM for name in engine.services}
+    for table, engine in engine_tables(processes).items():
+        for key, problem in _problems(engine, dtypes, others):
+            report.add((*table, key), problem)
+
+
+def _problems(engine: EngineSpec, dtypes: Mapping[str, str], others: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Key and problem, here and below. ``others``: services of engines that vLLM does not compute."""
+    if engine.scheduling is Scheduling.PADDED and engine.backend not in PADDING:
+        yield "scheduling", f'{engine.backend} engines pad no batches; use "static", which computes no padding'
+    if engine.backend != VLLM and engine.options:
+        yield "options", f'only backend = "vllm" has options, and this one has {engine.backend!r}'
+    if engine.backend == VLLM:
+        yield from _vllm_problems(engine, dtypes, others)
+    elif engine.backend == TRANSFORMERS:
+        yield from _transformers_problems(engine, dtypes)
+
+
+def _vllm_problems(engine: EngineSpec, dtypes: Mapping[str, str], others: Collection[str]) -> Iterator[tuple[str, str]]:
+    if len(engine.services) > 1:
+        problem = f"a vLLM engine serves one service, and this one has {len(engine.services)}"
+        yield "services", f'{problem}; name one, such as services = ["{engine.services[0]}"]'
+    if engine.block_size % VLLM_BLOCK_MULTIPLE:
+        yield "block_size", f"{engine.block_size}: vLLM's attention wants multiples of {VLLM_BLOCK_MULTIPLE}"
+    for name in engine.services:
+        if name in others:
+            yield "backend", f"other engines of {name} are not of vLLM, and cannot take its KV; use one backend for it"
+        if dtypes.get(name) == "int8":
+            yield "backend", f"{NO_INT8}; give {name} float32, bfloat16 or float16"
+
+
+def _transformers_problems(engine: EngineSpec, dtypes: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    if engine.scheduling is not Scheduling.PADDED:
+        problem = f'transformers computes padded static batches, and this is "{engine.scheduling!s}"'
+        yield "scheduling", f'{problem}; use "padded", or backend = "torch"'
+    elif engine.chunk_tokens != WHOLE_PROMPTS:
+        yield "chunk_tokens", f"{engine.chunk_tokens}: transformers computes prompts whole; leave it out"
+    if len(engine.services) > 1:
+        problem = f"a transformers engine serves one service, and this one has {len(engine.services)}"
+        yield "services", f'{problem}; name one, such as services = ["{engine.services[0]}"]'
+    for name in engine.services:
+        if dtypes.get(name) == "int8":
+            yield "backend", f"{NO_INT8}; give {name} float32, bfloat16 or float16"

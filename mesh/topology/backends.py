@@ -1,0 +1,30 @@
+"""What backends ask of the engines in a topology: each package offers its rules under the entry points `BACKENDS`."""
+
+from collections.abc import Mapping
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Any, Protocol
+
+from mesh.topology.placed import Processes
+from mesh.topology.report import Report
+from mesh.topology.schema import Topology
+
+BACKENDS = "meshserve.backends"
+
+
+class BackendRules(Protocol):
+    """A module with these names."""
+
+    GPU_BACKENDS: frozenset[str]  # whose KV memory may lie on a GPU
+
+    def defaults(self, backend: str) -> Mapping[str, Any]:
+        """Fields of `EngineSpec` that engines of this backend have where their table says nothing."""
+
+    def check(self, topology: Topology, processes: Processes, report: Report) -> None:
+        """Add the faults of engines' tables to the report."""
+
+
+@cache
+def backend_rules() -> tuple[BackendRules, ...]:
+    """Of all packages that are installed."""
+    return tuple(entry.load() for entry in entry_points(group=BACKENDS))

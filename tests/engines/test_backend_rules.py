@@ -1,0 +1,85 @@
+"""What each backend asks of its engines' tables, with the line of the file that is wrong."""
+
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+
+from engines import backend_rules
+from mesh.topology.backends import BACKENDS
+from mesh.topology.parse import load
+from mesh.topology.report import TopologyError
+from mesh.topology.schema import WHOLE_PROMPTS, Scheduling, Topology
+
+SERVICES = """[services.a]
+model = "pypi:a==1/b.gguf"
+[services.b]
+model = "pypi:a==1/b.gguf"
+"""
+FIRST_LINE = SERVICES.count("\n") + 2  # of an engine's keys
+
+
+def topology(folder: Path, engine: str, services: str = SERVICES) -> Topology:
+    (folder / "t.toml").write_text(f"{services}[engines.e]\n{engine}\n")
+    return load(folder / "t.toml")
+
+
+def test_topologies_find_the_rules() -> None:
+    assert backend_rules in [entry.load() for entry in entry_points(group=BACKENDS)]
+
+
+@pytest.mark.parametrize(
+    ("engine", "line", "fault"),
+    [
+        (
+            'services = ["a", "b"]\nbackend = "vllm"\nblock_size = 32', 0,
+            'services: a vLLM engine serves one service, and this one has 2; name one, such as services = ["a"]',
+        ),
+        (
+            'services = ["a"]\nbackend = "vllm"\nblock_size = 16', 2,
+            "block_size: 16: vLLM's attention wants multiples of 32",
+        ),
+        (
+            'services = ["a"]\nbackend = "vllm"\nblock_size = 32\n[engines.f]\nservices = ["a", "b"]', 1,
+            "backend: other engines of a are not of vLLM, and cannot take its KV; use one backend for it",
+        ),
+        (
+            "options = { x = 1 }", 0, "options: only backend = \"vllm\" has options, and this one has 'torch'",
+        ),
+        (
+            'scheduling = "padded"\nrole = "multiplex"', 0,
+            'scheduling: torch engines pad no batches; use "static", which computes no padding',
+        ),
+        (
+            'backend = "transformers"\nservices = ["a", "b"]', 1,
+            "services: a transformers engine serves one service, and this one has 2; name one, such as "
+            'services = ["a"]',
+        ),
+        (
+            'services = ["a"]\nbackend = "transformers"\nscheduling = "slo"', 2,
+            'scheduling: transformers computes padded static batches, and this is "slo"; use "padded", or '
+            'backend = "torch"',
+        ),
+        (
+            'services = ["a"]\nbackend = "transformers"\nchunk_tokens = 64', 2,
+            "chunk_tokens: 64: transformers computes prompts whole; leave it out",
+        ),
+    ],
+)  # fmt: skip
+def test_a_fault_is_named_with_its_line(tmp_path: Path, engine: str, line: int, fault: str) -> None:
+    with pytest.raises(TopologyError) as caught:
+        topology(tmp_path, engine)
+    assert f"{tmp_path}/t.toml:{FIRST_LINE + line}: engines.e.{fault}" in caught.value.faults
+
+
+@pytest.mark.parametrize("backend", ["vllm", "transformers"])
+def test_int8_is_torchs_alone(tmp_path: Path, backend: str) -> None:
+    services = '[services.a]\nmodel = "pypi:a==1/b.gguf"\ndtype = "int8"\n'
+    with pytest.raises(TopologyError, match="int8 is a dtype of torch engines; give a float32, bfloat16 or float16"):
+        topology(tmp_path, f'backend = "{backend}"\nblock_size = 32', services)
+
+
+def test_engines_of_transformers_run_padded_batches_of_whole_prompts_unasked(tmp_path: Path) -> None:
+    services = '[services.a]\nmodel = "pypi:a==1/b.gguf"\n'
+    [engine] = topology(tmp_path, 'backend = "transformers"', services).engines
+    assert (engine.scheduling, engine.chunk_tokens) == (Scheduling.PADDED, WHOLE_PROMPTS)

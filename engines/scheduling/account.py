@@ -78,6 +78,7 @@ class Account:
             pace_s=self._pace.seconds,
             num_role_changes=standing.num_role_changes,
             num_devices=self._settings.num_devices,
+            max_running=self._settings.limits.max_running,
             num_reserved=len(arrivals),
             cancelled_total=standing.num_cancelled,
             preemptions_total=standing.num_preempted,

@@ -131,6 +131,7 @@ class EngineStatus(msgspec.Struct, frozen=True, tag=True):
     pace_s: Seconds = 0.0  # from one step with decodes to the next, of late; 0: nothing decodes
     num_role_changes: Count = 0
     num_devices: Count = 1  # that the engine computes on (tensor times pipeline parallelism)
+    max_running: Count = 0  # requests of one service that hold KV at a time; 0: not known
     num_reserved: Count = 0  # transfers expected
     cancelled_total: Count = 0
     preemptions_total: Count = 0

@@ -4,8 +4,9 @@ Who has been served least goes first (VTC: Sheng et al., "Fairness in Serving La
 tenant's counter grows by the tokens of its prompts and twice those of its answers. Who comes back after a while starts
 at the least counter of those that are there, so that nobody saves up. Two more things keep a flood where it came from.
 While others are about, a tenant may have no more than its share of prompts with engines that have not begun, as engines
-have an order of their own; and when the gateway is full, room is made by whoever has most that waits. One tenant alone
-has none of these bounds.
+have an order of their own. Who has its share of the places in decode batches leaves the last ones to the others, as
+long answers keep their places for long. And when the gateway is full, room is made by whoever has most that waits. One
+tenant alone has none of these bounds.
 """
 
 from collections import Counter, OrderedDict, defaultdict, deque
@@ -24,6 +25,7 @@ SWEEP_S: Final = 1.0
 MAX_REMEMBERED: Final = 4096  # tenants that are not about any more
 UNBEGUN_PER_ENGINE: Final = 2  # prompts that tenants together may have with an engine before it begins them
 UNBEGUN_S: Final = 0.25  # or as many as it computes in this time
+LAST_RUNNING: Final = 4  # one part in so many of the places in decode batches is not for those who have their share
 LAST_PLACES: Final = 8  # one part in so many of a gateway's places is not for those who have their share
 
 
@@ -32,7 +34,8 @@ class _Tenant:
     served: float
     seen_at: float
     num_in_flight: int = 0
-    num_unbegun: int = 0  # as last counted
+    num_sent: int = 0  # requests that engines have, as last counted
+    num_unbegun: int = 0  # of those, not begun
     unbegun_s: float = 0.0
 
 
@@ -82,6 +85,7 @@ class Fairness:
 
     def dispatched(self, request: InFlightRequest, prefill_s: float) -> None:
         tenant = self._tenants[request.charge.tenant]
+        tenant.num_sent += 1
         if not request.has_begun:
             tenant.num_unbegun += 1
             tenant.unbegun_s += prefill_s
@@ -92,11 +96,14 @@ class Fairness:
     def count(self, in_flight: Iterable[InFlightRequest]) -> None:
         """What everybody has at the moment, and has had."""
         for tenant in self._tenants.values():
-            tenant.num_unbegun, tenant.unbegun_s = 0, 0.0
+            tenant.num_sent, tenant.num_unbegun, tenant.unbegun_s = 0, 0, 0.0
         for request in in_flight:
             self._charge(request)
-            if not request.assignment.is_waiting and not request.has_begun and request.assignment.dispatch is not None:
-                tenant = self._tenants[request.charge.tenant]
+            if request.assignment.is_waiting:
+                continue
+            tenant = self._tenants[request.charge.tenant]
+            tenant.num_sent += 1
+            if not request.has_begun and request.assignment.dispatch is not None:
                 tenant.num_unbegun += 1
                 tenant.unbegun_s += request.assignment.dispatch.prefill_s
 
@@ -136,9 +143,19 @@ class Fairness:
             ordered += _merged([request for request in levels[priority] if not _goes_on(request)], served)
         return ordered
 
-    def holds(self, request: InFlightRequest, num_engines: int) -> bool:
-        """Whether its tenant has its share of what the engines have not begun."""
-        return self._has_enough(self._tenants[request.charge.tenant], num_engines)
+    def holds(self, request: InFlightRequest, num_engines: int, num_places: int) -> bool:
+        """Whether its tenant has its share of what the engines have not begun, or of ``num_places`` in decode batches.
+
+        0 places: nobody knows how many there are.
+        """
+        tenant = self._tenants[request.charge.tenant]
+        return self._has_enough(tenant, num_engines) or self._has_its_places(tenant, num_places)
+
+    def _has_its_places(self, tenant: _Tenant, num_places: int) -> bool:
+        if not num_places or tenant.num_sent < num_places / len(self._tenants):
+            return False
+        num_sent = sum([one.num_sent for one in self._tenants.values()])
+        return num_sent >= num_places - max(1, num_places // LAST_RUNNING)
 
     def recalled(self, in_flight: Iterable[InFlightRequest], num_engines: int) -> list[InFlightRequest]:
         """What tenants have with engines, not begun, above their shares: the last of it, as counted before."""

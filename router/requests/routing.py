@@ -202,7 +202,8 @@ class Routing:
         """Static batches, which policies form at times of their own, are not taken apart."""
         if not self._fairness.is_shared or self._rounds is not None:
             return False
-        return self._fairness.holds(request, self._num_prefilling(view, request.spec.service))
+        service = request.spec.service
+        return self._fairness.holds(request, self._num_prefilling(view, service), _num_places(view, service))
 
     def _num_prefilling(self, view: ClusterView, service: str) -> int:
         """Engines that prefill it."""
@@ -297,3 +298,9 @@ class Routing:
         prefilling = [engine for engine in serving if engine.role is not Role.DECODE] or serving
         backlog_s = min((engine.backlog_s(now) for engine in prefilling), default=0.0)
         return Overloaded(reason, min(max(backlog_s, MIN_RETRY_AFTER_S), MAX_RETRY_AFTER_S))
+
+
+def _num_places(view: ClusterView, service: str) -> int:
+    """Requests of a service that can decode at a time; 0 if an engine does not say how many."""
+    places = [engine.max_running for engine in view.serving(service) if engine.role is not Role.PREFILL]
+    return sum(places) if all(places) else 0

@@ -161,6 +161,7 @@ class EngineView(msgspec.Struct, frozen=True):
     prefills: Sequence[Prefill]  # in their order
     num_devices: int
     num_role_changes: int
+    max_running: int = 0  # requests of one service that hold KV there at a time; 0: not known
 
     def has_same_place(self, other: "EngineView") -> bool:
         """Whether both may do the same for the same services and ever hold as much."""
@@ -258,6 +259,7 @@ def engine_view(
         prefills=Prefills(status.prefills, received_at, reservations) if status.prefills or prefills else (),
         num_devices=status.num_devices,
         num_role_changes=status.num_role_changes,
+        max_running=status.max_running,
     )
 
 

@@ -328,6 +328,7 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
             "pace_s": 0.0,
             "num_role_changes": 0,
             "num_devices": 1,
+            "max_running": 0,
             "num_reserved": 0,
             "cancelled_total": 0,
             "preemptions_total": 0,

@@ -11,6 +11,7 @@ from router.policies.registry import make_policy
 from router.requests.dispatcher import Dispatcher
 from router.requests.fairness import ABOUT_S, Fairness
 from router.requests.limits import DispatchLimits
+from router.requests.request_state import RequestPhase
 from router.view.monitor import Monitor
 from tests.router.cluster import M0, life, make_delta, make_in_flight, make_spec, make_status, submit_to
 
@@ -190,3 +191,23 @@ def test_many_small_requests_and_not_one_long_prompt_are_refused_when_not_all_ca
     assert fairness.above_their_share(waiting) == set()
     assert fairness.above_their_share(waiting[1:]) == {"a"}
     assert fairness.above_their_share([request("b0", "b", num_tokens=100), *waiting[1:]]) == {"a"}
+
+
+def running(fairness, id_, tenant):
+    one = request(id_, tenant)
+    one.assignment.phase = RequestPhase.RUNNING
+    fairness.add(one)
+    return one
+
+
+def test_who_has_its_share_leaves_the_last_places_in_decode_batches_to_others(fairness):
+    """Its answers are long: nobody else would find a place until one of them ends."""
+    fairness.count([running(fairness, f"a{n}", "a") for n in range(12)])
+    assert fairness.holds(request("a12", "a"), 4, num_places=16)
+    assert not fairness.holds(request("b0", "b"), 4, num_places=16)
+    assert not fairness.holds(request("a12", "a"), 4, num_places=0), "nobody knows how many there are"
+
+
+def test_places_are_taken_while_more_are_left(fairness):
+    fairness.count([running(fairness, f"a{n}", "a") for n in range(11)])
+    assert not fairness.holds(request("a11", "a"), 4, num_places=16)

@@ -29,7 +29,7 @@ from mesh.addresses import gateway_names, supervisors
 from mesh.errors import UserError
 from mesh.membership.catching_up import catch_up
 from mesh.membership.heartbeat import Heartbeat
-from mesh.membership.membership import Membership, Restarted, Stale, ended_lives
+from mesh.membership.membership import Membership, Restarted, Stale, ended_incarnations
 from mesh.process.garbage import spare_what_is_loaded
 from mesh.process.process import ProcessShell
 from mesh.sockets.sockets import Sockets
@@ -247,7 +247,7 @@ class EngineProcess:
 
     def _declare_dead(self, supervisor: str, status: SupervisorStatus) -> None:
         """A supervisor saw processes end: nobody waits for their leases."""
-        for ended in ended_lives(supervisor, status, self._supervisor_of):
+        for ended in ended_incarnations(supervisor, status, self._supervisor_of):
             if lost := self._membership.declare_dead(ended):
                 self._sockets.forget(lost.sender.process)
                 self._lose(lost.sender.process, self._clock.now())

@@ -1,10 +1,10 @@
-"""What the dispatcher asks its shell to do."""
+"""What a gateway's core asks its shell to do."""
 
 from collections.abc import Iterable
 
 import msgspec
 
-from mesh.wire.control import SetRole
+from mesh.wire.control import PolicyChoice, SetRole
 from mesh.wire.requests import Cancel, Probe, Recall, Submit, SubmitBatch
 from router.generation import Route, RouterError, TokenBatch
 
@@ -45,6 +45,36 @@ class Fail(msgspec.Struct, frozen=True):
 
 
 Effect = Send | Forget | SetRoute | Deliver | Fail
+
+
+class Follow(msgspec.Struct, frozen=True):
+    """Hear the statuses of these processes from now on."""
+
+    processes: frozenset[str]
+
+
+class Publish(msgspec.Struct, frozen=True):
+    """Tell everybody the gateway's status as it is now."""
+
+
+class TakePolicy(msgspec.Struct, frozen=True):
+    """Another policy decides from now on. Nothing is left to be done but to say so."""
+
+    choice: PolicyChoice
+
+
+class DeclinePolicy(msgspec.Struct, frozen=True):
+    """A policy that was chosen is not known here. Nothing is left to be done but to say so."""
+
+    choice: PolicyChoice
+    reason: str
+
+
+class Rest(msgspec.Struct, frozen=True):
+    """The gateway is draining, and the last of its requests has ended."""
+
+
+GatewayEffect = Effect | Follow | Publish | TakePolicy | DeclinePolicy | Rest
 
 
 def in_batches(effects: Iterable[Effect]) -> list[Effect]:

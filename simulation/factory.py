@@ -11,6 +11,7 @@ from mesh.topology.schema import EngineSpec, GatewaySpec, Topology
 from mesh.wire.frames import Sender
 from mesh.wire.requests import RequestSpec
 from mesh.wire.transfers import MemoryRef
+from router.gateway_core import GatewayParts
 from router.history.lengths import LengthPredictor
 from router.history.records import Record
 from router.history.summary import record_of
@@ -18,7 +19,7 @@ from router.history.tallies import Tallies
 from router.history.timeline import RequestTimeline
 from router.history.timelines import TimelineReaders, Timelines
 from router.policies.capabilities import SeesGateways
-from router.policies.registry import make_policy
+from router.policies.in_force import PolicyInForce
 from router.requests.dispatcher import Dispatcher
 from router.requests.limits import DispatchLimits
 from router.view.monitor import Monitor
@@ -85,17 +86,15 @@ class Factory:
         return self._make_timelines(TimelineReaders(arrived=(tallies.arrived,), ended=(ended,)))
 
     def gateway(self, spec: GatewaySpec, me: Sender, kernel: Kernel) -> SimulatedGateway:
-        policy = make_policy(self._topology.policy, kernel.random(f"policy of {spec.id}"))
+        policy = PolicyInForce(self._topology.policy, kernel.random(f"policy of {spec.id}"), kernel.now)
         timing = self._topology.timing
         ask_s, stall_s = (inf, inf) if self._coasts else (None, timing.stall_s)  # coasting engines are silent, and live
         limits = DispatchLimits(spec.max_requests, spec.max_waiting, timing.reply_s, stall_s, ask_s=ask_s)
-        lengths, tallies = LengthPredictor(asked_of), Tallies()
-        timelines = self.timelines(tallies)
-        dispatcher = Dispatcher(policy, Monitor(timing.lease_s, spec.id), limits, timelines, lengths)
-        watches = policy.offers(SeesGateways) is not None and len(self._topology.gateways) > 1
-        return SimulatedGateway(
-            me, spec, dispatcher, kernel, self._network, tallies, timing.heartbeat_s, watches_others=watches
-        )
+        lengths, tallies, monitor = LengthPredictor(asked_of), Tallies(), Monitor(timing.lease_s, spec.id)
+        dispatcher = Dispatcher(policy.policy, monitor, limits, self.timelines(tallies), lengths)
+        parts = GatewayParts(self._topology, spec.id, 0, dispatcher, monitor, policy, tallies)
+        watches = policy.policy.offers(SeesGateways) is not None and len(self._topology.gateways) > 1
+        return SimulatedGateway(me, parts, kernel, self._network, watches_others=watches)
 
     def engine(
         self,

@@ -65,6 +65,9 @@ class Network:
         for observe in self._watchers[type(status)].values():
             self._kernel.at(self._kernel.now + self._latency_s, observe, sender, status)
 
+    def live(self, sender: Sender) -> None:
+        """Let processes that watch over leases notice that the sender lives. Here nobody dies."""
+
     def _be_overheard(self, sender: Sender, status: EngineStatus) -> None:
         for observe in self._overhearing:
             observe(sender, status)

@@ -18,3 +18,24 @@ async def catch_up(clock: Clock, due_at: float, lag_s: float) -> None:
             return
         due_at = now + lag_s
         await asyncio.sleep(lag_s)
+
+
+class CatchingUp:
+    """The same without a clock of its own: whether a deadline that has passed counts already. Pure."""
+
+    def __init__(self, lag_s: float) -> None:
+        self.until: float | None = None  # when to look again; None: nothing is put off
+        self._lag_s = lag_s
+        self._num_times = 0
+
+    def puts_off(self, due_at: float, now: float) -> bool:
+        """Whether what was due at ``due_at`` has to wait until ``until``: the process was held up itself."""
+        due_at = due_at if self.until is None else self.until
+        if now < due_at:
+            return True
+        if now - due_at <= self._lag_s or self._num_times == MAX_CATCH_UPS:
+            self.until, self._num_times = None, 0
+            return False
+        self._num_times += 1
+        self.until = now + self._lag_s
+        return True

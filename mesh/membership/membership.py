@@ -168,7 +168,7 @@ class Membership:
         assert not dead, f"the dead live: {self!r}"
 
 
-def ended_lives(supervisor: str, status: SupervisorStatus, supervisor_of: Mapping[str, str]) -> list[Sender]:
+def ended_incarnations(supervisor: str, status: SupervisorStatus, supervisor_of: Mapping[str, str]) -> list[Sender]:
     """The lives that ``supervisor`` has seen end, of processes that it supervises and no others.
 
     It repeats them in every status, so one that is lost is made good by the next.

@@ -19,7 +19,7 @@ from dataclasses import replace
 from enum import StrEnum
 
 from mesh.addresses import supervisors
-from mesh.membership.membership import ended_lives
+from mesh.membership.membership import ended_incarnations
 from mesh.topology.schema import PlacementMode, Topology
 from mesh.wire.control import ProcessState
 from mesh.wire.frames import Sender
@@ -157,7 +157,7 @@ class PlacementDaemon:
                 if status.mark is not None:
                     self._recall(sender.process, status.mark, now)
             case SupervisorStatus():
-                for ended in ended_lives(sender.process, status, self._supervisor_of):
+                for ended in ended_incarnations(sender.process, status, self._supervisor_of):
                     self._roster.declare_dead(ended)
                     self._monitor.declare_dead(ended)
 

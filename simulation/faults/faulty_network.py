@@ -118,6 +118,9 @@ class FaultyNetwork(Network):
         for watcher in self._watchers[type(status)]:
             self._transmit(sender, watcher, status)
 
+    def live(self, sender: Sender) -> None:
+        self.show(sender)
+
     def show(self, sender: Sender, message: EngineStatus | None = None) -> None:
         """Let other processes notice that the sender lives."""
         self._kernel.after(self._latency_s, self._be_noticed, sender, message)

@@ -12,8 +12,7 @@ from mesh.membership.membership import Membership, Restarted, Stale
 from mesh.topology.schema import Topology
 from mesh.wire.frames import Sender
 from mesh.wire.messages import EngineMessage
-from mesh.wire.placement import PlacementStatus
-from mesh.wire.status import EngineStatus, GatewayStatus
+from mesh.wire.status import EngineStatus
 from simulation.engines.engine import SimulatedEngine
 from simulation.faults.faulty_network import FaultyNetwork
 from simulation.gateway import SimulatedGateway
@@ -342,21 +341,14 @@ class GatewayIncarnations(Incarnations[SimulatedGateway]):
     def _make(self, me: Sender, life: IncarnationKernel) -> SimulatedGateway:
         gateway = self._make_gateway(me, life)
         self._network.connect(me.process, lambda sender, message: life.happen(gateway.receive, sender, message))
-        self._network.subscribe(me.process, lambda sender, status: life.happen(gateway.observe, sender, status))
         hear = partial(life.happen, gateway.hear)
-        self._network.watch(me.process, PlacementStatus, hear)
-        if gateway.watches_others:
-            self._network.watch(me.process, GatewayStatus, partial(life.happen, gateway.hear_gateway))
-        life.after(0.0, self._beat, me, life)
+        self._network.subscribe(me.process, hear)
+        for kind in gateway.watched():
+            self._network.watch(me.process, kind, hear)
         return gateway
 
     def _start(self, process: SimulatedGateway, life: IncarnationKernel) -> None:
-        """Its first heartbeat is under way already; the first status follows."""
         process.start(life.now)
-
-    def _beat(self, me: Sender, life: IncarnationKernel) -> None:
-        self._network.show(me)
-        life.after(self._timing.heartbeat_s, self._beat, me, life)
 
 
 class PlacementIncarnations(Incarnations[SimulatedPlacement]):

@@ -164,9 +164,9 @@ class Invariants:
                 if service.pool.num_held or service.queue.pinned:
                     raise InvariantError(f"at rest {engine!r} has {service.pool!r}, pinned: {service.queue.pinned}")
         for gateway in self.simulation.gateways.values():
-            gateway.dispatcher.check_invariants()
-            reservations = gateway.dispatcher._monitor._reservations
-            if gateway.dispatcher.num_requests or reservations._engines:
+            gateway.core.check_invariants()
+            reservations = gateway.core.dispatcher._monitor._reservations
+            if gateway.core.dispatcher.num_requests or reservations._engines:
                 raise InvariantError(f"at rest {gateway!r} counts on {reservations!r}")
 
     # --- engines ------------------------------------------------------------------------------------------------------
@@ -238,7 +238,7 @@ class Invariants:
 
     def _check_gateways(self) -> None:
         for gateway in self.simulation.gateways.values():
-            dispatcher = gateway.dispatcher
+            dispatcher = gateway.core.dispatcher
             dispatcher.check_invariants()
             if dispatcher.num_requests > dispatcher._limits.max_requests:
                 raise InvariantError(f"more than {dispatcher._limits.max_requests} requests: {gateway!r}")

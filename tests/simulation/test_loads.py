@@ -71,14 +71,14 @@ def statuses_of(what: Topology, orders: dict[float, tuple[str, LoadService | Unl
     heard = []
     sim = simulation(what, profile=SHARED, **options)
     gateway = sim.gateways["gateway"]
-    observe = gateway.dispatcher.observe
+    observe = gateway.core.dispatcher.observe
 
     def listen(sender, status, now):
         if sender.process == "e0":
             heard.append((now, status))
         return observe(sender, status, now)
 
-    gateway.dispatcher.observe = listen
+    gateway.core.dispatcher.observe = listen
     for at_s, (engine, order) in orders.items():
         sim.kernel.at(at_s, lambda engine=engine, order=order: sim.engines[engine].receive("mesh", order))
     sim.run("chat", requests or trace("code"), lambda record: None)

@@ -67,7 +67,7 @@ def test_predictions_do_not_know_what_is_to_come() -> None:
     sim = simulation(topology({"m0": Role.MULTIPLEX}, "packing", slo=SLO))
     sim.run(SERVICE, short, records.append)
     [gateway] = sim.gateways.values()
-    first = gateway.dispatcher.timelines.of("r0")
+    first = gateway.core.dispatcher.timelines.of("r0")
     assert first is not None
     assert first.decisions[0].decision.numbers["expected_tokens"] == 2048  # type: ignore[union-attr]
 

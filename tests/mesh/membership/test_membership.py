@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from mesh.membership.membership import PATIENCE, Joined, Lost, Membership, Renewed, Restarted, Stale, ended_lives
+from mesh.membership.membership import PATIENCE, Joined, Lost, Membership, Renewed, Restarted, Stale, ended_incarnations
 from mesh.wire.frames import Sender
 from mesh.wire.status import ChildStatus, SupervisorStatus
 
@@ -87,7 +87,7 @@ def test_supervisors_are_believed_about_their_own_processes_only():
     children.append(ChildStatus("c", "engine", 1, "running", 0))
     status = SupervisorStatus(1, "here", 1, children)
     supervisor_of = {"a": "supervisor-here", "b": "supervisor-there", "c": "supervisor-here"}
-    assert ended_lives("supervisor-here", status, supervisor_of) == [Sender("a", 7)]
+    assert ended_incarnations("supervisor-here", status, supervisor_of) == [Sender("a", 7)]
 
 
 def test_a_pulse_renews_the_life_that_is_known_and_brings_none_back():

@@ -141,7 +141,7 @@ def test_an_infinite_number_is_none():
 def test_a_simulated_gateway_tells_the_same_kind_of_story():
     run = simulation(pair())
     run.run(SERVICE, [TraceRequest(0.1 * n, 500, 20) for n in range(10)], lambda record: None)
-    (log,) = [gateway.dispatcher.timelines for gateway in run.gateways.values()]
+    (log,) = [gateway.core.dispatcher.timelines for gateway in run.gateways.values()]
     stories = [explain(story, run.kernel.now) for story in log]
     assert len(stories) == 10
     assert all(story.end.outcome is Outcome.FINISHED and story.end.num_tokens == 20 for story in stories)

@@ -118,7 +118,7 @@ def test_what_engines_keep_of_requests_that_ended():
 
     def end_it_without_a_word():
         _, one = holding(sim)
-        sim.gateways["gateway-0"].dispatcher._recovery.stop = lambda request: []
+        sim.gateways["gateway-0"].core.dispatcher._recovery.stop = lambda request: []
         sim.leave(one.id)
 
     long = [TraceRequest(0.0, 200, 200)] * 2

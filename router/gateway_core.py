@@ -1,0 +1,246 @@
+"""A gateway's state machine: events in (methods), effects out (`router.effects`). No sockets, clock or event loop.
+
+Theory of operation. The shell (`router.gateway`, or `simulation.gateway` in virtual time) passes on whatever happens: a
+request of the API, a message, a status, that a consumer falls behind, that time has passed. Each event is answered with
+effects, which the shell carries out in their order. It calls `expire` at `next_deadline`, which any event may change.
+How single requests are dispatched and recovered is the `Dispatcher`'s; which processes live, which policy decides, what
+the gateway says of itself, whom it cuts off and how it ends is decided here.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from mesh.addresses import owner_of, supervisors
+from mesh.errors import UserError
+from mesh.membership.catching_up import CatchingUp
+from mesh.membership.membership import ended_incarnations
+from mesh.topology.schema import Topology
+from mesh.wire.control import PolicyChoice, ProcessState, SetPolicy
+from mesh.wire.frames import Sender
+from mesh.wire.messages import BroadcastMessage, GatewayMessage
+from mesh.wire.placement import PlacementStatus
+from mesh.wire.requests import FinishReason, RequestSpec
+from mesh.wire.status import EngineStatus, GatewayStatus, SupervisorStatus
+from router.effects import (
+    DeclinePolicy,
+    Effect,
+    Fail,
+    Follow,
+    GatewayEffect,
+    Publish,
+    Rest,
+    TakePolicy,
+)
+from router.generation import Draining, Fault, RequestFailed, RouterError
+from router.history.marks import MarkKeeper
+from router.history.records import Outcome
+from router.history.tallies import Tallies
+from router.history.timeline import RequestTimeline
+from router.policies.in_force import PolicyInForce
+from router.requests.dispatcher import Dispatcher
+from router.view.monitor import Monitor
+
+MAX_LAG_S: Final = 0.05  # of a timer; beyond it, statuses have been waiting to be read, and silence proves nothing
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayParts:
+    """What a gateway is made of. ``name``: one of the two that it has in the mesh. ``monitor`` is the dispatcher's."""
+
+    topology: Topology
+    name: str
+    pid: int
+    dispatcher: Dispatcher
+    monitor: Monitor
+    policy: PolicyInForce
+    tallies: Tallies
+
+
+class GatewayCore:
+    """One gateway. Times are seconds of one monotonic clock. Call `start` first."""
+
+    def __init__(self, parts: GatewayParts) -> None:
+        topology = parts.topology
+        spec = topology.gateway(owner_of(parts.name))
+        self.dispatcher: Final = parts.dispatcher
+        self.monitor: Final = parts.monitor
+        self.marks: Final = MarkKeeper()
+        self.state = ProcessState.STARTING
+        self._name = parts.name
+        self._pid = parts.pid
+        self._host = spec.host
+        self._policy = parts.policy
+        self._tallies = parts.tallies
+        self._timing = topology.timing
+        self._supervisor_of: Mapping[str, str] = supervisors(topology)
+        self._unknown_choice: PolicyChoice | None = None  # the last one that this gateway could not take
+        self._has_successor = False
+        self._url, self._admin_url = f"{spec.scheme}://{spec.address}:{spec.port}", ""
+        self._catching_up = CatchingUp(MAX_LAG_S)
+        self._publishes_at: float | None = None  # None: it has not started
+        self._gives_up_at: float | None = None
+        self._seq = 0
+
+    def __repr__(self) -> str:
+        return f"<GatewayCore {self._name} {self.state} {self.dispatcher!r} {self.monitor!r}>"
+
+    # --- requests -----------------------------------------------------------------------------------------------------
+
+    def submit(self, spec: RequestSpec, timeline: RequestTimeline, now: float, tenant: str = "") -> list[GatewayEffect]:
+        """A request of the API; its id is new. Raises `Overloaded` (a bound is reached) or `Draining`."""
+        try:
+            if self.state is ProcessState.DRAINING:
+                raise Draining
+            return self._told(self.dispatcher.submit(spec, timeline, now, tenant))
+        except RouterError as error:
+            self.dispatcher.timelines.failed(timeline, error, now)
+            raise
+
+    def cancel(self, request: str, now: float) -> list[GatewayEffect]:
+        """Its consumer does not want it any more. Unknown requests are ignored, here and below."""
+        return self._told(self.dispatcher.cancel(request, now, Outcome.CANCELLED, "no longer wanted"))
+
+    def finish(self, request: str, now: float) -> list[GatewayEffect]:
+        """Its consumer has its whole answer, perhaps before the engine's end of it."""
+        return self._told(self.dispatcher.cancel(request, now, Outcome.FINISHED, str(FinishReason.STOP)))
+
+    def fall_behind(self, request: str, num_bytes: int, now: float) -> list[GatewayEffect]:
+        """Its consumer has left so much unread that it is cut off."""
+        return self._cut_off(request, f"cut off: {num_bytes} bytes were waiting to be read", Fault.CLIENT, now)
+
+    def _cut_off(self, request: str, reason: str, fault: Fault, now: float) -> list[GatewayEffect]:
+        effects = self.dispatcher.cancel(request, now, Outcome.FAILED, reason)
+        return self._told([*effects, Fail(request, RequestFailed(reason, fault))])
+
+    def _told(self, effects: Sequence[Effect]) -> list[GatewayEffect]:
+        """What the dispatcher wants done, and what follows from it."""
+        return [*effects, *self._rest()] if self.state is ProcessState.DRAINING else list(effects)
+
+    # --- the mesh -----------------------------------------------------------------------------------------------------
+
+    def receive(self, sender: str, message: GatewayMessage, now: float) -> list[GatewayEffect]:
+        """A message of the process ``sender`` to this gateway."""
+        if isinstance(message, SetPolicy):
+            return self._consider(message.choice, now)
+        return self._told(self.dispatcher.receive(sender, message, now))
+
+    def hear(self, sender: Sender, status: BroadcastMessage | None, now: float) -> list[GatewayEffect]:
+        """Somebody's status; None: a pulse, which says that it lives and no more."""
+        match status:
+            case EngineStatus():
+                return self._told(self.dispatcher.observe(sender, status, now))
+            case SupervisorStatus():
+                return self._declare_dead(sender.process, status, now)
+            case GatewayStatus():
+                self.dispatcher.hear_gateway(sender, status, now)
+                return [] if status.policy is None else self._consider(status.policy, now)
+            case PlacementStatus():
+                self.marks.hear(status, self._tallies.read(), now)
+            case None:
+                self.monitor.renew(sender, now)
+        return []
+
+    def _declare_dead(self, supervisor: str, status: SupervisorStatus, now: float) -> list[GatewayEffect]:
+        """A supervisor saw processes end: nobody waits for their leases."""
+        effects: list[GatewayEffect] = []
+        for ended in ended_incarnations(supervisor, status, self._supervisor_of):
+            effects += self._told(self.dispatcher.declare_dead(ended, now))
+        return effects
+
+    def _consider(self, choice: PolicyChoice, now: float) -> list[GatewayEffect]:
+        """Somebody chose a policy, or another gateway runs one: take it if it is later than ours."""
+        if choice == self._unknown_choice or not self._policy.is_later(choice):
+            return []
+        try:
+            self._policy.take(choice, now)
+        except UserError as error:
+            self._unknown_choice = choice
+            return [DeclinePolicy(choice, str(error))]
+        effects = self._told(self.dispatcher.switch(self._policy.policy, now))
+        return [TakePolicy(choice), *effects, self._publish(now)]
+
+    # --- its own life -------------------------------------------------------------------------------------------------
+
+    def start(self, now: float) -> list[GatewayEffect]:
+        """It hears everybody but itself, and says that it is starting."""
+        others = self._supervisor_of.keys() - {self._name} | set(self._supervisor_of.values())
+        return [Follow(frozenset(others)), self._publish(now)]
+
+    def open(self, url: str, admin_url: str, now: float) -> list[GatewayEffect]:
+        """The API listens at ``url``, and for operators at ``admin_url``: the gateway is ready."""
+        self.state, self._url, self._admin_url = ProcessState.READY, url, admin_url
+        return [self._publish(now)]
+
+    def welcome(self, now: float) -> list[GatewayEffect]:
+        """Somebody began to listen."""
+        return [self._publish(now)]
+
+    def leave(self, now: float) -> list[GatewayEffect]:
+        """A successor takes new connections; what still comes on old ones is served."""
+        self._has_successor = True
+        return [self._publish(now)]
+
+    def drain(self, now: float) -> list[GatewayEffect]:
+        """Take nothing new. `Rest` follows when all requests have ended, after ``drain_s`` of the topology at most."""
+        self.state, self._gives_up_at = ProcessState.DRAINING, now + self._timing.drain_s
+        return [self._publish(now), *self._rest()]
+
+    def _rest(self) -> list[GatewayEffect]:
+        return [Rest()] if self.state is ProcessState.DRAINING and not self.dispatcher.num_requests else []
+
+    def _publish(self, now: float) -> Publish:
+        self._publishes_at = now + self._timing.heartbeat_s
+        return Publish()
+
+    def status(self, now: float) -> GatewayStatus:
+        """The next status to publish."""
+        self._seq += 1
+        return GatewayStatus(
+            seq=self._seq,
+            state=ProcessState.DRAINING if self._has_successor else self.state,
+            host=self._host,
+            pid=self._pid,
+            url=self._url,
+            admin_url=self._admin_url,
+            num_requests=self.dispatcher.num_requests,
+            num_waiting=self.dispatcher.num_waiting,
+            policy=self._policy.choice,
+            policy_age_s=self._policy.age_s(now),
+            breakers={engine: str(state) for engine, state in self.dispatcher.breakers.states(now).items()},
+            services=self._tallies.read(),
+            wanted=self.dispatcher.wanted(now),
+            mark=self.marks.mark(now),
+        )
+
+    # --- time ---------------------------------------------------------------------------------------------------------
+
+    def next_deadline(self) -> float | None:
+        """When to call `expire`; None: not before something else happens."""
+        until = self._catching_up.until
+        earliest = self.dispatcher.next_deadline() if until is None else until
+        for deadline in (self._publishes_at, self._gives_up_at):
+            if deadline is not None and (earliest is None or deadline < earliest):
+                earliest = deadline
+        return earliest
+
+    def expire(self, now: float) -> list[GatewayEffect]:
+        """Time has passed: a heartbeat is due, or leases, answers and promises may have ended."""
+        effects: list[GatewayEffect] = []
+        if self._publishes_at is not None and now >= self._publishes_at:
+            effects.append(self._publish(now))
+        due_at = self.dispatcher.next_deadline()
+        if due_at is not None and not self._catching_up.puts_off(due_at, now):
+            effects += self._told(self.dispatcher.expire(now))
+        if self._gives_up_at is not None and now >= self._gives_up_at:
+            effects += self._give_up(now)
+        return effects
+
+    def _give_up(self, now: float) -> list[GatewayEffect]:
+        self._gives_up_at = None
+        reason, open_ones = "the gateway shut down before the request was finished", self.dispatcher.timelines.open
+        return [effect for one in open_ones for effect in self._cut_off(one.id, reason, Fault.SERVER, now)]
+
+    def check_invariants(self) -> None:
+        """For tests."""
+        self.dispatcher.check_invariants()

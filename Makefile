@@ -76,7 +76,7 @@ check: $(STAMP)  # types beside the tests, which wait for a part of their time
 
 gpu-check: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,gpu]'
-	$(BIN)/python -m bench.gpu_check
+	$(BIN)/python -m bench.engine.gpu_check
 
 nightly: $(STAMP)
 	$(BIN)/python -m bench.fault_runs --runs 10000
@@ -88,13 +88,13 @@ FIGURES := docs/figures
 figures: $(STAMP)  # reduced: docs/results.md says what the full figures take
 	@test -d "$(DATA)" || { echo "make: DATA is not a folder; give the one with conversation_trace.jsonl.gz and arxiv_4k_llama2.csv: make figures DATA=..."; exit 1; }
 	@mkdir -p $(FIGURES)
-	$(BIN)/python -m bench.tropical_figure --mooncake $(DATA)/conversation_trace.jsonl.gz --arxiv $(DATA)/arxiv_4k_llama2.csv \
+	$(BIN)/python -m bench.papers.tropical --mooncake $(DATA)/conversation_trace.jsonl.gz --arxiv $(DATA)/arxiv_4k_llama2.csv \
 	    --requests 100 --seeds 1 --out $(FIGURES)/tropical
-	$(BIN)/python -m bench.disciplines --arxiv $(DATA)/arxiv_4k_llama2.csv --seeds 1 --out $(FIGURES)/disciplines
-	$(BIN)/python -m bench.testbed --figure 6 7 8 --rates 10 30 --seconds 20 --requests 200 --history 100 --batches 2 --out $(FIGURES)/seallm
-	$(BIN)/python -m bench.slices --rates 20 --seconds 30 --out $(FIGURES)/slices
-	$(BIN)/python -m bench.llumnix_figure --parts gains --coast --requests 1000 --seeds 1 --out $(FIGURES)/llumnix
-	$(BIN)/python -m bench.engines_needed --models llama2-13b --rates 5 10 --seeds 1 --contenders default JSQ packing "packing, in slack" --out $(FIGURES)/aladdin
+	$(BIN)/python -m bench.papers.seallm.disciplines --arxiv $(DATA)/arxiv_4k_llama2.csv --seeds 1 --out $(FIGURES)/disciplines
+	$(BIN)/python -m bench.papers.seallm.testbed --figure 6 7 8 --rates 10 30 --seconds 20 --requests 200 --history 100 --batches 2 --out $(FIGURES)/seallm
+	$(BIN)/python -m bench.papers.scls --rates 20 --seconds 30 --out $(FIGURES)/slices
+	$(BIN)/python -m bench.papers.llumnix --parts gains --coast --requests 1000 --seeds 1 --out $(FIGURES)/llumnix
+	$(BIN)/python -m bench.papers.aladdin --models llama2-13b --rates 5 10 --seeds 1 --contenders default JSQ packing "packing, in slack" --out $(FIGURES)/aladdin
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -25,6 +25,7 @@ from bench.chaos.report import markdown, remarks, table, write_json
 from bench.chaos.scenarios import churn, clients, hosts, messages, placement, processes
 from bench.chaos.scenarios.registry import MESHES, SCENARIOS, Scenario
 from bench.chaos.verdict import Row
+from bench.harness.arguments import script_parser
 from mesh.errors import EXIT_CONFIGURATION, EXIT_FAILURE, EXIT_INTERRUPTED, UserError
 
 FAMILIES = [
@@ -35,7 +36,7 @@ WIDTH = 120
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench.chaos", description=(__doc__ or "").splitlines()[0])
+    parser = script_parser("bench.chaos", __doc__)
     parser.add_argument("--scenario", nargs="+", metavar="NAME", help="only these (default: all)")
     parser.add_argument("--list", action="store_true", help="say which there are")
     parser.add_argument("--quick", action="store_true", help="the short form: fewer scenarios, less load")

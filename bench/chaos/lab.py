@@ -13,7 +13,7 @@ from bench.chaos.running import RunningMesh, WaitedInVainError, running
 from bench.chaos.scenarios.registry import HOSTS, PLACED, PLAIN, RELAYED, Scenario
 from bench.chaos.trial import Effort, Trial
 from bench.chaos.verdict import Row
-from bench.tiny_model import write_tiny_model
+from bench.models.tiny_llama import write_tiny_model
 
 WRITERS = {
     PLAIN: deployment.plain,

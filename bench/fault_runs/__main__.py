@@ -26,6 +26,7 @@ from bench.fault_runs.reduce import reduced
 from bench.fault_runs.report import tables
 from bench.fault_runs.scenario import KINDS, ORDERS, draw
 from bench.fault_runs.story import tell
+from bench.harness.arguments import script_parser
 
 RUNS_AT_A_TIME = 10  # of a worker, between two steps of the bar
 MOST_TOLD = 20  # failures
@@ -44,7 +45,7 @@ def main() -> int:
 
 
 def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench.fault_runs", description=__doc__.splitlines()[0])
+    parser = script_parser("bench.fault_runs", __doc__)
     parser.add_argument("--runs", type=int, default=1000, metavar="N", help="how many (default: 1000)")
     parser.add_argument("--seed-from", type=int, default=0, metavar="S", help="seeds S, S + 1, ... (default: 0)")
     parser.add_argument("--seed", type=int, metavar="S", help="this one alone")

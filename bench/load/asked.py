@@ -8,12 +8,12 @@ from random import Random
 import msgspec
 
 from bench.load.arguments import NUM_INPUT, NUM_OUTPUT, NUM_REQUESTS, NUM_SLOTS
-from bench.load.fetch import served_models
-from bench.load.goodput import Promises, parse_promises
-from bench.load.http import Address, HttpClient
-from bench.load.planning import POOL, Extent, Lengths, Plan, shape_of, with_models
-from bench.load.prompting import Prompting, prompting
-from bench.load.wire import Assignment, Pace, Shape
+from bench.load.client.fetch import served_models
+from bench.load.client.http import Address, HttpClient
+from bench.load.generator.wire import Assignment, Pace, Shape
+from bench.load.prompts.planning import POOL, Extent, Lengths, Plan, shape_of, with_models
+from bench.load.prompts.prompting import Prompting, prompting
+from bench.load.results.goodput import Promises, parse_promises
 from mesh.cli.api_key import bearer
 from mesh.errors import UserError
 from simulation.loads.arrival_processes import Arrivals, Process

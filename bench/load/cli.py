@@ -19,7 +19,7 @@ from bench.load.arguments import (
 from mesh.errors import EXIT_FAILURE, EXIT_INTERRUPTED, CommandError
 
 if TYPE_CHECKING:
-    from bench.load.running import Ended
+    from bench.load.generator.running import Ended
 
 DESCRIPTION = """\
 Load a server with the OpenAI API (MeshServe, vLLM, any) and measure what its clients see: TTFT,
@@ -66,9 +66,9 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 def run(options: argparse.Namespace) -> int:
     """Measure; print the summary; write files where asked."""
     from bench.load.asked import asked
-    from bench.load.block import block
-    from bench.load.result import write_all, write_result
-    from bench.load.running import run as measure
+    from bench.load.generator.running import run as measure
+    from bench.load.results.block import block
+    from bench.load.results.result import write_all, write_result
     from mesh.errors import UserError
 
     if options.fail_under is not None and not options.goodput and not options.trace:
@@ -142,9 +142,9 @@ def _register_report(commands: "argparse._SubParsersAction[argparse.ArgumentPars
 def run_report(options: argparse.Namespace) -> int:
     from rich.console import Console
 
-    from bench.load.block import comparison
-    from bench.load.report import names_of, write_report
-    from bench.load.result import read_result
+    from bench.load.results.block import comparison
+    from bench.load.results.report import names_of, write_report
+    from bench.load.results.result import read_result
 
     results = dict(zip(names_of(options.files), map(read_result, options.files), strict=True))
     Console(width=None if sys.stdout.isatty() else 160, highlight=False).print(comparison(results))

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from bench.load.confidence import Seen, Verdict
+from bench.load.results.confidence import Seen, Verdict
 from mesh.errors import UserError
 from simulation.capacity import Found, find_capacity
 

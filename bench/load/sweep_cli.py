@@ -96,8 +96,8 @@ def run(options: argparse.Namespace) -> int:
 def _topologies(options: argparse.Namespace, goal: "Goal", sweeps: "dict[str, Sweep]") -> None:
     from dataclasses import replace
 
-    from bench.live_mesh import live_mesh
-    from bench.load.report import names_of
+    from bench.live.mesh import live_mesh
+    from bench.load.results.report import names_of
     from mesh.topology.parse import load
 
     topologies = [load(path) for path in options.topology]  # all are checked before one is started
@@ -149,8 +149,8 @@ def _first_rate(options: argparse.Namespace) -> float:
 def _trial(options: argparse.Namespace, changes: Mapping[str, object]) -> "Trial":
     """Raise `KeyboardInterrupt` if it was interrupted: a cut trial would mislead."""
     from bench.load.asked import asked
-    from bench.load.running import Ended
-    from bench.load.running import run as measure
+    from bench.load.generator.running import Ended
+    from bench.load.generator.running import run as measure
     from bench.load.sweep import Trial
 
     here = argparse.Namespace(**{**vars(options), **changes})
@@ -199,8 +199,8 @@ def _told(sweep: "Sweep", what: str) -> str:
 
 
 def _write(folder: Path, sweeps: "Mapping[str, Sweep]") -> None:
-    from bench.load.report import write_sweep
-    from bench.load.result import write_result
+    from bench.load.results.report import write_sweep
+    from bench.load.results.result import write_result
 
     first = next(iter(sweeps.values()))
     lines: dict[str, Sequence[tuple[float, float, float, float]]] = {name: one.line() for name, one in sweeps.items()}

@@ -20,6 +20,7 @@ from pathlib import Path
 from rich.console import Console
 
 import bench.siege.attacks  # noqa: F401  (fills the catalogue)
+from bench.harness.arguments import script_parser
 from bench.siege.attack import CATALOGUE, ONE_HOST, Attack, Family
 from bench.siege.campaign import Campaign, Orders, ordered
 from bench.siege.report import line, markdown, remarks, table, write_json
@@ -33,7 +34,7 @@ TINY, DEFAULT = "tiny", "default"
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench.siege", description=(__doc__ or "").splitlines()[0])
+    parser = script_parser("bench.siege", __doc__)
     parser.add_argument("--fast", action="store_true", help="a few attacks of each class, at a quick pace")
     parser.add_argument("--only", nargs="+", metavar="CLASS|NAME", help="only these (default: all)")
     parser.add_argument("--rounds", type=int, metavar="N", help=f"random mixtures (default: {ROUNDS}; fast: 1)")

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from bench.chaos.deployment import KEY, MESH_NAME, PORTS_OF_HOST, Deployment, free_ports, free_range
 from bench.chaos.running import RunningMesh, running
+from bench.models.tiny_llama import write_tiny_model
 from bench.siege.attack import KEYED, TWO_HOSTS
 from bench.siege.ground import EXPIRED, HONEST, LIMITED, RIVAL, key_path
-from bench.tiny_model import write_tiny_model
 from engines.models.cache import Cache
 from mesh.access.key_file import change_keys
 from mesh.access.keys import KeyLimits, make_key

@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import httpx
 import pytest
 
-from bench.tiny_model import write_tiny_model
+from bench.models.tiny_llama import write_tiny_model
 from tests.end_to_end.conftest import Mesh, StartMesh
 from tests.end_to_end.tiny import DEADLINE_S, simulated_mesh, until
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import httpx
 import pytest
 
-from bench.tiny_model import write_tiny_model
+from bench.models.tiny_llama import write_tiny_model
 from tests.end_to_end.conftest import Mesh, StartMesh, free_port
 from tests.end_to_end.tiny import DEADLINE_S, simulated_mesh, until
 

@@ -15,7 +15,7 @@ from random import Random
 import httpx
 import pytest
 
-from bench.tiny_model import write_tiny_model
+from bench.models.tiny_llama import write_tiny_model
 from engines.costs.profiles import ProfileFile
 from mesh.topology.parse import load
 from mesh.topology.schema import Topology

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from bench.tiny_model import write_tiny_model
+from bench.models.tiny_llama import write_tiny_model
 from mesh.wire.status import DecodeCost
 from tests.end_to_end.conftest import Mesh, StartMesh
 from tests.end_to_end.load import Load

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench.tiny_model import write_tiny_model
+from bench.models.tiny_llama import write_tiny_model
 from tests.end_to_end.conftest import Mesh, StartMesh
 from tests.end_to_end.tiny import GATEWAY, SERVICE, engine, expected, start
 

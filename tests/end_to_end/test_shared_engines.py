@@ -11,8 +11,8 @@ from queue import Queue
 import httpx
 import pytest
 
-from bench.engine_under_test import BLOCK_SIZE
-from bench.tiny_model import write_tiny_model
+from bench.engine.under_test import BLOCK_SIZE
+from bench.models.tiny_llama import write_tiny_model
 from engines.models.files.model_config import ModelConfig
 from engines.models.text.tokenizer import Tokenizer
 from engines.scheduling.batch import Batch, Chunk, Draw

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from bench.tiny_model import write_tiny_model
+from bench.models.tiny_llama import write_tiny_model
 from engines.costs.profiles import ProfileFile
 from mesh.wire.status import DecodeCost, PrefillCost
 from tests.end_to_end.conftest import Mesh, StartMesh

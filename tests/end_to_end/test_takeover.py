@@ -9,7 +9,7 @@ from random import Random
 import httpx
 import pytest
 
-from bench.tiny_model import write_tiny_model
+from bench.models.tiny_llama import write_tiny_model
 from mesh.addresses import runtime_dir
 from mesh.supervisor.lock import holder
 from mesh.supervisor.processes.pidfile import find_processes

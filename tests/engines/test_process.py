@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.engine_client import EngineClient, engine_processes
-from bench.tiny_model import write_tiny_model
+from bench.models.tiny_llama import write_tiny_model
+from bench.transfer.engine_client import EngineClient, engine_processes
 from engines.costs.profiles import ProfileFile
 from mesh.addresses import directory
 from mesh.errors import EXIT_CONFIGURATION

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.engine_client import EngineClient, engine_processes
-from bench.tiny_model import write_tiny_model
+from bench.models.tiny_llama import write_tiny_model
+from bench.transfer.engine_client import EngineClient, engine_processes
 from mesh.process.process import make_runtime_dir
 from mesh.topology.parse import load
 from mesh.topology.schema import Topology

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.engine_client import EngineClient
-from bench.tiny_model import write_tiny_model
+from bench.models.tiny_llama import write_tiny_model
+from bench.transfer.engine_client import EngineClient
 from engines.loading import load as load_engine
 from engines.process import EngineProcess
 from engines.scheduling.batch import Batch, StepExecutor, StepResult

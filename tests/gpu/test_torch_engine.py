@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from bench.random_llama import SMALL, write_random_llama
+from bench.models.random_llama import SMALL, write_random_llama
 from engines.models.files.model_config import ModelConfig
 from engines.scheduling.batch import Batch, Chunk, Draw
 from engines.torch_engine.acceleration import Acceleration, cuda_acceleration

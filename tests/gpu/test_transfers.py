@@ -1,8 +1,8 @@
-"""The transports between two processes on one GPU, as `bench.gpu_transfer` drives them."""
+"""The transports between two processes on one GPU, as `bench.transfer.gpu` drives them."""
 
 import pytest
 
-from bench.gpu_transfer import measure
+from bench.transfer.gpu import measure
 from mesh.transports import CUDA_IPC, NCCL, TCP
 
 

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from bench import placement_setting
+from bench.placement import setting as placement_setting
 from mesh.topology.schema import EngineSpec, Scheduling, ServiceSpec
 from mesh.wire.control import Role
 from router.history.records import Record

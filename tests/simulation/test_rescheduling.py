@@ -8,7 +8,7 @@ import pytest
 
 import engines.transfers.incoming
 import engines.transfers.rescheduling
-from bench.llumnix_figure_watch import Seen, Watch
+from bench.papers.llumnix.watch import Seen, Watch
 from mesh.topology.schema import Rescheduling, Topology, TransferSpec, Trigger
 from mesh.wire.control import Role
 from router.history.records import Record

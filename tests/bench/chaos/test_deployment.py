@@ -7,7 +7,7 @@ import pytest
 
 from bench.chaos import deployment
 from bench.chaos.deployment import MODEL, WORDY_MODEL, Backend
-from bench.tiny_model import write_tiny_model
+from bench.models.tiny_llama import write_tiny_model
 from engines.costs.profiles import load_profile
 from mesh.topology.parse import load
 from mesh.wire.control import Role

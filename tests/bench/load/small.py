@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from bench.load.http import Address
-from bench.load.outcome import Failure, Outcome
-from bench.load.wire import Assignment, Pace, Piece, Recipe, Shape
+from bench.load.client.http import Address
+from bench.load.generator.wire import Assignment, Pace, Piece, Recipe, Shape
+from bench.load.results.outcome import Failure, Outcome
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 

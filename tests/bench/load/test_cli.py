@@ -13,8 +13,8 @@ import pytest
 
 from bench.load.cli import register
 from mesh.errors import CommandError, UserError
+from tests.bench.load.results.test_measures import VLLM_KEYS
 from tests.bench.load.small import Asked, server, stream_of
-from tests.bench.load.test_measures import VLLM_KEYS
 
 
 def whole(body: object, status: str = "200 OK") -> bytes:
@@ -142,7 +142,7 @@ def test_a_sweep_keeps_what_it_measured_if_the_next_mesh_does_not_start(
             raise UserError("second.toml: the mesh did not start")
         yield SimpleNamespace(port=int(url.rpartition(":")[2]))
 
-    monkeypatch.setattr("bench.live_mesh.live_mesh", live_mesh)
+    monkeypatch.setattr("bench.live.mesh.live_mesh", live_mesh)
     files = [tmp_path / f"{name}.toml" for name in ("first", "second")]
     service = f'[services.fast]\nmodel = "{tmp_path}"\nttft_ms = 5000\ntpot_ms = 5000\n'
     for file in files:

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from bench.load.confidence import Seen, Verdict
+from bench.load.results.confidence import Seen, Verdict
 from bench.load.sweep import Goal, Sweep, Trial
 from mesh.errors import UserError
 

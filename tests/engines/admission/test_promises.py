@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from bench.tiny_model import write_tiny_model
+from bench.models.tiny_llama import write_tiny_model
 from engines.admission.promises import never_kept
 from engines.costs.step_cost import StepCost
 from engines.loading import load as load_engine

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from bench.tiny_model import write_tiny_model
+from bench.models.tiny_llama import write_tiny_model
 from engines.models.identity import identity_of
 
 

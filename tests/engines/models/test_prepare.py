@@ -9,7 +9,7 @@ import pytest
 import tokenizers
 from safetensors.numpy import load_file
 
-from bench.tiny_model import write_tiny_model
+from bench.models.tiny_llama import write_tiny_model
 from engines.models.cache import Cache
 from engines.models.errors import ModelError
 from engines.models.files.model_config import ModelConfig

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.tiny_model import write_tiny_model
+from bench.models.tiny_llama import write_tiny_model
 from engines.costs.profiles import load_profile
 from engines.models.cache import Cache
 from engines.profiling.command import register

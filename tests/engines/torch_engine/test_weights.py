@@ -6,7 +6,7 @@ import re
 import pytest
 from safetensors import safe_open
 
-from bench.tiny_model import write_tiny_model
+from bench.models.tiny_llama import write_tiny_model
 from engines.models.errors import ModelError
 from engines.models.files.model_config import ModelConfig
 from engines.torch_engine.shape import weight_bytes

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from transformers import PreTrainedModel
 
-from bench.tiny_model import write_tiny_model
+from bench.models.tiny_llama import write_tiny_model
 from engines.costs.measuring import DecodePoint, PrefillPoint, predict_s
 from engines.models.files.model_config import ModelConfig
 from engines.scheduling.batch import Batch, Chunk, Draw, Rows

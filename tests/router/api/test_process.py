@@ -72,7 +72,7 @@ async def test_drains_when_told_to_stop(topology):
     file, port = topology
     async with (
         process("router", file, "gateway") as gateway,
-        process("bench.scripted_engine", file, "engine", "20"),
+        process("bench.gateway.scripted_engine", file, "engine", "20"),
         httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as client,
     ):
         await until_healthy(client)
@@ -123,7 +123,7 @@ async def test_traffic_is_recorded_without_its_text(topology, tmp_path):
     file.write_text(text.replace("model =", "max_priority = 7\nmodel ="))
     async with (
         process("router", file, "gateway") as gateway,
-        process("bench.scripted_engine", file, "engine", "20"),
+        process("bench.gateway.scripted_engine", file, "engine", "20"),
         httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as client,
     ):
         await until_healthy(client)
@@ -169,7 +169,7 @@ async def test_a_gateway_writes_no_key_anywhere(topology, tmp_path):
     change_keys(tmp_path / "keys.json", lambda _: tuple(key for key, _ in made))
     async with (
         process("router", file, "gateway") as gateway,
-        process("bench.scripted_engine", file, "engine", "20"),
+        process("bench.gateway.scripted_engine", file, "engine", "20"),
         httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as client,
     ):
         await until_healthy(client)

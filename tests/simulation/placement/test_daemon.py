@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from bench import placement_mesh as mesh
+from bench.placement import mesh
 from mesh.topology.schema import PlacementSpec
 from router.history.records import Outcome
 from router.placement.change.replacement import Proposal, Verdict

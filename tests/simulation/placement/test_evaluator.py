@@ -9,7 +9,7 @@ from statistics import fmean
 
 import pytest
 
-from bench import placement_setting
+from bench.placement import setting as placement_setting
 from mesh.wire.control import Role
 from router.placement.observe.traffic import Arrival, Traffic
 from router.placement.search.cells import cells, islands

@@ -1,0 +1,1 @@
+"""What one engine costs and how fast it is."""

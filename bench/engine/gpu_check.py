@@ -1,0 +1,118 @@
+"""All tests and benches that need a GPU, in one call of under ten minutes: one table.
+
+    python -m bench.engine.gpu_check [--device cuda:0] [--out FOLDER]
+
+Exit status: 0 if all tests pass, whatever the figures; 1 if one fails, a bench breaks, or there is no GPU.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+Rows = list[tuple[str, str, str]]  # what, measured, goal
+Tell = Callable[[Any], Rows]
+
+BUDGET_S = 570.0
+CONTEXT = 7936  # tokens, of the default model's 8,192
+PROMPT = 4000  # of Llama 2's 4,096
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """``tell`` reads what the command wrote to its file: (figure, goal) rows."""
+
+    name: str
+    command: Sequence[str]
+    limit_s: float
+    tell: Tell
+
+
+def tasks(device: str, folder: Path) -> list[Task]:
+    def bench(name: str, module: str, limit_s: float, tell: Tell, *more: str) -> Task:
+        command = [sys.executable, "-m", module, "--device", device, *more]
+        return Task(name, [*command, "--json", str(folder / f"{name}.json")], limit_s, tell)
+
+    moves = ("--kv-memory", "1GiB", "--contexts", str(CONTEXT), "--runs", "2")
+    model = ("--random", "llama-2-7b", "--dtype", "bfloat16", "--kv-memory", "6GiB")
+    prompts = (*model, "--prompt-tokens", str(PROMPT), "--runs", "5")
+    tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/gpu"]
+    return [
+        Task("tests", tests, 240.0, lambda _: []),
+        bench("transfer", "bench.transfer.gpu", 120.0, told_transfer),
+        bench("decode", "bench.engine.gpu_decode", 180.0, told_decode),
+        bench("disaggregation", "bench.transfer.handover", 150.0, told_disaggregation, *prompts),
+        bench("migration", "bench.transfer.downtime", 150.0, told_migration, *moves),
+    ]
+
+
+def told_transfer(found: Any) -> Rows:
+    return [
+        (f"{row['transport']}, {row['messages']} a message", f"{row['ratio']:.2f} of a copy", ">= 0.60")
+        for row in found["rows"]
+    ]
+
+
+def told_decode(found: Any) -> Rows:
+    return [("decode step, Llama-2-7B, 32 x 1k", f"{found['ratio']:.2f}x of the memory floor", "<= 1.50x")]
+
+
+def told_disaggregation(found: Any) -> Rows:
+    return [(f"disaggregation, Llama-2-7B, {PROMPT} tokens", f"{found['overhead']:.1%} of the prefill", "< 5 %")]
+
+
+def told_migration(found: Any) -> Rows:
+    """From token to token is a step more than the request stands still."""
+    worst = max(move["stop_ms"] / move["step_ms"] for move in found) - 1
+    return [(f"migration at {CONTEXT} tokens", f"{worst:.1f} steps of downtime", "< 2.0")]
+
+
+def run(task: Task, folder: Path, left_s: float) -> tuple[bool, Rows]:
+    """Whether it went well, and its rows."""
+    started = time.monotonic()
+    try:
+        ended = subprocess.run(task.command, check=False, timeout=min(task.limit_s, max(1.0, left_s)))
+    except subprocess.TimeoutExpired:
+        return False, [(task.name, "took too long", f"{task.limit_s:g} s")]
+    if ended.returncode != 0:
+        return False, [(task.name, f"exit status {ended.returncode}", "0")]
+    rows = [(task.name, f"ok, {time.monotonic() - started:.0f} s", "")]
+    file = folder / f"{task.name}.json"
+    return True, rows + (task.tell(json.loads(file.read_text())) if file.exists() else [])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cuda:0")
+    parser.add_argument("--out", type=Path, help="where to keep what the benches wrote")
+    options = parser.parse_args()
+    import torch
+
+    if not torch.cuda.is_available():
+        print("gpu-check: torch sees no CUDA device here; run it on a machine with an NVIDIA GPU", file=sys.stderr)
+        return 1
+    table = Table("what", "measured", "goal", title=f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
+    is_well, ends_at = True, time.monotonic() + BUDGET_S
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = options.out or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        for task in tasks(options.device, folder):
+            went_well, rows = run(task, folder, ends_at - time.monotonic())
+            is_well &= went_well
+            for row in rows:
+                table.add_row(*row)
+    Console().print(table)
+    return 0 if is_well else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,103 @@
+"""Speed of the torch engine alone: decode steps and prefills, beside what this machine could do at best.
+
+    python -m bench.engine.speed [--model REFERENCE] [--threads 1] [--json FILE]
+
+Both are measured in the same run. The least time of a decode step is that of reading the weights once; that of a
+prefill is its multiplications at the rate of a large square product.
+"""
+
+import json
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+
+import psutil
+import torch
+
+from bench.engine.under_test import EngineUnderTest, add_model_argument
+from bench.harness.arguments import script_parser
+from engines.models.files.model_config import ModelConfig
+from engines.models.store import prepared_dir
+
+BATCHES = (1, 4, 16)
+PROMPTS = (64, 512)
+CONTEXT = 128  # tokens of each decoding request
+SQUARE = 1536
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Medians in milliseconds of one kind of step, measured in turns: what else the machine does slows all alike."""
+
+    what: str
+    floor_ms: float
+    exact_ms: float
+    int8_ms: float
+
+    def __str__(self) -> str:
+        exact = f"{self.exact_ms:9.1f} {self.exact_ms / self.floor_ms:6.2f}x floor"
+        return f"{self.what:22}{self.floor_ms:9.1f}{exact}{self.int8_ms:9.1f} {self.exact_ms / self.int8_ms:6.2f}x rate"
+
+
+def medians_ms(runs: Sequence[Callable[[], object]], repeat: int) -> list[float]:
+    """Of each of the runs, which take turns."""
+    for run in runs:
+        run()
+    rounds = [[_elapsed_ms(run) for run in runs] for _ in range(repeat)]
+    return [statistics.median(times) for times in zip(*rounds, strict=True)]
+
+
+def _elapsed_ms(run: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    run()
+    return 1e3 * (time.perf_counter() - started)
+
+
+def layer_parameters(config: ModelConfig) -> int:
+    """Parameters that multiply each token in the layers."""
+    heads = (2 * config.num_heads + 2 * config.num_kv_heads) * config.head_dim
+    return config.num_layers * config.hidden_size * (heads + 3 * config.intermediate_size)
+
+
+def measure(config: ModelConfig, exact: EngineUnderTest, int8: EngineUnderTest) -> list[Row]:
+    in_layers, in_head = layer_parameters(config), config.vocab_size * config.hidden_size
+    weights = torch.ones(in_layers + in_head)
+    square = torch.rand(SQUARE, SQUARE)
+    rows = []
+    runs: list[Callable[[], object]]
+    for n in BATCHES:
+        runs = [weights.sum, partial(exact.decode, n, CONTEXT), partial(int8.decode, n, CONTEXT)]
+        rows.append(Row(f"decode, {n} requests", *medians_ms(runs, 15)))
+    for n in PROMPTS:
+        runs = [lambda: square @ square, partial(exact.prefill, n), partial(int8.prefill, n)]
+        square_ms, exact_ms, int8_ms = medians_ms(runs, 5)
+        floor_ms = (n * in_layers + in_head) / SQUARE**3 * square_ms
+        rows.append(Row(f"prefill, {n} tokens", floor_ms, exact_ms, int8_ms))
+    return rows
+
+
+def main() -> None:
+    parser = script_parser("bench.engine.speed", __doc__)
+    add_model_argument(parser)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--json", type=Path, help="write the figures here")
+    arguments = parser.parse_args()
+    folder = prepared_dir(arguments.model)
+    capacity = max(max(BATCHES) * CONTEXT, *PROMPTS)
+    exact = EngineUnderTest(folder, "float32", capacity, arguments.threads)
+    rss_mib = psutil.Process().memory_info().rss / 2**20
+    rows = measure(ModelConfig.load(folder), exact, EngineUnderTest(folder, "int8", capacity, arguments.threads))
+    print(f"{'ms (medians)':22}{'floor':>9}{'float32':>9}{'':14}{'int8':>9}")
+    for row in rows:
+        print(row)
+    print(f"resident with float32 loaded and KV of {capacity} tokens: {rss_mib:.0f} MiB")
+    if arguments.json:
+        figures = {"rss_mib": rss_mib, "rows": [asdict(row) for row in rows]}
+        arguments.json.write_text(json.dumps(figures, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,171 @@
+"""The simulator against the mesh itself: the same requests at the same times, served here and simulated.
+
+    python -m bench.fidelity [TOPOLOGY] [--rate R] [--requests N] [--prompt A:B] [--answer A:B] [--out DIR]
+
+Starts the topology's mesh on this machine, loads it over HTTP from a process of its own (open loop, Poisson) and
+simulates what was sent, twice. With the costs of the engines' own profile (`mesh profile`) and how much engines slow
+each other down (`bench.live.sharing`), all measured beforehand: that tells the profile and the simulator. And with the
+costs that the engines learnt from their steps meanwhile, which tells the simulator alone: machines are slower on one
+day than on another. Overheads are measured beforehand (`bench.live.overheads`); nothing is fitted to the latencies that
+are compared. Run it alone: it says what others used of the machine, and how far idle engines are off the profile.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import msgspec
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from bench.fidelity.predicting import (
+    Profiles,
+    Records,
+    physics_of,
+    probe_ratios,
+    profile_of,
+    simulate,
+    simulated_latencies,
+)
+from bench.harness.arguments import script_parser
+from bench.live.agreement import agreement_table, agreements
+from bench.live.mesh import live_mesh
+from bench.live.overheads import Overheads, measure_overheads
+from bench.live.serving import OK, TOO_MANY, Learnt, Served, Workload, serve
+from mesh.errors import UserError
+from mesh.topology.parse import load
+from mesh.topology.schema import Topology
+from router.history.records import Outcome, Record
+from simulation.engines.physics import Physics
+from simulation.loads.trace_request import TraceRequest
+
+
+def simulate_served(topology: Topology, profiles: Profiles, served: Served, physics: Physics) -> dict[str, Record]:
+    """What was sent, when it was sent."""
+    trace = [
+        TraceRequest(answer.sent_s, len(sending.prompt), sending.max_tokens)
+        for sending, answer in zip(served.sendings, served.answers, strict=True)
+    ]
+    return simulate(topology, profiles, trace, physics)
+
+
+def learnt_profiles(profiles: Profiles, learnt: Learnt) -> Profiles:
+    """What engines slow each other down is in them already."""
+    return {
+        engine: replace(profile, prefill=learnt[engine][0], decode=learnt[engine][1])
+        for engine, profile in profiles.items()
+    }
+
+
+# --- what is shown ----------------------------------------------------------------------------------------------------
+
+Predictions = Mapping[str, Records]  # by what the simulation knew of costs
+
+
+def report(
+    console: Console, served: Served, predictions: Predictions, overheads: Overheads, profiles: Profiles
+) -> None:
+    measured = served.latencies()
+    for costs, records in predictions.items():
+        simulated = simulated_latencies(records, overheads)
+        title = f"{costs}: {len(measured)} of {len(served.answers)} requests served, {len(simulated)} in the simulation"
+        console.print(agreement_table(title, agreements(measured, simulated)))
+        console.print(f"the same engines and rule for {_same_placement(served, records):.0%} of the requests")
+    console.print(
+        f"overheads: {1e3 * overheads.request_s:.1f} ms a request, {1e3 * overheads.step_s:.2f} ms a step, "
+        f"KV at {overheads.kv_bytes_per_s / 1e9:.1f} GB/s"
+    )
+    sharing = served.sharing
+    console.print(f"beside another engine: decode steps {sharing.decode:.2f}x, prefills {sharing.prefill:.2f}x")
+    console.print(f"machine: {served.contention}; requests were sent at most {1e3 * served.late_s:.0f} ms late")
+    for when, probes in (("before", served.probes_before), ("after", served.probes_after)):
+        prefill, decode = probe_ratios(probes, profiles, overheads)
+        console.print(f"idle mesh {when}: prefill {prefill:.2f}x and decode step {decode:.2f}x of the profile")
+
+
+def _same_placement(served: Served, records: Records) -> float:
+    same = 0
+    for answer in served.answers:
+        record = records[f"r{answer.number}"]
+        if answer.status == OK:
+            placed = (answer.headers["rule"], answer.headers["prefill"], answer.headers["decode"])
+            same += placed == (record.rule, record.prefill_engine, record.decode_engine)
+        else:
+            same += answer.status == TOO_MANY and record.outcome is Outcome.REJECTED
+    return same / len(served.answers)
+
+
+def write(folder: Path, topology: Topology, served: Served, predictions: Predictions, overheads: Overheads) -> None:
+    """Everything that was measured and simulated, and a picture of each prediction."""
+    from bench.live.agreement_plot import plot_agreement
+
+    folder.mkdir(parents=True, exist_ok=True)
+    everything = {"served": served, "simulated": predictions, "overheads": overheads}
+    (folder / "fidelity.json").write_bytes(msgspec.json.encode(everything))
+    for costs, records in predictions.items():
+        title = f"{topology.name}: measured here and simulated with {costs}"
+        picture = folder / f"{costs.replace(' ', '_')}.png"
+        plot_agreement(picture, title, served.latencies(), simulated_latencies(records, overheads))
+    print(f"wrote {folder / 'fidelity.json'} and a picture of each prediction beside it")
+
+
+# --- the command ------------------------------------------------------------------------------------------------------
+
+
+def _bounds(text: str) -> tuple[int, int]:
+    low, _, high = text.partition(":")
+    if not low.isdecimal() or not high.isdecimal() or not 1 <= int(low) <= int(high):
+        raise argparse.ArgumentTypeError(f"{text!r} does not fit; write bounds like 16:256")
+    return int(low), int(high)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = script_parser("bench.fidelity", __doc__)
+    parser.add_argument("topology", type=Path, nargs="?", default=Path("deploy/topology.toml"), metavar="TOPOLOGY")
+    parser.add_argument("--rate", type=float, default=0.5, help="requests a second")
+    parser.add_argument("--requests", type=int, default=120)
+    parser.add_argument("--prompt", type=_bounds, default=(16, 256), metavar="A:B", help="tokens")
+    parser.add_argument("--answer", type=_bounds, default=(8, 64), metavar="A:B", help="tokens")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, metavar="DIR", help="write what was measured and draw a picture there")
+    return parser.parse_args()
+
+
+@contextmanager
+def _progress() -> Iterator[Progress]:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        yield progress
+
+
+def run(arguments: argparse.Namespace) -> None:
+    topology = load(arguments.topology)
+    workload = Workload(arguments.requests, arguments.rate, arguments.prompt, arguments.answer)
+    with _progress() as progress:
+        task = progress.add_task("measuring overheads", total=workload.num_requests)
+        overheads = measure_overheads(topology)
+        progress.update(task, description="starting, warming up, measuring the idle mesh, then serving")
+        with live_mesh(arguments.topology) as mesh:
+            served = serve(mesh, workload, Random(arguments.seed), lambda: progress.advance(task))
+    profiles = {engine.id: profile_of(engine, topology) for engine in topology.engines}
+    physics = physics_of(overheads, served.sharing)
+    as_learnt = replace(physics, shared_decode=1.0, shared_prefill=1.0)
+    predictions = {
+        "costs of the profile": simulate_served(topology, profiles, served, physics),
+        "costs as learnt": simulate_served(topology, learnt_profiles(profiles, served.learnt), served, as_learnt),
+    }
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    report(console, served, predictions, overheads, profiles)
+    if arguments.out is not None:
+        write(arguments.out, topology, served, predictions, overheads)
+
+
+def main() -> None:
+    try:
+        run(_arguments())
+    except UserError as error:
+        raise SystemExit(str(error)) from None

@@ -1,0 +1,125 @@
+"""What one dispatch decision costs: from the view that follows a fresh status of one engine to the policy's answer.
+
+    python -m bench.gateway.decision_cost [--engines 8 64 512] [--decisions 2000] [--policies P ...] [--prefills 2]
+
+Medians and 99th percentiles of the deciding thread's CPU time, on made-up engines under a load that leaves policies
+something to choose.
+"""
+
+import gc
+import time
+from collections.abc import Iterator
+from random import Random
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.harness.arguments import script_parser
+from engines.costs.profiles import load_profile
+from engines.scheduling.demand import MOST_PEAKS
+from mesh.topology.schema import PolicySpec
+from mesh.wire.control import ProcessState, Role
+from mesh.wire.frames import Sender
+from mesh.wire.status import Demand, EngineStatus, PendingPrefill, ServiceStatus
+from router.policies.registry import make_policy, policies
+from router.view.engine_view import RequestView
+from router.view.monitor import Monitor
+
+SERVICE = "chat"
+COST = load_profile("a100-llama2-70b-tp4").cost.in_chunks(2048)
+NUM_BLOCKS = 28_000
+PREFILL_SHARE = 3 / 8
+WARM_UP = 100
+
+
+def status(seq: int, role: Role, random: Random, most_prefills: int) -> EngineStatus:
+    """Of an engine under a load that leaves policies something to choose."""
+    prefills = [
+        PendingPrefill(random.uniform(-0.2, 2.0), random.uniform(0.01, 0.3), 0)
+        for _ in range(random.randint(0, most_prefills if role is Role.PREFILL else most_prefills // 2))
+    ]
+    num_running = random.randrange(30) if role is not Role.PREFILL else len(prefills)
+    left_s = sum(prefill.left_s for prefill in prefills)
+    decodes = role is not Role.PREFILL and num_running > 0
+    free = random.randrange(NUM_BLOCKS // 2, NUM_BLOCKS)
+    return EngineStatus(
+        seq=seq,
+        state=ProcessState.READY,
+        role=role,
+        host="local",
+        pid=1,
+        services=[
+            ServiceStatus(
+                SERVICE,
+                NUM_BLOCKS,
+                free,
+                16,
+                COST.prefill,
+                COST.decode,
+                demand=demand(num_running, random) if decodes else None,
+            )
+        ],
+        num_running=num_running,
+        num_waiting=max(0, len(prefills) - 1),
+        num_tokens=1200 * num_running,
+        prefill_remaining_s=left_s / 2,
+        prefill_waiting_s=left_s / 2,
+        decode_step_s=0.03 if decodes else 0.0,
+        min_slack_s=random.uniform(0.05, 3.0) if decodes else None,
+        min_tpot_slo_s=0.1 if decodes else None,
+        prefills=prefills,
+    )
+
+
+def demand(num_requests: int, random: Random) -> Demand:
+    """As full as a status tells of, and of half of the engines too much for another request at some step."""
+    highest = random.uniform(0.9, 1.1) * 16 * NUM_BLOCKS
+    peaks = tuple((40 * (n + 1), int(highest * (1 - n / MOST_PEAKS))) for n in range(MOST_PEAKS))
+    return Demand(num_requests, 800 * num_requests, 400 * num_requests, 0.1, peaks)
+
+
+def decisions(policy_name: str, num_engines: int, num_decisions: int, most_prefills: int) -> Iterator[float]:
+    """Seconds of each."""
+    random = Random(0)
+    policy, monitor = make_policy(PolicySpec(policy_name), Random(0)), Monitor(1e9)
+    num_prefill = round(PREFILL_SHARE * num_engines)
+    roles = {f"engine-{n:03}": Role.PREFILL if n < num_prefill else Role.MULTIPLEX for n in range(num_engines)}
+    engines = list(roles)
+    for engine, role in roles.items():
+        monitor.observe(Sender(engine, 1), status(0, role, random, most_prefills), 0.0)
+    for number in range(1, num_decisions + WARM_UP + 1):
+        engine, now = random.choice(engines), 0.01 * number
+        monitor.observe(Sender(engine, 1), status(number, roles[engine], random, most_prefills), now)
+        num_tokens = random.randrange(100, 3000)
+        request = RequestView("r", SERVICE, num_tokens, now, now + 2.0, 0.1, answer_tokens=400)
+        start = time.thread_time()
+        policy.decide(request, monitor.view(), now)
+        elapsed_s = time.thread_time() - start
+        if number > WARM_UP:
+            yield elapsed_s
+
+
+def main() -> None:
+    parser = script_parser("bench.gateway.decision_cost", __doc__)
+    parser.add_argument("--engines", type=int, nargs="+", default=[8, 64, 512], metavar="N", help="in view")
+    parser.add_argument("--decisions", type=int, default=2000, metavar="N", help="of each policy (default: 2000)")
+    parser.add_argument("--policies", nargs="+", choices=sorted(policies()), default=list(policies()), metavar="P")
+    parser.add_argument(
+        "--prefills", type=int, default=2, metavar="N", help="told by a prefill engine at most (default: 2)"
+    )
+    options = parser.parse_args()
+    gc.freeze()
+    table = Table(
+        "policy", *(f"{n} engines" for n in options.engines), title="p50 / p99 of a decision, microseconds of CPU"
+    )
+    for policy in options.policies:
+        cells = []
+        for num_engines in options.engines:
+            times = sorted(decisions(policy, num_engines, options.decisions, options.prefills))
+            cells.append(f"{times[len(times) // 2] * 1e6:.0f} / {times[99 * len(times) // 100] * 1e6:.0f}")
+        table.add_row(policy, *cells)
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()

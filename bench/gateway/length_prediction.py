@@ -1,0 +1,144 @@
+"""How well gateways foresee the length of answers: on traces, each predicted from those that had ended before it.
+
+    python -m bench.gateway.length_prediction TRACE ... [--limit 4096] [--cut 0.2] [--shuffle]
+
+An answer counts as seen once the 64 requests after it have arrived, for it takes a while. Predictors: ours, the mean of
+all answers until then, and ``max_tokens`` (`--limit`). ``bias`` is that of the predicted tokens of all answers, as what
+is packed together shares its errors; ``error``: the mean of single ones; both over the mean length. ``within`` is the
+share of answers that were not longer than the predicted quantile: 50 and 90 % if it is right. ``outgrown`` is the bias
+of what is predicted next for those that are longer than their first prediction. With ``--cut``, so many clients leave
+before their answer is over, at a moment that has nothing to do with it, and predictors see no more than they did. With
+``--shuffle``, requests come in random order, so that nothing changes as time goes by.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.harness.arguments import script_parser
+from mesh.wire.requests import FinishReason, RequestSpec, Sampling
+from router.history.lengths import Asked, LengthPredictor, Prediction
+from simulation.loads.rows import TraceError
+from simulation.loads.trace_request import TraceRequest
+from simulation.loads.traces import load_lengths
+
+SERVICE = "chat"
+IN_FLIGHT = 64  # requests that arrive before an answer is over
+WARM_UP = 500  # answers that are predicted and not counted: the cold start is stated, not measured
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One answer and what was predicted of it. ``global_mean``: of all whole answers until then."""
+
+    num_tokens: int
+    prediction: Prediction
+    global_mean: float
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """Of one predictor; relative to the mean length."""
+
+    bias: float
+    error: float
+
+
+def cases(lengths: Sequence[TraceRequest], limit: int, cut: float, random: Random) -> Iterator[Case]:
+    """In the order of the trace, once the predictor is warm."""
+    predictor = LengthPredictor(lambda _: Asked(limit, is_exact=False))
+    flying: deque[tuple[RequestSpec, Prediction, int, bool]] = deque()
+    mean = sum(one.num_output for one in lengths) / len(lengths)
+    num_whole = sum_whole = 0
+    for number, request in enumerate(lengths):
+        num_tokens = min(request.num_output, limit)
+        spec = RequestSpec("r", "bench", SERVICE, [0] * request.num_input, Sampling(max_tokens=limit, seed=0), 1.0, 0.1)
+        prediction = predictor.predict(spec)
+        if number >= WARM_UP:
+            yield Case(num_tokens, prediction, sum_whole / max(1, num_whole))
+        left_at = round(random.expovariate(1 / mean)) if random.random() < cut else limit
+        flying.append((spec, prediction, min(num_tokens, left_at), num_tokens <= left_at))
+        if len(flying) > IN_FLIGHT:
+            spec, prediction, num_tokens, is_whole = flying.popleft()
+            finish = FinishReason.LENGTH if num_tokens == limit else FinishReason.STOP
+            predictor.ended(spec, prediction, num_tokens, finish if is_whole else None)
+            if is_whole:
+                num_whole, sum_whole = num_whole + 1, sum_whole + num_tokens
+
+
+def score(pairs: Iterable[tuple[float, int]]) -> Score:
+    """Of predictions and what came."""
+    predicted, actual = zip(*pairs, strict=True)
+    total = sum(actual)
+    errors = [abs(guess - num) for guess, num in zip(predicted, actual, strict=True)]
+    return Score(sum(predicted) / total - 1, sum(errors) / total)
+
+
+def outgrown_bias(found: Sequence[Case]) -> float | None:
+    """Of the second prediction, for all that were longer than the first."""
+    longer = [case for case in found if case.num_tokens > case.prediction.steps[0]]
+    if not longer:
+        return None
+    return score((float(case.prediction.steps[1]), case.num_tokens) for case in longer).bias
+
+
+def row(name: str, found: Sequence[Case], limit: int) -> list[str]:
+    ours = score((float(case.prediction.steps[0]), case.num_tokens) for case in found)
+    overall = score((case.global_mean, case.num_tokens) for case in found)
+    longest = score((float(limit), case.num_tokens) for case in found)
+    outgrown = outgrown_bias(found)
+    within = [
+        sum(case.num_tokens <= quantile for case, quantile in zip(found, quantiles, strict=True)) / len(found)
+        for quantiles in ([case.prediction.p50 for case in found], [case.prediction.p90 for case in found])
+    ]
+    return [
+        name,
+        f"{len(found)}",
+        f"{sum(case.num_tokens for case in found) / len(found):.0f}",
+        *(f"{one.bias:+.1%} / {one.error:.1%}" for one in (ours, overall)),
+        f"{longest.bias:+.0%}",
+        *(f"{share:.1%}" for share in within),
+        "-" if outgrown is None else f"{outgrown:+.1%}",
+    ]
+
+
+def main() -> None:
+    parser = script_parser("bench.gateway.length_prediction", __doc__)
+    parser.add_argument("traces", type=Path, nargs="+", metavar="TRACE", help="any that mesh simulate reads")
+    parser.add_argument("--limit", type=int, default=4096, metavar="TOKENS", help="max_tokens of all (default: 4096)")
+    parser.add_argument("--cut", type=float, default=0.0, metavar="SHARE", help="of clients that leave (default: 0)")
+    parser.add_argument("--shuffle", action="store_true", help="requests in random order")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    table = Table(
+        "trace",
+        "answers",
+        "mean",
+        "ours: bias / error",
+        "mean of all: bias / error",
+        "max_tokens: bias",
+        "within p50",
+        "within p90",
+        "outgrown",
+    )
+    for path in options.traces:
+        try:
+            lengths = load_lengths(path)
+        except TraceError as error:
+            parser.error(str(error))
+        if options.shuffle:
+            Random(options.seed).shuffle(lengths)
+        found = list(cases(lengths, options.limit, options.cut, Random(options.seed)))
+        if not found:
+            parser.error(f"{path}: {len(lengths)} requests; more than {WARM_UP} are needed")
+        table.add_row(*row(path.name, found, options.limit))
+    Console(width=160).print(table)
+
+
+if __name__ == "__main__":
+    main()

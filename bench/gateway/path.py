@@ -1,0 +1,282 @@
+"""What a gateway's own code takes for a streamed token and for a request: microseconds, without any system call.
+
+    python -m bench.gateway.path [--streams N] [--rounds N] [--model REFERENCE]
+
+A gateway's router, API and HTTP protocol in this process, from an engine's messages as bytes to HTTP as bytes. There
+are no sockets, so the kernel's and ZeroMQ's part is not in it, and little of what else the machine does: the round with
+the least CPU time counts. `bench.gateway.cost` has the whole, and the noise.
+"""
+
+import asyncio
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any, cast
+
+import uvicorn
+import uvloop
+from prometheus_client import CollectorRegistry
+from uvicorn.server import ServerState
+
+from bench.gateway.cost import DEFAULT_MODEL, PROMPT, TOPOLOGY
+from bench.gateway.scripted_engine import NUM_BLOCKS
+from bench.harness.arguments import script_parser
+from engines.models.store import prepared_dir
+from mesh.access.key_file import change_keys
+from mesh.access.keys import UNLIMITED, KeyLimits, make_key
+from mesh.clock import SystemClock
+from mesh.process.garbage import spare_what_is_loaded
+from mesh.process.logs import configure
+from mesh.sockets.sockets import Sockets
+from mesh.topology.parse import load
+from mesh.topology.schema import Topology
+from mesh.wire.control import ProcessState, Role
+from mesh.wire.frames import Sender
+from mesh.wire.messages import Codec, GatewayMessage, Message, encode
+from mesh.wire.requests import Accepted, Delta, Epoch, FinishReason, RequestSpec, StepTokens, Submit
+from mesh.wire.status import DecodeCost, EngineStatus, PrefillCost, ServiceStatus
+from router.api.access.keyed import KeyedCallers
+from router.api.access.keyring import Keyring
+from router.api.app import ApiConfig, create_apps
+from router.api.http.browsers import BrowserRules
+from router.api.http.callers import Callers, OpenCallers, Peers
+from router.api.http.connections import Connections
+from router.api.http.protocol import BoundedProtocol
+from router.api.metrics.gateway import GatewayMetrics
+from router.api.openai.models import Models, ServedModel
+from router.gateway import Router
+from router.history.summary import record_of
+from router.history.tallies import Tallies
+from router.history.timeline import RequestTimeline
+from router.history.timelines import TimelineReaders, Timelines
+from router.policies.in_force import PolicyInForce
+
+END = b"data: [DONE]\n\n\r\n0\r\n\r\n"
+ENGINE = Sender("engine", 1)
+LIMITS = KeyLimits(requests_per_minute=10**9, tokens_per_minute=10**12, in_flight=10**6, max_priority=1)
+TURNS = 4  # of the event loop, in which tokens have left
+MAX_TURNS = 1000
+
+
+class Wire:
+    """Stands for `Sockets`: what is sent is encoded and kept, what is received is decoded from bytes."""
+
+    def __init__(self) -> None:
+        self.sent: list[Message] = []
+        self._codec: Codec[GatewayMessage] = Codec(GatewayMessage)
+
+    def send(self, to: str, message: Message) -> bool:
+        encode(message)
+        self.sent.append(message)
+        return True
+
+    def decode(self, body: bytes) -> GatewayMessage:
+        return self._codec.decode(body)
+
+
+class Connection(asyncio.Transport):
+    """A client that reads everything at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.received = bytearray()
+
+    def write(self, data: Any) -> None:
+        self.received += data
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return default
+
+    def is_closing(self) -> bool:
+        return False
+
+    def pause_reading(self) -> None:
+        """Nothing comes unasked."""
+
+    def resume_reading(self) -> None:
+        """Likewise."""
+
+
+class Gateway:
+    """One without sockets, which ``topology`` has as its first one."""
+
+    def __init__(self, topology: Topology, callers: Callers) -> None:
+        self.wire, clock, registry, tallies = Wire(), SystemClock(), CollectorRegistry(), Tallies()
+        spec = topology.gateways[0]
+        policy = PolicyInForce(topology.policy, Random(0), clock.now())
+        metrics = GatewayMetrics(registry)
+
+        def ended(timeline: RequestTimeline, request: RequestSpec) -> None:
+            record = record_of(timeline)
+            tallies.ended(record)
+            metrics.ended(record, timeline.reason)
+
+        timelines = Timelines(TimelineReaders((tallies.arrived,), (metrics.delivered,), (ended,)))
+        sockets = cast(Sockets[GatewayMessage], self.wire)
+        self.router = Router(topology, spec.id, sockets, clock, policy, timelines, tallies)
+        models = Models(ServedModel.load(service, prepared_dir(service.model)) for service in topology.services)
+        app = create_apps(
+            ApiConfig(
+                gateway=spec.id,
+                router=self.router,
+                models=models,
+                view=self.router.view,
+                timelines=timelines,
+                metrics=metrics,
+                clock=clock,
+                wall_clock=time.time,
+                max_body_bytes=spec.max_body_bytes,
+                callers=callers,
+                operators=OpenCallers(Peers()),
+                rules=BrowserRules.of("127.0.0.1", (), ()),
+                operator_rules=BrowserRules(None),
+                registry=registry,
+            )
+        ).public
+        self._config = uvicorn.Config(app, http="httptools", ws="none", lifespan="off", log_config=None)
+        self._config.load()
+        self._state = ServerState()
+        self._clock = clock
+        self._seq = 0
+
+    def connect(self) -> tuple[BoundedProtocol, Connection]:
+        connection = Connection()
+        protocol = BoundedProtocol(
+            self._config,
+            self._state,
+            {},
+            asyncio.get_running_loop(),
+            connections=Connections(1024, 1024),
+            peers=Peers(),
+        )
+        protocol.connection_made(connection)
+        return protocol, connection
+
+    def receive(self, body: bytes) -> None:
+        """A message of the engine."""
+        self.router.take(ENGINE, self.wire.decode(body))
+
+    def observe(self) -> None:
+        """The engine is there, and idle."""
+        self._seq += 1
+        service = ServiceStatus("model", NUM_BLOCKS, NUM_BLOCKS, 16, PrefillCost(1e-4, 1e-6), DecodeCost(5e-3, 0.0))
+        idle: tuple[Any, ...] = (0, 0, 0, 0.0, 0.0, 5e-3, 1e6)
+        self.router.hear(
+            ENGINE, EngineStatus(self._seq, ProcessState.READY, Role.MULTIPLEX, "local", 1, [service], *idle)
+        )
+
+
+def request(num_tokens: int, key: str | None) -> bytes:
+    message = {"role": "user", "content": " ".join([PROMPT] * 3)}
+    fields = {"stream": True, "max_tokens": num_tokens, "temperature": 0, "ignore_eos": True}
+    body = json.dumps({"model": "model", "messages": [message]} | fields).encode()
+    head = "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    head += "" if key is None else f"authorization: Bearer {key}\r\n"
+    return f"{head}content-length: {len(body)}\r\n\r\n".encode() + body
+
+
+def step(specs: Iterable[RequestSpec], offset: int, *, is_last: bool) -> bytes:
+    """A token for each."""
+    finish = FinishReason.LENGTH if is_last else None
+    tokens = (Delta(spec.id, Epoch(0), offset, [spec.prompt[offset % len(spec.prompt)]], finish) for spec in specs)
+    return encode(StepTokens(list(tokens)))
+
+
+async def until(is_done: Callable[[], bool]) -> None:
+    """Let the event loop turn, a few times at least."""
+    for turn in range(MAX_TURNS):
+        await asyncio.sleep(0)
+        if turn >= TURNS and is_done():
+            return
+    raise SystemExit("the gateway did not answer")
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Microseconds of a token, and of a request with its first and last token; the least of all rounds."""
+
+    token_us: float
+    request_us: float
+
+
+class Rounds:
+    """Answers of ``num_tokens`` to ``num_streams`` requests, over connections that stay."""
+
+    def __init__(self, gateway: Gateway, num_streams: int, key: str | None) -> None:
+        self._key = key
+        self._gateway = gateway
+        self._connections = [gateway.connect() for _ in range(num_streams)]
+
+    async def play(self, num_tokens: int) -> tuple[float, float]:
+        """Seconds for a request with its first and last token, and for a token between them."""
+        gateway, wire = self._gateway, self._gateway.wire
+        gateway.observe()
+        wire.sent.clear()
+        data = request(num_tokens, self._key)
+        start = time.thread_time()
+        for protocol, connection in self._connections:
+            connection.received.clear()
+            protocol.data_received(data)
+        await until(lambda: sum(isinstance(message, Submit) for message in wire.sent) == len(self._connections))
+        begun_s = time.thread_time() - start
+        specs = [message.spec for message in wire.sent if isinstance(message, Submit)]
+        accepted = [encode(Accepted(spec.id, Epoch(0), 0)) for spec in specs]
+        steps = [step(specs, index, is_last=index == num_tokens - 1) for index in range(num_tokens)]
+        seconds = []
+        for index, bodies in enumerate(([*accepted, steps[0]], *([body] for body in steps[1:]))):
+            start = time.thread_time()
+            for body in bodies:
+                gateway.receive(body)
+            await until(self._are_done if index == num_tokens - 1 else lambda: True)
+            seconds.append(time.thread_time() - start)
+        count = len(self._connections)
+        return (begun_s + seconds[0] + seconds[-1]) / count, statistics.mean(seconds[1:-1]) / count
+
+    def _are_done(self) -> bool:
+        return all(connection.received.endswith(END) for _, connection in self._connections)
+
+
+async def measure(topology: Topology, num_streams: int, num_rounds: int, folder: Path) -> dict[str, Cost]:
+    """By who may ask. The ways take turns, so that a slow moment of the machine is not one's alone."""
+    key, text = make_key("somebody", LIMITS, time.time())
+    change_keys(folder / "keys.json", lambda _: (key,))
+    keyring = Keyring(folder / "keys.json", UNLIMITED)
+    keyed = KeyedCallers(Peers(), keyring, lambda: 1, SystemClock(), time.time)
+    ways = {
+        "open": Rounds(Gateway(topology, OpenCallers(Peers())), num_streams, None),
+        "key with limits": Rounds(Gateway(topology, keyed), num_streams, text),
+    }
+    for rounds in ways.values():
+        await rounds.play(8)
+    spare_what_is_loaded()
+    costs: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
+    for _ in range(num_rounds):
+        for name, rounds in ways.items():
+            costs[name].append(await rounds.play(16))
+    return {name: Cost(1e6 * min(t for _, t in one), 1e6 * min(r for r, _ in one)) for name, one in costs.items()}
+
+
+def main() -> None:
+    parser = script_parser("bench.gateway.path", __doc__)
+    parser.add_argument("--model", default=DEFAULT_MODEL, help="whose tokenizer to use; must be prepared")
+    parser.add_argument("--streams", type=int, default=32, metavar="N", help="side by side (default: 32)")
+    parser.add_argument("--rounds", type=int, default=100, metavar="N", help="(default: 100)")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "topology.toml"
+        file.write_text(TOPOLOGY.format(port=8000, model=json.dumps(options.model), recording=""))
+        topology = load(file)
+        configure("gateway", topology.log_level, Path(folder) / "log")
+        costs = uvloop.run(measure(topology, options.streams, options.rounds, Path(folder)))
+    for name, cost in costs.items():
+        request_cost = f"{cost.request_us:.0f} us a request with its first and last token"
+        print(f"{name}: {cost.token_us:.1f} us a token, {request_cost}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Figures of the papers that MeshServe follows, one folder for each paper."""

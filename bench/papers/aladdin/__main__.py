@@ -1,0 +1,5 @@
+"""``python -m bench.papers.aladdin``: see `bench.papers.aladdin.figure`."""
+
+from bench.papers.aladdin.figure import main
+
+main()

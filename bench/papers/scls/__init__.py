@@ -1,0 +1,1 @@
+"""SCLS: slice-level scheduling in simulation and live."""

@@ -1,0 +1,174 @@
+"""Slices with real processes and the default model: static batches, whole and sliced, beside continuous ones.
+
+    python -m bench.papers.scls.live [--backends torch transformers] [--requests 40] [--rate 2] [--slice 16]
+                                [--memory 32MiB] [--seed 0] [--json FILE]
+
+Two engines, one thread each. SLS: static batches of whole requests, in turns. SCLS: static batches of slices. Both are
+run with each kind of engine that is asked for, torch engines and transformers' `generate`. ILS: continuous batching on
+torch engines. ILS with slices: the same with `slice_tokens`. The same requests go to one mesh after the other, and
+answers are compared: greedy ones must be the same. KV memory is small, so that it matters. Prompts have 8 to 64 tokens,
+answers up to 128 (median 24, log-normal).
+"""
+
+import json
+import statistics
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from math import exp, log
+from pathlib import Path
+from random import Random
+
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from bench.gateway.cost import free_port
+from bench.harness.arguments import script_parser
+from bench.live.http_load import Answer, Sending
+from bench.live.mesh import LiveMesh, live_mesh
+from bench.live.sharing import TOKEN_IDS
+from bench.load.client.answer import OK
+from bench.papers.llumnix.live import MODEL
+
+ANSWER_MEDIAN, ANSWER_SIGMA, LONGEST = 24, 1.0, 128
+PROMPTS = (8, 64)
+BATCH = 4  # requests of a static batch without slices
+TOPOLOGY = """
+[services.smollm2]
+model = "{model}"
+ttft_ms = {ttft_ms}
+tpot_ms = 3600000
+[engines.worker]
+count = 2
+kv_memory = "{memory}"
+max_waiting = 4096
+{engine}
+[gateways.gateway]
+port = {port}
+[policy]
+{policy}
+"""
+PATIENT_MS, HASTY_MS = 3_600_000, 2_000
+STATIC = {"torch": 'scheduling = "static"\nchunk_tokens = 65536', "transformers": 'backend = "transformers"'}
+TURNS = 'name = "round_robin"'
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    name: str
+    engine: str
+    policy: str
+    ttft_ms: int = PATIENT_MS
+
+
+def contenders(slice_tokens: int, backends: Sequence[str]) -> list[Contender]:
+    sliced = f'name = "slices"\nslice_tokens = {slice_tokens}\ninterval_s = 1'
+    static = [
+        Contender(f"{name}, {backend}", f"{STATIC[backend]}\nmax_running = {batch}", policy)
+        for backend in backends
+        for name, batch, policy in (("SLS", BATCH, TURNS), ("SCLS", 256, sliced))
+    ]
+    return [
+        *static,
+        Contender("ILS", "", TURNS),
+        Contender("ILS with slices", f'slice_tokens = {slice_tokens}\noffload_memory = "1GiB"', TURNS, HASTY_MS),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """``throughput``: requests over the time until the last has ended. ``num_other``: answers unlike the first's."""
+
+    throughput: float
+    mean_s: float
+    p95_s: float
+    ttft_mean_s: float
+    preempted: int
+    offloaded: int
+    num_other: int
+
+
+def draw(count: int, rate: float, seed: int) -> list[Sending]:
+    """The same for every contender."""
+    random, at_s, sendings = Random(f"{seed}/slices"), 0.0, list[Sending]()
+    for _ in range(count):
+        at_s += random.expovariate(rate)
+        prompt = random.choices(TOKEN_IDS, k=random.randint(*PROMPTS))
+        answer = round(exp(random.gauss(log(ANSWER_MEDIAN), ANSWER_SIGMA)))
+        sendings.append(Sending(at_s, prompt, min(LONGEST, max(2, answer))))
+    return sendings
+
+
+def outcome(mesh: LiveMesh, answers: Sequence[Answer], texts: Sequence[str]) -> Outcome:
+    """Raise RuntimeError if one request was not served. ``texts``: what they are to say."""
+    failed = [answer for answer in answers if answer.status != OK]
+    if failed:
+        raise RuntimeError(f"{len(failed)} of {len(answers)} requests failed, the first with {failed[0].status}")
+    engines = mesh.status()["engines"]
+    times = sorted(answer.last_s - answer.sent_s for answer in answers)
+    return Outcome(
+        len(answers) / max(answer.last_s for answer in answers),
+        statistics.fmean(times),
+        times[min(len(times) - 1, 95 * len(times) // 100)],
+        statistics.fmean(answer.first_s - answer.sent_s for answer in answers),
+        sum(engine["preemptions"] for engine in engines),
+        sum(engine["slices_offloaded"] for engine in engines),
+        sum(answer.text != text for answer, text in zip(answers, texts, strict=True)),
+    )
+
+
+def report(console: Console, outcomes: dict[str, Outcome], title: str) -> None:
+    table = Table(title=title, title_justify="left")
+    table.add_column("scheduler")
+    for column in ("requests/s", "mean, s", "P95, s", "TTFT mean, s", "preempted", "offloaded", "other answers"):
+        table.add_column(column, justify="right")
+    for name, one in outcomes.items():
+        times = one.throughput, one.mean_s, one.p95_s, one.ttft_mean_s
+        counts = one.preempted, one.offloaded, one.num_other
+        table.add_row(name, *(f"{value:.2f}" for value in times), *map(str, counts))
+    console.print(table)
+
+
+def main() -> None:
+    parser = script_parser("bench.papers.scls.live", __doc__)
+    parser.add_argument(
+        "--backends", nargs="+", choices=sorted(STATIC), default=["torch"], help="engines of the static batches"
+    )
+    parser.add_argument("--requests", type=int, default=40, metavar="N")
+    parser.add_argument("--rate", type=float, default=2.0, metavar="R", help="requests a second")
+    parser.add_argument("--slice", type=int, default=16, metavar="TOKENS", help="tokens of a slice")
+    parser.add_argument("--memory", default="32MiB", metavar="SIZE", help="KV memory of an engine")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", type=Path, help="write the figures here")
+    options = parser.parse_args()
+    sendings = draw(options.requests, options.rate, options.seed)
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    outcomes: dict[str, Outcome] = {}
+    texts: list[str] | None = None
+    with tempfile.TemporaryDirectory() as folder, Progress(console=Console(stderr=True), transient=True) as progress:
+        for one in contenders(options.slice, options.backends):
+            path, task = Path(folder) / "topology.toml", progress.add_task(one.name, total=len(sendings))
+            path.write_text(
+                TOPOLOGY.format(
+                    model=MODEL,
+                    ttft_ms=one.ttft_ms,
+                    memory=options.memory,
+                    engine=one.engine,
+                    port=free_port(),
+                    policy=one.policy,
+                )
+            )
+            with live_mesh(path) as mesh:
+                answers = mesh.answers(sendings, partial(progress.advance, task), keeps_text=True)
+                texts = texts or [answer.text for answer in answers]
+                outcomes[one.name] = outcome(mesh, answers, texts)
+    report(console, outcomes, f"{len(sendings)} requests, {options.rate:g} a second, slices of {options.slice} tokens")
+    if options.json is not None:
+        options.json.write_text(json.dumps({name: asdict(one) for name, one in outcomes.items()}, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""SeaLLM: services that share engines, by simulation and live."""

@@ -1,0 +1,298 @@
+"""Disciplines of an engine that several services share, beside each other (SeaLLM's ablation, section 6.3).
+
+    python -m bench.papers.seallm.disciplines --arxiv FILE [--seeds 2] [--seconds 45] [--only WORDS] [--jobs N]
+        [--out DIR]
+
+One simulated engine on A100s. Two services: chats with Llama-2-7B and summaries with 13B on one device. Three: short
+requests with 7B, chats with 13B and summaries with 70B on four devices (tensor parallelism 4). Chats have ShareGPT's
+lengths as Llumnix's paper describes them, summaries those of a file of arXiv's, short requests a power law with a mean
+of 128 tokens (`simulation.loads.workload_lengths`). KV memory is what the weights leave, shared evenly.
+
+Requests arrive for so many seconds, as a Poisson process or in bursts (a quarter of the time at three times the rate),
+and all are served to their end. Normalised latency is the latency over the mean execution time of the service's
+requests alone; the promise of a request is 5 times its own execution time, as in the paper. "strict" is the algorithm
+to the letter: the request that ranks first names the phase, too (docs/sharing.md).
+"""
+
+import argparse
+import os
+import statistics
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from itertools import product
+from multiprocessing import get_context
+from pathlib import Path
+from random import Random
+
+import msgspec
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from bench.engine.one_engine import Done, Model, OneEngine
+from bench.harness.arguments import script_parser
+from engines.costs.linear import serving_s
+from engines.costs.profiles import EngineProfile, load_profile
+from engines.scheduling.scheduler import Limits
+from mesh.topology.schema import Scheduling
+from simulation.loads.arrival_processes import Arrivals, Process, synthesize
+from simulation.loads.trace_request import TraceRequest
+from simulation.loads.traces import load_lengths
+
+PROMISE = 5.0  # times the execution time of the request
+CHUNK_TOKENS, MAX_RUNNING = 2048, 256
+SHORT, CHAT = Path("llumnix:S-S"), Path("llumnix:sharegpt")
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """A service: its preset, where its lengths are from (None: the file of arXiv's), its share of the requests."""
+
+    preset: str
+    lengths: Path | None
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """``rates``: requests a second, of all services; bursts come at the middle one on average."""
+
+    name: str
+    device_bytes: int
+    services: Mapping[str, Shared]
+    rates: tuple[float, ...]
+
+
+A100_BYTES = int(0.9 * 80 * 2**30)
+SETTINGS = (
+    Setting(
+        "two services",
+        A100_BYTES,
+        {"chat": Shared("a100-llama2-7b-tp1", CHAT, 0.5), "summary": Shared("a100-llama2-13b-tp1", None, 0.5)},
+        (0.5, 1.0, 1.5),
+    ),
+    Setting(
+        "three services",
+        4 * A100_BYTES,
+        {
+            "short": Shared("a100-llama2-7b-tp4", SHORT, 0.5),
+            "chat": Shared("a100-llama2-13b-tp4", CHAT, 0.3),
+            "summary": Shared("a100-llama2-70b-tp4", None, 0.2),
+        },
+        (1.5, 3.0, 4.5),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    scheduling: Scheduling
+    is_strict: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"{self.scheduling}{', strict' * self.is_strict}"
+
+
+STRICT = (Scheduling.DB, Scheduling.FCFS, Scheduling.MLFQ)
+ITERATIONS = tuple(scheduling for scheduling in Scheduling if not scheduling.is_static)  # static batches serve slices
+CONTENDERS = (*map(Contender, ITERATIONS), *(Contender(scheduling, is_strict=True) for scheduling in STRICT))
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One run: what a worker process does."""
+
+    setting: Setting
+    process: Process
+    rate: float
+    contender: Contender
+    seed: int
+    arxiv: Path
+    seconds: float
+
+    @property
+    def name(self) -> str:
+        return f"{self.setting.name}, {self.process}, {self.rate:g}/s, {self.contender.name}"
+
+    def run(self) -> "Result":
+        models = _models(self.setting)
+        lengths = {name: _lengths(shared, self.arxiv) for name, shared in self.setting.services.items()}
+        limits = Limits(MAX_RUNNING, CHUNK_TOKENS)
+        engine = OneEngine(models, limits, self.contender.scheduling, strict_phases=self.contender.is_strict)
+        done = engine.run(list(self._requests(lengths)))
+        means = {
+            name: statistics.fmean(_alone_s(models[name], each) for each in pool) for name, pool in lengths.items()
+        }
+        return _result(done, models, means)
+
+    def _requests(self, lengths: Mapping[str, Sequence[TraceRequest]]) -> Iterator[TraceRequest]:
+        """The same for all disciplines."""
+        for name, shared in self.setting.services.items():
+            arrivals, random = Arrivals(self.rate * shared.share, self.process), Random(f"{self.seed}/{name}")
+            for request in synthesize(lengths[name], arrivals, self.seconds, random):
+                yield replace(request, service=name)
+
+
+class Result(msgspec.Struct, frozen=True):
+    """``by_service``: mean normalised latency of each."""
+
+    num_requests: int
+    mean: float
+    p99: float
+    ttft_s: float
+    tpot_s: float
+    attainment: float
+    by_service: dict[str, float]
+
+
+def run_case(case: Case) -> Result:
+    """For a pool of processes."""
+    return case.run()
+
+
+def _models(setting: Setting) -> dict[str, Model]:
+    profiles = {name: load_profile(shared.preset) for name, shared in setting.services.items()}
+    kv_bytes = setting.device_bytes - sum(_weight_bytes(setting, profile) for profile in profiles.values())
+    share = kv_bytes // len(profiles)
+    return {name: Model(profile.cost, share // profile.kv_bytes_per_token) for name, profile in profiles.items()}
+
+
+def _weight_bytes(setting: Setting, profile: EngineProfile) -> int:
+    """A preset's KV memory is what its own weights leave."""
+    return setting.device_bytes - profile.kv_memory_bytes
+
+
+def _lengths(shared: Shared, arxiv: Path) -> list[TraceRequest]:
+    return load_lengths(shared.lengths or arxiv)
+
+
+def _alone_s(model: Model, request: TraceRequest) -> float:
+    """Execution time."""
+    return serving_s(model.cost.prefill, model.cost.decode, 1, request.num_input, request.num_output - 1)
+
+
+def _result(done: Sequence[Done], models: Mapping[str, Model], means: Mapping[str, float]) -> Result:
+    by_service: dict[str, list[float]] = defaultdict(list)
+    num_kept = 0
+    for each in done:
+        service = each.request.service or ""
+        by_service[service].append(each.last_s / means[service])
+        num_kept += each.last_s <= PROMISE * _alone_s(models[service], each.request)
+    latencies = sorted(latency for of_service in by_service.values() for latency in of_service)
+    tpots = [each.tpot_s for each in done if each.tpot_s is not None]
+    return Result(
+        len(done),
+        statistics.fmean(latencies),
+        latencies[99 * len(latencies) // 100],
+        statistics.fmean(each.first_s for each in done),
+        statistics.fmean(tpots),
+        num_kept / len(done),
+        {name: statistics.fmean(of_service) for name, of_service in by_service.items()},
+    )
+
+
+class Line(msgspec.Struct, frozen=True):
+    """A contender under one load: means over the seeds."""
+
+    setting: str
+    process: str
+    rate: float
+    contender: str
+    result: Result
+
+
+def main() -> int:
+    options = _parse()
+    cases = [case for case in _cases(options) if all(word in case.name for word in options.only.split())]
+    lines = list(_lines(cases, _run(cases, options.jobs)))
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    console.print(_table(lines))
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / "disciplines.json").write_bytes(msgspec.json.format(msgspec.json.encode(lines)))
+    from bench.papers.seallm.disciplines_plot import plot_disciplines
+
+    console.print(f"drew {plot_disciplines(options.out, lines)}")
+    return 0
+
+
+def _parse() -> argparse.Namespace:
+    parser = script_parser("bench.papers.seallm.disciplines", __doc__)
+    parser.add_argument(
+        "--arxiv", type=Path, required=True, metavar="FILE", help="CSV with input_tokens, output_tokens"
+    )
+    parser.add_argument("--seeds", type=int, default=2, metavar="N", help="runs of each case (default: 2)")
+    parser.add_argument("--seconds", type=float, default=45.0, metavar="S", help="of arrivals (default: 45)")
+    parser.add_argument(
+        "--only",
+        default="",
+        metavar="WORDS",
+        help="cases whose services, arrivals, rate and discipline have these words",
+    )
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="runs at a time")
+    parser.add_argument("--out", type=Path, default=Path("disciplines"), metavar="DIR")
+    return parser.parse_args()
+
+
+def _cases(options: argparse.Namespace) -> Iterator[Case]:
+    for setting in SETTINGS:
+        loads = [*product([Process.POISSON], setting.rates), (Process.BURST, setting.rates[1])]
+        for (process, rate), contender, seed in product(loads, CONTENDERS, range(options.seeds)):
+            yield Case(setting, process, rate, contender, seed, options.arxiv, options.seconds)
+
+
+def _run(cases: Sequence[Case], jobs: int) -> list[Result]:
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(f"{len(cases)} runs", total=len(cases))
+        with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+            results = []
+            for result in pool.map(run_case, cases):
+                results.append(result)
+                progress.advance(task)
+    return results
+
+
+def _lines(cases: Sequence[Case], results: Sequence[Result]) -> Iterator[Line]:
+    seeds: dict[tuple[str, str, float, str], list[Result]] = defaultdict(list)
+    for case, result in zip(cases, results, strict=True):
+        seeds[case.setting.name, case.process, case.rate, case.contender.name].append(result)
+    for key, of_seeds in seeds.items():
+        yield Line(*key, _mean(of_seeds))
+
+
+def _mean(results: Sequence[Result]) -> Result:
+    def mean(field: str) -> float:
+        return statistics.fmean(getattr(result, field) for result in results)
+
+    numbers = {field: mean(field) for field in ("mean", "p99", "ttft_s", "tpot_s", "attainment")}
+    services = {name: statistics.fmean(result.by_service[name] for result in results) for name in results[0].by_service}
+    return Result(sum(result.num_requests for result in results), **numbers, by_service=services)
+
+
+def _table(lines: Sequence[Line]) -> Table:
+    table = Table(title="means over the seeds; latencies normalised", title_justify="left")
+    for heading in ("services", "arrivals", "discipline"):
+        table.add_column(heading)
+    for heading in ("mean", "P99", "TTFT, s", "TPOT, ms", "kept, %", "mean of each service"):
+        table.add_column(heading, justify="right")
+    for line in lines:
+        result = line.result
+        table.add_row(
+            line.setting,
+            f"{line.process} {line.rate:g}/s",
+            line.contender,
+            f"{result.mean:.2f}",
+            f"{result.p99:.1f}",
+            f"{result.ttft_s:.2f}",
+            f"{1e3 * result.tpot_s:.0f}",
+            f"{100 * result.attainment:.0f}",
+            ", ".join(f"{name} {mean:.1f}" for name, mean in result.by_service.items()),
+        )
+    return table
+
+
+if __name__ == "__main__":
+    sys.exit(main())

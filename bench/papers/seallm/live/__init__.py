@@ -1,0 +1,1 @@
+"""Services that share two engines of a live mesh."""

@@ -1,0 +1,101 @@
+"""Services that share two engines, live: disciplines beside each other, and placements that change while requests run.
+
+    python -m bench.papers.seallm.live [--setting torch|simulated|three] [--seeds 3] [--only NAME ...] [--load L]
+        [--out DIR]
+
+Real processes: gateway, engines, plans and migrations. With `torch`, the default model and byte-llama are computed;
+with `simulated`, engines take the time of an A10 with Llama-2-7B instead, which needs little of the machine. Of the
+three phases the first and last are full of long requests, the second of short ones. `three` services share two such
+engines, two at most on each: the one that is busy can have both, and it is another one in the second phase.
+
+First the requests of a seed are served one by one: that gives each its undisturbed latency and (greedy) tokens. Then
+each contender gets the same requests at the same times on a mesh of its own. One placement for all the time, by
+discipline: db, fcfs, round_robin, slo. An engine each. And with db: a plan made for the first phase and kept, or
+changed with each phase by `mesh plan apply` while requests run. With a placement daemon, by discipline: the daemon
+begins with an engine each (or the placement for the first phase), and changes what it wants to. Normalised latency
+is latency over the mean undisturbed one of the service; a promise is 5 times the request's own. Run it alone: it says
+what others used of the machine.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from bench.harness.arguments import script_parser
+from bench.papers.seallm.live.report import Summary, report
+from bench.papers.seallm.live.run import Run, serve, serve_alone
+from bench.papers.seallm.live.setting import SETTINGS, Contender, contenders, draw, names_of
+from mesh.errors import UserError
+
+NAMES = names_of(SETTINGS.values())
+
+
+def run_all(options: argparse.Namespace, progress: Progress) -> list[Run]:
+    """Contenders alternate, each time another one first, so that what drifts falls on all."""
+    setting = SETTINGS[options.setting]
+    chosen = [one for one in contenders(setting) if one.name in options.only]
+    load = options.load or setting.load
+    requests = {seed: draw(setting, seed, options.scale) for seed in range(options.seeds)}
+    task = progress.add_task("", total=(1 + len(chosen)) * sum(map(len, requests.values())))
+    runs = []
+    for seed, asked in requests.items():
+        progress.update(task, description=f"seed {seed}: undisturbed")
+        alone = serve_alone(setting, asked, lambda: progress.advance(task))
+        for one in _turned(chosen, seed):
+            progress.update(task, description=f"seed {seed}: {one.name}")
+            run = serve(setting, one, seed, asked, alone, load, lambda: progress.advance(task))
+            progress.console.print(f"seed {seed}: {one.name}: {Summary.of(run.outcomes)}")
+            runs.append(run)
+    return sorted(runs, key=lambda run: NAMES.index(run.contender))
+
+
+def _turned(chosen: Sequence[Contender], by: int) -> Sequence[Contender]:
+    first = by % len(chosen)
+    return [*chosen[first:], *chosen[:first]]
+
+
+def _arguments() -> argparse.Namespace:
+    parser = script_parser("bench.papers.seallm.live", __doc__)
+    parser.add_argument("--setting", choices=SETTINGS, default="torch", help="services and engines (default: torch)")
+    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="times that all is served (default: 3)")
+    parser.add_argument(
+        "--only", nargs="+", choices=NAMES, default=NAMES, metavar="NAME", help=f"contenders: {'; '.join(NAMES)}"
+    )
+    parser.add_argument(
+        "--load",
+        type=float,
+        metavar="L",
+        help="what two engines would need to serve all one by one, over the time in which it arrives "
+        f"(default: {', '.join(f'{one.load:g} with {name}' for name, one in SETTINGS.items())})",
+    )
+    parser.add_argument("--scale", type=float, default=1.0, metavar="X", help="times as many requests (default: 1)")
+    parser.add_argument("--out", type=Path, default=Path("sharing_live"), metavar="DIR", help="figures and picture")
+    options = parser.parse_args()
+    own = names_of([SETTINGS[options.setting]])
+    options.only = [name for name in options.only if name in own]
+    if not options.only:
+        parser.error(f"--setting {options.setting} has none of these; it has {', '.join(own)}")
+    return options
+
+
+def main() -> None:
+    options = _arguments()
+    columns = TextColumn("{task.description:<28}"), BarColumn(), MofNCompleteColumn()
+    with Progress(
+        *columns, TimeElapsedColumn(), TimeRemainingColumn(), console=Console(stderr=True), transient=True
+    ) as progress:
+        try:
+            runs = run_all(options, progress)
+        except UserError as error:
+            raise SystemExit(str(error)) from None
+    report(Console(width=None if sys.stdout.isatty() else 120), runs)
+    from bench.papers.seallm.live.plot import plot_sharing
+
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / "sharing_live.json").write_bytes(msgspec.json.encode(runs))
+    print(f"wrote {options.out / 'sharing_live.json'} and {plot_sharing(options.out, runs)}")

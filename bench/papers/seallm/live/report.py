@@ -1,0 +1,146 @@
+"""What contenders made of the same requests, as tables."""
+
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.papers.seallm.live.run import Outcome, Run
+
+REFERENCE = "db"
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Of one run, or of several together: normalised latencies, and fractions of all requests."""
+
+    mean: float
+    p99: float
+    kept: float
+
+    @classmethod
+    def of(cls, outcomes: Sequence[Outcome]) -> "Summary":
+        """Latencies of those that were served, promises of all."""
+        latencies = sorted(one.normalised for one in outcomes if one.is_served)
+        kept = statistics.fmean(one.is_kept for one in outcomes)
+        return cls(statistics.fmean(latencies), latencies[99 * len(latencies) // 100], kept)
+
+    def __str__(self) -> str:
+        return f"mean {self.mean:.2f}, P99 {self.p99:.1f}, promises kept {self.kept:.0%}"
+
+
+def by_contender(runs: Iterable[Run]) -> dict[str, list[Run]]:
+    found: dict[str, list[Run]] = {}
+    for run in runs:
+        found.setdefault(run.contender, []).append(run)
+    return found
+
+
+def outcomes_of(runs: Iterable[Run]) -> list[Outcome]:
+    return [outcome for run in runs for outcome in run.outcomes]
+
+
+def report(console: Console, runs: Sequence[Run]) -> None:
+    console.print(_table(runs))
+    if REFERENCE in by_contender(runs):
+        console.print(_ratios(runs))
+    console.print(_losses(runs))
+    if any(run.decisions for run in runs):
+        console.print(_decisions(runs))
+    busiest = max(runs, key=lambda run: run.others)
+    console.print(
+        f"others used {statistics.fmean(run.others for run in runs):.2f} cores meanwhile, {busiest.others:.2f} at most"
+    )
+
+
+def _table(runs: Sequence[Run]) -> Table:
+    services = list(dict.fromkeys(one.service for one in runs[0].outcomes))
+    num_phases = 1 + max(one.phase for one in runs[0].outcomes)
+    columns = ["mean", "P99", "kept, %", *(f"mean of {name}" for name in sorted(services))]
+    columns += [f"phase {phase + 1}" for phase in range(num_phases)]
+    table = _empty("normalised latency: all requests of all seeds; by service; by phase", *columns)
+    for contender, of_one in by_contender(runs).items():
+        outcomes = outcomes_of(of_one)
+        summary = Summary.of(outcomes)
+        cells = [f"{summary.mean:.2f}", f"{summary.p99:.1f}", f"{100 * summary.kept:.0f}"]
+        cells += [_mean(one for one in outcomes if one.service == name) for name in sorted(services)]
+        cells += [_mean(one for one in outcomes if one.phase == phase) for phase in range(num_phases)]
+        table.add_row(contender, *cells)
+    return table
+
+
+def _mean(outcomes: Iterable[Outcome]) -> str:
+    return f"{statistics.fmean(one.normalised for one in outcomes if one.is_served):.2f}"
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """A contender's figure over the reference's, seed by seed: geometric mean, least, most."""
+
+    middle: float
+    least: float
+    most: float
+
+    def __str__(self) -> str:
+        return f"{self.middle:.2f} ({self.least:.2f} to {self.most:.2f})"
+
+
+def ratio(own: Sequence[Run], reference: Sequence[Run], figure: Callable[[Summary], float]) -> Ratio:
+    """Of seeds that both served."""
+    theirs = {run.seed: figure(Summary.of(run.outcomes)) for run in reference}
+    ratios = [figure(Summary.of(run.outcomes)) / theirs[run.seed] for run in own if run.seed in theirs]
+    return Ratio(statistics.geometric_mean(ratios), min(ratios), max(ratios))
+
+
+def _ratios(runs: Sequence[Run]) -> Table:
+    contenders = by_contender(runs)
+    table = _empty(f"times {REFERENCE}'s, seed by seed: geometric mean (least to most)", "mean", "P99")
+    for contender, of_one in contenders.items():
+        if contender != REFERENCE:
+            figures: Sequence[Callable[[Summary], float]] = (lambda one: one.mean, lambda one: one.p99)
+            table.add_row(contender, *(str(ratio(of_one, contenders[REFERENCE], figure)) for figure in figures))
+    return table
+
+
+def _losses(runs: Sequence[Run]) -> Table:
+    columns = ("requests", "failed or lost", "other tokens", "plans changed", "a change took", "requests moved")
+    table = _empty("what became of requests", *columns)
+    for contender, of_one in by_contender(runs).items():
+        outcomes = outcomes_of(of_one)
+        num_failed = sum(not one.is_served for one in outcomes)
+        num_other = sum(one.is_served and not one.is_same for one in outcomes)
+        took_s = [(end - begin) * run.duration_s for run in of_one for begin, end in run.changes]
+        table.add_row(
+            contender,
+            f"{len(outcomes)}",
+            f"{num_failed}",
+            f"{num_other}",
+            f"{sum(run.num_plans for run in of_one)}",
+            f"{statistics.fmean(took_s):.1f} s" if took_s else "-",
+            f"{sum(run.num_migrated for run in of_one)}",
+        )
+    return table
+
+
+def _decisions(runs: Sequence[Run]) -> Table:
+    """Of daemons."""
+    columns = ("seed", "at, s", "search, s", "achieved", "predicted", "found", "", "plan")
+    table = _empty("what daemons decided, and the attainments that they saw and foresaw", *columns)
+    table.columns[-1].justify = "left"
+    for run in runs:
+        for one in run.decisions:
+            shares = ("-" if share is None else f"{share:.0%}" for share in (one.achieved, one.predicted, one.found))
+            plan = "; ".join(f"{engine}: {', '.join(services)}" for engine, services in sorted(one.plan.items()))
+            times_s = f"{one.place * run.duration_s:.0f}", f"{one.search_s:.1f}"
+            table.add_row(run.contender, str(run.seed), *times_s, *shares, one.verdict, plan)
+    return table
+
+
+def _empty(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left")
+    table.add_column("")
+    for column in columns:
+        table.add_column(column, justify="right")
+    return table

@@ -1,0 +1,195 @@
+"""One contender serves the requests of a seed on a mesh of its own; and what each of them takes undisturbed."""
+
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+
+import msgspec
+
+from bench.live.contention import Watch
+from bench.live.http_load import Answer, Sending
+from bench.live.mesh import LiveMesh, live_mesh
+from bench.live.serving import OK
+from bench.papers.seallm.live.setting import NUM_PHASES, Contender, Request, Setting, contenders, write_topologies
+from bench.placement.watch import Said, changes, decisions, watched
+from mesh.errors import UserError
+from mesh.wire.placement import Decision
+
+PROMISE = 5.0  # times what the request takes undisturbed
+WARM_UP = 3  # requests of each service, of so many tokens:
+WARM_UP_PROMPT, WARM_UP_ANSWER = 128, 16
+
+
+class Alone(msgspec.Struct, frozen=True):
+    """Of requests that nothing else was served beside: seconds and text."""
+
+    latencies_s: Sequence[float]
+    texts: Sequence[str]
+
+    def duration_s(self, load: float) -> float:
+        """In which they arrive if two engines have ``load`` times as much to do as they could do one by one."""
+        return sum(self.latencies_s) / (2 * load)
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """Of one request. ``normalised``: latency over the mean of its service's undisturbed ones."""
+
+    service: str
+    phase: int
+    place: float
+    latency_s: float
+    normalised: float
+    is_served: bool
+    is_same: bool  # the tokens, as undisturbed
+    is_kept: bool  # the promise
+
+
+class Decided(msgspec.Struct, frozen=True):
+    """What a daemon made of an interval. ``place``: as of a request. Attainments, by TTFT and TPOT, are None where
+    nothing was searched for. ``plan``: the services of each engine, as they were found.
+    """
+
+    place: float
+    verdict: str
+    search_s: float
+    achieved: float | None
+    predicted: float | None
+    found: float | None
+    plan: Mapping[str, Sequence[str]]
+
+
+class Run(msgspec.Struct, frozen=True):
+    """``changes`` of plans: when each began and ended, in fractions of the time in which requests arrive. ``num_plans``
+    were carried out. ``others``: cores.
+    """
+
+    contender: str
+    seed: int
+    duration_s: float
+    outcomes: Sequence[Outcome]
+    changes: Sequence[tuple[float, float]]
+    num_plans: int
+    num_migrated: int
+    others: float
+    decisions: Sequence[Decided] = ()
+
+
+@contextmanager
+def mesh_of(setting: Setting, contender: Contender) -> Iterator[tuple[LiveMesh, Mapping[int, Path]]]:
+    """Warm, and the topologies that it changes to with a phase."""
+    with TemporaryDirectory() as folder:
+        path, changes = write_topologies(Path(folder), setting, contender)
+        with live_mesh(path) as mesh:
+            mesh.answers(list(_warm_up(setting)))
+            yield mesh, changes
+
+
+def _warm_up(setting: Setting) -> Iterator[Sending]:
+    """Memory that was never written and code that never ran are slower."""
+    random = Random("warm-up")
+    for name, service in setting.services.items():
+        for _ in range(WARM_UP):
+            prompt = random.choices(service.token_ids, k=WARM_UP_PROMPT)
+            yield Sending(0.0, prompt, WARM_UP_ANSWER, model=name)
+
+
+def serve_alone(setting: Setting, requests: Sequence[Request], on_answer: Callable[[], None]) -> Alone:
+    """Raise `UserError` if one is not served."""
+    first, *_ = contenders(setting)
+    with mesh_of(setting, first) as (mesh, _):
+        answers = mesh.answers(_sendings(requests, 0.0), on_answer, one_by_one=True, keeps_text=True)
+    if failed := [answer for answer in answers if answer.status != OK]:
+        raise UserError(f"{len(failed)} of {len(answers)} requests failed undisturbed, with {failed[0].status}")
+    return Alone([answer.last_s - answer.sent_s for answer in answers], [answer.text for answer in answers])
+
+
+def serve(
+    setting: Setting,
+    contender: Contender,
+    seed: int,
+    requests: Sequence[Request],
+    alone: Alone,
+    load: float,
+    on_answer: Callable[[], None],
+) -> Run:
+    """Raise `UserError` if the mesh does not start, or a plan is not carried out."""
+    duration_s = alone.duration_s(load)
+    with mesh_of(setting, contender) as (mesh, plans), ThreadPoolExecutor(1) as beside:
+        began_at = time.perf_counter()
+        changing = beside.submit(_change, mesh, plans, began_at, duration_s)
+        hearing = watched(mesh.topology.path, mesh.environment) if contender.has_daemon else nullcontext(list[Said]())
+        with hearing as said, Watch(mesh.pids()) as watch:
+            answers = mesh.answers(_sendings(requests, duration_s), on_answer, keeps_text=True)
+        asked_for = changing.result()
+        status = mesh.status()
+
+    def place(at: float) -> float:
+        return (at - began_at) / duration_s
+
+    return Run(
+        contender.name,
+        seed,
+        duration_s,
+        outcomes_of(requests, answers, alone),
+        [*asked_for, *((place(begun), place(ended)) for begun, ended in changes(said))],
+        int(status["placement"]["changes"]) if contender.has_daemon else len(asked_for),
+        sum(int(engine["migrations"]) for engine in status["engines"]),
+        watch.contention.others,
+        [_decided(place(at), decision) for at, decision in decisions(said)],
+    )
+
+
+def _decided(place: float, decision: Decision) -> Decided:
+    achieved, predicted, found = (
+        None if forecast is None else forecast.attainment
+        for forecast in (decision.achieved, decision.predicted, decision.proposed)
+    )
+    plan = {engine: list(one.services) for engine, one in decision.places.items()}
+    return Decided(place, decision.verdict, decision.search_s, achieved, predicted, found, plan)
+
+
+def _change(mesh: LiveMesh, plans: Mapping[int, Path], began_at: float, duration_s: float) -> list[tuple[float, float]]:
+    """Carry out each plan when its phase begins."""
+    changes = []
+    for phase, plan in plans.items():
+        time.sleep(max(0.0, began_at + duration_s * phase / NUM_PHASES - time.perf_counter()))
+        begun_s = time.perf_counter() - began_at
+        mesh.apply(plan)
+        changes.append((begun_s / duration_s, (time.perf_counter() - began_at) / duration_s))
+    return changes
+
+
+def _sendings(requests: Sequence[Request], duration_s: float) -> list[Sending]:
+    return [Sending(one.place * duration_s, one.prompt, one.num_output, model=one.service) for one in requests]
+
+
+def outcomes_of(requests: Sequence[Request], answers: Sequence[Answer], alone: Alone) -> list[Outcome]:
+    means_s = {
+        name: statistics.fmean(
+            taken_s for one, taken_s in zip(requests, alone.latencies_s, strict=True) if one.service == name
+        )
+        for name in {one.service for one in requests}
+    }
+    return [
+        _outcome(request, answer, taken_s, text, means_s[request.service])
+        for request, answer, taken_s, text in zip(requests, answers, alone.latencies_s, alone.texts, strict=True)
+    ]
+
+
+def _outcome(request: Request, answer: Answer, alone_s: float, text: str, mean_s: float) -> Outcome:
+    latency_s, is_served = answer.last_s - answer.sent_s, answer.status == OK
+    return Outcome(
+        request.service,
+        request.phase,
+        request.place,
+        latency_s,
+        latency_s / mean_s,
+        is_served,
+        is_served and answer.text == text,
+        is_served and latency_s <= PROMISE * alone_s,
+    )

@@ -1,0 +1,212 @@
+"""Where each system puts the services, from the requests of an earlier time.
+
+- Ours: algorithm 1 and local search, plans scored with doubling budgets.
+- Dedicated: devices are dealt evenly, no engine is shared (SeaLLM's vLLM). A service has its devices as engines of the
+  size that served it best in the simulator.
+- AlpaServe-like: equal groups, the size of which is searched; the model with the most late requests goes to the group
+  with the lowest load that it fits into, until none fits (the fast heuristic of its paper). Scored with FCFS, which
+  makes it algorithm 1 without doubling budgets, as SeaLLM's authors derived theirs.
+- MuxServe-like: all ways to cut nodes into groups; on each, the services by descending load go to the group where most
+  of what is asked for can be served, one copy each; the cut that serves most is taken, of equals the one whose busiest
+  group is least busy. Load is an estimate: prompts one by one, decodes in batches.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations_with_replacement
+from random import Random
+
+from bench.papers.seallm.testbed.scene import Scene, World, cluster
+from bench.papers.seallm.testbed.systems import Planner
+from bench.placement import setting
+from engines.costs.linear import prefill_s, requests_s
+from mesh.topology.schema import Scheduling
+from router.placement.observe.requirements import Catalogue, Cluster
+from router.placement.observe.traffic import Traffic
+from router.placement.search.greedy import greedy
+from router.placement.search.partition import partitions
+from router.placement.search.plan import Group, Plan
+from router.placement.search.score import Evaluate
+from router.placement.search.search import search
+from simulation.placement.evaluator import Simulated
+
+TYPICAL_BATCH = 16  # decodes that share an iteration, where load is estimated
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """Plans are made for ``history`` requests, or for what comes in ``history_s`` if that is more.
+
+    Rates are those of ``seen_s``. ``batches``: of neighbours, in local search.
+    """
+
+    history: int = 300
+    history_s: float = 15.0
+    batches: int = 8
+    seen_s: float = 120.0
+
+
+def make_plan(planner: Planner, world: World, scene: Scene, effort: Effort) -> Plan:
+    span_s = max(effort.history / scene.rate, effort.history_s)
+    asked = world.history(scene, effort.seen_s, span_s)
+    there, catalogue = cluster(scene.num_devices), world.catalogue
+
+    def evaluator(scheduling: Scheduling) -> Simulated:
+        slos = dict.fromkeys(catalogue.services, setting.SLO)
+        return Simulated(catalogue, asked, slos, slo_factor=setting.SLO_FACTOR, scheduling=scheduling, seed=scene.seed)
+
+    match planner:
+        case Planner.SEARCH:
+            random, db = Random(f"{scene.seed}/search"), evaluator(Scheduling.DB)
+            return search(there, catalogue, asked, db, random, lambda done: done >= effort.batches).best.plan
+        case Planner.DEDICATED:
+            return dedicated(there, catalogue, evaluator(Scheduling.SLO))
+        case Planner.ALPASERVE:
+            fcfs = evaluator(Scheduling.FCFS)
+            return greedy(partitions(there, catalogue), catalogue, asked, fcfs)[0].plan
+        case Planner.MUXSERVE:
+            return muxserve(there, catalogue, asked)
+
+
+# --- own devices for each service -------------------------------------------------------------------------------------
+
+
+def dedicated(there: Cluster, catalogue: Catalogue, evaluate: Evaluate) -> Plan:
+    """A service that does not fit into its part of the devices has no place."""
+    share = sum(there.hosts.values()) // len(catalogue.services)
+    sizes = [size for size in catalogue.sizes() if size <= min(share, there.largest_group)]
+    plans = [_packed(list(_engines_of(size, share, catalogue)), there) for size in sizes]
+    scored = list(zip(sizes, plans, evaluate(plans), strict=True))
+    chosen: list[tuple[str, int]] = []
+    for service in catalogue.services:
+        fitting = [one for one in scored if service in one[1].services]
+        if fitting:
+            size, _, _ = min(fitting, key=lambda one: one[2].services[service].unserved_index)
+            chosen += [(service, size)] * (share // size)
+    return _packed(chosen, there)
+
+
+def _engines_of(size: int, share: int, catalogue: Catalogue) -> Iterator[tuple[str, int]]:
+    """As many of that size as there are devices for, for each service that fits into one."""
+    for service in catalogue.services:
+        if size in catalogue.footprints[service] and catalogue.fits([service], size):
+            yield from [(service, size)] * (share // size)
+
+
+def _packed(engines: Sequence[tuple[str, int]], there: Cluster) -> Plan:
+    """Engines of one service each, on hosts that have room: the largest first, so that powers of two fill up."""
+    used = dict.fromkeys(there.hosts, 0)
+    groups = []
+    for service, size in sorted(engines, key=lambda engine: (-engine[1], engine[0])):
+        host = next(host for host, num_devices in there.hosts.items() if used[host] + size <= num_devices)
+        groups.append(Group.of_devices(host, used[host], size).holding([service]))
+        used[host] += size
+    return Plan(tuple(groups))
+
+
+# --- MuxServe ---------------------------------------------------------------------------------------------------------
+
+Loads = Mapping[tuple[str, int], float]  # how much of a group's time a service takes, by number of devices
+
+
+@dataclass(slots=True)
+class _Mesh:
+    """A group of devices, in MuxServe's words."""
+
+    num_devices: int
+    services: list[str] = field(default_factory=list)
+    load: float = 0.0
+
+    @property
+    def served(self) -> float:
+        """Of what is asked of it."""
+        return 1.0 if self.load <= 1 else 1 / self.load
+
+
+def muxserve(there: Cluster, catalogue: Catalogue, asked: Traffic) -> Plan:
+    loads = group_loads(catalogue, asked)
+    placed = [_place(sizes, catalogue, asked, loads) for sizes in _cuts(there, catalogue)]
+
+    def worth(meshes: Sequence[_Mesh]) -> tuple[int, float, float]:
+        served = sum(asked.rate(service) * mesh.served for mesh in meshes for service in mesh.services)
+        num_placed = sum(len(mesh.services) for mesh in meshes)
+        return num_placed, round(served, 9), -max(mesh.load for mesh in meshes)
+
+    return _on_hosts(max(placed, key=worth), there)
+
+
+def group_loads(catalogue: Catalogue, asked: Traffic) -> Loads:
+    """Estimated, of each service on each size that it has a profile for."""
+    return {
+        (name, size): _busy_s(catalogue, name, size, asked) / asked.span_s
+        for name, by_size in catalogue.footprints.items()
+        for size in by_size
+    }
+
+
+def _busy_s(catalogue: Catalogue, service: str, size: int, asked: Traffic) -> float:
+    cost = catalogue.profile(service, size)
+    decode_s = requests_s(cost.decode, TYPICAL_BATCH) / TYPICAL_BATCH
+    requests = asked.services[service].requests
+    return sum(prefill_s(cost.prefill, one.num_input) + decode_s * (one.num_output - 1) for one in requests)
+
+
+def _cuts(there: Cluster, catalogue: Catalogue) -> Iterator[tuple[int, ...]]:
+    """Sizes of groups, descending: which host they are on does not matter. Hosts are alike."""
+    [num_devices] = set(there.hosts.values())
+    of_host = partitions(Cluster({"host": num_devices}), catalogue, pruned=False)
+    cuts = [Counter(group.num_devices for group in groups) for groups in of_host]
+    seen = {
+        tuple(sorted(sum(chosen, Counter[int]()).elements(), reverse=True))
+        for chosen in combinations_with_replacement(cuts, len(there.hosts))
+    }
+    yield from sorted(seen)
+
+
+def _place(sizes: Sequence[int], catalogue: Catalogue, asked: Traffic, loads: Loads) -> list[_Mesh]:
+    """The services with the greatest load first, each where it leaves most served, or else least busy."""
+    meshes = [_Mesh(size) for size in sizes]
+
+    def least_load(service: str) -> float:
+        return min(size * loads[service, size] for size in catalogue.footprints[service])
+
+    for service in sorted(catalogue.services, key=lambda name: (-least_load(name), name)):
+        fitting = {
+            (mesh.num_devices, tuple(mesh.services)): mesh
+            for mesh in meshes
+            if catalogue.fits((*mesh.services, service), mesh.num_devices)
+        }
+        if fitting:
+            _add(service, min(fitting.values(), key=_after(service, asked, loads)), loads)
+    return meshes
+
+
+def _after(service: str, asked: Traffic, loads: Loads) -> Callable[[_Mesh], tuple[float, float]]:
+    """Smaller is better: what is not served on the mesh with the service and is without it, then how busy it is."""
+
+    def worth(mesh: _Mesh) -> tuple[float, float]:
+        after = _Mesh(mesh.num_devices, [*mesh.services, service], mesh.load + loads[service, mesh.num_devices])
+        gained = _served_rate(after, asked) - _served_rate(mesh, asked)
+        return -round(gained, 9), after.load
+
+    return worth
+
+
+def _served_rate(mesh: _Mesh, asked: Traffic) -> float:
+    return mesh.served * sum(asked.rate(service) for service in mesh.services)
+
+
+def _add(service: str, mesh: _Mesh, loads: Loads) -> None:
+    mesh.services.append(service)
+    mesh.load += loads[service, mesh.num_devices]
+
+
+def _on_hosts(meshes: Sequence[_Mesh], there: Cluster) -> Plan:
+    used = dict.fromkeys(there.hosts, 0)
+    groups = []
+    for mesh in sorted(meshes, key=lambda mesh: -mesh.num_devices):
+        host = next(host for host, most in there.hosts.items() if used[host] + mesh.num_devices <= most)
+        groups.append(Group.of_devices(host, used[host], mesh.num_devices).holding(mesh.services))
+        used[host] += mesh.num_devices
+    return Plan(tuple(groups))

@@ -1,0 +1,1 @@
+"""Tropical: SLO attainment against rate, simulated and live."""

@@ -1,0 +1,7 @@
+"""``python -m bench.papers.tropical``: see `bench.papers.tropical.figure`."""
+
+import sys
+
+from bench.papers.tropical.figure import main
+
+sys.exit(main())

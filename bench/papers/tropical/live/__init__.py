@@ -1,0 +1,1 @@
+"""Tropical's figure with real processes and a real model."""

@@ -1,0 +1,1 @@
+"""The mesh beside other systems: vLLM, llama.cpp, transformers and routers."""

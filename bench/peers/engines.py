@@ -1,0 +1,329 @@
+"""The torch engine beside vLLM's CPU build, llama.cpp and transformers: same model, one thread, all on the same core.
+
+    python -m bench.peers.engines --vllm-python PATH [--llama-python PATH] [--model REFERENCE] [--rounds 3]
+        [--only NAME ...] [--vllm-env NAME=VALUE] [--clock cpu] [--json FILE]
+
+``PATH`` is the interpreter of an environment with vLLM, or with llama-cpp-python; they need nothing of this project.
+llama.cpp reads the model's GGUF file itself and rounds activations to 8 bits, as our int8 does. Transformers are those
+of this project, by ``generate`` and by continuous batching. All engines are loaded at once and take turns, round by
+round, so that what else the machine does falls on all of them. vLLM runs eager and compiled: the better of the two
+counts. Ratios are medians over the rounds. Linux only: processes are pinned to one core.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.engine.under_test import add_model_argument
+from bench.harness.arguments import script_parser
+from bench.peers.child import Child, ChildError
+from bench.peers.rounds import CLOCKS, Measured, Round
+from engines.models.cache import Cache
+from engines.models.reference import parse_reference
+from engines.models.store import prepared_dir
+
+NEW_TOKENS = 32
+VLLM_MODULE = "bench.peers.vllm_engine_speed"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Requests that arrive at once."""
+
+    num_requests: int
+    prompt_tokens: int
+
+    def round(self, seed: int, clock: str) -> Round:
+        return Round(self.num_requests, self.prompt_tokens, NEW_TOKENS, seed, clock)
+
+    def __str__(self) -> str:
+        return f"{self.num_requests} x {self.prompt_tokens}"
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """What is read from a case."""
+
+    kind: str
+    case: Case
+    value: Callable[[Measured], float | None]
+    is_rate: bool
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind}, {self.case}"
+
+
+CASES = tuple(Case(num_requests, prompt) for prompt in (64, 512) for num_requests in (1, 4, 16))
+RATE, TTFT = "decode, tokens/s", "mean TTFT, ms"
+
+Values = dict[str, list[float]]  # of one figure: by engine, one a round
+
+
+def figures_of(cases: Iterable[Case]) -> list[Figure]:
+    return [
+        figure
+        for case in cases
+        for figure in (
+            Figure(RATE, case, lambda measured: measured.decode_rate, True),
+            Figure(TTFT, case, lambda measured: measured.ttft_ms, False),
+        )
+    ]
+
+
+# --- engines ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What the children are started with."""
+
+    folder: Path
+    vllm_python: str
+    vllm_env: Mapping[str, str]
+    core: int
+    logs: Path
+    llama_python: str = ""
+    gguf: Path | None = None
+
+    async def llama_cpp(self, name: str) -> Child:
+        if not self.llama_python or self.gguf is None:
+            raise ChildError("--llama-python is to name its environment, and the model to be a GGUF file")
+        command = [self.llama_python, "-m", "bench.peers.llama_cpp_speed", str(self.gguf)]
+        return await Child.start(name, command, {**os.environ, "OMP_NUM_THREADS": "1"}, self.logs / name)
+
+    async def ours(self, name: str, *arguments: str) -> Child:
+        return await self._child(name, sys.executable, "bench.peers.torch_engine_speed", {}, arguments)
+
+    async def transformers(self, name: str, *arguments: str) -> Child:
+        environment = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+        return await self._child(name, sys.executable, "bench.peers.transformers_speed", environment, arguments)
+
+    async def vllm(self, name: str, *arguments: str, module: str = VLLM_MODULE) -> Child:
+        environment = {
+            "VLLM_CPU_KVCACHE_SPACE": "1",
+            "VLLM_CPU_OMP_THREADS_BIND": str(self.core),
+            "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+            "VLLM_NO_USAGE_STATS": "1",
+            "HF_HUB_OFFLINE": "1",
+            "OMP_NUM_THREADS": "1",
+            **self.vllm_env,
+        }
+        return await self._child(name, self.vllm_python, module, environment, arguments)
+
+    async def _child(
+        self, name: str, python: str, module: str, environment: Mapping[str, str], arguments: Sequence[str]
+    ) -> Child:
+        command = [python, "-m", module, str(self.folder), *arguments]
+        return await Child.start(name, command, {**os.environ, **environment}, self.logs / f"{module}-{name}")
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """``arguments`` of the child's module. ``family``: whose it is."""
+
+    family: str
+    start: Callable[..., Awaitable[Child]]
+    arguments: tuple[str, ...]
+    is_exact: bool  # float32
+
+
+OURS, VLLM, LLAMA_CPP, TRANSFORMERS = "ours", "vLLM", "llama.cpp", "transformers"
+ENGINES = {
+    "ours": Engine(OURS, Setting.ours, ("float32",), True),
+    "ours-bfloat16": Engine(OURS, Setting.ours, ("bfloat16",), False),
+    "ours-int8": Engine(OURS, Setting.ours, ("int8",), False),
+    "vllm-eager": Engine(VLLM, Setting.vllm, ("eager", "float32"), True),
+    "vllm-compiled": Engine(VLLM, Setting.vllm, ("compiled", "float32"), True),
+    "vllm-bfloat16": Engine(VLLM, Setting.vllm, ("compiled", "bfloat16"), False),
+    "llama.cpp": Engine(LLAMA_CPP, Setting.llama_cpp, (), False),
+    "generate": Engine(TRANSFORMERS, Setting.transformers, ("generate", "float32"), True),
+    "generate-bfloat16": Engine(TRANSFORMERS, Setting.transformers, ("generate", "bfloat16"), False),
+    "continuous": Engine(TRANSFORMERS, Setting.transformers, ("continuous", "float32"), True),
+    "continuous-bfloat16": Engine(TRANSFORMERS, Setting.transformers, ("continuous", "bfloat16"), False),
+}
+
+
+Compare = Callable[[Setting], Coroutine[None, None, dict[str, Values]]]
+
+
+async def start_all(setting: Setting, names: Iterable[str], stack: AsyncExitStack) -> list[Child]:
+    """One after the other. One that does not start is left out: vLLM may fail to compile here."""
+    children = []
+    for name in names:
+        print(f"starting {name}", file=sys.stderr)
+        engine = ENGINES[name]
+        try:
+            child = await engine.start(setting, name, *engine.arguments)
+        except ChildError as error:
+            print(f"without it: {error}", file=sys.stderr)
+            continue
+        stack.push_async_callback(child.stop)
+        children.append(child)
+    return children
+
+
+async def take_turns(
+    children: Sequence[Child], rounds: int, clock: str = "wall", cases: Sequence[Case] = CASES
+) -> dict[str, Values]:
+    """Every figure of every engine that had it in each round; some never decode all requests at once.
+
+    The engines of a round get the same prompts; the first round only warms up.
+    """
+    figures = figures_of(cases)
+    values: dict[str, Values] = {figure.name: {child.name: [] for child in children} for figure in figures}
+    for turn in range(rounds + 1):
+        for index, case in enumerate(cases):
+            for child in children:
+                measured = await child.measure(case.round(turn * len(cases) + index, clock))
+                print(f"{child.name}, {case}: {measured}", file=sys.stderr)
+                for figure in (figure for figure in figures if figure.case == case):
+                    value = figure.value(measured)
+                    if turn > 0 and value is not None:
+                        values[figure.name][child.name].append(value)
+        print(f"round {turn} of {rounds} done", file=sys.stderr)
+    return {
+        figure: {name: each for name, each in by_name.items() if len(each) == rounds}
+        for figure, by_name in values.items()
+    }
+
+
+# --- what comes of it -------------------------------------------------------------------------------------------------
+
+
+def best(figure: Figure, values: Values, family: str, *, exact: bool) -> str | None:
+    """The family's fastest engine, of those in float32 if it is to be ``exact``."""
+    names = [name for name in values if ENGINES[name].family == family and ENGINES[name].is_exact >= exact]
+    medians = {name: statistics.median(values[name]) for name in names}
+    return max(medians, key=lambda name: medians[name] if figure.is_rate else -medians[name], default=None)
+
+
+def advantage(figure: Figure, values: Values, name: str, over: str) -> float:
+    """How many times faster an engine is than another: the median over the rounds."""
+    ratios = (mine / other for mine, other in zip(values[name], values[over], strict=True))
+    ratio = statistics.median(ratios)
+    return ratio if figure.is_rate else 1 / ratio
+
+
+def advantages(figure: Figure, values: Values) -> dict[str, float]:
+    """Ours over the others, in float32 and each with the dtype that suits it best."""
+    found = {}
+    for exact, how in ((True, "float32"), (False, "best dtype")):
+        mine = best(figure, values, OURS, exact=exact)
+        for family in (VLLM, LLAMA_CPP, TRANSFORMERS):
+            other = best(figure, values, family, exact=exact)
+            if mine is not None and other is not None:
+                found[f"ours / {family}, {how}"] = advantage(figure, values, mine, other)
+    return found
+
+
+def table(kind: str, figures: Sequence[Figure], values: Mapping[str, Values]) -> Table:
+    """Engines by case, and what ours are ahead by."""
+    mine = [figure for figure in figures if figure.kind == kind]
+    made = Table(kind, *(f"{figure.case} tokens" for figure in mine))
+    for name in dict.fromkeys(name for figure in mine for name in values[figure.name]):
+        rounds = [values[figure.name].get(name) for figure in mine]
+        made.add_row(name, *("-" if each is None else f"{statistics.median(each):.1f}" for each in rounds))
+    made.add_section()
+    ahead = [advantages(figure, values[figure.name]) for figure in mine]
+    for what in dict.fromkeys(what for one in ahead for what in one):
+        made.add_row(what, *(f"{one[what]:.2f}x" if what in one else "-" for one in ahead))
+    return made
+
+
+def summary(figures: Sequence[Figure], values: Mapping[str, Values]) -> dict[str, dict[str, float]]:
+    """By figure: the medians, and how many times faster we are."""
+    return {
+        figure.name: {name: statistics.median(each) for name, each in values[figure.name].items()}
+        | advantages(figure, values[figure.name])
+        for figure in figures
+    }
+
+
+async def compare(
+    setting: Setting, names: Sequence[str], rounds: int, clock: str, cases: Sequence[Case]
+) -> dict[str, Values]:
+    async with AsyncExitStack() as stack:
+        children = await start_all(setting, names, stack)
+        return await take_turns(children, rounds, clock, cases)
+
+
+def name_and_value(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not name or not separator:
+        raise argparse.ArgumentTypeError(f"{text!r}: want NAME=VALUE")
+    return name, value
+
+
+def parser_of(command: str, about: str) -> argparse.ArgumentParser:
+    """What all comparisons with vLLM are told."""
+    parser = script_parser(command, about)
+    add_model_argument(parser)
+    parser.add_argument("--vllm-python", required=True, help="interpreter of an environment with vLLM")
+    parser.add_argument(
+        "--vllm-env", action="append", default=[], type=name_and_value, metavar="NAME=VALUE", help="such as LD_PRELOAD"
+    )
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--clock", choices=CLOCKS, default="wall", help="cpu: CPU time, for machines that are busy")
+    parser.add_argument("--core", type=int, default=max(os.sched_getaffinity(0)), help="the core all run on")
+    parser.add_argument("--json", type=Path, help="write the figures here")
+    return parser
+
+
+def gguf_of(model: str) -> Path | None:
+    """The file that the model was made from, if it was."""
+    entry = Cache.of_user().entry(str(parse_reference(model)))
+    return Path(model) if model.endswith(".gguf") and Path(model).exists() else next(entry.source.glob("*.gguf"), None)
+
+
+def measured(arguments: argparse.Namespace, compare: Compare, llama_python: str = "") -> dict[str, Values]:
+    """Raise `ChildError` or `OSError` if an engine cannot be measured."""
+    os.sched_setaffinity(0, {arguments.core})  # the children inherit it
+    folder = prepared_dir(arguments.model)
+    with tempfile.TemporaryDirectory() as logs:
+        core, environment, gguf = arguments.core, dict(arguments.vllm_env), gguf_of(arguments.model)
+        setting = Setting(folder, arguments.vllm_python, environment, core, Path(logs), llama_python, gguf)
+        return asyncio.run(compare(setting))
+
+
+def main() -> int:
+    parser = parser_of("bench.peers.engines", __doc__)
+    parser.add_argument("--llama-python", default="", help="interpreter of an environment with llama-cpp-python")
+    parser.add_argument(
+        "--only", nargs="+", choices=ENGINES, default=[*ENGINES], metavar="NAME", help=f"of {', '.join(ENGINES)}"
+    )
+    parser.add_argument(
+        "--most-tokens", type=int, default=16 * 512, metavar="N", help="leave out cases with more tokens in all prompts"
+    )
+    arguments = parser.parse_args()
+    cases = [case for case in CASES if case.num_requests * case.prompt_tokens <= arguments.most_tokens]
+    names, rounds, clock = arguments.only, arguments.rounds, arguments.clock
+    try:
+        values = measured(
+            arguments, lambda setting: compare(setting, names, rounds, clock, cases), arguments.llama_python
+        )
+    except (ChildError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    figures = figures_of(cases)
+    console = Console(width=120)
+    for kind in (RATE, TTFT):
+        console.print(table(kind, figures, values))
+    if arguments.json:
+        arguments.json.write_text(json.dumps({"summary": summary(figures, values), "rounds": values}, indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Placement of services, the autoscaler and role flips, in simulation."""

@@ -1,0 +1,1 @@
+"""How fast KV blocks move, and what hand-overs and migrations cost requests."""

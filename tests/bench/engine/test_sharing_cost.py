@@ -1,0 +1,55 @@
+"""Whose iterations are counted when an engine decodes for one service, and for two in turns."""
+
+from pathlib import Path
+
+import pytest
+
+from bench.engine.sharing_cost import Cost, Round, SharedEngine, Usual, measure
+from bench.models.tiny_llama import write_tiny_model
+
+NUM_STEPS = 10
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    folder: Path = tmp_path_factory.mktemp("models")
+    return {name: str(write_tiny_model(folder / name, seed)) for seed, name in enumerate("ab")}
+
+
+@pytest.fixture(scope="module")
+def engine(models: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> SharedEngine:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MESHSERVE_CACHE", str(tmp_path_factory.mktemp("cache")))
+        return SharedEngine(models, threads=1)
+
+
+def test_alone_every_decode_step_counts(engine: SharedEngine) -> None:
+    calls: list[None] = []
+    found = engine.decode(["a"], 2, NUM_STEPS, lambda: calls.append(None))
+    assert set(found) == {"a"}
+    assert NUM_STEPS - 2 <= len(found["a"]) <= NUM_STEPS <= len(calls)
+    assert all(0 < one.decided_s < one.seconds for one in found["a"])
+
+
+def test_with_two_services_steps_count_that_follow_one_of_the_other(engine: SharedEngine) -> None:
+    found = engine.decode(["a", "b"], 2, NUM_STEPS)
+    assert set(found) == {"a", "b"}
+    assert all(NUM_STEPS - 3 <= len(iterations) <= NUM_STEPS for iterations in found.values())
+
+
+def test_costs_are_told_of_each_and_of_both(engine: SharedEngine, models: dict[str, str]) -> None:
+    both, a, b = measure(engine, models, 2, NUM_STEPS, 1)
+    assert (both.what, a.what, b.what) == ("both", "a", "b")
+    for kind in ("alone", "swept", "shared"):
+        sum_of, one, other = (getattr(cost, kind) for cost in (both, a, b))
+        assert sum_of.ms == pytest.approx(one.ms + other.ms)
+        assert sum_of.decided_ms == pytest.approx(one.decided_ms + other.decided_ms)
+        assert 0 < one.decided_ms < one.ms
+
+
+def test_ratios_are_medians_of_rounds() -> None:
+    def usual(ms: float) -> Usual:
+        return Usual(ms, ms / 10, 0.0)
+
+    rounds = [Round(*map(usual, ms)) for ms in ((1.0, 2.0, 2.0), (2.0, 2.0, 3.0), (4.0, 4.0, 4.0))]
+    assert Cost.of("x", rounds) == Cost("x", usual(2.0), usual(2.0), usual(3.0), 1.5, 1.0)

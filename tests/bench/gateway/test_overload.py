@@ -1,0 +1,34 @@
+import pytest
+
+from bench.gateway.overload import KEPT_OF_PEAK, Ended, Point, Simulated, make_pool, peaks, topology_file
+from mesh.topology.parse import load
+
+
+def ended(arrived_s, is_admitted=True, is_good=True, after_s=1.0):
+    return Ended(arrived_s, is_admitted, is_good, after_s)
+
+
+def test_goodput_counts_what_met_its_promises_once_the_mesh_is_at_work():
+    warming_up = [ended(at, is_good=False) for at in (0.0, 5.0, 9.9)]
+    at_work = [ended(20.0), ended(30.0, is_good=False), ended(50.0), ended(100.0)]
+    refused = [ended(40.0, is_admitted=False, is_good=False, after_s=after) for after in (0.5, 2.0, 0.1, 0.2)]
+    point = Point.of("tropical", 2.0, 8.0, [*warming_up, *at_work, *refused])
+    assert (point.num_requests, point.num_admitted, point.num_good) == (8, 4, 3)
+    assert point.goodput == 3.0
+    assert (point.refused_after_p50_s, point.refused_after_p99_s) == (0.5, 2.0)
+    assert Point.of("tropical", 1.0, 1.0, [ended(1.0)]).refused_after_p50_s is None
+
+
+@pytest.mark.parametrize("policy", ["tropical", "elastic"])
+def test_goodput_stays_near_its_peak_at_three_times_the_load(policy):
+    sustained = 5.5  # requests a second; `python -m bench.gateway.overload` searches for it
+    with topology_file() as path:
+        simulated = Simulated(load(path), make_pool(), duration_s=25.0, num_seeds=1)
+        points = [
+            Point.of(policy, factor, factor * sustained, simulated.ended(policy, factor * sustained))
+            for factor in (1.0, 3.0)
+        ]
+    assert points[-1].goodput >= KEPT_OF_PEAK * peaks(points)[policy]
+    assert points[-1].num_admitted < points[-1].num_requests
+    longest_promise_s = max(request.slo_ttft_s for request in make_pool())
+    assert points[-1].refused_after_p99_s <= longest_promise_s + 0.1

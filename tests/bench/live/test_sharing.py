@@ -1,0 +1,54 @@
+"""How much engines slow each other, as found from answers alone."""
+
+from collections.abc import Sequence
+from random import Random
+
+import pytest
+
+from bench.live.http_load import Answer, Sending
+from bench.live.sharing import ANSWER, Sharing, measure_sharing
+
+PROMPT_S, STEP_S = 0.5, 0.04
+SLOWER = Sharing(decode=1.3, prefill=1.2)
+
+
+class TwoEngines:
+    """Answers as a prefill and a decode engine of one machine would give them. ``apart``: they never meet."""
+
+    def __init__(self, *, apart: bool = True) -> None:
+        self._apart = apart
+
+    def answers(self, sendings: Sequence[Sending]) -> list[Answer]:
+        long = [one for one in sendings if one.max_tokens > 1]
+        prompt_s = PROMPT_S * (SLOWER.prefill if long else 1.0)
+        covered = [(one.at_s, one.at_s + prompt_s) for one in sendings if one.max_tokens == 1]
+        last_s = self._last_s(covered) if long else 0.0
+        return [
+            self._answer(number, one, one.at_s + prompt_s)
+            if one.max_tokens == 1
+            else self._answer(number, one, 0.1, last_s)
+            for number, one in enumerate(sendings)
+        ]
+
+    def _last_s(self, covered: Sequence[tuple[float, float]]) -> float:
+        """When a decode of `ANSWER` tokens is done that is slower while a prompt runs."""
+        now, left_s, tick_s = 0.1, (ANSWER - 1) * STEP_S, 1e-3
+        while left_s > 0:
+            is_beside = any(begin <= now < end for begin, end in covered)
+            left_s -= tick_s / (SLOWER.decode if is_beside else 1.0)
+            now += tick_s
+        return now
+
+    def _answer(self, number: int, one: Sending, first_s: float, last_s: float | None = None) -> Answer:
+        headers = {"prefill": "prefill" if self._apart else "decode", "decode": "decode"}
+        return Answer(number, one.at_s, 200, first_s, first_s if last_s is None else last_s, headers)
+
+
+def test_the_slowdown_of_both_is_found_again() -> None:
+    found = measure_sharing(TwoEngines(), Random(0))  # type: ignore[arg-type]
+    assert found.decode == pytest.approx(SLOWER.decode, abs=0.02)
+    assert found.prefill == pytest.approx(SLOWER.prefill, abs=0.02)
+
+
+def test_engines_that_never_meet_are_not_slower() -> None:
+    assert measure_sharing(TwoEngines(apart=False), Random(0)) == Sharing()  # type: ignore[arg-type]

@@ -1,0 +1,148 @@
+"""How the byte-level model is made: its text, its yardsticks, its optimiser, its folder."""
+
+import math
+import random
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+
+from bench.models.byte_llama import text, yardsticks
+from bench.models.byte_llama.folder import write_folder
+from bench.models.byte_llama.muon import Muon, orthogonal
+from bench.models.byte_llama.network import END, ByteLlama, Shape
+from bench.models.byte_llama.training import Stream, held_out_bits, train
+
+SMALL = Shape(num_layers=2, hidden_size=32, intermediate_size=48, num_heads=4, num_kv_heads=2, head_dim=8, context=256)
+WORDS = [b"one apple falls", b"two pears are red", b"three plums float"]
+
+
+def _file(root: Path, name: str, source: str) -> None:
+    (root / name).parent.mkdir(parents=True, exist_ok=True)
+    (root / name).write_text(source)
+
+
+def _held_out(of: int) -> list[str]:
+    """Names of files that are held out."""
+    names = (f"m{number}.py" for number in range(10_000))
+    return [name for name in names if text.is_held_out(Path(name))][:of]
+
+
+def test_documents_are_docstrings_comments_topics_and_the_licence(tmp_path):
+    _file(tmp_path, "LICENSE.txt", "A licence of more than forty bytes, all in all.")
+    _file(
+        tmp_path,
+        "package/module.py",
+        '"""A module with a docstring that is long enough."""\n'
+        "# A comment of two lines that go together,\n#   the second one.\n"
+        'def f():\n    """Too short."""\nclass C:\n    """A class with\n    a docstring that is long enough."""\n',
+    )
+    _file(tmp_path, "test/module.py", '"""A test with a docstring that is long enough."""\n')
+    _file(tmp_path, "bad.py", "(\n# A comment of a file that is no Python, however long.\n")
+    corpus = text.library(tmp_path)
+    assert corpus.training[:3] == [
+        b"A module with a docstring that is long enough.",
+        b"A class with\na docstring that is long enough.",
+        b"A comment of two lines that go together,\n  the second one.",
+    ]
+    assert corpus.training[-1].startswith(b"A licence")
+    assert len(corpus.training) > 50, "the topics of help()"
+    assert not any(b"A test" in one or b"no Python" in one for one in corpus.training)
+    assert corpus.held_out == []
+
+
+def test_nothing_that_is_held_out_was_trained_on(tmp_path):
+    first, second = _held_out(2)
+    shared = "This sentence stands in two files and is longer than sixty-four bytes, so it would be known."
+    _file(tmp_path, "LICENSE.txt", "A licence of more than forty bytes, all in all.")
+    _file(tmp_path, "package/known.py", f'"""Known.\n\n{shared}"""\n')
+    _file(tmp_path, first, f'"""Unknown, but for this:\n\n{shared}"""\n')
+    _file(tmp_path, second, '"""Unknown altogether: quickly jumping zebras vex."""\n')
+    corpus = text.library(tmp_path)
+    assert corpus.held_out == [b"Unknown altogether: quickly jumping zebras vex."]
+    assert not set(corpus.held_out) & set(corpus.training)
+
+
+def test_byte_models_know_what_they_have_counted():
+    generator = random.Random(0)
+    noise = [bytes(generator.choices(range(16), k=2000)) for _ in range(20)]
+    assert yardsticks.order_bits(0, noise, noise[:1]) == pytest.approx(4.0, abs=0.01)
+    again = [b"abcdefgh" * 50]
+    assert yardsticks.order_bits(0, again * 20, again) > 2.9
+    assert yardsticks.order_bits(3, again * 20, again) < 0.01
+
+
+def test_a_byte_model_of_order_one_by_hand():
+    # after "a" came b, b, c; after the beginning a: mixed by Witten and Bell with the bytes alone (a, b, c: 3, 2, 1)
+    training = [b"ab", b"ab", b"ac"]
+    alone = {byte: (count + 3 / 256) / (6 + 3) for byte, count in zip(b"abc", (3, 2, 1), strict=True)}
+    first, second = (3 + 1 * alone[ord("a")]) / (3 + 1), (1 + 2 * alone[ord("c")]) / (3 + 2)
+    expected = -(math.log2(first) + math.log2(second)) / 2
+    assert yardsticks.order_bits(1, training, [b"ac"]) == pytest.approx(expected)
+
+
+def test_compressors_take_less_for_what_they_have_seen():
+    generator = random.Random(1)
+    noise = bytes(generator.choices(range(256), k=5000))
+    assert yardsticks.zlib_bits([noise]) == pytest.approx(8.0, abs=0.1)
+    assert yardsticks.lzma_bits([noise], [noise]) < 0.2
+
+
+@pytest.mark.parametrize("shape", [(3, 8, 8), (3, 6, 20), (3, 20, 6)])
+def test_orthogonal_matrices_have_singular_values_near_one(shape):
+    values = torch.linalg.svdvals(orthogonal(torch.randn(shape, generator=torch.Generator().manual_seed(0))))
+    assert values.min() > 0.5
+    assert values.max() < 1.3
+
+
+def test_muon_steps_by_the_rate():
+    matrices = [torch.nn.Parameter(torch.zeros(8, 24)), torch.nn.Parameter(torch.zeros(24, 8))]
+    for matrix in matrices:
+        matrix.grad = torch.randn(matrix.shape, generator=torch.Generator().manual_seed(1))
+    gradients = [matrix.grad.clone() for matrix in matrices]
+    Muon(matrices).step(0.01)
+    for matrix, gradient in zip(matrices, gradients, strict=True):
+        assert matrix.square().mean().sqrt().item() == pytest.approx(0.01, rel=0.2)
+        assert (matrix * gradient).sum() < 0, "it goes down"
+        assert matrix.grad is None
+
+
+def _trained(seed: int, num_steps: int) -> ByteLlama:
+    torch.set_num_threads(1)
+    torch.manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
+    network = ByteLlama(SMALL)
+    train(network, SMALL, Stream.of(WORDS * 60, generator), num_steps, generator)
+    return network
+
+
+def test_training_learns_and_tells_how_far_it_is(capsys):
+    assert held_out_bits(ByteLlama(SMALL), WORDS, SMALL.context) > 6.0
+    of_letters_alone = yardsticks.order_bits(0, WORDS, WORDS)
+    assert held_out_bits(_trained(0, 25), WORDS, SMALL.context) < 0.8 * of_letters_alone
+    assert "step 25/25" in capsys.readouterr().out
+
+
+def test_a_seed_gives_one_network():
+    weights, again, others = (_trained(seed, 3).state_dict() for seed in (0, 0, 1))
+    assert all(torch.equal(weights[name], again[name]) for name in weights)
+    assert not torch.equal(weights["lm_head.weight"], others["lm_head.weight"])
+
+
+def test_long_documents_are_scored_in_parts_and_padding_counts_for_nothing():
+    network = _trained(0, 3)
+    whole = held_out_bits(network, [b"one apple" * 3, b"two pears"], 1 + 9)
+    assert whole == pytest.approx(held_out_bits(network, [b"one apple"] * 3 + [b"two pears"], 256), rel=1e-5)
+    mixed = [b"one apple falls", b"two"]
+    apart = sum(held_out_bits(network, [one], 256) * len(one) for one in mixed) / sum(map(len, mixed))
+    assert held_out_bits(network, mixed, 256) == pytest.approx(apart, rel=1e-5)
+
+
+def test_the_folder_is_the_network(tmp_path):
+    network = _trained(0, 3)
+    write_folder(tmp_path, network, SMALL, torch.float32)
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path)
+    tokens = torch.tensor([[256, *b"one apple falls", END]])
+    with torch.no_grad():
+        torch.testing.assert_close(theirs(tokens).logits, network(tokens), atol=1e-5, rtol=1e-5)

@@ -1,0 +1,74 @@
+import pytest
+
+from bench.papers.aladdin.figure import MOST_ENGINES, Found, cell, fewer, fewest
+from bench.papers.aladdin.setting import BEST, CONTENDERS, CONTEXT, SLOS, Setting, Trial, serve, topology, trial_of
+from mesh.wire.control import Role
+from router.history.records import Outcome, Record
+
+SETTING = Setting("a100", "llama2-13b", 2.0, False, 5.0, 5.0, 0)
+BY_NAME = {one.name: one for one in CONTENDERS}
+PACKING, JSQ = BY_NAME["packing"], BY_NAME["JSQ"]
+
+
+@pytest.mark.parametrize("first", [1, 3, 8, MOST_ENGINES])
+@pytest.mark.parametrize("least", [1, 2, 7, 30, MOST_ENGINES])
+def test_the_fewest_are_found_from_wherever_the_search_begins(first, least):
+    tried = []
+    assert fewest(lambda count: tried.append(count) or count >= least, first) == least
+    assert len(tried) == len(set(tried)) < 16
+
+
+def test_what_no_number_of_engines_keeps_is_said_so():
+    assert fewest(lambda count: False, 3) is None
+
+
+def test_another_theta_is_asked_for_fewer_engines_only():
+    tried = []
+    assert fewer(lambda count: tried.append(count) or count >= 5, 7) == 5
+    assert tried == [6, 5, 4]
+
+
+def test_engines_are_those_of_table_3_and_the_default_ones_larger():
+    assert set(SLOS) == set(BEST)
+    sizes = {contender.name: SETTING.size(contender) for contender in CONTENDERS}
+    assert sizes["default"] == 4
+    assert sizes["packing"] == sizes["JSQ"] == 1
+    assert all(one.num_input + one.num_output <= CONTEXT for one in SETTING.trace())
+
+
+def test_the_papers_baselines_compute_prompts_first():
+    for name in ("default", "JSQ", "power of two"):
+        assert BY_NAME[name].policy.parameters == {"prefill": "first"}
+
+
+def test_prefill_engines_come_on_top_where_phases_are_split():
+    split = Setting("a100", "llama2-13b", 2.0, True, 5.0, 5.0, 0)
+    roles = [spec.role for spec in topology(split, JSQ, JSQ.policy, 3).engines]
+    assert roles.count(Role.DECODE) == 3
+    assert roles.count(Role.PREFILL) >= 2
+    assert split.bound(JSQ) < SETTING.bound(JSQ), "decodes have the engines for themselves"
+
+
+@pytest.mark.parametrize("contender", [PACKING, BY_NAME["packing, 2 groups"]], ids=lambda one: one.name)
+def test_more_engines_keep_more_promises(contender):
+    [policy] = contender.policies([0.9])
+    busy = Setting("a100", "llama2-13b", 5.0, False, 5.0, 5.0, 0)
+    few, many = (trial_of(serve(busy, contender, policy, count)) for count in (1, 4))
+    assert few.attainment < many.attainment
+
+
+def record(outcome=Outcome.FINISHED, ttft_s=0.1, tpot_s=0.01):
+    return Record("r", 0.0, "chat", 1, 1, 0.5, 0.03, outcome, ttft_s, tpot_s)
+
+
+def test_a_missed_promise_counts_once_by_what_came_first():
+    refused, late, slow = record(Outcome.REJECTED, None, None), record(ttft_s=0.6, tpot_s=0.04), record(tpot_s=0.04)
+    trial = trial_of([record(), refused, late, slow, slow])
+    assert trial == Trial(5, 1, 1, 2)
+    assert (trial.keeps(20), trial.keeps(21)) == (True, False)
+
+
+def test_cells_tell_devices_and_what_was_never_enough():
+    known = [Found(SETTING, BY_NAME["default"], 99.0, count, None, None) for count in (2, 3)]
+    assert cell(known) == "10 (2, 3)"
+    assert cell([*known, Found(SETTING, BY_NAME["default"], 99.0, None, None, None)]) == ">256"

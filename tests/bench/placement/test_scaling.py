@@ -1,0 +1,88 @@
+"""Engines that come and go in the simulator, and what the bench of scaling makes of it."""
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from bench.placement.scaling import (
+    WINDOW_S,
+    Day,
+    least_engines,
+    made_up_day,
+    make_scaling,
+    make_topology,
+    recorded_day,
+    run_rule,
+    simulate,
+)
+from mesh.errors import UserError
+from mesh.topology.schema import PolicySpec, ScalingRule, ScalingSpec
+from router.policies.packing import Packing
+
+RISING = Day((2.0, 2.0, 8.0, 8.0, 8.0, 1.0, 1.0, 1.0))
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_engines_follow_the_load_and_no_request_is_lost(seed: int) -> None:
+    requests = list(RISING.requests(seed))
+    scaling = ScalingSpec(down_after_s=20.0)
+    result = simulate(make_topology(8, scaling, 1), iter(requests), RISING.seconds, seed)
+    assert result.num_requests == len(requests)
+    assert result.attainment > 0.85
+    assert result.num_changes >= 4
+    assert 1.5 * RISING.seconds < result.engine_s < 5 * RISING.seconds
+
+
+def test_the_same_seed_is_the_same_run() -> None:
+    day = Day((1.0, 5.0))
+    assert run_rule("promises", day, 4, 3) == run_rule("promises", day, 4, 3)
+
+
+def test_rules() -> None:
+    assert make_scaling("utilisation:0.25").utilisation == 0.25
+    assert make_scaling("freeness").rule is ScalingRule.FREENESS
+    with pytest.raises(ValueError, match="hope"):
+        make_scaling("hope")
+
+
+def test_a_number_of_engines_is_that_many_all_day() -> None:
+    result = run_rule("2", Day((1.0,)), 12, 0)
+    assert (result.engine_s, result.num_changes) == (2 * WINDOW_S, 0)
+
+
+def test_a_day_has_its_mean_and_its_requests_come_in_order() -> None:
+    day = made_up_day(5.0, 1200.0)
+    assert sum(day.rates) / len(day.rates) == pytest.approx(5.0)
+    assert max(day.rates) > 2.5 * min(day.rates)
+    requests = list(day.requests(1))
+    assert len(requests) == pytest.approx(5.0 * day.seconds, rel=0.05)
+    assert all(one.at_s <= other.at_s for one, other in pairwise(requests))
+
+
+def test_a_recorded_day(tmp_path: Path) -> None:
+    path = tmp_path / "arrivals.csv"
+    path.write_text("client,window_start_s,rate_rps\n0,0,1\n1,0,1\n0,600,6\n0,90000,100\n")
+    assert recorded_day(path, 4.0, 4 * WINDOW_S).rates == (2.0, 2.0, 6.0, 6.0)
+    path.write_text("client,start\n0,0\n")
+    with pytest.raises(UserError, match=r"arrivals.csv: no arrivals of ServeGen \('window_start_s'\)"):
+        recorded_day(path, 4.0, 120.0)
+
+
+def test_the_least_engines_by_what_fleets_can_do() -> None:
+    capacities = {1: 2.0, 2: 5.0, 4: 12.0}
+    assert [least_engines(capacities, rate) for rate in (0.0, 2.0, 2.1, 8.5, 12.0, 15.6)] == [1, 1, 2, 3, 4, 6]
+
+
+def test_an_engine_that_packing_asks_for_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rule that looks at memory alone sees no need: gateways say which engines would take what fits on none."""
+    day, scaling = Day((6.0,)), make_scaling("utilisation:0.95")
+    packing = PolicySpec("packing", {"prefill": "slack"})
+
+    def num_started() -> int:
+        return simulate(make_topology(8, scaling, 1, packing), day.requests(0), day.seconds, 0).num_changes
+
+    told = num_started()
+    monkeypatch.setattr(Packing, "wanted", lambda self, waiting, view, now: ())
+    assert num_started() == 0
+    assert told >= 1

@@ -1,0 +1,211 @@
+"""Plans under constant and under shifting load: replaced when it pays, and only then. Scored by arithmetic."""
+
+from collections.abc import Iterator, Sequence
+from math import isnan
+from random import Random
+from statistics import fmean
+from typing import NamedTuple
+
+import pytest
+from msgspec.structs import replace
+
+from bench.placement import mesh, setting
+from bench.placement.log import Told
+from bench.placement.shift import Case, Mode, forecast_errors
+from bench.placement.shift_plot import plot_runs
+from mesh.wire.placement import Decision, Forecast
+from mesh.wire.status import ServiceTally
+from router.placement.change.replacement import Verdict, judge, risk_of
+from router.placement.observe.bursts import WINDOW_S, Windows
+from router.placement.observe.interval import ReplacementInterval, Threshold
+from router.placement.observe.seen import TrafficSeen
+from router.placement.observe.service_monitor import Observed
+from router.placement.observe.traffic import Arrival, ServiceTraffic, Traffic
+from router.placement.search.chance import num_samples
+from router.placement.search.search import search
+from tests.router.placement.worlds import Fluid, catalogue, cluster
+
+NAMES = ("a", "b", "c")
+SERVICES = catalogue(dict.fromkeys(NAMES, 60.0))
+INTERVAL_S = 60.0
+
+
+PLANNED_S, LEAST_JUDGED = 60.0, 600  # of traffic that is drawn to find plans with; requests to judge them by
+
+
+class Step(NamedTuple):
+    """An interval: what its plan brought, what the best plan for it would have, and what was decided at its end."""
+
+    achieved: float
+    within_reach: float
+    verdict: Verdict
+    next_s: float  # the length of the next interval
+
+
+class Shifting:
+    """Services that are asked for. From interval ``shift_at`` on, they change their rates with each other."""
+
+    def __init__(self, rate: float, shift_at: int, seed: int, dispersion: float = 1.0) -> None:
+        self._before = setting.traffic(list(NAMES), rate, INTERVAL_S, Random(f"{seed}/rates"))
+        self._shift_at = shift_at
+        self._seed = seed
+        self._dispersion = dispersion
+        by_rate = sorted(NAMES, key=self._before.rate)
+        self._partner = dict(zip(by_rate, reversed(by_rate), strict=True))
+
+    def traffic(self, number: int, span_s: float) -> Traffic:
+        has_shifted = 0 < self._shift_at <= number
+        rates = {name: self._before.rate(self._partner[name] if has_shifted else name) for name in NAMES}
+        random = Random(f"{self._seed}/{number}")
+        drawn = {
+            name: ServiceTraffic(rates[name], asked.num_input, asked.num_output, dispersion=self._dispersion).arrivals(
+                span_s, random
+            )
+            for name, asked in self._before.services.items()
+        }
+        return Traffic.recorded(drawn, span_s)
+
+
+def play(
+    asked: Shifting, num_intervals: int, interval: ReplacementInterval, seed: int, capacity: float
+) -> Iterator[Step]:
+    """The first traffic is that of before the first interval: the first plan is made for it. Others are made for what
+    was seen, as the daemon does.
+    """
+
+    def score(traffic):
+        return Fluid(traffic, capacity)
+
+    def found_for(traffic, random, present=None):
+        return search(cluster(6), SERVICES, traffic, score(traffic), random, lambda done: done >= 6, present)
+
+    plan, seen = found_for(asked.traffic(0, interval.seconds), Random(seed)).best.plan, TrafficSeen()
+    for number in range(1, num_intervals + 1):
+        traffic = asked.traffic(number, interval.seconds)
+        [achieved] = score(traffic).exact([plan])
+        interval.achieved(achieved.normalized_latency)
+        within_reach = found_for(traffic, Random(f"{seed}/{number}"), plan).best.score
+        planned_for, risk = seen.add([observed(traffic)]).traffic(), risk_of(seen.num_intervals)
+        judged_s = max(PLANNED_S, LEAST_JUDGED / sum(service.rate for service in planned_for.services.values()))
+        wanted = found_for(drawn(planned_for, PLANNED_S, number), Random(f"{seed}/{number}"), plan).best.plan
+        samples = (planned_for.drawn_unsure(judged_s, 1000 * number + sample) for sample in range(num_samples(risk)))
+        proposal = judge(plan, wanted, drawn(planned_for, judged_s, number), Threshold(), score, samples, risk)
+        interval.estimate = proposal.estimate.normalized_latency
+        yield Step(achieved.attainment, within_reach.attainment, proposal.verdict, interval.seconds)
+        if proposal.verdict is Verdict.REPLACE:
+            plan = proposal.plan
+
+
+def drawn(traffic: Traffic, span_s: float, seed: int) -> Traffic:
+    return Traffic(span_s, traffic.services).drawn_anew(seed)
+
+
+def observed(traffic: Traffic) -> Observed:
+    windows = Windows(0.0, WINDOW_S)
+    for name, one in traffic.services.items():
+        for request in one.requests:
+            windows.add({name: 1}, request.at_s, request.at_s)
+    spreads = windows.spreads(0.0, traffic.span_s)
+    return Observed(
+        traffic.span_s, {name: tally(name, one.requests) for name, one in traffic.services.items()}, spreads
+    )
+
+
+def tally(name: str, requests: Sequence[Arrival]) -> ServiceTally:
+    inputs, outputs = [one.num_input for one in requests], [one.num_output for one in requests]
+    sums = [(len(lengths), sum(lengths), sum(length**2 for length in lengths)) for lengths in (inputs, outputs)]
+    (arrived, input_tokens, input_squares), (answered, output_tokens, output_squares) = sums
+    return ServiceTally(
+        name,
+        arrived,
+        input_tokens,
+        input_squares,
+        answered=answered,
+        output_tokens=output_tokens,
+        output_squares=output_squares,
+    )
+
+
+FIXED = (INTERVAL_S, INTERVAL_S)
+ADAPTIVE = (INTERVAL_S / 2, 10 * INTERVAL_S)  # as the topology has it
+CASES = [*((seed, FIXED) for seed in range(10)), *((seed, ADAPTIVE) for seed in range(4))]
+
+
+def fluid(seed, shift_at, num_intervals=20, rate=22.0, bounds=FIXED, dispersion=1.0):
+    """Six devices, of which the rate needs four and a half, so that each service needs its part of them."""
+    interval, shifting = ReplacementInterval(INTERVAL_S, *bounds), Shifting(rate, shift_at, seed, dispersion)
+    return list(play(shifting, num_intervals, interval, seed, capacity=rate / 4.4))
+
+
+@pytest.mark.parametrize(("seed", "bounds"), CASES)
+def test_nothing_changes_at_constant_load(seed, bounds):
+    steps = fluid(seed, shift_at=0, bounds=bounds)
+    assert [step.verdict for step in steps if step.verdict is Verdict.REPLACE] == []
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_nothing_changes_at_constant_load_though_few_ask(seed):
+    """So few that one interval after the other has other rates by chance: 120 requests each."""
+    steps = fluid(seed, shift_at=0, rate=2.0)
+    assert [step.verdict for step in steps if step.verdict is Verdict.REPLACE] == []
+
+
+def test_next_to_nothing_changes_at_constant_load_that_comes_in_bursts_and_all_of_it_for_the_better():
+    """In some intervals two and three times as much is asked of a service as in others. If arrivals were taken for
+    Poisson's, there would be 12 changes in these 200 intervals. The first plan is made for one such interval.
+    """
+    num_changes = 0
+    for seed in range(10):
+        steps = fluid(seed, shift_at=0, rate=2.0, dispersion=8.0)
+        changes = [number for number, step in enumerate(steps) if step.verdict is Verdict.REPLACE]
+        num_changes += len(changes)
+        for at in changes:
+            before, after = (fmean(step.achieved for step in part) for part in (steps[: at + 1], steps[at + 1 :]))
+            assert after > before, (seed, at)
+    assert num_changes <= 4
+
+
+@pytest.mark.parametrize(("seed", "bounds"), CASES)
+def test_attainment_is_back_within_two_intervals_of_a_shift(seed, bounds):
+    steps = fluid(seed, shift_at=5, num_intervals=10, bounds=bounds)
+    assert sum(step.verdict is Verdict.REPLACE for step in steps) <= 2
+    for step in steps[6:]:
+        assert step.achieved > step.within_reach - 0.06
+
+
+def test_a_shift_is_felt_and_answered():
+    """Or the test above would be of nothing."""
+    felt = [fluid(seed, shift_at=5, num_intervals=8) for seed in range(5)]
+    assert all(steps[4].achieved < steps[4].within_reach - 0.05 for steps in felt)
+    assert all(steps[4].verdict is Verdict.REPLACE for steps in felt)
+
+
+def test_a_run_of_the_bench_tells_what_was_decided_and_what_became_of_requests(tmp_path):
+    pytest.importorskip("matplotlib")
+    run = Case(Mode.FIXED, rate=0.3, num_intervals=2, has_shift=False, num_batches=0, seed=0).run()
+    assert run.outcomes == {"finished": len(run.served)}
+    assert [told.decision.interval for told in run.decisions] == [1]
+    assert run.changes == []
+    assert run.attainment(0.0, run.end_s) == 1.0
+    assert plot_runs(tmp_path / "plot.png", [run]).stat().st_size > 0
+
+
+def test_forecasts_are_held_against_what_came():
+    def told(verdict, achieved, predicted, proposed):
+        scores = [None if latency is None else Forecast(1.0, latency) for latency in (achieved, predicted, proposed)]
+        decision = Decision(1, verdict, "", 0, 60.0)
+        return Told(0.0, replace(decision, **dict(zip(("achieved", "predicted", "proposed"), scores, strict=True))))
+
+    decisions = [told("keep", 9.0, 2.0, 1.0), told("replace", 3.0, 4.0, 1.5), told("keep", 1.0, 8.0, 8.0)]
+    assert forecast_errors(decisions) == (-0.25, 0.75), "-1 of the plan that stayed, 0.5 of the one that came"
+    assert all(map(isnan, forecast_errors(decisions[:1])))
+
+
+def test_loads_that_shift_keep_their_sum():
+    load = mesh.Load(2.0, 2000.0, seed=1, shift_at_s=1000.0)
+    trace = load.trace()
+    for service, before in (("s0", 1.2), ("s1", 0.2)):
+        times = [request.at_s for request in trace if request.service == service]
+        assert sum(at_s < 1000.0 for at_s in times) / 1000.0 == pytest.approx(before, abs=0.1)
+        assert sum(at_s >= 1000.0 for at_s in times) / 1000.0 == pytest.approx(1.4 - before, abs=0.1)
+    assert len(trace) / 2000.0 == pytest.approx(2.0, abs=0.1)

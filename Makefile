@@ -14,7 +14,7 @@ SEEDED = $(shell grep -rl "from tests.seeds import" tests)
 BIN   := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: up down test nightly check lint types floors env clean chaos siege figures vllm-env gpu-check
+.PHONY: docs docs-serve up down test nightly check lint types floors env clean chaos siege figures vllm-env gpu-check
 .DEFAULT_GOAL := help
 
 help:
@@ -22,6 +22,7 @@ help:
 	@echo "make down    stop a mesh that was started with --detach"
 	@echo "make test    environment and all tests"
 	@echo "make check   lint, types, import floors and all tests: what CI runs"
+	@echo "make docs    the documentation as a site, in build/site; docs-serve shows it while you write"
 	@echo "make chaos   kills, stops, partitions and losses on real processes: a table of what came of the requests"
 	@echo "make siege   attacks on a real mesh beside an honest client, by class: a table of what each did to it"
 	@echo "make vllm-env  an environment with vLLM in $(VLLM_VENV), for engines with backend = \"vllm\" (3.5 GB)"
@@ -95,6 +96,12 @@ figures: $(STAMP)  # reduced: docs/results.md says what the full figures take
 	$(BIN)/python -m bench.papers.scls --rates 20 --seconds 30 --out $(FIGURES)/slices
 	$(BIN)/python -m bench.papers.llumnix --parts gains --coast --requests 1000 --seeds 1 --out $(FIGURES)/llumnix
 	$(BIN)/python -m bench.papers.aladdin --models llama2-13b --rates 5 10 --seeds 1 --contenders default JSQ packing "packing, in slack" --out $(FIGURES)/aladdin
+
+docs: $(STAMP)  # warnings are errors
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
+docs-serve: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs serve
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,6 +1,6 @@
 """The transfer protocol: how a request and its KV move from one engine to another.
 
-It carries hand-overs after the prefill and migrations of running requests (docs/migration.md).
+It carries hand-overs after the prefill and migrations of running requests (docs/concepts/migration.md).
 
 Theory of operation. Two machines, one at each end, know nothing of sockets, clocks, threads or memory. An event goes in
 (a message of the peer, or something that happened here) together with the time; effects come out, which the engine

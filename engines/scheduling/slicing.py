@@ -1,4 +1,4 @@
-"""An engine's slices: what each request may hold, and what becomes of it when its slice ends (docs/slices.md).
+"""An engine's slices: what each request may hold, and what becomes of it when its slice ends (docs/concepts/slices.md).
 
 A request that begins is granted the memory of its tokens and of a slice of its answer, and is admitted only if all that
 others were granted stays theirs. So nobody runs out of memory within a slice. Before each iteration, those whose slice

@@ -1,4 +1,4 @@
-"""An engine's transfers in both directions (docs/migration.md): who a message is for, and what concerns both."""
+"""An engine's transfers in both directions (concepts/migration.md): who a message is for, and what concerns both."""
 
 from collections.abc import Callable, Mapping, Sequence
 

@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; answer its exit code. Whatever a user can mend is one line on standard error."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
-        options = _parser(arguments).parse_args(arguments)
+        options = command_parser(arguments).parse_args(arguments)
         code = int(options.run(options))
         sys.stdout.flush()
     except UserError as error:
@@ -56,7 +56,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
-def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
+def command_parser(arguments: Sequence[str] = ()) -> argparse.ArgumentParser:
+    """The parser of ``mesh``. Commands of upper floors are loaded unless ``arguments`` ask for one of this floor."""
     parser = argparse.ArgumentParser(
         prog="mesh",
         description="Serve language models from a mesh of processes behind one OpenAI-compatible API.",

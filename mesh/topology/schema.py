@@ -15,7 +15,7 @@ WHOLE_PROMPTS = 2**20  # tokens of an iteration: more than any batch has
 
 
 class ScalingRule(StrEnum):
-    """How many engines of a pool should run (docs/scaling.md)."""
+    """How many engines of a pool should run (docs/concepts/scaling.md)."""
 
     PROMISES = "promises"  # as few as keep TTFT and TPOT at the rates and lengths of now
     UTILISATION = "utilisation"  # so many that a share of their KV memory is in use
@@ -31,7 +31,7 @@ class Trigger(StrEnum):
 
 
 class Scheduling(StrEnum):
-    """Whose turn it is on an engine (docs/sharing.md)."""
+    """Whose turn it is on an engine (docs/concepts/sharing.md)."""
 
     SLO = "slo"  # services in turns, decodes and chunks of prompts in one iteration, by their promises
     DB = "db"  # doubling budget: the request with the least left budget times its service's mean execution time
@@ -39,7 +39,7 @@ class Scheduling(StrEnum):
     SJF = "sjf"  # the service with the shortest mean execution time
     ROUND_ROBIN = "round_robin"  # services and phases in turns
     MLFQ = "mlfq"  # skip-join multi-level feedback queue
-    STATIC = "static"  # static batches: nobody joins one that runs (docs/slices.md)
+    STATIC = "static"  # static batches: nobody joins one that runs (docs/concepts/slices.md)
     PADDED = "padded"  # the same as transformers' generate computes them, and simulated engines model them
 
     @property
@@ -95,7 +95,9 @@ class EngineSpec:
     max_running: int = 32  # requests in a decode batch
     max_waiting: int = 64  # prefills accepted and not started
     chunk_tokens: int = 256  # prompt tokens computed in one step; `WHOLE_PROMPTS` where batches are padded
-    slice_tokens: int | None = None  # of an answer, for which memory is granted at a time (docs/slices.md); None: any
+    slice_tokens: int | None = (
+        None  # of an answer, for which memory is granted at a time (concepts/slices.md); None: any
+    )
     offload_memory_bytes: int = 256 * 2**20  # of the host, for KV of requests whose slice has ended
     scheduling: Scheduling = Scheduling.SLO
     starvation_s: float | None = None  # of waiting, after which a request goes first; None: by its service's profile
@@ -168,7 +170,7 @@ class TransferSpec:
 
 @dataclass(frozen=True, slots=True)
 class Rescheduling:
-    """When engines move running requests among themselves, unasked (docs/rescheduling.md). Freeness is in tokens.
+    """When engines move running requests among themselves, unasked (concepts/rescheduling.md). Freeness is in tokens.
 
     An engine whose freeness is below ``give_below`` looks for one whose freeness is above ``take_above``.
     """
@@ -191,7 +193,7 @@ class PlacementMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PlacementSpec:
-    """The placement daemon: when it decides anew which services the engines hold, and for what (docs/placement.md)."""
+    """The placement daemon: when it decides anew which services the engines hold, and for what (concepts/placement.md)."""
 
     id: str = "placement"
     host: str = LOCAL_HOST
@@ -209,7 +211,7 @@ class PlacementSpec:
 
 @dataclass(frozen=True, slots=True)
 class ScalingSpec:
-    """When engines on standby start, and others go on standby (docs/scaling.md)."""
+    """When engines on standby start, and others go on standby (docs/concepts/scaling.md)."""
 
     rule: ScalingRule = ScalingRule.PROMISES
     interval_s: float = 0.5  # between two looks

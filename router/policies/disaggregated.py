@@ -5,7 +5,7 @@ tokens in flight. Nothing limits the queue of a prefill engine, which is first c
 looked at.
 
 Or, as Llumnix has it, disaggregation is a rule of dispatch and one of migration: a request is sent to a prefill engine
-without a word of any other one, and the engines' own rule `role` (docs/rescheduling.md) moves what begins to decode
+without a word of any other one, and the engines' own rule `role` (concepts/rescheduling.md) moves what begins to decode
 there to an engine that decodes.
 """
 

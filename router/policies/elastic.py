@@ -1,4 +1,4 @@
-"""Elastic multiplexing: prefills flow into the slack of decodes in pieces, as it accrues. See docs/policies.md.
+"""Elastic multiplexing: prefills flow into the slack of decodes in pieces, as it accrues. See concepts/policies.md.
 
 Tropical asks that a whole prefill fit into the slack that the decodes have now. But every step that runs faster than
 its promise adds slack: of a step of d seconds under a promise of T, T - d is left for prompts. A decode engine that

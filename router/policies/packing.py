@@ -56,7 +56,7 @@ class PackingParameters(msgspec.Struct, frozen=True):
 
     ``theta``: what prediction errors may leave of the limits on context and on prompts beside decodes.
     ``quantile``: of answers, to go by; 0: their mean.
-    ``prefill``: prompts are computed before decodes, as in the paper, or in their slack (docs/elastic.md).
+    ``prefill``: prompts are computed before decodes, as in the paper, or in their slack (docs/concepts/elastic.md).
     ``prompts``: decodes are left the time that prompts will take beside them; false is the paper to the letter.
     ``rebalance``: call back what has not begun, where answers came out longer than expected.
     ``excess``: more engines that gateways may take to pack in groups, each in its own: 0.1 is a tenth, 0 is one group.

@@ -3,7 +3,7 @@
 What waits here is the paper's request pool. Every interval all of it is batched so that the batches take the least time
 together (`engines.scheduling.slices.batching`), and each batch goes to the least loaded engine, the longest first. An
 engine runs it for ``slice_tokens`` iterations at most; what has ended is answered, the rest comes back and is batched
-anew, with what has arrived meanwhile. Engines are to have ``scheduling = "static"``. See docs/slices.md.
+anew, with what has arrived meanwhile. Engines are to have ``scheduling = "static"``. See docs/concepts/slices.md.
 """
 
 from collections import defaultdict

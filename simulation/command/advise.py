@@ -23,7 +23,7 @@ def register(subparsers: "Subparsers") -> None:
         usage=USAGE,
         help="how many devices an engine should have, and how many engines a load takes",
         description="Compare engines of 1, 2, 4 and 8 devices by the tokens that each device generates within the "
-        "promise (Aladdin, equation 6), from the presets: see docs/cost-models.md.",
+        "promise (Aladdin, equation 6), from the presets: see docs/concepts/cost-models.md.",
     )
     parser.add_argument("model", metavar="MODEL", help="as in the names of presets, for instance llama2-13b")
     parser.add_argument("device", metavar="DEVICE", help="for instance a100")

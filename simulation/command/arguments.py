@@ -129,7 +129,7 @@ def _add_faults(group: argparse._ArgumentGroup) -> None:
     add("--delay", parse_delay, "S[:A,B][@T+D]", "they are late by up to S seconds, and so are those behind them")
     add("--reorder", parse_reorder, "P[:A,B][@T+D]", "those behind them overtake them with probability P")
     add("--duplicate", parse_duplicate, "P[:A,B][@T+D]", "they come twice with probability P")
-    group.add_argument("--faults", type=Path, metavar="FILE", help="such faults in TOML, see docs/simulation.md")
+    group.add_argument("--faults", type=Path, metavar="FILE", help="such faults in TOML, see concepts/simulation.md")
 
 
 def _add_physics(group: argparse._ArgumentGroup) -> None:

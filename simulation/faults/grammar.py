@@ -12,7 +12,7 @@ On the command line, T is when it begins and D for how long it lasts, in seconds
     --reorder P[:A,B][@T+D]         those behind them overtake them with probability P
     --delay S[:A,B][@T+D]           they are late by up to S seconds, and so are those behind them
 
-A name may be a pattern, as in ``decode-*``. In a file, the same faults are TOML tables: see docs/simulation.md.
+A name may be a pattern, as in ``decode-*``. In a file, the same faults are TOML tables: see concepts/simulation.md.
 """
 
 import tomllib

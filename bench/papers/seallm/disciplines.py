@@ -11,7 +11,7 @@ of 128 tokens (`simulation.loads.workload_lengths`). KV memory is what the weigh
 Requests arrive for so many seconds, as a Poisson process or in bursts (a quarter of the time at three times the rate),
 and all are served to their end. Normalised latency is the latency over the mean execution time of the service's
 requests alone; the promise of a request is 5 times its own execution time, as in the paper. "strict" is the algorithm
-to the letter: the request that ranks first names the phase, too (docs/sharing.md).
+to the letter: the request that ranks first names the phase, too (docs/concepts/sharing.md).
 """
 
 import argparse

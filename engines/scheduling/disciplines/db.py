@@ -6,7 +6,7 @@ When it is used up, and the request is not done, the next one is twice as large 
 ranks behind those that keep to their service's profile: it is long, and it may be much longer.
 
 Where ``Q_r`` is the time that is left, ``1 / O_r`` is the c-mu index of a cost of ``1 / Lhat_s`` a second: the order
-that makes the sum of ``L_r / Lhat_s`` least (equations 7 and 9 to 13; docs/sharing.md says when that holds).
+that makes the sum of ``L_r / Lhat_s`` least (equations 7 and 9 to 13; docs/concepts/sharing.md says when that holds).
 
 A batch serves all who are in it at once, at little more than the cost of one. So services are compared by ``O_r`` of
 their first request divided by the number of requests that an iteration of theirs serves: the c-mu index of a batch is

@@ -25,7 +25,7 @@ _ERROR: Final[Json] = {
         }
     },
 }
-_ANYWHERE: Final[Mapping[int, str]] = {
+ANYWHERE: Final[Mapping[int, str]] = {
     400: "A parameter is wrong, or the request is no HTTP",
     401: "The API key is missing or unknown",
     403: "The API key does not allow this",
@@ -39,7 +39,7 @@ _ANYWHERE: Final[Mapping[int, str]] = {
     500: "The gateway or the engines failed",
     503: "No engine can take it, or the gateway is starting or shutting down",
 }
-_WITH_BODY: Final[Mapping[int, str]] = {
+WITH_BODY: Final[Mapping[int, str]] = {
     413: "The body is too large",
     415: "The body is not sent as JSON, or it is compressed",
 }
@@ -88,6 +88,6 @@ def _describe(path: str, method: str, responses: Json) -> None:
 
 
 def _errors(method: str) -> Iterable[tuple[int, str]]:
-    yield from _ANYWHERE.items()
+    yield from ANYWHERE.items()
     if method == "post":
-        yield from _WITH_BODY.items()
+        yield from WITH_BODY.items()

@@ -1,4 +1,4 @@
-"""What every backend owes the engine core, and which of the rest each has. docs/gpu.md shows it as a table."""
+"""What every backend owes the engine core, and which of the rest each has. guides/run-vllm.md shows it as a table."""
 
 import json
 import math
@@ -31,7 +31,7 @@ SCHEMA = {
     "additionalProperties": False,
     "x-guidance": {"whitespace_flexible": False},
 }
-GPU_DOC = Path(__file__).parents[3] / "docs/gpu.md"
+GPU_DOC = Path(__file__).parents[3] / "docs/guides/run-vllm.md"
 
 
 def go_on(runner, name, sampling, known, end=None):

@@ -1,4 +1,4 @@
-"""docs/topology.md names every key that a topology may have."""
+"""docs/reference/topology.md names every key that a topology may have."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import pytest
 
 from mesh.topology import keys
 
-REFERENCE = (Path(__file__).parents[3] / "docs/topology.md").read_text()
+REFERENCE = (Path(__file__).parents[3] / "docs/reference/topology.md").read_text()
 
 
 @pytest.mark.parametrize(

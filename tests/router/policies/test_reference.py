@@ -1,4 +1,4 @@
-"""docs/policies.md names every policy and its parameters."""
+"""docs/concepts/policies.md names every policy and its parameters."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import pytest
 from mesh.wire.control import PrefillMode, PrefillOrder
 from router.policies.registry import policies
 
-REFERENCE = (Path(__file__).parents[3] / "docs/policies.md").read_text()
+REFERENCE = (Path(__file__).parents[3] / "docs/concepts/policies.md").read_text()
 
 
 @pytest.mark.parametrize("name", policies())

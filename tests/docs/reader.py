@@ -1,0 +1,70 @@
+"""A reader does what a page says: saves its files and runs its commands, on free ports and loopback addresses."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.docs.pages import ROOT, Block, commands, missing
+from tests.end_to_end.conftest import free_port
+
+FILES = ("toml", "csv")
+
+
+class Reader:
+    """One who follows a page in ``folder``, which looks like a checkout."""
+
+    def __init__(self, folder: Path, runtime: Path) -> None:
+        self.folder = folder
+        self._runtime = runtime
+        self._replaced = {"8000": str(free_port())}
+        for there, here in (("10.0.0.1", "127.0.0.1"), ("10.0.0.2", "127.0.0.2")):
+            self._replaced[f'"{there}"'] = f'"{here}"\nbase_port = {free_port()}'
+        for topology in (ROOT / "deploy").glob("*.toml"):
+            self.write(f"deploy/{topology.name}", topology.read_text())
+        (folder / "deploy/models").symlink_to(ROOT / "deploy/models")
+        self.use(ROOT)
+
+    def use(self, tree: Path) -> None:
+        """Let the command ``mesh`` be the one of that copy of the product."""
+        self.write("bin/mesh", f'#!/bin/sh\nPYTHONPATH={tree} exec {sys.executable} -m mesh.cli "$@"\n')
+        (self.folder / "bin/mesh").chmod(0o755)
+
+    def write(self, name: str, text: str) -> None:
+        path = self.folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(self._here(text))
+
+    def run(self, words: str, host: str) -> str:
+        """What a command prints. Each host has a runtime folder of its own."""
+        done = subprocess.run(
+            ["sh", "-c", self._here(words)], cwd=self.folder, env=self._environment(host), timeout=120,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{words}: {done.stdout}"
+        return done.stdout
+
+    def stop(self) -> None:
+        """Stop what a tutorial that failed has left running."""
+        for host, mesh in {process.parts[-3:-1] for process in self._runtime.glob("*/*/*.pid")}:
+            path = next(path for path in self.folder.rglob(f"{mesh}.toml"))
+            down = [self.folder / "bin/mesh", "down", str(path), "--now"]
+            subprocess.run(down, cwd=self.folder, check=False, env=self._environment(host), capture_output=True)
+
+    def _here(self, text: str) -> str:
+        for there, here in self._replaced.items():
+            text = text.replace(there, here)
+        return text
+
+    def _environment(self, host: str) -> dict[str, str]:
+        path = f"{self.folder / 'bin'}:{os.environ['PATH']}"
+        return {**os.environ, "PATH": path, "COLUMNS": "120", "MESHSERVE_RUNTIME_DIR": str(self._runtime / host)}
+
+
+def follow(reader: Reader, block: Block) -> None:
+    if block.language in FILES:
+        reader.write(block.options["title"], block.text)
+    for command in commands(block.text) if block.language == "console" else ():
+        printed = reader.run(command.words, block.options.get("host", "left"))
+        line = missing(command.printed, printed)
+        assert line is None, f"{command.words}: no line {line!r} in its place among\n{printed}"

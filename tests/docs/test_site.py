@@ -1,0 +1,97 @@
+"""The site builds without a warning; commands and paths on pages exist; what is drawn is up to date."""
+
+import argparse
+import os
+import re
+import shlex
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from docs.tools import diagrams, metrics, reference
+from mesh.cli.entry import command_parser
+from tests.docs.pages import DOCS, ROOT, blocks
+
+PAGES = (*DOCS.rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md")
+_SHELL = ("", "console", "sh", "text")
+_PATH = re.compile(r"`((?:mesh|kvtransfer|engines|router|simulation|bench|tests|deploy|docs)/[\w./-]+)`")
+_MADE = {"docs/figures"}  # by commands, and not in the repository
+_MODULE = re.compile(r"python -m (bench[\w.]*|docs[\w.]*|router[\w.]*|engines[\w.]*)")
+
+
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    env = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(build, cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=100)
+    assert (done.returncode, re.findall("WARNING.*", done.stderr)) == (0, [])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_paths_and_modules_that_a_page_names_exist(page: Path) -> None:
+    text = page.read_text()
+    named = set(_PATH.findall(text)) - _MADE
+    assert [path for path in named if not (ROOT / path.rstrip("./")).exists()] == []
+    assert [module for module in _MODULE.findall(text) if find_spec(module.rstrip(".")) is None] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_commands_that_a_page_shows_exist_with_their_options(page: Path) -> None:
+    parsers = _commands()
+    for line in _command_lines(page.read_text()):
+        _, name, *words = shlex.split(line, comments=True)
+        assert name in parsers or name.startswith("-"), line
+        if name in parsers:
+            assert [word for word in _options_in(words) if word not in _options_of(parsers[name])] == [], line
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_of_a_page_lead_somewhere(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    targets = re.findall(r"\]\((?!\w+:|#)([^)#\s]+)", text)
+    made = {str(DOCS / path) for path in reference.pages()}
+    found = [(page.parent / target).resolve() for target in targets]
+    assert [str(path) for path in found if not path.exists() and str(path) not in made] == []
+
+
+def test_state_diagrams_are_those_of_the_transition_tables() -> None:
+    text = diagrams.PAGE.read_text()
+    assert diagrams.drawn(text) == text, "python -m docs.tools.diagrams draws them anew"
+
+
+def test_reference_pages_name_what_there_is() -> None:
+    pages = reference.pages()
+    assert [name for name in _commands() if f"## mesh {name}\n" not in pages["reference/cli.md"]] == []
+    assert {"meshserve_slo_attained", "meshserve_engine_state"} <= {metric.name for metric in metrics.found()}
+    assert all(f"### {name}\n" in pages["reference/messages.md"] for name in ("Submit", "Reserve", "EngineStatus"))
+    assert "`/v1/chat/completions`" in pages["reference/http.md"]
+
+
+def _commands() -> dict[str, argparse.ArgumentParser]:
+    [commands] = [one for one in command_parser()._actions if isinstance(one, argparse._SubParsersAction)]
+    return dict(commands.choices)
+
+
+def _options_of(parser: argparse.ArgumentParser) -> set[str]:
+    """Those of its subcommands included."""
+    found = set(parser._option_string_actions)
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            found.update(*(_options_of(choice) for choice in action.choices.values()))
+    return found
+
+
+def _options_in(words: list[str]) -> list[str]:
+    return [word.partition("=")[0] for word in words if word.startswith("--")]
+
+
+def _command_lines(text: str) -> list[str]:
+    """Lines of shell blocks, and of indented ones, that call ``mesh``."""
+    bodies = [block.text for block in blocks(text) if block.language in _SHELL]
+    bodies.append("\n".join(line[4:] for line in text.splitlines() if line.startswith("    ")))
+    joined = "\n".join(bodies).replace("\\\n", " ")
+    return [
+        line.removeprefix("$ ").strip() for line in joined.splitlines() if re.match(r"(\$ )?mesh [a-z]", line.strip())
+    ]

@@ -40,9 +40,7 @@ class EngineRequest:
     slice_tokens: int | None = None  # that it may draw here
     granted: int | None = None  # tokens, prompt and answer, for which it may hold blocks; None: not bounded
     service_ttft_s: float = -inf  # what its service promises, whatever the request asks for; not known
-    is_hopeless: bool = (
-        False  # its TPOT promise: it stays late on average even if it decodes alone (concepts/overload.md)
-    )
+    is_hopeless: bool = False  # its TPOT promise: it stays late on average even if it decodes alone
     batch: int = 0  # that it came in, counted from 1; 0: it came alone
     uses_prefixes: bool = True  # of others that begin alike
     finish: FinishReason | None = None  # that its gateway was told

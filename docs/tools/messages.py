@@ -13,9 +13,9 @@ from mesh.wire import messages
 
 _INTRODUCTION = """# Messages
 
-This page is made from `mesh/wire`. Every message between processes is one of these structs, encoded as a MessagePack
-map whose key `type` holds the name. Any MessagePack library reads them, and `mesh tap` prints them as they flow. A field
-with a default may be missing. [A request's life](../concepts/request-life.md) shows the order in which they flow.
+This page is made from `mesh/wire`. Every message between processes is one of these structs, encoded as MessagePack:
+a map whose key `type` holds the name. Any MessagePack library reads them, and `mesh tap` prints them as they flow. A
+field with a default may be missing. [A request's life](../concepts/request-life.md) shows in which order they come.
 """
 _SOCKETS = {
     "What an engine receives": messages.EngineMessage,

@@ -95,9 +95,7 @@ class EngineSpec:
     max_running: int = 32  # requests in a decode batch
     max_waiting: int = 64  # prefills accepted and not started
     chunk_tokens: int = 256  # prompt tokens computed in one step; `WHOLE_PROMPTS` where batches are padded
-    slice_tokens: int | None = (
-        None  # of an answer, for which memory is granted at a time (concepts/slices.md); None: any
-    )
+    slice_tokens: int | None = None  # of an answer, for which memory is granted at a time; None: any
     offload_memory_bytes: int = 256 * 2**20  # of the host, for KV of requests whose slice has ended
     scheduling: Scheduling = Scheduling.SLO
     starvation_s: float | None = None  # of waiting, after which a request goes first; None: by its service's profile
@@ -193,7 +191,7 @@ class PlacementMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PlacementSpec:
-    """The placement daemon: when it decides anew which services the engines hold, and for what (concepts/placement.md)."""
+    """The placement daemon: when it decides anew which services engines hold (docs/concepts/placement.md)."""
 
     id: str = "placement"
     host: str = LOCAL_HOST

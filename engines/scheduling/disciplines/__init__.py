@@ -1,1 +1,1 @@
-"""Disciplines: whose turn it is on an engine, asked before each iteration. concepts/sharing.md says when to use which."""
+"""Disciplines: whose turn it is on an engine, asked before each iteration (docs/concepts/sharing.md)."""

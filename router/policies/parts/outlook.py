@@ -1,4 +1,4 @@
-"""When a prefill would be done on an engine whose decodes keep their promises. See concepts/elastic.md for the formulas."""
+"""When a prefill would be done on an engine whose decodes keep their promises (docs/concepts/elastic.md)."""
 
 from math import inf
 

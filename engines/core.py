@@ -1,4 +1,4 @@
-"""The engine's mind: requests, transfers and iterations as events in, effects out. No sockets, threads or tensors.
+"""The engine's core: requests, transfers and iterations as events in, effects out. No sockets, threads or tensors.
 
 Theory of operation. The shell feeds it what happens (a message, a finished step, a finished copy, the death of a peer,
 a deadline) together with the time, and carries out what comes back: messages to send, blocks to export or import. When
@@ -21,7 +21,7 @@ from engines.engine_request import EngineRequest
 from engines.memory.residency import Residency
 from engines.requests import OwnedRequests
 from engines.scheduling.account import Account
-from engines.scheduling.backlog import Backlog, Step
+from engines.scheduling.backlog import Backlog
 from engines.scheduling.batch import Batch, StepResult
 from engines.scheduling.disciplines.registry import make_discipline
 from engines.scheduling.disciplines.static import StaticBatches
@@ -29,6 +29,7 @@ from engines.scheduling.iterations import Iterations
 from engines.scheduling.pace import Pace
 from engines.scheduling.running import RunningStep
 from engines.scheduling.slicing import Slicing
+from engines.scheduling.step import Step
 from engines.settings import EngineSettings
 from engines.standing import Standing
 from engines.status import Service, min_or_none
@@ -48,19 +49,15 @@ log = structlog.get_logger()
 
 
 class EngineCore:
-    """``can_open`` tells whether a peer's pool (process, reference) can be mapped here. ``expect`` is told of gateways
-    whose requests come from other engines: one that was never heard here could die unnoticed.
-    """
+    """``can_open`` tells whether a peer's pool (process, reference) can be mapped here."""
 
     def __init__(
         self,
         settings: EngineSettings,
         services: Mapping[str, Service],
         can_open: Callable[[str, MemoryRef], bool],
-        expect: Callable[[str, float], None] = lambda gateway, now: None,
     ) -> None:
         self._settings = settings
-        self._expect = expect
         self._standing = standing = Standing(settings.role)
         self._is_stopping = False
         pace = Pace()
@@ -147,8 +144,6 @@ class EngineCore:
             case Reserve() if (refusal := self._why_declined()) is not None:
                 outcomes = self._handovers.arrivals.decline(sender, message, *refusal)
             case _:
-                if isinstance(message, Reserve):
-                    self._expect(message.spec.gateway, now)
                 outcomes = self._handovers.receive(sender, message, payload, now)
         return self._finish_event(outcomes, now)
 

@@ -1,8 +1,11 @@
-"""What an engine's mind asks its shell to do: messages to send, blocks to copy and to keep, models to load and drop."""
+"""What an engine's state machine asks its shell to do: send, compute, copy and keep blocks, load and drop models."""
 
 from dataclasses import dataclass
 
+from engines.scheduling.step import Step
 from kvtransfer.protocol import ExportBlocks, ImportBlocks, Send
+from mesh.wire.frames import Sender
+from mesh.wire.messages import EngineMessage
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,3 +59,72 @@ class Copied:
 
 
 Effect = Send | ExportBlocks | ImportBlocks | LoadModel | DropModel | OffloadBlocks | RestoreBlocks | ForgetBlocks
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """Compute this step; tell the node how it ended."""
+
+    step: Step
+
+
+@dataclass(frozen=True, slots=True)
+class EndTurn:
+    """Call `EngineNode.end_turn` once all that has come by now is passed on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """Publish a status, as it is at the end of this turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Follow:
+    """Hear the statuses of these processes from now on."""
+
+    processes: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """Drop what waits to be sent to a process that is over."""
+
+    process: str
+
+
+@dataclass(frozen=True, slots=True)
+class CloseMemory:
+    """Unmap the memory of a process that is lost."""
+
+    process: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """Count and log a message that its sender may not send."""
+
+    sender: Sender
+    message: EngineMessage
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Recover:
+    """Wait for the device after a step that failed; tell the node whether it goes on."""
+
+    frees_memory: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """End the process at once: nothing but a new one helps."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """All that was here has ended, or the time for it is over: the process may end."""
+
+
+NodeEffect = Effect | Compute | EndTurn | Publish | Follow | Forget | CloseMemory | Refuse | Recover | Exit | Rest

@@ -112,7 +112,7 @@ class Simulation:
         for spec in topology.engines:
             engine = self.engines[spec.id] = factory.engine(spec, Sender(spec.id, 1), self.kernel)
             if topology.rescheduling is not None or topology.placement is not None:
-                network.overhear(engine.observe)
+                network.overhear(engine.hear)
         if topology.placement is not None and self._has_placement:
             self.placement = self._make_placement(Sender(topology.placement.id, 1), self.kernel)
 

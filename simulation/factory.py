@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from math import inf
 
 from engines.core import EngineCore
+from engines.node import EngineNode
 from engines.scheduling.scheduler import Limits
 from engines.settings import EngineSettings
 from kvtransfer.protocol import Limits as TransferLimits
@@ -35,15 +36,10 @@ from simulation.loads.workload import asked_of
 from simulation.network import Network
 from simulation.observer import CoreParts, Observer
 
-Expect = Callable[[str, float], None]
 OnEnd = Callable[[Record, RequestSpec], None]
 MakeTimelines = Callable[[TimelineReaders], Timelines]
 
 ONE_MESSAGE = 2**40  # bytes: the blocks of a chunk are one event; `CopyModel` knows what messages they would be
-
-
-def _expect_nothing(gateway: str, now: float) -> None:
-    """Where nobody dies."""
 
 
 class Factory:
@@ -96,20 +92,13 @@ class Factory:
         watches = policy.policy.offers(SeesGateways) is not None and len(self._topology.gateways) > 1
         return SimulatedGateway(me, parts, kernel, self._network, watches_others=watches)
 
-    def engine(
-        self,
-        spec: EngineSpec,
-        me: Sender,
-        kernel: Kernel,
-        expect: Expect = _expect_nothing,
-    ) -> SimulatedEngine:
-        """A new life of an engine, with empty hands. ``expect``: see `EngineCore`."""
+    def engine(self, spec: EngineSpec, me: Sender, kernel: Kernel, lease_s: float = inf) -> SimulatedEngine:
+        """A new incarnation of an engine, with empty hands. ``lease_s``: infinite where nobody can die."""
         random = kernel.random(f"steps of {spec.id}@{me.incarnation}")
         models = Models(self._topology, spec, self._profiles[spec.id], self._physics, random)
-        core = self._core(spec, models, expect)
-        heartbeat_s = self._topology.timing.heartbeat_s
+        node = EngineNode(self._core(spec, models), self._topology, spec.id, lease_s)
         host = self._hosts.get(spec.host)
-        return SimulatedEngine(me, core, models, kernel, self._network, heartbeat_s, host, coasts=self._coasts)
+        return SimulatedEngine(me, node, models, kernel, self._network, host, coasts=self._coasts)
 
     def start_s(self, engine: str) -> float:
         """From the start of an engine's process until it serves what the topology says."""
@@ -117,11 +106,11 @@ class Factory:
         loads = (weights_s(self._profiles[engine], name, self._physics) for name in spec.services)
         return self._physics.boot_s + sum(loads)
 
-    def _core(self, spec: EngineSpec, models: Models, expect: Expect) -> EngineCore:
+    def _core(self, spec: EngineSpec, models: Models) -> EngineCore:
         num_devices = spec.num_devices or self._profiles[spec.id].num_devices
         deliver_every = HELD_TOKENS if self._coasts else 1
         settings = _settings(self._topology, spec, num_devices, deliver_every, models.loadable)
-        parts = CoreParts(settings, models.services, _always, expect)
+        parts = CoreParts(settings, models.services, _always)
         return parts.core() if self._observer is None else self._observer.core(parts)
 
 

@@ -1,6 +1,7 @@
 """Messages between simulated processes: each takes a while, and keeps its place behind those sent before it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Any, get_args
 
 from mesh.wire.frames import Sender
@@ -24,11 +25,29 @@ class Network:
         self._inboxes: dict[str, Receive] = {}
         self._listeners: dict[str, Observe] = {}
         self._watchers: dict[type[OtherStatus], dict[str, Watch]] = {kind: {} for kind in get_args(OtherStatus)}
+        self._welcomes: dict[str, Callable[[], None]] = {}
         self._overhearing: list[Observe] = []
 
     def connect(self, process: str, receive: Receive) -> None:
         """Messages to ``process`` go to ``receive(sender, message)``."""
         self._inboxes[process] = receive
+
+    def hear(self, process: str, hear: Watch) -> None:
+        """As `connect`, with the incarnation of the sender."""
+        self.connect(process, lambda sender, message: hear(_first(sender), message))
+
+    def greet(self, process: str, welcome: Callable[[], None]) -> None:
+        """``welcome`` is called when somebody begins to follow ``process``."""
+        self._welcomes[process] = welcome
+
+    def follow(self, processes: Iterable[str]) -> None:
+        """Somebody follows the statuses of these from now on."""
+        self._kernel.after(self._latency_s, self._welcome, processes)
+
+    def _welcome(self, processes: Iterable[str]) -> None:
+        for process in processes:
+            if (welcome := self._welcomes.get(process)) is not None:
+                welcome()
 
     def subscribe(self, process: str, observe: Observe) -> None:
         """``process`` hears all statuses of engines."""
@@ -74,3 +93,8 @@ class Network:
 
     def forget(self, process: str, peer: str) -> None:
         """``process`` drops what waits for ``peer``, whom it holds for dead."""
+
+
+@cache
+def _first(process: str) -> Sender:
+    return Sender(process, 1)

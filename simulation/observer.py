@@ -17,11 +17,10 @@ class CoreParts:
     settings: EngineSettings
     services: Mapping[str, Service]
     can_open: Callable[[str, MemoryRef], bool]
-    expect: Callable[[str, float], None]
 
     def core(self) -> EngineCore:
         """One that nobody looks at."""
-        return EngineCore(self.settings, self.services, self.can_open, self.expect)
+        return EngineCore(self.settings, self.services, self.can_open)
 
 
 class Observer(Protocol):
@@ -34,4 +33,4 @@ class ObservedCore(EngineCore):
     """For observers to derive from."""
 
     def __init__(self, parts: CoreParts) -> None:
-        super().__init__(parts.settings, parts.services, parts.can_open, parts.expect)
+        super().__init__(parts.settings, parts.services, parts.can_open)

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 
 from engines.engine_request import EngineRequest
-from engines.scheduling.backlog import Backlog, Step
+from engines.scheduling.backlog import Backlog
+from engines.scheduling.step import Step
 from engines.status import Service
 from mesh.wire.requests import Epoch, RefusalCode, RequestSpec, Submit
 

@@ -5,9 +5,10 @@ from math import inf
 
 from engines.engine_request import EngineRequest
 from engines.memory.residency import Residency
-from engines.scheduling.backlog import Backlog, Step
+from engines.scheduling.backlog import Backlog
 from engines.scheduling.demand import demand_of
 from engines.scheduling.pace import Pace
+from engines.scheduling.step import Step
 from engines.settings import EngineSettings
 from engines.standing import Standing
 from engines.status import Decodes, Service

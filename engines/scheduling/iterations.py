@@ -6,7 +6,6 @@ from contextlib import closing
 from engines.engine_request import EngineRequest
 from engines.requests import OwnedRequests
 from engines.scheduling.answers import Answers
-from engines.scheduling.backlog import Step
 from engines.scheduling.batch import StepResult, Unsampled
 from engines.scheduling.disciplines.discipline import Discipline, Turn
 from engines.scheduling.disciplines.static import StaticBatches
@@ -16,6 +15,7 @@ from engines.scheduling.running import RunningStep
 from engines.scheduling.scheduler import LocalScheduler, Plan, Ranking, Share, precedence
 from engines.scheduling.slicing import Slicing
 from engines.scheduling.steady import SteadyBatch
+from engines.scheduling.step import Step
 from engines.standing import Standing
 from engines.status import Service
 from engines.transfers.handover import Handovers

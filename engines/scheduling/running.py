@@ -7,13 +7,13 @@ from math import inf
 from engines.costs.step_cost import StepLoad
 from engines.engine_request import EngineRequest
 from engines.scheduling.answers import Answers
-from engines.scheduling.backlog import Step
 from engines.scheduling.batch import StepResult
 from engines.scheduling.disciplines.discipline import Discipline, IterationPhase, Turn
 from engines.scheduling.pace import Pace
 from engines.scheduling.queue import ServiceQueue
 from engines.scheduling.scheduler import Share
 from engines.scheduling.steady import SteadyBatch, num_steps_to_delivery, steady_batch
+from engines.scheduling.step import Step
 from engines.status import Service
 from kvtransfer.protocol import Send
 

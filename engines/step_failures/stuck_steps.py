@@ -34,6 +34,10 @@ class StepWatch:
         self._service, self._predict = service, predict
         self._age_s, self._looked_at = 0.0, now
 
+    def repeat(self, now: float) -> None:
+        """Steps like the running one have ended, and the next of them begins."""
+        self._age_s, self._looked_at = 0.0, now
+
     def end(self, now: float) -> None:
         """It was computed, or failed."""
         if self._service is None:

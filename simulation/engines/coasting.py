@@ -3,7 +3,7 @@
 from math import sqrt
 
 from engines.costs.step_cost import StepLoad
-from engines.scheduling.backlog import Step
+from engines.scheduling.step import Step
 from simulation.engines.steps import StepModel
 
 TIMES_AGREE_S = 1e-6  # rounding of sums of step times is far below

@@ -90,7 +90,7 @@ class DirectEngines:
         queue.num_requests += 1
         queue.num_tokens += num_tokens
         self._on[spec.id] = queue, self._timelines.arrived(spec, self._kernel.now)
-        self._kernel.after(self._latency_s, queue.engine.receive, GATEWAY, Submit(spec, Epoch(0)))
+        self._kernel.after(self._latency_s, queue.engine.receive, Sender(GATEWAY, 1), Submit(spec, Epoch(0)))
 
     def _places(self, service: str, num_tokens: int) -> list[_Queue]:
         """Engines that serve it and can ever hold as much; if none can, all that serve it: they will refuse it."""

@@ -1,18 +1,34 @@
-"""The shell around one engine core in virtual time: what `engines.process` does with sockets, threads and a clock."""
+"""The shell around an `EngineNode` in virtual time: what `engines.process` does with sockets, threads and a clock."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from math import inf
 
 from engines.core import EngineCore
-from engines.effects import Copied, DropModel, Effect, LoadModel, OffloadBlocks, RestoreBlocks
-from engines.scheduling.backlog import Step
+from engines.effects import (
+    Compute,
+    Copied,
+    DropModel,
+    EndTurn,
+    Exit,
+    Follow,
+    Forget,
+    LoadModel,
+    NodeEffect,
+    OffloadBlocks,
+    Publish,
+    Recover,
+    Refuse,
+    Rest,
+    RestoreBlocks,
+)
+from engines.node import EngineNode
 from engines.scheduling.batch import ChunkResult, StepResult
+from engines.scheduling.step import Step
 from kvtransfer.protocol import ExportBlocks, Exported, ImportBlocks, Imported, Send
 from mesh.errors import UserError
 from mesh.wire.frames import Sender
-from mesh.wire.messages import EngineMessage
+from mesh.wire.messages import BroadcastMessage, EngineMessage
 from mesh.wire.requests import Probe
-from mesh.wire.status import EngineStatus
 from mesh.wire.transfers import Blocks, Taken
 from simulation.engines.coasting import Coast
 from simulation.engines.copying import Copier
@@ -29,51 +45,57 @@ UNTOUCHING = Blocks, Probe, Taken  # messages that neither change what runs nor 
 
 
 class SimulatedEngine:
-    """One life of an engine. Engines of one ``host`` slow each other.
+    """One incarnation of an engine. Engines of one ``host`` slow each other.
 
     With ``coasts``, decode steps that change nothing but the number of tokens are passed by in one event, and most of
-    their tokens are delivered later. Times, statuses and decisions stay the same.
+    their tokens are delivered later. Times, statuses and decisions stay the same. ``on_end`` is called when the process
+    may end, or must.
     """
 
     def __init__(
         self,
         me: Sender,
-        core: EngineCore,
+        node: EngineNode,
         models: Models,
         kernel: Kernel,
         network: Network,
-        heartbeat_s: float,
         host: Host | None = None,
         *,
         coasts: bool,
     ) -> None:
-        self.core = core
-        self._sender = me
+        self.on_end: Callable[[], None] = _stay
+        self._me = me
+        self._node = node
         self._models = models
         self._kernel = kernel
         self._network = network
-        self._heartbeat_s = heartbeat_s
         self._host = host
         self._coasts = coasts
         self._coast: Coast | None = None
-        self._is_computing = False
         self._num_started = 0  # steps, and coasts that were cut short
-        self._has_changed = False  # and will say so at the end of this moment
-        self._beats_at = inf
+        self._followed: set[str] = set()
         self._armed_at = inf
         self._copier = Copier(kernel)
         self._loads_until = -inf  # when the loader is done with all that it was told
         self._loader = kernel.random(f"loads of {me.process}@{me.incarnation}")
         self._load_failures = 0.0
-        network.connect(me.process, self.receive)
+        network.hear(me.process, self.receive)
+        network.greet(me.process, self.welcome)
 
     def __repr__(self) -> str:
-        return f"<SimulatedEngine {self.core!r}{' computing' * self._is_computing}>"
+        return f"<SimulatedEngine {self._node!r}{' computing' * self._node.computes}>"
+
+    @property
+    def core(self) -> EngineCore:
+        """What becomes of its requests is decided there."""
+        return self._node.core
 
     def start(self, at: float) -> None:
-        """Publish the first status at that time."""
-        self._beats_at = at
-        self._kernel.at(at, self._beat)
+        """Be ready at that time, and publish the first status."""
+        self._kernel.at(at, self._start)
+
+    def _start(self) -> None:
+        self._carry_out(self._node.start(self._kernel.now))
 
     def set_pace(self, pace: float) -> None:
         """Its steps take so many times as long as modelled, from the next one (or the next coast) on."""
@@ -85,69 +107,72 @@ class SimulatedEngine:
 
     # --- what happens -------------------------------------------------------------------------------------------------
 
-    def receive(self, sender: str, message: EngineMessage) -> None:
+    def receive(self, sender: Sender, message: EngineMessage) -> None:
         if not isinstance(message, UNTOUCHING):
             self._catch_up()
-        effects = self.core.receive(sender, message, (), self._kernel.now)
-        if effects or not isinstance(message, Probe):  # as in engines.process
-            self._perform(effects)
+        self._carry_out(self._node.receive(sender, message, (), self._kernel.now))
+
+    def hear(self, sender: Sender, status: BroadcastMessage | None) -> None:
+        """Somebody's status, which is followed or not; None: a sign of life."""
+        if sender.process in self._followed:
+            self._catch_up()
+            self._carry_out(self._node.hear(sender, status, self._kernel.now))
+
+    def welcome(self) -> None:
+        """Somebody follows its statuses from now on."""
+        self._carry_out(self._node.welcome(self._kernel.now))
 
     def drain(self) -> None:
         """It was asked to end."""
         self._catch_up()
-        self._perform(self.core.drain(self._kernel.now))
-
-    def observe(self, sender: Sender, status: EngineStatus) -> None:
-        """Another engine's status."""
-        if sender.process != self._sender.process and self.core.observe(sender.process, status, self._kernel.now):
-            self._catch_up()
-            effects = self.core.look(self._kernel.now)
-            if effects:
-                self._perform(effects)
-
-    def lose_peer(self, process: str) -> None:
-        """A gateway or another engine died."""
-        self._catch_up()
-        self._perform(self.core.lose_peer(process, self._kernel.now))
+        self._carry_out(self._node.drain(self._kernel.now))
 
     def _exported(self, job: ExportBlocks) -> None:
         self._catch_up()
         event = Exported(job.seq, [0] * len(job.blocks), [], ())
-        self._perform(self.core.exported(job.transfer, event, self._kernel.now))
+        self._carry_out(self._node.exported(job.transfer, event, self._kernel.now))
 
     def _imported(self, job: ImportBlocks) -> None:
         self._catch_up()
         event = Imported(job.message.seq, ok=True, elapsed_s=self._copy_s(job))
-        self._perform(self.core.imported(job.transfer, event, self._kernel.now))
+        self._carry_out(self._node.imported(job.transfer, event, self._kernel.now))
 
     def _offloaded(self, job: OffloadBlocks, since: float) -> None:
         self._catch_up()
         copied = Copied(job.ticket, ok=True, elapsed_s=self._kernel.now - since)
-        self._perform(self.core.offloaded(copied, self._kernel.now))
+        self._carry_out(self._node.offloaded(copied, self._kernel.now))
 
     def _restored(self, job: RestoreBlocks, since: float) -> None:
         self._catch_up()
         copied = Copied(job.ticket, ok=True, elapsed_s=self._kernel.now - since)
-        self._perform(self.core.restored(copied, self._kernel.now))
+        self._carry_out(self._node.restored(copied, self._kernel.now))
 
     def _expire(self, when: float) -> None:
         if when != self._armed_at:
             return
         self._armed_at = inf
-        deadline = self.core.next_deadline()
+        deadline = self._node.next_deadline()
         if deadline is None or deadline > self._kernel.now:
             self._rearm()  # what was to be answered was
         else:
             self._catch_up()
-            self._perform(self.core.expire(self._kernel.now))
+            self._carry_out(self._node.expire(self._kernel.now))
 
     # --- what is done -------------------------------------------------------------------------------------------------
 
-    def _perform(self, effects: Iterable[Effect]) -> None:
+    def _carry_out(self, effects: Iterable[NodeEffect]) -> None:
+        coast = self._coast
         for effect in effects:
             match effect:
-                case Send():
-                    self._network.send(self._sender.process, effect.to, effect.message)
+                case Send(to, message):
+                    self._network.send(self._me.process, to, message)
+                case Compute(step):
+                    self._compute(step)
+                case EndTurn():
+                    self._kernel.after(0.0, self._end_turn)
+                case Publish():
+                    if self._network.is_heard:
+                        self._network.publish(self._me, self._node.status(self._kernel.now))
                 case ExportBlocks():
                     self._kernel.after(0.0, self._exported, effect)
                 case ImportBlocks():
@@ -156,16 +181,32 @@ class SimulatedEngine:
                     self._copier.copy(self._offloading_s(effect), self._offloaded, effect, self._kernel.now)
                 case RestoreBlocks():
                     self._copier.copy(self._offloading_s(effect), self._restored, effect, self._kernel.now)
-                case LoadModel():
-                    self._load(effect.service)
-                case DropModel():
-                    self._models.drop(effect.service)
+                case _:
+                    self._carry_out_rare(effect)
         self._rearm()
-        if self._coast is not None:
-            self._land_if_unsteady(self._coast)
-        if not self._has_changed and (self.core.has_news or not self._is_computing):
-            self._has_changed = True
-            self._kernel.after(0.0, self._end_moment)
+        if coast is not None and coast is self._coast:
+            self._land_if_unsteady(coast)
+
+    def _carry_out_rare(self, effect: NodeEffect) -> None:
+        match effect:
+            case LoadModel(service):
+                self._load(service)
+            case DropModel(service):
+                self._models.drop(service)
+            case Follow(processes):
+                self._followed |= processes
+                self._network.follow(processes)
+            case Forget(process):
+                self._network.forget(self._me.process, process)
+            case Recover():
+                self._kernel.after(0.0, self._recovered)
+            case Refuse(sender, message, reason):
+                raise RuntimeError(f"{self!r} refuses {message} of {sender}: {reason}")
+            case Rest() | Exit():
+                self.on_end()
+
+    def _recovered(self) -> None:
+        self._carry_out(self._node.recovered(self._kernel.now))
 
     def _import(self, job: ImportBlocks) -> None:
         self._copier.copy(self._copy_s(job), self._imported, job)
@@ -184,38 +225,28 @@ class SimulatedEngine:
     def _end_load(self, service: str) -> None:
         self._catch_up()
         if self._loader.random() < self._load_failures:
-            self._perform(self.core.not_loaded(service, "its weights cannot be read", self._kernel.now))
+            self._carry_out(self._node.not_loaded(service, "its weights cannot be read", self._kernel.now))
             return
         try:
             opened = self._models.open(service)
         except UserError as error:
-            self._perform(self.core.not_loaded(service, str(error), self._kernel.now))
+            self._carry_out(self._node.not_loaded(service, str(error), self._kernel.now))
         else:
-            self._perform(self.core.loaded(opened, self._kernel.now))
+            self._carry_out(self._node.loaded(opened, self._kernel.now))
 
     def _rearm(self) -> None:
-        deadline = self.core.next_deadline()
+        deadline = self._node.next_deadline()
         if deadline is not None and deadline < self._armed_at:
             self._armed_at = deadline
             self._kernel.at(deadline, self._expire, deadline)
 
-    def _end_moment(self) -> None:
-        """Say what has changed, once for all that happened at this time, and compute if there is something to."""
-        self._has_changed = False
-        if not self._is_computing:
-            self._compute()
-        if self.core.has_news and self._network.is_heard:
-            self._publish()
+    def _end_turn(self) -> None:
+        """All that happens at this moment has happened."""
+        self._carry_out(self._node.end_turn(self._kernel.now))
 
     # --- steps --------------------------------------------------------------------------------------------------------
 
-    def _compute(self) -> None:
-        step, effects = self.core.next_step(self._kernel.now)
-        if effects:
-            self._perform(effects)
-        if step is None:
-            return
-        self._is_computing = True
+    def _compute(self, step: Step) -> None:
         model, now = self._models.steps[step.service.name], self._kernel.now
         coast = self._make_coast(step, model) if self._coasts else None
         if coast is not None:
@@ -251,9 +282,7 @@ class SimulatedEngine:
             return  # it was to be the end of a coast that was cut short
         self._catch_up()
         self._coast = None
-        self._is_computing = False
-        self._perform(self.core.finish_step(StepResult(_results(step), elapsed_s), self._kernel.now))
-        self._compute()
+        self._carry_out(self._node.finish_step(StepResult(_results(step), elapsed_s), self._kernel.now))
 
     def _finish_shared_step(self, number: int, step: Step, started_at: float) -> None:
         self._finish_step(number, step, self._kernel.now - started_at)
@@ -274,8 +303,8 @@ class SimulatedEngine:
         if self._coast is not None:
             num_steps, ended_at = self._coast.pass_until(self._kernel.now)
             if num_steps:
-                for effect in self.core.pass_steps(num_steps, TOKEN_ID, ended_at):
-                    self._network.send(self._sender.process, effect.to, effect.message)
+                for effect in self._node.pass_steps(num_steps, TOKEN_ID, ended_at):
+                    self._network.send(self._me.process, effect.to, effect.message)
 
     def _land_if_unsteady(self, coast: Coast) -> None:
         if not coast.num_left:
@@ -284,18 +313,6 @@ class SimulatedEngine:
             coast.land()
             self._end_coast(coast)
 
-    # --- statuses -----------------------------------------------------------------------------------------------------
-
-    def _publish(self) -> None:
-        self._network.publish(self._sender, self.core.status(self._kernel.now))
-        self._beats_at = self._kernel.now + self._heartbeat_s
-
-    def _beat(self) -> None:
-        if self._kernel.now >= self._beats_at:
-            self._catch_up()
-            self._publish()
-        self._kernel.at(self._beats_at, self._beat)
-
 
 def _results(step: Step) -> list[ChunkResult]:
     """Tokens are sampled where nothing is left to compute."""
@@ -303,3 +320,7 @@ def _results(step: Step) -> list[ChunkResult]:
         return [TOKEN] * len(step.shares)
     shares = step.shares
     return [TOKEN if share.num_tokens == share.request.num_uncomputed else NO_TOKEN for share in shares]
+
+
+def _stay() -> None:
+    """Where processes do not end."""

@@ -2,26 +2,23 @@
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from functools import partial
 from math import inf
 from random import Random
 from typing import Any, Generic, TypeVar
 
-from mesh.membership.membership import Membership, Restarted, Stale
 from mesh.topology.schema import Topology
 from mesh.wire.frames import Sender
 from mesh.wire.messages import EngineMessage
-from mesh.wire.status import EngineStatus
+from mesh.wire.status import SupervisorStatus
 from simulation.engines.engine import SimulatedEngine
 from simulation.faults.faulty_network import FaultyNetwork
 from simulation.gateway import SimulatedGateway
 from simulation.kernel import Action, Kernel
 from simulation.placement.daemon import HEARD, SimulatedPlacement
 
-CATCH_UP_S = 0.1  # after a process was held up itself, as engines.process has it
 COMMAND = "mesh"  # who sends what a person orders: a process without a lease
-IDLE_POLL_S = 0.02
 
 P = TypeVar("P")
 
@@ -94,66 +91,6 @@ class IncarnationKernel(Kernel):
     def skew(self, ahead_s: float) -> None:
         """Call before anything has happened."""
         self._ahead_s = ahead_s
-
-
-class Watch:
-    """Notices that peers of one engine died, as `engines.process` does; messages of lives that are over stop here."""
-
-    def __init__(
-        self,
-        me: Sender,
-        engine: SimulatedEngine,
-        life: IncarnationKernel,
-        network: FaultyNetwork,
-        membership: Membership,
-        gateways: Collection[str],
-    ) -> None:
-        self._me = me
-        self._engine = engine
-        self._life = life
-        self._network = network
-        self._gateways = gateways
-        self._membership = membership
-        self._armed_at = inf
-        network.hear(me.process, lambda sender, message: life.happen(self._receive, sender, message))
-        network.notice(me.process, lambda sender, status: life.happen(self._notice, sender, status))
-
-    def _receive(self, sender: Sender, message: EngineMessage) -> None:
-        if self._observe(sender):
-            self._engine.receive(sender.process, message)
-
-    def _notice(self, sender: Sender, status: EngineStatus | None) -> None:
-        if self._observe(sender) and status is not None:
-            self._engine.observe(sender, status)
-
-    def _observe(self, sender: Sender) -> bool:
-        """A sign of life; False if it is of a life that is over."""
-        observation = self._membership.observe(sender, self._life.now)
-        if isinstance(observation, Restarted):
-            self._network.forget(self._me.process, sender.process)
-            self._engine.lose_peer(sender.process)
-        self._rearm()
-        return not isinstance(observation, Stale)
-
-    def _rearm(self) -> None:
-        if self._armed_at == inf:
-            self._arm(self._membership.next_deadline())
-
-    def _arm(self, deadline: float | None) -> None:
-        self._armed_at = inf if deadline is None else deadline
-        if deadline is not None:
-            self._life.at(deadline, self._expire)
-
-    def _expire(self) -> None:
-        now = self._life.now
-        if now - self._armed_at > CATCH_UP_S:
-            self._arm(now + CATCH_UP_S)
-            return
-        for lost in self._membership.expire(now):
-            if lost.sender.process not in self._gateways:
-                self._network.forget(self._me.process, lost.sender.process)
-            self._engine.lose_peer(lost.sender.process)
-        self._arm(self._membership.next_deadline())
 
 
 class Incarnations(ABC, Generic[P]):
@@ -232,12 +169,12 @@ class Incarnations(ABC, Generic[P]):
 
 
 class EngineIncarnations(Incarnations[SimulatedEngine]):
-    """``make`` makes a life of the engine."""
+    """``make`` makes an incarnation of the engine."""
 
     def __init__(
         self,
         name: str,
-        make: Callable[[Sender, Kernel, Callable[[str, float], None]], SimulatedEngine],
+        make: Callable[[Sender, Kernel, float], SimulatedEngine],
         kernel: Kernel,
         network: FaultyNetwork,
         topology: Topology,
@@ -246,7 +183,7 @@ class EngineIncarnations(Incarnations[SimulatedEngine]):
         is_born: bool = True,
     ) -> None:
         self._make_engine = make
-        self._gateways = frozenset(spec.id for spec in topology.gateways)
+        self._then: Callable[[], None] = _ignore  # once it has left
         self._factors: list[float] = []
         self._load_failures: list[float] = []
         super().__init__(name, kernel, network, topology, on_change, is_born=is_born)
@@ -277,7 +214,7 @@ class EngineIncarnations(Incarnations[SimulatedEngine]):
     def order(self, command: EngineMessage) -> None:
         """A person's command, if somebody is there to take it."""
         if self._process is not None:
-            self._life.happen(self._process.receive, COMMAND, command)
+            self._life.happen(self._process.receive, Sender(COMMAND, 1), command)
 
     def retire(self, restart_after_s: float) -> None:
         """It is asked to stop (SIGTERM): it ends when it is empty, and is started again some time later."""
@@ -286,18 +223,14 @@ class EngineIncarnations(Incarnations[SimulatedEngine]):
     def leave(self, then: Callable[[], None]) -> None:
         """It is asked to stop (SIGTERM), and ends when it is empty."""
         if self._process is not None:
-            self._life.happen(self._drain, self._process, self._life, then)
+            self._then = then
+            self._life.happen(self._process.drain)
 
-    def _drain(self, engine: SimulatedEngine, life: IncarnationKernel, then: Callable[[], None]) -> None:
-        engine.drain()
-        self._leave_when_idle(engine, life, then)
-
-    def _leave_when_idle(self, engine: SimulatedEngine, life: IncarnationKernel, then: Callable[[], None]) -> None:
-        if engine.core.is_idle:
-            self.kill()
-            then()
-        else:
-            life.after(IDLE_POLL_S, self._leave_when_idle, engine, life, then)
+    def _end(self) -> None:
+        """Its process has ended by itself."""
+        then, self._then = self._then, _ignore
+        self.kill()
+        then()
 
     def _restart_if_dead(self) -> None:
         if not self.is_alive:
@@ -312,11 +245,15 @@ class EngineIncarnations(Incarnations[SimulatedEngine]):
             self._process.set_load_failures(max(self._load_failures, default=0.0))
 
     def _make(self, me: Sender, life: IncarnationKernel) -> SimulatedEngine:
-        membership = Membership(self._timing.lease_s)
-        engine = self._make_engine(me, life, membership.expect)
+        engine, network = self._make_engine(me, life, self._timing.lease_s), self._network
+        engine.on_end = self._end
         engine.set_pace(max(self._factors, default=1.0))
         engine.set_load_failures(max(self._load_failures, default=0.0))
-        Watch(me, engine, life, self._network, membership, self._gateways)
+        hear = partial(life.happen, engine.hear)
+        network.hear(me.process, partial(life.happen, engine.receive))
+        network.notice(me.process, hear)
+        network.watch(me.process, SupervisorStatus, hear)
+        network.greet(me.process, partial(life.happen, engine.welcome))
         return engine
 
     def _start(self, process: SimulatedEngine, life: IncarnationKernel) -> None:
@@ -379,3 +316,7 @@ class PlacementIncarnations(Incarnations[SimulatedPlacement]):
 
     def _start(self, process: SimulatedPlacement, life: IncarnationKernel) -> None:
         process.start(life.now)
+
+
+def _ignore() -> None:
+    """Nobody waits for it to leave."""

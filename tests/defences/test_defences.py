@@ -117,7 +117,7 @@ DEFENCES = [
     Defence(switches.ending_earlier_owners, Runs(("duplicate", "hang", "delay", "move"), seeds=(111,))),
     Defence(switches.bound_of_waiting, Runs((), change=busy, seeds=(0, 1))),
     Defence(switches.deadline_of_reservations, Runs(("move",), change=lossy, seeds=(1, 4))),
-    Defence(switches.deadlines_of_senders, Runs(("loss",), seeds=(43, 67))),
+    Defence(switches.deadlines_of_senders, Runs(("loss",), seeds=(132, 145))),
     Defence(switches.giving_up_unanswered_reserves, Runs(("loss",), seeds=(43,))),
     Defence(switches.giving_up_unanswered_commits, Runs(("move",), change=lossy, seeds=(1, 4))),
     Defence(switches.unknown_owners, Runs(("move", "hang", "partition"), change=roomy, seeds=(17, 85))),

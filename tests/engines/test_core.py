@@ -290,14 +290,6 @@ def test_a_decode_engine_without_room_declines_and_the_gateway_hears_why(make_sp
     assert refusals(mesh) == [RefusalCode.NO_MEMORY]
 
 
-def test_gateways_whose_requests_come_from_other_engines_are_told_apart(make_spec: MakeSpec) -> None:
-    """The death of one that was never heard would not be noticed."""
-    mesh = two_engines()
-    mesh.submit("prefill", make_spec("r"), decode="decode")
-    mesh.settle()
-    assert mesh.expected == {("decode", GATEWAY)}
-
-
 def test_a_submit_that_comes_again_after_the_end_brings_nothing_back(make_spec: MakeSpec) -> None:
     mesh = two_engines()
     mesh.submit("prefill", make_spec("r"), decode="decode")

@@ -167,7 +167,6 @@ class VirtualMesh:
     finished: dict[str, str] = field(default_factory=dict)
     finished_under: dict[str, Epoch] = field(default_factory=dict)
     answers: list[Accepted | Refused | Failed] = field(default_factory=list)
-    expected: set[tuple[str, str]] = field(default_factory=set)  # engines, and the gateways that they depend on
 
     def __post_init__(self) -> None:
         self._random = random.Random(self.seed)
@@ -208,7 +207,6 @@ class VirtualMesh:
             settings,
             {service: make_service(service, name, memory) for service in services},
             lambda peer, ref: True,
-            lambda gateway, now: self.expected.add((name, gateway)),
         )
         self.engines[name] = VirtualEngine(core, HashingExecutor(memory), memory)
         return self.engines[name]

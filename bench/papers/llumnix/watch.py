@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from engines.core import EngineCore
 from engines.effects import Effect
 from engines.engine_request import EngineRequest
-from engines.scheduling.backlog import Step
 from engines.scheduling.batch import StepResult
 from engines.scheduling.queue import ServiceQueue
+from engines.scheduling.step import Step
 from engines.transfers.outcomes import EngineOutcome, Migrated
 from simulation.observer import CoreParts, ObservedCore
 from simulation.reports.timeline import Timeline

@@ -34,7 +34,7 @@ from engines.core import EngineCore
 from engines.costs.presets import MEMORY_FRACTION
 from engines.costs.profiles import EngineProfile, load_profile
 from engines.effects import Effect
-from engines.scheduling.backlog import Step
+from engines.scheduling.step import Step
 from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, ServiceSpec, Slo, Topology
 from mesh.wire.control import Role
 from router.history.records import Outcome, Record

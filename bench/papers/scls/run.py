@@ -12,7 +12,7 @@ import structlog
 from bench.papers.scls.setting import Case, profile
 from engines.core import EngineCore
 from engines.effects import Effect
-from engines.scheduling.backlog import Step
+from engines.scheduling.step import Step
 from kvtransfer.protocol import Send
 from router.history.records import Outcome, Record
 from simulation.cluster import Simulation

@@ -1,7 +1,7 @@
 import pytest
 
-from engines.scheduling.backlog import Step
 from engines.scheduling.scheduler import Share
+from engines.scheduling.step import Step
 from simulation.faults.faults import Hang, Kill
 from simulation.loads.trace_request import TraceRequest
 from simulation.reports.timeline import FINEST_S, MAX_BINS, Activity, Lane, Timeline, activity_of

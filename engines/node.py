@@ -1,0 +1,338 @@
+"""The state machine of an engine process: events in (methods), effects out (`engines.effects`). No sockets or threads.
+
+Theory of operation. The shell (`engines.process`, or `simulation.engines.engine` in virtual time) passes on whatever
+happens: a message, a status, a finished step, copy or load, a wish that the engine ends, that time has passed. Each
+event is answered with effects, which the shell carries out in their order. It calls `expire` at `next_deadline`, which
+any event may change. After the effect `EndTurn` it calls `end_turn` once all that has come by then is passed on, so
+that one batch and one status follow from many messages.
+
+What becomes of requests is the core's (`engines.core`). Which processes live and whom to hear, when to publish, which
+steps hang or fail for good, and how the engine ends is decided here.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from math import inf
+from typing import Final, TypeVar
+
+import msgspec
+import structlog
+
+from engines.admission.rights import why_not
+from engines.core import EngineCore
+from engines.effects import (
+    CloseMemory,
+    Compute,
+    Copied,
+    Effect,
+    EndTurn,
+    Exit,
+    Follow,
+    Forget,
+    NodeEffect,
+    Publish,
+    Recover,
+    Refuse,
+    Rest,
+)
+from engines.scheduling.batch import StepResult
+from engines.scheduling.step import Step
+from engines.status import Service
+from engines.step_failures.errors import StepError, StepFailures
+from engines.step_failures.stuck_steps import StepWatch
+from kvtransfer.protocol import Buffer, Exported, Imported, Send
+from mesh.addresses import gateway_names, supervisors
+from mesh.membership.catching_up import CatchingUp
+from mesh.membership.membership import Membership, Restarted, Stale, ended_incarnations
+from mesh.topology.schema import Topology
+from mesh.wire.control import ProcessState
+from mesh.wire.frames import Sender
+from mesh.wire.messages import BroadcastMessage, EngineMessage
+from mesh.wire.requests import Probe
+from mesh.wire.status import EngineStatus, SupervisorStatus
+from mesh.wire.transfers import Reserve
+
+T = TypeVar("T")
+
+MAX_LAG_S: Final = 0.1  # a deadline that is noticed later than this says more about this process than about its peers
+
+log = structlog.get_logger()
+
+
+class EngineNode:
+    """One engine of ``topology``, the one that is called ``name``. ``lease_s``: infinite where nobody can die."""
+
+    def __init__(self, core: EngineCore, topology: Topology, name: str, lease_s: float) -> None:
+        self.core: Final = core
+        self._name = name
+        self._gateways = frozenset(gateway_names(topology))
+        self._neighbours = self._gateways | {spec.id for spec in topology.engines if spec.id != name}
+        self._unfollowed = set(self._neighbours - self._gateways)
+        self._supervisor_of = supervisors(topology)
+        self._supervisors = frozenset(self._supervisor_of.values())
+        self._timing = topology.timing
+        self._membership = Membership(lease_s)
+        self._catching_up = CatchingUp(MAX_LAG_S)
+        self._watch = StepWatch(longest_gap_s=1.25 * topology.timing.heartbeat_s)
+        self._failures = StepFailures()
+        self._step: Step | None = None  # that the shell computes
+        self._error = self._first_line = ""  # of that step, which failed
+        self._is_stuck = False
+        self._will_end_turn = False
+        self._has_listener = False  # that has not heard a status yet
+        self._publishes_at: float | None = None  # None: it has not started
+        self._gives_up_at: float | None = None  # None: nobody asked it to end
+
+    def __repr__(self) -> str:
+        return f"<EngineNode {self._name} {self.core!r} {self._membership!r}>"
+
+    @property
+    def computes(self) -> bool:
+        """Whether a step runs."""
+        return self._step is not None
+
+    def reads(self, process: str) -> bool:
+        """Whether statuses of that process tell this engine more than that it lives."""
+        return process in self._supervisors or self.core.looks_at_peers
+
+    # --- its own life -------------------------------------------------------------------------------------------------
+
+    def start(self, now: float) -> list[NodeEffect]:
+        """It is ready: it hears gateways and supervisors, and says so."""
+        self._publishes_at = now
+        return [Follow(self._gateways | self._supervisors), *self._follow_if_needed(()), self._publish(now)]
+
+    def welcome(self, now: float) -> list[NodeEffect]:
+        """Somebody began to listen: a status follows."""
+        self._has_listener = True
+        return self._end_turn_soon()
+
+    def drain(self, now: float) -> list[NodeEffect]:
+        """Take nothing new. `Rest` follows when all that is here has ended, after ``drain_s`` at most."""
+        self._gives_up_at = now + self._timing.drain_s
+        return self._after(self.core.drain(now))
+
+    def end_turn(self, now: float) -> list[NodeEffect]:
+        """All that has come by now was passed on: choose a step if none runs, and tell what is new."""
+        self._will_end_turn = False
+        effects = [] if self._step is not None else self._next_step(now)
+        if self.core.has_news or self._has_listener:
+            effects.append(self._publish(now))
+        return effects
+
+    def status(self, now: float) -> EngineStatus:
+        """The next status to publish. It says so if the running step hangs."""
+        status, hang = self.core.status(now), self._watch.look(now)
+        if hang is not None and not self._is_stuck:
+            log.error("stuck", reason=hang)
+        elif hang is None and self._is_stuck:
+            log.warning("not stuck any more")
+        self._is_stuck = hang is not None
+        return status if hang is None else msgspec.structs.replace(status, state=ProcessState.STUCK, error=hang)
+
+    def _publish(self, now: float) -> Publish:
+        self._has_listener = False
+        if self._publishes_at is not None:
+            self._publishes_at = now + self._timing.heartbeat_s
+        return Publish()
+
+    # --- the mesh -----------------------------------------------------------------------------------------------------
+
+    def receive(
+        self, sender: Sender, message: EngineMessage, payload: Sequence[Buffer], now: float
+    ) -> list[NodeEffect]:
+        """A message to this engine."""
+        if (reason := why_not(sender.process, message, self._gateways)) is not None:
+            return [Refuse(sender, message, reason)]
+        effects = self._follow({sender.process})
+        if sender.process in self._neighbours:  # else it is a command, which has no lease to keep
+            observed = self._observe(sender, now)
+            if observed is None:
+                return effects
+            effects += observed
+        if isinstance(message, Reserve):  # one of its gateway, which could die before it was ever heard here
+            self._membership.expect(message.spec.gateway, now)
+        answers = self.core.receive(sender.process, message, payload, now)
+        if answers or not isinstance(message, Probe):  # a question changes nothing that others should hear of
+            effects += self._after(answers)
+        return effects
+
+    def hear(self, sender: Sender, status: BroadcastMessage | None, now: float) -> list[NodeEffect]:
+        """The status of a process that is followed; None: a sign of life that says no more, or is not read."""
+        if isinstance(status, SupervisorStatus):
+            return self._declare_dead(sender.process, status, now)
+        effects = self._observe(sender, now)
+        if effects is None:
+            return []
+        if isinstance(status, EngineStatus) and self.core.observe(sender.process, status, now):
+            moves = self.core.look(now)
+            if moves:  # else each status would make this engine publish its own
+                effects += self._after(moves)
+        return effects
+
+    def _observe(self, sender: Sender, now: float) -> list[NodeEffect] | None:
+        """Take a sign of life; None: it is of an incarnation that is over."""
+        observation = self._membership.observe(sender, now)
+        if isinstance(observation, Stale):
+            return None
+        if isinstance(observation, Restarted):
+            return [Forget(sender.process), *self._lose(sender.process, now)]
+        return []
+
+    def _declare_dead(self, supervisor: str, status: SupervisorStatus, now: float) -> list[NodeEffect]:
+        """A supervisor saw processes end: nobody waits for their leases."""
+        effects: list[NodeEffect] = []
+        for ended in ended_incarnations(supervisor, status, self._supervisor_of):
+            if lost := self._membership.declare_dead(ended):
+                effects += [Forget(lost.sender.process), *self._lose(lost.sender.process, now)]
+        return effects
+
+    def _lose(self, process: str, now: float) -> list[NodeEffect]:
+        log.warning("lost a peer", process=process)
+        return [CloseMemory(process), *self._after(self.core.lose_peer(process, now))]
+
+    def _follow(self, processes: Iterable[str]) -> list[NodeEffect]:
+        """Hear from now on the engines among them, which this one has to do with: they might die.
+
+        Were each engine to hear all others, statuses would grow with the square of their number.
+        """
+        new = self._unfollowed.intersection(processes)
+        if not new:
+            return []
+        self._unfollowed -= new
+        return [Follow(frozenset(new))]
+
+    def _follow_if_needed(self, effects: Sequence[Effect]) -> list[NodeEffect]:
+        """Follow whoever is written to, and everybody where requests may have to go to any of them."""
+        if not self._unfollowed:
+            return []
+        if self.core.looks_at_peers:
+            return self._follow(self._unfollowed)
+        return self._follow([effect.to for effect in effects if isinstance(effect, Send)])
+
+    # --- steps --------------------------------------------------------------------------------------------------------
+
+    def finish_step(self, result: StepResult, now: float) -> list[NodeEffect]:
+        """The step of the last `Compute` was computed."""
+        self._failures.computed()
+        return self._go_on(self.core.finish_step, result, now)
+
+    def fail_step(self, kind: StepError, error: str, first_line: str) -> list[NodeEffect]:
+        """The step could not be computed. A device that is lost computes nothing any more in this process."""
+        self._error, self._first_line = error, first_line
+        return self.not_recovered() if kind is StepError.DEVICE else [Recover(frees_memory=kind is StepError.MEMORY)]
+
+    def recovered(self, now: float) -> list[NodeEffect]:
+        """The device goes on after the step that failed. So do all requests but those that are to blame."""
+        shares = () if self._step is None else self._step.shares
+        if self._failures.failed([share.request.id for share in shares]):
+            reason = f"steps of many requests failed, and none was computed; the last: {self._first_line}"
+            return [Exit(reason)]
+        return self._go_on(self.core.fail_step, f"the engine could not compute it: {self._error}", now)
+
+    def not_recovered(self) -> list[NodeEffect]:
+        """The device does not go on."""
+        return [Exit(f"its device is lost: {self._first_line}")]
+
+    def pass_steps(self, num_steps: int, token: int, now: float) -> list[Send]:
+        """See `RunningStep.pass_steps`."""
+        self._watch.repeat(now)
+        return self.core.pass_steps(num_steps, token, now)
+
+    def _go_on(self, end: Callable[[T, float], list[Effect]], how: T, now: float) -> list[NodeEffect]:
+        """Let the step end, and choose the next one at once: the executor is not to wait."""
+        self._watch.end(now)
+        effects = self._after(end(how, now))
+        self._step = None
+        return effects + self._next_step(now)
+
+    def _next_step(self, now: float) -> list[NodeEffect]:
+        step, before = self.core.next_step(now)
+        if step is None:
+            return self._after(before) if before else []
+        self._step = step
+        self._watch.start(step.service.name, lambda: sum(step.service.step_cost().parts(step.load())), now)
+        return [*self._after(before), Compute(step)]
+
+    # --- copies and loads ---------------------------------------------------------------------------------------------
+
+    def exported(self, transfer: str, event: Exported, now: float) -> list[NodeEffect]:
+        """`ExportBlocks` is done."""
+        return self._after(self.core.exported(transfer, event, now))
+
+    def imported(self, transfer: str, event: Imported, now: float) -> list[NodeEffect]:
+        """`ImportBlocks` is done."""
+        return self._after(self.core.imported(transfer, event, now))
+
+    def offloaded(self, copied: Copied, now: float) -> list[NodeEffect]:
+        """`OffloadBlocks` is done."""
+        return self._after(self.core.offloaded(copied, now))
+
+    def restored(self, copied: Copied, now: float) -> list[NodeEffect]:
+        """`RestoreBlocks` is done."""
+        return self._after(self.core.restored(copied, now))
+
+    def loaded(self, service: Service, now: float) -> list[NodeEffect]:
+        """`LoadModel` is done."""
+        return self._after(self.core.loaded(service, now))
+
+    def not_loaded(self, service: str, reason: str, now: float) -> list[NodeEffect]:
+        """`LoadModel` failed."""
+        return self._after(self.core.not_loaded(service, reason, now))
+
+    # --- time ---------------------------------------------------------------------------------------------------------
+
+    def next_deadline(self) -> float | None:
+        """When to call `expire`; None: not before something else happens."""
+        until = self._catching_up.until
+        earliest = self._due_at() if until is None else until
+        if self._publishes_at is not None and self._publishes_at < earliest:
+            earliest = self._publishes_at
+        if self._gives_up_at is not None and self._gives_up_at < earliest:
+            earliest = self._gives_up_at
+        return None if earliest == inf else earliest
+
+    def _due_at(self) -> float:
+        """When an answer, a lease or a transfer is over."""
+        answer, lease = self.core.next_deadline(), self._membership.next_deadline()
+        return min(inf if answer is None else answer, inf if lease is None else lease)
+
+    def expire(self, now: float) -> list[NodeEffect]:
+        """Time has passed: a status is due, or leases and answers may have ended."""
+        effects: list[NodeEffect] = []
+        if self._publishes_at is not None and now >= self._publishes_at:
+            effects.append(self._publish(now))
+        due_at = self._due_at()
+        if due_at != inf and not self._catching_up.puts_off(due_at, now):
+            effects += self._expire(now)
+        if self._gives_up_at is not None and now >= self._gives_up_at:
+            log.warning("draining took too long: dropped what was left", core=repr(self.core))
+            self._gives_up_at = None
+            effects.append(Rest())
+        return effects
+
+    def _expire(self, now: float) -> list[NodeEffect]:
+        effects: list[NodeEffect] = []
+        for lost in self._membership.expire(now):
+            process = lost.sender.process
+            if process not in self._gateways:  # one that only fell silent still wants its tokens
+                effects.append(Forget(process))
+            effects += self._lose(process, now)
+        return effects + self._after(self.core.expire(now))
+
+    # --- what follows from every event --------------------------------------------------------------------------------
+
+    def _after(self, effects: Sequence[Effect]) -> list[NodeEffect]:
+        """What the core wants done, and what follows from how it is now."""
+        told: list[NodeEffect] = [*self._follow_if_needed(effects), *effects]
+        if self._step is None or self.core.has_news:
+            told += self._end_turn_soon()
+        if self._gives_up_at is not None and self.core.is_idle:
+            self._gives_up_at = None
+            told.append(Rest())
+        return told
+
+    def _end_turn_soon(self) -> list[NodeEffect]:
+        if self._will_end_turn:
+            return []
+        self._will_end_turn = True
+        return [EndTurn()]

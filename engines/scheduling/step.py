@@ -1,0 +1,39 @@
+"""One iteration of an engine: the shares of requests that it computes together."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from engines.costs.step_cost import StepLoad, load_of_rows
+from engines.scheduling.batch import Batch, Rows
+from engines.scheduling.scheduler import Share
+from engines.status import Service
+
+
+class Step(msgspec.Struct, frozen=True):
+    """The iteration that is being computed."""
+
+    service: Service
+    shares: Sequence[Share]
+    prompts: Sequence[Share]  # those of them that are no decodes
+    started_at: float
+    rows: Rows | None = None  # as in `Batch`
+
+    def batch(self) -> Batch:
+        """For an executor: with the tokens themselves, as they are now."""
+        chunks = [share.request.chunk(share.num_tokens) for share in self.shares]
+        return Batch(self.service.name, chunks, self.rows)
+
+    def load(self) -> StepLoad:
+        """What it computes, as its requests are now."""
+        if self.rows is not None:
+            return load_of_rows(self.rows, decodes=not self.prompts)
+        chunks = [(share.num_tokens, share.request.num_computed) for share in self.prompts]
+        context = sum([len(share.request.tokens) for share in self.shares])
+        context -= sum([len(share.request.tokens) for share in self.prompts])
+        return StepLoad(chunks, len(self.shares) - len(self.prompts), context)
+
+    def prefill_done_s(self, now: float) -> float:
+        """Of prompts, by now: at most what the step was given of them, as it may hold decodes, too."""
+        given_s = sum([self.service.chunk_s(share.num_tokens, share.request.num_computed) for share in self.prompts])
+        return min(now - self.started_at, given_s)

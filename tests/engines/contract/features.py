@@ -11,7 +11,7 @@ Test = Callable[..., Any]
 
 
 def feature(name: str, lacks: tuple[str, ...] = ()) -> Callable[[Test], Test]:
-    """A contract test shows it. Backends that lack it must fail it: else the table in docs/guides/run-vllm.md is wrong."""
+    """A contract test shows it. Backends that lack it must fail it (the table in docs/guides/run-vllm.md)."""
     FEATURES[name] = frozenset(lacks)
 
     def mark(test: Test) -> Test:

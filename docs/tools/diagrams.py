@@ -38,7 +38,7 @@ def diagram(name: str) -> str:
         for event, rule in rules.items():
             if rule.then is not state:
                 arrows[str(state.value), str(rule.then.value)].append(event.__name__)
-    lines = ["stateDiagram-v2", "    direction LR", f"    [*] --> {first}"]
+    lines = ["stateDiagram-v2", f"    [*] --> {first}"]
     lines += (f"    {start} --> {end}: {_wrapped(events)}" for (start, end), events in arrows.items())
     lines += (f"    {start} --> {end}: {why}" for start, end, why in _SETTLES[name])
     lines += (f"    {state.value} --> [*]" for state in machine.rules if str(state.value) in _last_states(name))

@@ -40,7 +40,8 @@ class Simulation:
 
     ``engines``, ``gateways`` and ``placement`` are the living ones. With ``timeline``, made for `origin_s`, it can be
     seen what they did. With ``faults``, or if there are ``invariants`` to be watched, processes are ``processes``.
-    With a ``search``, a topology that has a placement daemon has one here; ``on_note`` hears what it says for its log.
+    With ``has_supervisors``, those tell of processes that end; without, leases do. With a ``search``, a topology that
+    has a placement daemon has one here; ``on_note`` hears what it says for its log.
     """
 
     origin_s = -STARTUP_S
@@ -57,6 +58,7 @@ class Simulation:
         coasts: bool = False,
         timeline: Timeline | None = None,
         invariants: Invariants | None = None,
+        has_supervisors: bool = True,
         search: Search | None = None,
         on_note: Callable[[float, Note], None] | None = None,
     ) -> None:
@@ -101,10 +103,10 @@ class Simulation:
             invariants.attach(self)
         if self.processes is not None:
             self.processes.bear(factory, self._change_engine, self._change_gateway)
-            if topology.scaling is not None:
-                self.processes.bear_supervisors(factory.start_s)
             if self._has_placement:
                 self.processes.bear_placement(self._make_placement, self._change_placement)
+            if has_supervisors or topology.scaling is not None:
+                self.processes.bear_supervisors(factory.start_s)
             self.processes.schedule(timeline)
             return
         for gateway in topology.gateways:

@@ -95,6 +95,7 @@ def play(scenario: Scenario, tap: Tap | None = None, bounds: Bounds | None = Non
         slo=SloRule(),
         faults=scenario.faults,
         invariants=invariants,
+        has_supervisors=scenario.has_supervisors,
         search=DrawnPlans(scenario.seed),
         on_note=lambda _, note: plans.update([_kind(note)]),
     )

@@ -57,6 +57,7 @@ KINDS = (
     *("kill", "death", "hang", "slow", "partition", "loss", "delay", "duplicate", "reorder", "skew", "gateway"),
     *("fail_load", "daemon"),
 )
+SUPERVISED = 0.75  # of all runs
 MOST_DEATHS = 4  # `DispatchLimits.max_deaths`
 ORDERS = ("move", "drain", "role", "retire", "leave", "rescheduling", "shed", "placement")
 
@@ -72,6 +73,7 @@ class Scenario:
     faults: tuple[Fault, ...]
     orders: tuple[Order, ...]
     physics: Physics
+    has_supervisors: bool = True  # that tell of processes which end; else nobody knows but by their silence
 
     @property
     def service(self) -> str:
@@ -147,7 +149,9 @@ def draw(seed: int, only: Iterable[str] = (*KINDS, *ORDERS)) -> Scenario:
         kv_bytes_per_s=random.choice([25e9, 20e6, 4e6]),
         noise=random.choice([0.0, 0.1]),
     )
-    return Scenario(seed, topology, random.choice([54, 64, 100, 400]), trace, tuple(faults), tuple(orders), physics)
+    num_blocks = random.choice([54, 64, 100, 400])
+    has_supervisors = Random(f"{seed}/supervisors").random() < SUPERVISED
+    return Scenario(seed, topology, num_blocks, trace, tuple(faults), tuple(orders), physics, has_supervisors)
 
 
 # --- what is served ---------------------------------------------------------------------------------------------------

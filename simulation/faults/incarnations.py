@@ -112,6 +112,7 @@ class Incarnations(ABC, Generic[P]):
         self._timing = topology.timing
         self._on_change = on_change
         self._num_lives = 0
+        self.on_death: Callable[[Sender], None] = _nobody_notices
         self._process: P | None = None
         self._life = IncarnationKernel(kernel)
         if is_born:
@@ -134,6 +135,7 @@ class Incarnations(ABC, Generic[P]):
         self._process = None
         self._network.go_down(self._name)
         self._on_change(self._name, None)
+        self.on_death(Sender(self._name, self._num_lives))
 
     def restart(self) -> None:
         """A new life, which knows nothing of the last one."""
@@ -320,3 +322,7 @@ class PlacementIncarnations(Incarnations[SimulatedPlacement]):
 
 def _ignore() -> None:
     """Nobody waits for it to leave."""
+
+
+def _nobody_notices(ended: Sender) -> None:
+    """Where no supervisor is."""

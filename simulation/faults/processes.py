@@ -29,7 +29,7 @@ class Processes:
         self.engines: dict[str, EngineIncarnations] = {}
         self.gateways: dict[str, GatewayIncarnations] = {}
         self.placement: dict[str, PlacementIncarnations] = {}
-        self.supervisors: dict[str, SimulatedSupervisor] = {}  # if the topology scales
+        self.supervisors: dict[str, SimulatedSupervisor] = {}
         self.hits: Counter[str] = Counter()
         self._topology = topology
         self._kernel = kernel
@@ -72,14 +72,21 @@ class Processes:
         self.placement[name] = PlacementIncarnations(name, make, self._kernel, self.network, self._topology, on_change)
 
     def bear_supervisors(self, start_s: Callable[[str], float]) -> None:
-        """One of each host. They are never killed."""
-        for host in self._topology.hosts:
+        """One of each host. They are never killed. Call when all others are there."""
+        topology, heartbeat_s = self._topology, self._topology.timing.heartbeat_s
+        daemon = topology.placement
+        for host in topology.hosts:
             name = supervisor_id(host.name)
-            here = {spec.id: self.engines[spec.id] for spec in self._topology.engines if spec.host == host.name}
-            heartbeat_s = self._topology.timing.heartbeat_s
-            self.supervisors[name] = SimulatedSupervisor(
-                Sender(name, 1), host.name, here, start_s, self._kernel, self.network, heartbeat_s
+            engines = {spec.id: self.engines[spec.id] for spec in topology.engines if spec.host == host.name}
+            others = {spec.id: "gateway" for spec in topology.gateways if spec.host == host.name}
+            if daemon is not None and daemon.id in self.placement and daemon.host == host.name:
+                others[daemon.id] = "placement"
+            supervisor = self.supervisors[name] = SimulatedSupervisor(
+                Sender(name, 1), host.name, engines, others, start_s, self._kernel, self.network, heartbeat_s
             )
+            for here in (self.engines, self.gateways, self.placement):
+                for process in here.keys() & (engines.keys() | others.keys()):
+                    here[process].on_death = supervisor.notice
 
     def schedule(self, timeline: Timeline | None) -> None:
         """Let faults happen."""

@@ -1,5 +1,9 @@
-"""The supervisor of a host in virtual time, as far as it starts and ends engines: `mesh.supervisor`."""
+"""The supervisor of a host in virtual time: it tells of processes that end, and starts and ends engines when told to.
 
+Of `mesh.supervisor` it has what others in the mesh notice.
+"""
+
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -21,13 +25,14 @@ class _Child:
 
 
 class SimulatedSupervisor:
-    """``start_s``: how long an engine takes from its start until it is ready, by name."""
+    """``others``: kinds of its host's other processes, by name. ``start_s``: from an engine's start until it is up."""
 
     def __init__(
         self,
         me: Sender,
         host: str,
         engines: Mapping[str, EngineIncarnations],
+        others: Mapping[str, str],
         start_s: Callable[[str], float],
         kernel: Kernel,
         network: FaultyNetwork,
@@ -42,6 +47,8 @@ class SimulatedSupervisor:
         self._network = network
         self._heartbeat_s = heartbeat_s
         self._seq = 0
+        self._others = others
+        self._dead: Counter[str] = Counter()  # the newest incarnation of each process that has ended
         self._children = {
             name: _Child(lives, lives.is_alive, "running", kernel.now)
             if lives.is_alive
@@ -56,6 +63,11 @@ class SimulatedSupervisor:
     def start(self, at: float) -> None:
         """Publish the first status at that time."""
         self._kernel.at(at, self._beat)
+
+    def notice(self, ended: Sender) -> None:
+        """A process of its host ended. Repeated in every status, as one may be lost."""
+        self._dead[ended.process] = ended.incarnation
+        self._publish()
 
     def engine_seconds(self, now: float) -> float:
         """That engines took their places, starting and leaving included."""
@@ -107,7 +119,15 @@ class SimulatedSupervisor:
 
     def _publish(self) -> None:
         self._seq += 1
-        children = [ChildStatus(name, "engine", None, child.state, 0) for name, child in self._children.items()]
+        ended = self._dead
+        children = [
+            ChildStatus(name, "engine", None, child.state, 0, ended_incarnation=ended[name])
+            for name, child in self._children.items()
+        ]
+        children += [
+            ChildStatus(name, kind, None, "running", 0, ended_incarnation=ended[name])
+            for name, kind in self._others.items()
+        ]
         self._network.tell(self._me, SupervisorStatus(self._seq, self._host, 0, children))
 
     def _beat(self) -> None:

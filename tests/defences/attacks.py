@@ -21,6 +21,11 @@ def roomy(scenario: Scenario) -> Scenario:
     return replace(scenario, num_blocks=1000, topology=replace(scenario.topology, engines=engines))
 
 
+def unsupervised(scenario: Scenario) -> Scenario:
+    """Nobody tells of processes that end."""
+    return replace(roomy(scenario), has_supervisors=False)
+
+
 def long_answers(scenario: Scenario) -> Scenario:
     return replace(roomy(scenario), trace=tuple(replace(request, num_output=200) for request in scenario.trace))
 

@@ -38,6 +38,7 @@ from tests.defences.attacks import (
     roomy,
     speechless,
     unheard,
+    unsupervised,
 )
 from tests.kvtransfer.test_protocol import Link, test_blocks_read_after_the_sender_gave_up_are_still_what_was_promised
 
@@ -107,7 +108,7 @@ DEFENCES = [
     Defence(switches.bound_of_requests, Runs(seeds=(2, 17))),
     Defence(switches.noticing_restarts, Runs(("kill",), change=roomy, gap_s=4.0, seeds=(8, 22))),
     Defence(switches.ignoring_old_lives, Runs(("kill", "delay", "reorder"), change=doubled, gap_s=3.0, seeds=(22, 31))),
-    Defence(switches.leases, Runs(("death",), change=roomy, gap_s=4.0, seeds=(4, 14))),
+    Defence(switches.leases, Runs(("death",), change=unsupervised, gap_s=4.0, seeds=(4, 14))),
     Defence(switches.hearing_gateways, Runs((), change=orphaned, gone_s=2.0, seeds=(1, 3))),
     Defence(
         switches.dropping_requests_of_dead_gateways, Runs(("gateway",), change=long_answers, gone_s=2.0, seeds=(13, 21))

@@ -196,7 +196,7 @@ def test_a_killed_engine_is_survived_and_drawn(files, tmp_path, capsys):
         "2:*",
     )
     messages = ("--loss", "0.001", "--delay", "0.001", "--reorder", "0.001", "--duplicate", "0.001")
-    assert simulate(files, "--rate", "2", "--duration", "6", *faults, *messages, "--out", str(out)) == 0
+    assert simulate(files, "--rate", "12", "--duration", "6", *faults, *messages, "--out", str(out)) == 0
     assert " 0 failed" in capsys.readouterr().out
     assert (out / "timeline.png").stat().st_size > 0
     assert any(json.loads(line)["attempts"] > 1 for line in (out / "records.jsonl").read_text().splitlines())

@@ -85,6 +85,11 @@ class GatewayCore:
     def __repr__(self) -> str:
         return f"<GatewayCore {self._name} {self.state} {self.dispatcher!r} {self.monitor!r}>"
 
+    @property
+    def policy(self) -> PolicyChoice:
+        """Which policy decides, and who chose it."""
+        return self._policy.choice
+
     # --- requests -----------------------------------------------------------------------------------------------------
 
     def submit(self, spec: RequestSpec, timeline: RequestTimeline, now: float, tenant: str = "") -> list[GatewayEffect]:

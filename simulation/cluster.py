@@ -178,6 +178,13 @@ class Simulation:
         if request in self.open:
             self.gateways[self.open[request]].cancel(request)
 
+    def fall_behind(self, request: str, num_bytes: int) -> None:
+        """Its client has left so much unread."""
+        assert self.processes is not None, "clients fall behind where things go wrong"
+        gateway = self.gateways.get(self.open[request])
+        if gateway is not None:
+            self.processes.gateways[self.open[request]].happen(gateway.fall_behind, request, num_bytes)
+
     def _schedule_next(self, service: ServiceSpec, trace: Iterator[TraceRequest]) -> None:
         request = next(trace, None)
         if request is None:

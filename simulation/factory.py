@@ -89,7 +89,8 @@ class Factory:
         lengths, tallies, monitor = LengthPredictor(asked_of), Tallies(), Monitor(timing.lease_s, spec.id)
         dispatcher = Dispatcher(policy.policy, monitor, limits, self.timelines(tallies), lengths)
         parts = GatewayParts(self._topology, spec.id, 0, dispatcher, monitor, policy, tallies)
-        watches = policy.policy.offers(SeesGateways) is not None and len(self._topology.gateways) > 1
+        has_others = len(self._topology.gateways) > 1
+        watches = has_others and (self._network.has_faults or policy.policy.offers(SeesGateways) is not None)
         return SimulatedGateway(me, parts, kernel, self._network, watches_others=watches)
 
     def engine(self, spec: EngineSpec, me: Sender, kernel: Kernel, lease_s: float = inf) -> SimulatedEngine:

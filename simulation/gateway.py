@@ -1,6 +1,6 @@
 """A gateway's core in virtual time: what `router.gateway` is with sockets and a clock, on a kernel and a network."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from math import inf
 
@@ -9,7 +9,7 @@ from mesh.wire.messages import GatewayMessage
 from mesh.wire.placement import PlacementStatus
 from mesh.wire.requests import RequestSpec
 from mesh.wire.status import EngineStatus, GatewayStatus, SupervisorStatus
-from router.effects import Forget, GatewayEffect, Publish, Send
+from router.effects import Forget, GatewayEffect, Publish, Rest, Send
 from router.gateway_core import GatewayCore, GatewayParts
 from router.generation import RouterError
 from router.history.timeline import RequestTimeline
@@ -34,6 +34,7 @@ class SimulatedGateway:
         self._kernel = kernel
         self._network = network
         self._armed_at = inf
+        self.on_rest: Callable[[], object] | None = None  # called when it has drained
         network.connect(me.process, self.receive)
         network.subscribe(me.process, self.hear)
         for kind in self.watched():
@@ -107,6 +108,8 @@ class SimulatedGateway:
                     self._network.live(self._me)
                     if self._network.is_watched(GatewayStatus):
                         self._network.tell(self._me, self.core.status(self._kernel.now))
+                case Rest() if self.on_rest is not None:
+                    self.on_rest()
                 case _:
                     pass
         deadline = self.core.next_deadline()

@@ -19,6 +19,8 @@ Watch = Callable[[Sender, Any], None]
 class Network:
     """``latency_s`` is that of a control message. Nothing is lost: see `FaultyNetwork`."""
 
+    has_faults = False
+
     def __init__(self, kernel: Kernel, latency_s: float) -> None:
         self._kernel = kernel
         self._latency_s = latency_s

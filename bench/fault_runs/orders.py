@@ -1,13 +1,15 @@
-"""What people order during a run: migrations by hand, drains, changes of role, loads, restarts; clients that leave."""
+"""What people do during a run: they migrate, drain, change roles, services and policies, restart, and leave."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mesh.wire import control
-from mesh.wire.control import Role, SetRole
+from mesh.wire.control import PolicyChoice, Role, SetRole
 from mesh.wire.messages import EngineMessage
 from simulation.cluster import Simulation
 from simulation.faults.processes import Processes
+
+UNREAD_BYTES = 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +131,56 @@ class Leave:
             simulation.leave(request)
 
 
-Order = Move | Drain | TakeRole | Shed | Retire | Leave
+@dataclass(frozen=True, slots=True)
+class FallBehind:
+    """A client reads so slowly that its gateway cuts it off."""
+
+    at_s: float
+    pick: float
+
+    @property
+    def end_s(self) -> float:
+        return self.at_s
+
+    def give(self, simulation: Simulation) -> None:
+        request = _pick(sorted(simulation.open), self.pick)
+        if request is not None:
+            simulation.fall_behind(request, UNREAD_BYTES)
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchPolicy:
+    """``mesh policy``: told to one gateway; the others hear of it from its statuses."""
+
+    at_s: float
+    gateway: str
+    choice: PolicyChoice
+
+    @property
+    def end_s(self) -> float:
+        return self.at_s
+
+    def give(self, simulation: Simulation) -> None:
+        _processes(simulation).gateways[self.gateway].order(control.SetPolicy(self.choice))
+
+
+@dataclass(frozen=True, slots=True)
+class RetireGateway:
+    """SIGTERM: the gateway takes nothing new, ends when its requests have ended, and is started again."""
+
+    at_s: float
+    gateway: str
+    restart_after_s: float
+
+    @property
+    def end_s(self) -> float:
+        return self.at_s + self.restart_after_s
+
+    def give(self, simulation: Simulation) -> None:
+        _processes(simulation).gateways[self.gateway].retire(self.restart_after_s)
+
+
+Order = Move | Drain | TakeRole | Shed | Retire | Leave | FallBehind | SwitchPolicy | RetireGateway
 
 
 def _pick(requests: Sequence[str], pick: float) -> str | None:

@@ -24,7 +24,9 @@ DISPATCHES_PER_S = 8.0
 PLAN_S = LONG_S + 20.0  # for the last plan, once all requests have ended: engines that are away hold it up
 LOOK_S = 0.5
 MAX_EVENTS = 300_000
+CUT_OFF = "cut off: "  # its client read too slowly
 GATEWAY_DIED = ("its gateway died", "no gateway was there")
+AGREE_S = 5.0  # for gateways to come to one policy, once nothing goes wrong
 GIVEN_UP = "given up after"  # `DispatchLimits.max_deaths`
 
 
@@ -111,6 +113,7 @@ def play(scenario: Scenario, tap: Tap | None = None, bounds: Bounds | None = Non
             _check_endings(scenario, records)
             if scenario.topology.placement is not None:
                 _check_plans(simulation)
+            _check_policies(simulation)
     except Exception as error:
         request = error.request if isinstance(error, InvariantError) else None
         what = f"{type(error).__name__}: {error}"
@@ -158,7 +161,8 @@ def _check_endings(scenario: Scenario, records: Sequence[Record]) -> None:
         raise InvariantError(f"{len(records)} of {len(scenario.trace)} requests ended")
     for record in records:
         reason = record.reason or ""
-        is_excused = reason in GATEWAY_DIED or (reason.startswith(GIVEN_UP) and scenario.may_give_up)
+        is_excused = reason in GATEWAY_DIED or reason.startswith(CUT_OFF)
+        is_excused = is_excused or (reason.startswith(GIVEN_UP) and scenario.may_give_up)
         if record.outcome is Outcome.FAILED and not is_excused:
             raise InvariantError(f"{record.id} failed: {reason}", record.id)
         if record.outcome is Outcome.REJECTED and record.partial_tokens:
@@ -173,6 +177,17 @@ def _check_plans(simulation: Simulation) -> None:
         now += LOOK_S
         if now > until_s:
             raise InvariantError(f"a plan is under way for {PLAN_S:g} s: {simulation.placement}")
+        simulation.kernel.run(now)
+
+
+def _check_policies(simulation: Simulation) -> None:
+    """All gateways that live come to run the same policy, whoever was told of another one."""
+    now, until_s = simulation.kernel.now, simulation.kernel.now + AGREE_S
+    while len({str(gateway.core.policy) for gateway in simulation.gateways.values()}) > 1:
+        now += LOOK_S
+        if now > until_s:
+            chosen = {name: gateway.core.policy for name, gateway in simulation.gateways.items()}
+            raise InvariantError(f"gateways run different policies for {AGREE_S:g} s: {chosen}")
         simulation.kernel.run(now)
 
 

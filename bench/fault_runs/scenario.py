@@ -11,7 +11,18 @@ from pathlib import Path
 from random import Random
 from typing import TypeVar
 
-from bench.fault_runs.orders import Drain, Leave, Move, Order, Retire, Shed, TakeRole
+from bench.fault_runs.orders import (
+    Drain,
+    FallBehind,
+    Leave,
+    Move,
+    Order,
+    Retire,
+    RetireGateway,
+    Shed,
+    SwitchPolicy,
+    TakeRole,
+)
 from engines.costs.linear import decode_step_s, prefill_s
 from engines.costs.profiles import EngineProfile
 from mesh.topology.schema import (
@@ -26,7 +37,7 @@ from mesh.topology.schema import (
     Topology,
     TransferSpec,
 )
-from mesh.wire.control import Role
+from mesh.wire.control import PolicyChoice, Role
 from mesh.wire.status import DecodeCost, PrefillCost
 from router.policies.registry import policies
 from simulation.engines.physics import Physics
@@ -59,7 +70,10 @@ KINDS = (
 )
 SUPERVISED = 0.75  # of all runs
 MOST_DEATHS = 4  # `DispatchLimits.max_deaths`
-ORDERS = ("move", "drain", "role", "retire", "leave", "rescheduling", "shed", "placement")
+ORDERS = (
+    *("move", "drain", "role", "retire", "leave", "rescheduling", "shed", "placement"),
+    *("policy", "behind", "retire_gateway"),
+)
 
 T = TypeVar("T")
 
@@ -143,6 +157,7 @@ def draw(seed: int, only: Iterable[str] = (*KINDS, *ORDERS)) -> Scenario:
             faults += _daemon_faults(plans, placement.id, engines + gateways)
     if "rescheduling" in kinds:
         topology = replace(topology, rescheduling=_rescheduling(Random(f"{seed}/rescheduling")))
+    orders += [order for kind, order in _gateway_orders(Random(f"{seed}/gateways"), gateways) if kind in kinds]
     trace = tuple(_trace(random, services))
     physics = Physics(
         latency_s=random.choice([2e-4, 2e-3, 0.02]),
@@ -275,6 +290,19 @@ def _orders(random: Random, engines: Sequence[str]) -> Iterator[tuple[str, Order
         yield "retire", Retire(moment(), engine(), random.choice([0.05, 1.0]))
     for _ in range(random.choice([0, 0, 2, 8])):
         yield "leave", Leave(moment(), random.random())
+
+
+def _gateway_orders(random: Random, gateways: Sequence[str]) -> Iterator[tuple[str, Order]]:
+    def moment() -> float:
+        return random.uniform(0, DURATION_S + 1)
+
+    for _ in range(random.choice([0, 0, 1, 4])):
+        choice = PolicyChoice(random.choice(sorted(policies())), {}, random.choice([1, 2, 3]))
+        yield "policy", SwitchPolicy(moment(), random.choice(gateways), choice)
+    for _ in range(random.choice([0, 0, 1, 3])):
+        yield "behind", FallBehind(moment(), random.random())
+    if random.random() < 0.2:
+        yield "retire_gateway", RetireGateway(moment(), random.choice(gateways), random.choice([0.05, 1.0]))
 
 
 def _placement(random: Random) -> PlacementSpec | None:

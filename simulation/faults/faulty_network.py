@@ -31,6 +31,8 @@ class FaultyNetwork(Network):
     it comes is lost. ``tap`` sees when what is ``sent``, ``lost``, ``held`` or ``heard``, from whom and to whom.
     """
 
+    has_faults = True
+
     def __init__(self, kernel: Kernel, latency_s: float, fate: Fate | None = None) -> None:
         super().__init__(kernel, latency_s)
         self.tap: Tap | None = None

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 from mesh.topology.schema import Topology
 from mesh.wire.frames import Sender
-from mesh.wire.messages import EngineMessage
+from mesh.wire.messages import EngineMessage, GatewayMessage
 from mesh.wire.status import SupervisorStatus
 from simulation.engines.engine import SimulatedEngine
 from simulation.faults.faulty_network import FaultyNetwork
@@ -285,6 +285,26 @@ class GatewayIncarnations(Incarnations[SimulatedGateway]):
         for kind in gateway.watched():
             self._network.watch(me.process, kind, hear)
         return gateway
+
+    def order(self, command: GatewayMessage) -> None:
+        """A person's command, if somebody is there to take it."""
+        if self._process is not None:
+            self._life.happen(self._process.receive, COMMAND, command)
+
+    def retire(self, restart_after_s: float) -> None:
+        """It is asked to stop (SIGTERM): it ends when its requests have ended, and is started again some time later."""
+        if self._process is not None:
+            self._process.on_rest = partial(self._kernel.after, 0.0, self._end, self._process, restart_after_s)
+            self._life.happen(self._process.drain)
+
+    def _end(self, gateway: SimulatedGateway, restart_after_s: float) -> None:
+        if self._process is gateway:
+            self.kill()
+            self._kernel.after(restart_after_s, self._restart_if_dead)
+
+    def _restart_if_dead(self) -> None:
+        if not self.is_alive:
+            self.restart()
 
     def _start(self, process: SimulatedGateway, life: IncarnationKernel) -> None:
         process.start(life.now)

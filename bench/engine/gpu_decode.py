@@ -7,7 +7,6 @@ bandwidth of a plain copy, of which each byte counts twice. ``--device cpu`` tak
 """
 
 import argparse
-import json
 import statistics
 import tempfile
 from dataclasses import asdict, dataclass
@@ -15,6 +14,8 @@ from pathlib import Path
 
 from torch import Tensor
 
+from bench.harness.arguments import add_json
+from bench.harness.files import write_json
 from bench.models.random_llama import LLAMA2_7B, SMALL, LlamaShape, write_random_llama
 from bench.transfer.gpu import copy_seconds
 from engines.models.files.model_config import ModelConfig
@@ -80,13 +81,13 @@ def main() -> None:
     parser.add_argument("--device", default="cuda:0", help="cuda:N, or cpu for a smoke test (default: cuda:0)")
     parser.add_argument("--requests", type=int, default=32)
     parser.add_argument("--context", type=int, default=1024)
-    parser.add_argument("--json", type=Path, metavar="FILE")
+    add_json(parser)
     options = parser.parse_args()
     shape = SMALL if options.device == "cpu" else LLAMA2_7B
     decode = measure(options.device, shape, options.requests, options.context)
     print(f"step {decode.step_ms:.2f} ms, floor {decode.floor_ms:.2f} ms: {decode.ratio:.2f}x")
     if options.json is not None:
-        options.json.write_text(json.dumps(asdict(decode) | {"ratio": decode.ratio}))
+        write_json(options.json, asdict(decode) | {"ratio": decode.ratio})
 
 
 if __name__ == "__main__":

@@ -16,7 +16,8 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from bench.engine.under_test import EngineUnderTest, add_model_argument
-from bench.harness.arguments import script_parser
+from bench.harness.arguments import add_json, script_parser
+from bench.harness.files import write_json
 from engines.models.store import prepared_dir
 from engines.scheduling.batch import Chunk
 from mesh.wire.requests import TokenLogprobs
@@ -66,7 +67,7 @@ def main() -> None:
     parser = script_parser("bench.engine.int8_quality", __doc__)
     add_model_argument(parser)
     parser.add_argument("--tokens", type=int, default=2048, help="how much of the text")
-    parser.add_argument("--json", type=Path, help="write the figures here")
+    add_json(parser)
     arguments = parser.parse_args()
     quality = compare(prepared_dir(arguments.model), arguments.tokens)
     print(f"tokens scored        {quality.num_tokens}")
@@ -74,7 +75,7 @@ def main() -> None:
     print(f"perplexity int8      {quality.perplexity_int8:.3f}")
     print(f"same likeliest token {quality.agreement:.1%}")
     if arguments.json:
-        arguments.json.write_text(json.dumps(asdict(quality), indent=1))
+        write_json(arguments.json, asdict(quality))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ the system for (which an allocator that gives memory back would have to do again
 the CPU time of the process, which what else the machine does disturbs less.
 """
 
-import json
 import resource
 import statistics
 import time
@@ -29,7 +28,8 @@ import torch
 
 from bench.engine.speed import layer_parameters
 from bench.engine.under_test import DEFAULT_MODEL
-from bench.harness.arguments import script_parser
+from bench.harness.arguments import add_json, script_parser
+from bench.harness.files import write_json
 from engines.core import EngineCore
 from engines.loading import load
 from engines.models.files.model_config import ModelConfig
@@ -208,7 +208,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--cpu-time", action="store_true", help="count the CPU time of the process")
-    parser.add_argument("--json", type=Path, help="write the figures here")
+    add_json(parser)
     arguments = parser.parse_args()
     models = {f"{letter} {Path(model).stem[:15]}": model for letter, model in zip("AB", arguments.models, strict=True)}
     clock = time.process_time if arguments.cpu_time else time.perf_counter
@@ -220,7 +220,7 @@ def main() -> None:
     for cost in costs:
         print(cost)
     if arguments.json:
-        arguments.json.write_text(json.dumps([asdict(cost) for cost in costs], indent=1))
+        write_json(arguments.json, [asdict(cost) for cost in costs])
 
 
 if __name__ == "__main__":

@@ -6,19 +6,18 @@ Both are measured in the same run. The least time of a decode step is that of re
 prefill is its multiplications at the rate of a large square product.
 """
 
-import json
 import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 
 import psutil
 import torch
 
 from bench.engine.under_test import EngineUnderTest, add_model_argument
-from bench.harness.arguments import script_parser
+from bench.harness.arguments import add_json, script_parser
+from bench.harness.files import write_json
 from engines.models.files.model_config import ModelConfig
 from engines.models.store import prepared_dir
 
@@ -83,7 +82,7 @@ def main() -> None:
     parser = script_parser("bench.engine.speed", __doc__)
     add_model_argument(parser)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--json", type=Path, help="write the figures here")
+    add_json(parser)
     arguments = parser.parse_args()
     folder = prepared_dir(arguments.model)
     capacity = max(max(BATCHES) * CONTEXT, *PROMPTS)
@@ -96,7 +95,7 @@ def main() -> None:
     print(f"resident with float32 loaded and KV of {capacity} tokens: {rss_mib:.0f} MiB")
     if arguments.json:
         figures = {"rss_mib": rss_mib, "rows": [asdict(row) for row in rows]}
-        arguments.json.write_text(json.dumps(figures, indent=1))
+        write_json(arguments.json, figures)
 
 
 if __name__ == "__main__":

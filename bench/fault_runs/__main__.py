@@ -11,22 +11,21 @@ leaves out all that the failure does not need.
 """
 
 import argparse
-import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
 from multiprocessing import get_context
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import TextColumn
 
 from bench.fault_runs.play import Failure, Results, Tally, run_some
 from bench.fault_runs.reduce import reduced
 from bench.fault_runs.report import tables
 from bench.fault_runs.scenario import KINDS, ORDERS, draw
 from bench.fault_runs.story import tell
-from bench.harness.arguments import script_parser
+from bench.harness.arguments import add_jobs, script_parser
+from bench.harness.jobs import progress_bar
 
 RUNS_AT_A_TIME = 10  # of a worker, between two steps of the bar
 MOST_TOLD = 20  # failures
@@ -54,7 +53,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument(
         "--only", type=_kinds, default=(*KINDS, *ORDERS), metavar="A,B", help=f"of {', '.join((*KINDS, *ORDERS))}"
     )
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes (default: cores)")
+    add_jobs(parser)
     options = parser.parse_args()
     if options.runs < 1 or options.jobs < 1:
         parser.error("--runs and --jobs: use a whole number of at least 1")
@@ -75,7 +74,10 @@ def _kinds(text: str) -> tuple[str, ...]:
 def _run_all(seeds: Sequence[int], only: Sequence[str], jobs: int) -> Results:
     tally, failures = Tally(), []
     parts = [seeds[index : index + RUNS_AT_A_TIME] for index in range(0, len(seeds), RUNS_AT_A_TIME)]
-    with _progress() as progress, ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+    with (
+        progress_bar(TextColumn("{task.fields[failed]} failed")) as progress,
+        ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool,
+    ):
         task = progress.add_task("runs", total=len(seeds), failed=0)
         futures: list[Future[Results]] = [pool.submit(run_some, part, only) for part in parts]
         for future in as_completed(futures):
@@ -84,20 +86,6 @@ def _run_all(seeds: Sequence[int], only: Sequence[str], jobs: int) -> Results:
             failures += failed
             progress.update(task, advance=some.num_runs, failed=len(failures))
     return tally, sorted(failures, key=lambda failure: failure.seed)
-
-
-@contextmanager
-def _progress() -> Iterator[Progress]:
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[failed]} failed"),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        yield progress
 
 
 def _tell_failures(failures: Sequence[Failure], only: Sequence[str], console: Console) -> None:

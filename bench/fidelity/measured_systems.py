@@ -224,10 +224,10 @@ def compare(console: Console, folder: Path, name: str, cpu_ms: Sequence[float], 
         console.print(agreement_table(title, agreements(measured.latencies, simulated)))
         console.print(f"the cost model is off the composed kernels by: {_fit_errors(cost, times)}\n")
         if out is not None:
-            from bench.live.agreement_plot import plot_agreement
+            from bench.live.agreement import plot_agreement
 
             out.mkdir(parents=True, exist_ok=True)
-            plot_agreement(out / f"{name}-{constant:g}ms.png", title, measured.latencies, simulated)
+            plot_agreement(out / f"{name}-{constant:g}ms", title, measured.latencies, simulated)
 
 
 def _fit_errors(cost: StepCost, times: Times) -> str:

@@ -11,14 +11,12 @@ are compared. Run it alone: it says what others used of the machine, and how far
 """
 
 import argparse
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from random import Random
 
-import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -32,6 +30,8 @@ from bench.fidelity.predicting import (
     simulated_latencies,
 )
 from bench.harness.arguments import script_parser
+from bench.harness.files import write_json
+from bench.harness.tables import make_console
 from bench.live.agreement import agreement_table, agreements
 from bench.live.mesh import live_mesh
 from bench.live.overheads import Overheads, measure_overheads
@@ -101,14 +101,14 @@ def _same_placement(served: Served, records: Records) -> float:
 
 def write(folder: Path, topology: Topology, served: Served, predictions: Predictions, overheads: Overheads) -> None:
     """Everything that was measured and simulated, and a picture of each prediction."""
-    from bench.live.agreement_plot import plot_agreement
+    from bench.live.agreement import plot_agreement
 
     folder.mkdir(parents=True, exist_ok=True)
     everything = {"served": served, "simulated": predictions, "overheads": overheads}
-    (folder / "fidelity.json").write_bytes(msgspec.json.encode(everything))
+    write_json(folder / "fidelity.json", everything)
     for costs, records in predictions.items():
         title = f"{topology.name}: measured here and simulated with {costs}"
-        picture = folder / f"{costs.replace(' ', '_')}.png"
+        picture = folder / f"{costs.replace(' ', '_')}"
         plot_agreement(picture, title, served.latencies(), simulated_latencies(records, overheads))
     print(f"wrote {folder / 'fidelity.json'} and a picture of each prediction beside it")
 
@@ -158,7 +158,7 @@ def run(arguments: argparse.Namespace) -> None:
         "costs of the profile": simulate_served(topology, profiles, served, physics),
         "costs as learnt": simulate_served(topology, learnt_profiles(profiles, served.learnt), served, as_learnt),
     }
-    console = Console(width=None if sys.stdout.isatty() else 120)
+    console = make_console()
     report(console, served, predictions, overheads, profiles)
     if arguments.out is not None:
         write(arguments.out, topology, served, predictions, overheads)

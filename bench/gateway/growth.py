@@ -30,12 +30,13 @@ import httpx
 import psutil
 import zmq
 from prometheus_client.parser import text_string_to_metric_families
-from rich.console import Console
 from rich.table import Table
 
 from bench.engine.under_test import DEFAULT_MODEL
 from bench.gateway.cost import command, free_port, until_ready
-from bench.harness.arguments import script_parser
+from bench.harness.arguments import add_json, script_parser
+from bench.harness.files import write_json
+from bench.harness.tables import make_console
 from bench.load.client.http import Address
 from bench.load.generator.crew import drive
 from bench.load.generator.wire import Assignment, Pace, Recipe, Shape
@@ -367,7 +368,7 @@ def main() -> int:
     parser.add_argument("--rate", type=float, default=40.0, metavar="R", help="requests a second in all (default: 40)")
     parser.add_argument("--seconds", type=float, default=10.0, metavar="S", help="without load, and with (default: 10)")
     parser.add_argument("--model", default=DEFAULT_MODEL, help="whose tokenizer gateways use; must be prepared")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
+    add_json(parser)
     options = parser.parse_args()
     grown = []
     for each in options.cells:
@@ -376,9 +377,9 @@ def main() -> int:
             grown.append(measure(each, options))
         except (CommandError, TimeoutError) as error:
             print(f"{each}: {error}", file=sys.stderr)
-    Console(width=None if sys.stdout.isatty() else 120).print(table(grown))
+    make_console().print(table(grown))
     if options.json is not None:
-        options.json.write_text(json.dumps([asdict(one) for one in grown], indent=1) + "\n")
+        write_json(options.json, [asdict(one) for one in grown])
     return 0 if len(grown) == len(options.cells) else 1
 
 

@@ -11,7 +11,6 @@ compute.
 """
 
 import argparse
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -20,12 +19,14 @@ from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 
-import msgspec
 from rich.console import Console
 from rich.table import Table
 
 from bench.gateway.cost import free_port
-from bench.harness.arguments import script_parser
+from bench.harness.arguments import add_out, script_parser
+from bench.harness.files import write_json
+from bench.harness.plots import new_figure, save, tidy
+from bench.harness.tables import make_console
 from bench.live.http_load import Answer, Sending
 from bench.live.mesh import LiveMesh, live_mesh
 from bench.live.serving import OK, latency_of
@@ -281,20 +282,15 @@ def _refused_after(point: Point) -> str:
 
 
 def write(folder: Path, points: Sequence[Point], name: str) -> None:
-    from matplotlib.figure import Figure
-
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{name}.json").write_bytes(msgspec.json.encode(points))
-    figure = Figure(figsize=(6.4, 4.2), layout="constrained")
+    write_json(folder / f"{name}.json", points)
+    figure = new_figure(6.4, 4.2)
     axes = figure.subplots()
     for policy in dict.fromkeys(point.policy for point in points):
         of_policy = [point for point in points if point.policy == policy]
         axes.plot([one.factor for one in of_policy], [one.goodput for one in of_policy], marker="o", label=policy)
     axes.set(xlabel="load, times what is sustained", ylabel="requests a second that met both SLOs", ylim=(0, None))
-    axes.grid(alpha=0.25)
-    axes.legend(frameon=False)
-    figure.savefig(folder / f"{name}.png", dpi=150)
-    print(f"wrote {folder / name}.json and {folder / name}.png")
+    tidy(axes, has_legend=True)
+    print(f"wrote {folder / name}.json and {save(figure, folder / name)}")
 
 
 # --- the command ------------------------------------------------------------------------------------------------------
@@ -318,12 +314,12 @@ def _arguments() -> argparse.Namespace:
         "--duration", type=float, metavar="S", help=f"of each load (default: {DURATION_S:g}, {LIVE_DURATION_S:g} live)"
     )
     parser.add_argument("--seeds", type=int, default=SEEDS, metavar="N", help=f"of simulations (default: {SEEDS})")
-    parser.add_argument("--out", type=Path, default=Path("overload"), metavar="DIR")
+    add_out(parser, "overload")
     return parser.parse_args()
 
 
 def run(options: argparse.Namespace) -> None:
-    console, pool = Console(width=None if sys.stdout.isatty() else 120), make_pool()
+    console, pool = make_console(), make_pool()
     with topology_file() as path:
         duration_s = DURATION_S if options.live else options.duration or DURATION_S
         simulated = Simulated(load(path), pool, duration_s, options.seeds)

@@ -1,8 +1,27 @@
 """Argument parsers of the scripts, and the arguments that many of them have."""
 
 import argparse
+import os
+from pathlib import Path
 
 
 def script_parser(module: str, doc: str | None) -> argparse.ArgumentParser:
     """A parser for ``python -m module``. The first line of ``doc``, the script's docstring, is its description."""
     return argparse.ArgumentParser(prog=f"python -m {module}", description=(doc or "").partition("\n")[0])
+
+
+def add_jobs(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="runs at a time")
+
+
+def add_seeds(parser: argparse.ArgumentParser, default: int) -> None:
+    parser.add_argument("--seeds", type=int, default=default, metavar="N", help=f"runs of each (default: {default})")
+
+
+def add_out(parser: argparse.ArgumentParser, default: str) -> None:
+    """The folder for results and pictures."""
+    parser.add_argument("--out", type=Path, default=Path(default), metavar="DIR", help=f"(default: {default})")
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")

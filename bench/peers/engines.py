@@ -12,7 +12,6 @@ counts. Ratios are medians over the rounds. Linux only: processes are pinned to 
 
 import argparse
 import asyncio
-import json
 import os
 import statistics
 import sys
@@ -26,7 +25,8 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.engine.under_test import add_model_argument
-from bench.harness.arguments import script_parser
+from bench.harness.arguments import add_json, script_parser
+from bench.harness.files import write_json
 from bench.peers.child import Child, ChildError
 from bench.peers.rounds import CLOCKS, Measured, Round
 from engines.models.cache import Cache
@@ -277,7 +277,7 @@ def parser_of(command: str, about: str) -> argparse.ArgumentParser:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--clock", choices=CLOCKS, default="wall", help="cpu: CPU time, for machines that are busy")
     parser.add_argument("--core", type=int, default=max(os.sched_getaffinity(0)), help="the core all run on")
-    parser.add_argument("--json", type=Path, help="write the figures here")
+    add_json(parser)
     return parser
 
 
@@ -321,7 +321,7 @@ def main() -> int:
     for kind in (RATE, TTFT):
         console.print(table(kind, figures, values))
     if arguments.json:
-        arguments.json.write_text(json.dumps({"summary": summary(figures, values), "rounds": values}, indent=1))
+        write_json(arguments.json, {"summary": summary(figures, values), "rounds": values})
     return 0
 
 

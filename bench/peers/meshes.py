@@ -21,11 +21,14 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 
 from bench.engine.under_test import add_model_argument
 from bench.harness.arguments import script_parser
+from bench.harness.plots import new_figure, save, tidy
+from bench.harness.tables import make_console
 from bench.live.contention import Contention, Watch
 from bench.load.arguments import add_generator, add_load, add_promises, add_prompts, add_server
 from bench.load.asked import asked
@@ -39,6 +42,7 @@ from engines.models.store import prepared_dir
 from mesh.errors import CommandError, UserError
 from simulation.capacity import Trial, crossing
 from simulation.command.outputs import has_matplotlib
+from simulation.reports.plots import COLORS, GUIDE
 
 GOAL, CONFIDENCE = 0.9, 0.95
 TIGHTNESS = (0.5, 1.0, 2.0)  # times the promise
@@ -166,16 +170,14 @@ def print_all(console: Console, runs: Sequence[Run], options: argparse.Namespace
 
 
 def write_all(folder: Path, runs: Sequence[Run], options: argparse.Namespace) -> None:
-    """``contest.json``, and ``contest.png`` where matplotlib is."""
+    """``contest.json``, and ``contest`` where matplotlib is."""
     folder.mkdir(parents=True, exist_ok=True)
     kept = ("rates", "seconds", "input_tokens", "output_tokens", "ttft_ms", "tpot_ms", "seed", "eager", "model")
     head = {key: getattr(options, key) for key in kept}
     document = {"asked": head, "goal": GOAL, "capacities": capacities(runs), "runs": [run.json() for run in runs]}
     (folder / "contest.json").write_text(json.dumps(document, indent=1) + "\n")
     if has_matplotlib():
-        from bench.peers.meshes_plot import plot
-
-        plot(folder / "contest.png", {factor: lines_of(runs, factor) for factor in TIGHTNESS}, GOAL)
+        plot(folder / "contest", {factor: lines_of(runs, factor) for factor in TIGHTNESS}, GOAL)
     print(f"written to {folder}")
 
 
@@ -212,7 +214,7 @@ def main() -> int:
     parser.add_argument("--tpot-ms", type=float, default=100.0, metavar="MS", help="the promise (default: 100)")
     parser.add_argument("--cores", type=int, nargs="+", default=sorted(os.sched_getaffinity(0))[:2], metavar="N")
     parser.add_argument("--seed", type=int, default=0, metavar="N")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="write contest.json and contest.png there")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="write contest.json and contest there")
     options = parser.parse_args()
     if len(options.cores) % 2:
         parser.error(f"--cores: {len(options.cores)} cannot be halved; name an even number of cores")
@@ -237,10 +239,31 @@ def main() -> int:
             return 1
     if not runs:
         return 1
-    print_all(Console(width=None if sys.stdout.isatty() else 120), runs, options)
+    print_all(make_console(), runs, options)
     if options.out is not None:
         write_all(options.out, runs, options)
     return 0
+
+
+# --- pictures ---------------------------------------------------------------------------------------------------------
+
+Point = tuple[float, float, float, float]  # rate, attainment, and the interval in which that is for sure
+
+
+def plot(path: Path, panels: Mapping[float, Mapping[str, Sequence[Point]]], goal: float) -> Path:
+    figure = new_figure(4.2 * len(panels), 3.8)
+    all_axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    for axes, (factor, lines) in zip(all_axes, panels.items(), strict=True):
+        for color, (name, points) in zip(COLORS, lines.items(), strict=False):
+            rates, met, low, high = (100 * np.array(values) for values in zip(*points, strict=True))
+            bars = np.array([met - low, high - met]).clip(0)
+            axes.errorbar(rates / 100, met, yerr=bars, color=color, marker="o", markersize=4, capsize=2.5, label=name)
+        axes.axhline(100 * goal, **GUIDE)
+        axes.set(title=f"{factor:g} x the promise", xlabel="requests a second", ylim=(0, 103), xlim=(0, None))
+        tidy(axes)
+    all_axes[0].set_ylabel("requests that kept it, %")
+    all_axes[0].legend(frameon=False, fontsize="small")
+    return save(figure, path)
 
 
 if __name__ == "__main__":

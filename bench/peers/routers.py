@@ -11,7 +11,6 @@ such as vLLM's (``vllm serve MODEL --served-model-name model``), whose API serve
 """
 
 import asyncio
-import json
 import statistics
 import subprocess
 import sys
@@ -27,7 +26,8 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.gateway.cost import DEFAULT_MODEL, free_port, mesh
-from bench.harness.arguments import script_parser
+from bench.harness.arguments import add_json, script_parser
+from bench.harness.files import write_json
 from bench.load.client.http import Address
 from bench.load.generator.crew import drive
 from bench.load.generator.wire import Assignment, Pace, Recipe, Shape
@@ -166,7 +166,7 @@ def main() -> int:
     parser.add_argument("--tokens", type=int, default=64, metavar="N", help="of an answer (default: 64)")
     parser.add_argument("--step-ms", type=float, default=5.0, metavar="MS", help="between tokens (default: 5)")
     parser.add_argument("--rounds", type=int, default=3, metavar="N")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the medians there")
+    add_json(parser)
     options = parser.parse_args()
     with ExitStack() as stack:
         logs = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -188,7 +188,7 @@ def main() -> int:
         table.add_row(name, *(f"{value:.1f}" for value in line.values()))
     Console(width=120).print(table)
     if options.json is not None:
-        options.json.write_text(json.dumps(medians, indent=1))
+        write_json(options.json, medians)
     return 0
 
 

@@ -6,7 +6,6 @@
 core. float32, one thread. Ratios are medians over the rounds. Linux only.
 """
 
-import json
 import statistics
 import sys
 from contextlib import AsyncExitStack
@@ -14,6 +13,7 @@ from contextlib import AsyncExitStack
 from rich.console import Console
 from rich.table import Table
 
+from bench.harness.files import write_json
 from bench.peers.child import ChildError
 from bench.peers.engines import (
     CASES,
@@ -58,7 +58,7 @@ def main() -> int:
         made.add_row(figure.name, *(f"{statistics.median(each):.1f}" for each in values.values()), f"{ratio:.2f}x")
     Console(width=120).print(made)
     if arguments.json:
-        arguments.json.write_text(json.dumps(figures, indent=1))
+        write_json(arguments.json, figures)
     return 0
 
 

@@ -14,10 +14,8 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import NamedTuple
 
-from rich.console import Console
-from rich.table import Table
-
-from bench.harness.arguments import script_parser
+from bench.harness.arguments import add_seeds, script_parser
+from bench.harness.tables import make_console, make_table
 from bench.placement import mesh
 from bench.placement.shift import Served, served_of
 from mesh.wire.frames import Sender
@@ -119,13 +117,15 @@ def _achieved(served: Sequence[Served], since_s: float) -> Pair:
 def main() -> int:
     parser = script_parser("bench.placement.forecast", __doc__)
     parser.add_argument("--rate", type=float, default=1.2, metavar="R", help="requests a second (default: 1.2)")
-    parser.add_argument("--seeds", type=int, default=3, metavar="N")
+    add_seeds(parser, 3)
     parser.add_argument("--after", type=_seconds, default=[30.0, 60.0, 120.0], metavar="S,S", help="the shift")
     parser.add_argument("--dispersion", type=float, default=1.0, metavar="D", help="of arrivals (default: 1, Poisson)")
     options = parser.parse_args()
-    table = Table(title="attainment and normalised latency", title_justify="left")
-    for heading in ("seed", "s after", "waiting", "as if empty", "as if Poisson", "with who waits", "achieved"):
-        table.add_column(heading, justify="right")
+    table = make_table(
+        "attainment and normalised latency",
+        (),
+        ("seed", "s after", "waiting", "as if empty", "as if Poisson", "with who waits", "achieved"),
+    )
     made = [
         one for seed in range(options.seeds) for one in forecasts(options.rate, seed, options.after, options.dispersion)
     ]
@@ -136,7 +136,7 @@ def main() -> int:
     table.add_row(
         "", "", "off by", *(_in_short(mean_error(made, which)) for which in ("empty", "poisson", "queued")), ""
     )
-    Console(width=None if sys.stdout.isatty() else 120).print(table)
+    make_console().print(table)
     return 0
 
 

@@ -10,7 +10,6 @@ each request's execution time alone, latency is normalised by it.
 """
 
 import argparse
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations, combinations_with_replacement, groupby, islice, product
@@ -21,7 +20,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from bench.harness.arguments import script_parser
+from bench.harness.arguments import add_jobs, add_seeds, script_parser
 from bench.placement import setting
 from mesh.wire.control import Role
 from router.placement.observe.requirements import Catalogue, Cluster
@@ -59,12 +58,12 @@ def main() -> None:
     parser.add_argument("--devices", type=int, default=4, metavar="N", help="of one host")
     parser.add_argument("--services", type=int, default=2, metavar="N")
     parser.add_argument("--rates", type=_rates, default=(4.0, 8.0), metavar="R,...", help="requests a second, of all")
-    parser.add_argument("--seeds", type=int, default=3, metavar="N")
+    add_seeds(parser, 3)
     parser.add_argument("--roles", action="store_true", help="engines for one phase are among the plans")
     parser.add_argument("--batches", type=int, default=40, metavar="N", help="of neighbours, eight each")
     parser.add_argument("--requests-per-service", type=float, default=40.0, metavar="N", help="on average")
     parser.add_argument("--no-exhaustive", action="store_true", help="for larger clusters")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="worker processes")
+    add_jobs(parser)
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the lines as JSON there")
     options = parser.parse_args()
     with Simulators(options.jobs) as simulators:

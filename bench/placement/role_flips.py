@@ -9,59 +9,62 @@ better split would bring another. Then the same engines under loads that stay th
 """
 
 import argparse
-import os
+import statistics
 import sys
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-import msgspec
-from rich.console import Console
-from rich.progress import Progress
+from rich.table import Table
 
-from bench.harness.arguments import script_parser
-from bench.placement.role_flips_report import plot, shifting_table, steady_table
+from bench.harness.arguments import add_jobs, add_out, add_seeds, script_parser
+from bench.harness.files import write_json
+from bench.harness.jobs import run_jobs
+from bench.harness.plots import new_figure, save, tidy
+from bench.harness.tables import make_console, make_table
 from bench.placement.role_flips_run import (
     CONTENDERS,
+    NUM_ENGINES,
     SETTLED_S,
     SHIFTING,
     STEADY,
     STEADY_PHASES,
+    TPOT_SLO_S,
+    Contender,
+    Flip,
     Result,
     Run,
     run_result,
 )
+from mesh.wire.control import Role
 
 
 def main() -> int:
     options = _parse()
     words = options.only.split()
     runs = [run for run in _runs(options) if all(word in run.name for word in words)]
-    results = _carry_out(runs, options.jobs)
+    results = dict(zip(runs, run_jobs(run_result, runs, options.jobs), strict=True))
     shifting = {run: result for run, result in results.items() if len(run.phases) > 1}
     steady = {run: result for run, result in results.items() if len(run.phases) == 1}
-    options.out.mkdir(parents=True, exist_ok=True)
-    console = Console(width=None if sys.stdout.isatty() else 120)
+    console = make_console()
     if shifting:
         console.print(shifting_table(shifting))
-        console.print(f"drew {plot(options.out / 'role_flips.png', shifting)}")
+        console.print(f"drew {plot(options.out / 'role_flips', shifting)}")
     if steady:
         console.print(steady_table(steady))
     lines = [(run.name, run.seed, result) for run, result in results.items()]
-    (options.out / "runs.json").write_bytes(msgspec.json.format(msgspec.json.encode(lines)))
+    write_json(options.out / "runs.json", lines)
     return 0
 
 
 def _parse() -> argparse.Namespace:
     parser = script_parser("bench.placement.role_flips", __doc__)
-    parser.add_argument("--seeds", type=int, default=2, metavar="N", help="runs of each (default: 2)")
+    add_seeds(parser, 2)
     parser.add_argument("--phase", type=float, default=120.0, metavar="S", help="seconds of a phase (default: 120)")
     parser.add_argument(
         "--only", default="", metavar="WORDS", help="runs whose load and policy have all of these words"
     )
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="runs at a time")
-    parser.add_argument("--out", type=Path, default=Path("role_flips"), metavar="DIR")
+    add_jobs(parser)
+    add_out(parser, "role_flips")
     options = parser.parse_args()
     if options.phase <= SETTLED_S:
         parser.error(f"--phase: {options.phase:g} does not fit; use more than {SETTLED_S:g} s")
@@ -78,14 +81,113 @@ def _runs(options: argparse.Namespace) -> Iterator[Run]:
                     yield Run((phase,), STEADY_PHASES * options.phase, contender, seed)
 
 
-def _carry_out(runs: Sequence[Run], jobs: int) -> dict[Run, Result]:
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(f"{len(runs)} runs", total=len(runs))
-        with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-            futures = {pool.submit(run_result, run): run for run in runs}
-            for _ in as_completed(futures):
-                progress.advance(task)
-    return {run: future.result() for future, run in futures.items()}
+# --- tables and the picture -------------------------------------------------------------------------------------------
+
+Results = Mapping[Run, Result]
+COLORS = {"tropical": "C0", "elastic": "C3"}
+HALF = NUM_ENGINES // 2
+
+
+def shifting_table(results: Results) -> Table:
+    """Means over the seeds; of all requests also the least and the most."""
+    some = next(iter(results))
+    table = make_table(
+        "both SLOs met, % of requests, by phase",
+        ("policy, prefill + multiplexing",),
+        (*(phase.name for phase in some.phases), "all (least, most)", "goodput", "flips", "late/h"),
+    )
+    for contender, runs in by_contender(results).items():
+        by_phase = [
+            statistics.fmean(result.by_phase[number] for result in runs.values()) for number in range(len(some.phases))
+        ]
+        cells = [f"{100 * share:.1f}" for share in by_phase]
+        table.add_row(contender.name, *cells, _spread(runs), _goodput(runs), *_flips(runs))
+    return table
+
+
+def steady_table(results: Results) -> Table:
+    """Loads that stay the same: flips at first, and those an hour that come later."""
+    table = make_table(
+        f"loads that stay the same; late flips come {SETTLED_S:g} s after the start",
+        ("load", "policy, prefill + multiplexing"),
+        ("both SLOs, % (least, most)", "goodput", "flips", "late/h"),
+    )
+    for load in dict.fromkeys(run.load for run in results):
+        of_load = {run: result for run, result in results.items() if run.load == load}
+        for contender, runs in by_contender(of_load).items():
+            table.add_row(load, contender.name, _spread(runs), _goodput(runs), *_flips(runs))
+    return table
+
+
+def by_contender(results: Results) -> dict[Contender, dict[Run, Result]]:
+    """In order of first appearance."""
+    contenders = dict.fromkeys(run.contender for run in results)
+    return {one: {run: result for run, result in results.items() if run.contender == one} for one in contenders}
+
+
+def _spread(runs: Results) -> str:
+    shares = [100 * result.attainment for result in runs.values()]
+    return f"{statistics.fmean(shares):.1f} ({min(shares):.1f}, {max(shares):.1f})"
+
+
+def _goodput(runs: Results) -> str:
+    return f"{statistics.fmean(result.goodput for result in runs.values()):.2f}"
+
+
+def _flips(runs: Results) -> tuple[str, str]:
+    """Of a run on average, and late ones an hour."""
+    if not next(iter(runs)).contender.flips:
+        return "", ""
+    late = statistics.fmean(run.late_flips_per_hour(result.flips) for run, result in runs.items())
+    return f"{statistics.fmean(len(result.flips) for result in runs.values()):.1f}", f"{late:.1f}"
+
+
+# --- the picture ------------------------------------------------------------------------------------------------------
+
+
+def plot(path: Path, results: Results) -> Path:
+    """Attainment and prefill engines over time, of the first seed, for those that start with an even split."""
+
+    shown = {run: result for run, result in results.items() if run.seed == 0 and run.contender.num_prefill == HALF}
+    figure = new_figure(11, 6.5)
+    met, split = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
+    for run, result in shown.items():
+        style = {"color": COLORS[run.contender.policy], "linestyle": "-" if run.contender.flips else ":"}
+        moments = [moment for moment in result.moments if moment.attainment is not None]
+        met.plot(
+            [moment.at_s for moment in moments],
+            [100 * (moment.attainment or 0.0) for moment in moments],
+            label=run.contender.name,
+            **style,
+        )
+        times, counts = prefill_engines(run, result.flips)
+        split.step(times, counts, where="post", **style)
+        split.plot(times[1:-1], counts[1:-1], "o", markersize=4, color=style["color"])
+    for run in list(shown)[:1]:
+        for number, phase in enumerate(run.phases):
+            for axes in (met, split):
+                axes.axvline(number * run.phase_s, color="0.6", linewidth=0.8)
+            met.annotate(phase.name, (number * run.phase_s, 104), xytext=(4, 0), textcoords="offset points")
+        met.set_xlim(0, run.span_s)
+    met.set(ylabel="requests that met both SLOs, %", ylim=(0, 111))
+    met.set_title(
+        f"TTFT 5 times the unloaded prefill, TPOT {1e3 * TPOT_SLO_S:g} ms; by time of arrival", fontsize="medium"
+    )
+    split.set(ylabel="prefill engines", xlabel="s", ylim=(0, 8))
+    met.legend(frameon=False, fontsize="small", loc="lower right")
+    for axes in (met, split):
+        tidy(axes)
+    return save(figure, path)
+
+
+def prefill_engines(run: Run, flips: Sequence[Flip]) -> tuple[list[float], list[int]]:
+    """How many there are from each time on, from the start to the end of the load."""
+    times, counts = [0.0], [run.contender.num_prefill]
+    for flip in flips:
+        if flip.at_s < run.span_s:
+            times.append(flip.at_s)
+            counts.append(counts[-1] + (1 if flip.role == Role.PREFILL else -1))
+    return [*times, run.span_s], [*counts, counts[-1]]
 
 
 if __name__ == "__main__":

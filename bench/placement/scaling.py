@@ -15,23 +15,20 @@ promises at its rate in a simulation of their own, of constant load, and no time
 import argparse
 import csv
 import gzip
-import os
 import sys
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from math import cos, pi
-from multiprocessing import get_context
 from pathlib import Path
 from random import Random
-from typing import Any
 
-from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 
-from bench.harness.arguments import script_parser
+from bench.harness.arguments import add_jobs, add_seeds, script_parser
+from bench.harness.jobs import run_jobs
+from bench.harness.tables import make_console
 from engines.costs.profiles import load_profile
 from mesh.errors import UserError
 from mesh.topology.schema import (
@@ -237,22 +234,20 @@ def main() -> int:
     except UserError as error:
         sys.stderr.write(f"{error}\n")
         return 2
-    console = Console(width=None if sys.stdout.isatty() else 120)
-    with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool, Progress(console=console) as bar:
-        task = bar.add_task("capacities and days", total=len(SIZES) + len(options.rules) * options.seeds)
-        sizes: dict[Future[float], int] = {pool.submit(capacity_of, size, options.policy): size for size in SIZES}
-        runs: dict[Future[Result], tuple[str, int]] = {
-            pool.submit(run_rule, rule, day, options.most, seed, options.policy): (rule, seed)
-            for rule in options.rules
-            for seed in range(options.seeds)
-        }
-        waiting: list[Future[Any]] = [*sizes, *runs]
-        for _ in as_completed(waiting):
-            bar.advance(task)
-    capacities = {size: future.result() for future, size in sizes.items()}
+    console = make_console()
+    found = run_jobs(partial(capacity_of, policy=options.policy), SIZES, options.jobs, "capacities")
+    capacities = dict(zip(SIZES, found, strict=True))
+    keys = [(rule, seed) for rule in options.rules for seed in range(options.seeds)]
+    results = dict(zip(keys, run_jobs(partial(_run, day, options), keys, options.jobs, "days"), strict=True))
     least_s = sum(WINDOW_S * least_engines(capacities, rate) for rate in day.rates)
-    console.print(_table(day, capacities, least_s, {key: future.result() for future, key in runs.items()}))
+    console.print(_table(day, capacities, least_s, results))
     return 0
+
+
+def _run(day: Day, options: argparse.Namespace, key: tuple[str, int]) -> Result:
+    """For a pool of processes."""
+    rule, seed = key
+    return run_rule(rule, day, options.most, seed, options.policy)
 
 
 def _table(day: Day, capacities: dict[int, float], least_s: float, results: dict[tuple[str, int], Result]) -> Table:
@@ -300,8 +295,8 @@ def _parse() -> argparse.Namespace:
     parser.add_argument(
         "--policy", type=_policy, default=ELASTIC, metavar="P", help="that dispatches, as in mesh simulate (elastic)"
     )
-    parser.add_argument("--seeds", type=int, default=2, metavar="N")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="simulations at a time")
+    add_seeds(parser, 2)
+    add_jobs(parser)
     options = parser.parse_args()
     for rule in options.rules:
         try:

@@ -9,19 +9,19 @@ other work runs beside it, CPU over the number of cores is what the clock would 
 """
 
 import argparse
-import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from random import Random
 
-import msgspec
 import psutil
 from rich.console import Console
 from rich.table import Table
 
-from bench.harness.arguments import script_parser
+from bench.harness.arguments import add_jobs, script_parser
+from bench.harness.files import write_json
+from bench.harness.plots import new_figure, save, tidy
 from bench.placement import setting
 from router.placement.search.search import Found, search
 from simulation.command.outputs import has_matplotlib
@@ -62,9 +62,9 @@ def main() -> None:
     parser.add_argument("--requests-per-service", type=float, default=60.0, metavar="N", help="on average")
     parser.add_argument("--rate-per-device", type=float, default=1.5, metavar="R", help="requests a second")
     parser.add_argument("--improve-s", type=float, default=0.0, metavar="S", help="of local search")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="worker processes")
+    add_jobs(parser)
     parser.add_argument("--seed", type=int, default=0, metavar="N")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="write lines.json and search_time.png there")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="write lines.json and search_time there")
     options = parser.parse_args()
     with Simulators(options.jobs) as simulators:
         measure(simulators, Case(1, 1, 1, 1.0, 0.0, 0))  # workers start
@@ -72,9 +72,9 @@ def main() -> None:
     Console(width=120).print(_table(lines))
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)
-        (options.out / "lines.json").write_bytes(msgspec.json.format(msgspec.json.encode([asdict(o) for o in lines])))
+        write_json(options.out / "lines.json", [asdict(o) for o in lines])
         if has_matplotlib():
-            plot(options.out / "search_time.png", lines)
+            plot(options.out / "search_time", lines)
 
 
 def _numbers(text: str) -> tuple[int, ...]:
@@ -169,11 +169,9 @@ def _table(lines: Sequence[Line]) -> Table:
     return table
 
 
-def plot(path: Path, lines: Sequence[Line]) -> None:
+def plot(path: Path, lines: Sequence[Line]) -> Path:
     """CPU seconds against devices, a curve for each number of services."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(5, 3.2), layout="constrained")
+    figure = new_figure(5, 3.2)
     axes = figure.subplots()
     for num_services in sorted({line.num_services for line in lines}):
         curve = sorted((line.num_devices, line.cpu_s) for line in lines if line.num_services == num_services)
@@ -182,8 +180,8 @@ def plot(path: Path, lines: Sequence[Line]) -> None:
     axes.set_ylabel("search, CPU seconds")
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
-    axes.legend()
-    figure.savefig(path, dpi=150)
+    tidy(axes, has_legend=True)
+    return save(figure, path)
 
 
 if __name__ == "__main__":

@@ -13,26 +13,25 @@ A search is taken to last 5 s and the time of local search, 10 s; weights come a
 """
 
 import argparse
-import os
 import statistics
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise, product
 from math import nan
-from multiprocessing import get_context
 from pathlib import Path
 from random import Random
+from typing import TYPE_CHECKING
 
 import msgspec
-from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 
-from bench.harness.arguments import script_parser
+from bench.harness.arguments import add_jobs, add_seeds, script_parser
+from bench.harness.files import write_json
+from bench.harness.jobs import run_jobs
+from bench.harness.tables import make_console, make_table
 from bench.placement import mesh
 from bench.placement.log import Change, PlacementLog, Told, verdicts
 from engines.costs.linear import serving_s
@@ -45,6 +44,11 @@ from simulation.engines.physics import Physics
 from simulation.garbage import rare_collections
 from simulation.loads.workload import SloRule
 from simulation.quiet import quiet_engines
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+from bench.harness.plots import legend_beside, new_figure, save, tidy
 
 INTERVAL_S = 120.0
 SHIFT_FROM, SHIFT_UNTIL = 3.0, 4.0  # intervals, between which the shift falls
@@ -168,20 +172,18 @@ def run_case(case: Case) -> Run:
 
 def main() -> int:
     options = _parse()
-    console = Console(width=None if sys.stdout.isatty() else 120)
+    console = make_console()
     has_shift = options.what == "shift"
     cases = [
         Case(Mode(mode), options.rate, options.intervals, has_shift, options.batches, seed, options.dispersion)
         for seed, mode in product(range(options.seed_from, options.seed_from + options.seeds), options.modes)
     ]
-    runs = _run(cases, options.jobs)
+    runs = run_jobs(run_case, cases, options.jobs)
     console.print(_shift_table(runs) if has_shift else _constant_table(runs))
     if options.out is not None:
-        options.out.mkdir(parents=True, exist_ok=True)
-        (options.out / f"{options.what}.json").write_bytes(msgspec.json.encode(runs))
-        from bench.placement.shift_plot import plot_runs
+        write_json(options.out / f"{options.what}.json", runs)
 
-        console.print(f"drew {plot_runs(options.out / f'{options.what}.png', runs)}")
+        console.print(f"drew {plot_runs(options.out / f'{options.what}', runs)}")
     num_lost = sum(number for run in runs for ended, number in run.outcomes.items() if ended != Outcome.FINISHED)
     console.print(f"{num_lost} of {sum(len(run.served) for run in runs)} requests did not finish")
     return 1 if num_lost else 0
@@ -197,9 +199,9 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--modes", type=_modes, metavar="A,B", help=f"of {', '.join(Mode)} (default: all that apply)")
     parser.add_argument("--dispersion", type=float, default=1.0, metavar="D", help="of arrivals (default: 1, Poisson)")
     parser.add_argument("--batches", type=int, default=2, metavar="N", help="of local search (default: 2)")
-    parser.add_argument("--seeds", type=int, default=3, metavar="N")
+    add_seeds(parser, 3)
     parser.add_argument("--seed-from", type=int, default=0, metavar="S", help="seeds S, S + 1, ... (default: 0)")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="runs at a time")
+    add_jobs(parser)
     parser.add_argument("--out", type=Path, metavar="DIR", help="write all requests and a plot there")
     options = parser.parse_args()
     if options.modes is None:
@@ -214,28 +216,11 @@ def _modes(text: str) -> list[Mode]:
         raise argparse.ArgumentTypeError(f"{error}; there are {', '.join(Mode)}") from None
 
 
-def _run(cases: Sequence[Case], jobs: int) -> list[Run]:
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(f"{len(cases)} runs", total=len(cases))
-        with ProcessPoolExecutor(min(jobs, len(cases)), mp_context=get_context("spawn")) as pool:
-            runs = []
-            for run in pool.map(run_case, cases):
-                runs.append(run)
-                progress.advance(task)
-    return runs
-
-
 def _constant_table(runs: Sequence[Run]) -> Table:
-    table = _table(
+    table = make_table(
         "constant load",
-        "seed",
-        "intervals",
-        "decisions",
-        "changes",
-        "attainment",
-        "latency",
-        "forecast off by",
-        "last interval",
+        (),
+        ("seed", "intervals", "decisions", "changes", "attainment", "latency", "forecast off by", "last interval"),
     )
     for run in runs:
         table.add_row(
@@ -267,9 +252,8 @@ def _in_force(decision: Decision) -> Forecast | None:
 
 
 def _shift_table(runs: Sequence[Run]) -> Table:
-    table = _table("shift: attainment by interval from it on", "seed", "before", *map(str, range(1, AFTER + 1)))
-    for heading in ("latency after", "changes, s after"):
-        table.add_column(heading, justify="right")
+    headings = ("seed", "before", *map(str, range(1, AFTER + 1)), "latency after", "changes, s after")
+    table = make_table("shift: attainment by interval from it on", (), headings)
     for run in runs:
         shift_at_s = run.shift_at_s or 0.0
         changes = ", ".join(f"{change.until_s - shift_at_s:.0f}" for change in run.changes)
@@ -289,11 +273,46 @@ def _by_interval(run: Run, shift_at_s: float) -> Iterator[float]:
         yield run.attainment(since_s, since_s + INTERVAL_S)
 
 
-def _table(title: str, *headings: str) -> Table:
-    table = Table(title=title, title_justify="left")
-    for heading in headings:
-        table.add_column(heading, justify="right")
-    return table
+# --- pictures ---------------------------------------------------------------------------------------------------------
+
+COLORS = {"never": "0.55", "fixed": "C0", "adaptive": "C3", "informed": "C2"}
+BIN_S = 20.0
+
+
+def plot_runs(path: Path, runs: Sequence[Run]) -> Path:
+    """A panel for each seed."""
+    seeds = sorted({run.seed for run in runs})
+    figure = new_figure(10.0, 2.6 * len(seeds))
+    panels = figure.subplots(len(seeds), 1, squeeze=False, sharex=True)[:, 0]
+    for axes, seed in zip(panels, seeds, strict=True):
+        for run in (run for run in runs if run.seed == seed):
+            _draw(axes, run)
+        axes.set(title=f"seed {seed}", ylabel="attainment", ylim=(-0.02, 1.04))
+        axes.title.set_fontsize("medium")
+        tidy(axes)
+    panels[-1].set_xlabel("time, s")
+    legend_beside(figure)
+    return save(figure, path)
+
+
+def _draw(axes: "Axes", run: Run) -> None:
+    color = COLORS[run.mode]
+    edges = [BIN_S * number for number in range(int(run.end_s // BIN_S) + 1)]
+    full = [(edge, edge + BIN_S) for edge in edges if any(edge <= one.at_s < edge + BIN_S for one in run.served)]
+    axes.plot(
+        [(since + until) / 2 for since, until in full],
+        [run.attainment(since, until) for since, until in full],
+        color=color,
+        linewidth=1.6,
+        marker="o",
+        markersize=2.5,
+        label=run.mode,
+    )
+    for change in run.changes:
+        axes.axvspan(change.from_s, change.until_s, color=color, alpha=0.25, linewidth=0)
+        axes.annotate(f"plan {change.plan}", (change.until_s, 0.0), color=color, fontsize=7, rotation=90)
+    if run.shift_at_s is not None:
+        axes.axvline(run.shift_at_s, color="black", linewidth=0.8, linestyle=":")
 
 
 if __name__ == "__main__":

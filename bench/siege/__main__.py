@@ -20,7 +20,7 @@ from pathlib import Path
 from rich.console import Console
 
 import bench.siege.attacks  # noqa: F401  (fills the catalogue)
-from bench.harness.arguments import script_parser
+from bench.harness.arguments import add_json, script_parser
 from bench.siege.attack import CATALOGUE, ONE_HOST, Attack, Family
 from bench.siege.campaign import Campaign, Orders, ordered
 from bench.siege.report import line, markdown, remarks, table, write_json
@@ -41,7 +41,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help="of mixtures and of what attackers draw")
     parser.add_argument("--model", choices=(TINY, DEFAULT), help="what is served (default: default; fast: tiny)")
     parser.add_argument("--list", action="store_true", help="say which attacks there are, and where they come from")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows here")
+    add_json(parser)
     parser.add_argument("--markdown", action="store_true", help="print the table for a page, too")
     parser.add_argument("--folder", type=Path, help="keep models, topologies and logs in this new folder")
     return parser.parse_args(argv)

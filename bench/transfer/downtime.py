@@ -9,7 +9,6 @@ of the same run's gaps before. The pools hold one request, so their memory has b
 
 import argparse
 import asyncio
-import json
 import statistics
 import time
 from collections.abc import Sequence
@@ -17,6 +16,9 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from bench.harness.arguments import add_json
+from bench.harness.files import write_json
+from bench.harness.plots import new_figure, save, tidy
 from bench.transfer.engine_client import EngineClient
 from bench.transfer.two_engines import add_arguments, endless, two_engines
 from mesh.topology.schema import Topology
@@ -93,10 +95,8 @@ async def measure(topology: Topology, contexts: Sequence[int], runs: int) -> lis
         return moves
 
 
-def plot(path: Path, moves: Sequence[Move]) -> None:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(10, 4), layout="constrained")
+def plot(path: Path, moves: Sequence[Move]) -> Path:
+    figure = new_figure(10, 4)
     left, right = figure.subplots(1, 2)
     contexts = sorted({one.context for one in moves})
     groups = [[one for one in moves if one.context == context] for context in contexts]
@@ -115,10 +115,8 @@ def plot(path: Path, moves: Sequence[Move]) -> None:
     for axes in (left, right):
         axes.set(xlabel="prompt tokens", xscale="log", xticks=contexts, xticklabels=contexts)
         axes.minorticks_off()
-        axes.grid(alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.legend(frameon=False, fontsize="small")
-    figure.savefig(path, dpi=120)
+        tidy(axes, has_legend=True)
+    return save(figure, path)
 
 
 def main() -> None:
@@ -126,14 +124,14 @@ def main() -> None:
     add_arguments(parser)
     parser.add_argument("--contexts", default=CONTEXTS, help=f"prompt tokens (default: {CONTEXTS})")
     parser.add_argument("--runs", type=int, default=3, help="of each context")
-    parser.add_argument("--json", type=Path, help="write the figures here")
+    add_json(parser)
     parser.add_argument("--plot", type=Path, help="draw them here")
     arguments = parser.parse_args()
     contexts = [int(word) for word in arguments.contexts.split(",")]
     with two_engines(arguments) as topology:
         moves = asyncio.run(measure(topology, contexts, arguments.runs))
     if arguments.json:
-        arguments.json.write_text(json.dumps([asdict(one) for one in moves], indent=1))
+        write_json(arguments.json, [asdict(one) for one in moves])
     if arguments.plot:
         plot(arguments.plot, moves)
 

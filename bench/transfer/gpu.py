@@ -9,7 +9,6 @@ NCCL has two ranks on one GPU with NCCL_MULTI_RANK_GPU_ENABLE=1 only, which this
 """
 
 import argparse
-import json
 import multiprocessing
 import os
 import statistics
@@ -17,10 +16,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
-from pathlib import Path
 
 import numpy as np
 
+from bench.harness.arguments import add_json
+from bench.harness.files import write_json
 from kvtransfer.gpu.device import MESSAGE_BYTES
 from kvtransfer.gpu.device_memory import DeviceKVMemory, DeviceMemory
 from kvtransfer.layout import PageLayout
@@ -166,7 +166,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda:0", help="cuda:N, or cpu for a smoke test (default: cuda:0)")
     parser.add_argument("--blocks", type=int, default=1000)
     parser.add_argument("--transports", help="some of cuda-ipc,nccl,tcp; on cpu of shm,tcp (default: all)")
-    parser.add_argument("--json", type=Path, metavar="FILE")
+    add_json(parser)
     options = parser.parse_args()
     usual = (SHM, TCP) if options.device == "cpu" else (CUDA_IPC, NCCL, TCP)
     transports = options.transports.split(",") if options.transports else usual
@@ -176,7 +176,7 @@ def main() -> None:
     for row in rows:
         print(f"{row.transport:9} {row.messages:>9} a message: {row.gb_per_s:8.1f} GB/s, {row.ratio:.2f} of the copy")
     if options.json is not None:
-        options.json.write_text(json.dumps({"copy_gb_per_s": copy_rate, "rows": [asdict(row) for row in rows]}))
+        write_json(options.json, {"copy_gb_per_s": copy_rate, "rows": [asdict(row) for row in rows]})
 
 
 if __name__ == "__main__":

@@ -11,13 +11,12 @@ requests of a fresh mesh.
 """
 
 import asyncio
-import json
 import statistics
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
-from bench.harness.arguments import script_parser
+from bench.harness.arguments import add_json, script_parser
+from bench.harness.files import write_json
 from bench.peers.rounds import Round
 from bench.transfer.engine_client import EngineClient
 from bench.transfer.two_engines import add_arguments, two_engines
@@ -102,7 +101,7 @@ def main() -> None:
     parser.set_defaults(kv_memory="64MiB")
     parser.add_argument("--prompt-tokens", type=int, default=512)
     parser.add_argument("--runs", type=int, default=9)
-    parser.add_argument("--json", type=Path, help="write the figures here")
+    add_json(parser)
     arguments = parser.parse_args()
     with two_engines(arguments) as topology:
         alone, handed = asyncio.run(measure(topology, arguments.prompt_tokens, arguments.runs))
@@ -110,7 +109,7 @@ def main() -> None:
     for name, value in figures.items():
         print(f"{name:18}{value:9.3f}")
     if arguments.json:
-        arguments.json.write_text(json.dumps(figures, indent=1))
+        write_json(arguments.json, figures)
 
 
 if __name__ == "__main__":

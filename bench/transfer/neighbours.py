@@ -11,13 +11,13 @@ change their speed meanwhile: a stretch in which nothing moves, before each orde
 
 import argparse
 import asyncio
-import json
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from pathlib import Path
 
+from bench.harness.arguments import add_json
+from bench.harness.files import write_json
 from bench.transfer.engine_client import EngineClient
 from bench.transfer.two_engines import add_arguments, endless, two_engines
 from mesh.topology.schema import Topology
@@ -137,7 +137,7 @@ def main() -> None:
     parser.add_argument("--contexts", default="512,2048,4096", help="prompt tokens of the request that moves")
     parser.add_argument("--neighbours", type=int, default=3, help="on each engine")
     parser.add_argument("--runs", type=int, default=12, help="migrations of each context")
-    parser.add_argument("--json", type=Path, help="write the figures here")
+    add_json(parser)
     arguments = parser.parse_args()
     contexts = [int(word) for word in arguments.contexts.split(",")]
     with two_engines(arguments) as topology:
@@ -152,7 +152,7 @@ def main() -> None:
             f" {slowdown([run.destination_unmoved for run in of_context]):.3f}x"
         )
     if arguments.json:
-        arguments.json.write_text(json.dumps([asdict(run) for run in runs], indent=1))
+        write_json(arguments.json, [asdict(run) for run in runs])
 
 
 if __name__ == "__main__":

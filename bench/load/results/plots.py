@@ -1,14 +1,12 @@
 """Runs as drawings for a page. Needs matplotlib."""
 
-import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from bench.harness.plots import element_of, tidy
 from simulation.reports.plots import COLORS, GUIDE
 
 SIZE, WIDE = (10.5, 3.1), (10.5, 2.5)  # inches
@@ -36,9 +34,9 @@ def distributions(runs: Runs, limits_ms: Mapping[str, float]) -> str:
             axes.axvline(limits_ms[key], **GUIDE)
             right = max(right, limits_ms[key])
         axes.set(title=title, xlabel="ms", ylim=(0, 102), xlim=(0, 1.05 * right or 1))
-        _finish(axes, has_legend=key == "ttft" and len(runs) > 1)
+        tidy(axes, has_legend=key == "ttft" and len(runs) > 1)
     figure.axes[0].set_ylabel("requests, %")
-    return _svg(figure)
+    return element_of(figure)
 
 
 def over_time(runs: Runs) -> str:
@@ -58,10 +56,10 @@ def over_time(runs: Runs) -> str:
                     axes.plot(times, scaled, color=color, linestyle=style, label=label, linewidth=1.4)
         axes.set(title=title, ylabel=unit, ylim=(0, 103) if unit == "%" else (0, None), xlim=(0, None))
         axes.set_xlabel("s")
-        _finish(axes, has_legend=axes is grid[0] and len(runs) > 1)
+        tidy(axes, has_legend=axes is grid[0] and len(runs) > 1)
     for axes in grid[len(drawn) :]:
         axes.set_visible(False)
-    return _svg(figure)
+    return element_of(figure)
 
 
 def attainment_against_rate(lines: Mapping[str, Sequence[tuple[float, float, float, float]]], goal: float) -> str:
@@ -86,8 +84,8 @@ def attainment_against_rate(lines: Mapping[str, Sequence[tuple[float, float, flo
     axes.set(
         xlabel="arrivals, requests a second", ylabel="requests that met their SLO, %", ylim=(0, 103), xlim=(0, None)
     )
-    _finish(axes, has_legend=True)
-    return _svg(figure)
+    tidy(axes, has_legend=True)
+    return element_of(figure)
 
 
 def quantiles_of(run: Mapping[str, Any], key: str) -> list[float]:
@@ -109,20 +107,3 @@ def _colored(runs: Runs) -> Sequence[tuple[str, tuple[str, Mapping[str, Any]]]]:
 
 def _colors() -> list[str]:
     return [*COLORS] * 8
-
-
-def _finish(axes: Axes, *, has_legend: bool) -> None:
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.title.set_fontsize("medium")
-    if has_legend:
-        axes.legend(frameon=False, fontsize="small")
-
-
-def _svg(figure: Figure) -> str:
-    """To be put into a page: no document around it, words as words."""
-    with mpl.rc_context({"svg.fonttype": "none", "font.family": "sans-serif", "svg.hashsalt": "meshserve"}):
-        file = io.StringIO()
-        figure.savefig(file, format="svg", metadata={"Date": None})
-    text = file.getvalue()
-    return text[text.index("<svg") :]

@@ -22,13 +22,19 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 
-from bench.harness.arguments import script_parser
+from bench.harness.arguments import add_seeds, script_parser
 from bench.papers.aladdin.setting import CONTENDERS, SLOS, Contender, Setting, Trial, serve, trial_of
 from mesh.topology.schema import PolicySpec
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+from bench.harness.plots import legend_beside, new_figure, save, tidy
 
 MOST_ENGINES = 64
 USUAL = ("default", "JSQ", "power of two", "packing", "JSQ, chunked", "packing, in slack")
@@ -164,8 +170,6 @@ def main() -> None:
     found = [one for setting in settings for one in search(setting, chosen, options.percent, options.thetas)]
     Console(width=160).print(table(found, chosen))
     if options.out is not None:
-        from bench.papers.aladdin.plot import plot_needed  # matplotlib is there if somebody draws
-
         options.out.mkdir(parents=True, exist_ok=True)
         print(plot_needed(options.out, found))
 
@@ -182,7 +186,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--thetas", type=float, nargs="+", default=[0.75, 0.9], metavar="T", help="that packing tries")
     parser.add_argument("--warm-up", type=float, default=30.0, metavar="SECONDS", help="(default: 30)")
     parser.add_argument("--duration", type=float, default=60.0, metavar="SECONDS", help="after it (default: 60)")
-    parser.add_argument("--seeds", type=int, default=2, metavar="N", help="(default: 2)")
+    add_seeds(parser, 2)
     parser.add_argument("--contenders", nargs="+", choices=[one.name for one in CONTENDERS], metavar="NAME")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="draw a picture there")
     options = parser.parse_args()
@@ -191,3 +195,44 @@ def _parse() -> argparse.Namespace:
     if unknown := set(options.models) - set(known):
         parser.error(f"no SLO of {unknown.pop()} on {options.device}; there are {', '.join(known)}")
     return options
+
+
+# --- pictures ---------------------------------------------------------------------------------------------------------
+
+COLORS = {"default": "0.35", "JSQ": "C0", "power of two": "C1", "packing": "C3"}
+
+
+def plot_needed(folder: Path, found: Sequence[Found]) -> Path:
+    """A row for each percentage, a panel for each model; what no fleet keeps is left out."""
+    models = list(dict.fromkeys(one.setting.model for one in found))
+    percents = list(dict.fromkeys(one.percent for one in found))
+    figure = new_figure(3.6 * len(models) + 2, 3.0 * len(percents))
+    rows = figure.subplots(len(percents), len(models), squeeze=False)
+    for row, percent in zip(rows, percents, strict=True):
+        for axes, model in zip(row, models, strict=True):
+            _panel(axes, [one for one in found if (one.setting.model, one.percent) == (model, percent)])
+            axes.set(title=f"{model}, {percent:g} %", xlabel="requests a second", ylim=(0, None))
+        row[0].set_ylabel("devices")
+    legend_beside(figure)
+    setting = found[0].setting
+    path = folder / f"{setting.device}{'-decode' if setting.is_split else ''}"
+    return save(figure, path)
+
+
+def _panel(axes: "Axes", found: Sequence[Found]) -> None:
+    for name in dict.fromkeys(one.contender.name for one in found):
+        of_name = [one for one in found if one.contender.name == name]
+        devices: dict[float, list[int]] = {}
+        for one in of_name:
+            if one.num_devices is not None:
+                devices.setdefault(one.setting.rate, []).append(one.num_devices)
+        color = COLORS.get(name.partition(",")[0], "C4")
+        style = "--" if "," in name else "-"
+        rates = sorted(devices)
+        means = [sum(devices[rate]) / len(devices[rate]) for rate in rates]
+        axes.plot(rates, means, style, marker="o", markersize=3, color=color, label=name)
+    rates = sorted({one.setting.rate for one in found})
+    usual = next((one for one in found if not one.contender.is_default), found[0])
+    per_rate = usual.setting.bound(usual.contender) * usual.setting.size(usual.contender) / usual.setting.rate
+    axes.plot(rates, [rate * per_rate for rate in rates], ":", color="0.6", linewidth=1, label="the least")
+    tidy(axes)

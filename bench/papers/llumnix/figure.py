@@ -11,23 +11,17 @@ it is fixed.
 """
 
 import argparse
-import os
-import sys
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Iterator
 from dataclasses import replace
-from multiprocessing import get_context
-from pathlib import Path
 from typing import Any
 
-import msgspec
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-from bench.harness.arguments import script_parser
+from bench.harness.arguments import add_jobs, add_out, add_seeds, script_parser
+from bench.harness.files import write_json
+from bench.harness.jobs import run_jobs
+from bench.harness.tables import make_console
+from bench.papers.llumnix.report import gains_tables, instances_table, priorities_table
 from bench.papers.llumnix.run import Answers, Job, Result, Sized, Sizing, run_job
 from bench.papers.llumnix.setting import CONTENDERS, DISPATCH, INFAAS, LLUMNIX, Case, Load
-from bench.papers.llumnix.tables import gains_tables, instances_table, priorities_table
 
 RATES = {  # requests a second: from where the P99 of TTFT begins to grow
     "sharegpt": (10.5, 11.0, 11.5),
@@ -49,8 +43,8 @@ PARTS = ("gains", "priorities", "instances")
 def main() -> int:
     options = _parse()
     jobs = list(_jobs(options))
-    answers = _run(jobs, options.jobs)
-    console = Console(width=None if sys.stdout.isatty() else 140)
+    answers: Answers = dict(zip(jobs, run_jobs(run_job, jobs, options.jobs), strict=True))
+    console = make_console(140)
     cases = {job: answer for job, answer in answers.items() if isinstance(job, Case) and isinstance(answer, Result)}
     sizings = {job: answer for job, answer in answers.items() if isinstance(job, Sizing) and isinstance(answer, Sized)}
     gains = {case: result for case, result in cases.items() if not case.load.high_share}
@@ -60,9 +54,8 @@ def main() -> int:
     tables += [instances_table(sizings)] if sizings else []
     for table in tables:
         console.print(table)
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "llumnix.json").write_bytes(msgspec.json.format(msgspec.json.encode(_as_data(answers))))
-    from bench.papers.llumnix.plot import plot_gains, plot_moves, plot_over_time
+    write_json(options.out / "llumnix.json", _as_data(answers))
+    from bench.papers.llumnix.report import plot_gains, plot_moves, plot_over_time
 
     if gains:
         for plot in (plot_gains, plot_moves, plot_over_time):
@@ -78,10 +71,10 @@ def _parse() -> argparse.Namespace:
         "--rates", nargs="+", type=float, metavar="R", help="requests a second, instead of the built-in"
     )
     parser.add_argument("--requests", type=int, default=4000, metavar="N", help="of each run (default: 4000)")
-    parser.add_argument("--seeds", type=int, default=2, metavar="N", help="runs of each case (default: 2)")
+    add_seeds(parser, 2)
     parser.add_argument("--coast", action="store_true", help="faster; moves come at other times")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="runs at a time")
-    parser.add_argument("--out", type=Path, default=Path("llumnix_figure"), metavar="DIR")
+    add_jobs(parser)
+    add_out(parser, "llumnix_figure")
     return parser.parse_args()
 
 
@@ -110,18 +103,6 @@ def _priority_cases(options: argparse.Namespace) -> Iterator[Case]:
         for heeds in (False, True):
             for seed in range(options.seeds):
                 yield Case(load, LLUMNIX, seed, options.requests, heeds_priorities=heeds, coasts=options.coast)
-
-
-def _run(jobs: Sequence[Job], num_processes: int) -> Answers:
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(f"{len(jobs)} runs", total=len(jobs))
-        with ProcessPoolExecutor(num_processes, mp_context=get_context("spawn")) as pool:
-            futures = [pool.submit(run_job, job) for job in jobs]
-            for future in as_completed(futures):
-                future.result()
-                progress.advance(task)
-            return {job: future.result() for job, future in zip(jobs, futures, strict=True)}
 
 
 def _as_data(answers: Answers) -> list[dict[str, Any]]:

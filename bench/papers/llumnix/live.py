@@ -10,7 +10,6 @@ that dispatches by freeness, and to one whose engines move requests besides. Bes
 import argparse
 import json
 import statistics
-import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -23,7 +22,8 @@ from rich.progress import Progress
 from rich.table import Table
 
 from bench.gateway.cost import free_port
-from bench.harness.arguments import script_parser
+from bench.harness.arguments import add_json, script_parser
+from bench.harness.tables import make_console
 from bench.live.http_load import Answer, Sending
 from bench.live.mesh import LiveMesh, live_mesh
 from bench.live.sharing import TOKEN_IDS
@@ -164,9 +164,9 @@ def main() -> None:
     parser.add_argument("--engines", type=int, default=4)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--simulate-only", action="store_true", help="start no mesh, to find a rate")
-    parser.add_argument("--json", type=Path, help="write the figures here")
+    add_json(parser)
     options = parser.parse_args()
-    trace, console = draw(options), Console(width=None if sys.stdout.isatty() else 120)
+    trace, console = draw(options), make_console()
     outcomes: dict[str, tuple[Outcome, Outcome]] = {}
     with tempfile.TemporaryDirectory() as folder, Progress(console=Console(stderr=True), transient=True) as progress:
         for name, rest in CONTENDERS.items():

@@ -10,20 +10,17 @@ the same, on the line between two bounds. The paper: up to 36 % fewer.
 """
 
 import argparse
-import os
 import sys
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import log
-from multiprocessing import get_context
 
-from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 
-from bench.harness.arguments import script_parser
+from bench.harness.arguments import add_jobs, add_seeds, script_parser
+from bench.harness.jobs import run_jobs
+from bench.harness.tables import make_console, make_table
 from bench.papers.llumnix.setting import (
     INFAAS,
     KV_BYTES_PER_S,
@@ -126,13 +123,8 @@ def main() -> int:
         for low in options.freeness
         for seed in range(options.seeds)
     ]
-    console = Console(width=None if sys.stdout.isatty() else 120)
-    with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool, Progress(console=console) as bar:
-        task = bar.add_task("simulations", total=len(cases))
-        futures = {pool.submit(run_case, case): case for case in cases}
-        for _ in as_completed(futures):
-            bar.advance(task)
-        outcomes = {case: future.result() for future, case in futures.items()}
+    console = make_console()
+    outcomes = dict(zip(cases, run_jobs(run_case, cases, options.jobs, "simulations"), strict=True))
     for rate in options.rates:
         console.print(_table(rate, {case: one for case, one in outcomes.items() if case.load.rate == rate}))
         for seed in range(options.seeds):
@@ -148,9 +140,7 @@ def _of(outcomes: Mapping[Case, Outcome], contender: Contender, rate: float, see
 
 
 def _table(rate: float, outcomes: dict[Case, Outcome]) -> Table:
-    table = Table(title=f"{rate:g} requests/s", title_justify="left")
-    for heading in ("", "seed", "bound", "engines", "TTFT mean, s", "TTFT P99, s"):
-        table.add_column(heading, justify="right")
+    table = make_table(f"{rate:g} requests/s", (), ("", "seed", "bound", "engines", "TTFT mean, s", "TTFT P99, s"))
     for case, one in outcomes.items():
         numbers = (f"{one.engines:.2f}", f"{one.ttft_mean:.2f}", f"{one.ttft_p99:.2f}")
         table.add_row(case.contender.name, str(case.seed), f"{case.low_freeness:g}", *numbers)
@@ -167,8 +157,8 @@ def _parse() -> argparse.Namespace:
     parser.add_argument(
         "--freeness", type=float, nargs="+", default=[10, 40, 80, 160], metavar="F", help="lower bounds"
     )
-    parser.add_argument("--seeds", type=int, default=1, metavar="N")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="simulations at a time")
+    add_seeds(parser, 1)
+    add_jobs(parser)
     return parser.parse_args()
 
 

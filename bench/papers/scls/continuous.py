@@ -12,23 +12,21 @@ are given the same requests and promise the same. A run lasts until the last req
 
 import argparse
 import logging
-import os
 import statistics
 import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
-from multiprocessing import get_context
 from pathlib import Path
 from random import Random
 
 import msgspec
 import structlog
-from rich.console import Console
 from rich.table import Table
 
-from bench.harness.arguments import script_parser
+from bench.harness.arguments import add_jobs, add_seeds, script_parser
+from bench.harness.jobs import run_jobs
+from bench.harness.tables import make_console
 from bench.papers.scls.setting import CALM, LONGEST, PROFILE, SERVICE, UNBOUNDED, codefuse_like
 from engines.core import EngineCore
 from engines.costs.presets import MEMORY_FRACTION
@@ -158,8 +156,8 @@ def main() -> int:
         for contender in _contenders(options.slices)
         for seed in range(options.seeds)
     ]
-    results = _run(cases, options.jobs)
-    console = Console(width=None if sys.stdout.isatty() else 160)
+    results = dict(zip(cases, run_jobs(run_case, cases, options.jobs), strict=True))
+    console = make_console(160)
     for memory in options.memories:
         console.print(_table(memory, {case: result for case, result in results.items() if case.memory == memory}))
     return 0
@@ -169,12 +167,12 @@ def _parse() -> argparse.Namespace:
     parser = script_parser("bench.papers.scls.continuous", __doc__)
     parser.add_argument("--rates", nargs="+", type=float, default=RATES, metavar="R", help="requests a second")
     parser.add_argument("--seconds", type=float, default=60.0, metavar="S", help="of arrivals (default: 60)")
-    parser.add_argument("--seeds", type=int, default=1, metavar="N", help="runs of each case (default: 1)")
+    add_seeds(parser, 1)
     parser.add_argument("--slices", nargs="+", type=int, default=SLICES, metavar="S", help="tokens of a slice")
     parser.add_argument(
         "--memories", nargs="+", choices=MEMORIES, default=tuple(MEMORIES), metavar="M", help="of an A100"
     )
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="runs at a time")
+    add_jobs(parser)
     return parser.parse_args()
 
 
@@ -185,14 +183,6 @@ def _contenders(slices: Sequence[int]) -> list[Contender]:
         *(Contender(f"slices of {tokens}", tokens) for tokens in slices),
         Contender(f"slices of {slices[0]}, drop", slices[0], 0),
     ]
-
-
-def _run(cases: Sequence[Case], jobs: int) -> Mapping[Case, Result]:
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        futures = {pool.submit(run_case, case): case for case in cases}
-        for number, _ in enumerate(as_completed(futures), start=1):
-            print(f"{number} of {len(cases)} runs", file=sys.stderr)
-        return {case: future.result() for future, case in futures.items()}
 
 
 def run_case(case: Case) -> Result:

@@ -11,23 +11,21 @@ the last request has ended, so an overloaded one has a throughput that does not 
 """
 
 import argparse
-import os
 import statistics
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
 from pathlib import Path
 from random import Random
+from typing import TYPE_CHECKING
 
 import msgspec
-from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 
-from bench.harness.arguments import script_parser
+from bench.harness.arguments import add_jobs, add_out, add_seeds, script_parser
+from bench.harness.files import write_json
+from bench.harness.jobs import run_jobs
+from bench.harness.tables import make_console, make_table
 from bench.papers.scls.run import Result, mean, run_case
 from bench.papers.scls.setting import (
     LONGEST,
@@ -43,6 +41,11 @@ from bench.papers.scls.setting import (
 )
 from engines.scheduling.slices.batching import form_batches
 from engines.scheduling.slices.estimates import SliceEstimator
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+from bench.harness.plots import new_figure, save, tidy
 
 PARTS = ("rates", "ablation", "lengths", "workers", "cost")
 RATES = (10.0, 15.0, 20.0, 25.0, 30.0)
@@ -71,8 +74,9 @@ class Line(msgspec.Struct, frozen=True):
 def main() -> int:
     options = _parse()
     cases = list(_cases(options))
-    lines = _lines(cases, _run([case for _, case in cases], options.jobs))
-    console = Console(width=None if sys.stdout.isatty() else 140)
+    distinct = list(dict.fromkeys(case for _, case in cases))
+    lines = _lines(cases, dict(zip(distinct, run_jobs(run_case, distinct, options.jobs), strict=True)))
+    console = make_console(140)
     for part in PARTS[:-1]:
         of_part = [line for line in lines if line.part == part]
         if of_part:
@@ -82,10 +86,8 @@ def main() -> int:
         console.print(_beside_the_paper(of_rates))
     if "cost" in options.parts:
         console.print(_cost_table())
-    options.out.mkdir(parents=True, exist_ok=True)
     if lines:
-        (options.out / "slices.json").write_bytes(msgspec.json.format(msgspec.json.encode(lines)))
-        from bench.papers.scls.plot import plot_slices
+        write_json(options.out / "slices.json", lines)
 
         for path in plot_slices(options.out, lines):
             console.print(f"drew {path}")
@@ -97,9 +99,9 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, metavar="PART", help=", ".join(PARTS))
     parser.add_argument("--rates", nargs="+", type=float, default=RATES, metavar="R", help="requests a second")
     parser.add_argument("--seconds", type=float, default=600.0, metavar="S", help="of arrivals (default: 600)")
-    parser.add_argument("--seeds", type=int, default=1, metavar="N", help="runs of each case (default: 1)")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="runs at a time")
-    parser.add_argument("--out", type=Path, default=Path("slices"), metavar="DIR")
+    add_seeds(parser, 1)
+    add_jobs(parser)
+    add_out(parser, "slices")
     return parser.parse_args()
 
 
@@ -123,18 +125,6 @@ def _cases(options: argparse.Namespace) -> Iterator[tuple[tuple[str, int], Case]
                 yield ("lengths", tokens), Case(kind, contender, middle, options.seconds, seed)
             for count in WORKERS if "workers" in options.parts else ():
                 yield ("workers", SLICE_TOKENS), Case(kind, slices(kind), middle, options.seconds, seed, count)
-
-
-def _run(cases: Sequence[Case], jobs: int) -> Mapping[Case, Result]:
-    """Equal ones once."""
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(f"{len(set(cases))} runs", total=len(set(cases)))
-        with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-            futures = {case: pool.submit(run_case, case) for case in dict.fromkeys(cases)}
-            for future in as_completed(futures.values()):
-                future.result()
-                progress.advance(task)
-            return {case: future.result() for case, future in futures.items()}
 
 
 def _lines(cases: Sequence[tuple[tuple[str, int], Case]], results: Mapping[Case, Result]) -> list[Line]:
@@ -197,10 +187,9 @@ def _beside_the_paper(lines: Sequence[Line]) -> Table:
 
 def _cost_table() -> Table:
     """CPU time, each time with costs that were not seen before."""
-    table = Table(title=f"forming batches of {NUM_REQUESTS} requests, ms of CPU", title_justify="left")
-    table.add_column("input lengths")
-    for heading in ("median", "most", "batches"):
-        table.add_column(heading, justify="right")
+    table = make_table(
+        f"forming batches of {NUM_REQUESTS} requests, ms of CPU", ("input lengths",), ("median", "most", "batches")
+    )
     random, known = Random(0), profile(Kind.DS)
     slots = known.kv_memory_bytes // known.kv_bytes_per_token
     pools = {
@@ -218,3 +207,81 @@ def _cost_table() -> Table:
             num_batches = len(batches)
         table.add_row(name, f"{statistics.median(times):.2f}", f"{max(times):.2f}", str(num_batches))
     return table
+
+
+# --- pictures ---------------------------------------------------------------------------------------------------------
+
+COLORS = {"SLS": "0.55", "SCLS": "C3", "ILS, cautious": "C0", "ILS": "C2"}
+PANELS = (
+    ("throughput", "throughput, requests/s"),
+    ("mean_s", "mean response time, s"),
+    ("p95_s", "P95 response time, s"),
+    ("spread_s", "spread of completion times, s"),
+)
+LOADS = {"rates": ("rate", "requests a second"), "lengths": ("slice_tokens", "tokens of a slice")}
+
+
+def plot_slices(folder: Path, lines: Sequence[Line]) -> Iterator[Path]:
+    for part, (field, label) in LOADS.items():
+        if of_part := [line for line in lines if line.part == part]:
+            yield _against(folder / f"slices_{part}", of_part, field, label)
+    if of_part := [line for line in lines if line.part == "ablation"]:
+        yield _bars(folder / "slices_ablation", of_part)
+    if of_part := [line for line in lines if line.part == "workers"]:
+        yield _scaling(folder / "slices_workers", of_part)
+
+
+def _against(path: Path, lines: Sequence[Line], field: str, label: str) -> Path:
+    kinds = list(dict.fromkeys(line.kind for line in lines))
+    figure = new_figure(13, 3 * len(kinds))
+    rows = figure.subplots(len(kinds), len(PANELS), squeeze=False)
+    for row, kind in zip(rows, kinds, strict=True):
+        for axes, (value, title) in zip(row, PANELS, strict=True):
+            for name in dict.fromkeys(line.contender for line in lines if line.kind == kind):
+                own = [line for line in lines if line.kind == kind and line.contender == name]
+                places = [getattr(line, field) for line in own]
+                values = [getattr(line.result, value) for line in own]
+                width = 5 if name == "ILS, cautious" else 1.6  # where it is never cautious ILS lies on it
+                axes.plot(places, values, marker="o", markersize=4, color=COLORS[name], label=name, linewidth=width)
+            if field == "slice_tokens":
+                axes.set_xscale("log", base=2)
+                axes.set_xticks([line.slice_tokens for line in own], [str(line.slice_tokens) for line in own])
+            axes.set(title=f"{kind}: {title}", xlabel=label)
+            _tidy(axes)
+        row[0].legend(frameon=False, fontsize="small")
+    return save(figure, path)
+
+
+def _bars(path: Path, lines: Sequence[Line]) -> Path:
+    kinds = list(dict.fromkeys(line.kind for line in lines))
+    figure = new_figure(13, 2.8 * len(kinds))
+    rows = figure.subplots(len(kinds), len(PANELS), squeeze=False)
+    for row, kind in zip(rows, kinds, strict=True):
+        own = [line for line in lines if line.kind == kind]
+        for axes, (value, title) in zip(row, PANELS, strict=True):
+            names = [line.contender for line in own]
+            colors = [COLORS.get(name, "C1") for name in names]
+            axes.bar(names, [getattr(line.result, value) for line in own], color=colors)
+            axes.set_title(f"{kind}: {title}")
+            _tidy(axes)
+    return save(figure, path)
+
+
+def _scaling(path: Path, lines: Sequence[Line]) -> Path:
+    figure = new_figure(4.6, 3.4)
+    axes = figure.subplots()
+    for kind in dict.fromkeys(line.kind for line in lines):
+        own = [line for line in lines if line.kind == kind]
+        workers = [line.num_workers for line in own]
+        (drawn,) = axes.plot(workers, [line.result.throughput for line in own], marker="o", label=f"{kind}")
+        first = own[0].result.throughput / workers[0]
+        axes.plot(workers, [first * count for count in workers], ":", color=drawn.get_color(), linewidth=1)
+    axes.set(title="SCLS; dotted: in proportion", xlabel="workers", ylabel="throughput, requests/s")
+    axes.legend(frameon=False)
+    _tidy(axes)
+    return save(figure, path)
+
+
+def _tidy(axes: "Axes") -> None:
+    axes.set_ylim(0, None)
+    tidy(axes)

@@ -10,9 +10,7 @@ answers are compared: greedy ones must be the same. KV memory is small, so that 
 answers up to 128 (median 24, log-normal).
 """
 
-import json
 import statistics
-import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -23,10 +21,11 @@ from random import Random
 
 from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 
 from bench.gateway.cost import free_port
-from bench.harness.arguments import script_parser
+from bench.harness.arguments import add_json, script_parser
+from bench.harness.files import write_json
+from bench.harness.tables import make_console, make_table
 from bench.live.http_load import Answer, Sending
 from bench.live.mesh import LiveMesh, live_mesh
 from bench.live.sharing import TOKEN_IDS
@@ -121,8 +120,7 @@ def outcome(mesh: LiveMesh, answers: Sequence[Answer], texts: Sequence[str]) -> 
 
 
 def report(console: Console, outcomes: dict[str, Outcome], title: str) -> None:
-    table = Table(title=title, title_justify="left")
-    table.add_column("scheduler")
+    table = make_table(title, ("scheduler",))
     for column in ("requests/s", "mean, s", "P95, s", "TTFT mean, s", "preempted", "offloaded", "other answers"):
         table.add_column(column, justify="right")
     for name, one in outcomes.items():
@@ -142,10 +140,10 @@ def main() -> None:
     parser.add_argument("--slice", type=int, default=16, metavar="TOKENS", help="tokens of a slice")
     parser.add_argument("--memory", default="32MiB", metavar="SIZE", help="KV memory of an engine")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", type=Path, help="write the figures here")
+    add_json(parser)
     options = parser.parse_args()
     sendings = draw(options.requests, options.rate, options.seed)
-    console = Console(width=None if sys.stdout.isatty() else 120)
+    console = make_console()
     outcomes: dict[str, Outcome] = {}
     texts: list[str] | None = None
     with tempfile.TemporaryDirectory() as folder, Progress(console=Console(stderr=True), transient=True) as progress:
@@ -167,7 +165,7 @@ def main() -> None:
                 outcomes[one.name] = outcome(mesh, answers, texts)
     report(console, outcomes, f"{len(sendings)} requests, {options.rate:g} a second, slices of {options.slice} tokens")
     if options.json is not None:
-        options.json.write_text(json.dumps({name: asdict(one) for name, one in outcomes.items()}, indent=1))
+        write_json(options.json, {name: asdict(one) for name, one in outcomes.items()})
 
 
 if __name__ == "__main__":

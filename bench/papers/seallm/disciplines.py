@@ -15,25 +15,24 @@ to the letter: the request that ranks first names the phase, too (docs/concepts/
 """
 
 import argparse
-import os
 import statistics
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import product
-from multiprocessing import get_context
 from pathlib import Path
 from random import Random
+from typing import TYPE_CHECKING
 
 import msgspec
-from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 
 from bench.engine.one_engine import Done, Model, OneEngine
-from bench.harness.arguments import script_parser
+from bench.harness.arguments import add_jobs, add_out, add_seeds, script_parser
+from bench.harness.files import write_json
+from bench.harness.jobs import run_jobs
+from bench.harness.tables import make_console, make_table
 from engines.costs.linear import serving_s
 from engines.costs.profiles import EngineProfile, load_profile
 from engines.scheduling.scheduler import Limits
@@ -41,6 +40,11 @@ from mesh.topology.schema import Scheduling
 from simulation.loads.arrival_processes import Arrivals, Process, synthesize
 from simulation.loads.trace_request import TraceRequest
 from simulation.loads.traces import load_lengths
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+from bench.harness.plots import legend_beside, log_axis, new_figure, save, tidy
 
 PROMISE = 5.0  # times the execution time of the request
 CHUNK_TOKENS, MAX_RUNNING = 2048, 256
@@ -208,12 +212,10 @@ class Line(msgspec.Struct, frozen=True):
 def main() -> int:
     options = _parse()
     cases = [case for case in _cases(options) if all(word in case.name for word in options.only.split())]
-    lines = list(_lines(cases, _run(cases, options.jobs)))
-    console = Console(width=None if sys.stdout.isatty() else 120)
+    lines = list(_lines(cases, run_jobs(run_case, cases, options.jobs)))
+    console = make_console()
     console.print(_table(lines))
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "disciplines.json").write_bytes(msgspec.json.format(msgspec.json.encode(lines)))
-    from bench.papers.seallm.disciplines_plot import plot_disciplines
+    write_json(options.out / "disciplines.json", lines)
 
     console.print(f"drew {plot_disciplines(options.out, lines)}")
     return 0
@@ -224,7 +226,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument(
         "--arxiv", type=Path, required=True, metavar="FILE", help="CSV with input_tokens, output_tokens"
     )
-    parser.add_argument("--seeds", type=int, default=2, metavar="N", help="runs of each case (default: 2)")
+    add_seeds(parser, 2)
     parser.add_argument("--seconds", type=float, default=45.0, metavar="S", help="of arrivals (default: 45)")
     parser.add_argument(
         "--only",
@@ -232,8 +234,8 @@ def _parse() -> argparse.Namespace:
         metavar="WORDS",
         help="cases whose services, arrivals, rate and discipline have these words",
     )
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="runs at a time")
-    parser.add_argument("--out", type=Path, default=Path("disciplines"), metavar="DIR")
+    add_jobs(parser)
+    add_out(parser, "disciplines")
     return parser.parse_args()
 
 
@@ -242,17 +244,6 @@ def _cases(options: argparse.Namespace) -> Iterator[Case]:
         loads = [*product([Process.POISSON], setting.rates), (Process.BURST, setting.rates[1])]
         for (process, rate), contender, seed in product(loads, CONTENDERS, range(options.seeds)):
             yield Case(setting, process, rate, contender, seed, options.arxiv, options.seconds)
-
-
-def _run(cases: Sequence[Case], jobs: int) -> list[Result]:
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(f"{len(cases)} runs", total=len(cases))
-        with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-            results = []
-            for result in pool.map(run_case, cases):
-                results.append(result)
-                progress.advance(task)
-    return results
 
 
 def _lines(cases: Sequence[Case], results: Sequence[Result]) -> Iterator[Line]:
@@ -273,11 +264,11 @@ def _mean(results: Sequence[Result]) -> Result:
 
 
 def _table(lines: Sequence[Line]) -> Table:
-    table = Table(title="means over the seeds; latencies normalised", title_justify="left")
-    for heading in ("services", "arrivals", "discipline"):
-        table.add_column(heading)
-    for heading in ("mean", "P99", "TTFT, s", "TPOT, ms", "kept, %", "mean of each service"):
-        table.add_column(heading, justify="right")
+    table = make_table(
+        "means over the seeds; latencies normalised",
+        ("services", "arrivals", "discipline"),
+        ("mean", "P99", "TTFT, s", "TPOT, ms", "kept, %", "mean of each service"),
+    )
     for line in lines:
         result = line.result
         table.add_row(
@@ -292,6 +283,47 @@ def _table(lines: Sequence[Line]) -> Table:
             ", ".join(f"{name} {mean:.1f}" for name, mean in result.by_service.items()),
         )
     return table
+
+
+# --- pictures ---------------------------------------------------------------------------------------------------------
+
+COLORS = {"db": "C3", "slo": "0.35", "fcfs": "C0", "sjf": "C2", "round_robin": "C1", "mlfq": "C4"}
+PANELS = (("mean", "mean normalised latency"), ("p99", "P99 normalised latency"), ("attainment", "promises kept"))
+
+
+def plot_disciplines(folder: Path, lines: Sequence[Line]) -> Path:
+    """A row of panels for each number of services, Poisson arrivals; dashed: to the letter of the paper."""
+    lines = [line for line in lines if line.process == "poisson"]
+    settings = list(dict.fromkeys(line.setting for line in lines))
+    figure = new_figure(10.5, 3.2 * max(1, len(settings)))
+    rows = figure.subplots(max(1, len(settings)), len(PANELS), squeeze=False)
+    for row, setting in zip(rows, settings, strict=False):
+        for axes, (field, label) in zip(row, PANELS, strict=True):
+            _panel(axes, [line for line in lines if line.setting == setting], field)
+            axes.set(title=f"{setting}: {label}", xlabel="requests a second")
+            axes.title.set_fontsize("medium")
+    legend_beside(figure)
+    path = folder / "disciplines"
+    return save(figure, path)
+
+
+def _panel(axes: "Axes", lines: Sequence[Line], field: str) -> None:
+    for contender in dict.fromkeys(line.contender for line in lines):
+        own = [line for line in lines if line.contender == contender]
+        scheduling, is_strict = contender.removesuffix(", strict"), contender.endswith(", strict")
+        axes.plot(
+            [line.rate for line in own],
+            [getattr(line.result, field) for line in own],
+            color=COLORS[scheduling],
+            linestyle="--" if is_strict else "-",
+            linewidth=2.2 if contender == "db" else 1.2,
+            marker="o",
+            markersize=3,
+            label=contender,
+        )
+    if field != "attainment":
+        log_axis(axes)
+    tidy(axes)
 
 
 if __name__ == "__main__":

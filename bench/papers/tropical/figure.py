@@ -10,22 +10,21 @@ Baselines run as their papers have them, and with early rejection besides.
 """
 
 import argparse
-import os
 import statistics
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from multiprocessing import get_context
+from itertools import groupby
 from pathlib import Path
 from random import Random
+from typing import TYPE_CHECKING, Protocol
 
-import msgspec
-from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 
-from bench.harness.arguments import script_parser
+from bench.harness.arguments import add_jobs, add_out, add_seeds, script_parser
+from bench.harness.files import write_json
+from bench.harness.jobs import run_jobs
+from bench.harness.tables import make_console, make_table
 from engines.costs.profiles import load_profile
 from mesh.errors import EXIT_CONFIGURATION
 from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, ServiceSpec, Slo, Topology
@@ -36,6 +35,11 @@ from simulation.loads.arrival_processes import Arrivals
 from simulation.loads.trace_request import TraceRequest
 from simulation.loads.traces import load_lengths, load_trace
 from simulation.loads.workload import SloRule
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+from bench.harness.plots import new_figure, save, tidy
 
 PROMISE = 0.9
 TPOT_SLO_S = 0.1
@@ -162,12 +166,10 @@ def main() -> int:
     if not searches:
         sys.stderr.write(f"--only: no search has all of {options.only!r}; one is called {every[0].name!r}\n")
         return EXIT_CONFIGURATION
-    lines = _run(searches, options.jobs)
-    console = Console(width=None if sys.stdout.isatty() else 120)
+    lines = _lines(searches, run_jobs(run_search, searches, options.jobs, "searches"))
+    console = make_console()
     console.print(_table(lines))
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "capacities.json").write_bytes(msgspec.json.format(msgspec.json.encode(lines)))
-    from bench.papers.tropical.plot import plot_attainment
+    write_json(options.out / "capacities.json", lines)
 
     for path in plot_attainment(options.out, _best_chunks(lines), PROMISE):
         console.print(f"drew {path}")
@@ -181,12 +183,12 @@ def _parse() -> argparse.Namespace:
         "--arxiv", type=Path, required=True, metavar="FILE", help="CSV with input_tokens, output_tokens"
     )
     parser.add_argument("--requests", type=int, default=600, metavar="N", help="of each run (default: 600)")
-    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="runs at each rate (default: 3)")
+    add_seeds(parser, 3)
     parser.add_argument(
         "--only", default="", metavar="WORDS", help="searches whose model, workload and policy have all of these words"
     )
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="searches at a time")
-    parser.add_argument("--out", type=Path, default=Path("tropical_figure"), metavar="DIR")
+    add_jobs(parser)
+    add_out(parser, "tropical_figure")
     return parser.parse_args()
 
 
@@ -201,14 +203,7 @@ def _searches(options: argparse.Namespace) -> Iterable[Search]:
                 yield Search(model, workload, contender, requests, has_arrivals, options.requests, options.seeds)
 
 
-def _run(searches: Sequence[Search], jobs: int) -> list[Line]:
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(f"{len(searches)} searches", total=len(searches))
-        with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-            futures = [pool.submit(run_search, search) for search in searches]
-            for _ in as_completed(futures):
-                progress.advance(task)
-            founds = [future.result() for future in futures]
+def _lines(searches: Sequence[Search], founds: Sequence[Found]) -> list[Line]:
     return [
         Line(
             search.model,
@@ -234,11 +229,11 @@ def _best_chunks(lines: Iterable[Line]) -> list[Line]:
 
 def _table(lines: Sequence[Line]) -> Table:
     """Rates, and what they are to the best of the policies that are not ours, and to the better of the paper's."""
-    table = Table(title=f"requests a second at {PROMISE:.0%} attainment", title_justify="left")
-    for heading in ("model", "workload", "policy", "chunk"):
-        table.add_column(heading)
-    for heading in ("req/s", "x best baseline", "x the paper's", "runs"):
-        table.add_column(heading, justify="right")
+    table = make_table(
+        f"requests a second at {PROMISE:.0%} attainment",
+        ("model", "workload", "policy", "chunk"),
+        ("req/s", "x best baseline", "x the paper's", "runs"),
+    )
     for line in lines:
         rivals = [other for other in lines if (other.model, other.workload) == (line.model, line.workload)]
         baselines = [other for other in rivals if other.policy not in OURS]
@@ -252,3 +247,49 @@ def _table(lines: Sequence[Line]) -> Table:
 def _ratio(line: Line, rivals: Iterable[Line]) -> str:
     best = max((rival.found.rate for rival in rivals), default=0.0)
     return f"{line.found.rate / best:.2f}" if best else "-"
+
+
+# --- pictures ---------------------------------------------------------------------------------------------------------
+
+COLORS = {"tropical": "C0", "elastic": "C3", "colocated": "0.35", "chunked": "C2", "disaggregated": "C1"}
+DASHES = {"reject_late": "--", "2 multiplexing": ":"}
+
+
+class Curve(Protocol):
+    """What a search found for a contender, which runs a policy."""
+
+    @property
+    def policy(self) -> str: ...
+    @property
+    def contender(self) -> str: ...
+    @property
+    def found(self) -> Found: ...
+
+
+def plot_attainment(folder: Path, lines: Sequence[Line], promise: float) -> Iterator[Path]:
+    """Write the pictures and name them."""
+    for (model, workload), of_case in groupby(lines, key=lambda line: (line.model, line.workload)):
+        yield plot_beside(folder / f"{model}-{workload}".replace(" ", "-"), {f"{model}, {workload}": of_case}, promise)
+
+
+def plot_beside(path: Path, panels: Mapping[str, Iterable[Curve]], promise: float) -> Path:
+    """One picture with a panel for each title."""
+    figure = new_figure(6.4 * len(panels), 4.2)
+    all_axes = figure.subplots(1, len(panels), sharex=True, sharey=True, squeeze=False)[0]
+    for axes, (title, curves) in zip(all_axes, panels.items(), strict=True):
+        _draw(axes, title, curves, promise)
+    all_axes[0].set_ylabel("requests that met both SLOs, %")
+    return save(figure, path)
+
+
+def _draw(axes: "Axes", title: str, curves: Iterable[Curve], promise: float) -> None:
+    for curve in curves:
+        rates = [trial.rate for trial in curve.found.trials]
+        attained = [100 * trial.attainment for trial in curve.found.trials]
+        style = next((dash for word, dash in DASHES.items() if word in curve.contender), "-")
+        label = f"{curve.contender} ({curve.found.words(promise)}/s)"
+        axes.plot(rates, attained, style, marker="o", markersize=3, color=COLORS.get(curve.policy, "C4"), label=label)
+    axes.axhline(100 * promise, color="0.6", linestyle="--", linewidth=1)
+    axes.set(title=title, ylim=(0, 103), xlim=(0, None))
+    axes.set_xlabel("requests a second")
+    tidy(axes, has_legend=True)

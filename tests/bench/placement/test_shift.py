@@ -11,8 +11,7 @@ from msgspec.structs import replace
 
 from bench.placement import mesh, setting
 from bench.placement.log import Told
-from bench.placement.shift import Case, Mode, forecast_errors
-from bench.placement.shift_plot import plot_runs
+from bench.placement.shift import Case, Mode, forecast_errors, plot_runs
 from mesh.wire.placement import Decision, Forecast
 from mesh.wire.status import ServiceTally
 from router.placement.change.replacement import Verdict, judge, risk_of

@@ -18,15 +18,14 @@ what others used of the machine.
 """
 
 import argparse
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 
-import msgspec
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress
 
-from bench.harness.arguments import script_parser
+from bench.harness.arguments import add_out, add_seeds, script_parser
+from bench.harness.files import write_json
+from bench.harness.jobs import progress_bar
+from bench.harness.tables import make_console
 from bench.papers.seallm.live.report import Summary, report
 from bench.papers.seallm.live.run import Run, serve, serve_alone
 from bench.papers.seallm.live.setting import SETTINGS, Contender, contenders, draw, names_of
@@ -62,7 +61,7 @@ def _turned(chosen: Sequence[Contender], by: int) -> Sequence[Contender]:
 def _arguments() -> argparse.Namespace:
     parser = script_parser("bench.papers.seallm.live", __doc__)
     parser.add_argument("--setting", choices=SETTINGS, default="torch", help="services and engines (default: torch)")
-    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="times that all is served (default: 3)")
+    add_seeds(parser, 3)
     parser.add_argument(
         "--only", nargs="+", choices=NAMES, default=NAMES, metavar="NAME", help=f"contenders: {'; '.join(NAMES)}"
     )
@@ -74,7 +73,7 @@ def _arguments() -> argparse.Namespace:
         f"(default: {', '.join(f'{one.load:g} with {name}' for name, one in SETTINGS.items())})",
     )
     parser.add_argument("--scale", type=float, default=1.0, metavar="X", help="times as many requests (default: 1)")
-    parser.add_argument("--out", type=Path, default=Path("sharing_live"), metavar="DIR", help="figures and picture")
+    add_out(parser, "sharing_live")
     options = parser.parse_args()
     own = names_of([SETTINGS[options.setting]])
     options.only = [name for name in options.only if name in own]
@@ -85,17 +84,13 @@ def _arguments() -> argparse.Namespace:
 
 def main() -> None:
     options = _arguments()
-    columns = TextColumn("{task.description:<28}"), BarColumn(), MofNCompleteColumn()
-    with Progress(
-        *columns, TimeElapsedColumn(), TimeRemainingColumn(), console=Console(stderr=True), transient=True
-    ) as progress:
+    with progress_bar() as progress:
         try:
             runs = run_all(options, progress)
         except UserError as error:
             raise SystemExit(str(error)) from None
-    report(Console(width=None if sys.stdout.isatty() else 120), runs)
-    from bench.papers.seallm.live.plot import plot_sharing
+    report(make_console(), runs)
+    from bench.papers.seallm.live.report import plot_sharing
 
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "sharing_live.json").write_bytes(msgspec.json.encode(runs))
+    write_json(options.out / "sharing_live.json", runs)
     print(f"wrote {options.out / 'sharing_live.json'} and {plot_sharing(options.out, runs)}")

@@ -10,19 +10,15 @@ a part left out. Runs are kept in --out: what was broken off goes on where it wa
 """
 
 import argparse
-import os
 import sys
-from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
-from contextlib import nullcontext
-from multiprocessing import get_context
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeVar
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from bench.harness.arguments import script_parser
+from bench.harness.arguments import add_jobs, add_out, add_seeds, script_parser
+from bench.harness.jobs import run_jobs
+from bench.harness.tables import make_console
 from bench.papers.seallm.testbed.cells import Cell, Lab, placings
 from bench.papers.seallm.testbed.figures import FIGURES, Range, cells_of, systems_of
 from bench.papers.seallm.testbed.lengths import Files
@@ -43,9 +39,6 @@ from simulation.command.outputs import has_matplotlib
 
 RATES = (2.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0)
 WITH_RATIOS = (6, 8, 9)
-
-Job = TypeVar("Job")
-Answer = TypeVar("Answer")
 
 
 def main() -> int:
@@ -71,7 +64,7 @@ def main() -> int:
     except UserError as error:
         print(error, file=sys.stderr)
         return 1
-    console = Console(width=None if sys.stdout.isatty() else 140)
+    console = make_console(140)
     for figure in options.figure:
         _show(console, figure, span, answers, lab.folder)
     if len(options.figure) > 1:
@@ -95,13 +88,13 @@ def _parse() -> argparse.Namespace:
     parser.add_argument(
         "--replaced-seconds", type=float, default=600.0, metavar="S", help="of a run of figure 9 (default: 600)"
     )
-    parser.add_argument("--seeds", type=int, default=1, metavar="N", help="runs of each case (default: 1)")
+    add_seeds(parser, 1)
     parser.add_argument("--strict", action="store_true", help="FCFS to the letter, too, in figures 6 to 8: slow")
     parser.add_argument("--history", type=int, default=300, metavar="N", help="requests that plans are made for")
     parser.add_argument("--history-seconds", type=float, default=15.0, metavar="S", help="of requests at least")
     parser.add_argument("--batches", type=int, default=8, metavar="N", help="of 8 plans each, in local search")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="runs at a time")
-    parser.add_argument("--out", type=Path, default=Path("testbed"), metavar="DIR", help="runs, plans and pictures")
+    add_jobs(parser)
+    add_out(parser, "testbed")
     return parser.parse_args()
 
 
@@ -134,28 +127,6 @@ def _show(console: Console, figure: int, span: Range, answers: Answers, folder: 
 def _run(lab: Lab, cells: Sequence[Cell], num_jobs: int) -> dict[Cell, Result]:
     """Plans first, as several systems use one."""
     missing = [cell for cell in cells if not lab.has(cell)]
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    progress = Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True)
-    with progress, _pool(num_jobs if missing else 1) as pool:
-        _each(pool, progress, "plans", lab.place, list(placings(missing)))
-        _each(pool, progress, "runs", lab.run, missing)
+    run_jobs(lab.place, list(placings(missing)), num_jobs, "plans")
+    run_jobs(lab.run, missing, num_jobs)
     return {cell: lab.run(cell) for cell in cells}
-
-
-def _pool(num_jobs: int) -> "ProcessPoolExecutor | nullcontext[None]":
-    """None: this process does it all."""
-    return nullcontext() if num_jobs == 1 else ProcessPoolExecutor(num_jobs, mp_context=get_context("spawn"))
-
-
-def _each(
-    pool: Executor | None, progress: Progress, what: str, work: Callable[[Job], Answer], jobs: Sequence[Job]
-) -> None:
-    task = progress.add_task(what, total=len(jobs))
-    if pool is None:
-        for job in jobs:
-            work(job)
-            progress.advance(task)
-        return
-    for future in as_completed([pool.submit(work, job) for job in jobs]):
-        future.result()
-        progress.advance(task)

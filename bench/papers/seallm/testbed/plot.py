@@ -6,6 +6,7 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from bench.harness.plots import legend_beside, log_axis, new_figure, save, tidy
 from bench.papers.seallm.testbed.systems import OURS
 from bench.papers.seallm.testbed.tables import AXES, Points
 
@@ -57,7 +58,7 @@ TITLES = {
 def plot_figure(folder: Path, figure: int, by_system: Mapping[str, Points]) -> Path:
     """A panel for each measure."""
     panels = PANELS[figure]
-    picture = Figure(figsize=(3.7 * len(panels) + 1.6, 3.3), layout="constrained")
+    picture = new_figure(3.7 * len(panels) + 1.6, 3.3)
     for axes, measure in zip(picture.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
         for name, points in by_system.items():
             values = [SCALES.get(measure, 1.0) * getattr(points[at], measure) for at in sorted(points)]
@@ -66,7 +67,7 @@ def plot_figure(folder: Path, figure: int, by_system: Mapping[str, Points]) -> P
         if figure in (12, 13):
             ats = sorted({at for points in by_system.values() for at in points})
             axes.set_xticks(range(len(ats)), [f"{at:g}" for at in ats])
-    return _save(picture, folder / f"figure{figure}.png", TITLES[figure])
+    return _save(picture, folder / f"figure{figure}", TITLES[figure])
 
 
 def _places(figure: int, ats: Sequence[float]) -> list[float]:
@@ -76,7 +77,7 @@ def _places(figure: int, ats: Sequence[float]) -> list[float]:
 
 def plot_scales(folder: Path, rate: float, by_system: Mapping[str, Points]) -> Path:
     """Figure 10."""
-    picture = Figure(figsize=(5.6, 3.3), layout="constrained")
+    picture = new_figure(5.6, 3.3)
     axes = picture.subplots()
     for name, points in by_system.items():
         if rate in points:
@@ -84,7 +85,7 @@ def plot_scales(folder: Path, rate: float, by_system: Mapping[str, Points]) -> P
             _line(axes, name, list(by_scale), [100 * share for share in by_scale.values()])
     _dress(axes, "SLO scale", LABELS["attainment"], is_logarithmic=False)
     axes.axvline(5, color="0.8", linewidth=1, zorder=0)
-    return _save(picture, folder / "figure10.png", f"Stricter and looser promises, {rate:g} requests a second")
+    return _save(picture, folder / "figure10", f"Stricter and looser promises, {rate:g} requests a second")
 
 
 def _line(axes: Axes, name: str, places: Sequence[float], values: Sequence[float]) -> None:
@@ -101,27 +102,16 @@ def _line(axes: Axes, name: str, places: Sequence[float], values: Sequence[float
     )
 
 
-def _some(value: float, place: float) -> str:
-    """Labels of a logarithmic axis that do not run into each other."""
-    return f"{value:g}" if f"{value:e}"[0] in "25" else ""
-
-
 def _dress(axes: Axes, axis: str, label: str, *, is_logarithmic: bool) -> None:
     if is_logarithmic:
-        axes.set_yscale("log")
-        axes.yaxis.set_major_formatter("{x:g}")
-        axes.yaxis.set_minor_formatter(_some)
+        log_axis(axes)
     else:
         axes.set_ylim(0, 103)
     axes.set(xlabel=axis, title=label)
-    axes.title.set_fontsize("medium")
-    axes.grid(alpha=0.25, which="both")
-    axes.spines[["top", "right"]].set_visible(False)
+    tidy(axes)
 
 
 def _save(picture: Figure, path: Path, title: str) -> Path:
-    handles, labels = picture.axes[0].get_legend_handles_labels()
-    picture.legend(handles, labels, loc="outside right center", frameon=False)
+    legend_beside(picture)
     picture.suptitle(title, x=0.01, ha="left", fontsize="large")
-    picture.savefig(path, dpi=150)
-    return path
+    return save(picture, path)

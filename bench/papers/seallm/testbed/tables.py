@@ -6,6 +6,7 @@ from statistics import fmean
 
 from rich.table import Table
 
+from bench.harness.tables import make_table
 from bench.papers.seallm.testbed.cells import Cell
 from bench.papers.seallm.testbed.figures import varied
 from bench.papers.seallm.testbed.run import Result
@@ -137,10 +138,10 @@ def _greatest_in(scene: Scene, ours: Result, theirs: Result) -> Iterator[tuple[s
 
 def greatest_table(answers: Answers) -> Table:
     """Of all figures that are shown."""
-    table = Table(title="ours is up to so many times better in any scene", title_justify="left")
-    table.add_column("than")
-    for heading in ("mean latency", "P99", "promises kept", "TTFT", "kept, by scale"):
-        table.add_column(heading)
+    table = make_table(
+        "ours is up to so many times better in any scene",
+        ("than", "mean latency", "P99", "promises kept", "TTFT", "kept, by scale"),
+    )
     for name, best in sorted(greatest_ratios(answers).items()):
         measures = ("mean", "p99", "attainment", "ttft_s", "scaled")
         table.add_row(name, *(str(best[measure]) if measure in best else "-" for measure in measures))
@@ -176,8 +177,7 @@ def _numbers(result: Result) -> tuple[str, ...]:
 
 def scales_table(by_system: Mapping[str, Points], rate: float) -> Table:
     """Figure 10: attainment by how many times the mean execution time of its service a request may take."""
-    table = Table(title=f"figure 10: kept, %, at {rate:g} requests a second, by SLO scale", title_justify="left")
-    table.add_column("system")
+    table = make_table(f"figure 10: kept, %, at {rate:g} requests a second, by SLO scale", ("system",))
     shown = {name: points[rate].by_scale for name, points in by_system.items() if rate in points}
     for scale in next(iter(shown.values()), {}):
         table.add_column(f"{scale:g}", justify="right")
@@ -188,25 +188,22 @@ def scales_table(by_system: Mapping[str, Points], rate: float) -> Table:
 
 def decisions_table(answers: Answers, cells: Sequence[Cell]) -> Table:
     """What the placement daemon decided in each run, and when. Scores: of the plan in force to the one it found."""
-    table = Table(title="figure 9: what the placement daemon decided", title_justify="left")
-    table.add_column("run")
-    for heading in ("at, s", "interval, s"):
-        table.add_column(heading, justify="right")
-    table.add_column("verdict")
-    for heading in ("latency was", "forecast", "kept, %, forecast", "copies"):
-        table.add_column(heading, justify="right")
+    table = make_table(
+        "figure 9: what the placement daemon decided",
+        ("run", "verdict"),
+        ("at, s", "interval, s", "latency was", "forecast", "kept, %, forecast", "copies"),
+    )
     for cell in cells:
         run = f"{cell.system}, seed {cell.scene.seed}"
         for told in answers[cell].decisions:
-            table.add_row(run, f"{told.at_s:.0f}", *_decision_words(told.decision))
+            table.add_row(run, told.decision.verdict, f"{told.at_s:.0f}", *_decision_words(told.decision))
         if answers[cell].decisions:
-            table.add_row(run, "", "", verdicts(answers[cell].decisions), end_section=True)
+            table.add_row(run, verdicts(answers[cell].decisions), end_section=True)
     return table
 
 
 def _decision_words(decision: Decision) -> Iterator[str]:
     yield f"{decision.interval_s:.0f}"
-    yield decision.verdict
     yield "" if decision.achieved is None else f"{decision.achieved.normalized_latency:.2f}"
     before, after = decision.predicted, decision.proposed
     if before is None or after is None:
@@ -220,10 +217,11 @@ def _decision_words(decision: Decision) -> Iterator[str]:
 def ratios_table(by_system: Mapping[str, Points]) -> Table:
     """The first system (ours) against each other one, the paper's in brackets."""
     ours, *others = by_system
-    table = Table(title=f"{ours} is up to so many times better, at rate (the paper's)", title_justify="left")
-    table.add_column("than")
-    for heading in ("mean latency", "P99", "promises kept", "TTFT", "TPOT"):
-        table.add_column(heading, justify="right")
+    table = make_table(
+        f"{ours} is up to so many times better, at rate (the paper's)",
+        ("than",),
+        ("mean latency", "P99", "promises kept", "TTFT", "TPOT"),
+    )
     for name in others:
         table.add_row(name, *_ratio_words(name, best_ratios(by_system[ours], by_system[name])))
     return table

@@ -12,20 +12,19 @@ while they run, and take turns. Run it alone: it says what others used of the ma
 """
 
 import argparse
-import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 
-import msgspec
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from bench.fidelity.predicting import probe_ratios
-from bench.harness.arguments import script_parser
+from bench.harness.arguments import add_out, script_parser
+from bench.harness.files import write_json
+from bench.harness.jobs import progress_bar
+from bench.harness.tables import make_console
 from bench.live.http_load import Answer
 from bench.live.serving import probe
 from bench.papers.tropical.figure import UNSPLIT
@@ -79,7 +78,7 @@ def turns(contenders: Sequence[Contender], rates: Sequence[float], rounds: int, 
 
 def serve(on: Stage, planned: Sequence[Turn]) -> list[Run]:
     runs = []
-    with _progress() as progress:
+    with progress_bar() as progress:
         task = progress.add_task("", total=sum(len(turn.trace) for turn in planned))
         for turn in planned:
             progress.update(task, description=f"{turn.contender.name} at {turn.rate:g}/s")
@@ -97,19 +96,6 @@ def serve(on: Stage, planned: Sequence[Turn]) -> list[Run]:
                 )
             )
     return runs
-
-
-@contextmanager
-def _progress() -> Iterator[Progress]:
-    columns = (
-        TextColumn("{task.description:<26}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        yield progress
 
 
 # --- what is shown ----------------------------------------------------------------------------------------------------
@@ -136,17 +122,17 @@ def show(console: Console, runs: Sequence[Run], model: Model, probes: Sequence[S
 
 def write(folder: Path, runs: Sequence[Run]) -> None:
     """All that was measured and simulated, and a picture of it."""
-    from bench.papers.tropical.plot import plot_beside
+    from bench.papers.tropical.figure import plot_beside
 
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "live_figure.json").write_bytes(msgspec.json.encode(runs))
+    write_json(folder / "live_figure.json", runs)
     panels = {
         name: [
             Line(contender, of_one[0].policy, found(of_one, side)) for contender, of_one in by_contender(runs).items()
         ]
         for name, side in SIDES.items()
     }
-    print(f"wrote {folder / 'live_figure.json'} and {plot_beside(folder / 'live_figure.png', panels, PROMISE)}")
+    print(f"wrote {folder / 'live_figure.json'} and {plot_beside(folder / 'live_figure', panels, PROMISE)}")
 
 
 # --- the command ------------------------------------------------------------------------------------------------------
@@ -175,7 +161,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--chunk", type=int, default=64, metavar="TOKENS", help="of `chunked` a step (default: 64)")
     parser.add_argument("--keep-profiles", action="store_true", help="use what `mesh profile` or engines measured")
     parser.add_argument("--seed", type=int, default=0, metavar="N")
-    parser.add_argument("--out", type=Path, default=Path("live_figure"), metavar="DIR")
+    add_out(parser, "live_figure")
     return parser.parse_args()
 
 
@@ -196,7 +182,7 @@ def run(options: argparse.Namespace) -> None:
             before = probe(mesh, random)
             runs = serve(on, planned)
             probes = before, probe(mesh, random)
-    show(Console(width=None if sys.stdout.isatty() else 120), runs, reference, probes)
+    show(make_console(), runs, reference, probes)
     write(options.out, runs)
 
 

@@ -4,8 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from bench.papers.seallm.disciplines import CONTENDERS, SETTINGS, Case, Contender, Line, Result, _models
-from bench.papers.seallm.disciplines_plot import plot_disciplines
+from bench.papers.seallm.disciplines import (
+    CONTENDERS,
+    SETTINGS,
+    Case,
+    Contender,
+    Line,
+    Result,
+    _models,
+    plot_disciplines,
+)
 from mesh.topology.schema import Scheduling
 from simulation.loads.arrival_processes import Process
 

@@ -1,0 +1,58 @@
+"""Runs jobs in processes of their own, and shows how far they are."""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
+from multiprocessing import get_context
+from typing import TypeVar
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+Job = TypeVar("Job")
+Answer = TypeVar("Answer")
+
+
+def run_jobs(
+    work: Callable[[Job], Answer], jobs: Sequence[Job], num_processes: int, what: str = "runs"
+) -> list[Answer]:
+    """The answers in the order of the jobs. With one process, this one works.
+
+    ``work`` must be a function of an importable module, which ``__main__`` of a package is not.
+    The first error ends all jobs.
+    """
+    with progress_bar() as progress:
+        task = progress.add_task(what, total=len(jobs))
+        if num_processes == 1:
+            return [_advanced(progress, task, work(job)) for job in jobs]
+        with ProcessPoolExecutor(min(num_processes, max(1, len(jobs))), mp_context=get_context("spawn")) as pool:
+            futures = [pool.submit(work, job) for job in jobs]
+            try:
+                for future in as_completed(futures):
+                    _advanced(progress, task, future.result())
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+            return [future.result() for future in futures]
+
+
+@contextmanager
+def progress_bar(*more: ProgressColumn) -> Iterator[Progress]:
+    """On standard error, with ``more`` columns at its end. It leaves nothing behind."""
+    columns = (TextColumn("{task.description:<26}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, TimeRemainingColumn(), *more, console=Console(stderr=True), transient=True) as progress:
+        yield progress
+
+
+def _advanced(progress: Progress, task: TaskID, answer: Answer) -> Answer:
+    progress.advance(task)
+    return answer

@@ -1,0 +1,65 @@
+"""Pictures of one look, written as SVG. They need matplotlib, which is imported when the first is drawn."""
+
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Words stay words, and the same picture gives the same bytes.
+STYLE: Final[dict[Any, Any]] = {"svg.fonttype": "none", "font.family": "sans-serif", "svg.hashsalt": "meshserve"}
+
+
+def new_figure(width: float, height: float) -> "Figure":
+    """An empty picture. Sizes are inches."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def tidy(axes: "Axes", *, has_legend: bool = False) -> None:
+    """A faint grid, two spines, a small title and a legend without a frame."""
+    axes.grid(alpha=0.25, which="both" if axes.get_yscale() == "log" else "major")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.title.set_fontsize("medium")
+    if has_legend:
+        axes.legend(frameon=False, fontsize="small")
+
+
+def log_axis(axes: "Axes") -> None:
+    """A logarithmic axis of values, with plain labels that do not run into each other."""
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter(lambda value, _: f"{value:g}" if f"{value:e}"[0] in "25" else "")
+
+
+def legend_beside(figure: "Figure") -> None:
+    """One legend for all panels, of the lines of the first."""
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside right center", frameon=False)
+
+
+def svg_of(figure: "Figure") -> str:
+    """A document."""
+    import matplotlib as mpl
+
+    with mpl.rc_context(STYLE):
+        file = io.StringIO()
+        figure.savefig(file, format="svg", metadata={"Date": None})
+    return file.getvalue()
+
+
+def element_of(figure: "Figure") -> str:
+    """To be put into a page: the element without the document around it."""
+    text = svg_of(figure)
+    return text[text.index("<svg") :]
+
+
+def save(figure: "Figure", path: Path) -> Path:
+    """Writes the picture, with the suffix ``.svg``. Folders that are missing are made."""
+    path = path.with_name(f"{path.name}.svg")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(svg_of(figure), encoding="utf-8")
+    return path

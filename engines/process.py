@@ -40,8 +40,7 @@ from engines.step_failures.errors import classify
 from kvtransfer.freed_memory import keep_freed_memory
 from kvtransfer.gpu.device import MESSAGE_BYTES
 from kvtransfer.peer_memories import PeerMemories
-from kvtransfer.protocol import ExportBlocks, ImportBlocks, Send
-from kvtransfer.protocol import Limits as TransferLimits
+from kvtransfer.protocol import ExportBlocks, ImportBlocks, Send, TransferLimits
 from kvtransfer.transports import Transport
 from mesh.errors import EXIT_FAILURE, UserError
 from mesh.membership.heartbeat import Heartbeat

@@ -27,7 +27,7 @@ from engines.transfers.outcomes import (
 )
 from engines.transfers.peers import Peers
 from kvtransfer.protocol import Send
-from mesh.wire.requests import Delta, Epoch, Moved, Question, RefusalCode, Refused
+from mesh.wire.requests import Delta, Epoch, Moved, ProbeQuestion, RefusalCode, Refused
 
 MOST_ENDED = 1024  # requests that are remembered after their end
 NO_EPOCH = Epoch(-1)
@@ -195,12 +195,12 @@ class OwnedRequests:
 
     # --- questions ----------------------------------------------------------------------------------------------------
 
-    def owned_under(self, question: Question) -> EngineRequest | None:
+    def owned_under(self, question: ProbeQuestion) -> EngineRequest | None:
         """The request that is asked for, if it is here under that attempt."""
         owned = self.by_id.get(question.request)
         return owned if owned is not None and owned.epoch.attempt == question.attempt else None
 
-    def resend(self, question: Question) -> Delta | None:
+    def resend(self, question: ProbeQuestion) -> Delta | None:
         """What was sent of the request and did not reach its gateway; None: nothing that is known here."""
         owned = self.owned_under(question)
         return self._last_words.answer(question) if owned is None else owned.say_again(question.next_offset)

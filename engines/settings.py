@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from engines.scheduling.scheduler import Limits
-from kvtransfer.protocol import Limits as TransferLimits
+from kvtransfer.protocol import TransferLimits
 from mesh.topology.schema import Rescheduling, Scheduling
 from mesh.wire.control import Role
 

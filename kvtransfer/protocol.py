@@ -21,7 +21,7 @@ A transfer as it should be::
     Completed, ReleaseSource <-- Committed --
 
 A migration (``Reserve.is_migration``) takes the same way while its request goes on decoding. Its tokens grow: whenever
-fewer than half of `Limits.headroom_blocks` are left of what is reserved, the sender asks for more::
+fewer than half of `TransferLimits.headroom_blocks` are left of what is reserved, the sender asks for more::
 
     BlocksReady             -- Extend -->             GrowReserved
                             <-- Extended --           Grown          (or NotGrown: Declined, and all is free)
@@ -37,19 +37,20 @@ reason: only the gateway knows which owner counts.
 
 Loss. KV is an optimisation: a Blocks message that is lost, corrupt, malformed or too late only lowers the number of
 tokens that are kept, and the receiver computes the rest. After the first Taken(ok=False) the sender sends no more
-blocks, only Commit. Reserve, Extend and Commit must be answered, so each is resent every ``Limits.repeat_s`` until
-it is; the receiver answers again.
+blocks, only Commit. Reserve, Extend and Commit must be answered, so each is resent every ``TransferLimits.repeat_s``
+until it is; the receiver answers again.
 
 Pace. What a migration copies while its request goes on would slow the decodes of both engines. So the receiver copies
-one message at a time then, and says Taken only when it has rested from it: copies take ``Limits.migration_share`` of
-the time. When Commit comes, rest is over. What must leave (``Reserve.must_leave``) does not rest.
+one message at a time then, and says Taken only when it has rested from it: copies take
+``TransferLimits.migration_share`` of the time. When Commit comes, rest is over. What must leave
+(``Reserve.must_leave``) does not rest.
 
-Deadlines. The sender waits `Limits.reply_s` for Reserved, and `Reserve.deadline_s` for the next sign of a peer that
-owes it one. The receiver keeps a reservation for `Reserve.deadline_s` after the sender's last message, so this must
-cover the sender's longest silence: the wait for its turn and one chunk of prefill. A machine whose deadline has
+Deadlines. The sender waits `TransferLimits.reply_s` for Reserved, and `Reserve.deadline_s` for the next sign of a peer
+that owes it one. The receiver keeps a reservation for `Reserve.deadline_s` after the sender's last message, so this
+must cover the sender's longest silence: the wait for its turn and one chunk of prefill. A machine whose deadline has
 passed fails before it looks at the event, however late it is called. A migration's request stands still from
 CommitRequested on, so from then on the peer has ``reply_s + grace_s``; until then all of it may take
-``Limits.migration_s``.
+``TransferLimits.migration_s``.
 
 Blocks in transit. With ``shm`` and ``cuda-ipc`` the receiver sees by generation numbers that a block was reused under
 it. With ``tcp`` the sender's own network thread reads the blocks some time after they were handed to it, so a transfer
@@ -93,7 +94,7 @@ ToReceiver = Reserve | Extend | Blocks | Commit | Abort
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class TransferLimits:
     """Bounds of a transfer. Both ends have the same ones."""
 
     reply_s: float = 1.0  # sender: an answer to Reserve
@@ -250,7 +251,7 @@ class Completed(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class TransferFailed:
     """Sender: the transfer failed, and the request is not the peer's as far as is known. Not said after Cancelled."""
 
     transfer: str
@@ -288,7 +289,7 @@ class Adopt(msgspec.Struct, frozen=True):
     logprobs: list[TokenLogprobs] | None = None
 
 
-SendEffect = Send | ExportBlocks | ReleaseSource | Completed | Failed
+SendEffect = Send | ExportBlocks | ReleaseSource | Completed | TransferFailed
 ReceiveEffect = Send | ImportBlocks | GrowReserved | ReleaseReserved | Adopt
 Effect = SendEffect | ReceiveEffect
 

@@ -15,13 +15,13 @@ from kvtransfer.protocol import (
     GrowReserved,
     ImportBlocks,
     Imported,
-    Limits,
     NotGrown,
     PeerLost,
     ReceiveEffect,
     ReceiveEvent,
     ReleaseReserved,
     Send,
+    TransferLimits,
 )
 from mesh.wire.requests import RefusalCode
 from mesh.wire.transfers import Abort, Blocks, Commit, Committed, Declined, Extend, Extended, Reserve, Reserved, Taken
@@ -37,14 +37,14 @@ class ReceiveState(StrEnum):
     ABORTED = "aborted"
 
 
-class Arrival(NamedTuple):
+class ArrivedBlocks(NamedTuple):
     """A `Blocks` message with its payload frames."""
 
     message: Blocks
     payload: Sequence[Buffer]
 
 
-class Rest(NamedTuple):
+class CopyRest(NamedTuple):
     """From a copy while the migrating request goes on: what its sender is told in the end."""
 
     until: float
@@ -60,7 +60,7 @@ class ReceiveTransfer(Machine[ReceiveState, ReceiveEvent, ReceiveEffect]):
 
     rules: ClassVar[Mapping[ReceiveState, Mapping[type, Rule[ReceiveState]]]]
     tolerated: ClassVar[frozenset[type]] = frozenset(
-        {Reserve, Extend, Arrival, Commit, Abort, Grown, NotGrown, Cancelled, PeerLost}
+        {Reserve, Extend, ArrivedBlocks, Commit, Abort, Grown, NotGrown, Cancelled, PeerLost}
     )
 
     def __init__(
@@ -71,7 +71,7 @@ class ReceiveTransfer(Machine[ReceiveState, ReceiveEvent, ReceiveEffect]):
         blocks: Sequence[int],
         num_matched_tokens: int,
         transport: str,
-        limits: Limits,
+        limits: TransferLimits,
         now: float,
     ) -> None:
         super().__init__(ReceiveState.RESERVED)
@@ -84,12 +84,12 @@ class ReceiveTransfer(Machine[ReceiveState, ReceiveEvent, ReceiveEffect]):
         self._limits = limits
         self._heard_at = now
         self._seen: set[int] = set()  # numbers of Blocks messages
-        self._queue: deque[Arrival] = deque()
-        self._running: Arrival | None = None
+        self._queue: deque[ArrivedBlocks] = deque()
+        self._running: ArrivedBlocks | None = None
         self._num_intact: dict[int, int] = {}  # tokens by logical block
         self._commit: Commit | None = None
         self._is_waiting = True  # for announced blocks that have not come
-        self._resting: Rest | None = None
+        self._resting: CopyRest | None = None
         self._num_endings = 0
 
     def __repr__(self) -> str:
@@ -135,7 +135,7 @@ class ReceiveTransfer(Machine[ReceiveState, ReceiveEvent, ReceiveEffect]):
     def handle(self, event: ReceiveEvent, now: float, payload: Sequence[Buffer] = ()) -> list[ReceiveEffect]:
         """Take an event; ``payload`` is the frames of a `Blocks` message. Return the effects to carry out, in order."""
         self._expire(now)
-        self._step(Arrival(event, payload) if isinstance(event, Blocks) else event, now)
+        self._step(ArrivedBlocks(event, payload) if isinstance(event, Blocks) else event, now)
         return self._take_effects()
 
     def _expire(self, now: float) -> None:
@@ -172,7 +172,7 @@ class ReceiveTransfer(Machine[ReceiveState, ReceiveEvent, ReceiveEffect]):
     def _extended(self) -> Send:
         return Send(self.peer, Extended(self.id, len(self._blocks) * self._reserve.shape.block_size))
 
-    def _on_blocks(self, arrival: Arrival, now: float) -> None:
+    def _on_blocks(self, arrival: ArrivedBlocks, now: float) -> None:
         if self.state is ReceiveState.RESERVED:
             self._heard_at = now
         message = arrival.message
@@ -205,7 +205,7 @@ class ReceiveTransfer(Machine[ReceiveState, ReceiveEvent, ReceiveEffect]):
         taken = Taken(self.id, message.seq, event.ok)
         rest_s = self._rest_s(event.elapsed_s, len(message.source_blocks))
         if rest_s > 0 and event.ok:
-            self._resting = Rest(now + rest_s, taken)
+            self._resting = CopyRest(now + rest_s, taken)
         else:
             self._emit(Send(self.peer, taken))
 
@@ -345,7 +345,7 @@ ReceiveTransfer.rules = {
         Extend: Rule(ReceiveState.RESERVED, ReceiveTransfer._on_extend),
         Grown: Rule(ReceiveState.RESERVED, ReceiveTransfer._on_grown),
         NotGrown: _ends(ReceiveTransfer._on_not_grown),
-        Arrival: Rule(ReceiveState.RESERVED, ReceiveTransfer._on_blocks),
+        ArrivedBlocks: Rule(ReceiveState.RESERVED, ReceiveTransfer._on_blocks),
         Imported: Rule(ReceiveState.RESERVED, ReceiveTransfer._on_imported),
         Commit: Rule(ReceiveState.SETTLING, ReceiveTransfer._on_commit),
         Abort: _ends(ReceiveTransfer._on_abort),
@@ -354,7 +354,7 @@ ReceiveTransfer.rules = {
         DeadlinePassed: _ends(ReceiveTransfer._on_expired),
     },
     ReceiveState.SETTLING: {
-        Arrival: Rule(ReceiveState.SETTLING, ReceiveTransfer._on_blocks),
+        ArrivedBlocks: Rule(ReceiveState.SETTLING, ReceiveTransfer._on_blocks),
         Imported: Rule(ReceiveState.SETTLING, ReceiveTransfer._on_imported),
         Abort: _ends(ReceiveTransfer._on_abort),
         Cancelled: _ends(ReceiveTransfer._on_cancelled),

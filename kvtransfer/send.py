@@ -15,13 +15,13 @@ from kvtransfer.protocol import (
     DeadlinePassed,
     ExportBlocks,
     Exported,
-    Failed,
-    Limits,
     PeerLost,
     ReleaseSource,
     Send,
     SendEffect,
     SendEvent,
+    TransferFailed,
+    TransferLimits,
 )
 from mesh.wire.requests import RefusalCode
 from mesh.wire.transfers import Abort, Blocks, Commit, Committed, Declined, Extend, Extended, Reserve, Reserved, Taken
@@ -45,7 +45,7 @@ class SendTransfer(Machine[SendState, SendEvent, SendEffect]):
         {Reserved, Extended, Declined, Taken, Committed, Abort, Exported, Cancelled, PeerLost}
     )
 
-    def __init__(self, peer: str, reserve: Reserve, limits: Limits, now: float) -> None:
+    def __init__(self, peer: str, reserve: Reserve, limits: TransferLimits, now: float) -> None:
         super().__init__(SendState.RESERVING)
         self.id = reserve.transfer
         self.peer = peer
@@ -248,7 +248,7 @@ class SendTransfer(Machine[SendState, SendEvent, SendEffect]):
 
     def _fail(self, code: RefusalCode, reason: str, now: float) -> None:
         self._waiting_since = now
-        self._emit(Failed(self.id, code, reason))
+        self._emit(TransferFailed(self.id, code, reason))
 
     def _send_abort(self, reason: str) -> None:
         self._emit(Send(self.peer, Abort(self.id, reason)))

@@ -26,7 +26,7 @@ from router.api.access.keyed import KeyedCallers
 from router.api.access.keyring import Keyring
 from router.api.app import ApiConfig, Apps, create_apps
 from router.api.http.browsers import BrowserRules
-from router.api.http.callers import Callers, OpenCallers, Peers
+from router.api.http.callers import Callers, ClientPeers, OpenCallers
 from router.api.http.connections import Connections
 from router.api.http.server import HttpServer, Listeners, certificate_of, connections_of, url_of
 from router.api.metrics.faults import EngineHealth, WireHealth
@@ -67,12 +67,12 @@ async def serve(shell: ProcessShell) -> None:
         registry.register(EngineHealth(router.statuses, router.breakers, shell.clock))
         registry.register(WireHealth(sockets.counters))
         registry.register(PlacementHealth(router.marks, shell.clock))
-        peers, keyring = Peers(spec.trusted_proxies), _keyring(shell.topology)
+        peers, keyring = ClientPeers(spec.trusted_proxies), _keyring(shell.topology)
         callers = _callers(shell, router, peers, keyring)
         apps = _apps(shell, spec, router, models, registry, metrics, callers)
         server = HttpServer(apps.public, listeners.public, STOP_S, connections_of(spec), peers, certificate)
         few = Connections(ADMIN_CONNECTIONS, ADMIN_CONNECTIONS)
-        admin = HttpServer(apps.admin, listeners.admin, STOP_S, few, Peers())
+        admin = HttpServer(apps.admin, listeners.admin, STOP_S, few, ClientPeers())
         spare_what_is_loaded()
         try:
             url = url_of(spec.address, listeners.public, spec.scheme)
@@ -134,7 +134,7 @@ def _apps(
             wall_clock=time.time,
             max_body_bytes=spec.max_body_bytes,
             callers=callers,
-            operators=OpenCallers(Peers()) if is_loopback(spec.admin_address) else callers,
+            operators=OpenCallers(ClientPeers()) if is_loopback(spec.admin_address) else callers,
             rules=BrowserRules.of(spec.address, spec.allowed_hosts, spec.cors_origins),
             operator_rules=BrowserRules.of(spec.admin_address, spec.allowed_hosts, ()),
             registry=registry,
@@ -148,7 +148,7 @@ def _keyring(topology: Topology) -> Keyring | None:
     return None if access is None or access.keys is None else Keyring(access.keys, access.defaults)
 
 
-def _callers(shell: ProcessShell, router: Router, peers: Peers, keyring: Keyring | None) -> Callers:
+def _callers(shell: ProcessShell, router: Router, peers: ClientPeers, keyring: Keyring | None) -> Callers:
     if keyring is None:
         return OpenCallers(peers)
     return KeyedCallers(peers, keyring, lambda: len(router.view().peers.gateways), shell.clock, time.time)

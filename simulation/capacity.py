@@ -13,7 +13,7 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundCapacity:
     """``rate``: between the last rate that kept the promise and the first that broke it, by interpolation."""
 
     rate: float
@@ -32,7 +32,7 @@ class Found:
 
 def find_capacity(
     attainment_at: Callable[[float], float], promise: float, first_rate: float, precision: float, most_runs: int = 16
-) -> Found:
+) -> FoundCapacity:
     """Bracket the capacity from ``first_rate`` on, then halve the bracket until it is ``precision`` (relative) wide.
 
     ``attainment_at(rate)`` should fall with the rate. If the promise is broken at every rate that was tried, the
@@ -46,14 +46,14 @@ def find_capacity(
     return crossing([Trial(rate, attainment) for rate, attainment in trials.items()], promise)
 
 
-def crossing(trials: Iterable[Trial], promise: float) -> Found:
+def crossing(trials: Iterable[Trial], promise: float) -> FoundCapacity:
     """The capacity that trials at any rates tell of: 0 if none kept the promise, the highest rate if all did."""
     at = {trial.rate: trial.attainment for trial in trials}
     ordered = tuple(Trial(rate, at[rate]) for rate in sorted(at))
     kept, broken = _bracket(at, promise)
     if kept is None or broken is None:
-        return Found(kept or 0.0, ordered)
-    return Found(kept + (broken - kept) * (at[kept] - promise) / (at[kept] - at[broken]), ordered)
+        return FoundCapacity(kept or 0.0, ordered)
+    return FoundCapacity(kept + (broken - kept) * (at[kept] - promise) / (at[kept] - at[broken]), ordered)
 
 
 def _rates(trials: dict[float, float], promise: float, first_rate: float, precision: float) -> Iterator[float]:

@@ -7,7 +7,7 @@ from engines.core import EngineCore
 from engines.node import EngineNode
 from engines.scheduling.scheduler import Limits
 from engines.settings import EngineSettings
-from kvtransfer.protocol import Limits as TransferLimits
+from kvtransfer.protocol import TransferLimits
 from mesh.topology.schema import EngineSpec, GatewaySpec, Topology
 from mesh.wire.frames import Sender
 from mesh.wire.requests import RequestSpec
@@ -27,7 +27,7 @@ from router.view.monitor import Monitor
 from simulation.engines.coasting import HELD_TOKENS
 from simulation.engines.engine import SimulatedEngine
 from simulation.engines.host import Host
-from simulation.engines.models import Models, weights_s
+from simulation.engines.models import SimulatedModels, weights_s
 from simulation.engines.physics import Physics
 from simulation.engines.shared_profiles import Profile
 from simulation.gateway import SimulatedGateway
@@ -96,7 +96,7 @@ class Factory:
     def engine(self, spec: EngineSpec, me: Sender, kernel: Kernel, lease_s: float = inf) -> SimulatedEngine:
         """A new incarnation of an engine, with empty hands. ``lease_s``: infinite where nobody can die."""
         random = kernel.random(f"steps of {spec.id}@{me.incarnation}")
-        models = Models(self._topology, spec, self._profiles[spec.id], self._physics, random)
+        models = SimulatedModels(self._topology, spec, self._profiles[spec.id], self._physics, random)
         node = EngineNode(self._core(spec, models), self._topology, spec.id, lease_s)
         host = self._hosts.get(spec.host)
         return SimulatedEngine(me, node, models, kernel, self._network, host, coasts=self._coasts)
@@ -107,7 +107,7 @@ class Factory:
         loads = (weights_s(self._profiles[engine], name, self._physics) for name in spec.services)
         return self._physics.boot_s + sum(loads)
 
-    def _core(self, spec: EngineSpec, models: Models) -> EngineCore:
+    def _core(self, spec: EngineSpec, models: SimulatedModels) -> EngineCore:
         num_devices = spec.num_devices or self._profiles[spec.id].num_devices
         deliver_every = HELD_TOKENS if self._coasts else 1
         settings = _settings(self._topology, spec, num_devices, deliver_every, models.loadable)

@@ -17,8 +17,7 @@ from engines.scheduling.queue import ServiceQueue
 from engines.scheduling.scheduler import Limits
 from engines.settings import EngineSettings
 from engines.status import Service
-from kvtransfer.protocol import Limits as TransferLimits
-from kvtransfer.protocol import Send
+from kvtransfer.protocol import Send, TransferLimits
 from mesh.topology.schema import Scheduling, ServiceSpec, Slo
 from mesh.wire.control import Role
 from mesh.wire.requests import Epoch, Refused, StepTokens, Submit

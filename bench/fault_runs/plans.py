@@ -8,7 +8,7 @@ from router.placement.change.replacement import Proposal, Verdict
 from router.placement.search.plan import Plan, has_all_phases
 from router.placement.search.question import Answer, Question
 from router.placement.search.score import Score
-from simulation.placement.daemon import Found
+from simulation.placement.daemon import SearchResult
 
 MOST_PLANS = 6  # then it wants no other: what is under way is to come to an end
 SEARCH_S = 0.1
@@ -21,13 +21,13 @@ class DrawnPlans:
     def __init__(self, seed: int) -> None:
         self._random = Random(f"{seed}/plans")
 
-    def __call__(self, question: Question) -> Found:
+    def __call__(self, question: Question) -> SearchResult:
         present, wanted = question.present, question.present
         if question.number <= MOST_PLANS:
             wanted = self._draw(present, sorted(question.catalogue.services))
         verdict = Verdict.KEEP if wanted is present else Verdict.REPLACE
         proposal = Proposal(wanted, verdict, NOTHING, NOTHING, 0)
-        return Found(Answer(proposal, {}), SEARCH_S)
+        return SearchResult(Answer(proposal, {}), SEARCH_S)
 
     def _draw(self, present: Plan, services: list[str]) -> Plan:
         random = self._random

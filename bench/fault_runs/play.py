@@ -14,7 +14,7 @@ from router.placement.effects import Note
 from simulation.cluster import Simulation
 from simulation.faults.faults import Duplicate, Hang
 from simulation.faults.faulty_network import Tap
-from simulation.faults.invariants import Bounds, InvariantError, Invariants
+from simulation.faults.invariants import InvariantBounds, InvariantError, Invariants
 from simulation.loads.workload import SloRule
 from simulation.quiet import quiet_engines
 
@@ -86,7 +86,7 @@ class Played:
     simulation: Simulation
 
 
-def play(scenario: Scenario, tap: Tap | None = None, bounds: Bounds | None = None) -> Played:
+def play(scenario: Scenario, tap: Tap | None = None, bounds: InvariantBounds | None = None) -> Played:
     """Run it. ``tap`` sees all messages. Nothing is raised for a broken invariant, nor for any other error."""
     invariants, plans = Invariants(bounds or bounds_of(scenario)), Counter[str]()
     simulation = Simulation(
@@ -134,14 +134,14 @@ def run_some(seeds: Sequence[int], only: Sequence[str]) -> Results:
     return tally, failures
 
 
-def bounds_of(scenario: Scenario) -> Bounds:
+def bounds_of(scenario: Scenario) -> InvariantBounds:
     held_up: dict[str, list[tuple[float, float]]] = {}
     for fault in scenario.faults:
         if isinstance(fault, Hang):
             held_up.setdefault(fault.process, []).append((fault.at_s, fault.at_s + fault.for_s))
     has_plans = scenario.topology.placement is not None  # one may leave a service to an engine that is gone
     away_s = LONG_S if has_plans and scenario.is_somebody_gone else 0.0
-    return Bounds(
+    return InvariantBounds(
         calm_at_s=scenario.calm_at_s,
         end_s=END_S + scenario.work_s + away_s,
         gone_s=GONE_S,

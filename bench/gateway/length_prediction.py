@@ -22,7 +22,7 @@ from rich.table import Table
 
 from bench.harness.arguments import script_parser
 from mesh.wire.requests import FinishReason, RequestSpec, Sampling
-from router.history.lengths import Asked, LengthPredictor, Prediction
+from router.history.lengths import AskedLength, LengthPredictor, Prediction
 from simulation.loads.rows import TraceError
 from simulation.loads.trace_request import TraceRequest
 from simulation.loads.traces import load_lengths
@@ -51,7 +51,7 @@ class Score:
 
 def cases(lengths: Sequence[TraceRequest], limit: int, cut: float, random: Random) -> Iterator[Case]:
     """In the order of the trace, once the predictor is warm."""
-    predictor = LengthPredictor(lambda _: Asked(limit, is_exact=False))
+    predictor = LengthPredictor(lambda _: AskedLength(limit, is_exact=False))
     flying: deque[tuple[RequestSpec, Prediction, int, bool]] = deque()
     mean = sum(one.num_output for one in lengths) / len(lengths)
     num_whole = sum_whole = 0

@@ -44,7 +44,7 @@ from router.api.access.keyed import KeyedCallers
 from router.api.access.keyring import Keyring
 from router.api.app import ApiConfig, create_apps
 from router.api.http.browsers import BrowserRules
-from router.api.http.callers import Callers, OpenCallers, Peers
+from router.api.http.callers import Callers, ClientPeers, OpenCallers
 from router.api.http.connections import Connections
 from router.api.http.protocol import BoundedProtocol
 from router.api.metrics.gateway import GatewayMetrics
@@ -132,7 +132,7 @@ class Gateway:
                 wall_clock=time.time,
                 max_body_bytes=spec.max_body_bytes,
                 callers=callers,
-                operators=OpenCallers(Peers()),
+                operators=OpenCallers(ClientPeers()),
                 rules=BrowserRules.of("127.0.0.1", (), ()),
                 operator_rules=BrowserRules(None),
                 registry=registry,
@@ -152,7 +152,7 @@ class Gateway:
             {},
             asyncio.get_running_loop(),
             connections=Connections(1024, 1024),
-            peers=Peers(),
+            peers=ClientPeers(),
         )
         protocol.connection_made(connection)
         return protocol, connection
@@ -246,9 +246,9 @@ async def measure(topology: Topology, num_streams: int, num_rounds: int, folder:
     key, text = make_key("somebody", LIMITS, time.time())
     change_keys(folder / "keys.json", lambda _: (key,))
     keyring = Keyring(folder / "keys.json", UNLIMITED)
-    keyed = KeyedCallers(Peers(), keyring, lambda: 1, SystemClock(), time.time)
+    keyed = KeyedCallers(ClientPeers(), keyring, lambda: 1, SystemClock(), time.time)
     ways = {
-        "open": Rounds(Gateway(topology, OpenCallers(Peers())), num_streams, None),
+        "open": Rounds(Gateway(topology, OpenCallers(ClientPeers())), num_streams, None),
         "key with limits": Rounds(Gateway(topology, keyed), num_streams, text),
     }
     for rounds in ways.values():

@@ -6,7 +6,7 @@ from typing import Any
 
 from bench.load.results.confidence import Seen, Verdict
 from mesh.errors import UserError
-from simulation.capacity import Found, find_capacity
+from simulation.capacity import FoundCapacity, find_capacity
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Sweep:
     seen: dict[float, Seen] = field(default_factory=dict)
     figures: dict[float, Mapping[str, Any]] = field(default_factory=dict)  # of the last trial at each rate
     num_trials: int = 0
-    found: Found | None = None
+    found: FoundCapacity | None = None
 
     def run(self, first_rate: float) -> None:
         goal = self.goal

@@ -53,7 +53,7 @@ from simulation.command.policy_names import parse_policy
 from simulation.engines.physics import Physics
 from simulation.loads.trace_request import TraceRequest
 from simulation.loads.workload import SloRule
-from simulation.placement.daemon import Found
+from simulation.placement.daemon import SearchResult
 from simulation.quiet import quiet_engines
 
 PROFILE = "a100-llama2-13b-tp1"
@@ -178,7 +178,7 @@ def simulate(topology: Topology, requests: Iterator[TraceRequest], seconds: floa
     )
 
 
-def never(question: Question) -> Found:
+def never(question: Question) -> SearchResult:
     """For daemons that do not search."""
     raise AssertionError("plans are off")
 

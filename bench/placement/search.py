@@ -23,7 +23,7 @@ from bench.harness.arguments import add_jobs, script_parser
 from bench.harness.files import write_json
 from bench.harness.plots import new_figure, save, tidy
 from bench.placement import setting
-from router.placement.search.search import Found, search
+from router.placement.search.search import FoundPlan, search
 from simulation.command.outputs import has_matplotlib
 from simulation.placement.evaluator import Simulators
 
@@ -131,7 +131,7 @@ def _cpu_s() -> float:
     return sum(sum(process.cpu_times()[:2]) for process in (me, *me.children(recursive=True)))
 
 
-def _line(case: Case, found: Found, num_requests: int, num_simulated: int, elapsed_s: float, cpu_s: float) -> Line:
+def _line(case: Case, found: FoundPlan, num_requests: int, num_simulated: int, elapsed_s: float, cpu_s: float) -> Line:
     greedy, best = found.greedy.score, found.best.score
     return Line(
         case.num_devices,

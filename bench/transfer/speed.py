@@ -27,7 +27,7 @@ from kvtransfer.freed_memory import keep_freed_memory
 from kvtransfer.layout import block_bytes
 from kvtransfer.memory import KVMemory
 from kvtransfer.peer_memories import PeerMemories
-from kvtransfer.protocol import ExportBlocks, Exported, ImportBlocks, Limits
+from kvtransfer.protocol import ExportBlocks, Exported, ImportBlocks, TransferLimits
 from kvtransfer.transports import transports_of
 from mesh.sockets.sockets import LOCAL_SEND_BYTES
 from mesh.transports import SHM, TCP
@@ -98,7 +98,7 @@ def run_sender(pipe: Connection, block_kib: int, checksum: bool, zmq_address: st
 
 def parts(blocks: list[int], block_kib: int) -> Iterator[list[int]]:
     """Of a message each, as a sending engine divides them."""
-    most = max(1, Limits().message_bytes // (block_kib * 1024))
+    most = max(1, TransferLimits().message_bytes // (block_kib * 1024))
     for first in range(0, len(blocks), most):
         yield blocks[first : first + most]
 

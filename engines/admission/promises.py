@@ -9,7 +9,7 @@ from mesh.topology.schema import Slo
 from mesh.wire.status import DecodeCost, PrefillCost
 
 
-class Costs(Protocol):
+class PromiseCosts(Protocol):
     @property
     def prefill(self) -> PrefillCost: ...
 
@@ -18,7 +18,7 @@ class Costs(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Broken:
+class BrokenPromise:
     """``key``: of the service's table in the topology."""
 
     key: str
@@ -30,11 +30,11 @@ class Broken:
         return f"{self.key}: {self.promised_s * 1e3:g} can never be met: {needed}; use more than that"
 
 
-def never_kept(slo: Slo, engines: Iterable[Costs]) -> list[Broken]:
+def never_kept(slo: Slo, engines: Iterable[PromiseCosts]) -> list[BrokenPromise]:
     """By any of these engines, even for a prompt of one token and a decode that is alone."""
     costs = list(engines)
     least_s = (
         ("ttft_ms", slo.ttft_s, min(prefill_s(cost.prefill, 1) for cost in costs)),
         ("tpot_ms", slo.tpot_s, min(decode_step_s(cost.decode, 1, 1) for cost in costs)),
     )
-    return [Broken(key, promised_s, needed_s) for key, promised_s, needed_s in least_s if promised_s < needed_s]
+    return [BrokenPromise(key, promised_s, needed_s) for key, promised_s, needed_s in least_s if promised_s < needed_s]

@@ -46,7 +46,7 @@ class Lengths:
 
 
 @dataclass(frozen=True, slots=True)
-class Promise:
+class LatencyPromise:
     ttft_s: float
     tpot_s: float
 
@@ -73,7 +73,7 @@ class Advice:
         return self.rate / self.profile.num_devices
 
 
-def advise(profile: EngineProfile, lengths: Lengths, promise: Promise) -> Advice:
+def advise(profile: EngineProfile, lengths: Lengths, promise: LatencyPromise) -> Advice:
     """What an engine of that profile can do."""
     kv_tokens = profile.kv_memory_bytes // profile.kv_bytes_per_token
     held = lengths.held + profile.kv_bytes_per_request / profile.kv_bytes_per_token
@@ -138,7 +138,7 @@ def best(found: Mapping[str, Advice]) -> str | None:
     return max(able, key=lambda name: (able[name].tokens_per_device, -able[name].profile.num_devices), default=None)
 
 
-def _broken(profile: EngineProfile, lengths: Lengths, promise: Promise, kv_tokens: int) -> str | None:
+def _broken(profile: EngineProfile, lengths: Lengths, promise: LatencyPromise, kv_tokens: int) -> str | None:
     longest = lengths.num_input + lengths.num_output
     if kv_tokens < longest:
         left = "no memory" if kv_tokens <= 0 else f"memory for {kv_tokens} tokens"

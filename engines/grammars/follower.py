@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
 from engines.grammars.errors import GrammarError, reason_of
-from engines.grammars.protocol import Answer, Bad, Check, Follow, Job, Mask, Sound, Unknown
+from engines.grammars.protocol import Answer, Bad, Check, FollowTokens, Job, Mask, Sound, Unknown
 
 MAX_FOLLOWED = 512  # requests; one more costs another its place, and that one is followed anew
 MAX_COMPILED = 64  # grammars
@@ -49,11 +49,11 @@ class Follower:
                 return Sound(job.job)
             return self._follow(job)
         except GrammarError as error:
-            if isinstance(job, Follow):
+            if isinstance(job, FollowTokens):
                 self._followed.pop(job.request, None)
             return Bad(job.job, str(error))
 
-    def _follow(self, job: Follow) -> Answer | None:
+    def _follow(self, job: FollowTokens) -> Answer | None:
         followed = self._followed.pop(job.request, None)
         if job.start == 0 and job.grammar:
             followed = _Followed(self._matcher(job.grammar))

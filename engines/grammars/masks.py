@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engines.grammars.process import WALL_S, GrammarProcess, Vocabulary, jobs_of
-from engines.grammars.protocol import TOKENS_PER_JOB, Answer, Bad, Lost, Mask, Sound, Unknown
+from engines.grammars.protocol import TOKENS_PER_JOB, Answer, Bad, ChildLost, Mask, Sound, Unknown
 from engines.scheduling.batch import Draw, Unsampled
 from mesh.wire.requests import FailureCode
 
@@ -159,7 +159,7 @@ class Masks:
                 self._keep(request, asked.tokens, Unsampled(reason, FailureCode.GRAMMAR))
                 if is_dear:
                     self._refuse(asked.grammar, reason)
-            case Lost():
+            case ChildLost():
                 self._told.pop(request, None)
                 self._keep(
                     request, asked.tokens, Unsampled("the process that follows grammars is gone", FailureCode.STEP)

@@ -20,10 +20,10 @@ from engines.grammars.protocol import (
     Answer,
     Bad,
     Check,
+    ChildLost,
     Died,
-    Follow,
+    FollowTokens,
     Job,
-    Lost,
     Packet,
     decode_packet,
     encode,
@@ -199,7 +199,7 @@ class GrammarProcess:
         job = self._end_of(next(iter(self._unanswered)))
         self.drop(job)
         self._unsent = dict.fromkeys(self._unanswered)
-        return Lost(job)
+        return ChildLost(job)
 
 
 def _is_of_another(job: Job, other: Job) -> bool:
@@ -212,11 +212,11 @@ def _is_answered(job: Job) -> bool:
 
 def jobs_of(
     first_job: int, request: str, grammar: str, tokens: Sequence[int], start: int, most: int, expected_s: float
-) -> list[Follow]:
+) -> list[FollowTokens]:
     """One request's tokens from ``start`` on, as jobs of at most ``most`` tokens, the last of which is answered."""
     starts = range(start, max(len(tokens), start + 1), most)
     return [
-        Follow(
+        FollowTokens(
             job=first_job + index,
             request=request,
             grammar=grammar if begin == 0 else "",

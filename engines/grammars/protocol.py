@@ -20,7 +20,7 @@ class Check(msgspec.Struct, frozen=True, tag=True):
     grammar: str
 
 
-class Follow(msgspec.Struct, frozen=True, tag=True):
+class FollowTokens(msgspec.Struct, frozen=True, tag=True):
     """Which tokens may come after these?
 
     ``tokens`` follow the first ``start`` ones of an answer. ``grammar`` is the text in the first job of a request, and
@@ -59,7 +59,7 @@ class Bad(msgspec.Struct, frozen=True, tag=True):
     is_dear: bool = False
 
 
-class Lost(msgspec.Struct, frozen=True, tag=True):
+class ChildLost(msgspec.Struct, frozen=True, tag=True):
     """The grammar process is gone, again and again, and not because of this job."""
 
     job: int
@@ -78,8 +78,8 @@ class Died(msgspec.Struct, frozen=True, tag=True):
     reason: str
 
 
-Job = Check | Follow
-Answer = Sound | Mask | Bad | Unknown | Lost
+Job = Check | FollowTokens
+Answer = Sound | Mask | Bad | Unknown | ChildLost
 Packet = Sound | Mask | Bad | Unknown | Died
 
 _encoder = msgspec.msgpack.Encoder()

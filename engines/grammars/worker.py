@@ -25,7 +25,7 @@ from engines.grammars.protocol import (
     Bad,
     Check,
     Died,
-    Follow,
+    FollowTokens,
     Job,
     Mask,
     decode_job,
@@ -171,7 +171,7 @@ class _Child:
 
 
 def _dearness(job: Job) -> float:
-    return job.expected_s if isinstance(job, Follow) else 0.0
+    return job.expected_s if isinstance(job, FollowTokens) else 0.0
 
 
 def _limit_s(job: Job) -> float:

@@ -17,7 +17,7 @@ Kind = type[PrefillPoint] | type[DecodePoint] | type[MixedPoint]
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class GridBounds:
     """What an engine computes at most: ``max_context`` tokens of a request, ``num_tokens`` of all together."""
 
     chunk_tokens: int
@@ -54,7 +54,7 @@ class Accuracy:
     p90: float
 
 
-def points_to_fit(bounds: Bounds) -> list[Point]:
+def points_to_fit(bounds: GridBounds) -> list[Point]:
     """Powers of two, up to the bounds and with them, decodes between them, too; a few iterations of both together."""
     lengths = _doubling(SMALLEST_PREFILL, bounds.chunk_tokens)
     sizes = _doubling(1, bounds.max_running)
@@ -66,7 +66,7 @@ def points_to_fit(bounds: Bounds) -> list[Point]:
     return [point for point in dict.fromkeys(points) if bounds.hold(point)]
 
 
-def points_to_judge(bounds: Bounds) -> list[Point]:
+def points_to_judge(bounds: GridBounds) -> list[Point]:
     """Between the points of the fit, and batches of unlike contexts."""
     lengths = [3 * length // 2 for length in _doubling(SMALLEST_PREFILL, bounds.chunk_tokens)]
     sizes = [1, 2, *(factor * size // 4 for size in _doubling(4, bounds.max_running) for factor in (5, 7))]

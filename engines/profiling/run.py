@@ -26,7 +26,7 @@ from engines.costs.measuring import (
 from engines.costs.profiles import ProfileFile
 from engines.costs.step_cost import StepCost
 from engines.models.cache import Cache
-from engines.profiling.grid import Accuracy, Bounds, Kind, accuracy, points_to_fit, points_to_judge
+from engines.profiling.grid import Accuracy, GridBounds, Kind, accuracy, points_to_fit, points_to_judge
 from engines.profiling.progress import progress
 from engines.profiling.store import ProfileStore, profile_of
 from engines.torch_engine.backend import TorchModel, key_of, load_executor, open_memory, open_model
@@ -87,7 +87,7 @@ def _distinct(topology: Topology) -> dict[str, tuple[EngineSpec, ServiceSpec]]:
 def _measure(engine: EngineSpec, model: TorchModel, repeats: int) -> Measured:
     layout, name = model.memory.layout, model.spec.name
     scratch = Scratch(name, layout.num_blocks, engine.block_size, usual_sampling(model.spec))
-    bounds = Bounds(engine.chunk_tokens, engine.max_running, model.config.max_context, layout.num_tokens)
+    bounds = GridBounds(engine.chunk_tokens, engine.max_running, model.config.max_context, layout.num_tokens)
     to_fit = [point for point in points_to_fit(bounds) if scratch.batch(point)]
     to_judge = [point for point in points_to_judge(bounds) if scratch.batch(point) and point not in to_fit]
     for kind in (PrefillPoint, DecodePoint):

@@ -55,7 +55,7 @@ class Backlog:
         """Until the prefill of a newcomer would be done."""
         return self.remaining_s(step, now) + self.waiting_s(service) + service.prefill_s(request)
 
-    def account(self, step: Step | None, now: float, *, has_started: bool) -> "Account":
+    def account(self, step: Step | None, now: float, *, has_started: bool) -> "BacklogAccount":
         """All that a status tells of it. ``has_started``: whether any has."""
         if not has_started and self._departures.is_idle and not any(map(_is_waited_for, self._services.values())):
             return NOTHING
@@ -63,7 +63,7 @@ class Backlog:
         if not waiting and not started:
             return NOTHING
         done_s = 0.0 if step is None else step.prefill_done_s(now)
-        return Account(
+        return BacklogAccount(
             len(waiting),
             sum([prefill.left_s for prefill in waiting]),
             max(sum([prefill.left_s for prefill in started]) - done_s, 0.0),
@@ -96,14 +96,14 @@ class Backlog:
         return sorted(pending)[:MOST_PREFILLS]
 
 
-class Account(msgspec.Struct, frozen=True):
+class BacklogAccount(msgspec.Struct, frozen=True):
     num_waiting: int
     waiting_s: float
     remaining_s: float
     pending: list[PendingPrefill]
 
 
-NOTHING = Account(0, 0.0, 0.0, [])
+NOTHING = BacklogAccount(0, 0.0, 0.0, [])
 
 
 def _is_waited_for(service: Service) -> bool:

@@ -10,7 +10,7 @@ from engines.memory.block_pool import BlockPool
 from engines.scheduling.slack import is_beyond_repair
 
 
-class Summary(NamedTuple):
+class DecodeSummary(NamedTuple):
     """Of decodes: how many, tokens in all, the first moment at which one is late unless it has its next token by then,
     and the tightest promise. The last two are of those whose promise can still be kept, infinite if there are none.
     """
@@ -155,7 +155,7 @@ class SteadyBatch:
         self._booked = [passed] * len(members)
         self._num_booked = len(members) * passed
 
-    def summary(self, now: float, alone: Callable[[int], float]) -> Summary:
+    def summary(self, now: float, alone: Callable[[int], float]) -> DecodeSummary:
         """As things are, be they booked or not. ``alone``: of a decode of so many tokens, seconds of a step."""
         while True:
             tightest = self._find_tightest() if self._tightest is None else self._tightest
@@ -163,7 +163,7 @@ class SteadyBatch:
             if self._tightest is not None:
                 break
         passed, num_members = self._num_passed, len(self.members)
-        return Summary(
+        return DecodeSummary(
             num_members,
             self._context + num_members * passed,
             min([one.paid_until(passed) for one in tightest], default=inf),

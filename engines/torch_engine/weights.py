@@ -13,7 +13,7 @@ from engines.models.errors import ModelError
 from engines.models.files.block_kinds import BLOCKS_FILE, KINDS, Form, Kind
 from engines.models.files.model_config import ModelConfig
 from engines.torch_engine.layers.cpu_kernels import keeps_codes, packed_bytes, packs
-from engines.torch_engine.layers.quantised_weights import Blocks, Codes, coded
+from engines.torch_engine.layers.quantised_weights import Codes, WeightBlocks, coded
 from engines.torch_engine.layers.rotary import interleave
 from engines.torch_engine.shape import weight_bytes
 
@@ -76,7 +76,7 @@ class Checkpoint:
         blocks = self._blocks_of(part)
         return coded(part.ordered(self.get(f"{part.name}.weight"))) if blocks is None else blocks.codes()
 
-    def _blocks_of(self, part: "Part") -> Blocks | None:
+    def _blocks_of(self, part: "Part") -> WeightBlocks | None:
         """As they lie in the file, if they do."""
         name = f"{part.name}.weight"
         kind = self._kinds.get(name)
@@ -85,7 +85,7 @@ class Checkpoint:
         rows = _read(self._blocks, name)
         num_out, num_in = shape_of(name, self._config)
         self._check(self._blocks, name, rows, (num_out, num_in // kind.num_weights * kind.num_bytes))
-        return Blocks(kind, part.ordered(rows))
+        return WeightBlocks(kind, part.ordered(rows))
 
 
 class Part(NamedTuple):

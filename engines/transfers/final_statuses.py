@@ -1,7 +1,7 @@
 """How the last requests ended that ended here: the gateway may not have heard it."""
 
 from engines.engine_request import EngineRequest
-from mesh.wire.requests import Delta, Question
+from mesh.wire.requests import Delta, ProbeQuestion
 
 MOST_REQUESTS = 256
 MOST_TOKENS = 64  # of each; who missed more of them is told that the request is not here
@@ -26,7 +26,7 @@ class LastWords:
         if len(self._deltas) > MOST_REQUESTS:
             del self._deltas[next(iter(self._deltas))]
 
-    def answer(self, question: Question) -> Delta | None:
+    def answer(self, question: ProbeQuestion) -> Delta | None:
         """The end of the request with what was before it; None if it did not end here, or too long ago."""
         last = self._deltas.get(question.request)
         if last is None or last.epoch.attempt != question.attempt:

@@ -24,10 +24,10 @@ from kvtransfer.protocol import (
     CommitRequested,
     Completed,
     Exported,
-    Failed,
     PeerLost,
     ReleaseSource,
     SendEffect,
+    TransferFailed,
 )
 from kvtransfer.send import SendState, SendTransfer
 from mesh.wire.requests import Epoch, RefusalCode
@@ -249,9 +249,9 @@ class Departures:
                     passed.append(Migrated(out.request, out.machine.peer, out.epoch))
                 case Completed():
                     passed.append(HandedOver(out.request))
-                case Failed(_, _, reason) if out.is_migration:
+                case TransferFailed(_, _, reason) if out.is_migration:
                     passed.append(self._not_migrated(out, reason))
-                case Failed(_, code, reason):
+                case TransferFailed(_, code, reason):
                     passed.append(NotHandedOver(out.request, code, reason))
                 case ReleaseSource():
                     out.service.queue.pinned.discard(out.request)

@@ -13,7 +13,7 @@ from engines.scheduling.batch import Batch, Chunk, ChunkResult, Draw, Rows, Step
 from engines.torch_engine.sampling.logprobs import PromptLogprobs
 from engines.torch_engine.sampling.rows import Drawn
 from engines.torch_engine.sampling.sampler import Sampler
-from engines.transformers_engine.generation import Caller, Generation
+from engines.transformers_engine.generation import BatchGeneration, ComputeThread
 from mesh.wire.requests import TokenLogprobs
 from mesh.wire.transfers import KVShape
 
@@ -45,7 +45,7 @@ class TransformersExecutor:
         self._shape = shape
         self._sampler = sampler
         self._prompts = PromptLogprobs(self._logits)
-        self._caller = Caller(threads)
+        self._caller = ComputeThread(threads)
         self._held: _Held | None = None
 
     def shape(self, service: str) -> KVShape:
@@ -84,7 +84,7 @@ class TransformersExecutor:
         most = max(draw.sampling.max_tokens - draw.num_generated for draw in draws.values())
         most = max(1, most) if rows is None else rows.num_left
         prompts = [draw.tokens[: draw.position] for draw in draws.values()]
-        return _Held(Generation(self._model, self._sampler, prompts, most, self._caller), list(draws))
+        return _Held(BatchGeneration(self._model, self._sampler, prompts, most, self._caller), list(draws))
 
     def _prompt_logprobs(self, chunk: Chunk) -> list[TokenLogprobs | None] | None:
         """By a forward pass of their own: ``generate`` computes the logits of last tokens only."""
@@ -103,7 +103,7 @@ class TransformersExecutor:
 class _Held:
     """A call, which row of it is whose, and what each row drew last, as far as it was wanted."""
 
-    def __init__(self, generation: Generation, requests: Sequence[str]) -> None:
+    def __init__(self, generation: BatchGeneration, requests: Sequence[str]) -> None:
         self._generation = generation
         self._rows = {request: row for row, request in enumerate(requests)}
         self._last: dict[str, tuple[int, int | None]] = {}  # position and token

@@ -25,7 +25,7 @@ Call = Callable[[], None]
 PAD = 0  # any token: nobody attends to it
 
 
-class Caller:
+class ComputeThread:
     """A thread that computes one call after the other. It ends with the process."""
 
     def __init__(self, threads: int) -> None:
@@ -46,7 +46,7 @@ class Caller:
             del call  # and with it what it holds, while the next one is waited for
 
 
-class Generation:
+class BatchGeneration:
     """``prompts`` as left-padded rows of one batch that draws up to ``most_tokens`` tokens a row."""
 
     def __init__(
@@ -55,7 +55,7 @@ class Generation:
         sampler: Sampler,
         prompts: Sequence[Sequence[int]],
         most_tokens: int,
-        caller: Caller,
+        caller: ComputeThread,
     ) -> None:
         self._model = model
         self._sampler = sampler
@@ -68,7 +68,7 @@ class Generation:
         caller.begin(self._generate)
 
     def __repr__(self) -> str:
-        return f"<Generation of {len(self._prompts)} rows, {self._num_left} of {self._most_tokens} tokens left>"
+        return f"<BatchGeneration of {len(self._prompts)} rows, {self._num_left} of {self._most_tokens} tokens left>"
 
     @property
     def is_over(self) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from engines.scheduling.batch import Batch, Chunk, ChunkResult, StepResult, Unsampled
-from engines.vllm_engine.steps import Step, StepPlanner
+from engines.vllm_engine.steps import StepPlanner, VllmStep
 from mesh.wire.requests import TokenLogprobs
 from mesh.wire.transfers import KVShape
 
@@ -29,7 +29,7 @@ class StepOutput:
 class ModelRunner(Protocol):
     """vLLM's workers. Whatever a step leaves behind when it raises, the next one is told to forget."""
 
-    def compute(self, step: Step) -> StepOutput: ...
+    def compute(self, step: VllmStep) -> StepOutput: ...
 
 
 class VllmExecutor:

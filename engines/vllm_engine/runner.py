@@ -12,7 +12,7 @@ from typing import Any
 from engines.scheduling.batch import Unsampled
 from engines.vllm_engine.executor import PromptLogprobs, StepOutput
 from engines.vllm_engine.memory import FEW_BLOCKS, Pages
-from engines.vllm_engine.steps import NewRequest, Step
+from engines.vllm_engine.steps import NewRequest, VllmStep
 from mesh.errors import UserError
 from mesh.wire.requests import TokenLogprobs
 
@@ -59,7 +59,7 @@ class VllmRunner:
         self._executor.compile_or_warm_up_model()
         _settle()
 
-    def compute(self, step: Step) -> StepOutput:
+    def compute(self, step: VllmStep) -> StepOutput:
         settings = self._settings
         num_tokens = sum(step.num_tokens.values())
         if num_tokens > settings.most_tokens or len(step.num_tokens) > settings.most_requests:
@@ -148,7 +148,7 @@ def _with_few_blocks(config: Any, plan: Any) -> Any:
     return cache
 
 
-def _scheduler_output(step: Step, num_tokens: int) -> Any:
+def _scheduler_output(step: VllmStep, num_tokens: int) -> Any:
     from vllm.v1.core.sched.output import CachedRequestData, SchedulerOutput
 
     known = step.known
@@ -191,7 +191,7 @@ def _new_request(request: NewRequest) -> Any:
     )
 
 
-def _wants_logprobs(step: Step) -> bool:
+def _wants_logprobs(step: VllmStep) -> bool:
     draws = (draw for draw in step.draws.values() if draw is not None)
     return any(draw.sampling.logprobs is not None for draw in draws) or any(
         request.prompt_logprobs is not None for request in step.new

@@ -17,7 +17,7 @@ from engines.scheduling.batch import Unsampled
 from engines.torch_engine.sampling.logprobs import of_tokens
 from engines.torch_engine.sampling.rows import draw_tokens
 from engines.torch_engine.sampling.sampler import Sampler
-from engines.vllm_engine.steps import NewRequest, Step
+from engines.vllm_engine.steps import NewRequest, VllmStep
 from mesh.wire.requests import TokenLogprobs
 
 MAX_TAILS = 256  # prompts in the middle of being computed
@@ -41,10 +41,10 @@ class MeshSampler(VllmSampler):  # type: ignore[misc]  # vLLM is not there when 
         self.unsampled: dict[str, Unsampled] = {}  # by request
         self._sampler = sampler
         self._rows = rows
-        self._step: Step | None = None
+        self._step: VllmStep | None = None
         self._tails: OrderedDict[str, tuple[int, Tensor]] = OrderedDict()  # position, and logits of the token there
 
-    def begin(self, step: Step) -> None:
+    def begin(self, step: VllmStep) -> None:
         """The next call draws for this step."""
         self._step = step
         self.logprobs, self.unsampled = StepLogprobs({}, {}), {}
@@ -88,7 +88,7 @@ class MeshSampler(VllmSampler):  # type: ignore[misc]  # vLLM is not there when 
             torch.zeros(len(logprobs), dtype=torch.int32, device=logprobs.device),
         )
 
-    def _keep_tails(self, step: Step, names: Sequence[str], logits: Tensor) -> None:
+    def _keep_tails(self, step: VllmStep, names: Sequence[str], logits: Tensor) -> None:
         """The last token of a chunk predicts the first one of the next."""
         for request in step.new:
             if request.prompt_logprobs is not None and step.draws[request.id] is None:

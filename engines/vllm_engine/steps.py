@@ -34,7 +34,7 @@ class KnownRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class VllmStep:
     """One batch in vLLM's terms. A request that is both forgotten and new begins anew."""
 
     new: Sequence[NewRequest]
@@ -62,7 +62,7 @@ class StepPlanner:
     _held: dict[str, _Held] = field(default_factory=dict)
     _perhaps: set[str] = field(default_factory=set)  # ids that vLLM may hold
 
-    def plan(self, chunks: Sequence[Chunk]) -> Step:
+    def plan(self, chunks: Sequence[Chunk]) -> VllmStep:
         """Requests of a batch differ."""
         new: list[NewRequest] = []
         known: list[KnownRequest] = []
@@ -78,7 +78,7 @@ class StepPlanner:
         num_tokens = {chunk.request: len(chunk.tokens) for chunk in chunks}
         self._held = {name: held for name, held in self._held.items() if name in going_on}
         self._perhaps |= num_tokens.keys()
-        return Step(new, known, forgotten, num_tokens, {chunk.request: chunk.draw for chunk in chunks})
+        return VllmStep(new, known, forgotten, num_tokens, {chunk.request: chunk.draw for chunk in chunks})
 
     def drew(self, chunks: Iterable[Chunk], tokens: Mapping[str, int]) -> None:
         """The planned step was computed; ``tokens`` are those that were sampled, by request."""

@@ -36,7 +36,7 @@ class NcclLimits:
 
 
 @dataclass
-class Outgoing:
+class NcclOutgoing:
     """The channel to a peer. ``lock`` serialises who fills slots."""
 
     channel: Channel
@@ -65,7 +65,7 @@ class Outgoing:
 
 
 @dataclass
-class Incoming:
+class NcclIncoming:
     """The channel from a peer. ``lock`` serialises who receives."""
 
     channel: Channel
@@ -86,8 +86,8 @@ class NcclLinks:
         self._limits = limits
         self._clock = clock
         self._lock = Lock()
-        self._outgoing: OrderedDict[str, Outgoing] = OrderedDict()  # by peer, the least recently used first
-        self._incoming: OrderedDict[str, Incoming] = OrderedDict()  # likewise
+        self._outgoing: OrderedDict[str, NcclOutgoing] = OrderedDict()  # by peer, the least recently used first
+        self._incoming: OrderedDict[str, NcclIncoming] = OrderedDict()  # likewise
         self._life = secrets.token_hex(8)
         self._num_proposed = 0
         self._newest: dict[str, tuple[str, int]] = {}  # of the channels that each peer announced
@@ -98,7 +98,7 @@ class NcclLinks:
     def __repr__(self) -> str:
         return f"<NcclLinks {[link.channel for link in self._all()]}>"
 
-    def _all(self) -> list[Outgoing | Incoming]:
+    def _all(self) -> list[NcclOutgoing | NcclIncoming]:
         return [*self._outgoing.values(), *self._incoming.values()]
 
     def forget(self, peer: str) -> None:
@@ -140,7 +140,7 @@ class NcclLinks:
             link.events[ticket] = event
             return Announcement(self._life, channel.number, channel.unique_id, ticket, link.outbox.recent())
 
-    def _outgoing_to(self, peer: str) -> Outgoing | None:
+    def _outgoing_to(self, peer: str) -> NcclOutgoing | None:
         with self._lock:
             now = self._clock()
             self._sweep(now)
@@ -161,7 +161,7 @@ class NcclLinks:
                 return True
         return False
 
-    def _propose(self, peer: str, now: float) -> Outgoing | None:
+    def _propose(self, peer: str, now: float) -> NcclOutgoing | None:
         try:
             unique_id = self._device.unique_id()
         except DeviceError:
@@ -169,12 +169,14 @@ class NcclLinks:
             return None
         self._num_proposed += 1
         channel = self._channel(self._num_proposed, unique_id, SENDER, peer, self._limits.slots_out)
-        link = self._outgoing[peer] = Outgoing(channel, Outbox(self._limits.slots_out), now + self._limits.connect_s)
+        link = self._outgoing[peer] = NcclOutgoing(
+            channel, Outbox(self._limits.slots_out), now + self._limits.connect_s
+        )
         return link
 
     # --- receiving ----------------------------------------------------------------------------------------------------
 
-    def expect(self, peer: str, announcement: Announcement) -> Incoming | None:
+    def expect(self, peer: str, announcement: Announcement) -> NcclIncoming | None:
         """The channel that a sender announced; begin to connect it if it is new. One of its earlier ones is over then.
 
         None: it is over itself, or another's. A message may come late, and must not bring it back.
@@ -195,7 +197,7 @@ class NcclLinks:
                 self._past_lives.append(life)
             return self._join(peer, announcement)
 
-    def _join(self, peer: str, announcement: Announcement) -> Incoming:
+    def _join(self, peer: str, announcement: Announcement) -> NcclIncoming:
         self._newest[peer] = name = announcement.life, announcement.number
         if peer in self._incoming:
             self._drop([self._incoming[peer]], "its sender made a new one")
@@ -203,7 +205,7 @@ class NcclLinks:
             self._drop([next(iter(self._incoming.values()))], "others are used more")
         channel = self._channel(announcement.number, announcement.unique_id, RECEIVER, peer, self._limits.slots_in)
         connect_by = self._clock() + self._limits.connect_s
-        link = self._incoming[peer] = Incoming(channel, name, Inbox(self._limits.slots_in), connect_by)
+        link = self._incoming[peer] = NcclIncoming(channel, name, Inbox(self._limits.slots_in), connect_by)
         return link
 
     def receive(
@@ -234,7 +236,7 @@ class NcclLinks:
         return None
 
     def _fetch(
-        self, link: Incoming, ticket: int, recent: Sequence[tuple[int, int]], num_bytes: int, deadline: float
+        self, link: NcclIncoming, ticket: int, recent: Sequence[tuple[int, int]], num_bytes: int, deadline: float
     ) -> int | None:
         missing = link.inbox.missing(ticket, recent)
         if any(not 0 < size <= link.channel.slot_bytes for _, size in missing):
@@ -257,14 +259,14 @@ class NcclLinks:
             self._watch.start()
         return channel
 
-    def _fail(self, link: Outgoing | Incoming, reason: str) -> None:
+    def _fail(self, link: NcclOutgoing | NcclIncoming, reason: str) -> None:
         with self._lock:
             self._drop([link], reason)
 
-    def _drop(self, links: Sequence[Outgoing | Incoming], reason: str) -> None:
+    def _drop(self, links: Sequence[NcclOutgoing | NcclIncoming], reason: str) -> None:
         """Forget channels and abort them. Holding the lock."""
         for link in links:
-            if isinstance(link, Outgoing):
+            if isinstance(link, NcclOutgoing):
                 if self._outgoing.get(link.channel.peer) is link:
                     del self._outgoing[link.channel.peer]
             elif self._incoming.get(link.channel.peer) is link:
@@ -276,7 +278,7 @@ class NcclLinks:
         for link in self._all():
             if link.channel.state is ChannelState.ENDED or link.is_late(now):
                 self._drop([link], "it is late or has ended")
-                if isinstance(link, Outgoing):
+                if isinstance(link, NcclOutgoing):
                     self._retry_at[link.channel.peer] = now + self._limits.retry_s
 
     def _watch_channels(self) -> None:

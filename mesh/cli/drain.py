@@ -56,7 +56,7 @@ async def _drain(topology: "Topology", engine: str, timeout_s: float) -> None:
 
     async with visitor(topology) as sockets:
         await _tell(topology, sockets, engine, Drain(), ProcessState.DRAINING)
-        last = await listen(sockets, engine, Progress(engine).is_over, timeout_s)
+        last = await listen(sockets, engine, DrainProgress(engine).is_over, timeout_s)
     if last is None or not is_empty(last):
         left = "its state is not known" if last is None else _what_is_left(last)
         raise CommandError(f"{engine} was not empty after {timeout_s:g} s: {left}; it goes on draining")
@@ -78,7 +78,7 @@ async def _tell(
     return await hear(sockets, engine, lambda status: status.state is state, timeout_s)
 
 
-class Progress:
+class DrainProgress:
     """One line for each change of what is left."""
 
     def __init__(self, engine: str) -> None:

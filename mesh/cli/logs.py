@@ -31,7 +31,7 @@ def register(subparsers: "Subparsers") -> None:
     parser.set_defaults(run=run)
 
 
-class Line(NamedTuple):
+class LogLine(NamedTuple):
     time: str
     text: str
 
@@ -62,20 +62,20 @@ def _files(folder: Path, process: str | None) -> list[Path]:
     return [file for pattern in patterns for file in sorted(folder.glob(pattern), reverse=True)]
 
 
-def _read(file: Path) -> Iterator[Line]:
+def _read(file: Path) -> Iterator[LogLine]:
     with file.open(encoding="utf-8", errors="replace") as lines:
         yield from _parse(file, lines)
 
 
-def _parse(file: Path, lines: Iterable[str]) -> Iterator[Line]:
+def _parse(file: Path, lines: Iterable[str]) -> Iterator[LogLine]:
     """Lines of JSON as they were logged; other lines bear the time of their file."""
     written = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(file.stat().st_mtime))
     for line in lines:
         record = _record(line)
         if record is not None:
-            yield Line(str(record.get("time", "")), readable(record))
+            yield LogLine(str(record.get("time", "")), readable(record))
         elif line.strip():
-            yield Line(written, f"{written[11:19]} {file.stem:<12} output   {line.rstrip()}")
+            yield LogLine(written, f"{written[11:19]} {file.stem:<12} output   {line.rstrip()}")
 
 
 def _record(line: str) -> Mapping[str, Any] | None:

@@ -14,10 +14,10 @@ from mesh.errors import CommandError
 
 if TYPE_CHECKING:
     from mesh.supervisor.lock import Holder
-    from mesh.supervisor.plan import Plan
+    from mesh.supervisor.plan import StartPlan
     from mesh.supervisor.processes.command import ChildCommand
     from mesh.supervisor.processes.copies import TopologyCopy
-    from mesh.supervisor.processes.pidfile import Record
+    from mesh.supervisor.processes.pidfile import PidRecord
     from mesh.topology.schema import Topology
 
 STEP_DOWN_S = 10.0
@@ -54,7 +54,7 @@ class Takeover:
         return takeover
 
     @contextmanager
-    def begun(self) -> "Iterator[Plan]":
+    def begun(self) -> "Iterator[StartPlan]":
         """Be the one who supervises this host. Raise `UserError` or `CommandError` if somebody else remains it."""
         from mesh.addresses import supervisor_id
         from mesh.process.logs import configure, log_file
@@ -77,17 +77,17 @@ class Takeover:
         finally:
             held.release()
 
-    def _find(self) -> "list[Record]":
+    def _find(self) -> "list[PidRecord]":
         from mesh.supervisor.orphans import find_orphans
 
         return find_orphans(self.runtime, [self.host])
 
-    def _make_plan(self, found: "list[Record]") -> "Plan":
+    def _make_plan(self, found: "list[PidRecord]") -> "StartPlan":
         from mesh.supervisor.plan import make_plan
 
         return make_plan(self.commands, found, replace_all=self.replace_all)
 
-    def _say(self, found: "list[Record]") -> None:
+    def _say(self, found: "list[PidRecord]") -> None:
         if found:
             for line in self._make_plan(found).lines():
                 print_line(line)
@@ -113,7 +113,7 @@ class Takeover:
                 f"{STEP_DOWN_S:g} s; nothing was changed (its log: {self.runtime}/logs)"
             )
 
-    def _make_room(self, plan: "Plan") -> None:
+    def _make_room(self, plan: "StartPlan") -> None:
         """Remove what dead processes left; make sure that gateways which are to start can listen."""
         from mesh.supervisor.preflight import check_ports, remove_stale_sockets
 

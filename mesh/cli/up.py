@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from mesh.cli.arguments import Subparsers
     from mesh.cli.view import View
-    from mesh.supervisor.plan import Plan
+    from mesh.supervisor.plan import StartPlan
     from mesh.topology.schema import Topology
 
 
@@ -80,7 +80,7 @@ def _prepare_models(topology: "Topology", host: str) -> int:
     return subprocess.run(command, check=False, stdin=subprocess.DEVNULL).returncode
 
 
-async def _supervise(takeover: Takeover, plan: "Plan", view: "View") -> None:
+async def _supervise(takeover: Takeover, plan: "StartPlan", view: "View") -> None:
     """The composition root of a supervisor."""
     import time
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from mesh.addresses import directory
 from mesh.errors import UserError
 from mesh.supervisor.processes.copies import copy_file
-from mesh.supervisor.processes.pidfile import Record
+from mesh.supervisor.processes.pidfile import PidRecord
 from mesh.topology.parse import load
 from mesh.topology.schema import Topology
 from mesh.wire.frames import WIRE_VERSION
@@ -14,7 +14,7 @@ from mesh.wire.frames import WIRE_VERSION
 MEND = "`mesh down` first, then `mesh up`"
 
 
-def check_change(runtime: Path, found: Collection[Record], topology: Topology) -> None:
+def check_change(runtime: Path, found: Collection[PidRecord], topology: Topology) -> None:
     """Raise `UserError` if what runs cannot be replaced one at a time by what the topology says.
 
     ``found``: of all hosts.
@@ -33,7 +33,7 @@ def check_change(runtime: Path, found: Collection[Record], topology: Topology) -
         raise UserError("\n".join(f"{topology.path}: {problem}: {MEND}" for problem in dict.fromkeys(problems)))
 
 
-def _topologies(runtime: Path, found: Collection[Record], path: Path) -> Iterator[Topology]:
+def _topologies(runtime: Path, found: Collection[PidRecord], path: Path) -> Iterator[Topology]:
     """Those that the processes were started with, as far as there are copies of them."""
     for digest in dict.fromkeys(record.topology for record in found):
         try:

@@ -6,12 +6,12 @@ from pathlib import Path
 import psutil
 
 from mesh.supervisor.processes.command import STOP_ORDER
-from mesh.supervisor.processes.pidfile import Record, find_processes, remove_pid
+from mesh.supervisor.processes.pidfile import PidRecord, find_processes, remove_pid
 
 KILL_S = 10.0
 
 
-def find_orphans(runtime: Path, hosts: Collection[str]) -> list[Record]:
+def find_orphans(runtime: Path, hosts: Collection[str]) -> list[PidRecord]:
     """Ask this only when no supervisor runs on these hosts."""
     return [record for record in find_processes(runtime) if record.host in hosts]
 
@@ -31,7 +31,7 @@ def stop_orphans(
     return len(orphans)
 
 
-def _stop(wave: Iterable[Record], drain_s: float) -> None:
+def _stop(wave: Iterable[PidRecord], drain_s: float) -> None:
     processes = dict(filter(None, map(_process, wave)))
     alive = list(processes)
     if drain_s > 0:
@@ -44,7 +44,7 @@ def _stop(wave: Iterable[Record], drain_s: float) -> None:
     psutil.wait_procs(alive, timeout=KILL_S)
 
 
-def _process(record: Record) -> tuple[psutil.Process, bool] | None:
+def _process(record: PidRecord) -> tuple[psutil.Process, bool] | None:
     try:
         return psutil.Process(record.pid), record.is_leaving
     except psutil.NoSuchProcess:

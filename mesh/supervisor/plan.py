@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 from mesh.addresses import owner_of
 from mesh.supervisor.processes.command import ENGINE, GATEWAY, PLACEMENT, ChildCommand
-from mesh.supervisor.processes.pidfile import Record
+from mesh.supervisor.processes.pidfile import PidRecord
 
 REPLACED = (ENGINE, GATEWAY, PLACEMENT)  # kinds in the order in which they are replaced
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class StartPlan:
     """``current``: by name in the topology, the life that counts; ``leaving``: those that another one has succeeded.
 
     ``outdated``: names of those that were started with something else than what they would be started with now, in the
@@ -19,10 +19,10 @@ class Plan:
     ``removed``: those that the topology has no more. ``missing``: those that do not run, and are to.
     """
 
-    current: dict[str, Record]
-    leaving: tuple[Record, ...]
+    current: dict[str, PidRecord]
+    leaving: tuple[PidRecord, ...]
     outdated: tuple[str, ...]
-    removed: tuple[Record, ...]
+    removed: tuple[PidRecord, ...]
     missing: tuple[str, ...]
 
     @property
@@ -41,10 +41,10 @@ class Plan:
             yield f"{record.process}: not in the topology any more; will drain and end"
 
 
-def make_plan(commands: Sequence[ChildCommand], found: Iterable[Record], *, replace_all: bool = False) -> Plan:
+def make_plan(commands: Sequence[ChildCommand], found: Iterable[PidRecord], *, replace_all: bool = False) -> StartPlan:
     """``commands``: all processes of this host. ``found``: those of this host that live."""
     wanted = {command.process: command for command in commands}
-    current: dict[str, Record] = {}
+    current: dict[str, PidRecord] = {}
     leaving, removed = [], []
     for record in sorted(found, key=_age, reverse=True):
         owner = owner_of(record.process)
@@ -58,9 +58,9 @@ def make_plan(commands: Sequence[ChildCommand], found: Iterable[Record], *, repl
     outdated = [name for name in ordered if replace_all or ordered[name].digest != wanted[name].digest]
     outdated.sort(key=lambda name: REPLACED.index(wanted[name].kind))
     missing = [name for name, command in wanted.items() if name not in current and not command.is_standby]
-    return Plan(ordered, tuple(leaving), tuple(outdated), tuple(removed), tuple(missing))
+    return StartPlan(ordered, tuple(leaving), tuple(outdated), tuple(removed), tuple(missing))
 
 
-def _age(record: Record) -> int:
+def _age(record: PidRecord) -> int:
     """Clock ticks of the machine when it started: a successor counts, and not the one that it succeeds."""
     return int(record.started.rpartition("/")[2])

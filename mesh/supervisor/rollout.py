@@ -13,11 +13,11 @@ from collections.abc import Sequence
 import structlog
 
 from mesh.addresses import other_seat, owner_of
-from mesh.supervisor.plan import Plan
+from mesh.supervisor.plan import StartPlan
 from mesh.supervisor.processes.child import KILL_S
 from mesh.supervisor.processes.children import Children
 from mesh.supervisor.processes.command import ENGINE, GATEWAY, PLACEMENT, ChildCommand
-from mesh.supervisor.processes.pidfile import Record
+from mesh.supervisor.processes.pidfile import PidRecord
 from mesh.topology.schema import Timing
 
 SERVING = ("running", "standby")  # states of a process that will not change by itself
@@ -29,7 +29,7 @@ log = structlog.get_logger()
 class Rollout:
     """`begin` it at once, then `run` it. ``commands``: of all processes that are to be here."""
 
-    def __init__(self, children: Children, commands: Sequence[ChildCommand], plan: Plan, timing: Timing) -> None:
+    def __init__(self, children: Children, commands: Sequence[ChildCommand], plan: StartPlan, timing: Timing) -> None:
         self._children = children
         self._commands = {command.process: command for command in commands}
         self._plan = plan
@@ -165,6 +165,6 @@ class Rollout:
         return STARTS * (self._timing.start_s + KILL_S)
 
 
-def _without_place(record: Record) -> ChildCommand:
+def _without_place(record: PidRecord) -> ChildCommand:
     """Of a process that is not in the topology any more, and never started again."""
     return ChildCommand(record.process, record.kind, (), is_standby=True)

@@ -11,7 +11,7 @@ import structlog
 from mesh.clock import Clock
 from mesh.membership.heartbeat import Heartbeat
 from mesh.sockets.sockets import Sockets
-from mesh.supervisor.plan import Plan
+from mesh.supervisor.plan import StartPlan
 from mesh.supervisor.processes.children import Children
 from mesh.supervisor.processes.command import ChildCommand
 from mesh.supervisor.processes.copies import TopologyCopy
@@ -40,7 +40,7 @@ class Supervisor:
         host: str,
         *,
         commands: Sequence[ChildCommand],
-        plan: Plan,
+        plan: StartPlan,
         sockets: Sockets[SupervisorMessage],
         runtime: Path,
         topology: TopologyCopy,

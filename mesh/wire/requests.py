@@ -132,7 +132,7 @@ class Cancel(msgspec.Struct, frozen=True, tag=True):
     epoch: Epoch
 
 
-class Question(NamedTuple):
+class ProbeQuestion(NamedTuple):
     """About one request: ``next_offset`` is that of the first token which has not arrived."""
 
     request: Name
@@ -147,7 +147,7 @@ class Probe(msgspec.Struct, frozen=True, tag=True):
     tokens, refusals and moves, and so comes after all that was said of them before it.
     """
 
-    requests: list[Question]
+    requests: list[ProbeQuestion]
 
 
 class Recall(msgspec.Struct, frozen=True, tag=True):

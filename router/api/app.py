@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 from starlette.types import ASGIApp
 
 from mesh.clock import Clock
-from router.api.http.admission import Admission
+from router.api.http.admission import BodyAdmission
 from router.api.http.browsers import BrowserRules, CrossOrigin
 from router.api.http.callers import CallerCheck, Callers
 from router.api.http.fast_path import FastRoute, FastRoutes
@@ -18,7 +18,7 @@ from router.api.http.outer_layer import OuterLayer, install_error_handlers
 from router.api.metrics.gateway import EngineGauges, GatewayMetrics
 from router.api.openai.generate import GenerateRoutes
 from router.api.openai.input.background import Background
-from router.api.openai.input.intake import Intake
+from router.api.openai.input.intake import OrderIntake
 from router.api.openai.models import Models
 from router.api.openai.openapi import describe_answers
 from router.api.openai.tokens import TokenRoutes
@@ -61,8 +61,8 @@ def create_apps(config: ApiConfig) -> Apps:
     public = _framework(config.callers, config.rules)
     admin = _framework(config.operators, config.operator_rules)
     config.registry.register(EngineGauges(config.view))
-    intake = Intake(config.gateway, config.router, config.metrics, config.clock)
-    admission = Admission.of_bodies(config.max_body_bytes)
+    intake = OrderIntake(config.gateway, config.router, config.metrics, config.clock)
+    admission = BodyAdmission.of_bodies(config.max_body_bytes)
     background = Background()
     generate = GenerateRoutes(
         intake, config.models, admission, config.clock, config.wall_clock, config.max_body_bytes, background

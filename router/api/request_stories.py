@@ -10,7 +10,7 @@ from pydantic import WithJsonSchema
 from mesh.clock import Clock
 from router.api.errors import ApiError, bad_parameter
 from router.api.openai.input.ids import is_meant
-from router.history.explain import Memory, explain, memory
+from router.history.explain import HistoryMemory, explain, memory
 from router.history.timeline import RequestTimeline
 from router.history.timelines import Timelines
 
@@ -59,7 +59,7 @@ class RequestRoutes:
         return f"{self._gateway} knows no request {request!r}: {_scope(memory(self._timelines, self._clock.now()))}"
 
 
-def _scope(known: Memory) -> str:
+def _scope(known: HistoryMemory) -> str:
     if not known.num_requests:
         return "it has had none since it started"
     if known.age_s is None:

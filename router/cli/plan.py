@@ -160,20 +160,20 @@ def _search(topology: "Topology", options: argparse.Namespace) -> int:
 # --- hearing ----------------------------------------------------------------------------------------------------------
 
 
-class Heard(NamedTuple):
+class HeardPlacement(NamedTuple):
     """What the mesh says of its placement. ``daemon``: None if it is silent, or there is none."""
 
     engines: Mapping[str, "EngineStatus"]
     daemon: "PlacementStatus | None"
 
 
-async def _hear_all(topology: "Topology") -> Heard:
+async def _hear_all(topology: "Topology") -> HeardPlacement:
     from mesh.cli.cluster import statuses_of
     from mesh.wire.placement import PlacementStatus
 
     statuses = await statuses_of(topology)
     daemon = None if topology.placement is None else statuses.get(topology.placement.id)
-    return Heard(_engines(statuses), daemon if isinstance(daemon, PlacementStatus) else None)
+    return HeardPlacement(_engines(statuses), daemon if isinstance(daemon, PlacementStatus) else None)
 
 
 def _engines(statuses: Mapping[str, object]) -> dict[str, "EngineStatus"]:
@@ -182,7 +182,7 @@ def _engines(statuses: Mapping[str, object]) -> dict[str, "EngineStatus"]:
     return {name: status for name, status in statuses.items() if isinstance(status, EngineStatus)}
 
 
-def _proposed(topology: "Topology", heard: Heard) -> dict[str, "EnginePlace"]:
+def _proposed(topology: "Topology", heard: HeardPlacement) -> dict[str, "EnginePlace"]:
     """What the placement daemon found last; empty if the engines hold it. Raise `UserError` if there is nothing."""
     from mesh.wire.control import ProcessState
     from router.cli.standing_tables import proposal

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from router.cli.policy_tables import make_console
-from router.history.explain import Decision, EngineSeen, Event, Explanation, Explanations
+from router.history.explain import EngineSeen, Event, ExplainedDecision, Explanation, Explanations
 from router.history.timeline import (
     Ended,
     EngineAccepted,
@@ -114,7 +114,7 @@ def _story(gateway: str, one: Explanation) -> RenderableType:
         parts.append(Text(f"{'...':>12}  {one.num_forgotten} events are not kept"))
     for event in one.events:
         parts.append(_line(event.at_s, _tell(event, one)))
-        if isinstance(event, Decision):
+        if isinstance(event, ExplainedDecision):
             parts.append(_seen(event))
     if one.end is None:
         parts.append(Text(f"{'':>12}  not ended yet", "cyan"))
@@ -131,7 +131,7 @@ def _line(at_s: float, text: Text) -> Table:
 
 def _tell(event: Event, one: Explanation) -> Text:
     match event:
-        case Decision():
+        case ExplainedDecision():
             return _tell_decision(event)
         case FirstToken():
             return _tell_first_token(event, one)
@@ -156,7 +156,7 @@ def _tell_step(event: EngineAccepted | EngineRefused | EngineHolds | Interrupted
             return Text(f"{engine} has it from here on")
 
 
-def _tell_decision(decision: Decision) -> Text:
+def _tell_decision(decision: ExplainedDecision) -> Text:
     policy = (f"{decision.policy}  ", "dim")
     if decision.verdict != "dispatch":
         return Text.assemble(policy, (VERDICTS[decision.verdict] + decision.reason, "yellow"))
@@ -194,7 +194,7 @@ def _promise(name: str, seconds: float, promise_s: float) -> Text:
     )
 
 
-def _seen(decision: Decision) -> RenderableType:
+def _seen(decision: ExplainedDecision) -> RenderableType:
     """The engines that were seen, the chosen ones first."""
     chosen = (decision.prefill_engine, decision.decode_engine)
     order = {decision.decode_engine: -1, decision.prefill_engine: -2}
@@ -225,7 +225,7 @@ def _engine_row(engine: EngineSeen) -> tuple[str, ...]:
     )
 
 
-def _notes(decision: Decision, num_kept: int) -> list[str]:
+def _notes(decision: ExplainedDecision, num_kept: int) -> list[str]:
     notes = []
     if num_kept > MAX_ENGINES:
         notes.append(f"and {num_kept - MAX_ENGINES} more engines; --json has all")

@@ -42,7 +42,7 @@ class EngineSeen(msgspec.Struct, frozen=True):
     status_age_s: float
 
 
-class Decision(msgspec.Struct, frozen=True, tag="decided"):
+class ExplainedDecision(msgspec.Struct, frozen=True, tag="decided"):
     """``verdict``: dispatch, wait, reject (never possible) or give_up (not in time). Engines are None without dispatch.
 
     ``engines``: those that served the request's service then, less the avoided and the broken ones. Of old decisions
@@ -67,7 +67,9 @@ class Decision(msgspec.Struct, frozen=True, tag="decided"):
     num_engines: int
 
 
-Event = Decision | EngineAccepted | EngineRefused | EngineHolds | Interrupted | OwnerChanged | FirstToken | Ended
+Event = (
+    ExplainedDecision | EngineAccepted | EngineRefused | EngineHolds | Interrupted | OwnerChanged | FirstToken | Ended
+)
 
 
 class Explanation(msgspec.Struct, frozen=True):
@@ -86,9 +88,11 @@ class Explanation(msgspec.Struct, frozen=True):
     num_forgotten: int = 0  # earlier events that are not kept
 
     @property
-    def dispatch(self) -> Decision | None:
+    def dispatch(self) -> ExplainedDecision | None:
         """The last one."""
-        decided = [event for event in self.events if isinstance(event, Decision) and event.verdict == "dispatch"]
+        decided = [
+            event for event in self.events if isinstance(event, ExplainedDecision) and event.verdict == "dispatch"
+        ]
         return decided[-1] if decided else None
 
     @property
@@ -101,7 +105,7 @@ class Explanation(msgspec.Struct, frozen=True):
         return last if isinstance(last, Ended) else None
 
 
-class Memory(msgspec.Struct, frozen=True):
+class HistoryMemory(msgspec.Struct, frozen=True):
     """How far back a gateway remembers. ``age_s``: of the oldest end that it knows; None: it has forgotten nothing."""
 
     num_requests: int
@@ -112,7 +116,7 @@ class Explanations(msgspec.Struct, frozen=True):
     """Newest first."""
 
     gateway: str
-    memory: Memory
+    memory: HistoryMemory
     requests: list[Explanation]
 
 
@@ -142,16 +146,16 @@ def _events(timeline: RequestTimeline) -> list[Event]:
     return [*events, timeline.holds] if timeline.holds is not None and is_newest else events
 
 
-def memory(timelines: Timelines, now: float) -> Memory:
+def memory(timelines: Timelines, now: float) -> HistoryMemory:
     since = timelines.remembers_from
-    return Memory(len(timelines), None if since is None else now - since)
+    return HistoryMemory(len(timelines), None if since is None else now - since)
 
 
-def _decision(decided: Decided, timeline: RequestTimeline) -> Decision:
+def _decision(decided: Decided, timeline: RequestTimeline) -> ExplainedDecision:
     decision, seen = decided.decision, decided.seen
     dispatch = decision if isinstance(decision, Dispatch) else None
     numbers = dispatch.numbers if dispatch else {}
-    return Decision(
+    return ExplainedDecision(
         at_s=decided.at_s,
         attempt=decided.attempt,
         policy=decided.policy,

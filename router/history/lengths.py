@@ -25,16 +25,16 @@ MOST_STEPS = 8  # of a prediction and those that follow it when it is outgrown
 MOST_KEPT = 64  # predictions by limit, for each length of prompts
 
 
-class Asked(NamedTuple):
+class AskedLength(NamedTuple):
     """The longest answer that a request allows. ``is_exact``: it will be as long as that."""
 
     limit: int
     is_exact: bool
 
 
-def asked_of(spec: RequestSpec) -> Asked:
+def asked_of(spec: RequestSpec) -> AskedLength:
     """By what its client said."""
-    return Asked(spec.sampling.max_tokens, spec.sampling.ignore_eos)
+    return AskedLength(spec.sampling.max_tokens, spec.sampling.ignore_eos)
 
 
 class Prediction(NamedTuple):
@@ -92,7 +92,7 @@ class _Service:
 class LengthPredictor:
     """Of one gateway. ``asked``: what a request allows; memory is bounded by the number of services."""
 
-    def __init__(self, asked: Callable[[RequestSpec], Asked] = asked_of) -> None:
+    def __init__(self, asked: Callable[[RequestSpec], AskedLength] = asked_of) -> None:
         self._asked = asked
         self._services: dict[str, _Service] = {}
 

@@ -23,7 +23,7 @@ from router.placement.search.score import Score
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class HeardMesh:
     engines: Mapping[str, EngineStatus]
     observed: Observed
     waiting: Mapping[str, int] = field(default_factory=dict)  # requests of each service
@@ -39,7 +39,7 @@ class DryRun:
     achieved: Score
 
 
-async def listen(topology: Topology, seconds: float) -> Heard:
+async def listen(topology: Topology, seconds: float) -> HeardMesh:
     """To all statuses."""
     started_s = time.monotonic()
     windows_s = window_s(seconds, topology.timing.heartbeat_s)
@@ -53,10 +53,10 @@ async def listen(topology: Topology, seconds: float) -> Heard:
                     elif isinstance(status, GatewayStatus):
                         monitor.observe(sender, status, time.monotonic())
     there = waiting(monitor.present(), engines.values())
-    return Heard(engines, monitor.observed(time.monotonic()), there)
+    return HeardMesh(engines, monitor.observed(time.monotonic()), there)
 
 
-def dry_run(topology: Topology, heard: Heard, *, improve_s: float, num_workers: int) -> DryRun:
+def dry_run(topology: Topology, heard: HeardMesh, *, improve_s: float, num_workers: int) -> DryRun:
     """Raise `CommandError` if there is nothing to search for. Local search takes ``improve_s``."""
     present = present_plan(heard.engines)
     if not present.services:

@@ -8,7 +8,7 @@ tokens, an answer is never older than the tokens that it seems to deny.
 
 from collections import defaultdict
 
-from mesh.wire.requests import NotHeld, Probe, Question
+from mesh.wire.requests import NotHeld, Probe, ProbeQuestion
 from router.effects import Send
 from router.requests.in_flight_request import InFlightRequest
 from router.requests.in_flight_requests import InFlightRequests
@@ -47,7 +47,7 @@ class Probing:
         if self._next_round is None or now < self._next_round:
             return []
         self._next_round = now + self._round_s if len(self._in_flight) else None
-        asked: defaultdict[str, list[Question]] = defaultdict(list)
+        asked: defaultdict[str, list[ProbeQuestion]] = defaultdict(list)
         for request in self._in_flight:
             if self._is_silent(request, now):
                 request.contact.ask(now)
@@ -89,5 +89,5 @@ class Probing:
         return nowhere
 
 
-def _question(request: InFlightRequest) -> Question:
-    return Question(request.id, request.assignment.attempt, request.stream.next_offset)
+def _question(request: InFlightRequest) -> ProbeQuestion:
+    return ProbeQuestion(request.id, request.assignment.attempt, request.stream.next_offset)

@@ -39,7 +39,7 @@ class _Lengths:
 
 
 @dataclass(slots=True)
-class Asked:
+class ObservedService:
     """Of one service. ``ended`` and ``late``: requests since `ObservedServices.judge` was called last."""
 
     rate: ArrivalRate = field(default_factory=ArrivalRate)
@@ -63,7 +63,7 @@ class ObservedServices:
     def __init__(self, now: float) -> None:
         self._monitor = ServiceMonitor(now, WINDOW_S)
         self._looked_at = now
-        self._services: dict[str, Asked] = {}
+        self._services: dict[str, ObservedService] = {}
         self._changed_at: dict[str, float] = {}
 
     def __repr__(self) -> str:
@@ -79,14 +79,14 @@ class ObservedServices:
             return
         tallies = self._monitor.observed(now).services
         for name in tallies.keys() | self._services.keys():
-            asked = self._services.setdefault(name, Asked())
+            asked = self._services.setdefault(name, ObservedService())
             asked.add(tallies.get(name, ServiceTally(name)), span_s)
             if asked.has_changed:
                 self._changed_at[name] = now
         self._monitor.begin(now)
         self._looked_at = now
 
-    def get(self, service: str) -> Asked | None:
+    def get(self, service: str) -> ObservedService | None:
         return self._services.get(service)
 
     def changed_at(self, service: str) -> float:

@@ -16,12 +16,12 @@ class Need(NamedTuple):
     enough: float
 
 
-class Rule(Protocol):
+class NeedRule(Protocol):
     def __call__(self, view: PoolView, demands: Sequence[tuple[ServiceLoad, Work]], factor: float) -> Need:
         """``factor``: what was learnt of the reckoning. Raise `ImpossibleError`."""
 
 
-def by_promises(margin: float) -> Rule:
+def by_promises(margin: float) -> NeedRule:
     """Ours: what `engines_needed` says, corrected; and enough for so much more before fewer run."""
 
     def wanted(view: PoolView, demands: Sequence[tuple[ServiceLoad, Work]], factor: float) -> Need:
@@ -31,7 +31,7 @@ def by_promises(margin: float) -> Rule:
     return wanted
 
 
-def by_utilisation(target: float, margin: float) -> Rule:
+def by_utilisation(target: float, margin: float) -> NeedRule:
     """Engines times the mean share of KV memory in use, over ``target``: what autoscalers of replicas do."""
 
     def wanted(view: PoolView, demands: Sequence[tuple[ServiceLoad, Work]], factor: float) -> Need:
@@ -42,7 +42,7 @@ def by_utilisation(target: float, margin: float) -> Rule:
     return wanted
 
 
-def by_freeness(low: float, high: float) -> Rule:
+def by_freeness(low: float, high: float) -> NeedRule:
     """One engine more where mean freeness is below ``low``, one less above ``high`` (Llumnix, section 4.4)."""
 
     def wanted(view: PoolView, demands: Sequence[tuple[ServiceLoad, Work]], factor: float) -> Need:
@@ -66,8 +66,8 @@ def _blocks(view: PoolView) -> list[tuple[int, int]]:
     ]
 
 
-def make_rule(spec: ScalingSpec) -> Rule:
-    rules: dict[ScalingRule, Callable[[], Rule]] = {
+def make_rule(spec: ScalingSpec) -> NeedRule:
+    rules: dict[ScalingRule, Callable[[], NeedRule]] = {
         ScalingRule.PROMISES: lambda: by_promises(spec.margin),
         ScalingRule.UTILISATION: lambda: by_utilisation(spec.utilisation, spec.margin),
         ScalingRule.FREENESS: lambda: by_freeness(spec.low_freeness, spec.high_freeness),

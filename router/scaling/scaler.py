@@ -38,7 +38,7 @@ class _Size:
     said: str = ""  # the last problem that was told, less its numbers
 
 
-class Decided(NamedTuple):
+class ScalingDecided(NamedTuple):
     """``lines`` and ``problems`` say in words what is ordered, and what cannot be had."""
 
     orders: tuple[ScaleOrder, ...]
@@ -79,10 +79,10 @@ class Scaler:
             case SupervisorStatus():
                 self._fleet.hear_supervisor(sender, status, now)
 
-    def decide(self, now: float, *, may_stop: bool = True) -> Decided:
+    def decide(self, now: float, *, may_stop: bool = True) -> ScalingDecided:
         """Before `next_deadline` there is nothing to do."""
         if now < self._looks_at:
-            return Decided((), (), ())
+            return ScalingDecided((), (), ())
         self._looks_at = now + self._spec.interval_s
         self._observed.look(now)
         self._forget_silent_gateways(now)
@@ -94,7 +94,7 @@ class Scaler:
         orders = [order for view in scaled for order in self._scaled(view, statuses, now, may_stop)]
         view_of = {engine: view for view in scaled for engine in view.phases}
         lines = [self._line(view_of[order.message.process], order.message) for order in orders]
-        return Decided(tuple(orders), tuple(lines), tuple(self._new_problems()))
+        return ScalingDecided(tuple(orders), tuple(lines), tuple(self._new_problems()))
 
     def _forget_silent_gateways(self, now: float) -> None:
         """Nothing waits any more in those whose lease has ended."""

@@ -31,7 +31,7 @@ NOBODY = Members((), ())
 ROLES = Role.PREFILL, Role.MULTIPLEX, Role.DECODE  # what is kept by role is in this order
 
 
-class Peer(NamedTuple):
+class MeshPeer(NamedTuple):
     """What an engine that takes requests may do."""
 
     id: str
@@ -39,7 +39,7 @@ class Peer(NamedTuple):
     services: frozenset[str]
 
 
-class Peers(msgspec.Struct, frozen=True):
+class MeshPeers(msgspec.Struct, frozen=True):
     """Who there is, of those that take requests. The same object until somebody comes, goes or changes its place.
 
     ``gateways``: their ids, in order, with that of this ``gateway`` among them.
@@ -47,15 +47,15 @@ class Peers(msgspec.Struct, frozen=True):
 
     gateway: str
     gateways: tuple[str, ...]
-    engines: tuple[Peer, ...]
+    engines: tuple[MeshPeer, ...]
 
     @classmethod
-    def of(cls, gateway: str, others: Iterable[str], engines: Iterable[EngineView]) -> "Peers":
+    def of(cls, gateway: str, others: Iterable[str], engines: Iterable[EngineView]) -> "MeshPeers":
         ready = ProcessState.READY
         return cls(
             gateway,
             tuple(sorted({gateway, *others})),
-            tuple([Peer(one.id, one.role, frozenset(one.services)) for one in engines if one.state is ready]),
+            tuple([MeshPeer(one.id, one.role, frozenset(one.services)) for one in engines if one.state is ready]),
         )
 
 
@@ -161,10 +161,10 @@ class ClusterView:
         self,
         engines: Mapping[str, EngineView],
         roles: dict[str, _Roles] | None = None,
-        peers: Peers | None = None,
+        peers: MeshPeers | None = None,
     ) -> None:
         self.engines = engines
-        self.peers = Peers.of("", (), engines.values()) if peers is None else peers
+        self.peers = MeshPeers.of("", (), engines.values()) if peers is None else peers
         self._roles: dict[str, _Roles] = {} if roles is None else roles
         self._members: dict[str, list[Members]] = {}  # by service
         self._candidates: dict[str, Candidates] = {}

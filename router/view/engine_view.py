@@ -84,7 +84,7 @@ class ServiceView(msgspec.Struct, frozen=True):
         return yielding > 0 and num_tokens <= (self.num_free_blocks + yielding) * self.block_size
 
 
-class Prefill(NamedTuple):
+class DuePrefill(NamedTuple):
     """One that is not done, as engines order them that go by deadline."""
 
     importance: int  # the priority, negated
@@ -92,7 +92,7 @@ class Prefill(NamedTuple):
     left_s: float  # predicted, when its engine told
 
 
-class Prefills(Sequence[Prefill]):
+class Prefills(Sequence[DuePrefill]):
     """Some, in their order: put into it when they are first looked at, as most policies never do."""
 
     __slots__ = ("_at", "_in_order", "_sent", "_told")
@@ -102,16 +102,16 @@ class Prefills(Sequence[Prefill]):
         self._told = told
         self._at = at
         self._sent = sent
-        self._in_order: tuple[Prefill, ...] = ()
+        self._in_order: tuple[DuePrefill, ...] = ()
 
     def __repr__(self) -> str:
         return repr(self._all())
 
-    def _all(self) -> tuple[Prefill, ...]:
+    def _all(self) -> tuple[DuePrefill, ...]:
         if not self._in_order:
-            told = [Prefill(-one.priority, self._at + one.due_s, one.left_s) for one in self._told]
+            told = [DuePrefill(-one.priority, self._at + one.due_s, one.left_s) for one in self._told]
             sent = [
-                Prefill(-one.priority, one.due_at, one.prefill_s) for one in self._sent if one.prefill_s is not None
+                DuePrefill(-one.priority, one.due_at, one.prefill_s) for one in self._sent if one.prefill_s is not None
             ]
             self._in_order = tuple(sorted(told + sent))
         return self._in_order
@@ -119,19 +119,19 @@ class Prefills(Sequence[Prefill]):
     def __bool__(self) -> bool:
         return True
 
-    def __iter__(self) -> Iterator[Prefill]:
+    def __iter__(self) -> Iterator[DuePrefill]:
         return iter(self._all())
 
     def __len__(self) -> int:
         return len(self._all())
 
     @overload
-    def __getitem__(self, index: int) -> Prefill: ...
+    def __getitem__(self, index: int) -> DuePrefill: ...
 
     @overload
-    def __getitem__(self, index: slice) -> Sequence[Prefill]: ...
+    def __getitem__(self, index: slice) -> Sequence[DuePrefill]: ...
 
-    def __getitem__(self, index: int | slice) -> Prefill | Sequence[Prefill]:
+    def __getitem__(self, index: int | slice) -> DuePrefill | Sequence[DuePrefill]:
         return self._all()[index]
 
     def __eq__(self, other: object) -> bool:
@@ -158,7 +158,7 @@ class EngineView(msgspec.Struct, frozen=True):
     slack_ends_at: float  # of its decodes, if prefills took nothing; infinite: none can (still) keep its promise
     decode_step_s: float  # predicted, of the next step of what decodes there
     tpot_slo_s: float  # the tightest promise of those; infinite: there are none
-    prefills: Sequence[Prefill]  # in their order
+    prefills: Sequence[DuePrefill]  # in their order
     num_devices: int
     num_role_changes: int
     max_running: int = 0  # requests of one service that hold KV there at a time; 0: not known

@@ -7,13 +7,13 @@ import msgspec
 from mesh.membership.membership import Joined, Lost, Membership, Observation, Restarted, Stale
 from mesh.wire.frames import Sender
 from mesh.wire.status import EngineStatus, GatewayStatus
-from router.view.cluster_view import ClusterView, Peers
+from router.view.cluster_view import ClusterView, MeshPeers
 from router.view.engine_view import EngineView, Reservation, engine_view
 from router.view.gateways import OtherGateways
 from router.view.reservations import Reservations
 
 
-class Heard(msgspec.Struct, frozen=True):
+class HeardStatus(msgspec.Struct, frozen=True):
     """An engine's last status and when it arrived."""
 
     status: EngineStatus
@@ -28,7 +28,7 @@ class Monitor:
         self._membership = Membership(lease_s)
         self._others = OtherGateways(lease_s)
         self._has_new_peers = False
-        self._heard: dict[str, Heard] = {}
+        self._heard: dict[str, HeardStatus] = {}
         self._reservations = Reservations()
         self._changed: set[str] = set()  # engines whose view is to be made anew
         self._views: dict[str, EngineView] = {}  # in the order of their ids
@@ -38,7 +38,7 @@ class Monitor:
         return f"<Monitor {self._membership!r} {self._others!r} {self._reservations!r}>"
 
     @property
-    def statuses(self) -> Mapping[str, Heard]:
+    def statuses(self) -> Mapping[str, HeardStatus]:
         """Of the living engines, by id."""
         return self._heard
 
@@ -51,7 +51,7 @@ class Monitor:
             self._forget(sender.process)
         known = self._heard.get(sender.process)
         if known is None or isinstance(observation, Joined) or status.seq >= known.status.seq:
-            self._heard[sender.process] = Heard(status, now)
+            self._heard[sender.process] = HeardStatus(status, now)
             self._reservations.settle(sender.process, status.seq)
             self._changed.add(sender.process)
         return observation
@@ -120,7 +120,7 @@ class Monitor:
         return self._view
 
     def _anew(self, views: Mapping[str, EngineView]) -> ClusterView:
-        return ClusterView(views, peers=Peers.of(self._gateway, self._others.ready, views.values()))
+        return ClusterView(views, peers=MeshPeers.of(self._gateway, self._others.ready, views.values()))
 
     def _refresh(self, changed: Iterable[str]) -> bool:
         """Make the views of these anew. Whether nobody came, went or changed its place among the others."""

@@ -54,9 +54,9 @@ def _positive(text: str) -> float:
 
 
 def run(options: argparse.Namespace) -> int:
-    from engines.costs.advice import Promise, advise, best
+    from engines.costs.advice import LatencyPromise, advise, best
 
-    lengths, promise = _lengths(options), Promise(options.ttft, options.tpot)
+    lengths, promise = _lengths(options), LatencyPromise(options.ttft, options.tpot)
     found = {name: advise(profile, lengths, promise) for name, profile in _profiles(options).items()}
     chosen = best(found)
     if options.json:

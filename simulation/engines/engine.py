@@ -33,7 +33,7 @@ from mesh.wire.transfers import Blocks, Taken
 from simulation.engines.coasting import Coast
 from simulation.engines.copying import Copier
 from simulation.engines.host import Host
-from simulation.engines.models import Models
+from simulation.engines.models import SimulatedModels
 from simulation.engines.steps import StepModel
 from simulation.kernel import Kernel
 from simulation.network import Network
@@ -56,7 +56,7 @@ class SimulatedEngine:
         self,
         me: Sender,
         node: EngineNode,
-        models: Models,
+        models: SimulatedModels,
         kernel: Kernel,
         network: Network,
         host: Host | None = None,

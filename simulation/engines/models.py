@@ -10,7 +10,7 @@ from engines.memory.weight_room import WeightRoom
 from engines.scheduling.queue import ServiceQueue
 from engines.status import Service
 from kvtransfer.layout import block_bytes, page_bytes
-from kvtransfer.protocol import Limits as TransferLimits
+from kvtransfer.protocol import TransferLimits
 from mesh.errors import UserError
 from mesh.topology.schema import EngineSpec, Topology
 from mesh.wire.transfers import KVShape, MemoryRef
@@ -22,7 +22,7 @@ from simulation.engines.steps import StepModel
 MAX_CONTEXT = 2**31
 
 
-class Models:
+class SimulatedModels:
     """Services share the engine's KV memory by the page, as those of real ones do: pages are made for all ``loadable``.
 
     ``steps``, ``copies`` and ``offloading`` are models of how long it takes, by service. They come and go with those.
@@ -52,7 +52,7 @@ class Models:
             self.open(name)
 
     def __repr__(self) -> str:
-        return f"<Models {sorted(self.services)} of {sorted(self.loadable)}>"
+        return f"<SimulatedModels {sorted(self.services)} of {sorted(self.loadable)}>"
 
     def load_s(self, name: str) -> float:
         """For the weights of a service to come."""

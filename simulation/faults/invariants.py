@@ -1,7 +1,7 @@
 """What must hold after every event of a simulation, whatever goes wrong in it.
 
 - Each token is delivered once, in order, and by the request's present owner: engines draw tokens here that say who drew
-  them (`Drawn`), and `WatchedTimelines` read them as a client would.
+  them (`TracedToken`), and `WatchedTimelines` read them as a client would.
 - No two engines run a request under one epoch, nor under one attempt unless messages come twice.
 - Engines and gateways pass their own `check_invariants`: every block is held by whom it belongs to.
 - No reservation is kept for longer than its deadline after its sender's last word.
@@ -54,7 +54,7 @@ class InvariantError(AssertionError):
         self.request = request
 
 
-class Drawn(NamedTuple):
+class TracedToken(NamedTuple):
     """A token that says who drew it: ``position`` counts generated tokens."""
 
     position: int
@@ -66,12 +66,12 @@ class Drawn(NamedTuple):
         return self.position << 16 | (self.attempt & 0xFF) << 8 | self.hop & 0xFF
 
     @classmethod
-    def read(cls, token: int) -> "Drawn":
+    def read(cls, token: int) -> "TracedToken":
         return cls(token >> 16, token >> 8 & 0xFF, token & 0xFF)
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class InvariantBounds:
     """Seconds. From ``calm_at_s`` of the trace on nothing goes wrong any more; until then, time does not count."""
 
     calm_at_s: float = 0.0
@@ -93,13 +93,13 @@ class _Open:
     token_at: float = -inf  # the last one
     num_tokens: int = 0
     num_dispatched: int = 0
-    last: Drawn | None = None
+    last: TracedToken | None = None
 
 
 class Invariants:
     """Of one run. Raises `InvariantError` out of the event that broke one."""
 
-    def __init__(self, bounds: Bounds) -> None:
+    def __init__(self, bounds: InvariantBounds) -> None:
         self.num_events = 0
         self.cores: list[WatchedCore] = []  # of all lives
         self._bounds = bounds
@@ -272,7 +272,7 @@ class Invariants:
     def delivered(self, request: str, batch: TokenBatch) -> None:
         one = self._open[request]
         for token in batch.tokens:
-            drawn = Drawn.read(token)
+            drawn = TracedToken.read(token)
             if drawn.position != one.num_tokens:
                 raise InvariantError(f"{request}: {drawn} was delivered as token {one.num_tokens}", request)
             if drawn.attempt != (one.num_dispatched - 1) & 0xFF:
@@ -358,7 +358,7 @@ class WatchedTimelines(Timelines):
 
 
 def _draw(request: EngineRequest) -> int:
-    return Drawn(request.num_generated, *request.epoch).token
+    return TracedToken(request.num_generated, *request.epoch).token
 
 
 def _disown(owners: dict[Key, WatchedCore], key: Key, core: WatchedCore) -> None:

@@ -7,7 +7,7 @@ from engines.costs.linear import prefill_s
 from mesh.topology.schema import ServiceSpec, Slo
 from mesh.wire.requests import RequestSpec, Sampling
 from mesh.wire.status import PrefillCost
-from router.history.lengths import Asked
+from router.history.lengths import AskedLength
 from router.history.records import PROMPT_BLOCK
 from simulation.loads.trace_request import TraceRequest
 
@@ -72,12 +72,12 @@ def make_spec(
     )
 
 
-def asked_of(spec: RequestSpec) -> Asked:
+def asked_of(spec: RequestSpec) -> AskedLength:
     """What a gateway may know of the length of its answer, which ``max_tokens`` would give away: up to `MOST_ASKED`."""
     limit = MOST_ASKED
     while limit < spec.sampling.max_tokens:
         limit *= 2
-    return Asked(limit, is_exact=False)
+    return AskedLength(limit, is_exact=False)
 
 
 def prompt_of(request: TraceRequest, number: int) -> list[int]:

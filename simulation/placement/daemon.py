@@ -21,7 +21,7 @@ from simulation.network import Network
 HEARD = (GatewayStatus, SupervisorStatus)  # kinds of status, beside those of engines
 
 
-class Found(NamedTuple):
+class SearchResult(NamedTuple):
     """What came of a search, and how long it took."""
 
     answer: Answer | SearchFailed
@@ -29,7 +29,7 @@ class Found(NamedTuple):
 
 
 class Search(Protocol):
-    def __call__(self, question: Question) -> Found: ...
+    def __call__(self, question: Question) -> SearchResult: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +43,12 @@ class ModelledSearch:
     num_batches: int = 4
     greedy_s: float = 5.0
 
-    def __call__(self, question: Question) -> Found:
+    def __call__(self, question: Question) -> SearchResult:
         try:
             found: Answer | SearchFailed = answer(question, self.evaluators, lambda done: done >= self.num_batches)
         except PlacementError as error:
             found = SearchFailed(str(error))
-        return Found(found, self.greedy_s + question.improve_s)
+        return SearchResult(found, self.greedy_s + question.improve_s)
 
 
 class SimulatedPlacement:

@@ -26,7 +26,7 @@ from simulation.engines.shared_profiles import Profile, SharedProfile
 from simulation.garbage import leaving_nothing_behind, rare_collections
 from simulation.loads.trace_request import TraceRequest
 from simulation.loads.workload import SloRule
-from simulation.placement.evaluator_requests import Asked, asked_of, demand, ideal
+from simulation.placement.evaluator_requests import SimulatedRequests, asked_of, demand, ideal
 from simulation.quiet import quiet_engines
 
 MANY = 10**6  # requests that may wait: plans are judged by latency, not by what they refuse
@@ -43,7 +43,7 @@ class Setting:
     """
 
     catalogue: Catalogue
-    asked: Mapping[str, Asked]
+    asked: Mapping[str, SimulatedRequests]
     slo_factor: float | None
     max_running: int
     chunk_tokens: int
@@ -184,7 +184,7 @@ class Simulators:
             self._pool.shutdown(cancel_futures=True)
 
 
-def _service_score(asked: Asked, seen: Sequence[tuple[_Verdict, int]]) -> ServiceScore:
+def _service_score(asked: SimulatedRequests, seen: Sequence[tuple[_Verdict, int]]) -> ServiceScore:
     num_requests, num_seen = len(asked.requests), sum(num * verdict.num_requests for verdict, num in seen)
     if not num_seen:
         return ServiceScore(num_requests, 0 if seen else num_requests, 0.0, asked.promise)
@@ -258,7 +258,7 @@ def _topology(setting: Setting, cell: Cell) -> tuple[Topology, dict[str, Profile
     )
 
 
-def _block_size(services: Sequence[Asked]) -> int:
+def _block_size(services: Sequence[SimulatedRequests]) -> int:
     """Tokens: as many as make a request's last block, half empty, too little to matter. Each block costs time."""
     means = [fmean(one.num_input + one.num_output for one in asked.requests) for asked in services if asked.requests]
     size = LEAST_BLOCK
@@ -267,7 +267,7 @@ def _block_size(services: Sequence[Asked]) -> int:
     return size
 
 
-def _service(name: str, asked: Asked) -> ServiceSpec:
+def _service(name: str, asked: SimulatedRequests) -> ServiceSpec:
     """Those that plan know what lengths are usual."""
     num = max(1, len(asked.requests))
     prompt, answer = (sum(getattr(one, which) for one in asked.requests) for which in ("num_input", "num_output"))

@@ -17,7 +17,7 @@ TYPICAL_BATCH = 16  # decodes that share an iteration, where the work of a reque
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SimulatedRequests:
     """A service's requests: ``alone_s`` is the execution time of each on an idle engine, ``mean_s`` their mean.
 
     Those that are ``waiting`` were there before: they are served with the others and judged by nobody.
@@ -34,17 +34,19 @@ class Asked:
         return sum(self.alone_s) / len(self.alone_s)
 
 
-def asked_of(catalogue: Catalogue, traffic: Traffic, slos: Mapping[str, Slo], seed: int) -> dict[str, Asked]:
+def asked_of(
+    catalogue: Catalogue, traffic: Traffic, slos: Mapping[str, Slo], seed: int
+) -> dict[str, SimulatedRequests]:
     """Of each service of the catalogue."""
     return {name: _asked(name, catalogue, traffic, slos[name], seed) for name in catalogue.services}
 
 
-def _asked(service: str, catalogue: Catalogue, traffic: Traffic, slo: Slo, seed: int) -> Asked:
+def _asked(service: str, catalogue: Catalogue, traffic: Traffic, slo: Slo, seed: int) -> SimulatedRequests:
     """Execution times are those on the smallest group that can hold the service."""
     least = catalogue.least_devices(service, MOST_DEVICES)
     found = traffic.services.get(service)
     if found is None or least is None:
-        return Asked((), (), slo, slo.attainment)
+        return SimulatedRequests((), (), slo, slo.attainment)
     cost = catalogue.profile(service, least)
     arrivals = found.arrivals(traffic.span_s, Random(f"{seed}/{service}"))
     requests = tuple(
@@ -54,14 +56,16 @@ def _asked(service: str, catalogue: Catalogue, traffic: Traffic, slo: Slo, seed:
         TraceRequest(at_s, num_input, num_output, service=service)
         for at_s, num_input, num_output in found.waiting(Random(f"{seed}/{service}/waiting"))
     )
-    return Asked(requests, tuple(_alone_s(cost, request) for request in requests), slo, slo.attainment, waiting)
+    return SimulatedRequests(
+        requests, tuple(_alone_s(cost, request) for request in requests), slo, slo.attainment, waiting
+    )
 
 
 def _alone_s(cost: EngineProfile, request: TraceRequest) -> float:
     return serving_s(cost.prefill, cost.decode, 1, request.num_input, request.num_output - 1)
 
 
-def demand(service: str, asked: Asked, catalogue: Catalogue, span_s: float) -> float:
+def demand(service: str, asked: SimulatedRequests, catalogue: Catalogue, span_s: float) -> float:
     """How many devices the service keeps busy, roughly: decodes in batches, prompts one by one."""
     least = catalogue.least_devices(service, MOST_DEVICES)
     if not asked.requests or least is None:
@@ -72,7 +76,7 @@ def demand(service: str, asked: Asked, catalogue: Catalogue, span_s: float) -> f
     return least * busy_s / span_s
 
 
-def ideal(service: str, asked: Asked, catalogue: Catalogue, slo_factor: float | None) -> ServiceScore:
+def ideal(service: str, asked: SimulatedRequests, catalogue: Catalogue, slo_factor: float | None) -> ServiceScore:
     """Prefills and decodes alone, each on groups of the size that is fastest for them: no plan is better.
 
     ``slo_factor``: a request's SLO is so many times its execution time; None: it is the service's TTFT and TPOT.

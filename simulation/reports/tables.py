@@ -10,7 +10,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from simulation.capacity import Found, Trial, crossing
+from simulation.capacity import FoundCapacity, Trial, crossing
 from simulation.reports.summary import Distribution, Summary
 
 PERCENTILES = (50, 90, 99)
@@ -136,7 +136,7 @@ def capacity_table(summaries: Sequence[Summary], attainment: float) -> Table:
     return table
 
 
-def _beside(found: Found, best: Found, attainment: float) -> str:
+def _beside(found: FoundCapacity, best: FoundCapacity, attainment: float) -> str:
     """Where one of them is not known but to a bound, so is what they are to each other."""
     mine, other = found.is_beyond(attainment), best.is_beyond(attainment)
     if not found.rate or not best.rate or (mine and other):

@@ -28,7 +28,7 @@ class Activity(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class TimelineMark:
     """Something that happened to an engine at a moment: it was killed, came back, took another role."""
 
     at_s: float
@@ -43,7 +43,7 @@ class Lane:
         self.seconds = [_zeros() for _ in Activity]
         self.batch_s = _zeros()  # requests in the batch times seconds
         self.kv_s = _zeros()  # fraction of KV blocks in use times seconds
-        self.marks: list[Mark] = []
+        self.marks: list[TimelineMark] = []
         self._origin_s = origin_s
         self._running: tuple[float, Activity, int] | None = None
         self._kv = (origin_s, 0.0)
@@ -70,7 +70,7 @@ class Lane:
             self._running = until, *running[1:]
 
     def mark(self, now: float, event: str) -> None:
-        self.marks.append(Mark(now, event))
+        self.marks.append(TimelineMark(now, event))
 
     def close(self, now: float) -> None:
         self.end(now, self._kv[1])

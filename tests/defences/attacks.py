@@ -8,7 +8,7 @@ from bench.fault_runs.play import bounds_of, play
 from bench.fault_runs.scenario import KINDS, LONG_S, ORDERS, Scenario, draw
 from mesh.topology.schema import PlacementSpec, PolicySpec, Timing
 from simulation.faults.faults import Duplicate, Kill, Loss
-from simulation.faults.invariants import Bounds
+from simulation.faults.invariants import InvariantBounds
 
 
 def as_drawn(scenario: Scenario) -> Scenario:
@@ -125,7 +125,7 @@ class Runs:
         failure = play(scenario, bounds=self._bounds(scenario)).failure
         assert failure is None, failure
 
-    def _bounds(self, scenario: Scenario) -> Bounds:
+    def _bounds(self, scenario: Scenario) -> InvariantBounds:
         given = {"end_s": self.end_s, "gap_s": self.gap_s, "gone_s": self.gone_s}
         tighter = {name: value for name, value in given.items() if value is not None}
         return replace(bounds_of(scenario), **tighter)

@@ -21,7 +21,7 @@ from mesh.wire.requests import (
     Holding,
     NotHeld,
     Probe,
-    Question,
+    ProbeQuestion,
     Recall,
     RefusalCode,
     Refused,
@@ -451,7 +451,7 @@ def test_kv_that_gave_no_number_is_given_to_nobody_else(make_spec: MakeSpec) -> 
 
 
 def not_held(mesh: VirtualMesh, engine: str, *requests: tuple[str, int]) -> list[tuple[str, int]]:
-    probe = Probe([Question(request, attempt, 1000) for request, attempt in requests])
+    probe = Probe([ProbeQuestion(request, attempt, 1000) for request, attempt in requests])
     effects = mesh.engines[engine].core.receive(GATEWAY, probe, (), mesh.now)
     said = [effect.message for effect in effects if isinstance(effect, Send)]
     return [request for message in said if isinstance(message, NotHeld) for request in message.requests]
@@ -476,7 +476,7 @@ def test_an_engine_says_what_it_does_not_have(make_spec: MakeSpec) -> None:
 
 
 def held(mesh: VirtualMesh, engine: str, *requests: str) -> list[Holding]:
-    probe = Probe([Question(request, 1, 0) for request in requests])
+    probe = Probe([ProbeQuestion(request, 1, 0) for request in requests])
     effects = mesh.engines[engine].core.receive(GATEWAY, probe, (), mesh.now)
     said = [effect.message for effect in effects if isinstance(effect, Send)]
     return [holding for message in said if isinstance(message, Held) for holding in message.requests]
@@ -500,7 +500,7 @@ def test_an_engine_says_what_it_has_and_how_many_came_before_it(make_spec: MakeS
 
 
 def resent(mesh: VirtualMesh, engine: str, offset: int, attempt: int = 1) -> list[Delta]:
-    effects = mesh.engines[engine].core.receive(GATEWAY, Probe([Question("r", attempt, offset)]), (), mesh.now)
+    effects = mesh.engines[engine].core.receive(GATEWAY, Probe([ProbeQuestion("r", attempt, offset)]), (), mesh.now)
     said = [effect.message for effect in effects if isinstance(effect, Send)]
     return [delta for message in said if isinstance(message, StepTokens) for delta in message.deltas]
 

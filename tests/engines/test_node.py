@@ -8,7 +8,7 @@ from engines.step_failures.errors import MOST_IN_A_ROW, StepError
 from mesh.membership.catching_up import MAX_CATCH_UPS
 from mesh.wire.control import Drain, ProcessState, Role, SetRole
 from mesh.wire.frames import Sender
-from mesh.wire.requests import Cancel, Epoch, Failed, Probe, Question, RefusalCode, Refused, Submit
+from mesh.wire.requests import Cancel, Epoch, Failed, Probe, ProbeQuestion, RefusalCode, Refused, Submit
 from mesh.wire.status import ChildStatus, SupervisorStatus
 from mesh.wire.transfers import Reserve
 from tests.engines.conftest import MakeSpec
@@ -281,4 +281,4 @@ def test_a_cancelled_request_lets_a_draining_engine_rest(computing: tuple[NodeDr
 def test_a_draining_engine_answers_what_it_is_asked(computing: tuple[NodeDriver, Compute]) -> None:
     engine, _ = computing
     engine.node.drain(engine.now)
-    assert messages(engine.receive(Probe([Question("gone", 1, 0)])))
+    assert messages(engine.receive(Probe([ProbeQuestion("gone", 1, 0)])))

@@ -19,8 +19,7 @@ from engines.scheduling.queue import ServiceQueue
 from engines.scheduling.scheduler import Limits
 from engines.settings import EngineSettings
 from engines.status import Service
-from kvtransfer.protocol import Limits as TransferLimits
-from kvtransfer.protocol import Send
+from kvtransfer.protocol import Send, TransferLimits
 from mesh.wire.control import PrefillMode, Role
 from mesh.wire.requests import Epoch, RequestSpec, Sampling, StepTokens, Submit
 from mesh.wire.status import DecodeCost, PrefillCost

@@ -24,8 +24,7 @@ from engines.scheduling.queue import ServiceQueue
 from engines.scheduling.scheduler import Limits
 from engines.settings import EngineSettings
 from engines.status import Service
-from kvtransfer.protocol import ExportBlocks, Exported, ImportBlocks, Imported, Send
-from kvtransfer.protocol import Limits as TransferLimits
+from kvtransfer.protocol import ExportBlocks, Exported, ImportBlocks, Imported, Send, TransferLimits
 from mesh.topology.schema import Rescheduling, Scheduling
 from mesh.wire.control import Role
 from mesh.wire.messages import Message

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvtransfer.protocol import Grown, GrowReserved, ImportBlocks, Imported, Limits, NotGrown, ReleaseReserved
+from kvtransfer.protocol import Grown, GrowReserved, ImportBlocks, Imported, NotGrown, ReleaseReserved, TransferLimits
 from kvtransfer.receive import ReceiveTransfer
 from mesh.wire.messages import Codec, EngineMessage, encode
 from mesh.wire.requests import Epoch, RequestSpec, Sampling
@@ -28,7 +28,7 @@ ODD = st.one_of(
 @given(st.lists(st.tuples(ODD, st.sampled_from([0.0, 0.1, 6.0]), st.booleans()), max_size=30))
 def test_a_receiver_survives_whatever_the_wire_lets_through(words):
     machine = ReceiveTransfer(
-        "peer", RESERVE, blocks=[0, 1, 2], num_matched_tokens=16, transport="tcp", limits=Limits(), now=0.0
+        "peer", RESERVE, blocks=[0, 1, 2], num_matched_tokens=16, transport="tcp", limits=TransferLimits(), now=0.0
     )
     codec, now, num_blocks, ended = Codec(EngineMessage), 0.0, 3, 0
     effects = machine.start()

@@ -18,17 +18,17 @@ from kvtransfer.protocol import (
     Completed,
     ExportBlocks,
     Exported,
-    Failed,
     Grown,
     GrowReserved,
     ImportBlocks,
     Imported,
-    Limits,
     NotGrown,
     PeerLost,
     ReleaseReserved,
     ReleaseSource,
     Send,
+    TransferFailed,
+    TransferLimits,
 )
 from kvtransfer.receive import ReceiveState, ReceiveTransfer
 from kvtransfer.send import SendState, SendTransfer
@@ -38,7 +38,7 @@ from mesh.wire.transfers import Abort, Blocks, Commit, KVShape, Reserve
 SIZE = 4
 DEADLINE_S = 10.0
 MAX_DELAY_S = DEADLINE_S / 2  # of the link; what is older is lost
-LIMITS = Limits(reply_s=2.0, grace_s=1.0, window=2, message_bytes=2 * 32, migration_share=0.5)
+LIMITS = TransferLimits(reply_s=2.0, grace_s=1.0, window=2, message_bytes=2 * 32, migration_share=0.5)
 COPY_S = 0.15
 RUBBISH = (-1, 0)
 
@@ -125,7 +125,7 @@ class Link(RuleBasedStateMachine):
                 case ReleaseSource():
                     self.num_sources_freed += 1
                     self.source.reuse(self.table)
-                case Completed() | Failed():
+                case Completed() | TransferFailed():
                     self.outcomes.append(effect)
                 case ImportBlocks():
                     self.start_copy(effect)
@@ -341,7 +341,7 @@ class Link(RuleBasedStateMachine):
     @invariant()
     def there_is_one_owner_unless_the_gateway_is_told(self):
         if self.adoption is not None and self.sender is not None:
-            told = any(isinstance(outcome, Failed) for outcome in self.outcomes) or self.was_cancelled
+            told = any(isinstance(outcome, TransferFailed) for outcome in self.outcomes) or self.was_cancelled
             assert told or self.sender.state in (SendState.COMMITTING, SendState.DONE)
         if any(isinstance(outcome, Completed) for outcome in self.outcomes):
             assert self.adoption is not None
@@ -417,7 +417,7 @@ def test_a_migration_grows_as_long_as_there_is_room(transport, num_spare_blocks)
         link.go_on(turns)
         link.pass_time(0.2, call_in_time=True)
     if num_spare_blocks < 10:
-        assert [type(outcome) for outcome in link.outcomes] == [Failed]
+        assert [type(outcome) for outcome in link.outcomes] == [TransferFailed]
         assert link.num_targets_freed == 1
     else:
         link.request_commit()

@@ -8,10 +8,10 @@ from kvtransfer.protocol import (
     Cancelled,
     ImportBlocks,
     Imported,
-    Limits,
     PeerLost,
     ReleaseReserved,
     Send,
+    TransferLimits,
     reply_to_unknown,
 )
 from kvtransfer.receive import ReceiveState, ReceiveTransfer
@@ -19,7 +19,7 @@ from mesh.wire.requests import Epoch
 from mesh.wire.transfers import Abort, Blocks, Commit, Committed, Reserved, Taken
 
 TABLE = [5, 6, 7, 8, 9]
-LIMITS = Limits(grace_s=0.5, window=2)
+LIMITS = TransferLimits(grace_s=0.5, window=2)
 
 
 @pytest.fixture

@@ -11,18 +11,18 @@ from kvtransfer.protocol import (
     Completed,
     ExportBlocks,
     Exported,
-    Failed,
-    Limits,
     PeerLost,
     ReleaseSource,
     Send,
+    TransferFailed,
+    TransferLimits,
 )
 from kvtransfer.send import SendState, SendTransfer
 from mesh.wire.requests import RefusalCode
 from mesh.wire.transfers import Abort, Blocks, Commit, Committed, Declined, Extend, Extended, Reserved, Taken
 
 TABLE = [10, 11, 12, 13, 14]
-LIMITS = Limits(reply_s=1.0, window=2, message_bytes=2 * 512)
+LIMITS = TransferLimits(reply_s=1.0, window=2, message_bytes=2 * 512)
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ def test_silence_after_reserve(transfer, make_reserve):
     assert transfer.expire(0.99) == []
     abort, failed, release = transfer.expire(1.0)
     assert isinstance(abort.message, Abort)
-    assert failed == Failed("t", RefusalCode.PEER_SILENT, "decode-0 did not answer within 1 s")
+    assert failed == TransferFailed("t", RefusalCode.PEER_SILENT, "decode-0 did not answer within 1 s")
     assert release == ReleaseSource("t")
     assert transfer.handle(BlocksReady(8, TABLE[:2]), 1.1) == []
 
@@ -167,7 +167,7 @@ def test_all_of_a_migration_has_a_deadline(migration):
     assert migration.next_deadline() == 30.0
     abort, failed, release = migration.expire(30.0)
     assert isinstance(abort.message, Abort)
-    assert failed == Failed("t", RefusalCode.TRANSFER_FAILED, "it took longer than 30 s")
+    assert failed == TransferFailed("t", RefusalCode.TRANSFER_FAILED, "it took longer than 30 s")
     assert release == ReleaseSource("t")
 
 
@@ -178,7 +178,7 @@ def test_a_request_that_stopped_in_time_is_not_late(migration):
 
 def test_declined(transfer):
     effects = transfer.handle(Declined("t", RefusalCode.NO_MEMORY, "full"), 0.1)
-    assert effects == [Failed("t", RefusalCode.NO_MEMORY, "full"), ReleaseSource("t")]
+    assert effects == [TransferFailed("t", RefusalCode.NO_MEMORY, "full"), ReleaseSource("t")]
 
 
 def test_an_unknown_transport_fails(transfer):
@@ -195,7 +195,7 @@ def test_a_late_deadline_comes_before_the_event(transfer):
     opened(transfer)
     export(transfer, transfer.handle(CommitRequested([7], 8, TABLE[:2], 0.0, None), 0.2))
     effects = transfer.handle(Committed("t", 8), 10.3)
-    assert [type(effect) for effect in effects] == [Send, Failed, ReleaseSource]
+    assert [type(effect) for effect in effects] == [Send, TransferFailed, ReleaseSource]
 
 
 @pytest.mark.parametrize("ending", [Abort("t", "no"), PeerLost()])

@@ -16,9 +16,9 @@ from kvtransfer.protocol import (
     Completed,
     ExportBlocks,
     ImportBlocks,
-    Limits,
     ReleaseSource,
     Send,
+    TransferLimits,
 )
 from kvtransfer.receive import ReceiveTransfer
 from kvtransfer.send import SendTransfer
@@ -74,7 +74,13 @@ class Engine:
                     setting, message.memory, "local", lambda ref, peer=process: self.peers.can_open(peer, ref)
                 )
                 self.machine = ReceiveTransfer(
-                    process, message, blocks=table, num_matched_tokens=0, transport=transport, limits=Limits(), now=0.0
+                    process,
+                    message,
+                    blocks=table,
+                    num_matched_tokens=0,
+                    transport=transport,
+                    limits=TransferLimits(),
+                    now=0.0,
                 )
                 self.carry_out(self.machine.start())
             else:
@@ -101,7 +107,9 @@ async def test_kv_moves_while_the_prefill_goes_on(engines, make_reserve, setting
     a.memory.array[:] = random.integers(1, 256, a.memory.array.shape, np.uint8)
     source, target = [3, 1, 4, 5, 9], [2, 7, 1, 8, 0]
     tasks = [asyncio.create_task(a.send_from()), asyncio.create_task(b.receive_into(target, setting))]
-    a.machine = SendTransfer("b", make_reserve(19, memory=a.memory.ref("local")), Limits(message_bytes=1024), 0.0)
+    a.machine = SendTransfer(
+        "b", make_reserve(19, memory=a.memory.ref("local")), TransferLimits(message_bytes=1024), 0.0
+    )
     a.carry_out(a.machine.start())
     for num_tokens in (6, 14):
         a.feed(BlocksReady(num_tokens, source[: -(-num_tokens // 4)]))

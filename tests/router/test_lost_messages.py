@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from kvtransfer.protocol import Limits as TransferLimits
+from kvtransfer.protocol import TransferLimits
 from mesh.topology.schema import PolicySpec, Timing, TransferSpec
 from mesh.wire.control import Drain, Migrate, Role
 from mesh.wire.messages import Message

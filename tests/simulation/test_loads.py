@@ -10,7 +10,7 @@ from engines.costs.profiles import EngineProfile
 from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, ServiceSpec, Slo, Timing, Topology
 from mesh.wire.control import LoadService, Role, UnloadService
 from router.history.records import Outcome
-from simulation.engines.models import Models
+from simulation.engines.models import SimulatedModels
 from simulation.engines.physics import Physics
 from simulation.engines.shared_profiles import SharedProfile
 from simulation.faults.faults import FailLoad
@@ -91,9 +91,9 @@ def served(status) -> set[str]:
 
 def test_weights_take_their_bytes_over_the_bandwidth_of_all_devices():
     what = topology("chat")
-    models = Models(what, what.engines[0], SHARED, Physics(), None)
+    models = SimulatedModels(what, what.engines[0], SHARED, Physics(), None)
     assert (models.load_s("chat"), models.load_s("code")) == (LOAD_S, 2 * LOAD_S)
-    slower = Models(what, what.engines[0], SHARED, Physics(weight_bytes_per_s=0.125e9), None)
+    slower = SimulatedModels(what, what.engines[0], SHARED, Physics(weight_bytes_per_s=0.125e9), None)
     assert slower.load_s("chat") == 2 * LOAD_S
 
 

@@ -9,7 +9,7 @@ from mesh.topology.schema import PolicySpec, Rescheduling, Slo, Topology, Trigge
 from mesh.wire.control import Role
 from router.history.records import Outcome, Record
 from router.policies.parts.groups import Grouping, Sizes
-from router.view.cluster_view import Peer, Peers
+from router.view.cluster_view import MeshPeer, MeshPeers
 from simulation.faults.faults import Kill, Slow
 from simulation.loads.arrival_processes import Arrivals, synthesize
 from simulation.loads.trace_request import TraceRequest
@@ -92,8 +92,8 @@ def in_groups(rate: float, duration_s: float) -> tuple[Topology, list[TraceReque
 
 
 def group_of(gateway: str, gateways: tuple[str, ...] = GATEWAYS) -> frozenset[str]:
-    engines = tuple(Peer(engine, Role.MULTIPLEX, frozenset({SERVICE})) for engine in SIX)
-    return Grouping(Sizes(1, 512)).group_for("r", Peers(gateway, gateways, engines))
+    engines = tuple(MeshPeer(engine, Role.MULTIPLEX, frozenset({SERVICE})) for engine in SIX)
+    return Grouping(Sizes(1, 512)).group_for("r", MeshPeers(gateway, gateways, engines))
 
 
 def test_gateways_pack_their_own_groups() -> None:

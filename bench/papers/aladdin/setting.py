@@ -6,7 +6,7 @@ from math import ceil, inf
 from pathlib import Path
 from random import Random
 
-from engines.costs.advice import Lengths, Promise, advise, with_link
+from engines.costs.advice import LatencyPromise, Lengths, advise, with_link
 from engines.costs.linear import prefill_s
 from engines.costs.presets import load_preset, model_shape
 from engines.costs.profiles import EngineProfile
@@ -125,7 +125,7 @@ class Setting:
         lengths = Lengths.of((one.num_input, one.num_output) for one in self.lengths)
         if self.is_split:
             profile = replace(profile, prefill=NO_TIME)
-        advice = advise(profile, lengths, Promise(self.slo.ttft_s, self.slo.tpot_s))
+        advice = advise(profile, lengths, LatencyPromise(self.slo.ttft_s, self.slo.tpot_s))
         return inf if advice.broken else self.rate / advice.rate
 
 

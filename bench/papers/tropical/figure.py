@@ -29,7 +29,7 @@ from engines.costs.profiles import load_profile
 from mesh.errors import EXIT_CONFIGURATION
 from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, ServiceSpec, Slo, Topology
 from mesh.wire.control import Role
-from simulation.capacity import Found, find_capacity
+from simulation.capacity import FoundCapacity, find_capacity
 from simulation.experiment import Experiment, SyntheticLoad, TraceLoad
 from simulation.loads.arrival_processes import Arrivals
 from simulation.loads.trace_request import TraceRequest
@@ -98,7 +98,7 @@ class Search:
     def name(self) -> str:
         return f"{self.model}, {self.workload}, {self.contender.name}"
 
-    def run(self) -> Found:
+    def run(self) -> FoundCapacity:
         return find_capacity(self._attainment, PROMISE, 0.5 if "70B" in self.model else 0.7, PRECISION)
 
     def _attainment(self, rate: float) -> float:
@@ -142,7 +142,7 @@ def make_topology(profile: str, contender: Contender) -> Topology:
     return Topology("figure", Path(), (service,), tuple(engines), (gateway,), policy=policy)
 
 
-def run_search(search: Search) -> Found:
+def run_search(search: Search) -> FoundCapacity:
     """For a pool of processes."""
     return search.run()
 
@@ -156,7 +156,7 @@ class Line:
     policy: str
     contender: str
     chunk_tokens: int
-    found: Found
+    found: FoundCapacity
 
 
 def main() -> int:
@@ -203,7 +203,7 @@ def _searches(options: argparse.Namespace) -> Iterable[Search]:
                 yield Search(model, workload, contender, requests, has_arrivals, options.requests, options.seeds)
 
 
-def _lines(searches: Sequence[Search], founds: Sequence[Found]) -> list[Line]:
+def _lines(searches: Sequence[Search], founds: Sequence[FoundCapacity]) -> list[Line]:
     return [
         Line(
             search.model,
@@ -263,7 +263,7 @@ class Curve(Protocol):
     @property
     def contender(self) -> str: ...
     @property
-    def found(self) -> Found: ...
+    def found(self) -> FoundCapacity: ...
 
 
 def plot_attainment(folder: Path, lines: Sequence[Line], promise: float) -> Iterator[Path]:

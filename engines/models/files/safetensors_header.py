@@ -14,7 +14,7 @@ LONGEST = 100_000_000  # bytes of a header, as the library of the format has it
 METADATA = "__metadata__"
 
 
-class Entry(msgspec.Struct, frozen=True):
+class TensorEntry(msgspec.Struct, frozen=True):
     """Of a tensor; of the metadata, which has no data. Offsets are in bytes, from the end of the header."""
 
     dtype: str = ""
@@ -22,11 +22,11 @@ class Entry(msgspec.Struct, frozen=True):
     data_offsets: tuple[int, int] = (0, 0)
 
 
-class Header(NamedTuple):
+class SafetensorsHeader(NamedTuple):
     """``data_at``: where the data begin in the file, in bytes. ``entries`` by name."""
 
     data_at: int
-    entries: Mapping[str, Entry]
+    entries: Mapping[str, TensorEntry]
 
 
 def check_whole(path: Path) -> None:
@@ -34,7 +34,7 @@ def check_whole(path: Path) -> None:
     read_header(path)
 
 
-def read_header(path: Path) -> Header:
+def read_header(path: Path) -> SafetensorsHeader:
     """Raise `ModelError` as `check_whole` does."""
     try:
         with path.open("rb") as file:
@@ -44,10 +44,10 @@ def read_header(path: Path) -> Header:
     except OSError as error:
         raise ModelError(f"{path}: {error.strerror}") from error
     try:
-        entries = msgspec.json.decode(header, type=dict[str, Entry])
+        entries = msgspec.json.decode(header, type=dict[str, TensorEntry])
     except msgspec.DecodeError as error:
         raise ModelError(f"{path}: damaged, or no safetensors file: its header cannot be read") from error
     expected = 8 + length + max((entry.data_offsets[1] for entry in entries.values()), default=0)
     if size != expected:
         raise ModelError(f"{path}: damaged: it has {size:,} bytes, by its header it should have {expected:,}")
-    return Header(8 + length, {name: entry for name, entry in entries.items() if name != METADATA})
+    return SafetensorsHeader(8 + length, {name: entry for name, entry in entries.items() if name != METADATA})

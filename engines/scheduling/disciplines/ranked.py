@@ -25,7 +25,7 @@ from engines.scheduling.disciplines.profile import Profiles
 from engines.scheduling.disciplines.waits import Waits
 
 
-class Order(Protocol):
+class RankOrder(Protocol):
     """A discipline's own order. Within a service and a level it is that of the places, whatever profiles become."""
 
     def came(self, entrant: Entrant) -> None:
@@ -47,7 +47,7 @@ class Ranked:
     ``batch``: how many requests an iteration computes at most.
     """
 
-    def __init__(self, order: Order, profiles: Profiles, waits: Waits, batch: int, *, is_strict: bool) -> None:
+    def __init__(self, order: RankOrder, profiles: Profiles, waits: Waits, batch: int, *, is_strict: bool) -> None:
         self._order = order
         self._profiles = profiles
         self._waits = waits

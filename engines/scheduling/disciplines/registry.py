@@ -10,8 +10,8 @@ from engines.scheduling.disciplines.discipline import Discipline
 from engines.scheduling.disciplines.fcfs import FirstCome
 from engines.scheduling.disciplines.mlfq import SkipJoin
 from engines.scheduling.disciplines.profile import Costs, Lengths, Profiles, quickest_step_s
-from engines.scheduling.disciplines.ranked import Order, Ranked
-from engines.scheduling.disciplines.round_robin import RoundRobin
+from engines.scheduling.disciplines.ranked import Ranked, RankOrder
+from engines.scheduling.disciplines.round_robin import RoundRobinDiscipline
 from engines.scheduling.disciplines.sjf import ShortestJob
 from engines.scheduling.disciplines.slo import InTurns
 from engines.scheduling.disciplines.static import StaticBatches
@@ -40,7 +40,7 @@ def make_discipline(
     if scheduling.is_static:
         return StaticBatches(batch, most_rows, pads=scheduling is Scheduling.PADDED)
     if scheduling is Scheduling.ROUND_ROBIN:
-        return RoundRobin(costs)
+        return RoundRobinDiscipline(costs)
     profiles = Profiles(costs, usual)
 
     def threshold_s(service: str) -> float:
@@ -52,7 +52,7 @@ def make_discipline(
     return Ranked(order, profiles, Waits(threshold_s), batch, is_strict=strict_phases)
 
 
-def _order(scheduling: Scheduling, costs: Mapping[str, Costs], profiles: Profiles) -> Order:
+def _order(scheduling: Scheduling, costs: Mapping[str, Costs], profiles: Profiles) -> RankOrder:
     match scheduling:
         case Scheduling.DB:
             return DoublingBudget(profiles)

@@ -10,7 +10,7 @@ from engines.engine_request import EngineRequest
 from engines.scheduling.disciplines.discipline import IterationPhase, Rank, Turn
 
 
-class RoundRobin:
+class RoundRobinDiscipline:
     """Implements `Discipline`. ``services``: those that are here now."""
 
     def __init__(self, services: Collection[str]) -> None:

@@ -21,7 +21,7 @@ from engines.torch_engine.layers.cpu_kernels import attend_chunk_in_place, atten
 TILE = 128  # queries
 
 
-class Group(Protocol):
+class RowGroup(Protocol):
     """Consecutive rows of the batch."""
 
     @property
@@ -157,7 +157,7 @@ class GroupedLayout:
     """Each stretch of rows is a group."""
 
     order: Sequence[int]
-    groups: Sequence[Group]
+    groups: Sequence[RowGroup]
     workspace_items: int  # the largest gather of a group
 
     def attend(self, layer: int, queries: Tensor, pool: KVPool, workspace: Tensor) -> Tensor:
@@ -186,7 +186,7 @@ class Planner:
         lengths = [chunk.start + len(chunk.tokens) for chunk in chunks]
         decodes = sorted((i for i in range(len(chunks)) if len(chunks[i].tokens) == 1), key=lengths.__getitem__)
         prefills = [i for i in range(len(chunks)) if len(chunks[i].tokens) > 1]
-        groups: list[Group] = [
+        groups: list[RowGroup] = [
             self._decodes([chunks[i] for i in part], [lengths[i] for i in part])
             for part in ([decodes] if self._in_place and decodes else self._split(decodes, lengths))
         ]
@@ -206,7 +206,7 @@ class Planner:
     def _blocks(self, num_tokens: int) -> int:
         return -(-num_tokens // self._pool.shape.block_size)
 
-    def _decodes(self, chunks: Sequence[Chunk], lengths: Sequence[int]) -> Group:
+    def _decodes(self, chunks: Sequence[Chunk], lengths: Sequence[int]) -> RowGroup:
         num_blocks = self._blocks(lengths[-1])
         tables = [_padded(chunk.blocks, num_blocks) for chunk in chunks]
         if self._in_place:
@@ -218,7 +218,7 @@ class Planner:
             mask = mask[:, None, None, :].to(self._pool.device)
         return DecodeGroup(self._pool.read_index(tables), len(chunks), lengths[-1], mask)
 
-    def _prefill(self, chunk: Chunk) -> Group:
+    def _prefill(self, chunk: Chunk) -> RowGroup:
         num_tokens = len(chunk.tokens)
         table = chunk.blocks[: self._blocks(chunk.start + num_tokens)]
         if self._chunks_in_place:

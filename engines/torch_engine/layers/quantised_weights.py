@@ -34,7 +34,7 @@ class Codes:
 
 
 @dataclass(frozen=True, slots=True)
-class Blocks:
+class WeightBlocks:
     """A weight ``[out, in]``: ``rows`` [out, in / weights of a block * its bytes], uint8."""
 
     kind: Kind

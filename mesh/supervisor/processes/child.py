@@ -13,8 +13,8 @@ import structlog
 from mesh.process.process import last_incarnation
 from mesh.supervisor.processes.command import ChildCommand
 from mesh.supervisor.processes.incarnation import Incarnation
-from mesh.supervisor.processes.pidfile import Record
-from mesh.supervisor.processes.restarts import Exit, GiveUp, not_started
+from mesh.supervisor.processes.pidfile import PidRecord
+from mesh.supervisor.processes.restarts import Exit, GiveUpRestarting, not_started
 from mesh.supervisor.processes.surroundings import Surroundings
 from mesh.supervisor.processes.watchdog import Watchdog
 from mesh.wire.control import ProcessState
@@ -31,7 +31,7 @@ log = structlog.get_logger()
 class Child:
     """One process under supervision. ``found``: its life, if it lives already."""
 
-    def __init__(self, command: ChildCommand, around: Surroundings, found: Record | None = None) -> None:
+    def __init__(self, command: ChildCommand, around: Surroundings, found: PidRecord | None = None) -> None:
         self.command = command
         self.gave_up: str | None = None
         self.settled = asyncio.Event()  # became ready once, never will, or is on standby
@@ -177,7 +177,7 @@ class Child:
             return
         decision = self._restarts.on_exit(end, self._ready_for())
         log.warning("process ended", child=self.command.process, exit=str(end), decision=repr(decision))
-        if isinstance(decision, GiveUp):
+        if isinstance(decision, GiveUpRestarting):
             self._give_up(decision.reason)
             return
         self._enter("restarting")

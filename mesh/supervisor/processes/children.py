@@ -10,7 +10,7 @@ from mesh.errors import UserError
 from mesh.process.logs import log_file
 from mesh.supervisor.processes.child import Child
 from mesh.supervisor.processes.command import STOP_ORDER, ChildCommand
-from mesh.supervisor.processes.pidfile import Record
+from mesh.supervisor.processes.pidfile import PidRecord
 from mesh.supervisor.processes.surroundings import Surroundings
 from mesh.wire.status import ChildStatus
 
@@ -45,7 +45,7 @@ class Children:
     def note_change(self) -> None:
         self._changed.set()
 
-    def add(self, command: ChildCommand, found: Record | None = None) -> Child:
+    def add(self, command: ChildCommand, found: PidRecord | None = None) -> Child:
         """Look after a process from now on. Its name must be free."""
         assert self._tasks is not None, "begun"
         assert command.process not in self._children, f"{command.process} twice"

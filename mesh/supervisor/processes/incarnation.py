@@ -14,7 +14,7 @@ from typing import IO
 from mesh.process import logs
 from mesh.supervisor.processes.command import ChildCommand
 from mesh.supervisor.processes.output import open_found, open_output, read_last_line
-from mesh.supervisor.processes.pidfile import PidFile, Record, remove_pid, start_of
+from mesh.supervisor.processes.pidfile import PidFile, PidRecord, remove_pid, start_of
 from mesh.supervisor.processes.surroundings import Surroundings
 
 
@@ -53,7 +53,7 @@ class Incarnation:
         return incarnation
 
     @classmethod
-    def adopt(cls, record: Record, around: Surroundings) -> "Incarnation | None":
+    def adopt(cls, record: PidRecord, around: Surroundings) -> "Incarnation | None":
         """None: the process of the record has ended, whoever has its id now. Raise `OSError`."""
         output = open_found(logs.output_file(around.runtime, record.process))
         try:
@@ -121,8 +121,8 @@ def _spawn(command: ChildCommand, output: IO[bytes]) -> "subprocess.Popen[bytes]
     )
 
 
-def _record(pid: int, command: ChildCommand, around: Surroundings) -> Record:
-    return Record(
+def _record(pid: int, command: ChildCommand, around: Surroundings) -> PidRecord:
+    return PidRecord(
         pid,
         start_of(pid) or "",
         command.process,

@@ -19,7 +19,7 @@ DEAD = ("Z", "X", "x")  # states of a process that has ended, in /proc/PID/stat
 log = structlog.get_logger()
 
 
-class Record(msgspec.Struct, frozen=True):
+class PidRecord(msgspec.Struct, frozen=True):
     """One life of a process. ``digest``: of all that it was started with; ``topology``: of the file's text alone.
 
     ``is_leaving``: it was asked to end.
@@ -50,25 +50,25 @@ def start_of(pid: int) -> str | None:
     return None if fields[0] in DEAD else f"{boot}/{fields[19]}"
 
 
-def is_alive(record: Record) -> bool:
+def is_alive(record: PidRecord) -> bool:
     return start_of(record.pid) == record.started
 
 
-def read_record(runtime: Path, process: str) -> Record | None:
+def read_record(runtime: Path, process: str) -> PidRecord | None:
     """What is known of a process, be it alive or not; None: nothing, or its file is damaged."""
     try:
-        return msgspec.json.decode(pid_file(runtime, process).read_bytes(), type=Record)
+        return msgspec.json.decode(pid_file(runtime, process).read_bytes(), type=PidRecord)
     except (OSError, ValueError):
         return None
 
 
-def find_process(runtime: Path, process: str) -> Record | None:
+def find_process(runtime: Path, process: str) -> PidRecord | None:
     """The process of a pid file, if it is alive."""
     record = read_record(runtime, process)
     return record if record is not None and is_alive(record) else None
 
 
-def find_processes(runtime: Path) -> Iterator[Record]:
+def find_processes(runtime: Path) -> Iterator[PidRecord]:
     """All that are alive."""
     for file in sorted(runtime.glob("*.pid")):
         if (record := find_process(runtime, file.stem)) is not None and record.process == file.stem:
@@ -85,7 +85,7 @@ def remove_pid(runtime: Path, process: str) -> None:
 class PidFile:
     """Keeps the file of one life. A disk that is full, or a folder that went away, is tried again."""
 
-    def __init__(self, runtime: Path, record: Record) -> None:
+    def __init__(self, runtime: Path, record: PidRecord) -> None:
         self.record = record
         self.directory = runtime
         self._path = pid_file(runtime, record.process)

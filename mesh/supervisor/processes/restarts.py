@@ -52,7 +52,7 @@ class Restart:
 
 
 @dataclass(frozen=True, slots=True)
-class GiveUp:
+class GiveUpRestarting:
     """Starting again would not help."""
 
     reason: str
@@ -77,15 +77,15 @@ class RestartPolicy:
         self._num_deaths = 0  # since the last healthy life
         self._num_failed_starts = 0
 
-    def on_exit(self, end: Exit, ready_for_s: float | None) -> Restart | GiveUp:
+    def on_exit(self, end: Exit, ready_for_s: float | None) -> Restart | GiveUpRestarting:
         """``ready_for_s`` is how long the process had been ready when it ended; None: it never was."""
         self._was_ever_ready |= ready_for_s is not None
         if end.returncode == EXIT_CONFIGURATION and not self._was_ever_ready:
-            return GiveUp(end.last_line or str(end))
+            return GiveUpRestarting(end.last_line or str(end))
         if ready_for_s is not None and ready_for_s >= self._healthy_s:
             self._num_deaths = 0
         self._num_deaths += 1
         self._num_failed_starts += not end.is_passing
         if not self._was_ever_ready and self._num_failed_starts >= self._max_failed_starts:
-            return GiveUp(f"died {self._num_failed_starts} times without becoming ready: {end}")
+            return GiveUpRestarting(f"died {self._num_failed_starts} times without becoming ready: {end}")
         return Restart(min(self._cap_s, self._first_s * 2 ** min(self._num_deaths - 1, 32)))

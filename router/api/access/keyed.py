@@ -10,7 +10,7 @@ from mesh.clock import Clock
 from router.api.access.keyring import HeldKey, Keyring
 from router.api.access.rates import Charge, RawHeaders
 from router.api.errors import not_allowed, not_known
-from router.api.http.callers import Caller, Peers
+from router.api.http.callers import Caller, ClientPeers
 
 PROBES: Final = frozenset({"/health", "/live"})
 ADMIN_PATHS: Final = ("/metrics", "/mesh/", "/docs", "/openapi.json")
@@ -44,7 +44,7 @@ class KeyedCallers:
 
     def __init__(
         self,
-        peers: Peers,
+        peers: ClientPeers,
         keyring: Keyring,
         num_gateways: Callable[[], int],
         clock: Clock,

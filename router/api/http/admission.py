@@ -12,7 +12,7 @@ MAX_ENTERING_OF_ONE: Final = 512
 RETRY_AFTER_S: Final = 1.0
 
 
-class Admission:
+class BodyAdmission:
     """Bounds the memory of what enters. Bytes count as they arrive: who sends no body holds nothing."""
 
     def __init__(
@@ -32,21 +32,21 @@ class Admission:
         self._entering_of: Counter[str] = Counter()
 
     @classmethod
-    def of_bodies(cls, max_body_bytes: int) -> "Admission":
+    def of_bodies(cls, max_body_bytes: int) -> "BodyAdmission":
         """Each peer may send at least two bodies of the largest size at once."""
         of_one = max(MAX_BYTES_OF_ONE, 2 * max_body_bytes)
         return cls(max(MAX_BYTES, 3 * of_one), of_one)
 
     def __repr__(self) -> str:
-        return f"<Admission {self._num_entering} entering with {self._num_bytes} bytes>"
+        return f"<BodyAdmission {self._num_entering} entering with {self._num_bytes} bytes>"
 
-    def enter(self, peer: str) -> "Entry":
+    def enter(self, peer: str) -> "AdmissionEntry":
         """Raise `Overloaded` if too many are entering. The entry is a context manager: it leaves at the end."""
         if self._num_entering >= self._max_entering or self._entering_of[peer] >= self._max_entering_of_one:
             raise Overloaded(f"{self._num_entering} requests are being read already", RETRY_AFTER_S)
         self._num_entering += 1
         self._entering_of[peer] += 1
-        return Entry(self, peer)
+        return AdmissionEntry(self, peer)
 
     def hold(self, peer: str, num_bytes: int) -> None:
         """Raise `Overloaded` if those bytes are too many."""
@@ -68,12 +68,12 @@ def _subtract(counter: Counter[str], peer: str, number: int) -> None:
         del counter[peer]
 
 
-class Entry:
+class AdmissionEntry:
     """One request that is entering."""
 
     __slots__ = ("_admission", "_num_bytes", "_peer")
 
-    def __init__(self, admission: Admission, peer: str) -> None:
+    def __init__(self, admission: BodyAdmission, peer: str) -> None:
         self._admission = admission
         self._peer = peer
         self._num_bytes = 0
@@ -83,7 +83,7 @@ class Entry:
         self._admission.hold(self._peer, num_bytes)
         self._num_bytes += num_bytes
 
-    def __enter__(self) -> "Entry":
+    def __enter__(self) -> "AdmissionEntry":
         return self
 
     def __exit__(self, *_: object) -> None:

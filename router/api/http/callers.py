@@ -86,7 +86,7 @@ def _parse(address: str) -> IPv4Address | IPv6Address | None:
     return parsed.ipv4_mapped or parsed if isinstance(parsed, IPv6Address) else parsed
 
 
-class Peers:
+class ClientPeers:
     """Tells a request's peer. ``trusted``: addresses and networks of proxies, whose word for their clients counts."""
 
     def __init__(self, trusted: Sequence[str] = ()) -> None:
@@ -141,7 +141,7 @@ class CallerCheck:
 class OpenCallers:
     """Everybody may ask. Requests are counted for whom a trusted proxy names, or the address that they come from."""
 
-    def __init__(self, peers: Peers) -> None:
+    def __init__(self, peers: ClientPeers) -> None:
         self._peers = peers
 
     def admit(self, scope: Scope, headers: Mapping[str, str]) -> Caller:

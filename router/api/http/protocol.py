@@ -13,7 +13,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from router.api.errors import ApiError
-from router.api.http.callers import UNKNOWN, Peers, peer_of_address
+from router.api.http.callers import UNKNOWN, ClientPeers, peer_of_address
 from router.api.http.connections import (
     CHUNK_BYTES,
     MAX_CHUNKS,
@@ -54,7 +54,7 @@ class BoundedProtocol(HttpToolsProtocol):
         _loop: asyncio.AbstractEventLoop | None = None,
         *,
         connections: Connections,
-        peers: Peers,
+        peers: ClientPeers,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self._connections = connections

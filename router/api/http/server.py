@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 
 from mesh.errors import UserError
 from mesh.topology.schema import GatewaySpec
-from router.api.http.callers import Peers
+from router.api.http.callers import ClientPeers
 from router.api.http.connections import Connections
 from router.api.http.leaving import Leaving
 from router.api.http.protocol import BoundedProtocol
@@ -131,7 +131,7 @@ class HttpServer:
         listener: socket.socket,
         stop_s: float,
         connections: Connections,
-        peers: Peers,
+        peers: ClientPeers,
         certificate: Certificate | None = None,
     ) -> None:
         """``stop_s``: how long answers that are being sent may go on after `stop`. ``certificate``: speak TLS."""

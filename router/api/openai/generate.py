@@ -6,7 +6,7 @@ from fastapi import FastAPI, Request, Response
 
 from mesh.clock import Clock
 from router.api.access.promises import Promise
-from router.api.http.admission import Admission
+from router.api.http.admission import BodyAdmission
 from router.api.http.callers import caller_of
 from router.api.http.fast_path import Handler
 from router.api.http.headers import Wishes, headers_of
@@ -21,7 +21,7 @@ from router.api.openai.input.bodies import ChatBody, CompletionBody, SamplingBod
 from router.api.openai.input.grammar_checks import CheckedGrammar
 from router.api.openai.input.grammars import grammar_of
 from router.api.openai.input.ids import CallId
-from router.api.openai.input.intake import Intake, Order
+from router.api.openai.input.intake import Order, OrderIntake
 from router.api.openai.input.prompts import PromptReader
 from router.api.openai.input.reading import read_body
 from router.api.openai.input.sampling import AnswerLength, check_chat, check_completion
@@ -32,9 +32,9 @@ from router.api.openai.models import Models, ServedModel
 class GenerateRoutes:
     def __init__(
         self,
-        intake: Intake,
+        intake: OrderIntake,
         models: Models,
-        admission: Admission,
+        admission: BodyAdmission,
         clock: Clock,
         wall_clock: Callable[[], float],
         max_body_bytes: int,

@@ -7,7 +7,7 @@ import msgspec
 from fastapi import FastAPI, Request, Response
 
 from router.api.errors import bad_parameter
-from router.api.http.admission import Admission
+from router.api.http.admission import BodyAdmission
 from router.api.http.callers import caller_of
 from router.api.openai.input.background import Background
 from router.api.openai.input.bodies import DetokenizeBody, TokenizeBody
@@ -22,7 +22,7 @@ MANY_TOKENS: Final = 1024  # to spell out one by one
 class TokenRoutes:
     """What they take and give is bounded by the model's context."""
 
-    def __init__(self, models: Models, admission: Admission, max_body_bytes: int, background: Background) -> None:
+    def __init__(self, models: Models, admission: BodyAdmission, max_body_bytes: int, background: Background) -> None:
         self._admission = admission
         self._models = models
         self._max_body_bytes = max_body_bytes

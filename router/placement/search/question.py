@@ -19,7 +19,7 @@ from router.placement.search.chance import num_samples
 from router.placement.search.evaluators import Evaluators
 from router.placement.search.plan import Plan
 from router.placement.search.score import Score
-from router.placement.search.search import NO_OBSTACLES, Evaluator, Found, search
+from router.placement.search.search import NO_OBSTACLES, Evaluator, FoundPlan, search
 
 DRAWN_S = 60.0  # of traffic that plans are scored on,
 LEAST_DRAWN = 200  # or longer, if it has fewer requests than that,
@@ -161,7 +161,7 @@ def answer(question: Question, evaluators: Evaluators, is_over: Callable[[int], 
     return Answer(_proposal(question, found, judged, evaluator_for), found.homeless)
 
 
-def _proposal(question: Question, found: Found, judged: Traffic, evaluator_for: EvaluatorFor) -> Proposal:
+def _proposal(question: Question, found: FoundPlan, judged: Traffic, evaluator_for: EvaluatorFor) -> Proposal:
     """The best plan that can be had; if that is not worth the change, one that cannot be had and would be."""
 
     def judge_of(plan: Plan) -> Proposal:

@@ -34,7 +34,7 @@ class Evaluator(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundPlan:
     """Scores are exact. ``homeless`` says of each service without a place why there is none."""
 
     best: Scored
@@ -52,7 +52,7 @@ def search(
     is_over: Callable[[int], bool],
     present: Plan | None = None,
     obstacles: Obstacles = NO_OBSTACLES,
-) -> Found:
+) -> FoundPlan:
     """Raise `PlacementError` for services that fit on no group of the cluster. ``is_over``: see `improve`.
 
     Local search begins at all greedy plans, and at the ``present`` one. It ends early with a plan near to the ideal. If
@@ -87,7 +87,7 @@ def search(
     number = 1 if present is None else present.number + 1
     plan = best.plan if reach is None else reach.nearest(best.plan)
     best = replace(best, plan=replace(plan, number=number))
-    return Found(best, by_algorithm_1, homeless(plan, catalogue), beyond)
+    return FoundPlan(best, by_algorithm_1, homeless(plan, catalogue), beyond)
 
 
 def is_near(one: Scored, ideal: Score) -> bool:

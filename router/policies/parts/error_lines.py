@@ -43,7 +43,7 @@ class Movable:
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class RequestMove:
     request: str
     origin: str
     to: str
@@ -53,9 +53,9 @@ def total_distance(lines: Mapping[str, ErrorLine]) -> float:
     return sum(abs(line.distance) for line in lines.values())
 
 
-def rebalanced(lines: Mapping[str, ErrorLine], movable: Sequence[Movable]) -> list[Moved]:
+def rebalanced(lines: Mapping[str, ErrorLine], movable: Sequence[Movable]) -> list[RequestMove]:
     """From engines that have more than was expected to those that have less. Each request moves once at most."""
-    lines, left, moves = dict(lines), sorted(movable, key=lambda one: one.request), list[Moved]()
+    lines, left, moves = dict(lines), sorted(movable, key=lambda one: one.request), list[RequestMove]()
     while True:
         best = min(
             (
@@ -74,7 +74,7 @@ def rebalanced(lines: Mapping[str, ErrorLine], movable: Sequence[Movable]) -> li
         lines[one.engine] = lines[one.engine].moved(-one.answer_tokens, -1)
         lines[to] = lines[to].moved(one.answer_tokens, 1)
         left.remove(one)
-        moves.append(Moved(one.request, one.engine, to))
+        moves.append(RequestMove(one.request, one.engine, to))
 
 
 def _change(lines: Mapping[str, ErrorLine], one: Movable, to: str) -> float:

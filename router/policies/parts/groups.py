@@ -18,7 +18,7 @@ from math import ceil
 from typing import NamedTuple, TypeVar
 from zlib import crc32
 
-from router.view.cluster_view import Peers
+from router.view.cluster_view import MeshPeers
 
 P = TypeVar("P", bound=Hashable)
 
@@ -34,7 +34,7 @@ class Sizes(NamedTuple):
         return cls(ceil(1 / (2 * excess)), largest)
 
 
-class Group(NamedTuple):
+class EngineGroup(NamedTuple):
     """Named by the gateway that has it alone, unless there are more gateways than groups."""
 
     gateway: str
@@ -68,21 +68,23 @@ def _score(item: str, place: Hashable) -> bytes:
     return blake2b(repr((item, place)).encode(), digest_size=8).digest()
 
 
-def divided(engines: Sequence[str], gateways: Sequence[str], sizes: Sizes) -> dict[Group, frozenset[str]]:
+def divided(engines: Sequence[str], gateways: Sequence[str], sizes: Sizes) -> dict[EngineGroup, frozenset[str]]:
     """Each of these engines, which are alike, is in one group."""
     groups = _names(len(engines), gateways, sizes)
-    members: defaultdict[Group, set[str]] = defaultdict(set)
+    members: defaultdict[EngineGroup, set[str]] = defaultdict(set)
     for engine, group in assigned(engines, groups).items():
         members[group].add(engine)
     return {group: frozenset(members[group]) for group in groups}
 
 
-def _names(num_engines: int, gateways: Sequence[str], sizes: Sizes) -> list[Group]:
+def _names(num_engines: int, gateways: Sequence[str], sizes: Sizes) -> list[EngineGroup]:
     number, gateways = num_groups(num_engines, len(gateways), sizes), sorted(gateways)
-    return [Group(gateways[index % len(gateways)], index // len(gateways)) for index in range(number)]
+    return [EngineGroup(gateways[index % len(gateways)], index // len(gateways)) for index in range(number)]
 
 
-def groups_of(gateway: str, gateways: Sequence[str], groups: Mapping[Group, frozenset[str]]) -> list[frozenset[str]]:
+def groups_of(
+    gateway: str, gateways: Sequence[str], groups: Mapping[EngineGroup, frozenset[str]]
+) -> list[frozenset[str]]:
     """Those that a gateway packs into: its own, or the one that it shares."""
     own = [members for group, members in groups.items() if group.gateway == gateway]
     if own:
@@ -96,20 +98,20 @@ class Grouping:
 
     def __init__(self, sizes: Sizes) -> None:
         self._sizes = sizes
-        self._peers: Peers | None = None
+        self._peers: MeshPeers | None = None
         self._turns: list[frozenset[str]] = []
 
     def __repr__(self) -> str:
         return f"<Grouping {[sorted(turn) for turn in self._turns]}>"
 
-    def group_for(self, request: str, peers: Peers) -> frozenset[str]:
+    def group_for(self, request: str, peers: MeshPeers) -> frozenset[str]:
         """Engines of all roles. Of several groups that a gateway has, requests get one by their ids."""
         if peers is not self._peers:
             self._peers, self._turns = peers, _turns(peers, self._sizes)
         return self._turns[crc32(request.encode()) % len(self._turns)]
 
 
-def _turns(peers: Peers, sizes: Sizes) -> list[frozenset[str]]:
+def _turns(peers: MeshPeers, sizes: Sizes) -> list[frozenset[str]]:
     alike: defaultdict[Hashable, list[str]] = defaultdict(list)
     for engine in peers.engines:
         alike[engine.role, engine.services].append(engine.id)

@@ -2,20 +2,20 @@ from random import Random
 
 import pytest
 
-from engines.costs.advice import Lengths, Promise, advise, best, with_link
+from engines.costs.advice import LatencyPromise, Lengths, advise, best, with_link
 from engines.costs.linear import decode_step_s, prefill_s
 from engines.costs.presets import load_preset, model_shape
 
 SHARE_GPT = Lengths(321, 509, 674)  # as `mesh advise --lengths llumnix:sharegpt` finds it
 TABLE_2 = {
-    ("a100", "llama2-70b"): Promise(1.6, 0.075),
-    ("a100", "llama2-13b"): Promise(0.6, 0.030),
-    ("a100", "llama2-7b"): Promise(0.4, 0.015),
+    ("a100", "llama2-70b"): LatencyPromise(1.6, 0.075),
+    ("a100", "llama2-13b"): LatencyPromise(0.6, 0.030),
+    ("a100", "llama2-7b"): LatencyPromise(0.4, 0.015),
 }
 TABLE_3 = {"llama2-70b": 2, "llama2-13b": 1, "llama2-7b": 1}
 
 
-def of(name, lengths=SHARE_GPT, promise=Promise(1.0, 0.05), link=None):  # noqa: B008 - frozen
+def of(name, lengths=SHARE_GPT, promise=LatencyPromise(1.0, 0.05), link=None):  # noqa: B008 - frozen
     profile = load_preset(name)
     if link is not None:
         profile = with_link(profile, model_shape(name.partition("-")[2].rpartition("-tp")[0]), *link)
@@ -41,7 +41,7 @@ def test_equation_6_where_memory_is_the_limit():
 
 
 def test_equation_6_where_the_promise_is_the_limit():
-    found = of("a100-llama2-7b-tp2", promise=Promise(1.0, 0.015))
+    found = of("a100-llama2-7b-tp2", promise=LatencyPromise(1.0, 0.015))
     profile = found.profile
     fits = [n for n in range(1, 999) if decode_step_s(profile.decode, n, round(n * SHARE_GPT.held)) <= 0.015]
     assert found.limited_by == "TPOT"
@@ -61,9 +61,14 @@ def test_rates_count_prefills_and_keep_the_promise():
 @pytest.mark.parametrize(
     ("name", "lengths", "promise", "term"),
     [
-        ("a100-llama2-70b-tp2", Lengths(4000, 10, 4005), Promise(0.1, 1.0), "TTFT: the prefill of 4000 tokens"),
-        ("a100-llama2-70b-tp2", SHARE_GPT, Promise(9.0, 0.001), "TPOT: a single request takes"),
-        ("v100-llama2-13b-tp1", Lengths(9000, 10, 9005), Promise(9.0, 1.0), "memory: weights leave memory for 5971"),
+        ("a100-llama2-70b-tp2", Lengths(4000, 10, 4005), LatencyPromise(0.1, 1.0), "TTFT: the prefill of 4000 tokens"),
+        ("a100-llama2-70b-tp2", SHARE_GPT, LatencyPromise(9.0, 0.001), "TPOT: a single request takes"),
+        (
+            "v100-llama2-13b-tp1",
+            Lengths(9000, 10, 9005),
+            LatencyPromise(9.0, 1.0),
+            "memory: weights leave memory for 5971",
+        ),
     ],
 )
 def test_a_promise_that_cannot_be_kept_says_which_term_breaks_it(name, lengths, promise, term):
@@ -86,7 +91,7 @@ def test_a_looser_promise_never_needs_more_engines(seed):
     random = Random(seed)
     lengths = Lengths.of([(random.randrange(10, 2000), random.randrange(1, 900)) for _ in range(20)])
     name = random.choice(["a100-llama2-13b-tp1", "h100-llama2-70b-tp4", "v100-llama2-7b-tp2"])
-    rates = [of(name, lengths, Promise(2.0, tpot_s)).rate for tpot_s in (0.02, 0.04, 0.08, 0.16)]
+    rates = [of(name, lengths, LatencyPromise(2.0, tpot_s)).rate for tpot_s in (0.02, 0.04, 0.08, 0.16)]
     assert rates == sorted(rates)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from engines.grammars import worker
 from engines.grammars.errors import GrammarError
-from engines.grammars.protocol import MAX_PACKET_BYTES, Bad, Check, Follow, Job, Mask, decode_packet, encode
+from engines.grammars.protocol import MAX_PACKET_BYTES, Bad, Check, FollowTokens, Job, Mask, decode_packet, encode
 from engines.grammars.worker import Running, _Child, _drain
 
 Ends = tuple[socket.socket, socket.socket]
@@ -21,8 +21,8 @@ def ends() -> Iterator[Ends]:
         yield ours, theirs
 
 
-def follow(job: int, expected_s: float, request: str = "", *, is_last: bool = True) -> Follow:
-    return Follow(job, request or f"r{job}", "", 0, [], is_last, expected_s)
+def follow(job: int, expected_s: float, request: str = "", *, is_last: bool = True) -> FollowTokens:
+    return FollowTokens(job, request or f"r{job}", "", 0, [], is_last, expected_s)
 
 
 class Recording:

@@ -4,11 +4,11 @@ from hypothesis import strategies as st
 
 from engines.costs.measuring import DecodePoint, MixedPoint, Point, PrefillPoint
 from engines.costs.step_cost import StepCost
-from engines.profiling.grid import Bounds, accuracy, points_to_fit, points_to_judge
+from engines.profiling.grid import GridBounds, accuracy, points_to_fit, points_to_judge
 from mesh.wire.status import DecodeCost, PrefillCost
 
 bounds = st.builds(
-    Bounds,
+    GridBounds,
     chunk_tokens=st.integers(1, 9000),
     max_running=st.integers(1, 300),
     max_context=st.integers(2, 9000),
@@ -17,7 +17,7 @@ bounds = st.builds(
 
 
 @given(bounds)
-def test_no_point_is_more_than_the_engine_computes(bounds: Bounds) -> None:
+def test_no_point_is_more_than_the_engine_computes(bounds: GridBounds) -> None:
     for point in (*points_to_fit(bounds), *points_to_judge(bounds)):
         match point:
             case PrefillPoint(new_tokens, cached_tokens):
@@ -34,7 +34,7 @@ def test_no_point_is_more_than_the_engine_computes(bounds: Bounds) -> None:
 
 
 def test_the_judge_sees_other_points_than_the_fit() -> None:
-    ordinary = Bounds(chunk_tokens=256, max_running=32, max_context=8192, num_tokens=5000)
+    ordinary = GridBounds(chunk_tokens=256, max_running=32, max_context=8192, num_tokens=5000)
     fitted, judged = points_to_fit(ordinary), points_to_judge(ordinary)
     assert not set(fitted) & set(judged)
     assert PrefillPoint(256, 1024) in fitted

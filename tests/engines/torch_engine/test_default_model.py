@@ -16,7 +16,7 @@ from engines.scheduling.scheduler import Limits
 from engines.settings import EngineSettings
 from engines.status import Service
 from engines.torch_engine.layers.cpu_kernels import kernel_sets
-from kvtransfer.protocol import Limits as TransferLimits
+from kvtransfer.protocol import TransferLimits
 from mesh.wire.control import Role
 from mesh.wire.requests import Epoch, RequestSpec, StepTokens, Submit
 from mesh.wire.status import DecodeCost, PrefillCost

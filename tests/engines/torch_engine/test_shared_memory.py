@@ -16,7 +16,7 @@ from engines.torch_engine.executor import TorchExecutor, TorchService
 from engines.torch_engine.shape import kv_shape
 from kvtransfer.layout import PageLayout
 from kvtransfer.memory import KVMemory, PagedMemory
-from kvtransfer.protocol import Limits as TransferLimits
+from kvtransfer.protocol import TransferLimits
 from mesh.wire.control import Role
 from mesh.wire.requests import Epoch, RequestSpec, StepTokens, Submit
 from mesh.wire.status import DecodeCost, PrefillCost

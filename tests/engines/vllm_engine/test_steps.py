@@ -6,7 +6,7 @@ import pytest
 
 from engines.scheduling.batch import Batch, Chunk, Draw
 from engines.vllm_engine.executor import StepOutput, VllmExecutor
-from engines.vllm_engine.steps import Step, StepPlanner
+from engines.vllm_engine.steps import StepPlanner, VllmStep
 from mesh.wire.requests import Sampling
 from mesh.wire.transfers import KVShape
 
@@ -28,7 +28,7 @@ class Books:
     def __init__(self):
         self.requests, self.kv, self.steps, self.fails = {}, {}, [], False
 
-    def compute(self, step: Step) -> StepOutput:
+    def compute(self, step: VllmStep) -> StepOutput:
         self.steps.append(step)
         for name in step.forgotten:
             self.requests.pop(name, None)

@@ -1,6 +1,6 @@
 from mesh.supervisor.plan import make_plan
 from mesh.supervisor.processes.command import ENGINE, GATEWAY, ChildCommand
-from mesh.supervisor.processes.pidfile import Record
+from mesh.supervisor.processes.pidfile import PidRecord
 
 
 def command(name, kind=ENGINE, digest="new", **more):
@@ -8,7 +8,7 @@ def command(name, kind=ENGINE, digest="new", **more):
 
 
 def record(name, started=1, digest="new", kind=ENGINE):
-    return Record(100 + started, f"boot/{started}", name, kind, "local", digest)
+    return PidRecord(100 + started, f"boot/{started}", name, kind, "local", digest)
 
 
 def test_what_runs_as_it_should_is_kept():

@@ -17,7 +17,7 @@ from mesh.process.process import make_runtime_dir, open_sockets
 from mesh.sockets.sockets import Sockets
 from mesh.supervisor.orphans import stop_orphans
 from mesh.supervisor.processes.command import ENGINE, GATEWAY
-from mesh.supervisor.processes.pidfile import PidFile, Record, find_process, pid_file, start_of
+from mesh.supervisor.processes.pidfile import PidFile, PidRecord, find_process, pid_file, start_of
 from mesh.supervisor.processes.watchdog import Watchdog
 from mesh.wire.control import SetRunning, Stop
 from mesh.wire.frames import Sender
@@ -243,7 +243,7 @@ async def test_orphans_are_stopped_gateways_first(topology, command):
     start = functools.partial(subprocess.Popen, stderr=subprocess.PIPE, start_new_session=True)
     with start(command("e", "ready").argv) as orphan, start(command("g", "ready").argv) as gateway:
         for process, kind, pid in (("e", ENGINE, orphan.pid), ("g", GATEWAY, gateway.pid)):
-            PidFile(runtime, Record(pid, start_of(pid), process, kind, "local", "")).write()
+            PidFile(runtime, PidRecord(pid, start_of(pid), process, kind, "local", "")).write()
         async with asyncio.timeout(DEADLINE_S):
             await anext(watcher.broadcasts())
         assert await asyncio.to_thread(stop_orphans, runtime, ["elsewhere"], 20.0, said.append) == 0

@@ -43,7 +43,7 @@ from mesh.wire.requests import (
     Moved,
     NotHeld,
     Probe,
-    Question,
+    ProbeQuestion,
     Recall,
     RefusalCode,
     Refused,
@@ -161,7 +161,7 @@ GOLDEN: list[tuple[Message, dict[str, object]]] = [
     ),
     (UnloadService("chat"), {"type": "UnloadService", "service": "chat"}),
     (Recall("r1", Epoch(1)), {"type": "Recall", "request": "r1", "epoch": [1, 0]}),
-    (Probe([Question("r1", 2, 7)]), {"type": "Probe", "requests": [["r1", 2, 7]]}),
+    (Probe([ProbeQuestion("r1", 2, 7)]), {"type": "Probe", "requests": [["r1", 2, 7]]}),
     (
         Held([Holding("r1", 2, 7), Holding("r2", 0, None)]),
         {"type": "Held", "requests": [["r1", 2, 7], ["r2", 0, None]]},

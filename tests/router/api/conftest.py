@@ -24,7 +24,7 @@ from mesh.wire.requests import FinishReason, RequestSpec, TokenLogprobs
 from mesh.wire.status import EngineStatus
 from router.api.app import ApiConfig, Apps, create_apps
 from router.api.http.browsers import BrowserRules
-from router.api.http.callers import OpenCallers, Peers
+from router.api.http.callers import ClientPeers, OpenCallers
 from router.api.metrics.gateway import GatewayMetrics
 from router.api.openai.models import Models, ServedModel
 from router.generation import Route, RouterError, TokenBatch
@@ -255,8 +255,8 @@ def apis_of(
         clock=SystemClock(),
         wall_clock=lambda: 1_700_000_000.0,
         max_body_bytes=max_body_bytes,
-        callers=OpenCallers(Peers()),
-        operators=OpenCallers(Peers()),
+        callers=OpenCallers(ClientPeers()),
+        operators=OpenCallers(ClientPeers()),
         rules=BrowserRules(None),
         operator_rules=BrowserRules(None),
         registry=router.metrics.registry,

@@ -11,7 +11,7 @@ import pytest
 from mesh.errors import UserError
 from mesh.topology.schema import GatewaySpec
 from mesh.wire.requests import FinishReason
-from router.api.http.callers import Peers
+from router.api.http.callers import ClientPeers
 from router.api.http.connections import Connections
 from router.api.http.disconnect import Outlet
 from router.api.http.server import HttpServer, listen, url_of
@@ -33,7 +33,7 @@ class Live:
 @pytest.fixture
 async def live(gateway):
     listener = listen(SPEC)
-    server = HttpServer(gateway.app, listener, 1.0, Connections(64, 32), Peers())
+    server = HttpServer(gateway.app, listener, 1.0, Connections(64, 32), ClientPeers())
     async with asyncio.TaskGroup() as tasks:
         serving = tasks.create_task(server.run())
         yield Live(gateway, url_of(SPEC.address, listener), listener.getsockname()[1], server, serving)

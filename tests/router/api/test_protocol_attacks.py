@@ -10,7 +10,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from router.api.http import connections
-from router.api.http.callers import Peers
+from router.api.http.callers import ClientPeers
 from router.api.http.connections import Connections
 from router.api.http.protocol import BoundedProtocol
 from router.api.http.server import HttpServer, listen
@@ -26,7 +26,7 @@ async def raw(gateway, monkeypatch):
     monkeypatch.setattr("router.api.http.server.LOOK_S", 0.01)
     listener = listen(SPEC)
     every = Connections(64, 32)
-    server = HttpServer(gateway.app, listener, 1.0, every, Peers())
+    server = HttpServer(gateway.app, listener, 1.0, every, ClientPeers())
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(server.run())
         made = Raw(server, listener.getsockname()[1])
@@ -167,7 +167,7 @@ async def counts(scope, receive, send):
 @pytest.mark.parametrize("num_bytes", [0, 1, 65_536, 100_000, 3_000_000])
 async def test_large_bodies_are_read_in_whatever_pieces_they_come(num_bytes):
     listener = listen(SPEC)
-    server = HttpServer(counts, listener, 1.0, Connections(8, 8), Peers())
+    server = HttpServer(counts, listener, 1.0, Connections(8, 8), ClientPeers())
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(server.run())
         made = Raw(server, listener.getsockname()[1])
@@ -251,7 +251,7 @@ class Trickling(asyncio.Transport):
 async def test_who_does_not_read_cannot_hide_behind_another_request(gateway):
     """While the next answer waits to begin, nothing is added to the one that is not read."""
     config = uvicorn.Config(gateway.app, http="httptools", ws="none", lifespan="off", log_config=None)
-    one = BoundedProtocol(config, ServerState(), {}, connections=Connections(8, 8), peers=Peers())
+    one = BoundedProtocol(config, ServerState(), {}, connections=Connections(8, 8), peers=ClientPeers())
     one.connection_made(transport := Trickling())
     one.pause_writing()
     one.data_received(GET + b"\r\n" + GET + b"\r\n")

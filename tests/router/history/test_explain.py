@@ -3,7 +3,7 @@ import pytest
 
 from mesh.wire.requests import FinishReason, Held, Holding, RefusalCode
 from router.generation import Overloaded
-from router.history.explain import Decision, Explanation, Explanations, explain, memory
+from router.history.explain import ExplainedDecision, Explanation, Explanations, explain, memory
 from router.history.records import Outcome
 from simulation.loads.traces import TraceRequest
 from tests.router.cluster import D0, M0, P0, P1
@@ -36,7 +36,7 @@ def test_a_story_from_arrival_to_end():
     world.tokens(M0, 1, 11, 12, epoch=(0, 1), finish=FinishReason.STOP)
     world.now = 2.0
     story = told(world)
-    assert kinds(story) == ["Decision", "EngineAccepted", "FirstToken", "OwnerChanged", "Ended"]
+    assert kinds(story) == ["ExplainedDecision", "EngineAccepted", "FirstToken", "OwnerChanged", "Ended"]
     assert (story.service, story.num_prompt_tokens, story.max_tokens, story.age_s) == ("chat", 100, 16, 1.9)
     decision = story.dispatch
     assert (decision.policy, decision.verdict, decision.prefill_engine, decision.decode_engine) == (
@@ -71,7 +71,7 @@ def test_where_a_request_stands_is_told_until_something_happens():
     assert (last.engine, last.num_ahead, last.at_s) == (M0, 2, pytest.approx(4.0))
     world.wait(1.0)
     world.tokens(M0, 0, 10, finish=FinishReason.STOP)
-    assert kinds(told(world)) == ["Decision", "EngineAccepted", "FirstToken", "Ended"]
+    assert kinds(told(world)) == ["ExplainedDecision", "EngineAccepted", "FirstToken", "Ended"]
 
 
 def test_waiting_refusals_and_recoveries_are_told():
@@ -85,9 +85,10 @@ def test_waiting_refusals_and_recoveries_are_told():
     world.status(D0, incarnation=2)
     story = told(world)
     assert kinds(story) == [
-        "Decision", "Decision", "EngineRefused", "Decision", "EngineAccepted", "FirstToken", "Interrupted", "Decision",
+        "ExplainedDecision", "ExplainedDecision", "EngineRefused", "ExplainedDecision", "EngineAccepted", "FirstToken",
+        "Interrupted", "ExplainedDecision",
     ]  # fmt: skip
-    decisions = [event for event in story.events if isinstance(event, Decision)]
+    decisions = [event for event in story.events if isinstance(event, ExplainedDecision)]
     assert [(one.verdict, one.attempt, one.avoided) for one in decisions[:3]] == [
         ("wait", 0, []),
         ("dispatch", 0, []),

@@ -5,7 +5,7 @@ import pytest
 
 from mesh.wire.requests import FinishReason, RequestSpec, Sampling
 from router.history.length_histogram import LONGEST, MEMORY, LengthDistribution, LengthHistogram
-from router.history.lengths import MOST_KEPT, Asked, LengthPredictor, asked_of
+from router.history.lengths import MOST_KEPT, AskedLength, LengthPredictor, asked_of
 from tests.router.cluster import SERVICE, make_spec
 
 STOP, LENGTH = FinishReason.STOP, FinishReason.LENGTH
@@ -170,7 +170,7 @@ def test_a_quantile_may_be_asked_for_instead_of_the_mean():
 
 def test_what_a_request_allows_can_be_told_otherwise():
     """As in simulations, where `max_tokens` is the truth."""
-    predictor = LengthPredictor(lambda spec: Asked(2048, is_exact=False))
+    predictor = LengthPredictor(lambda spec: AskedLength(2048, is_exact=False))
     assert predictor.predict(spec_of(max_tokens=3, ignore_eos=True)).steps == (2048,)
     predictor.ended(spec_of(max_tokens=3), predictor.predict(spec_of()), 3, LENGTH)
     assert predictor.predict(spec_of()).steps[0] < 2048

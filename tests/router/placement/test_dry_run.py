@@ -12,7 +12,7 @@ from mesh.topology.schema import GatewaySpec, PlacementSpec, ServiceSpec, Slo, T
 from mesh.wire.status import ServiceTally
 from router.cli.plan_tables import print_json, print_tables
 from router.placement import dry_run as module
-from router.placement.dry_run import Heard, dry_run
+from router.placement.dry_run import HeardMesh, dry_run
 from router.placement.observe.service_monitor import Observed
 from router.placement.search import evaluators
 from tests.router.cluster import M0, make_status
@@ -45,7 +45,7 @@ def tally(name, arrived, late=0):
 
 def heard(held, *tallies):
     engines = {name: replace(make_status(M0, services=services), num_devices=1) for name, services in held.items()}
-    return Heard(engines, Observed(10.0, {one.name: one for one in tallies}))
+    return HeardMesh(engines, Observed(10.0, {one.name: one for one in tallies}))
 
 
 def test_what_it_would_change_and_what_that_brings(capsys):

@@ -20,7 +20,7 @@ from mesh.wire.requests import (
     Moved,
     NotHeld,
     Probe,
-    Question,
+    ProbeQuestion,
     Recall,
     RefusalCode,
     Refused,
@@ -516,7 +516,7 @@ def test_an_engine_that_does_not_answer_a_submit_is_asked_whether_it_came():
 
 def test_the_owner_of_a_stream_with_a_gap_is_asked_for_what_is_missing():
     world, at = running_on(M0, M1)
-    assert world.tokens(at, 3, 13) == [Send(at, Probe([Question("r", 0, 2)]))]
+    assert world.tokens(at, 3, 13) == [Send(at, Probe([ProbeQuestion("r", 0, 2)]))]
     world.wait(0.1)
     assert world.tokens(at, 4, 14) == [], "once for a gap, unless the answer is long in coming"
     assert probes(world.wait(0.2)) == [(at, [("r", 0, 2)])]

@@ -3,7 +3,7 @@ import pytest
 import router.view.engine_view as router_view
 from mesh.wire.control import ProcessState
 from mesh.wire.status import PendingPrefill
-from router.view.engine_view import FORESEEN_S, Prefill, Reservation, engine_view
+from router.view.engine_view import FORESEEN_S, DuePrefill, Reservation, engine_view
 from tests.router.cluster import D0, M0, P0, SERVICE, make_engine, make_status, make_view
 
 
@@ -69,16 +69,16 @@ def test_prefills_are_put_in_order_once_and_only_if_somebody_looks(monkeypatch):
 
     def make(*fields):
         made.append(fields)
-        return Prefill(*fields)
+        return DuePrefill(*fields)
 
-    monkeypatch.setattr(router_view, "Prefill", make)
+    monkeypatch.setattr(router_view, "DuePrefill", make)
     sent = Reservation("r", P0, SERVICE, 100, 0.2, due_at=11.0)
     held = Reservation("h", P0, SERVICE, 100, None)
     told = [PendingPrefill(2.0, 0.1), PendingPrefill(0.5, 0.3), PendingPrefill(9.0, 0.4, priority=5)]
     engine = engine_view(P0, make_status(P0, prefills=told), 10.0, [held, sent])
     assert engine.prefills
     assert made == []
-    expected = [Prefill(-5, 19.0, 0.4), Prefill(0, 10.5, 0.3), Prefill(0, 11.0, 0.2), Prefill(0, 12.0, 0.1)]
+    expected = [DuePrefill(-5, 19.0, 0.4), DuePrefill(0, 10.5, 0.3), DuePrefill(0, 11.0, 0.2), DuePrefill(0, 12.0, 0.1)]
     for _ in range(2):
         assert list(engine.prefills) == expected
     assert (len(made), len(engine.prefills), engine.prefills[1]) == (4, 4, expected[1])

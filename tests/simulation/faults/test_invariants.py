@@ -5,7 +5,7 @@ import pytest
 from mesh.wire.control import Migrate, Role
 from router.generation import TokenBatch
 from router.history.records import Outcome
-from simulation.faults.invariants import Bounds, Drawn, InvariantError, Invariants
+from simulation.faults.invariants import InvariantBounds, InvariantError, Invariants, TracedToken
 from simulation.loads.trace_request import TraceRequest
 from tests.simulation.small import SERVICE, Profile, simulation, topology
 
@@ -15,7 +15,7 @@ SMALL = Profile(kv_memory_bytes=200 * 16 * 327_680)
 
 
 def watched(bounds=None):
-    return simulation(topology(TWO, "least_loaded"), profile=SMALL, invariants=Invariants(bounds or Bounds()))
+    return simulation(topology(TWO, "least_loaded"), profile=SMALL, invariants=Invariants(bounds or InvariantBounds()))
 
 
 def play(sim, trace=TRACE):
@@ -30,7 +30,7 @@ def holding(sim):
 
 
 def test_a_run_that_is_well_passes():
-    sim = watched(Bounds(end_s=10.0, gone_s=1.0, dispatches_per_s=1.0))
+    sim = watched(InvariantBounds(end_s=10.0, gone_s=1.0, dispatches_per_s=1.0))
     sim.kernel.at(0.5, lambda: sim.processes.engines["a"].order(Migrate(min(sim.engines["a"].core._requests), "b", "")))
     assert {record.outcome for record in play(sim)} == {Outcome.FINISHED}
     assert sum(core._handovers.departures.tally.num_completed for core in sim._invariants.cores) == 1
@@ -62,9 +62,9 @@ def test_a_leaked_block():
 
 def test_tokens_out_of_order_twice_or_of_another_attempt():
     for drawn, match in (
-        (Drawn(5, 0, 0), "delivered as token 0"),
-        (Drawn(0, 1, 0), "after 1 dispatches"),
-        (Drawn(0, 0, 0), None),
+        (TracedToken(5, 0, 0), "delivered as token 0"),
+        (TracedToken(0, 1, 0), "after 1 dispatches"),
+        (TracedToken(0, 0, 0), None),
     ):
         sim = watched()
         invariants = sim._invariants
@@ -98,7 +98,7 @@ def test_an_end_before_the_last_token():
 
 
 def test_a_storm_of_dispatches():
-    sim = watched(Bounds(dispatches_per_s=1.0))
+    sim = watched(InvariantBounds(dispatches_per_s=1.0))
     invariants, spec = sim._invariants, make_spec()
     sim.kernel.run(0.0)
     invariants.arrived(spec)
@@ -109,12 +109,12 @@ def test_a_storm_of_dispatches():
 
 
 def test_a_request_that_does_not_end():
-    sim = watched(Bounds(end_s=3.0))
+    sim = watched(InvariantBounds(end_s=3.0))
     break_at(sim, lambda: [engine.set_pace(1e3) for engine in sim.engines.values()], r"r\d has not ended 3\.\d s later")
 
 
 def test_what_engines_keep_of_requests_that_ended():
-    sim = watched(Bounds(gone_s=1.0))
+    sim = watched(InvariantBounds(gone_s=1.0))
 
     def end_it_without_a_word():
         _, one = holding(sim)

@@ -14,7 +14,7 @@ from simulation.cluster import Simulation
 from simulation.engines.physics import Physics
 from simulation.faults.faults import FailLoad, Kill
 from simulation.loads.workload import SloRule
-from simulation.placement.daemon import Found, ModelledSearch
+from simulation.placement.daemon import ModelledSearch, SearchResult
 from simulation.placement.evaluator import LocalSimulators
 
 INTERVAL_S, SEARCH_S = 30.0, 6.0
@@ -35,7 +35,7 @@ class Given:
         groups = zip(question.present.groups, AFTER, strict=True)
         plan = replace(question.present, groups=tuple(group.holding(services) for group, services in groups))
         verdict = Verdict.KEEP if plan == question.present else Verdict.REPLACE
-        return Found(Answer(Proposal(plan, verdict, NOTHING, NOTHING, 3), {}), SEARCH_S)
+        return SearchResult(Answer(Proposal(plan, verdict, NOTHING, NOTHING, 3), {}), SEARCH_S)
 
 
 def play(search, *, faults=(), span_s=90.0, load=None):
@@ -107,7 +107,7 @@ def test_a_service_that_cannot_be_loaded_ends_the_change_and_everything_goes_on(
 
 
 def test_a_search_without_an_answer_changes_nothing():
-    simulation, notes, _ = play(lambda question: Found(SearchFailed("does not fit"), 1.0))
+    simulation, notes, _ = play(lambda question: SearchResult(SearchFailed("does not fit"), 1.0))
     assert held(simulation) == BEFORE
     assert any("does not fit" in line for _, line in notes)
 

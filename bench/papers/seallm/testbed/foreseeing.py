@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from router.placement.observe.traffic import Arrival, Traffic
 from router.placement.search.question import Question
 from simulation.loads.trace_request import TraceRequest
-from simulation.placement.daemon import Found, Search
+from simulation.placement.daemon import Search, SearchResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Foreseeing:
     horizon_s: float
     now: Callable[[], float]
 
-    def __call__(self, question: Question) -> Found:
+    def __call__(self, question: Question) -> SearchResult:
         begins_s, coming = self.now(), defaultdict[str, list[Arrival]](list)
         for one in self.requests:
             assert one.service is not None, "every request here names its service"

@@ -37,7 +37,7 @@ from mesh.errors import UserError
 from mesh.topology.parse import load
 from mesh.topology.schema import PolicySpec
 from router.policies.registry import with_defaults
-from simulation.capacity import Found
+from simulation.capacity import FoundCapacity
 from simulation.command.policy_names import parse_policy
 from simulation.loads.trace_request import TraceRequest
 
@@ -105,7 +105,7 @@ def serve(on: Stage, planned: Sequence[Turn]) -> list[Run]:
 class Line:
     contender: str
     policy: str
-    found: Found
+    found: FoundCapacity
 
 
 def show(console: Console, runs: Sequence[Run], model: Model, probes: Sequence[Sequence[Answer]]) -> None:

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.papers.tropical.live.runs import Run, Seen, attainments, same_placements, trials
-from simulation.capacity import Found, crossing
+from simulation.capacity import FoundCapacity, crossing
 
 PROMISE = 0.9
 Side = Callable[[Run], Seen]
@@ -33,7 +33,7 @@ def by_contender(runs: Iterable[Run]) -> dict[str, list[Run]]:
     return found
 
 
-def found(runs: Sequence[Run], side: Side) -> Found:
+def found(runs: Sequence[Run], side: Side) -> FoundCapacity:
     """The rate that one contender served with the promise kept."""
     return crossing(trials(runs, side), PROMISE)
 

@@ -17,7 +17,7 @@ from bench.papers.tropical.live.report import PROMISE
 from bench.papers.tropical.live.runs import Contender, Model, attained
 from bench.papers.tropical.live.workload import make_trace
 from mesh.topology.schema import Topology
-from simulation.capacity import Found, find_capacity
+from simulation.capacity import FoundCapacity, find_capacity
 from simulation.loads.trace_request import TraceRequest
 
 WARM_UP_REQUESTS, WARM_UP_PROMPT, WARM_UP_ANSWER = 4, 256, 16
@@ -78,7 +78,7 @@ def choose_rates(
     return [float(f"{low + (high - low) * step / (number - 1):.2g}") for step in range(number)]
 
 
-def _predicted_capacity(one: Contender, model: Model, pool: Sequence[TraceRequest]) -> Found:
+def _predicted_capacity(one: Contender, model: Model, pool: Sequence[TraceRequest]) -> FoundCapacity:
     def attainment_at(rate: float) -> float:
         trace = make_trace(pool, rate, SEARCH_REQUESTS, seed=0)
         return attained([(trace, model.predict(one.policy, trace))]).both

@@ -12,16 +12,16 @@ from router.api.openai.answers.call import Call, Envelope
 from router.api.openai.answers.choice import Choice, Piece
 
 
-class Answer(Protocol):
+class WholeAnswer(Protocol):
     """One API's shape of a whole answer."""
 
     @property
     def kind(self) -> str: ...
 
-    def part(self, choice: Choice) -> "Part": ...
+    def part(self, choice: Choice) -> "AnswerPart": ...
 
 
-class Part(Protocol):
+class AnswerPart(Protocol):
     """One choice of it, as far as it has come. Kept as text and JSON, a tenth of what the pieces themselves take."""
 
     def add(self, piece: Piece) -> None: ...
@@ -30,14 +30,14 @@ class Part(Protocol):
 
 
 class _Collector:
-    def __init__(self, answer: Answer, call: Call) -> None:
+    def __init__(self, answer: WholeAnswer, call: Call) -> None:
         self.parts = {choice.index: answer.part(choice) for choice in call.choices}
 
     async def take(self, choice: Choice, piece: Piece, *, more: bool) -> None:
         self.parts[choice.index].add(piece)
 
 
-async def whole_response(call: Call, answer: Answer, envelope: Envelope, receive: Receive) -> Response:
+async def whole_response(call: Call, answer: WholeAnswer, envelope: Envelope, receive: Receive) -> Response:
     """Run the call to its end. Raise `ApiError` or `RouterError` if it fails."""
     collector = _Collector(answer, call)
     await call.run(collector, disconnected(receive))

@@ -13,7 +13,7 @@ from hashlib import blake2b
 from typing import Final
 
 from engines.grammars.process import WALL_S, GrammarProcess, Vocabulary
-from engines.grammars.protocol import Bad, Check, Lost
+from engines.grammars.protocol import Bad, Check, ChildLost
 from router.api.errors import ApiError
 from router.api.openai.input.grammars import Grammar, cannot_be_followed
 from router.api.openai.input.turns import Line, LineLimits
@@ -100,6 +100,6 @@ class GrammarChecks:
         self._num_checks += 1
         self._process.put(Check(self._num_checks, text))
         answer = self._process.receive(2 * WALL_S)
-        if answer is None or isinstance(answer, Lost):
+        if answer is None or isinstance(answer, ChildLost):
             raise Overloaded("grammars cannot be checked at the moment", RETRY_AFTER_S)
         return answer.reason if isinstance(answer, Bad) else ""

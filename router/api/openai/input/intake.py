@@ -77,7 +77,7 @@ class Order:
         return sampling_of(self.body, self.model, max_tokens, self.logprobs, self.echo, grammar)
 
 
-class Intake:
+class OrderIntake:
     """Submits orders to the router."""
 
     def __init__(self, gateway: str, router: RequestRouter, metrics: GatewayMetrics, clock: Clock) -> None:

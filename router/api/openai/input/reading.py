@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.types import Receive
 
 from router.api.errors import ApiError, ClientGoneError, body_too_large
-from router.api.http.admission import Entry
+from router.api.http.admission import AdmissionEntry
 from router.api.http.callers import caller_of
 from router.api.http.headers import headers_of
 from router.api.openai.input.background import Background
@@ -20,7 +20,9 @@ BODY_TIMEOUT_S: Final = 30.0
 B = TypeVar("B", bound=Body)
 
 
-async def read_body(request: Request, kind: type[B], max_bytes: int, entry: Entry, background: Background) -> B:
+async def read_body(
+    request: Request, kind: type[B], max_bytes: int, entry: AdmissionEntry, background: Background
+) -> B:
     """Raise `ApiError`: too large (413), too slow (408), compressed (415), not JSON or not as ``kind`` wants it (400).
 
     Raise `Overloaded` if there is no room for it at the moment.
@@ -44,7 +46,7 @@ async def read_body(request: Request, kind: type[B], max_bytes: int, entry: Entr
     return await background.run(caller_of(request.scope).tenant, partial(parse_body, data, kind))
 
 
-async def _read(receive: Receive, max_bytes: int, entry: Entry) -> bytes:
+async def _read(receive: Receive, max_bytes: int, entry: AdmissionEntry) -> bytes:
     """Counts what arrives, so that a chunked body without a length cannot grow past the limit."""
     pieces: list[bytes] = []
     num_bytes, more = 0, True

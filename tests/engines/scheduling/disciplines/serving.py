@@ -8,7 +8,7 @@ from engines.costs.step_cost import StepCost
 from engines.engine_request import EngineRequest
 from engines.scheduling.disciplines.db import DoublingBudget
 from engines.scheduling.disciplines.profile import Profiles
-from engines.scheduling.disciplines.ranked import Order, Ranked
+from engines.scheduling.disciplines.ranked import Ranked, RankOrder
 from engines.scheduling.disciplines.waits import Waits
 from mesh.wire.requests import Epoch, RequestSpec, Sampling
 from mesh.wire.status import DecodeCost, PrefillCost
@@ -39,7 +39,7 @@ class Fixed:
         return self.cost
 
 
-def ranked(order: Order, services: Sequence[str], starvation_s: float = inf, *, is_strict: bool = True) -> Ranked:
+def ranked(order: RankOrder, services: Sequence[str], starvation_s: float = inf, *, is_strict: bool = True) -> Ranked:
     profiles = Profiles({service: Fixed() for service in services})
     return Ranked(order, profiles, Waits(lambda service: starvation_s), batch=32, is_strict=is_strict)
 

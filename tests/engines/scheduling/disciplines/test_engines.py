@@ -15,8 +15,7 @@ from engines.scheduling.queue import ServiceQueue
 from engines.scheduling.scheduler import Limits
 from engines.settings import EngineSettings
 from engines.status import Service
-from kvtransfer.protocol import Limits as TransferLimits
-from kvtransfer.protocol import Send
+from kvtransfer.protocol import Send, TransferLimits
 from mesh.topology.schema import Rescheduling, Scheduling
 from mesh.wire.control import Role
 from mesh.wire.requests import Cancel, Epoch, Refused, RequestSpec, Sampling, StepTokens, Submit

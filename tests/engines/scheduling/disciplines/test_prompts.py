@@ -11,14 +11,14 @@ from engines.engine_request import EngineRequest
 from engines.scheduling.disciplines.db import DoublingBudget
 from engines.scheduling.disciplines.fcfs import FirstCome
 from engines.scheduling.disciplines.mlfq import SkipJoin
-from engines.scheduling.disciplines.ranked import Order, Ranked
+from engines.scheduling.disciplines.ranked import Ranked, RankOrder
 from engines.scheduling.disciplines.sjf import ShortestJob
 from tests.engines.scheduling.disciplines.serving import Known, ranked, request
 from tests.engines.scheduling.disciplines.test_lines import Counted
 
 SERVICES = ("a", "b")
 PROFILES = {"a": Known(2.0, 0.5), "b": Known(5.0, 1.0)}
-ORDERS: dict[str, Callable[[], Order]] = {
+ORDERS: dict[str, Callable[[], RankOrder]] = {
     "db": lambda: DoublingBudget(PROFILES),
     "fcfs": FirstCome,
     "sjf": lambda: ShortestJob(PROFILES),

@@ -5,7 +5,7 @@ from engines.scheduling.disciplines.discipline import IterationPhase, Turn
 from engines.scheduling.disciplines.fcfs import FirstCome
 from engines.scheduling.disciplines.mlfq import SkipJoin
 from engines.scheduling.disciplines.profile import quickest_step_s
-from engines.scheduling.disciplines.round_robin import RoundRobin
+from engines.scheduling.disciplines.round_robin import RoundRobinDiscipline
 from engines.scheduling.disciplines.sjf import ShortestJob
 from engines.scheduling.disciplines.slo import InTurns
 from mesh.wire.status import DecodeCost, PrefillCost
@@ -59,7 +59,7 @@ def test_the_first_quantum_is_the_quickest_decode_step_of_all_services() -> None
 
 
 def test_round_robin_gives_each_service_and_phase_a_turn() -> None:
-    rules = RoundRobin(["a", "b"])
+    rules = RoundRobinDiscipline(["a", "b"])
     given = []
     for _ in range(8):
         turn = next(rules.turns(0.0))
@@ -70,7 +70,7 @@ def test_round_robin_gives_each_service_and_phase_a_turn() -> None:
 
 
 def test_a_turn_that_had_nothing_to_compute_is_not_counted_as_given() -> None:
-    rules = RoundRobin(["a", "b"])
+    rules = RoundRobinDiscipline(["a", "b"])
     turns = rules.turns(0.0)
     empty, taken = next(turns), next(turns)
     rules.ran(taken.service, [], 1.0)
@@ -79,7 +79,7 @@ def test_a_turn_that_had_nothing_to_compute_is_not_counted_as_given() -> None:
 
 
 def test_services_that_come_and_go_get_turns_while_they_are_here() -> None:
-    for rules in (InTurns(services := ["a", "b"]), RoundRobin(services)):
+    for rules in (InTurns(services := ["a", "b"]), RoundRobinDiscipline(services)):
         list(rules.turns(0.0))
         services[:] = ["b", "c"]
         assert {turn.service for turn in rules.turns(0.0)} == {"b", "c"}

@@ -22,7 +22,7 @@ from engines.torch_engine.layers.cpu_kernels import (
     kernel_sets,
     packs,
 )
-from engines.torch_engine.layers.quantised_weights import Blocks, Codes
+from engines.torch_engine.layers.quantised_weights import Codes, WeightBlocks
 from tests.engines.models.quantizing import quantized
 from tests.engines.torch_engine.compiled import compiled
 from tests.seeds import seeds
@@ -31,12 +31,12 @@ pytestmark = compiled
 SETS = kernel_sets()
 
 
-def a_weight(kind: str, outs: int, ins: int, seed: int = 0) -> tuple[Blocks, Tensor]:
+def a_weight(kind: str, outs: int, ins: int, seed: int = 0) -> tuple[WeightBlocks, Tensor]:
     """Blocks, and the float32 values that they stand for."""
     values = np.random.default_rng(seed).normal(size=(outs, ins)).astype(np.float32)
     rows = quantized(values, gguf.GGMLQuantizationType[kind])
     stands_for = dequantize(rows, gguf.GGMLQuantizationType[kind])
-    return Blocks(KINDS[kind], torch.from_numpy(rows)), torch.from_numpy(stands_for.astype(np.float32))
+    return WeightBlocks(KINDS[kind], torch.from_numpy(rows)), torch.from_numpy(stands_for.astype(np.float32))
 
 
 @pytest.mark.parametrize("kernels", SETS)

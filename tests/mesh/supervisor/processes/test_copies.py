@@ -3,7 +3,7 @@ import pytest
 from mesh.errors import UserError
 from mesh.supervisor.changes import check_change
 from mesh.supervisor.processes.copies import TopologyCopy
-from mesh.supervisor.processes.pidfile import Record
+from mesh.supervisor.processes.pidfile import PidRecord
 from mesh.topology.parse import load
 from mesh.wire.frames import WIRE_VERSION
 
@@ -47,7 +47,7 @@ WIRE = WIRE_VERSION.decode()
 def check(tmp_path, old, new, wire=WIRE):
     copy = TopologyCopy(tmp_path, old)
     copy.keep()
-    record = Record(1, "boot/1", "e", "engine", "local", "digest", copy.digest, wire)
+    record = PidRecord(1, "boot/1", "e", "engine", "local", "digest", copy.digest, wire)
     check_change(tmp_path, [record], load(tmp_path / "t.toml", new))
 
 

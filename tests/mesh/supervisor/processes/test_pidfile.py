@@ -2,7 +2,7 @@ import os
 
 from mesh.supervisor.processes.pidfile import (
     PidFile,
-    Record,
+    PidRecord,
     find_process,
     find_processes,
     pid_file,
@@ -13,7 +13,7 @@ from mesh.supervisor.processes.pidfile import (
 
 def record(process="e", pid=None, started=None, **more):
     pid = os.getpid() if pid is None else pid
-    return Record(pid, start_of(pid) if started is None else started, process, "engine", "local", "digest", **more)
+    return PidRecord(pid, start_of(pid) if started is None else started, process, "engine", "local", "digest", **more)
 
 
 def test_a_living_process_is_found(tmp_path):

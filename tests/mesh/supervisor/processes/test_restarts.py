@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mesh.errors import EXIT_CONFIGURATION
-from mesh.supervisor.processes.restarts import Exit, GiveUp, Restart, RestartPolicy, not_started
+from mesh.supervisor.processes.restarts import Exit, GiveUpRestarting, Restart, RestartPolicy, not_started
 
 CRASH = Exit(1, "boom")
 
@@ -24,8 +24,10 @@ def test_a_healthy_life_starts_the_delays_anew():
 
 
 def test_a_configuration_error_at_the_start_is_final():
-    assert RestartPolicy().on_exit(Exit(EXIT_CONFIGURATION, "no model"), ready_for_s=None) == GiveUp("no model")
-    assert RestartPolicy().on_exit(Exit(EXIT_CONFIGURATION), ready_for_s=None) == GiveUp("exit code 2")
+    assert RestartPolicy().on_exit(Exit(EXIT_CONFIGURATION, "no model"), ready_for_s=None) == GiveUpRestarting(
+        "no model"
+    )
+    assert RestartPolicy().on_exit(Exit(EXIT_CONFIGURATION), ready_for_s=None) == GiveUpRestarting("exit code 2")
 
 
 def test_a_configuration_error_of_what_worked_once_may_be_mended():
@@ -38,7 +40,7 @@ def test_what_never_became_ready_is_given_up():
     policy = RestartPolicy(max_failed_starts=3)
     assert policy.on_exit(CRASH, None) == Restart(0.2)
     assert policy.on_exit(CRASH, None) == Restart(0.4)
-    assert policy.on_exit(CRASH, None) == GiveUp("died 3 times without becoming ready: exit code 1: boom")
+    assert policy.on_exit(CRASH, None) == GiveUpRestarting("died 3 times without becoming ready: exit code 1: boom")
 
 
 @given(st.lists(st.floats(0, 100), min_size=1))
@@ -63,13 +65,13 @@ def test_what_the_machine_lacks_for_the_moment_is_no_failed_start():
     lacking = not_started("python", OSError(errno.ENOMEM, "Cannot allocate memory"))
     assert str(lacking) == "not started: cannot start python: Cannot allocate memory"
     assert [policy.on_exit(lacking, None) for _ in range(4)] == [Restart(0.2 * 2**n) for n in range(4)]
-    assert [type(policy.on_exit(CRASH, None)) for _ in range(3)] == [Restart, Restart, GiveUp]
+    assert [type(policy.on_exit(CRASH, None)) for _ in range(3)] == [Restart, Restart, GiveUpRestarting]
 
 
 def test_a_program_that_is_not_there_is_given_up():
     missing = not_started("python", OSError(errno.ENOENT, "No such file or directory"))
     policy = RestartPolicy(max_failed_starts=1)
-    assert policy.on_exit(missing, None) == GiveUp(
+    assert policy.on_exit(missing, None) == GiveUpRestarting(
         "died 1 times without becoming ready: exit code 127: cannot start python: No such file or directory"
     )
 

@@ -14,7 +14,7 @@ from router.api.access.keyed import KeyedCallers
 from router.api.access.keyring import Keyring
 from router.api.app import ApiConfig, create_apps
 from router.api.http.browsers import BrowserRules
-from router.api.http.callers import Peers
+from router.api.http.callers import ClientPeers
 from router.api.metrics.gateway import GatewayMetrics
 from router.api.openai.models import Models, ServedModel
 from router.history.timelines import Timelines
@@ -50,7 +50,7 @@ async def door(gateway, model_folder, tmp_path):
     ]
     keyring = Keyring(tmp_path / "keys.json", KeyLimits())
     engines = gateway.engines
-    callers = KeyedCallers(Peers(["127.0.0.1"]), keyring, lambda: 1, SystemClock(), lambda: WALL_S)
+    callers = KeyedCallers(ClientPeers(["127.0.0.1"]), keyring, lambda: 1, SystemClock(), lambda: WALL_S)
     config = ApiConfig(
         gateway="gateway-0",
         router=gateway.router,

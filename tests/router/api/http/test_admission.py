@@ -1,11 +1,11 @@
 import pytest
 
-from router.api.http.admission import Admission
+from router.api.http.admission import BodyAdmission
 from router.generation import Overloaded
 
 
 def test_only_so_many_enter_at_a_time():
-    admission = Admission(max_entering=2)
+    admission = BodyAdmission(max_entering=2)
     with admission.enter("a"), admission.enter("b"):
         with pytest.raises(Overloaded, match="2 requests are being read") as caught:
             admission.enter("c")
@@ -15,7 +15,7 @@ def test_only_so_many_enter_at_a_time():
 
 
 def test_one_peer_takes_its_share_of_places_and_bytes():
-    admission = Admission(max_entering=4, max_entering_of_one=2, max_bytes=100, max_bytes_of_one=60)
+    admission = BodyAdmission(max_entering=4, max_entering_of_one=2, max_bytes=100, max_bytes_of_one=60)
     with admission.enter("flood") as first, admission.enter("flood"):
         with pytest.raises(Overloaded):
             admission.enter("flood")
@@ -30,18 +30,18 @@ def test_one_peer_takes_its_share_of_places_and_bytes():
 
 def test_two_of_the_largest_bodies_fit_at_once():
     for size in (1, 4 << 20, 512 << 20):
-        with Admission.of_bodies(size).enter("a") as entry:
+        with BodyAdmission.of_bodies(size).enter("a") as entry:
             entry.hold(2 * size)
 
 
 def test_who_leaves_holds_nothing_however_it_went():
-    admission = Admission(max_entering=1, max_bytes=10, max_bytes_of_one=10)
+    admission = BodyAdmission(max_entering=1, max_bytes=10, max_bytes_of_one=10)
     for _ in range(3):
         entry = admission.enter("a")
         with entry:
             entry.hold(10)
             with pytest.raises(Overloaded):
                 entry.hold(1)
-    assert repr(admission) == "<Admission 0 entering with 0 bytes>"
+    assert repr(admission) == "<BodyAdmission 0 entering with 0 bytes>"
     assert not admission._bytes_of
     assert not admission._entering_of

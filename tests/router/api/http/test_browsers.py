@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 from router.api.app import ApiConfig, create_apps
 from router.api.errors import ApiError
 from router.api.http.browsers import BrowserRules
-from router.api.http.callers import OpenCallers, Peers
+from router.api.http.callers import ClientPeers, OpenCallers
 
 LOOPBACK = BrowserRules.of("127.0.0.1", (), ())
 JSON = {"content-type": "application/json"}
@@ -79,7 +79,8 @@ async def listed(gateway, model):
     known = {field.name: None for field in dataclasses.fields(ApiConfig)} | {
         "gateway": "gateway-0", "router": gateway.router, "models": type("M", (), {})(), "view": dict,
         "timelines": gateway.timelines, "wall_clock": lambda: 0.0, "max_body_bytes": 1000,
-        "callers": OpenCallers(Peers()), "operators": OpenCallers(Peers()), "rules": rules, "operator_rules": rules,
+        "callers": OpenCallers(ClientPeers()), "operators": OpenCallers(ClientPeers()), "rules": rules,
+        "operator_rules": rules,
         "registry": CollectorRegistry(),
     }  # fmt: skip
     app = create_apps(ApiConfig(**known)).public

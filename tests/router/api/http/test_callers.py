@@ -1,6 +1,6 @@
 import pytest
 
-from router.api.http.callers import UNKNOWN, OpenCallers, Peers, peer_of_address
+from router.api.http.callers import UNKNOWN, ClientPeers, OpenCallers, peer_of_address
 from router.api.http.headers import headers_of
 
 
@@ -10,7 +10,7 @@ def peer(client, trusted=(), **headers):
         "client": None if client is None else (client, 1234),
         "headers": [(name.encode(), value.encode()) for name, value in lines],
     }
-    return OpenCallers(Peers(trusted)).admit(scope, headers_of(scope)).peer
+    return OpenCallers(ClientPeers(trusted)).admit(scope, headers_of(scope)).peer
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from router.api.http import connections
-from router.api.http.callers import Peers
+from router.api.http.callers import ClientPeers
 from router.api.http.connections import Connections
 from router.api.http.protocol import BoundedProtocol
 from router.api.http.server import HttpServer, listen
@@ -21,7 +21,7 @@ JSON = b"content-type: application/json\r\n"
 async def raw(gateway, monkeypatch):
     monkeypatch.setattr("router.api.http.server.LOOK_S", 0.01)
     listener = listen(SPEC)
-    server = HttpServer(gateway.app, listener, 1.0, Connections(64, 32), Peers())
+    server = HttpServer(gateway.app, listener, 1.0, Connections(64, 32), ClientPeers())
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(server.run())
         made = Raw(server, listener.getsockname()[1])
@@ -161,7 +161,10 @@ class Full(asyncio.Transport):
 
 
 async def test_a_client_that_does_not_read_its_answer_is_cut_off(gateway):
-    config, peers = uvicorn.Config(gateway.app, http="httptools", ws="none", lifespan="off", log_config=None), Peers()
+    config, peers = (
+        uvicorn.Config(gateway.app, http="httptools", ws="none", lifespan="off", log_config=None),
+        ClientPeers(),
+    )
     one = BoundedProtocol(config, ServerState(), {}, connections=Connections(8, 8), peers=peers)
     one.connection_made(transport := Full())
     for now in range(int(connections.STALL_S)):

@@ -9,7 +9,7 @@ import pytest
 
 from mesh.errors import UserError
 from mesh.topology.schema import GatewaySpec
-from router.api.http.callers import Peers
+from router.api.http.callers import ClientPeers
 from router.api.http.connections import Connections
 from router.api.http.server import HttpServer, certificate_of, listen
 from router.api.http.tls import Certificate
@@ -43,7 +43,7 @@ async def test_a_renewed_certificate_is_shown_without_a_restart(gateway, tmp_pat
     cert, key = make(tmp_path, "first.example")
     spec = GatewaySpec("g", port=0, tls_cert=cert, tls_key=key)
     listener, certificate = listen(spec), certificate_of(spec)
-    server = HttpServer(gateway.app, listener, 1.0, Connections(64, 32), Peers(), certificate)
+    server = HttpServer(gateway.app, listener, 1.0, Connections(64, 32), ClientPeers(), certificate)
     port = listener.getsockname()[1]
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(server.run())

@@ -15,7 +15,7 @@ from router.policies.packing import Packing, PackingParameters
 from router.policies.parts.groups import Grouping, Sizes, assigned, divided, groups_of, num_groups
 from router.policies.policy import Dispatch, Wait
 from router.policies.registry import make_policy
-from router.view.cluster_view import ClusterView, Peer, Peers
+from router.view.cluster_view import ClusterView, MeshPeer, MeshPeers
 from tests.router.policies.test_packing import FULL, engine, request
 
 names = st.integers(1, 9)
@@ -120,7 +120,7 @@ TIGHT = Sizes(1, 512)
 
 
 def peers(gateway, gateways=("g0", "g1"), engines=HERE, role=Role.MULTIPLEX):
-    return Peers(gateway, tuple(gateways), tuple(Peer(id_, role, frozenset({"chat"})) for id_ in engines))
+    return MeshPeers(gateway, tuple(gateways), tuple(MeshPeer(id_, role, frozenset({"chat"})) for id_ in engines))
 
 
 def test_gateways_pack_apart_and_leave_none_out():
@@ -130,7 +130,7 @@ def test_gateways_pack_apart_and_leave_none_out():
 
 
 def test_each_group_has_engines_of_each_role():
-    prefills = tuple(Peer(f"prefill-{number}", Role.PREFILL, frozenset({"chat"})) for number in range(4))
+    prefills = tuple(MeshPeer(f"prefill-{number}", Role.PREFILL, frozenset({"chat"})) for number in range(4))
     both = replace(peers("g0"), engines=(*peers("g0").engines, *prefills))
     kinds = [one.partition("-")[0] for one in Grouping(TIGHT).group_for("r", both)]
     assert (kinds.count("multiplex"), kinds.count("prefill")) == (4, 2)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec import convert
 
 from engines.grammars.process import Vocabulary
-from engines.grammars.protocol import Lost
+from engines.grammars.protocol import ChildLost
 from mesh.wire.requests import FailureCode
 from router.api.errors import ApiError
 from router.api.openai.input import grammar_checks
@@ -208,7 +208,7 @@ async def test_what_an_engine_finds_too_dear_is_refused_from_then_on(gateway):
 
 async def test_a_grammar_is_not_blamed_for_a_process_that_is_gone(checks, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(checks._process, "receive", lambda _: Lost(1))
+        patch.setattr(checks._process, "receive", lambda _: ChildLost(1))
         with pytest.raises(Overloaded):
             await checks.check(lark('start: "c"'), "somebody")
     checks._process.close()

@@ -203,8 +203,6 @@ class EngineNode:
 
     def _follow_if_needed(self, effects: Sequence[Effect]) -> list[NodeEffect]:
         """Follow whoever is written to, and everybody where requests may have to go to any of them."""
-        if not self._unfollowed:
-            return []
         if self.core.looks_at_peers:
             return self._follow(self._unfollowed)
         return self._follow([effect.to for effect in effects if isinstance(effect, Send)])
@@ -323,7 +321,8 @@ class EngineNode:
 
     def _after(self, effects: Sequence[Effect]) -> list[NodeEffect]:
         """What the core wants done, and what follows from how it is now."""
-        told: list[NodeEffect] = [*self._follow_if_needed(effects), *effects]
+        told = self._follow_if_needed(effects) if self._unfollowed else list[NodeEffect]()
+        told += effects
         if self._step is None or self.core.has_news:
             told += self._end_turn_soon()
         if self._gives_up_at is not None and self.core.is_idle:

@@ -34,7 +34,6 @@ from engines.effects import (
 from engines.loading import Loaded, load
 from engines.node import EngineNode
 from engines.scheduling.batch import Batch, StepResult
-from engines.scheduling.scheduler import Limits
 from engines.settings import EngineSettings
 from engines.step_failures.errors import classify
 from kvtransfer.freed_memory import keep_freed_memory
@@ -60,30 +59,14 @@ log = structlog.get_logger()
 
 
 def settings_of(topology: Topology, engine: EngineSpec) -> EngineSettings:
-    return EngineSettings(
-        id=engine.id,
-        host=engine.host,
+    """Of a real engine: any service of the topology may be loaded."""
+    return EngineSettings.of(
+        topology,
+        engine,
         pid=os.getpid(),
-        role=engine.role,
-        limits=Limits(engine.max_running, engine.chunk_tokens, slice_tokens=engine.slice_tokens),
-        offload_bytes=engine.offload_memory_bytes,
-        max_waiting=engine.max_waiting,
-        transport=topology.transfer.transport,
-        transfer_deadline_s=topology.transfer.deadline_s,
-        usual={service.name: (service.usual_prompt, service.usual_answer) for service in topology.services},
-        loadable=frozenset(service.name for service in topology.services),
-        transfer_limits=TransferLimits(
-            reply_s=topology.timing.reply_s,
-            migration_share=topology.transfer.migration_share,
-            migration_s=topology.transfer.migration_deadline_s,
-            message_bytes=TransferLimits().message_bytes if engine.device == "cpu" else MESSAGE_BYTES,
-        ),
-        rescheduling=topology.rescheduling,
-        scheduling=engine.scheduling,
-        starvation_s=engine.starvation_s,
-        strict_phases=engine.strict_phases,
+        message_bytes=TransferLimits().message_bytes if engine.device == "cpu" else MESSAGE_BYTES,
         num_devices=num_devices_of(engine),
-        weight_memory_bytes=engine.weight_memory_bytes,
+        loadable=frozenset(service.name for service in topology.services),
     )
 
 

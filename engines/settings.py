@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from engines.scheduling.scheduler import Limits
 from kvtransfer.protocol import TransferLimits
-from mesh.topology.schema import Rescheduling, Scheduling
+from mesh.topology.schema import EngineSpec, Rescheduling, Scheduling, Topology
 from mesh.wire.control import Role
 
 
@@ -35,3 +35,43 @@ class EngineSettings:
     offload_bytes: int = 0  # of host memory, for KV of requests that are offloaded
     usual: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # tokens of prompts and answers, by service
     loadable: frozenset[str] = frozenset()  # services that it may be told to load
+
+    @classmethod
+    def of(
+        cls,
+        topology: Topology,
+        engine: EngineSpec,
+        *,
+        pid: int,
+        message_bytes: int,
+        num_devices: int,
+        loadable: frozenset[str],
+        deliver_every: int = 1,
+    ) -> "EngineSettings":
+        """Those of one engine. ``message_bytes``: of KV blocks that one message announces, at most."""
+        return cls(
+            id=engine.id,
+            host=engine.host,
+            pid=pid,
+            role=engine.role,
+            limits=Limits(engine.max_running, engine.chunk_tokens, slice_tokens=engine.slice_tokens),
+            offload_bytes=engine.offload_memory_bytes,
+            max_waiting=engine.max_waiting,
+            transport=topology.transfer.transport,
+            transfer_deadline_s=topology.transfer.deadline_s,
+            transfer_limits=TransferLimits(
+                reply_s=topology.timing.reply_s,
+                message_bytes=message_bytes,
+                migration_share=topology.transfer.migration_share,
+                migration_s=topology.transfer.migration_deadline_s,
+            ),
+            usual={service.name: (service.usual_prompt, service.usual_answer) for service in topology.services},
+            num_devices=num_devices,
+            weight_memory_bytes=engine.weight_memory_bytes,
+            deliver_every=deliver_every,
+            rescheduling=topology.rescheduling,
+            scheduling=engine.scheduling,
+            starvation_s=engine.starvation_s,
+            strict_phases=engine.strict_phases,
+            loadable=loadable,
+        )

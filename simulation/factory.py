@@ -5,9 +5,7 @@ from math import inf
 
 from engines.core import EngineCore
 from engines.node import EngineNode
-from engines.scheduling.scheduler import Limits
 from engines.settings import EngineSettings
-from kvtransfer.protocol import TransferLimits
 from mesh.topology.schema import EngineSpec, GatewaySpec, Topology
 from mesh.wire.frames import Sender
 from mesh.wire.requests import RequestSpec
@@ -110,40 +108,17 @@ class Factory:
     def _core(self, spec: EngineSpec, models: SimulatedModels) -> EngineCore:
         num_devices = spec.num_devices or self._profiles[spec.id].num_devices
         deliver_every = HELD_TOKENS if self._coasts else 1
-        settings = _settings(self._topology, spec, num_devices, deliver_every, models.loadable)
+        settings = EngineSettings.of(
+            self._topology,
+            spec,
+            pid=0,
+            message_bytes=ONE_MESSAGE,
+            num_devices=num_devices,
+            loadable=models.loadable,
+            deliver_every=deliver_every,
+        )
         parts = CoreParts(settings, models.services, _always)
         return parts.core() if self._observer is None else self._observer.core(parts)
-
-
-def _settings(
-    topology: Topology, spec: EngineSpec, num_devices: int, deliver_every: int, loadable: frozenset[str]
-) -> EngineSettings:
-    return EngineSettings(
-        id=spec.id,
-        host=spec.host,
-        pid=0,
-        role=spec.role,
-        limits=Limits(spec.max_running, spec.chunk_tokens, slice_tokens=spec.slice_tokens),
-        offload_bytes=spec.offload_memory_bytes,
-        max_waiting=spec.max_waiting,
-        transport=topology.transfer.transport,
-        transfer_deadline_s=topology.transfer.deadline_s,
-        transfer_limits=TransferLimits(
-            reply_s=topology.timing.reply_s,
-            message_bytes=ONE_MESSAGE,
-            migration_share=topology.transfer.migration_share,
-            migration_s=topology.transfer.migration_deadline_s,
-        ),
-        usual={service.name: (service.usual_prompt, service.usual_answer) for service in topology.services},
-        num_devices=num_devices,
-        weight_memory_bytes=spec.weight_memory_bytes,
-        deliver_every=deliver_every,
-        rescheduling=topology.rescheduling,
-        scheduling=spec.scheduling,
-        starvation_s=spec.starvation_s,
-        strict_phases=spec.strict_phases,
-        loadable=loadable,
-    )
 
 
 def _always(peer: str, memory: MemoryRef) -> bool:

@@ -56,6 +56,14 @@ def test_links_of_a_page_lead_somewhere(page: Path) -> None:
     assert [str(path) for path in found if not path.exists() and str(path) not in made] == []
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_metrics_that_a_page_names_exist(page: Path) -> None:
+    """By the name in the code, or by the one of a scrape."""
+    names = {metric.name for metric in metrics.found()}
+    named = set(re.findall(r"`((?:meshserve_|vllm:)[a-z_]+[a-z])`", page.read_text()))
+    assert [name for name in named if not names & {name, name.removesuffix("_total")}] == []
+
+
 def test_state_diagrams_are_those_of_the_transition_tables() -> None:
     text = diagrams.PAGE.read_text()
     assert diagrams.drawn(text) == text, "python -m docs.tools.diagrams draws them anew"

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from engines.scheduling.step import Step
 from kvtransfer.protocol import ExportBlocks, ImportBlocks, Send
+from mesh.effects import Follow, Forget, Publish, Rest
 from mesh.wire.frames import Sender
 from mesh.wire.messages import EngineMessage
 
@@ -74,25 +75,6 @@ class EndTurn:
 
 
 @dataclass(frozen=True, slots=True)
-class Publish:
-    """Publish a status, as it is at the end of this turn."""
-
-
-@dataclass(frozen=True, slots=True)
-class Follow:
-    """Hear the statuses of these processes from now on."""
-
-    processes: frozenset[str]
-
-
-@dataclass(frozen=True, slots=True)
-class Forget:
-    """Drop what waits to be sent to a process that is over."""
-
-    process: str
-
-
-@dataclass(frozen=True, slots=True)
 class CloseMemory:
     """Unmap the memory of a process that is lost."""
 
@@ -120,11 +102,6 @@ class Exit:
     """End the process at once: nothing but a new one helps."""
 
     reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Rest:
-    """All that was here has ended, or the time for it is over: the process may end."""
 
 
 NodeEffect = Effect | Compute | EndTurn | Publish | Follow | Forget | CloseMemory | Refuse | Recover | Exit | Rest

@@ -19,21 +19,7 @@ import structlog
 
 from engines.admission.rights import why_not
 from engines.core import EngineCore
-from engines.effects import (
-    CloseMemory,
-    Compute,
-    Copied,
-    Effect,
-    EndTurn,
-    Exit,
-    Follow,
-    Forget,
-    NodeEffect,
-    Publish,
-    Recover,
-    Refuse,
-    Rest,
-)
+from engines.effects import CloseMemory, Compute, Copied, Effect, EndTurn, Exit, NodeEffect, Recover, Refuse
 from engines.scheduling.batch import StepResult
 from engines.scheduling.step import Step
 from engines.status import Service
@@ -41,6 +27,7 @@ from engines.step_failures.errors import StepError, StepFailures
 from engines.step_failures.stuck_steps import StepWatch
 from kvtransfer.protocol import Buffer, Exported, Imported, Send
 from mesh.addresses import gateway_names, supervisors
+from mesh.effects import Follow, Forget, Publish, Rest
 from mesh.membership.catching_up import CatchingUp
 from mesh.membership.membership import Membership, Restarted, Stale, ended_incarnations
 from mesh.topology.schema import Topology

@@ -19,16 +19,12 @@ from engines.effects import (
     DropModel,
     EndTurn,
     Exit,
-    Follow,
-    Forget,
     ForgetBlocks,
     LoadModel,
     NodeEffect,
     OffloadBlocks,
-    Publish,
     Recover,
     Refuse,
-    Rest,
     RestoreBlocks,
 )
 from engines.loading import Loaded, load
@@ -41,6 +37,7 @@ from kvtransfer.gpu.device import MESSAGE_BYTES
 from kvtransfer.peer_memories import PeerMemories
 from kvtransfer.protocol import ExportBlocks, ImportBlocks, Send, TransferLimits
 from kvtransfer.transports import Transport
+from mesh.effects import Follow, Forget, Publish, Rest
 from mesh.errors import EXIT_FAILURE, UserError
 from mesh.membership.heartbeat import Heartbeat
 from mesh.membership.pulse import Pulse

@@ -4,23 +4,18 @@ from collections.abc import Iterable
 
 import msgspec
 
+from mesh.effects import Follow, Forget, Publish, Rest
 from mesh.wire.control import PolicyChoice, SetRole
 from mesh.wire.requests import Cancel, Probe, Recall, Submit, SubmitBatch
 from router.generation import Route, RouterError, TokenBatch
 
 
-class Send(msgspec.Struct, frozen=True):
+class SendToEngine(msgspec.Struct, frozen=True):
     """A message to an engine's inbox."""
 
     to: str
     message: Submit | SubmitBatch | Cancel | Probe | Recall | SetRole
     batch: int = 0  # that the request goes with
-
-
-class Forget(msgspec.Struct, frozen=True):
-    """Drop what is queued for an engine whose life ended."""
-
-    engine: str
 
 
 class SetRoute(msgspec.Struct, frozen=True):
@@ -44,17 +39,7 @@ class Fail(msgspec.Struct, frozen=True):
     error: RouterError
 
 
-Effect = Send | Forget | SetRoute | Deliver | Fail
-
-
-class Follow(msgspec.Struct, frozen=True):
-    """Hear the statuses of these processes from now on."""
-
-    processes: frozenset[str]
-
-
-class Publish(msgspec.Struct, frozen=True):
-    """Tell everybody the gateway's status as it is now."""
+Effect = SendToEngine | Forget | SetRoute | Deliver | Fail
 
 
 class TakePolicy(msgspec.Struct, frozen=True):
@@ -70,10 +55,6 @@ class DeclinePolicy(msgspec.Struct, frozen=True):
     reason: str
 
 
-class Rest(msgspec.Struct, frozen=True):
-    """The gateway is draining, and the last of its requests has ended."""
-
-
 GatewayEffect = Effect | Follow | Publish | TakePolicy | DeclinePolicy | Rest
 
 
@@ -82,8 +63,8 @@ def in_batches(effects: Iterable[Effect]) -> list[Effect]:
     batches: dict[tuple[str, int], list[Submit]] = {}
     others: list[Effect] = []
     for effect in effects:
-        if isinstance(effect, Send) and effect.batch and isinstance(effect.message, Submit):
+        if isinstance(effect, SendToEngine) and effect.batch and isinstance(effect.message, Submit):
             batches.setdefault((effect.to, effect.batch), []).append(effect.message)
         else:
             others.append(effect)
-    return [*others, *(Send(engine, SubmitBatch(submits)) for (engine, _), submits in batches.items())]
+    return [*others, *(SendToEngine(engine, SubmitBatch(submits)) for (engine, _), submits in batches.items())]

@@ -8,6 +8,7 @@ import structlog
 
 from mesh.addresses import owner_of
 from mesh.clock import Clock
+from mesh.effects import Follow, Forget, Publish, Rest
 from mesh.membership.pulse import Pulse
 from mesh.sockets.sockets import Sockets
 from mesh.topology.schema import Topology
@@ -16,19 +17,7 @@ from mesh.wire.frames import Sender
 from mesh.wire.messages import BroadcastMessage, GatewayMessage
 from mesh.wire.requests import RequestSpec
 from mesh.wire.status import EngineStatus, GatewayStatus
-from router.effects import (
-    DeclinePolicy,
-    Deliver,
-    Fail,
-    Follow,
-    Forget,
-    GatewayEffect,
-    Publish,
-    Rest,
-    Send,
-    SetRoute,
-    TakePolicy,
-)
+from router.effects import DeclinePolicy, Deliver, Fail, GatewayEffect, SendToEngine, SetRoute, TakePolicy
 from router.gateway_core import GatewayCore, GatewayParts
 from router.generation import Generation, Route, RouterError, TokenBatch
 from router.history.lengths import LengthPredictor
@@ -207,7 +196,7 @@ class Router:
             match effect:
                 case Deliver(request, batch):
                     self._deliver(request, batch)
-                case Send(to, message):
+                case SendToEngine(to, message):
                     self._sockets.send(to, message)
                 case SetRoute(request, route):
                     self._set_route(request, route)

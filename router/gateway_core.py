@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from mesh.addresses import owner_of, supervisors
+from mesh.effects import Follow, Publish, Rest
 from mesh.errors import UserError
 from mesh.membership.catching_up import CatchingUp
 from mesh.membership.membership import ended_incarnations
@@ -22,16 +23,7 @@ from mesh.wire.messages import BroadcastMessage, GatewayMessage
 from mesh.wire.placement import PlacementStatus
 from mesh.wire.requests import FinishReason, RequestSpec
 from mesh.wire.status import EngineStatus, GatewayStatus, SupervisorStatus
-from router.effects import (
-    DeclinePolicy,
-    Effect,
-    Fail,
-    Follow,
-    GatewayEffect,
-    Publish,
-    Rest,
-    TakePolicy,
-)
+from router.effects import DeclinePolicy, Effect, Fail, GatewayEffect, TakePolicy
 from router.generation import Draining, Fault, RequestFailed, RouterError
 from router.history.marks import MarkKeeper
 from router.history.records import Outcome

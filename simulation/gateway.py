@@ -4,12 +4,13 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from math import inf
 
+from mesh.effects import Forget, Publish, Rest
 from mesh.wire.frames import Sender
 from mesh.wire.messages import GatewayMessage
 from mesh.wire.placement import PlacementStatus
 from mesh.wire.requests import RequestSpec
 from mesh.wire.status import EngineStatus, GatewayStatus, SupervisorStatus
-from router.effects import Forget, GatewayEffect, Publish, Rest, Send
+from router.effects import GatewayEffect, SendToEngine
 from router.gateway_core import GatewayCore, GatewayParts
 from router.generation import RouterError
 from router.history.timeline import RequestTimeline
@@ -100,7 +101,7 @@ class SimulatedGateway:
         """Clients are not simulated: what they would see is in the timelines."""
         for effect in effects:
             match effect:
-                case Send(to, message):
+                case SendToEngine(to, message):
                     self._network.send(self._me.process, to, message)
                 case Forget(engine):
                     self._network.forget(self._me.process, engine)

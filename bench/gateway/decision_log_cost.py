@@ -15,7 +15,7 @@ from mesh.wire.control import ProcessState, Role
 from mesh.wire.frames import Sender
 from mesh.wire.requests import Accepted, Delta, Epoch, FinishReason, RequestSpec, Sampling, StepTokens
 from mesh.wire.status import DecodeCost, EngineStatus, PrefillCost, ServiceStatus
-from router.effects import Send
+from router.effects import SendToEngine
 from router.history.timelines import TimelineReaders, Timelines
 from router.policies.registry import make_policy
 from router.requests.dispatcher import Dispatcher
@@ -43,7 +43,7 @@ def measure(num_engines: int, num_requests: int, timelines: Timelines) -> float:
         spec = RequestSpec(id_, "gateway", "service", [1] * 100, Sampling(max_tokens=16, seed=7), 1.0, 0.1)
         started = time.perf_counter()
         effects = dispatcher.submit(spec, timelines.arrived(spec, now), now)
-        engine = next(effect.to for effect in effects if isinstance(effect, Send))
+        engine = next(effect.to for effect in effects if isinstance(effect, SendToEngine))
         dispatcher.receive(engine, Accepted(id_, Epoch(0), index), now)
         dispatcher.receive(engine, StepTokens([Delta(id_, Epoch(0), 0, [1], FinishReason.STOP)]), now)
         times.append(time.perf_counter() - started)

@@ -9,7 +9,10 @@ from engines.status import Service
 
 
 class EngineForecast:
-    """Implements `engines.scheduling.scheduler.Forecast` for one service; ``services``: all, as they come and go."""
+    """Implements `engines.scheduling.scheduler.PrefillForecast` for one service.
+
+    ``services``: all services of the engine, as they come and go.
+    """
 
     def __init__(self, service: Service, services: Mapping[str, Service]) -> None:
         self._service = service

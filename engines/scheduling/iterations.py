@@ -12,7 +12,7 @@ from engines.scheduling.disciplines.static import StaticBatches
 from engines.scheduling.pace import Pace
 from engines.scheduling.queue import ServiceQueue
 from engines.scheduling.running import RunningStep
-from engines.scheduling.scheduler import LocalScheduler, Plan, Ranking, Share, precedence
+from engines.scheduling.scheduler import LocalScheduler, Ranking, Share, StepPlan, precedence
 from engines.scheduling.slicing import Slicing
 from engines.scheduling.steady import SteadyBatch
 from engines.scheduling.step import Step
@@ -124,7 +124,7 @@ class Iterations:
             return None
         return victim
 
-    def _plan_once(self, turn: Turn, now: float) -> tuple[Plan, list[EngineOutcome]]:
+    def _plan_once(self, turn: Turn, now: float) -> tuple[StepPlan, list[EngineOutcome]]:
         service, rank = self._services[turn.service], self._discipline.rank(now)
         num_running, role = len(service.queue.running), self._standing.role
         outcomes = self._slicing.before_plan(service, now)

@@ -52,7 +52,7 @@ class Share(msgspec.Struct, frozen=True):
     num_tokens: int
 
 
-class Plan(msgspec.Struct, frozen=True):
+class StepPlan(msgspec.Struct, frozen=True):
     """One iteration. ``preempted`` lost their blocks and wait again; ``outgrown`` fill the pool alone and must end.
 
     ``starved`` need a block that transfers or other services hold.
@@ -75,7 +75,7 @@ class Ranking(NamedTuple):
     members: Collection[EngineRequest] | None = None
 
 
-class Forecast(Protocol):
+class PrefillForecast(Protocol):
     """What the scheduler of one service needs to foresee, corrected by what steps really took."""
 
     def prefill_s(self, request: EngineRequest) -> float:
@@ -97,7 +97,7 @@ class Forecast(Protocol):
 class LocalScheduler:
     """Plans the iterations of one service of an engine."""
 
-    def __init__(self, limits: Limits, forecast: Forecast) -> None:
+    def __init__(self, limits: Limits, forecast: PrefillForecast) -> None:
         self._limits = limits
         self._forecast = forecast
 
@@ -108,9 +108,9 @@ class LocalScheduler:
         now: float,
         phase: IterationPhase | None = None,
         ranking: Ranking | None = None,
-    ) -> Plan:
+    ) -> StepPlan:
         """Decide the next iteration and hold the blocks that it needs. ``phase`` and ``ranking``: of its discipline."""
-        plan = Plan([])
+        plan = StepPlan([])
         if phase is not None and ranking is not None:
             self._add_phase(queue, role, phase, ranking, plan)
             return plan
@@ -127,13 +127,15 @@ class LocalScheduler:
             plan.shares[:] = [share for share in plan.shares if share.request not in plan.preempted]
         return plan
 
-    def _add_phase(self, queue: ServiceQueue, role: Role, phase: IterationPhase, ranking: Ranking, plan: Plan) -> None:
+    def _add_phase(
+        self, queue: ServiceQueue, role: Role, phase: IterationPhase, ranking: Ranking, plan: StepPlan
+    ) -> None:
         if phase is IterationPhase.DECODE:
             self._add_decodes(queue, queue.decoding(), plan, ranking.rank, ranking.members)
         else:
             self._add_prompts(queue, role, plan, ranking)
 
-    def _decodes_wait(self, queue: ServiceQueue, all_decode: bool, now: float, plan: Plan) -> bool:
+    def _decodes_wait(self, queue: ServiceQueue, all_decode: bool, now: float, plan: StepPlan) -> bool:
         """Whether the prompt whose turn it is goes before the decodes; if it waited, it is admitted.
 
         One whose prefix is cached up to its last token is a decode then. ``all_decode``: all that runs.
@@ -151,7 +153,7 @@ class LocalScheduler:
         self,
         queue: ServiceQueue,
         decoding: list[EngineRequest],
-        plan: Plan,
+        plan: StepPlan,
         rank: Rank | None = None,
         members: Collection[EngineRequest] | None = None,
     ) -> None:
@@ -170,7 +172,7 @@ class LocalScheduler:
         if preempted:
             plan.shares[:] = [share for share in plan.shares if share.request not in preempted]
 
-    def _make_room(self, queue: ServiceQueue, request: EngineRequest, plan: Plan, rank: Rank | None) -> bool:
+    def _make_room(self, queue: ServiceQueue, request: EngineRequest, plan: StepPlan, rank: Rank | None) -> bool:
         """Hold one more block, for the next token, preempting others if need be; False if it cannot go on now."""
         pool = queue.pool
         while not pool.can_allocate(1):
@@ -194,11 +196,11 @@ class LocalScheduler:
         return min(candidates, key=lambda request: (request.spec.priority, -request.arrived_at), default=None)
 
     @staticmethod
-    def _preempt(queue: ServiceQueue, victim: EngineRequest, plan: Plan) -> None:
+    def _preempt(queue: ServiceQueue, victim: EngineRequest, plan: StepPlan) -> None:
         queue.preempt(victim)
         plan.preempted.append(victim)
 
-    def _add_prefills(self, queue: ServiceQueue, role: Role, now: float, plan: Plan, decodes_wait: bool) -> None:
+    def _add_prefills(self, queue: ServiceQueue, role: Role, now: float, plan: StepPlan, decodes_wait: bool) -> None:
         left = self._limits.chunk_tokens
         prefilling = [request for request in queue.running if not request.is_decoding]
         slack = self._slack(now) if any(map(_is_in_slack, (*prefilling, *queue.waiting))) else None
@@ -216,7 +218,7 @@ class LocalScheduler:
             if role is Role.PREFILL:
                 return
 
-    def _add_prompts(self, queue: ServiceQueue, role: Role, plan: Plan, ranking: Ranking) -> None:
+    def _add_prompts(self, queue: ServiceQueue, role: Role, plan: StepPlan, ranking: Ranking) -> None:
         """By rank, whether they have begun or wait; nobody who waits passes one that waits for memory."""
         left = self._limits.chunk_tokens
         for request in self._enterable(queue, ranking, plan):
@@ -226,7 +228,7 @@ class LocalScheduler:
             if not left or role is Role.PREFILL:
                 return
 
-    def _enterable(self, queue: ServiceQueue, ranking: Ranking, plan: Plan) -> Iterator[EngineRequest]:
+    def _enterable(self, queue: ServiceQueue, ranking: Ranking, plan: StepPlan) -> Iterator[EngineRequest]:
         """Prompts that may be computed, admitted when their turn comes: who waits holds no block."""
         begun = {request for request in queue.running if not request.is_decoding}
         for request in ranking.prompts:
@@ -242,7 +244,7 @@ class LocalScheduler:
         return ranking.members is not None or len(queue.running) < self._limits.max_running
 
     def _next(
-        self, prefilling: list[EngineRequest], queue: ServiceQueue, now: float, plan: Plan
+        self, prefilling: list[EngineRequest], queue: ServiceQueue, now: float, plan: StepPlan
     ) -> EngineRequest | None:
         """Whose turn it is: those that have begun go on, unless one that waits is due earlier and may pass them."""
         if not prefilling:
@@ -262,7 +264,13 @@ class LocalScheduler:
         return _goes_by_deadline(waiting) and self._urgency(waiting, now) < self._urgency(first, now)
 
     def _share(
-        self, queue: ServiceQueue, request: EngineRequest, left: int, slack: SlackBudget | None, now: float, plan: Plan
+        self,
+        queue: ServiceQueue,
+        request: EngineRequest,
+        left: int,
+        slack: SlackBudget | None,
+        now: float,
+        plan: StepPlan,
     ) -> Share | None:
         """The chunk that is next of a prompt, which is admitted if it waits; None if it has to wait (on)."""
 
@@ -283,13 +291,13 @@ class LocalScheduler:
         slack = tightest(forecast.decodes(), now, forecast.decode_round_s())
         return SlackBudget(forecast.iteration_s(), slack, limits.slack_margin, limits.min_chunk_tokens)
 
-    def _next_waiting(self, queue: ServiceQueue, now: float, plan: Plan) -> EngineRequest | None:
+    def _next_waiting(self, queue: ServiceQueue, now: float, plan: StepPlan) -> EngineRequest | None:
         """The most urgent one, if any may be admitted."""
         if plan.preempted or not queue.waiting or queue.is_claimed or queue.num_taken >= self._limits.max_running:
             return None
         return self.most_urgent(queue.waiting, now)
 
-    def _admit(self, queue: ServiceQueue, request: EngineRequest, plan: Plan, rank: Rank | None = None) -> bool:
+    def _admit(self, queue: ServiceQueue, request: EngineRequest, plan: StepPlan, rank: Rank | None = None) -> bool:
         """Move a waiting sequence to the running ones, with blocks for all its tokens; False if it does not fit, with
         the first slice of its answer.
         """
@@ -311,7 +319,7 @@ class LocalScheduler:
         queue.running.append(request)
         return True
 
-    def _yield_to(self, queue: ServiceQueue, request: EngineRequest, missing: int, plan: Plan) -> bool:
+    def _yield_to(self, queue: ServiceQueue, request: EngineRequest, missing: int, plan: StepPlan) -> bool:
         """Preempt what is less urgent than a request that wants so many blocks, if that can be enough."""
         less_urgent = [
             one

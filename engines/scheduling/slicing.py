@@ -17,7 +17,7 @@ from engines.effects import Copied, ForgetBlocks, OffloadBlocks, RestoreBlocks
 from engines.engine_request import EngineRequest
 from engines.scheduling.pace import Pace
 from engines.scheduling.scheduler import LocalScheduler, precedence
-from engines.scheduling.slices.ends import End, Ended, Fate, Here, Rival, There, ends
+from engines.scheduling.slices.ends import End, EndedSlice, EngineOutlook, Fate, Rival, There, ends
 from engines.scheduling.slices.offloading import Offloading
 from engines.settings import EngineSettings
 from engines.standing import Standing
@@ -109,7 +109,7 @@ class Slicing:
         growth, room = self._growth(service, request), self._room(service)
         if growth <= room and rival is None:
             return self._keep(service, request)
-        ended = Ended(
+        ended = EndedSlice(
             service.pool.num_sole(request.blocks),
             growth,
             _left_tokens(request),
@@ -134,11 +134,11 @@ class Slicing:
         assert granted is not None
         return max(0, service.pool.blocks_for(granted) - len(request.blocks))
 
-    def _here(self, service: Service, request: EngineRequest) -> Here:
+    def _here(self, service: Service, request: EngineRequest) -> EngineOutlook:
         others = [one for one in service.queue.running if one is not request]
         step_s, num_others = self._step_s(service), len(others)
         mean_left = sum([_left_tokens(one) for one in others]) / max(1, num_others)
-        return Here(
+        return EngineOutlook(
             self._room(service),
             service.queue.num_taken < self._max_running,
             step_s,

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from engines.settings import EngineSettings
 from engines.status import Service
-from engines.transfers.incoming import Arrivals
+from engines.transfers.incoming import IncomingTransfers
 from engines.transfers.outcomes import EngineOutcome
 from engines.transfers.outgoing import Departures
 from kvtransfer.protocol import Buffer, Send, reply_to_unknown
@@ -30,7 +30,7 @@ class Handovers:
         freeness: Callable[[Service, float], float],
     ) -> None:
         self.departures = Departures(settings)
-        self.arrivals = Arrivals(settings, services, can_open, freeness)
+        self.arrivals = IncomingTransfers(settings, services, can_open, freeness)
 
     def __repr__(self) -> str:
         return f"<Handovers {self._machines()}>"

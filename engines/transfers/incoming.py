@@ -39,7 +39,7 @@ class Incoming:
     service: Service
 
 
-class Arrivals:
+class IncomingTransfers:
     """``can_open`` tells whether a peer's pool (process, reference) can be mapped here, ``freeness`` how free a
     service is.
 

@@ -17,7 +17,7 @@ from engines.status import Service
 from engines.transfers.handover import Handovers
 from engines.transfers.outcomes import EngineOutcome
 from engines.transfers.peers import Peers
-from engines.transfers.rescheduling import Here, Rescheduler
+from engines.transfers.rescheduling import OwnEngine, Rescheduler
 from engines.transfers.room import Room
 from mesh.wire.control import Migrate, Role
 from mesh.wire.requests import RefusalCode
@@ -46,7 +46,7 @@ class Moves:
         self._departures = handovers.departures
         self._requests = requests
         self._peers = peers
-        here = Here(
+        here = OwnEngine(
             settings.id,
             residency.services,
             self._movable,

@@ -53,7 +53,7 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
-class Here:
+class OwnEngine:
     """What the rules need of their own engine."""
 
     id: str
@@ -87,7 +87,7 @@ class Marks:
 class Rescheduler:
     """One engine's rules. Without ``rules`` requests only move when it ``is_emptying``."""
 
-    def __init__(self, here: Here, peers: Peers, rules: Rescheduling | None) -> None:
+    def __init__(self, here: OwnEngine, peers: Peers, rules: Rescheduling | None) -> None:
         self.is_emptying = False
         self._here = here
         self._peers = peers

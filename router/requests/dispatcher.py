@@ -30,7 +30,7 @@ from mesh.wire.requests import (
     StepTokens,
 )
 from mesh.wire.status import EngineStatus, GatewayStatus, Wanted
-from router.effects import Deliver, Effect, Send
+from router.effects import Deliver, Effect, SendToEngine
 from router.history.lengths import LengthPredictor
 from router.history.records import Outcome
 from router.history.timeline import RequestTimeline
@@ -228,7 +228,7 @@ class Dispatcher:
             return self._recovery.interrupt(request, f"{sender} cancelled it unasked", (sender,), now, failed=(sender,))
         taken = stream.take(delta, now)
         if isinstance(taken, Fence):
-            return [Send(sender, Cancel(delta.request, taken.epoch))]
+            return [SendToEngine(sender, Cancel(delta.request, taken.epoch))]
         if isinstance(taken, Broken):
             return self._recovery.interrupt(
                 request, f"tokens of {sender}: {taken.reason}", (sender,), now, failed=(sender,)
@@ -280,7 +280,7 @@ class Dispatcher:
     def _accept(self, engine: str, message: Accepted, now: float) -> list[Effect]:
         request = self._in_flight.placed(message.request)
         if request is None or message.epoch.attempt != request.assignment.attempt:
-            return [Send(engine, Cancel(message.request, Epoch(message.epoch.attempt, ANY_HOP)))]
+            return [SendToEngine(engine, Cancel(message.request, Epoch(message.epoch.attempt, ANY_HOP)))]
         if request.assignment.phase is RequestPhase.SENT:
             request.assignment.phase, request.contact.progress_at = RequestPhase.RUNNING, now
             self._monitor.accepted(request.id, engine, message.status_seq)
@@ -327,4 +327,4 @@ def _stop_stranger(sender: str, delta: Delta) -> list[Effect]:
     """Tokens of a request that is over here: its owner has not heard of it yet."""
     if delta.finish is not None:
         return []
-    return [Send(sender, Cancel(delta.request, Epoch(delta.epoch.attempt, ANY_HOP)))]
+    return [SendToEngine(sender, Cancel(delta.request, Epoch(delta.epoch.attempt, ANY_HOP)))]

@@ -9,7 +9,7 @@ tokens, an answer is never older than the tokens that it seems to deny.
 from collections import defaultdict
 
 from mesh.wire.requests import NotHeld, Probe, ProbeQuestion
-from router.effects import Send
+from router.effects import SendToEngine
 from router.requests.in_flight_request import InFlightRequest
 from router.requests.in_flight_requests import InFlightRequests
 from router.requests.request_state import RequestPhase
@@ -42,7 +42,7 @@ class Probing:
         if self._next_round is None:
             self._next_round = now + self._round_s
 
-    def ask(self, now: float) -> list[Send]:
+    def ask(self, now: float) -> list[SendToEngine]:
         """About all that are silent. Nothing before its time."""
         if self._next_round is None or now < self._next_round:
             return []
@@ -53,14 +53,14 @@ class Probing:
                 request.contact.ask(now)
                 for engine in request.engines:
                     asked[engine].append(_question(request))
-        return [Send(engine, Probe(questions)) for engine, questions in asked.items()]
+        return [SendToEngine(engine, Probe(questions)) for engine, questions in asked.items()]
 
-    def fill(self, request: InFlightRequest, now: float) -> list[Send]:
+    def fill(self, request: InFlightRequest, now: float) -> list[SendToEngine]:
         """Tokens came behind a gap: their owner knows what is missing."""
         if now - request.contact.asked_at < self._round_s:
             return []
         request.contact.ask(now)
-        return [Send(engine, Probe([_question(request)])) for engine in request.engines]
+        return [SendToEngine(engine, Probe([_question(request)])) for engine in request.engines]
 
     def _is_silent(self, request: InFlightRequest, now: float) -> bool:
         match request.assignment.phase:

@@ -4,9 +4,10 @@ times.
 
 from collections.abc import Iterable
 
+from mesh.effects import Forget
 from mesh.wire.frames import Sender
 from mesh.wire.requests import Cancel, Failed, FailureCode, Held, NotHeld, RefusalCode, Refused
-from router.effects import Effect, Forget, Send
+from router.effects import Effect, SendToEngine
 from router.generation import Fault, RequestFailed
 from router.requests.breakers import Breakers
 from router.requests.in_flight_request import InFlightRequest
@@ -58,7 +59,7 @@ class Recovery:
         """An engine is there. If it is a life that was lost, it was only silent: it need not go on with what it had."""
         cancels = self._left_behind.get(life, [])
         self._forget_left_behind(life.process)
-        return [Send(life.process, cancel) for cancel in cancels]
+        return [SendToEngine(life.process, cancel) for cancel in cancels]
 
     def _forget_left_behind(self, engine: str) -> None:
         for life in [life for life in self._left_behind if life.process == engine]:
@@ -160,7 +161,7 @@ class Recovery:
     def stop(self, request: InFlightRequest) -> list[Effect]:
         """Tell the living engines that hold it."""
         return [
-            Send(engine, Cancel(request.id, request.assignment.any_epoch))
+            SendToEngine(engine, Cancel(request.id, request.assignment.any_epoch))
             for engine in request.engines
             if self._monitor.is_alive(engine)
         ]

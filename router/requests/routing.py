@@ -9,7 +9,7 @@ import msgspec
 from mesh.wire.control import Role
 from mesh.wire.requests import Recall
 from mesh.wire.status import Wanted
-from router.effects import Effect, Send, SetRoute, in_batches
+from router.effects import Effect, SendToEngine, SetRoute, in_batches
 from router.generation import Fault, NoEngines, Overloaded, RequestFailed, RouterError
 from router.history.timeline import Seen
 from router.history.timelines import Timelines
@@ -120,7 +120,7 @@ class Routing:
         for request_id in self._recalls.recall(not_begun, self._monitor.view(), now):
             if (found := self._in_flight.placed(request_id.id)) is not None:
                 found.assignment.was_recalled = True
-                effects.append(Send(found.engines[0], Recall(found.id, found.assignment.any_epoch)))
+                effects.append(SendToEngine(found.engines[0], Recall(found.id, found.assignment.any_epoch)))
         return effects
 
     def make_way(self, service: str) -> list[Effect]:
@@ -133,7 +133,7 @@ class Routing:
         effects: list[Effect] = []
         for request in self._fairness.recalled(of_service, self._num_prefilling(view, service)):
             request.assignment.was_recalled = True
-            effects.append(Send(request.engines[0], Recall(request.id, request.assignment.any_epoch)))
+            effects.append(SendToEngine(request.engines[0], Recall(request.id, request.assignment.any_epoch)))
         return effects
 
     def wanted(self, now: float) -> list[Wanted]:
@@ -173,7 +173,7 @@ class Routing:
         if self._roles is None:
             return effects
         changes = self._roles.rebalance(view or self._monitor.view(), num_in_vain.total(), now)
-        return [*effects, *(Send(change.engine, change.message) for change in changes)]
+        return [*effects, *(SendToEngine(change.engine, change.message) for change in changes)]
 
     def _is_open(self, now: float) -> bool:
         return self._rounds is None or now >= self._rounds.opens_at
@@ -261,7 +261,7 @@ class Routing:
             pool = self._monitor.view().engines[engine].services[service]
             self._prefixes[service].add(request.hints.prefix, engine, pool.num_slots)
         self._in_flight.arm(request, now)
-        send = Send(decision.prefill_engine, submit, decision.batch)
+        send = SendToEngine(decision.prefill_engine, submit, decision.batch)
         assert request.timeline.route is not None, "it was decided about"
         return [SetRoute(request.id, request.timeline.route), send]
 

@@ -10,21 +10,18 @@ from engines.effects import (
     DropModel,
     EndTurn,
     Exit,
-    Follow,
-    Forget,
     LoadModel,
     NodeEffect,
     OffloadBlocks,
-    Publish,
     Recover,
     Refuse,
-    Rest,
     RestoreBlocks,
 )
 from engines.node import EngineNode
 from engines.scheduling.batch import ChunkResult, StepResult
 from engines.scheduling.step import Step
 from kvtransfer.protocol import ExportBlocks, Exported, ImportBlocks, Imported, Send
+from mesh.effects import Follow, Forget, Publish, Rest
 from mesh.errors import UserError
 from mesh.wire.frames import Sender
 from mesh.wire.messages import BroadcastMessage, EngineMessage

@@ -2,9 +2,10 @@
 
 import pytest
 
-from engines.effects import CloseMemory, Compute, EndTurn, Exit, Follow, Forget, Publish, Recover, Refuse, Rest
+from engines.effects import CloseMemory, Compute, EndTurn, Exit, Recover, Refuse
 from engines.node import MAX_LAG_S
 from engines.step_failures.errors import MOST_IN_A_ROW, StepError
+from mesh.effects import Follow, Forget, Publish, Rest
 from mesh.membership.catching_up import MAX_CATCH_UPS
 from mesh.wire.control import Drain, ProcessState, Role, SetRole
 from mesh.wire.frames import Sender

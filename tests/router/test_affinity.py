@@ -4,7 +4,7 @@ import pytest
 
 from mesh.wire.requests import Accepted, Epoch, StepTokens
 from mesh.wire.status import PendingPrefill
-from router.effects import Send, SetRoute
+from router.effects import SendToEngine, SetRoute
 from router.history.records import PROMPT_BLOCK
 from router.history.timelines import Timelines
 from router.policies.elastic import Elastic, ElasticParameters
@@ -36,7 +36,7 @@ class World:
         self.dispatcher.receive(engine, Accepted(id_, Epoch(0), self.seq + 1), 0.0)
         delta = make_delta(0, 5, id_=id_, num_cached_tokens=num_cached_tokens)
         effects = self.dispatcher.receive(engine, StepTokens([delta]), 0.0)
-        assert not [effect for effect in effects if isinstance(effect, Send)]
+        assert not [effect for effect in effects if isinstance(effect, SendToEngine)]
         self.status(engine, prefills=BUSY)
 
 

@@ -1,7 +1,7 @@
 """What an engine gives back at the end of a slice goes on, with its tokens, in another round."""
 
 from mesh.wire.requests import Epoch, RefusalCode, SlicesEnded, SubmitBatch
-from router.effects import Fail, Send
+from router.effects import Fail, SendToEngine
 from router.policies.capabilities import PlansRounds
 from router.requests.in_flight_request import LOOK_S
 from tests.router.cluster import M0, M1, life
@@ -9,7 +9,9 @@ from tests.router.requests.test_dispatcher import LIMITS, STOP, World, only_subm
 
 
 def batches(effects):
-    return [(e.to, e.message.submits) for e in effects if isinstance(e, Send) and isinstance(e.message, SubmitBatch)]
+    return [
+        (e.to, e.message.submits) for e in effects if isinstance(e, SendToEngine) and isinstance(e.message, SubmitBatch)
+    ]
 
 
 def ended(*requests, attempt=0):

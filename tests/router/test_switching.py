@@ -6,7 +6,7 @@ import pytest
 
 from mesh.topology.schema import PolicySpec
 from mesh.wire.requests import Cancel, FinishReason, Submit
-from router.effects import Deliver, Fail, Send
+from router.effects import Deliver, Fail, SendToEngine
 from router.generation import Overloaded
 from router.policies.registry import make_policy, policies
 from router.requests.limits import DispatchLimits
@@ -83,10 +83,10 @@ def test_no_request_is_lost_whenever_policies_change(seed):
     def take(effects):
         for effect in effects:
             match effect:
-                case Send(to, Submit() as submit):
+                case SendToEngine(to, Submit() as submit):
                     assert submit.spec.id not in held, "it is somewhere already"
                     held[submit.spec.id] = to, submit
-                case Send(_, Cancel(request, _)):
+                case SendToEngine(_, Cancel(request, _)):
                     held.pop(request, None)
                 case Deliver(request, batch):
                     received[request] += len(batch.tokens)

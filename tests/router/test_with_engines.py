@@ -5,13 +5,14 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from mesh.effects import Forget
 from mesh.topology.schema import PolicySpec
 from mesh.wire.control import Role
 from mesh.wire.frames import Sender
 from mesh.wire.messages import Message
 from mesh.wire.requests import RequestSpec, Sampling, StepTokens
 from mesh.wire.status import EngineStatus
-from router.effects import Deliver, Effect, Fail, Forget, Send
+from router.effects import Deliver, Effect, Fail, SendToEngine
 from router.generation import RouterError
 from router.history.timelines import Timelines
 from router.policies.registry import make_policy, policies
@@ -49,7 +50,7 @@ class RoutedMesh(VirtualMesh):
     def do(self, effects: list[Effect]) -> None:
         for effect in effects:
             match effect:
-                case Send(to, message) if not self.lose(GATEWAY, to, message):
+                case SendToEngine(to, message) if not self.lose(GATEWAY, to, message):
                     self._links[GATEWAY, to].append(self._sending(GATEWAY, to, message))
                 case Forget(engine):
                     self._links[GATEWAY, engine].clear()

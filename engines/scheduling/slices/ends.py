@@ -26,7 +26,7 @@ class Fate(IntEnum):
     PARK = 2
 
 
-class Ended(NamedTuple):
+class EndedSlice(NamedTuple):
     """A request whose slice has ended."""
 
     held: int  # blocks
@@ -45,7 +45,7 @@ class Rival(NamedTuple):
     slack_s: float  # before it has to begin
 
 
-class Here(NamedTuple):
+class EngineOutlook(NamedTuple):
     """The engine. Steps and ends are those of the other requests that it runs."""
 
     room: int  # blocks that nobody holds and nobody is promised
@@ -76,12 +76,12 @@ class End(NamedTuple):
         return f"{self.fate.name.lower()} {self.to}".rstrip() + f" ({self.late_s:.2f} s late, {self.delay_s:.2f} s)"
 
 
-def ends(ended: Ended, rival: Rival | None, here: Here, others: Iterable[There] = ()) -> list[End]:
+def ends(ended: EndedSlice, rival: Rival | None, here: EngineOutlook, others: Iterable[There] = ()) -> list[End]:
     """All that can become of it, the best first."""
     return sorted(_ends(ended, rival, here, others))
 
 
-def _ends(ended: Ended, rival: Rival | None, here: Here, others: Iterable[There]) -> Iterator[End]:
+def _ends(ended: EndedSlice, rival: Rival | None, here: EngineOutlook, others: Iterable[There]) -> Iterator[End]:
     if ended.growth <= here.room:
         waits_s = 0.0
         if rival is not None:
@@ -98,7 +98,7 @@ def _ends(ended: Ended, rival: Rival | None, here: Here, others: Iterable[There]
         yield _end(Fate.PARK, ended, away_s, here.step_s, rival, ended.copy_s + begins_s)
 
 
-def _away_s(ended: Ended, rival: Rival | None, here: Here) -> float:
+def _away_s(ended: EndedSlice, rival: Rival | None, here: EngineOutlook) -> float:
     """From when its blocks are free to when there is room for it again. If the rival takes them, its end makes room."""
     wanted, freed = ended.held + ended.growth, here.room + ended.held
     if rival is None or rival.need > freed:
@@ -106,7 +106,7 @@ def _away_s(ended: Ended, rival: Rival | None, here: Here) -> float:
     return min(_wait_s(here, wanted - (freed - rival.need)), rival.left_s)
 
 
-def _wait_s(here: Here, num_blocks: int, *, needs_place: bool = False) -> float:
+def _wait_s(here: EngineOutlook, num_blocks: int, *, needs_place: bool = False) -> float:
     """Until others have given back so many."""
     blocks_s = here.end_s * num_blocks / here.end_blocks if num_blocks > 0 and here.end_blocks else 0.0
     if num_blocks > 0 and not here.end_blocks:
@@ -115,7 +115,7 @@ def _wait_s(here: Here, num_blocks: int, *, needs_place: bool = False) -> float:
 
 
 def _end(
-    fate: Fate, ended: Ended, delay_s: float, pace_s: float, rival: Rival | None, waits_s: float, to: str = ""
+    fate: Fate, ended: EndedSlice, delay_s: float, pace_s: float, rival: Rival | None, waits_s: float, to: str = ""
 ) -> End:
     late_s = max(0.0, delay_s + ended.left_tokens * (pace_s - ended.tpot_s) - ended.slack_s)
     if rival is None:

@@ -14,7 +14,7 @@ from mesh.process.process import last_incarnation
 from mesh.supervisor.processes.command import ChildCommand
 from mesh.supervisor.processes.incarnation import Incarnation
 from mesh.supervisor.processes.pidfile import PidRecord
-from mesh.supervisor.processes.restarts import Exit, GiveUpRestarting, not_started
+from mesh.supervisor.processes.restarts import GiveUpRestarting, ProcessExit, not_started
 from mesh.supervisor.processes.surroundings import Surroundings
 from mesh.supervisor.processes.watchdog import Watchdog
 from mesh.wire.control import ProcessState
@@ -192,7 +192,7 @@ class Child:
         else:
             self.gave_up = reason
 
-    async def _live(self) -> Exit:
+    async def _live(self) -> ProcessExit:
         """One life of the process, or the rest of it."""
         if self._incarnation is None:
             self._begin()
@@ -200,7 +200,7 @@ class Child:
         if self._incarnation is None:
             if self._stopping.is_set() or not self._wanted:
                 self._is_leaving = True
-                return Exit(None)
+                return ProcessExit(None)
             try:
                 self._incarnation = self._start()
             except OSError as error:
@@ -232,9 +232,9 @@ class Child:
         self._ended_incarnation = max(self._ended_incarnation, self._last_incarnation())
         return Incarnation.start(self.command, self._around)
 
-    def _declare_dead(self, incarnation: Incarnation, returncode: int | None, late: str) -> Exit:
+    def _declare_dead(self, incarnation: Incarnation, returncode: int | None, late: str) -> ProcessExit:
         """Everything of the life that has ended; how it ended is answered."""
-        end = Exit(returncode, late or self._why_killed or incarnation.last_line())
+        end = ProcessExit(returncode, late or self._why_killed or incarnation.last_line())
         self._ended_incarnation = max(self._ended_incarnation, self._heard_incarnation, self._last_incarnation())
         self._incarnation = self._watchdog = None
         incarnation.forget()

@@ -12,7 +12,7 @@ HOPELESS = {  # whatever else keeps a process from being started may pass: memor
 
 
 @dataclass(frozen=True, slots=True)
-class Exit:
+class ProcessExit:
     """How a process ended: its return code as Python counts it (negative: a signal), and the last line that it said.
 
     ``returncode`` is None where nobody can tell it. ``is_passing``: it did not even start, for want of something that
@@ -40,10 +40,10 @@ class Exit:
             return f"killed by signal {-self.returncode}"
 
 
-def not_started(program: str, error: OSError) -> Exit:
+def not_started(program: str, error: OSError) -> ProcessExit:
     """A process that the system did not start."""
     is_passing = error.errno not in HOPELESS
-    return Exit(127, f"cannot start {program}: {error.strerror}", is_passing)
+    return ProcessExit(127, f"cannot start {program}: {error.strerror}", is_passing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class RestartPolicy:
         self._num_deaths = 0  # since the last healthy life
         self._num_failed_starts = 0
 
-    def on_exit(self, end: Exit, ready_for_s: float | None) -> Restart | GiveUpRestarting:
+    def on_exit(self, end: ProcessExit, ready_for_s: float | None) -> Restart | GiveUpRestarting:
         """``ready_for_s`` is how long the process had been ready when it ended; None: it never was."""
         self._was_ever_ready |= ready_for_s is not None
         if end.returncode == EXIT_CONFIGURATION and not self._was_ever_ready:

@@ -6,7 +6,7 @@ from engines.engine_request import EngineRequest
 from engines.memory.block_pool import BlockPool
 from engines.memory.pages import PagePool
 from engines.scheduling.queue import ServiceQueue
-from engines.scheduling.scheduler import Limits, LocalScheduler, Plan
+from engines.scheduling.scheduler import Limits, LocalScheduler, StepPlan
 from engines.scheduling.slack import IterationTime
 from mesh.wire.control import PrefillMode, PrefillOrder, Role
 from tests.engines.conftest import MakeSequence
@@ -39,7 +39,7 @@ def queue(num_blocks: int = 16, *waiting: EngineRequest) -> ServiceQueue:
     return ServiceQueue("tiny", BlockPool(PagePool(num_blocks), 4), waiting=list(waiting))
 
 
-def compute(plan: Plan, queue: ServiceQueue, token: int = 7, now: float = 0.0) -> None:
+def compute(plan: StepPlan, queue: ServiceQueue, token: int = 7, now: float = 0.0) -> None:
     """What the core does with the results of an iteration."""
     for share in plan.shares:
         request = share.request
@@ -49,7 +49,7 @@ def compute(plan: Plan, queue: ServiceQueue, token: int = 7, now: float = 0.0) -
             request.append(token, None, now)
 
 
-def taken(plan: Plan) -> list[tuple[str, int]]:
+def taken(plan: StepPlan) -> list[tuple[str, int]]:
     return [(share.request.id, share.num_tokens) for share in plan.shares]
 
 

@@ -8,7 +8,7 @@ import pytest
 from engines.engine_request import EngineRequest
 from engines.status import Service
 from engines.transfers.peers import Peers
-from engines.transfers.rescheduling import MOST_AT_A_TIME, Here, Move, Rescheduler
+from engines.transfers.rescheduling import MOST_AT_A_TIME, Move, OwnEngine, Rescheduler
 from mesh.topology.schema import Rescheduling, Trigger
 from mesh.wire.control import ProcessState, Role
 from mesh.wire.requests import Epoch, RequestSpec, Sampling
@@ -77,7 +77,7 @@ class Engine:
             request.blocks = service.pool.allocate(service.pool.blocks_for(len(request.tokens)))
         service.queue.running += self.running
         known = Peers(headroom_blocks=1)
-        here = Here(
+        here = OwnEngine(
             self.name,
             {SERVICE: service},
             lambda _: [one for one in self.running if one not in [request for _, request in self.leaving]],

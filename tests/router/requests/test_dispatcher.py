@@ -6,6 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from mesh.effects import Forget
 from mesh.topology.schema import PolicySpec
 from mesh.wire.control import ProcessState, Role
 from mesh.wire.requests import (
@@ -28,7 +29,7 @@ from mesh.wire.requests import (
     Submit,
 )
 from mesh.wire.status import DecodeCost, Demand, PendingPrefill, Wanted
-from router.effects import Deliver, Fail, Forget, Send, SetRoute
+from router.effects import Deliver, Fail, SendToEngine, SetRoute
 from router.generation import Fault, NoEngines, Overloaded, RequestFailed, TokenBatch
 from router.history.records import PROMPT_BLOCK
 from router.history.timelines import Timelines
@@ -91,7 +92,7 @@ class World:
 
 
 def submits(effects):
-    return [(e.to, e.message) for e in effects if isinstance(e, Send) and isinstance(e.message, Submit)]
+    return [(e.to, e.message) for e in effects if isinstance(e, SendToEngine) and isinstance(e.message, Submit)]
 
 
 def only_submit(effects):
@@ -100,15 +101,15 @@ def only_submit(effects):
 
 
 def probes(effects):
-    return [(e.to, e.message.requests) for e in effects if isinstance(e, Send) and isinstance(e.message, Probe)]
+    return [(e.to, e.message.requests) for e in effects if isinstance(e, SendToEngine) and isinstance(e.message, Probe)]
 
 
 def without_probes(effects):
-    return [e for e in effects if not (isinstance(e, Send) and isinstance(e.message, Probe))]
+    return [e for e in effects if not (isinstance(e, SendToEngine) and isinstance(e.message, Probe))]
 
 
 def cancels(effects):
-    return [(e.to, e.message) for e in effects if isinstance(e, Send) and isinstance(e.message, Cancel)]
+    return [(e.to, e.message) for e in effects if isinstance(e, SendToEngine) and isinstance(e.message, Cancel)]
 
 
 def only_failure(effects):
@@ -443,7 +444,7 @@ def test_an_old_owner_that_goes_on_is_fenced():
     world = World(P0, P1, M0)
     world.submit()
     world.wait(1.0)
-    assert world.tokens(P0, 0, 99) == [Send(P0, Cancel("r", Epoch(0, 0)))]
+    assert world.tokens(P0, 0, 99) == [SendToEngine(P0, Cancel("r", Epoch(0, 0)))]
     assert world.tokens(P1, 0, 10, epoch=(1, 0)) == [Deliver("r", TokenBatch((10,), None, 0, None, None))]
 
 
@@ -516,7 +517,7 @@ def test_an_engine_that_does_not_answer_a_submit_is_asked_whether_it_came():
 
 def test_the_owner_of_a_stream_with_a_gap_is_asked_for_what_is_missing():
     world, at = running_on(M0, M1)
-    assert world.tokens(at, 3, 13) == [Send(at, Probe([ProbeQuestion("r", 0, 2)]))]
+    assert world.tokens(at, 3, 13) == [SendToEngine(at, Probe([ProbeQuestion("r", 0, 2)]))]
     world.wait(0.1)
     assert world.tokens(at, 4, 14) == [], "once for a gap, unless the answer is long in coming"
     assert probes(world.wait(0.2)) == [(at, [("r", 0, 2)])]
@@ -756,9 +757,9 @@ class AnyOrder(RuleBasedStateMachine):
                 case Fail(request, _):
                     assert request not in self.failed
                     self.failed.add(request)
-                case Send(to, Submit() as submit):
+                case SendToEngine(to, Submit() as submit):
                     self.sent[to, submit.spec.id] = submit
-                case Send(to, Cancel(request, epoch)):
+                case SendToEngine(to, Cancel(request, epoch)):
                     held = self.sent.get((to, request))
                     if held is not None and held.epoch <= epoch:
                         del self.sent[to, request]
@@ -909,7 +910,9 @@ COST = DecodeCost(0.01, 0.001, 1e-5)
 
 def sent_specs(effects):
     return [
-        effect.message.spec for effect in effects if isinstance(effect, Send) and isinstance(effect.message, Submit)
+        effect.message.spec
+        for effect in effects
+        if isinstance(effect, SendToEngine) and isinstance(effect.message, Submit)
     ]
 
 
@@ -942,11 +945,11 @@ def test_what_has_not_begun_is_called_back_once_and_goes_where_it_was_meant_to()
     world.status(M1, demand=under, decode_cost=COST)
     world.now += 1
     effects = world.status(M0, demand=over, decode_cost=COST)
-    assert effects == [Send(M0, Recall("a", Epoch(0, ANY_HOP)))]
+    assert effects == [SendToEngine(M0, Recall("a", Epoch(0, ANY_HOP)))]
     world.now += 1
     assert world.status(M0, demand=over, decode_cost=COST) == []
     effects = world.refuse(M0, "a", code=RefusalCode.RECALLED)
-    assert [effect.to for effect in effects if isinstance(effect, Send)] == [M1]
+    assert [effect.to for effect in effects if isinstance(effect, SendToEngine)] == [M1]
 
 
 def test_what_has_a_token_is_not_called_back():

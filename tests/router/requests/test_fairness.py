@@ -4,7 +4,7 @@ import pytest
 
 from mesh.topology.schema import PolicySpec
 from mesh.wire.requests import Accepted, Epoch, FinishReason, Recall, StepTokens, Submit
-from router.effects import Fail, Send
+from router.effects import Fail, SendToEngine
 from router.generation import Overloaded
 from router.history.timelines import Timelines
 from router.policies.registry import make_policy
@@ -103,7 +103,7 @@ class World:
         return self.take(submit_to(self.dispatcher, make_spec(id_, 400), self.now, tenant))
 
     def take(self, effects):
-        messages = [effect.message for effect in effects if isinstance(effect, Send) and effect.to == M0]
+        messages = [effect.message for effect in effects if isinstance(effect, SendToEngine) and effect.to == M0]
         self.sent += [message.spec.id for message in messages if isinstance(message, Submit)]
         self.recalled += [message.request for message in messages if isinstance(message, Recall)]
         self.dispatcher.check_invariants()

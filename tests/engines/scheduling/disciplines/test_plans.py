@@ -5,7 +5,7 @@ from engines.memory.block_pool import BlockPool
 from engines.memory.pages import PagePool
 from engines.scheduling.disciplines.discipline import IterationPhase
 from engines.scheduling.queue import ServiceQueue
-from engines.scheduling.scheduler import Limits, LocalScheduler, Plan, Ranking
+from engines.scheduling.scheduler import Limits, LocalScheduler, Ranking, StepPlan
 from engines.scheduling.slack import IterationTime
 from mesh.wire.control import PrefillMode, Role
 from tests.engines.conftest import MakeSequence
@@ -34,12 +34,12 @@ def by_name(request: EngineRequest) -> tuple[float, ...]:
 
 def plan(
     queue: ServiceQueue, phase: IterationPhase, role: Role = Role.MULTIPLEX, most: int = 8, chunk_tokens: int = 16
-) -> Plan:
+) -> StepPlan:
     ranking = Ranking(by_name, iter(sorted(queue.prompts(), key=by_name)))
     return LocalScheduler(Limits(most, chunk_tokens), NothingForeseen()).plan(queue, role, 0.0, phase, ranking)
 
 
-def taken(plan: Plan) -> list[tuple[str, int]]:
+def taken(plan: StepPlan) -> list[tuple[str, int]]:
     return [(share.request.id, share.num_tokens) for share in plan.shares]
 
 

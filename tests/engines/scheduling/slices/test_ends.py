@@ -5,11 +5,11 @@ from random import Random
 
 import pytest
 
-from engines.scheduling.slices.ends import End, Ended, Fate, Here, Rival, There, ends
+from engines.scheduling.slices.ends import End, EndedSlice, EngineOutlook, Fate, Rival, There, ends
 
-REQUEST = Ended(held=20, growth=8, left_tokens=100, slack_s=5.0, tpot_s=0.05, copy_s=0.02)
+REQUEST = EndedSlice(held=20, growth=8, left_tokens=100, slack_s=5.0, tpot_s=0.05, copy_s=0.02)
 RIVAL = Rival(need=30, left_s=2.0, slack_s=1.0)
-HERE = Here(room=10, has_place=True, step_s=0.03, end_s=0.5, end_blocks=20, can_offload=True)
+HERE = EngineOutlook(room=10, has_place=True, step_s=0.03, end_s=0.5, end_blocks=20, can_offload=True)
 
 
 def best(ended=REQUEST, rival=None, here=HERE, others=()):
@@ -69,11 +69,11 @@ def test_what_is_late_shows_both():
 @pytest.mark.parametrize("seed", range(200))
 def test_the_first_is_the_best_and_none_keeps_a_request_beyond_the_room(seed):
     dice = Random(seed)
-    ended = Ended(
+    ended = EndedSlice(
         dice.randint(1, 60), dice.randint(0, 9), dice.uniform(1, 500), dice.uniform(-2, 9), 0.05, dice.uniform(0, 0.1)
     )
     rival = Rival(dice.randint(1, 90), dice.uniform(0.1, 20), dice.uniform(-2, 9)) if dice.random() < 0.8 else None
-    here = Here(
+    here = EngineOutlook(
         dice.randint(0, 40),
         dice.random() < 0.8,
         dice.uniform(0.01, 0.1),

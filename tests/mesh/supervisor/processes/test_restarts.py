@@ -4,9 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mesh.errors import EXIT_CONFIGURATION
-from mesh.supervisor.processes.restarts import Exit, GiveUpRestarting, Restart, RestartPolicy, not_started
+from mesh.supervisor.processes.restarts import GiveUpRestarting, ProcessExit, Restart, RestartPolicy, not_started
 
-CRASH = Exit(1, "boom")
+CRASH = ProcessExit(1, "boom")
 
 
 def test_delays_grow_up_to_a_cap():
@@ -24,16 +24,16 @@ def test_a_healthy_life_starts_the_delays_anew():
 
 
 def test_a_configuration_error_at_the_start_is_final():
-    assert RestartPolicy().on_exit(Exit(EXIT_CONFIGURATION, "no model"), ready_for_s=None) == GiveUpRestarting(
+    assert RestartPolicy().on_exit(ProcessExit(EXIT_CONFIGURATION, "no model"), ready_for_s=None) == GiveUpRestarting(
         "no model"
     )
-    assert RestartPolicy().on_exit(Exit(EXIT_CONFIGURATION), ready_for_s=None) == GiveUpRestarting("exit code 2")
+    assert RestartPolicy().on_exit(ProcessExit(EXIT_CONFIGURATION), ready_for_s=None) == GiveUpRestarting("exit code 2")
 
 
 def test_a_configuration_error_of_what_worked_once_may_be_mended():
     policy = RestartPolicy()
     policy.on_exit(CRASH, ready_for_s=90.0)
-    assert policy.on_exit(Exit(EXIT_CONFIGURATION, "port taken"), ready_for_s=None) == Restart(0.4)
+    assert policy.on_exit(ProcessExit(EXIT_CONFIGURATION, "port taken"), ready_for_s=None) == Restart(0.4)
 
 
 def test_what_never_became_ready_is_given_up():
@@ -55,9 +55,9 @@ def test_what_was_ready_once_is_never_given_up(lives):
 
 
 def test_exits_read_well():
-    assert str(Exit(-9)) == "killed by SIGKILL"
-    assert str(Exit(-99)) == "killed by signal 99"
-    assert str(Exit(3, "why")) == "exit code 3: why"
+    assert str(ProcessExit(-9)) == "killed by SIGKILL"
+    assert str(ProcessExit(-99)) == "killed by signal 99"
+    assert str(ProcessExit(3, "why")) == "exit code 3: why"
 
 
 def test_what_the_machine_lacks_for_the_moment_is_no_failed_start():
@@ -77,5 +77,5 @@ def test_a_program_that_is_not_there_is_given_up():
 
 
 def test_an_exit_that_nobody_can_tell():
-    assert str(Exit(None)) == "ended"
-    assert str(Exit(None, "bye")) == "ended: bye"
+    assert str(ProcessExit(None)) == "ended"
+    assert str(ProcessExit(None, "bye")) == "ended: bye"

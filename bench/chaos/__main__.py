@@ -10,22 +10,22 @@ gateway, no token is duplicated or missing, no pause between two tokens of a str
 
 import argparse
 import asyncio
-import json
 import signal
 import sys
 import tempfile
-from dataclasses import asdict
 from pathlib import Path
 
 from rich.console import Console
 
 from bench.chaos.deployment import Backend
 from bench.chaos.lab import Lab, Settings
-from bench.chaos.report import markdown, remarks, table, write_json
+from bench.chaos.report import document, markdown, remarks, table
 from bench.chaos.scenarios import churn, clients, hosts, messages, placement, processes
 from bench.chaos.scenarios.registry import MESHES, SCENARIOS, Scenario
 from bench.chaos.verdict import Row
 from bench.harness.arguments import script_parser
+from bench.harness.files import write_json
+from bench.harness.tables import make_console
 from mesh.errors import EXIT_CONFIGURATION, EXIT_FAILURE, EXIT_INTERRUPTED, UserError
 
 FAMILIES = [
@@ -99,7 +99,7 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     churn_s = options.churn or (QUICK_CHURN_S if options.quick else CHURN_S)
     settings = Settings(Backend(options.backend), options.seed, options.quick, churn_s)
-    console = Console(width=None if sys.stdout.isatty() else WIDTH)
+    console = make_console(WIDTH)
     try:
         rows = asyncio.run(run(choose(options.scenario, is_quick=options.quick), settings, console))
     except UserError as error:
@@ -111,7 +111,7 @@ def main(argv: list[str] | None = None) -> int:
     if options.markdown:
         print(markdown(rows))
     if options.out:
-        write_json(options.out, rows, json.loads(json.dumps(asdict(settings))))
+        write_json(options.out, document(rows, settings))
     return 0 if all(row.is_passed for row in rows) else EXIT_FAILURE
 
 

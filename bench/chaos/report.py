@@ -1,14 +1,12 @@
 """Rows as a table on a terminal, and as JSON."""
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
 
-import msgspec
 from rich import box
 from rich.table import Table
 
 from bench.chaos.verdict import GAP_LIMIT_S, Row
+from bench.harness.tables import markdown_table
 
 COLUMNS = ("scenario", "requests", "failed", "wrong", "refused", "left", "gap s", "recovery s", "ready s", "")
 
@@ -53,12 +51,9 @@ def remarks(row: Row) -> list[str]:
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """For bench/README.md."""
-    heads = [*COLUMNS[:-1], "result"]
-    lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
-    return "\n".join([*lines, *("| " + " | ".join(cells(row)) + " |" for row in rows)])
+    return markdown_table([*COLUMNS[:-1], "result"], map(cells, rows))
 
 
-def write_json(path: Path, rows: Sequence[Row], settings: Mapping[str, Any]) -> None:
-    whole = {"settings": settings, "rows": [row.json() for row in rows]}
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(whole), indent=2) + b"\n")
+def document(rows: Sequence[Row], settings: object) -> dict[str, object]:
+    """For a JSON file."""
+    return {"settings": settings, "rows": [row.json() for row in rows]}

@@ -18,11 +18,10 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
 from bench.engine.kernel_times import Iterations, Kernels, Shape
 from bench.harness.arguments import script_parser
+from bench.harness.tables import make_console, make_table
 from engines.costs.fitting import DecodeSample, PrefillSample, fit_decode, fit_prefill
 from engines.costs.linear import decode_step_s, prefill_s
 from engines.costs.presets import load_preset
@@ -145,7 +144,10 @@ def main() -> None:
 
 
 def _compose(composer: Composer, write: Path | None) -> None:
-    table = Table("preset", "prefill p90", "twice", "decode p90", "mixed p90", title="errors on held-out points")
+    table = make_table(
+        "errors on held-out points",
+        ("preset", "prefill p90", "twice", "decode p90", "mixed p90"),
+    )
     sections = []
     for name, preset, times in composer.composed():
         cost = fit(times)
@@ -154,7 +156,7 @@ def _compose(composer: Composer, write: Path | None) -> None:
         sections.append(section(name, preset, cost, times))
     for name, _, times in composer.scaled():
         table.add_row(f"{name} (scaled)", *_errors(load_preset(name).cost, times, None))
-    Console(width=120).print(table)
+    make_console().print(table)
     if write is not None:
         before, _, rest = write.read_text(encoding="utf-8").partition(FIRST_MARK)
         _, _, after = rest.partition(LAST_MARK)

@@ -11,11 +11,11 @@ import gc
 import time
 from collections.abc import Iterator
 
-from rich.console import Console
 from rich.table import Table
 
 from bench.engine.one_engine import Model, OneEngine
 from bench.harness.arguments import script_parser
+from bench.harness.tables import make_console
 from engines.costs.profiles import load_profile
 from engines.scheduling.scheduler import Limits
 from mesh.topology.schema import Scheduling
@@ -44,7 +44,7 @@ def main() -> int:
         times = sorted(_times_s(scheduling, options.requests, options.waiting, options.steps))
         row = (f"{1e3 * times[share * len(times) // 100]:.2f}" for share in (50, 99))
         table.add_row(scheduling, *row)
-    Console().print(table)
+    make_console().print(table)
     return 0
 
 

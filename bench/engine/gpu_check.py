@@ -5,7 +5,6 @@
 Exit status: 0 if all tests pass, whatever the figures; 1 if one fails, a bench breaks, or there is no GPU.
 """
 
-import argparse
 import json
 import subprocess
 import sys
@@ -16,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
+from bench.harness.arguments import script_parser
+from bench.harness.tables import make_console, make_table
 
 Rows = list[tuple[str, str, str]]  # what, measured, goal
 Tell = Callable[[Any], Rows]
@@ -91,7 +90,7 @@ def run(task: Task, folder: Path, left_s: float) -> tuple[bool, Rows]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser("bench.engine.gpu_check", __doc__)
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--out", type=Path, help="where to keep what the benches wrote")
     options = parser.parse_args()
@@ -100,7 +99,10 @@ def main() -> int:
     if not torch.cuda.is_available():
         print("gpu-check: torch sees no CUDA device here; run it on a machine with an NVIDIA GPU", file=sys.stderr)
         return 1
-    table = Table("what", "measured", "goal", title=f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
+    table = make_table(
+        f"{torch.cuda.get_device_name()}, torch {torch.__version__}",
+        ("what", "measured", "goal"),
+    )
     is_well, ends_at = True, time.monotonic() + BUDGET_S
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.out or Path(temporary)
@@ -110,7 +112,7 @@ def main() -> int:
             is_well &= went_well
             for row in rows:
                 table.add_row(*row)
-    Console().print(table)
+    make_console().print(table)
     return 0 if is_well else 1
 
 

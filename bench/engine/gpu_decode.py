@@ -6,7 +6,6 @@ Llama-2-7B's shape with random weights, bfloat16. The floor is bytes of weights 
 bandwidth of a plain copy, of which each byte counts twice. ``--device cpu`` takes a small model: a smoke test.
 """
 
-import argparse
 import statistics
 import tempfile
 from dataclasses import asdict, dataclass
@@ -14,7 +13,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from bench.harness.arguments import add_json
+from bench.harness.arguments import add_json, script_parser
 from bench.harness.files import write_json
 from bench.models.random_llama import LLAMA2_7B, SMALL, LlamaShape, write_random_llama
 from bench.transfer.gpu import copy_seconds
@@ -77,7 +76,7 @@ def measure(device: str, shape: LlamaShape, requests: int, context: int) -> Deco
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser("bench.engine.gpu_decode", __doc__)
     parser.add_argument("--device", default="cuda:0", help="cuda:N, or cpu for a smoke test (default: cuda:0)")
     parser.add_argument("--requests", type=int, default=32)
     parser.add_argument("--context", type=int, default=1024)

@@ -6,10 +6,14 @@ from collections.abc import Iterator
 from rich.table import Table
 
 from bench.fault_runs.play import Tally
+from bench.harness.tables import make_table
 
 
 def tables(tally: Tally) -> Iterator[Table]:
-    runs = Table("runs", "requests", "tokens", "events checked", title="Runs with faults")
+    runs = make_table(
+        "Runs with faults",
+        ("runs", "requests", "tokens", "events checked"),
+    )
     runs.add_row(*(f"{count:,}" for count in (tally.num_runs, tally.num_requests, tally.num_tokens, tally.num_events)))
     yield runs
     yield _counts("what went wrong", tally.faults)
@@ -19,8 +23,7 @@ def tables(tally: Tally) -> Iterator[Table]:
 
 
 def _counts(title: str, counts: Counter[str]) -> Table:
-    table = Table(title, "times")
-    table.columns[1].justify = "right"
+    table = make_table("", (title,), ("times",))
     for what, count in counts.most_common():
         table.add_row(what, f"{count:,}")
     return table

@@ -17,6 +17,7 @@ from rich.console import Console
 
 from bench.fidelity.layer_times import LayerTimes, load_layer_times
 from bench.harness.arguments import script_parser
+from bench.harness.tables import make_console
 from bench.live.agreement import Latency, agreement_table, agreements
 from engines.costs.measuring import DecodePoint, MixedPoint, Point, PrefillPoint, Times, fit, predict_s
 from engines.costs.profiles import EngineProfile
@@ -250,7 +251,7 @@ def main() -> None:
     arguments = parser.parse_args()
     for name in arguments.runs:
         try:
-            compare(Console(width=120), arguments.folder, name, arguments.cpu_ms, arguments.out)
+            compare(make_console(), arguments.folder, name, arguments.cpu_ms, arguments.out)
         except UserError as error:
             raise SystemExit(str(error)) from None
 

@@ -11,14 +11,12 @@ are compared. Run it alone: it says what others used of the machine, and how far
 """
 
 import argparse
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from bench.fidelity.predicting import (
     Profiles,
@@ -31,6 +29,7 @@ from bench.fidelity.predicting import (
 )
 from bench.harness.arguments import script_parser
 from bench.harness.files import write_json
+from bench.harness.jobs import progress_bar
 from bench.harness.tables import make_console
 from bench.live.agreement import agreement_table, agreements
 from bench.live.mesh import live_mesh
@@ -135,17 +134,10 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-@contextmanager
-def _progress() -> Iterator[Progress]:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        yield progress
-
-
 def run(arguments: argparse.Namespace) -> None:
     topology = load(arguments.topology)
     workload = Workload(arguments.requests, arguments.rate, arguments.prompt, arguments.answer)
-    with _progress() as progress:
+    with progress_bar() as progress:
         task = progress.add_task("measuring overheads", total=workload.num_requests)
         overheads = measure_overheads(topology)
         progress.update(task, description="starting, warming up, measuring the idle mesh, then serving")

@@ -11,10 +11,8 @@ import time
 from collections.abc import Iterator
 from random import Random
 
-from rich.console import Console
-from rich.table import Table
-
 from bench.harness.arguments import script_parser
+from bench.harness.tables import make_console, make_table
 from engines.costs.profiles import load_profile
 from engines.scheduling.demand import MOST_PEAKS
 from mesh.topology.schema import PolicySpec
@@ -109,8 +107,9 @@ def main() -> None:
     )
     options = parser.parse_args()
     gc.freeze()
-    table = Table(
-        "policy", *(f"{n} engines" for n in options.engines), title="p50 / p99 of a decision, microseconds of CPU"
+    table = make_table(
+        "p50 / p99 of a decision, microseconds of CPU",
+        ("policy", *(f"{n} engines" for n in options.engines)),
     )
     for policy in options.policies:
         cells = []
@@ -118,7 +117,7 @@ def main() -> None:
             times = sorted(decisions(policy, num_engines, options.decisions, options.prefills))
             cells.append(f"{times[len(times) // 2] * 1e6:.0f} / {times[99 * len(times) // 100] * 1e6:.0f}")
         table.add_row(policy, *cells)
-    Console().print(table)
+    make_console().print(table)
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ from bench.engine.under_test import DEFAULT_MODEL
 from bench.gateway.cost import command, free_port, until_ready
 from bench.harness.arguments import add_json, script_parser
 from bench.harness.files import write_json
-from bench.harness.tables import make_console
+from bench.harness.tables import make_console, make_table
 from bench.load.client.http import Address
 from bench.load.generator.crew import drive
 from bench.load.generator.wire import Assignment, Pace, Recipe, Shape
@@ -347,7 +347,10 @@ COLUMNS = {
 
 
 def table(grown: Sequence[Grown]) -> Table:
-    made = Table("", *(f"{one.engines} x {one.gateways}" for one in grown), title="engines x gateways")
+    made = make_table(
+        "engines x gateways",
+        ("", *(f"{one.engines} x {one.gateways}" for one in grown)),
+    )
     for key, (title, form) in COLUMNS.items():
         made.add_row(title, *(form.format(getattr(one, key)) for one in grown))
     return made

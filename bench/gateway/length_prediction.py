@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from rich.console import Console
 from rich.table import Table
 
 from bench.harness.arguments import script_parser
+from bench.harness.tables import make_console
 from mesh.wire.requests import FinishReason, RequestSpec, Sampling
 from router.history.lengths import AskedLength, LengthPredictor, Prediction
 from simulation.loads.rows import TraceError
@@ -137,7 +137,7 @@ def main() -> None:
         if not found:
             parser.error(f"{path}: {len(lengths)} requests; more than {WARM_UP} are needed")
         table.add_row(*row(path.name, found, options.limit))
-    Console(width=160).print(table)
+    make_console(160).print(table)
 
 
 if __name__ == "__main__":

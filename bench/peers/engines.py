@@ -21,12 +21,12 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 
 from bench.engine.under_test import add_model_argument
 from bench.harness.arguments import add_json, script_parser
 from bench.harness.files import write_json
+from bench.harness.tables import make_console
 from bench.peers.child import Child, ChildError
 from bench.peers.rounds import CLOCKS, Measured, Round
 from engines.models.cache import Cache
@@ -317,7 +317,7 @@ def main() -> int:
         print(error, file=sys.stderr)
         return 1
     figures = figures_of(cases)
-    console = Console(width=120)
+    console = make_console()
     for kind in (RATE, TTFT):
         console.print(table(kind, figures, values))
     if arguments.json:

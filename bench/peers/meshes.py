@@ -23,12 +23,11 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 
 from bench.engine.under_test import add_model_argument
 from bench.harness.arguments import script_parser
 from bench.harness.plots import new_figure, save, tidy
-from bench.harness.tables import make_console
+from bench.harness.tables import make_console, make_table
 from bench.live.contention import Contention, Watch
 from bench.load.arguments import add_generator, add_load, add_promises, add_prompts, add_server
 from bench.load.asked import asked
@@ -147,7 +146,10 @@ def capacities(runs: Sequence[Run]) -> dict[str, dict[float, str]]:
 def print_all(console: Console, runs: Sequence[Run], options: argparse.Namespace) -> None:
     promise = f"TTFT {options.ttft_ms:g} ms, TPOT {options.tpot_ms:g} ms"
     heads = ("rate", "met", "good/s", "TTFT p50", "p99", "TPOT p50", "p99", "tokens/s", "cores", "others'")
-    table = Table("", *heads, title=f"promise: {promise}", title_justify="left")
+    table = make_table(
+        f"promise: {promise}",
+        ("", *heads),
+    )
     for name, group in groupby(runs, key=lambda run: run.contestant):
         for index, run in enumerate(group):
             figures = [run.figures[key] for key in COLUMNS]
@@ -163,7 +165,10 @@ def print_all(console: Console, runs: Sequence[Run], options: argparse.Namespace
         table.add_section()
     console.print(table)
     title = f"requests a second up to which {GOAL:.0%} keep the promise, times"
-    summary = Table("", *(f"{factor:g}" for factor in TIGHTNESS), title=title, title_justify="left")
+    summary = make_table(
+        title,
+        ("", *(f"{factor:g}" for factor in TIGHTNESS)),
+    )
     for name, by_factor in capacities(runs).items():
         summary.add_row(name, *(by_factor[factor] for factor in TIGHTNESS))
     console.print(summary)

@@ -22,12 +22,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
-from rich.console import Console
 from rich.table import Table
 
 from bench.gateway.cost import DEFAULT_MODEL, free_port, mesh
 from bench.harness.arguments import add_json, script_parser
 from bench.harness.files import write_json
+from bench.harness.tables import make_console
 from bench.load.client.http import Address
 from bench.load.generator.crew import drive
 from bench.load.generator.wire import Assignment, Pace, Recipe, Shape
@@ -186,7 +186,7 @@ def main() -> int:
     table = Table("medians", "CPU us / token", "CPU us / request of 1 token", "requests/s of 1 token", "TTFT alone, ms")
     for name, line in medians.items():
         table.add_row(name, *(f"{value:.1f}" for value in line.values()))
-    Console(width=120).print(table)
+    make_console().print(table)
     if options.json is not None:
         write_json(options.json, medians)
     return 0

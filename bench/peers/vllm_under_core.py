@@ -10,10 +10,10 @@ import statistics
 import sys
 from contextlib import AsyncExitStack
 
-from rich.console import Console
 from rich.table import Table
 
 from bench.harness.files import write_json
+from bench.harness.tables import make_console
 from bench.peers.child import ChildError
 from bench.peers.engines import (
     CASES,
@@ -56,7 +56,7 @@ def main() -> int:
         values = figures[figure.name]
         ratio = advantage(figure, values, UNDER_CORE, ALONE)
         made.add_row(figure.name, *(f"{statistics.median(each):.1f}" for each in values.values()), f"{ratio:.2f}x")
-    Console(width=120).print(made)
+    make_console().print(made)
     if arguments.json:
         write_json(arguments.json, figures)
     return 0

@@ -17,10 +17,10 @@ from pathlib import Path
 from random import Random
 
 import msgspec
-from rich.console import Console
 from rich.table import Table
 
 from bench.harness.arguments import add_jobs, add_seeds, script_parser
+from bench.harness.tables import make_console, make_table
 from bench.placement import setting
 from mesh.wire.control import Role
 from router.placement.observe.requirements import Catalogue, Cluster
@@ -68,7 +68,7 @@ def main() -> None:
     options = parser.parse_args()
     with Simulators(options.jobs) as simulators:
         lines = [measure(simulators, options, rate, seed) for rate in options.rates for seed in range(options.seeds)]
-    Console(width=140).print(_table(lines))
+    make_console(140).print(_table(lines))
     if options.out is not None:
         options.out.write_bytes(msgspec.json.format(msgspec.json.encode([asdict(line) for line in lines])))
 
@@ -173,7 +173,7 @@ def in_words(plan: Plan) -> str:
 
 
 def _table(lines: Sequence[Line]) -> Table:
-    table = Table(title="attainment and normalised latency", title_justify="left")
+    table = make_table("attainment and normalised latency", ())
     for heading in ("rate", "seed", "greedy", "improved", "best of all", "parts off", "plans", "improved plan"):
         table.add_column(heading, justify="left" if heading == "improved plan" else "right")
     for line in lines:

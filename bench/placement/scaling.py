@@ -28,7 +28,7 @@ from rich.table import Table
 
 from bench.harness.arguments import add_jobs, add_seeds, script_parser
 from bench.harness.jobs import run_jobs
-from bench.harness.tables import make_console
+from bench.harness.tables import make_console, make_table
 from engines.costs.profiles import load_profile
 from mesh.errors import UserError
 from mesh.topology.schema import (
@@ -254,9 +254,11 @@ def _table(day: Day, capacities: dict[int, float], least_s: float, results: dict
     known = ", ".join(f"{size}: {rate:.1f}/s" for size, rate in sorted(capacities.items()))
     peak = least_engines(capacities, max(day.rates))
     title = f"{day.seconds:.0f} s, {min(day.rates):.1f} to {max(day.rates):.1f} requests/s; capacity of engines {known}"
-    table = Table(title=f"{title}; who knows the day: {least_s / 3600:.2f} engine-hours, {peak} at the peak")
-    for heading in ("rule", "seed", "engine-hours", "of the least", "attainment", "worst half minute", "changes"):
-        table.add_column(heading, justify="right")
+    table = make_table(
+        f"{title}; who knows the day: {least_s / 3600:.2f} engine-hours, {peak} at the peak",
+        (),
+        ("rule", "seed", "engine-hours", "of the least", "attainment", "worst half minute", "changes"),
+    )
     for (rule, seed), result in results.items():
         table.add_row(
             f"{rule} engines" if rule.isdecimal() else rule,

@@ -16,12 +16,12 @@ from pathlib import Path
 from random import Random
 
 import psutil
-from rich.console import Console
 from rich.table import Table
 
 from bench.harness.arguments import add_jobs, script_parser
 from bench.harness.files import write_json
 from bench.harness.plots import new_figure, save, tidy
+from bench.harness.tables import make_console, make_table
 from bench.placement import setting
 from router.placement.search.search import FoundPlan, search
 from simulation.command.outputs import has_matplotlib
@@ -69,7 +69,7 @@ def main() -> None:
     with Simulators(options.jobs) as simulators:
         measure(simulators, Case(1, 1, 1, 1.0, 0.0, 0))  # workers start
         lines = [measure(simulators, case) for case in _cases(options)]
-    Console(width=120).print(_table(lines))
+    make_console().print(_table(lines))
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)
         write_json(options.out / "lines.json", [asdict(o) for o in lines])
@@ -149,7 +149,7 @@ def _line(case: Case, found: FoundPlan, num_requests: int, num_simulated: int, e
 
 
 def _table(lines: Sequence[Line]) -> Table:
-    table = Table(title="search for a placement", title_justify="left")
+    table = make_table("search for a placement", ())
     headings = ("devices", "services", "requests", "simulated", "s", "CPU s", "greedy", "latency", "found", "latency")
     for heading in headings:
         table.add_column(heading, justify="right")

@@ -21,9 +21,11 @@ from rich.console import Console
 
 import bench.siege.attacks  # noqa: F401  (fills the catalogue)
 from bench.harness.arguments import add_json, script_parser
+from bench.harness.files import write_json
+from bench.harness.tables import make_console
 from bench.siege.attack import CATALOGUE, ONE_HOST, Attack, Family
 from bench.siege.campaign import Campaign, Orders, ordered
-from bench.siege.report import line, markdown, remarks, table, write_json
+from bench.siege.report import document, line, markdown, remarks, table
 from bench.siege.verdict import Row
 from bench.siege.walls import Served, default_model, tiny
 from mesh.errors import EXIT_CONFIGURATION, EXIT_FAILURE, EXIT_INTERRUPTED, UserError
@@ -101,7 +103,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.list:
         _list()
         return 0
-    console = Console(width=None if sys.stdout.isatty() else WIDTH)
+    console = make_console(WIDTH)
     try:
         orders_of(options)
         if options.folder:
@@ -120,7 +122,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(markdown(rows))
     if options.json:
         settings = {"seed": options.seed, "fast": options.fast, "model": options.model}
-        write_json(options.json, rows, settings)
+        write_json(options.json, document(rows, settings))
     return 0 if all(row.is_passed for row in rows) else EXIT_FAILURE
 
 

@@ -1,13 +1,11 @@
 """Rows as lines, a table and JSON."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
 
-import msgspec
 from rich import box
 from rich.table import Table
 
+from bench.harness.tables import markdown_table
 from bench.siege.verdict import Row
 
 COLUMNS = ("attack", "class", "answers", "failed", "gap s", "calm s", "grew MiB", "kept MiB", "restarts", "")
@@ -59,12 +57,9 @@ def table(rows: Sequence[Row]) -> Table:
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """For a page."""
-    heads = [*COLUMNS[:-1], "result"]
-    lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
-    return "\n".join([*lines, *("| " + " | ".join(cells(row)) + " |" for row in rows)])
+    return markdown_table([*COLUMNS[:-1], "result"], map(cells, rows))
 
 
-def write_json(path: Path, rows: Sequence[Row], settings: Mapping[str, Any]) -> None:
-    whole = {"settings": settings, "rows": [row.json() for row in rows]}
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(whole), indent=2) + b"\n")
+def document(rows: Sequence[Row], settings: object) -> dict[str, object]:
+    """For a JSON file."""
+    return {"settings": settings, "rows": [row.json() for row in rows]}

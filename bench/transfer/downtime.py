@@ -7,7 +7,6 @@ on one engine for a while and is then moved to the other. A gap is told in milli
 of the same run's gaps before. The pools hold one request, so their memory has been written before it is measured.
 """
 
-import argparse
 import asyncio
 import statistics
 import time
@@ -16,7 +15,7 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from bench.harness.arguments import add_json
+from bench.harness.arguments import add_json, script_parser
 from bench.harness.files import write_json
 from bench.harness.plots import new_figure, save, tidy
 from bench.transfer.engine_client import EngineClient
@@ -120,7 +119,7 @@ def plot(path: Path, moves: Sequence[Move]) -> Path:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = script_parser("bench.transfer.downtime", __doc__)
     add_arguments(parser)
     parser.add_argument("--contexts", default=CONTEXTS, help=f"prompt tokens (default: {CONTEXTS})")
     parser.add_argument("--runs", type=int, default=3, help="of each context")

@@ -8,7 +8,6 @@ other rows as engines send them. With ``--device cpu`` the same code measures ``
 NCCL has two ranks on one GPU with NCCL_MULTI_RANK_GPU_ENABLE=1 only, which this command sets.
 """
 
-import argparse
 import multiprocessing
 import os
 import statistics
@@ -19,7 +18,7 @@ from multiprocessing.connection import Connection
 
 import numpy as np
 
-from bench.harness.arguments import add_json
+from bench.harness.arguments import add_json, script_parser
 from bench.harness.files import write_json
 from kvtransfer.gpu.device import MESSAGE_BYTES
 from kvtransfer.gpu.device_memory import DeviceKVMemory, DeviceMemory
@@ -162,7 +161,7 @@ def _rows(receiver: Receiver, device: str, transports: Sequence[str]) -> tuple[f
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser("bench.transfer.gpu", __doc__)
     parser.add_argument("--device", default="cuda:0", help="cuda:N, or cpu for a smoke test (default: cuda:0)")
     parser.add_argument("--blocks", type=int, default=1000)
     parser.add_argument("--transports", help="some of cuda-ipc,nccl,tcp; on cpu of shm,tcp (default: all)")

@@ -9,14 +9,13 @@ both engines are the same in both. A migration takes a few steps, so that the ga
 change their speed meanwhile: a stretch in which nothing moves, before each order, is compared with the one before it.
 """
 
-import argparse
 import asyncio
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 
-from bench.harness.arguments import add_json
+from bench.harness.arguments import add_json, script_parser
 from bench.harness.files import write_json
 from bench.transfer.engine_client import EngineClient
 from bench.transfer.two_engines import add_arguments, endless, two_engines
@@ -132,7 +131,7 @@ def _cancel(client: EngineClient, names: Sequence[str]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = script_parser("bench.transfer.neighbours", __doc__)
     add_arguments(parser)
     parser.add_argument("--contexts", default="512,2048,4096", help="prompt tokens of the request that moves")
     parser.add_argument("--neighbours", type=int, default=3, help="on each engine")

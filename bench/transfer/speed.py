@@ -19,10 +19,9 @@ from multiprocessing.connection import Connection
 import numpy as np
 import psutil
 import zmq
-from rich.console import Console
-from rich.table import Table
 
 from bench.harness.arguments import script_parser
+from bench.harness.tables import make_console, make_table
 from kvtransfer.freed_memory import keep_freed_memory
 from kvtransfer.layout import block_bytes
 from kvtransfer.memory import KVMemory
@@ -224,11 +223,14 @@ def main() -> None:
     options = parser.parse_args()
     keep_freed_memory()
     title = f"moves of {POOL_BYTES // 2**20} MiB, medians of {options.rounds} rounds"
-    table = Table("block", "way", "GB/s", "CPU s/GB, both ends", "one block, ms", title=title)
+    table = make_table(
+        title,
+        ("block", "way", "GB/s", "CPU s/GB, both ends", "one block, ms"),
+    )
     for block_kib in options.blocks:
         for name, found in compare(block_kib, options.rounds).items():
             table.add_row(f"{block_kib} KiB", name, *found.cells())
-    Console().print(table)
+    make_console().print(table)
 
 
 if __name__ == "__main__":

@@ -24,10 +24,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.table import Table
 
 from bench.harness.arguments import add_seeds, script_parser
+from bench.harness.tables import make_console, make_table
 from bench.papers.aladdin.setting import CONTENDERS, SLOS, Contender, Setting, Trial, serve, trial_of
 from mesh.topology.schema import PolicySpec
 
@@ -136,7 +136,10 @@ def search(
 def table(found: Sequence[Found], contenders: Sequence[Contender]) -> Table:
     """Devices, on average over the seeds, and engines of each seed."""
     heads = [f"{one.name}" for one in contenders]
-    shown = Table("model", "rate", "%", "the least", *heads, title="devices needed (engines, by seed)")
+    shown = make_table(
+        "devices needed (engines, by seed)",
+        ("model", "rate", "%", "the least", *heads),
+    )
     for model, rate, percent in dict.fromkeys((one.setting.model, one.setting.rate, one.percent) for one in found):
         row = [one for one in found if (one.setting.model, one.setting.rate, one.percent) == (model, rate, percent)]
         usual = next((one for one in row if not one.contender.is_default), row[0])
@@ -168,7 +171,7 @@ def main() -> None:
         for seed in range(options.seeds)
     ]
     found = [one for setting in settings for one in search(setting, chosen, options.percent, options.thetas)]
-    Console(width=160).print(table(found, chosen))
+    make_console(160).print(table(found, chosen))
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)
         print(plot_needed(options.out, found))

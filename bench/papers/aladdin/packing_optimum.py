@@ -16,12 +16,11 @@ from math import inf
 from random import Random
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import lil_matrix
 
 from bench.harness.arguments import script_parser
+from bench.harness.tables import make_console, make_table
 from engines.scheduling.demand import held_tokens
 from mesh.wire.control import ProcessState, Role
 from mesh.wire.status import DecodeCost, EngineStatus, PrefillCost, ServiceStatus
@@ -218,13 +217,13 @@ def main() -> None:
     parser.add_argument("--no-optimum", action="store_true", help="for many requests: best fit stands for it")
     options = parser.parse_args()
     heads = ["binding", "optimum", "best fit", "optimal", "JSQ", *(f"{count} groups" for count in options.groups)]
-    table = Table(*heads, title=f"engines, mean of {options.cases} cases of {options.requests} requests")
+    table = make_table(f"engines, mean of {options.cases} cases of {options.requests} requests", heads)
     for kind in KINDS:
         cases = [make_case(kind, options.requests, Random(f"{kind.name}/{n}")) for n in range(options.cases)]
         ours = [best_fit(case) for case in cases]
         exact = [None if options.no_optimum else optimum(case, count) for case, count in zip(cases, ours, strict=True)]
         table.add_row(kind.name, *cells(cases, ours, exact), *group_cells(cases, ours, options.groups))
-    Console(width=110).print(table)
+    make_console(110).print(table)
 
 
 def cells(cases: Sequence[Case], ours: Sequence[int], exact: Sequence[int | None]) -> list[str]:

@@ -19,11 +19,11 @@ from random import Random
 
 from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 
 from bench.gateway.cost import free_port
 from bench.harness.arguments import add_json, script_parser
-from bench.harness.tables import make_console
+from bench.harness.jobs import progress_bar
+from bench.harness.tables import make_console, make_table
 from bench.live.http_load import Answer, Sending
 from bench.live.mesh import LiveMesh, live_mesh
 from bench.live.sharing import TOKEN_IDS
@@ -139,7 +139,7 @@ def simulate(mesh: LiveMesh, trace: Sequence[TraceRequest], seed: int) -> Outcom
 
 
 def report(console: Console, outcomes: dict[str, tuple[Outcome, Outcome]], title: str) -> None:
-    table = Table(title=title, title_justify="left")
+    table = make_table(title, ())
     for column in ("measured | simulated", "TTFT mean, s", "p99", "a token, ms", "p99", "preempted", "migrated"):
         table.add_column(column, justify="left" if column.startswith("measured") else "right")
     for name, (live, told) in outcomes.items():
@@ -168,7 +168,7 @@ def main() -> None:
     options = parser.parse_args()
     trace, console = draw(options), make_console()
     outcomes: dict[str, tuple[Outcome, Outcome]] = {}
-    with tempfile.TemporaryDirectory() as folder, Progress(console=Console(stderr=True), transient=True) as progress:
+    with tempfile.TemporaryDirectory() as folder, progress_bar() as progress:
         for name, rest in CONTENDERS.items():
             path = Path(folder) / "topology.toml"
             path.write_text(

@@ -139,7 +139,7 @@ def _lines(cases: Sequence[tuple[tuple[str, int], Case]], results: Mapping[Case,
 
 
 def _table(part: str, lines: Sequence[Line]) -> Table:
-    table = Table(title=part, title_justify="left")
+    table = make_table(part, ())
     for heading in ("engine", "scheduler"):
         table.add_column(heading)
     for heading in ("req/s", "slice", "workers", "throughput", "mean, s", "P95, s", "spread, s", "batch"):
@@ -164,7 +164,7 @@ def _table(part: str, lines: Sequence[Line]) -> Table:
 
 def _beside_the_paper(lines: Sequence[Line]) -> Table:
     """What SCLS gains over each other scheduler, over all rates."""
-    table = Table(title="SCLS against others, per cent: least and most over the rates", title_justify="left")
+    table = make_table("SCLS against others, per cent: least and most over the rates", ())
     for heading in ("engine", "against"):
         table.add_column(heading)
     for heading in ("throughput", "mean response time", "P95 response time"):

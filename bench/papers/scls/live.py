@@ -20,11 +20,11 @@ from pathlib import Path
 from random import Random
 
 from rich.console import Console
-from rich.progress import Progress
 
 from bench.gateway.cost import free_port
 from bench.harness.arguments import add_json, script_parser
 from bench.harness.files import write_json
+from bench.harness.jobs import progress_bar
 from bench.harness.tables import make_console, make_table
 from bench.live.http_load import Answer, Sending
 from bench.live.mesh import LiveMesh, live_mesh
@@ -146,7 +146,7 @@ def main() -> None:
     console = make_console()
     outcomes: dict[str, Outcome] = {}
     texts: list[str] | None = None
-    with tempfile.TemporaryDirectory() as folder, Progress(console=Console(stderr=True), transient=True) as progress:
+    with tempfile.TemporaryDirectory() as folder, progress_bar() as progress:
         for one in contenders(options.slice, options.backends):
             path, task = Path(folder) / "topology.toml", progress.add_task(one.name, total=len(sendings))
             path.write_text(

@@ -21,10 +21,10 @@ from typing import Protocol
 
 import torch
 from rich.console import Console
-from rich.table import Table
 from torch import Tensor
 
 from bench.harness.arguments import script_parser
+from bench.harness.tables import make_console, make_table
 from engines.memory.block_pool import BlockPool
 from engines.memory.packed_pool import block_pool
 from engines.memory.pages import PagePool
@@ -235,7 +235,10 @@ def num_held(memory: Merged | Split | Parts, share: float, num_events: int = NUM
 
 def show_gathers(console: Console, title: str, shapes: Sequence[KVShape]) -> None:
     names = title.split(" and ")
-    table = Table("blocks of", "method", "entries", "index ms", "step ms", title=f"{title}: tables and gathers")
+    table = make_table(
+        f"{title}: tables and gathers",
+        ("blocks of", "method", "entries", "index ms", "step ms"),
+    )
     for name, shape in zip(names, shapes, strict=True):
         for method, (entries, index_ms, total_ms) in measure_gathers(shape, shapes).items():
             table.add_row(name, method, str(entries), f"{index_ms:.3f}", f"{total_ms:.2f}")
@@ -246,7 +249,10 @@ def show_fit(console: Console, title: str, shapes: Sequence[KVShape]) -> None:
     layout = PageLayout.fitting(shapes, MEMORY_BYTES)
     kept = [KVLayout(shape, layout).slots * block_bytes(shape) / layout.page_bytes for shape in shapes]
     console.print(f"{title}: pages of {layout.page_bytes} bytes, of which {kept[0]:.1%} and {kept[1]:.1%} are used")
-    table = Table("share of the first", "merged", "split", "parts", title=f"{title}: requests held")
+    table = make_table(
+        f"{title}: requests held",
+        ("share of the first", "merged", "split", "parts"),
+    )
     for share in MIXES:
         counts = [num_held(method(shapes), share) for method in (Merged, Split, Parts)]
         table.add_row(f"{share:.0%}", *(f"{count:.0f}" for count in counts))
@@ -257,7 +263,7 @@ def main() -> None:
     parser = script_parser("bench.papers.seallm.kv_pools", __doc__)
     parser.parse_args()
     torch.set_num_threads(1)
-    console = Console()
+    console = make_console()
     for title, shapes in PAIRS.items():
         show_gathers(console, title, shapes)
         show_fit(console, title, shapes)

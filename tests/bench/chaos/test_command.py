@@ -5,9 +5,10 @@ import json
 import pytest
 
 from bench.chaos.__main__ import choose, main, ordered
-from bench.chaos.report import markdown, remarks, write_json
+from bench.chaos.report import document, markdown, remarks
 from bench.chaos.scenarios.registry import SCENARIOS
 from bench.chaos.verdict import Row, Tally
+from bench.harness.files import write_json
 from mesh.errors import UserError
 
 ROW = Row(
@@ -42,7 +43,7 @@ def test_a_row_says_what_went_wrong():
 
 
 def test_rows_as_json(tmp_path):
-    write_json(tmp_path / "rows.json", [ROW], {"seed": 1})
+    write_json(tmp_path / "rows.json", document([ROW], {"seed": 1}))
     whole = json.loads((tmp_path / "rows.json").read_text())
     assert whole["settings"] == {"seed": 1}
     [row] = whole["rows"]

@@ -6,10 +6,11 @@ from functools import partial
 import pytest
 
 import bench.siege.attacks  # noqa: F401  (fills the catalogue)
+from bench.harness.files import write_json
 from bench.siege.__main__ import choose, main, orders_of, parse
 from bench.siege.attack import CATALOGUE, ONE_HOST, TWO_HOSTS, Attack, Family
 from bench.siege.campaign import AT_ONCE, Orders, mixtures, ordered, plan
-from bench.siege.report import line, markdown, remarks, write_json
+from bench.siege.report import document, line, markdown, remarks
 from bench.siege.verdict import Row
 from mesh.errors import EXIT_CONFIGURATION, UserError
 
@@ -80,7 +81,7 @@ def test_a_row_says_what_went_wrong(tmp_path):
     assert line(ROW) == ("  FAIL: 2 cut; witness 1 failed, gap 0.00 s (calm 0.00); grew 5 (gateway), kept - MiB; 3 s")
     assert remarks(ROW) == ["  ! the witness failed: 1, chat: late (1)"]
     assert markdown([ROW]).splitlines()[-1] == "| url | http | 2 cut | 1 | 0.00 | 0.00 | 5 (gateway) | - | 0 | FAIL |"
-    write_json(tmp_path / "rows.json", [ROW], {"seed": 1})
+    write_json(tmp_path / "rows.json", document([ROW], {"seed": 1}))
     whole = json.loads((tmp_path / "rows.json").read_text())
     assert (whole["settings"], whole["rows"][0]["passed"]) == ({"seed": 1}, False)
     assert remarks(Row("disk", "files", impossible="takes root")) == ["  takes root"]

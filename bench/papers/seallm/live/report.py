@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
+from bench.harness.tables import make_table
 from bench.papers.seallm.live.run import Outcome, Run
 
 if TYPE_CHECKING:
@@ -147,7 +148,7 @@ def _decisions(runs: Sequence[Run]) -> Table:
 
 
 def _empty(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left")
+    table = make_table(title, ())
     table.add_column("")
     for column in columns:
         table.add_column(column, justify="right")

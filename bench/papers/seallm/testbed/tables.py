@@ -149,7 +149,7 @@ def greatest_table(answers: Answers) -> Table:
 
 
 def figure_table(figure: int, by_system: Mapping[str, Points]) -> Table:
-    table = Table(title=f"figure {figure}", title_justify="left")
+    table = make_table(f"figure {figure}", ())
     table.add_column(AXES[figure], justify="right")
     table.add_column("system")
     for heading in ("requests", "failed", "mean", "P99", "P99, s", "kept, %", "TTFT, s", "TPOT, ms", "changes"):

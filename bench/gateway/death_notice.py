@@ -19,9 +19,9 @@ from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 
-from bench.gateway.cost import free_port
 from bench.harness.arguments import script_parser
 from bench.live.mesh import LiveMesh, live_mesh
+from bench.live.ports import free_port
 from bench.models.tiny_llama import write_tiny_model
 from mesh.errors import UserError
 

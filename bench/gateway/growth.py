@@ -32,15 +32,16 @@ import zmq
 from prometheus_client.parser import text_string_to_metric_families
 from rich.table import Table
 
-from bench.engine.under_test import DEFAULT_MODEL
-from bench.gateway.cost import command, free_port, until_ready
+from bench.gateway.cost import command, until_ready
 from bench.harness.arguments import add_json, script_parser
 from bench.harness.files import write_json
 from bench.harness.tables import make_console, make_table
+from bench.live.ports import free_port
 from bench.load.client.http import Address
 from bench.load.generator.crew import drive
 from bench.load.generator.wire import Assignment, Pace, Recipe, Shape
 from bench.load.prompts.wording import assumed
+from bench.models.references import DEFAULT_MODEL
 from mesh.addresses import directory, supervisor_id
 from mesh.errors import CommandError
 from mesh.topology.parse import load

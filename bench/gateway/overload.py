@@ -22,16 +22,16 @@ from tempfile import TemporaryDirectory
 from rich.console import Console
 from rich.table import Table
 
-from bench.gateway.cost import free_port
 from bench.harness.arguments import add_out, script_parser
 from bench.harness.files import write_json
 from bench.harness.plots import new_figure, save, tidy
 from bench.harness.tables import make_console
 from bench.live.http_load import Answer, Sending
+from bench.live.lengths import Bounds
 from bench.live.mesh import LiveMesh, live_mesh
+from bench.live.ports import free_port
 from bench.live.serving import OK, latency_of
 from bench.models.tiny_llama import write_tiny_model
-from bench.papers.tropical.live.workload import Bounds
 from engines.costs.linear import prefill_s
 from engines.costs.profiles import load_profile
 from mesh.errors import UserError

@@ -23,9 +23,10 @@ import uvloop
 from prometheus_client import CollectorRegistry
 from uvicorn.server import ServerState
 
-from bench.gateway.cost import DEFAULT_MODEL, PROMPT, TOPOLOGY
+from bench.gateway.cost import PROMPT, TOPOLOGY
 from bench.gateway.scripted_engine import NUM_BLOCKS
 from bench.harness.arguments import script_parser
+from bench.models.references import DEFAULT_MODEL
 from engines.models.store import prepared_dir
 from mesh.access.key_file import change_keys
 from mesh.access.keys import UNLIMITED, KeyLimits, make_key

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.gateway.cost import free_port
 from bench.live.http_load import Answer, Sending
 from bench.live.mesh import live_mesh
+from bench.live.ports import free_port
 from engines.costs.profiles import ProfileFile
 from mesh.topology.schema import Topology
 from mesh.wire.status import DecodeCost, PrefillCost

@@ -17,8 +17,8 @@ from pathlib import Path
 import httpx
 import psutil
 
-from bench.gateway.cost import free_port
 from bench.live.mesh import START_S, STOP_S, live_mesh
+from bench.live.ports import free_port
 from mesh.errors import UserError
 
 MODEL = "model"

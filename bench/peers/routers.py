@@ -24,15 +24,17 @@ from pathlib import Path
 import psutil
 from rich.table import Table
 
-from bench.gateway.cost import DEFAULT_MODEL, free_port, mesh
+from bench.gateway.cost import mesh
 from bench.harness.arguments import add_json, script_parser
 from bench.harness.files import write_json
 from bench.harness.tables import make_console
+from bench.live.ports import free_port
 from bench.load.client.http import Address
 from bench.load.generator.crew import drive
 from bench.load.generator.wire import Assignment, Pace, Recipe, Shape
 from bench.load.prompts.wording import assumed
 from bench.load.results.outcome import Outcome
+from bench.models.references import DEFAULT_MODEL
 
 START_S = 60.0
 WORDS = 64

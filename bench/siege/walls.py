@@ -9,8 +9,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.chaos.deployment import KEY, MESH_NAME, PORTS_OF_HOST, Deployment, free_ports, free_range
+from bench.chaos.deployment import KEY, MESH_NAME, PORTS_OF_HOST, Deployment
 from bench.chaos.running import RunningMesh, running
+from bench.live.ports import free_ports, free_range
 from bench.models.tiny_llama import write_tiny_model
 from bench.siege.attack import KEYED, TWO_HOSTS
 from bench.siege.ground import EXPIRED, HONEST, LIMITED, RIVAL, key_path

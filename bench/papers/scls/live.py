@@ -21,13 +21,13 @@ from random import Random
 
 from rich.console import Console
 
-from bench.gateway.cost import free_port
 from bench.harness.arguments import add_json, script_parser
 from bench.harness.files import write_json
 from bench.harness.jobs import progress_bar
 from bench.harness.tables import make_console, make_table
 from bench.live.http_load import Answer, Sending
 from bench.live.mesh import LiveMesh, live_mesh
+from bench.live.ports import free_port
 from bench.live.sharing import TOKEN_IDS
 from bench.load.client.answer import OK
 from bench.papers.llumnix.live import MODEL

@@ -7,10 +7,10 @@ from pathlib import Path
 from random import Random
 
 from bench.engine.sharing_cost import BYTE_LLAMA
-from bench.engine.under_test import DEFAULT_MODEL
-from bench.gateway.cost import free_port
+from bench.live.lengths import Bounds
+from bench.live.ports import free_port
 from bench.live.sharing import TOKEN_IDS
-from bench.papers.tropical.live.workload import Bounds
+from bench.models.references import DEFAULT_MODEL
 
 PRINTABLE = range(32, 127)
 Services = tuple[str, ...]

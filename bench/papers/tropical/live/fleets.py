@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.fidelity.predicting import Profiles, profile_of
-from bench.gateway.cost import free_port
+from bench.live.ports import free_port
 from mesh.errors import UserError
 from mesh.topology.parse import load
 from mesh.topology.schema import ServiceSpec, Topology

@@ -1,7 +1,7 @@
 """Requests of a size that a small model on a CPU serves: long inputs, short outputs, each with promises of its own."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from math import inf
 from pathlib import Path
@@ -9,6 +9,7 @@ from random import Random
 from statistics import fmean, median
 
 from bench.live.http_load import Sending
+from bench.live.lengths import Bounds
 from bench.live.sharing import TOKEN_IDS
 from engines.costs.linear import decode_step_s, prefill_s
 from engines.costs.profiles import EngineProfile
@@ -18,22 +19,6 @@ from simulation.loads.traces import load_lengths
 
 POOL = 2000  # requests that lengths are drawn from
 TTFT_FACTOR, TPOT_FACTOR = 5.0, 3.0  # times what an idle engine takes
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """Tokens. ``sigma`` is the standard deviation of the logarithm of lengths that are made up."""
-
-    least: int
-    median: int
-    most: int
-    sigma: float
-
-    def draw(self, random: Random) -> int:
-        return self.cut(random.lognormvariate(0, self.sigma) * self.median)
-
-    def cut(self, length: float) -> int:
-        return min(self.most, max(self.least, round(length)))
 
 
 INPUT, OUTPUT = Bounds(64, 128, 1024, 0.9), Bounds(8, 16, 64, 0.7)

@@ -1,0 +1,37 @@
+"""Ports of this machine that nobody uses."""
+
+import os
+import socket
+from contextlib import ExitStack, suppress
+
+from mesh.errors import UserError
+from router.api.http.server import ADMIN_PORT_OFFSET
+
+
+def free_port() -> int:
+    """With the port for operators above it."""
+    return free_ports(1)[0]
+
+
+def free_ports(count: int) -> list[int]:
+    """All bound at once, so that they differ, with the ports for operators above them."""
+    with ExitStack() as stack:
+        ports: list[int] = []
+        while len(ports) < count:
+            probe, admin = (stack.enter_context(socket.socket()) for _ in range(2))
+            probe.bind(("127.0.0.1", 0))
+            port = int(probe.getsockname()[1])
+            with suppress(OSError, OverflowError):
+                admin.bind(("127.0.0.1", port + ADMIN_PORT_OFFSET))
+                ports.append(port)
+        return ports
+
+
+def free_range(count: int) -> int:
+    """The first of so many ports in a row, below those that the system gives to whoever connects."""
+    for first in range(20_000 + os.getpid() % 100 * 100, 32_000, 10):
+        with ExitStack() as stack, suppress(OSError):
+            for port in range(first, first + count):
+                stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
+            return first
+    raise UserError(f"no {count} ports in a row are free between 20000 and 32000")

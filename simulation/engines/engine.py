@@ -20,6 +20,7 @@ from engines.effects import (
 from engines.node import EngineNode
 from engines.scheduling.batch import ChunkResult, StepResult
 from engines.scheduling.step import Step
+from engines.step_failures.errors import StepError
 from kvtransfer.protocol import ExportBlocks, Exported, ImportBlocks, Imported, Send
 from mesh.effects import Follow, Forget, Publish, Rest
 from mesh.errors import UserError
@@ -36,6 +37,7 @@ from simulation.kernel import Kernel
 from simulation.network import Network
 
 TOKEN_ID = 0
+FAULT = "a fault that was asked for"
 TOKEN = ChunkResult(TOKEN_ID)
 NO_TOKEN = ChunkResult()
 UNTOUCHING = Blocks, Probe, Taken  # messages that neither change what runs nor ask how far it is
@@ -46,7 +48,7 @@ class SimulatedEngine:
 
     With ``coasts``, decode steps that change nothing but the number of tokens are passed by in one event, and most of
     their tokens are delivered later. Times, statuses and decisions stay the same. ``on_end`` is called when the process
-    may end, or must.
+    may end, ``on_crash`` when it must.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class SimulatedEngine:
         coasts: bool,
     ) -> None:
         self.on_end: Callable[[], None] = _stay
+        self.on_crash: Callable[[], None] = _stay
         self._me = me
         self._node = node
         self._models = models
@@ -76,6 +79,9 @@ class SimulatedEngine:
         self._loads_until = -inf  # when the loader is done with all that it was told
         self._loader = kernel.random(f"loads of {me.process}@{me.incarnation}")
         self._load_failures = 0.0
+        self._step_failures = 0.0
+        self._failing = kernel.random(f"failures of {me.process}@{me.incarnation}")
+        self._stall_s = 0.0  # by which the next step is longer
         network.hear(me.process, self.receive)
         network.greet(me.process, self.welcome)
 
@@ -101,6 +107,14 @@ class SimulatedEngine:
     def set_load_failures(self, probability: float) -> None:
         """That the weights of a service cannot be read, found out when they should be here."""
         self._load_failures = probability
+
+    def set_step_failures(self, probability: float) -> None:
+        """That a step fails, found out when it should have ended."""
+        self._step_failures = probability
+
+    def stall(self, for_s: float) -> None:
+        """The next step that begins takes so much longer."""
+        self._stall_s += for_s
 
     # --- what happens -------------------------------------------------------------------------------------------------
 
@@ -199,8 +213,10 @@ class SimulatedEngine:
                 self._kernel.after(0.0, self._recovered)
             case Refuse(sender, message, reason):
                 raise RuntimeError(f"{self!r} refuses {message} of {sender}: {reason}")
-            case Rest() | Exit():
+            case Rest():
                 self.on_end()
+            case Exit():
+                self.on_crash()
 
     def _recovered(self) -> None:
         self._carry_out(self._node.recovered(self._kernel.now))
@@ -257,7 +273,7 @@ class SimulatedEngine:
             arguments = (self._num_started, step, now + model.between_s)
             self._host.compute(alone_s, model.slowdown(load), self._kernel.after, 0.0, finish, *arguments)
         else:
-            elapsed_s = model.elapsed_s(step.load())
+            elapsed_s, self._stall_s = model.elapsed_s(step.load()) + self._stall_s, 0.0
             self._end_step_at(now + model.between_s + elapsed_s, step, elapsed_s)
 
     def _make_coast(self, step: Step, model: StepModel) -> Coast | None:
@@ -279,6 +295,9 @@ class SimulatedEngine:
             return  # it was to be the end of a coast that was cut short
         self._catch_up()
         self._coast = None
+        if self._step_failures and self._failing.random() < self._step_failures:
+            self._carry_out(self._node.fail_step(StepError.ORDINARY, FAULT, FAULT))
+            return
         self._carry_out(self._node.finish_step(StepResult(_results(step), elapsed_s), self._kernel.now))
 
     def _finish_shared_step(self, number: int, step: Step, started_at: float) -> None:

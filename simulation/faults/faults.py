@@ -61,6 +61,25 @@ class FailLoad:
 
 
 @dataclass(frozen=True, slots=True)
+class FailSteps:
+    """Each step of an engine fails with a probability, found out when it should have ended."""
+
+    engine: str
+    probability: float
+    at_s: float = 0.0
+    for_s: float = inf
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """The next step that an engine begins takes so much longer; otherwise the process goes on."""
+
+    engine: str
+    at_s: float
+    for_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Skew:
     """All the time, the clock of an engine is ahead of the others' by so much: clocks have no common origin."""
 
@@ -130,7 +149,7 @@ class Reorder:
 
 Disturbance = Loss | Delay | Duplicate | Reorder  # of single messages
 DISTURBANCES = (Loss, Delay, Duplicate, Reorder)
-Fault = Kill | Hang | Slow | FailLoad | Skew | Partition | Disturbance
+Fault = Kill | Hang | Slow | Stall | FailLoad | FailSteps | Skew | Partition | Disturbance
 
 
 class Copy(NamedTuple):
@@ -205,6 +224,10 @@ class MortalEngine(Mortal, Protocol):
 
     def mend_loads(self, probability: float) -> None: ...
 
+    def fail_steps(self, probability: float) -> None: ...
+
+    def stall(self, for_s: float) -> None: ...
+
     def skew(self, ahead_s: float) -> None: ...
 
 
@@ -248,6 +271,12 @@ class Injector:
                     at(fault.at_s, self._fail_loads, fault)
                     if fault.for_s < inf:
                         at(fault.at_s + fault.for_s, self._mend_loads, fault)
+                case FailSteps():
+                    at(fault.at_s, self._fail_steps, fault.engine, fault.probability)
+                    if fault.for_s < inf:
+                        at(fault.at_s + fault.for_s, self._fail_steps, fault.engine, 0.0)
+                case Stall():
+                    at(fault.at_s, self._stall, fault)
                 case Skew():
                     self._hits["Skew"] += 1
                     self._engines[fault.engine].skew(fault.ahead_s)
@@ -298,6 +327,15 @@ class Injector:
 
     def _mend_loads(self, fault: FailLoad) -> None:
         self._engines[fault.engine].mend_loads(fault.probability)
+
+    def _fail_steps(self, engine: str, probability: float) -> None:
+        self._hits["FailSteps"] += probability > 0
+        self._engines[engine].fail_steps(probability)
+
+    def _stall(self, stall: Stall) -> None:
+        self._hits["Stall"] += 1
+        self._engines[stall.engine].stall(stall.for_s)
+        self._mark([stall.engine], "stalled")
 
     def _cut(self, partition: Partition) -> None:
         self._hits["Partition"] += 1

@@ -18,6 +18,7 @@ from simulation.gateway import SimulatedGateway
 from simulation.kernel import Action, Kernel
 from simulation.placement.daemon import HEARD, SimulatedPlacement
 
+RESTART_AFTER_S = 1.0  # of a process that crashed, by its supervisor
 COMMAND = "mesh"  # who sends what a person orders: a process without a lease
 
 P = TypeVar("P")
@@ -125,6 +126,11 @@ class Incarnations(ABC, Generic[P]):
         return self._process is not None
 
     @property
+    def num_incarnations(self) -> int:
+        """So far."""
+        return self._num_lives
+
+    @property
     def is_held_up(self) -> bool:
         return self._life.is_held_up
 
@@ -188,6 +194,7 @@ class EngineIncarnations(Incarnations[SimulatedEngine]):
         self._then: Callable[[], None] = _ignore  # once it has left
         self._factors: list[float] = []
         self._load_failures: list[float] = []
+        self._step_failures = 0.0
         super().__init__(name, kernel, network, topology, on_change, is_born=is_born)
 
     def skew(self, ahead_s: float) -> None:
@@ -213,6 +220,17 @@ class EngineIncarnations(Incarnations[SimulatedEngine]):
         self._load_failures.remove(probability)
         self._set_load_failures()
 
+    def fail_steps(self, probability: float) -> None:
+        """Each of its steps fails with that probability, in whatever incarnation."""
+        self._step_failures = probability
+        if self._process is not None:
+            self._process.set_step_failures(probability)
+
+    def stall(self, for_s: float) -> None:
+        """Its next step takes so much longer, if it lives."""
+        if self._process is not None:
+            self._process.stall(for_s)
+
     def order(self, command: EngineMessage) -> None:
         """A person's command, if somebody is there to take it."""
         if self._process is not None:
@@ -234,6 +252,11 @@ class EngineIncarnations(Incarnations[SimulatedEngine]):
         self.kill()
         then()
 
+    def _crash(self) -> None:
+        """Nothing but a new process helps."""
+        self.kill()
+        self._kernel.after(RESTART_AFTER_S, self._restart_if_dead)
+
     def _restart_if_dead(self) -> None:
         if not self.is_alive:
             self.restart()
@@ -248,7 +271,8 @@ class EngineIncarnations(Incarnations[SimulatedEngine]):
 
     def _make(self, me: Sender, life: IncarnationKernel) -> SimulatedEngine:
         engine, network = self._make_engine(me, life, self._timing.lease_s), self._network
-        engine.on_end = self._end
+        engine.on_end, engine.on_crash = self._end, self._crash
+        engine.set_step_failures(self._step_failures)
         engine.set_pace(max(self._factors, default=1.0))
         engine.set_load_failures(max(self._load_failures, default=0.0))
         hear = partial(life.happen, engine.hear)

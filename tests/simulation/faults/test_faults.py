@@ -6,8 +6,23 @@ from random import Random
 import pytest
 
 from mesh.topology.schema import Slo
+from mesh.wire.control import ProcessState
+from mesh.wire.status import EngineStatus
 from router.history.records import Outcome
-from simulation.faults.faults import Copy, Delay, Duplicate, Fates, Hang, Kill, Loss, Partition, Reorder, Slow
+from simulation.faults.faults import (
+    Copy,
+    Delay,
+    Duplicate,
+    FailSteps,
+    Fates,
+    Hang,
+    Kill,
+    Loss,
+    Partition,
+    Reorder,
+    Slow,
+    Stall,
+)
 from simulation.kernel import Kernel
 from simulation.loads.trace_request import TraceRequest
 from tests.simulation.small import SERVICE, assert_all_ended_once, pair, run, simulation
@@ -110,3 +125,41 @@ def test_fates_end_and_concern_those_between_whom_they_are(now):
     assert set(copies(Loss(1.0, *ALL, 1.0, 2.0), now=2.9)[0]) == {()}
     assert set(copies(Loss(1.0, ("b",), ("a",)))[0]) == {()}
     assert set(copies(Loss(1.0, ("a",), ("c",)))[0]) == {(Copy(),)}
+
+
+def states_of(sim, engine):
+    """What the engine says of itself, as its gateways hear it, without repetitions."""
+    states = []
+
+    def tap(now, event, sender, to, message):
+        is_new = isinstance(message, EngineStatus) and (not states or states[-1] is not message.state)
+        if event == "heard" and sender.process == engine and is_new:
+            states.append(message.state)
+
+    sim.processes.network.tap = tap
+    return states
+
+
+def test_an_engine_whose_step_hangs_says_so_and_goes_on_afterwards():
+    sim, records = simulation(pair(slo=CALM), faults=[Stall("decode", 1.5, 4.0)]), []
+    states = states_of(sim, "decode")
+    sim.run(SERVICE, TRACE, records.append)
+    assert states == [ProcessState.READY, ProcessState.STUCK, ProcessState.READY]
+    assert_all_ended_once(sim, records, TRACE)
+
+
+def test_steps_that_fail_now_and_then_end_single_requests_only():
+    sim, records = simulation(pair(slo=CALM), faults=[FailSteps("decode", 0.05)]), []
+    sim.run(SERVICE, TRACE, records.append)
+    assert sim.processes.engines["decode"].num_incarnations == 1
+    assert Counter(record.outcome for record in records)[Outcome.FINISHED] > len(TRACE) // 2
+    assert_all_ended_once(sim, records, TRACE)
+
+
+def test_an_engine_whose_steps_all_fail_is_replaced():
+    sim, records = simulation(pair(slo=CALM), faults=[FailSteps("decode", 1.0, 1.0, 2.0)]), []
+    late = [TraceRequest(8.0, 300, 60), TraceRequest(8.1, 300, 60)]
+    sim.run(SERVICE, [*TRACE, *late], records.append)
+    assert sim.processes.engines["decode"].num_incarnations > 1
+    assert [record.outcome for record in records if record.arrived_s >= 8.0] == [Outcome.FINISHED] * 2
+    assert_all_ended_once(sim, records, [*TRACE, *late])

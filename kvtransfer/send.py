@@ -171,8 +171,7 @@ class SendTransfer(Machine[SendState, SendEvent, SendEffect]):
 
     def _on_exported(self, event: Exported, now: float) -> None:
         self._waiting_since = now
-        first, num_tokens, blocks = self._exporting.pop(event.seq)
-        message = Blocks(self.id, event.seq, first, num_tokens, blocks, event.generations, event.checksums)
+        message = Blocks(self.id, event.seq, *self._exporting.pop(event.seq), event.generations, event.checksums)
         self._emit(Send(self.peer, message, event.payload))
 
     def _on_taken(self, message: Taken, now: float) -> None:

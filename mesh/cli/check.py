@@ -1,4 +1,4 @@
-"""``mesh check``: is a topology right, and what would it start?"""
+"""``mesh check`` says whether a topology is right, and what it would start."""
 
 import argparse
 import sys

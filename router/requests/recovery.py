@@ -1,5 +1,6 @@
-"""What becomes of requests whose engine failed them: they go on elsewhere, with all their tokens, a bounded number of
-times.
+"""What becomes of requests whose engine failed them.
+
+They go on elsewhere with all their tokens, a bounded number of times.
 """
 
 from collections.abc import Iterable

@@ -15,7 +15,7 @@ its pool is large) and at rest; gateways after every `GATEWAYS_EVERY` events of 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from engines.effects import DropModel, Effect
 from engines.engine_request import EngineRequest
@@ -31,10 +31,10 @@ from router.history.records import Outcome
 from router.history.timeline import RequestTimeline, Seen
 from router.history.timelines import TimelineReaders, Timelines
 from router.policies.policy import Decision, Dispatch
+from simulation.engines.engine import SimulatedEngine
+from simulation.gateway import SimulatedGateway
+from simulation.kernel import Kernel
 from simulation.observer import CoreParts, ObservedCore
-
-if TYPE_CHECKING:
-    from simulation.cluster import Simulation
 
 FULL_EVERY = 8
 GATEWAYS_EVERY = 8
@@ -96,6 +96,14 @@ class _Open:
     last: TracedToken | None = None
 
 
+class CheckedSimulation(Protocol):
+    """What invariants look at in a `simulation.cluster.Simulation`: its clock, and the processes that live."""
+
+    kernel: Kernel
+    engines: dict[str, SimulatedEngine]
+    gateways: dict[str, SimulatedGateway]
+
+
 class Invariants:
     """Of one run. Raises `InvariantError` out of the event that broke one."""
 
@@ -103,7 +111,7 @@ class Invariants:
         self.num_events = 0
         self.cores: list[WatchedCore] = []  # of all lives
         self._bounds = bounds
-        self._simulation: Simulation | None = None
+        self._simulation: CheckedSimulation | None = None
         self._touched: dict[WatchedCore, None] = {}
         self._owners: dict[Own, WatchedCore] = {}
         self._attempts: dict[tuple[str, int], WatchedCore] = {}
@@ -115,13 +123,13 @@ class Invariants:
 
     # --- what is watched ----------------------------------------------------------------------------------------------
 
-    def attach(self, simulation: "Simulation") -> None:
+    def attach(self, simulation: CheckedSimulation) -> None:
         """Call before anything happens."""
         self._simulation = simulation
         simulation.kernel.on_event = self.check
 
     @property
-    def simulation(self) -> "Simulation":
+    def simulation(self) -> CheckedSimulation:
         assert self._simulation is not None, "not attached"
         return self._simulation
 

@@ -9,9 +9,10 @@ from mesh.topology.schema import Topology
 from mesh.wire.frames import Sender
 from simulation.engines.engine import SimulatedEngine
 from simulation.factory import Factory
-from simulation.faults.faults import DISTURBANCES, Fates, Fault, Injector, Mortal
+from simulation.faults.faults import DISTURBANCES, Fates, Fault
 from simulation.faults.faulty_network import FaultyNetwork
 from simulation.faults.incarnations import EngineIncarnations, GatewayIncarnations, PlacementIncarnations
+from simulation.faults.injector import Injector, Mortal
 from simulation.faults.supervisors import SimulatedSupervisor
 from simulation.gateway import SimulatedGateway
 from simulation.kernel import Kernel

@@ -1,4 +1,4 @@
-"""/v1/completions and /v1/chat/completions."""
+"""The routes /v1/completions and /v1/chat/completions."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""/tokenize and /detokenize, as vLLM has them."""
+"""The routes /tokenize and /detokenize, as vLLM has them."""
 
 from collections.abc import Sequence
 from typing import Final

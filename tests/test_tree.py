@@ -1,0 +1,145 @@
+"""The tree keeps its shape: files and folders stay small, imports run in no circle, and modules say what they are."""
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+FLOORS = ("mesh", "kvtransfer", "engines", "router", "simulation", "bench")
+MAX_LINES = 400
+MAX_FILES = 15
+MAX_ALTERNATIVES = 25
+ALTERNATIVES = frozenset({"router/policies", "mesh/cli", "bench/siege/attacks"})  # folders that list one thing a file
+LONG = frozenset({"router/placement/daemon.py"})  # to be divided: nothing is ever added here
+ONE_MEANING = FLOORS[:-1]  # scripts of `bench` are read one by one
+
+
+def test_no_file_is_too_long() -> None:
+    lengths = {path: len((ROOT / path).read_text().splitlines()) for path in _modules().values()}
+    assert {path: length for path, length in lengths.items() if length > MAX_LINES and path not in LONG} == {}
+
+
+def test_no_folder_has_too_many_files() -> None:
+    counts = Counter(str(Path(path).parent) for path in _modules().values() if not path.endswith("__init__.py"))
+    most = {folder: MAX_ALTERNATIVES if folder in ALTERNATIVES else MAX_FILES for folder in counts}
+    assert {folder: count for folder, count in counts.items() if count > most[folder]} == {}
+
+
+def test_imports_run_in_no_circle() -> None:
+    assert _circles({module: set(_imports(module)) for module in _modules()}) == []
+
+
+def test_a_circle_of_imports_is_found() -> None:
+    imports = {"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": set[str](), "e": {"a", "e"}}
+    assert _circles(imports) == [["a", "b", "c"], ["e"]]
+
+
+def test_nothing_imports_the_benchmarks() -> None:
+    importers = [module for module in _modules() if _floor(module) != "bench"]
+    assert [name for name in importers if "bench" in map(_floor, _imports(name, local=True))] == []
+
+
+def test_each_module_begins_with_a_sentence() -> None:
+    assert [path for module, path in _modules().items() if not _begins_with_sentence(_tree(module))] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "is_sentence"),
+    [
+        ('"""Keeps what comes."""', True),
+        ('"""``mesh up`` starts a mesh. See docs."""', True),
+        ('"""vLLM as an executor."""', True),
+        ('"""what comes."""', False),
+        ('"""What comes and\ngoes."""', False),
+        ("", True),
+        ("x = 1", False),
+    ],
+)
+def test_what_a_sentence_is(text: str, is_sentence: bool) -> None:
+    assert _begins_with_sentence(ast.parse(text)) == is_sentence
+
+
+def test_each_class_name_of_the_product_means_one_thing() -> None:
+    """Private helpers may share a name: nobody takes them for each other outside of their files."""
+    owners: dict[str, list[str]] = {}
+    for module in (module for module in _modules() if _floor(module) in ONE_MEANING):
+        for node in _tree(module).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                owners.setdefault(node.name, []).append(module)
+    assert {name: modules for name, modules in owners.items() if len(modules) > 1} == {}
+
+
+@cache
+def _modules() -> dict[str, str]:
+    """Paths of the product's files, relative to the root, by module."""
+    paths = [path.relative_to(ROOT) for floor in FLOORS for path in sorted((ROOT / floor).rglob("*.py"))]
+    return {".".join(path.with_suffix("").parts).removesuffix(".__init__"): str(path) for path in paths}
+
+
+@cache
+def _tree(module: str) -> ast.Module:
+    return ast.parse((ROOT / _modules()[module]).read_text())
+
+
+def _imports(module: str, *, local: bool = False) -> Iterator[str]:
+    """Modules of the product that a module names when it is loaded or typed; with ``local``, in its functions, too."""
+    nodes = ast.walk(_tree(module)) if local else _outside_of_functions(_tree(module))
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in _modules())
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            yield from names & _modules().keys()
+            if names - _modules().keys() and node.module in _modules():
+                yield node.module
+
+
+def _outside_of_functions(node: ast.AST) -> Iterator[ast.AST]:
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            yield child
+            yield from _outside_of_functions(child)
+
+
+def _circles(imports: dict[str, set[str]]) -> list[list[str]]:
+    """The strongly connected components of more than one module, and modules that import themselves."""
+    found: list[list[str]] = []
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    path: list[str] = []
+
+    def visit(module: str) -> None:
+        index[module] = low[module] = len(index)
+        path.append(module)
+        for other in imports[module]:
+            if other not in index:
+                visit(other)
+            if other in path:
+                low[module] = min(low[module], low[other])
+        if low[module] == index[module]:
+            component = path[path.index(module) :]
+            del path[path.index(module) :]
+            if len(component) > 1 or module in imports[module]:
+                found.append(sorted(component))
+
+    for module in imports:
+        if module not in index:
+            visit(module)
+    return found
+
+
+def _begins_with_sentence(tree: ast.Module) -> bool:
+    """A module without code need not say anything."""
+    if not tree.body:
+        return True
+    first = (ast.get_docstring(tree) or "").split("\n")[0]
+    return bool(re.match(r"[A-Z`]|vLLM", first)) and (first.endswith(".") or ". " in first)
+
+
+def _floor(module: str) -> str:
+    return module.split(".")[0]

@@ -55,11 +55,14 @@ class BoundedProtocol(HttpToolsProtocol):
         *,
         connections: Connections,
         peers: ClientPeers,
+        connection: Connection | None = None,
     ) -> None:
+        """``connection``: what ``connections`` counts already of it; None: it is counted when it is made."""
         super().__init__(config, server_state, app_state, _loop)
         self._connections = connections
         self._peers = peers
-        self._connection = Connection(UNKNOWN, self.loop.time())
+        self._is_counted = connection is not None
+        self._connection = connection or Connection(UNKNOWN, self.loop.time())
         self._refusal: ApiError | None = None
         self._answering: RequestResponseCycle | None = None  # the request whose turn it is; `cycle` came last
         self._head_bytes = 0
@@ -71,9 +74,13 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._connection.close = transport.close
+        if not self._is_counted:
+            self._count(transport)
+
+    def _count(self, transport: asyncio.Transport) -> None:
         address = self.client[0] if self.client else UNKNOWN
         self._connection.peer = peer_of_address(address)
-        self._connection.close = transport.close
         leaves = self._connections.add(self._connection, is_proxy=self._peers.trusts(address))
         if leaves is self._connection:
             transport.write(_answer(ApiError(503, "Too many connections", code="too_many_connections")))

@@ -5,7 +5,7 @@ import contextlib
 import errno
 import resource
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -17,7 +17,8 @@ from starlette.types import ASGIApp
 from mesh.errors import UserError
 from mesh.topology.schema import GatewaySpec
 from router.api.http.callers import ClientPeers
-from router.api.http.connections import Connections
+from router.api.http.connections import Connection, Connections
+from router.api.http.handshakes import Make, TlsListener
 from router.api.http.leaving import Leaving
 from router.api.http.protocol import BoundedProtocol
 from router.api.http.tls import Certificate
@@ -26,7 +27,6 @@ log = structlog.get_logger()
 
 BACKLOG = 2048
 ADMIN_PORT_OFFSET = 1000
-HANDSHAKE_S = 10
 REFRESH_S = 2.0
 LOOK_S = 0.5
 LOOKS_PER_TURN = 1000
@@ -153,8 +153,12 @@ class HttpServer:
             timeout_graceful_shutdown=max(1, round(stop_s)),
         )
         config.load()
-        config.ssl = None if certificate is None else certificate.context
-        self._server = _Server(config)
+        self._server = _Server(config, self._listen_with_tls if certificate is not None else None)
+        self._peers = peers
+
+    def _listen_with_tls(self, listener: socket.socket, make: Make) -> TlsListener:
+        assert self._certificate is not None
+        return TlsListener(listener, self._certificate.context, self.connections, self._peers, make)
 
     async def run(self) -> None:
         """Return after `stop`, when the last answer has left."""
@@ -212,29 +216,30 @@ class HttpServer:
 
 
 class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(
+        self, config: uvicorn.Config, listen_with_tls: Callable[[socket.socket, Make], TlsListener] | None
+    ) -> None:
+        """``listen_with_tls``: how to accept connections; None: they speak plain HTTP."""
         super().__init__(config)
+        self._listen_with_tls = listen_with_tls
         self.has_started = asyncio.Event()
         self._connections = _Open()
         self.server_state.connections = self._connections
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """As uvicorn's, but for the time of a handshake."""
+        """As uvicorn's, but handshakes of TLS count as connections."""
         config = self.config
 
-        def connect(_loop: asyncio.AbstractEventLoop | None = None) -> asyncio.Protocol:
+        def make(connection: Connection | None = None) -> asyncio.Protocol:
             return config.http_protocol_class(  # type: ignore[call-arg]
-                config=config, server_state=self.server_state, app_state=self.lifespan.state, _loop=_loop
+                config=config, server_state=self.server_state, app_state=self.lifespan.state, connection=connection
             )
 
         loop = asyncio.get_running_loop()
-        timeout_s = None if config.ssl is None else HANDSHAKE_S
-        self.servers = [
-            await loop.create_server(
-                connect, sock=one, ssl=config.ssl, backlog=config.backlog, ssl_handshake_timeout=timeout_s
-            )
-            for one in sockets or []
-        ]
+        if self._listen_with_tls is not None:
+            self.servers = [self._listen_with_tls(one, make) for one in sockets or []]  # type: ignore[misc]
+        else:
+            self.servers = [await loop.create_server(make, sock=one, backlog=config.backlog) for one in sockets or []]
         self.started = True
         self.has_started.set()
 

@@ -6,6 +6,7 @@ import ssl
 import subprocess
 
 import pytest
+import uvloop
 
 from mesh.errors import UserError
 from mesh.topology.schema import GatewaySpec
@@ -73,3 +74,43 @@ def test_files_that_cannot_be_used_are_one_clear_line(tmp_path, cert, key):
 
 def test_without_files_it_is_plain():
     assert certificate_of(GatewaySpec("g")) is None
+
+
+async def says_hello(scope, receive, send):
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"hello"})
+
+
+async def besieged(spec):
+    """Half of the clients say nothing, the others no TLS; somebody honest comes in between."""
+    listener, connections = listen(spec), Connections(64, 8)
+    server = HttpServer(says_hello, listener, 1.0, connections, ClientPeers(), certificate_of(spec))
+    port = listener.getsockname()[1]
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(server.run())
+        await server.started()
+        half = [await asyncio.open_connection("127.0.0.1", port) for _ in range(30)]
+        for _, writer in half[15:]:
+            writer.write(b"\x16\x03\x01 no handshake" * 100)
+        assert await name_of(port) == "first.example"
+        assert connections.refused["too many of one client"] >= 30 - 8
+        connections.check_invariants()
+        await asyncio.gather(*(reader.read() for reader, _ in half), return_exceptions=True)
+        for _, writer in half:
+            writer.close()
+        server.stop()
+    assert len(connections) == 0
+    connections.check_invariants()
+
+
+def run_in(new_loop, coroutine):
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(coroutine)
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+async def test_handshakes_that_do_not_end_have_their_share_and_their_time(new_loop, tmp_path, monkeypatch):
+    monkeypatch.setattr("router.api.http.handshakes.HANDSHAKE_S", 0.3)
+    cert, key = make(tmp_path, "first.example")
+    spec = GatewaySpec("g", port=0, tls_cert=cert, tls_key=key)
+    await asyncio.to_thread(run_in, new_loop, besieged(spec))

@@ -29,7 +29,7 @@ from router.api.http.browsers import BrowserRules
 from router.api.http.callers import Callers, ClientPeers, OpenCallers
 from router.api.http.connections import Connections
 from router.api.http.server import HttpServer, Listeners, certificate_of, connections_of, url_of
-from router.api.metrics.faults import EngineHealth, WireHealth
+from router.api.metrics.faults import ConnectionHealth, EngineHealth, WireHealth
 from router.api.metrics.gateway import GatewayMetrics, LengthCalibration, RecordingCounter
 from router.api.metrics.placement import PlacementHealth
 from router.api.openai.models import Models, ServedModel
@@ -70,7 +70,9 @@ async def serve(shell: ProcessShell) -> None:
         peers, keyring = ClientPeers(spec.trusted_proxies), _keyring(shell.topology)
         callers = _callers(shell, router, peers, keyring)
         apps = _apps(shell, spec, router, models, registry, metrics, callers)
-        server = HttpServer(apps.public, listeners.public, STOP_S, connections_of(spec), peers, certificate)
+        connections = connections_of(spec)
+        registry.register(ConnectionHealth(connections.__len__, connections.refused))
+        server = HttpServer(apps.public, listeners.public, STOP_S, connections, peers, certificate)
         few = Connections(ADMIN_CONNECTIONS, ADMIN_CONNECTIONS)
         admin = HttpServer(apps.admin, listeners.admin, STOP_S, few, ClientPeers())
         spare_what_is_loaded()

@@ -1,4 +1,4 @@
-"""What Prometheus reads of the health of engines: their states, migrations and circuit breakers."""
+"""What Prometheus reads of engines' health, of the mesh's messages, and of clients that were refused."""
 
 from collections.abc import Callable, Iterable, Mapping
 
@@ -85,3 +85,23 @@ class WireHealth(Collector):
         for fault, count in sorted(self._counters.items()):
             total.add_metric((fault,), count)
         return (total,)
+
+
+class ConnectionHealth(Collector):
+    """Connections and heads of requests that this gateway's HTTP layer refused before they were requests."""
+
+    def __init__(self, num_open: Callable[[], int], refused: Mapping[str, int]) -> None:
+        """``refused``: how many, by reason."""
+        self._num_open = num_open
+        self._refused = refused
+
+    def collect(self) -> Families:
+        current = GaugeMetricFamily("meshserve_connections", "Connections of clients", self._num_open())
+        refused = CounterMetricFamily(
+            "meshserve_connections_refused",
+            "Connections that were closed or answered with an error",
+            labels=("reason",),
+        )
+        for reason, count in sorted(self._refused.items()):
+            refused.add_metric((reason,), count)
+        return current, refused

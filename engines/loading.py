@@ -52,7 +52,7 @@ class Loaded:
         return self._backend.add(spec)
 
     def open(self, name: str, model: LoadedModel) -> Service:
-        """Let the engine use it. In the thread of the engine's mind, as all that follows."""
+        """Let the engine use it. In the thread of the engine's node, as all that follows."""
         engine, layout = self._engine, model.memory.layout
         pool = block_pool(self._pages, engine.block_size, layout.slots, model.memory, quota=engine.kv_quotas.get(name))
         service = self.services[name] = Service(

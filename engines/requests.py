@@ -13,7 +13,7 @@ from engines.scheduling.running import RunningStep
 from engines.scheduling.slicing import Slicing
 from engines.standing import Standing
 from engines.status import Service
-from engines.transfers.final_statuses import LastWords
+from engines.transfers.final_statuses import FinalStatuses
 from engines.transfers.handover import Handovers
 from engines.transfers.outcomes import (
     Admitted,
@@ -54,7 +54,7 @@ class OwnedRequests:
         self._slicing = slicing
         self._handovers = handovers
         self._peers = peers
-        self._last_words = LastWords()
+        self._final_statuses = FinalStatuses()
         self._ended: dict[str, Epoch] = {}  # of the last ones that were, lest a word said twice brings them back
 
     def __repr__(self) -> str:
@@ -161,7 +161,7 @@ class OwnedRequests:
             del self._ended[next(iter(self._ended))]
         service = self._services[request.spec.service]
         if request.finish is not None:
-            self._last_words.remember(request)
+            self._final_statuses.remember(request)
             if request.spec.expected:
                 service.early.ended(request, service.decode_step_s(), now)
         service.queue.remove(request)
@@ -203,4 +203,4 @@ class OwnedRequests:
     def resend(self, question: ProbeQuestion) -> Delta | None:
         """What was sent of the request and did not reach its gateway; None: nothing that is known here."""
         owned = self.owned_under(question)
-        return self._last_words.answer(question) if owned is None else owned.say_again(question.next_offset)
+        return self._final_statuses.answer(question) if owned is None else owned.say_again(question.next_offset)

@@ -118,7 +118,7 @@ def _median(kinds: Sequence[Usual]) -> Usual:
 
 
 class SharedEngine:
-    """The engine's mind and the torch executor, joined as the engine process joins them."""
+    """An engine's core and the torch executor, joined as the engine process joins them."""
 
     def __init__(self, models: Mapping[str, str], threads: int, clock: Callable[[], float] = time.perf_counter) -> None:
         services = tuple(ServiceSpec(name, model, SLO) for name, model in models.items())

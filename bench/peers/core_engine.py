@@ -1,4 +1,4 @@
-"""An engine's mind and an executor, joined as the engine process joins them, for children of benches."""
+"""An engine's core and an executor, joined as the engine process joins them, for children of benches."""
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -7,14 +7,14 @@ MOST_REQUESTS = 256
 MOST_TOKENS = 64  # of each; who missed more of them is told that the request is not here
 
 
-class LastWords:
+class FinalStatuses:
     """Bounded: the oldest go."""
 
     def __init__(self) -> None:
         self._deltas: dict[str, Delta] = {}  # by request, oldest first
 
     def __repr__(self) -> str:
-        return f"<LastWords of {len(self._deltas)} requests>"
+        return f"<FinalStatuses of {len(self._deltas)} requests>"
 
     def remember(self, request: EngineRequest) -> None:
         """It has finished, and that was said."""

@@ -1,4 +1,4 @@
-"""The placement daemon's mind: statuses and time go in, what is to be done comes out. No sockets, no clock, no search.
+"""The placement daemon's core: statuses and time go in, what is to be done comes out. No sockets, no clock, no search.
 
 Theory of operation. The daemon hears what gateways and engines say of themselves. When an interval is over it asks for
 a search (`Ask`), for what was asked for in it, and goes on listening; the answer is told to `answered`. If it is

@@ -1,4 +1,4 @@
-"""The placement daemon's mind, against a mesh that is all arithmetic."""
+"""The placement daemon's core, against a mesh that is all arithmetic."""
 
 import pytest
 

@@ -1,18 +1,48 @@
 """What all tests share."""
 
+import os
+import shutil
+import tempfile
+import tomllib
 from collections.abc import Iterator
 from itertools import chain
+from pathlib import Path
 
 import pytest
 import structlog
 
+from engines.models.cache import Cache
+
 LONG_S = 300  # files whose tests have as long as this start meshes or run models, and wait for most of their time
 BETWEEN = 8
+DEFAULT_TOPOLOGY = Path(__file__).parents[1] / "deploy/topology.toml"
+CACHE: pytest.StashKey[Path] = pytest.StashKey()
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """What is logged stands in the report of a test that fails, one plain line each: coloured ones cost a test more."""
     structlog.configure(processors=[structlog.processors.KeyValueRenderer(key_order=["event"])])
+    if not hasattr(config, "workerinput"):  # workers have it of whoever starts them
+        config.stash[CACHE] = _own_cache()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if CACHE in config.stash:
+        shutil.rmtree(config.stash[CACHE])
+
+
+def _own_cache() -> Path:
+    """Tests leave nothing in the user's cache, but the default model, which is fetched once and shared."""
+    mine, users = Cache(Path(tempfile.mkdtemp(prefix="cache-of-tests-"))), Cache.of_user()
+    services = tomllib.loads(DEFAULT_TOPOLOGY.read_text())["services"]
+    for service in services.values():
+        entry = users.entry(service["model"]).folder
+        entry.mkdir(parents=True, exist_ok=True)
+        link = mine.entry(service["model"]).folder
+        link.parent.mkdir(exist_ok=True)
+        link.symlink_to(entry)
+    os.environ["MESHSERVE_CACHE"] = str(mine.root)
+    return mine.root
 
 
 @pytest.fixture(autouse=True)

@@ -11,11 +11,9 @@ import gc
 import time
 from collections.abc import Iterator
 
-from rich.table import Table
-
 from bench.engine.one_engine import Model, OneEngine
 from bench.harness.arguments import script_parser
-from bench.harness.tables import make_console
+from bench.harness.tables import make_console, make_table
 from engines.costs.profiles import load_profile
 from engines.scheduling.scheduler import Limits
 from mesh.topology.schema import Scheduling
@@ -36,10 +34,8 @@ def main() -> int:
     parser.add_argument("--waiting", type=int, default=64, metavar="N", help="of the other service (default: 64)")
     parser.add_argument("--steps", type=int, default=300, metavar="N", help="to measure (default: 300)")
     options = parser.parse_args()
-    table = Table(title=f"deciding on a step: {options.requests} requests of one service, {options.waiting} of another")
-    table.add_column("discipline")
-    for heading in ("median, ms", "p99, ms"):
-        table.add_column(heading, justify="right")
+    title = f"deciding on a step: {options.requests} requests of one service, {options.waiting} of another"
+    table = make_table(title, ("discipline",), ("median, ms", "p99, ms"))
     for scheduling in Scheduling:
         times = sorted(_times_s(scheduling, options.requests, options.waiting, options.steps))
         row = (f"{1e3 * times[share * len(times) // 100]:.2f}" for share in (50, 99))

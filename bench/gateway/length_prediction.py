@@ -17,10 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from rich.table import Table
-
 from bench.harness.arguments import script_parser
-from bench.harness.tables import make_console
+from bench.harness.tables import make_console, make_table
 from mesh.wire.requests import FinishReason, RequestSpec, Sampling
 from router.history.lengths import AskedLength, LengthPredictor, Prediction
 from simulation.loads.rows import TraceError
@@ -115,7 +113,7 @@ def main() -> None:
     parser.add_argument("--shuffle", action="store_true", help="requests in random order")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    table = Table(
+    headings = (
         "trace",
         "answers",
         "mean",
@@ -126,6 +124,7 @@ def main() -> None:
         "within p90",
         "outgrown",
     )
+    table = make_table("", headings)
     for path in options.traces:
         try:
             lengths = load_lengths(path)

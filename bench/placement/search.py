@@ -149,10 +149,8 @@ def _line(case: Case, found: FoundPlan, num_requests: int, num_simulated: int, e
 
 
 def _table(lines: Sequence[Line]) -> Table:
-    table = make_table("search for a placement", ())
     headings = ("devices", "services", "requests", "simulated", "s", "CPU s", "greedy", "latency", "found", "latency")
-    for heading in headings:
-        table.add_column(heading, justify="right")
+    table = make_table("search for a placement", (), headings)
     for line in lines:
         table.add_row(
             str(line.num_devices),

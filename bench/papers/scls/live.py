@@ -13,7 +13,7 @@ answers up to 128 (median 24, log-normal).
 import statistics
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from math import exp, log
 from pathlib import Path
@@ -30,7 +30,7 @@ from bench.live.mesh import LiveMesh, live_mesh
 from bench.live.ports import free_port
 from bench.live.sharing import TOKEN_IDS
 from bench.load.client.answer import OK
-from bench.papers.llumnix.live import MODEL
+from bench.models.references import DEFAULT_MODEL
 
 ANSWER_MEDIAN, ANSWER_SIGMA, LONGEST = 24, 1.0, 128
 PROMPTS = (8, 64)
@@ -120,9 +120,8 @@ def outcome(mesh: LiveMesh, answers: Sequence[Answer], texts: Sequence[str]) -> 
 
 
 def report(console: Console, outcomes: dict[str, Outcome], title: str) -> None:
-    table = make_table(title, ("scheduler",))
-    for column in ("requests/s", "mean, s", "P95, s", "TTFT mean, s", "preempted", "offloaded", "other answers"):
-        table.add_column(column, justify="right")
+    columns = ("requests/s", "mean, s", "P95, s", "TTFT mean, s", "preempted", "offloaded", "other answers")
+    table = make_table(title, ("scheduler",), columns)
     for name, one in outcomes.items():
         times = one.throughput, one.mean_s, one.p95_s, one.ttft_mean_s
         counts = one.preempted, one.offloaded, one.num_other
@@ -151,7 +150,7 @@ def main() -> None:
             path, task = Path(folder) / "topology.toml", progress.add_task(one.name, total=len(sendings))
             path.write_text(
                 TOPOLOGY.format(
-                    model=MODEL,
+                    model=DEFAULT_MODEL,
                     ttft_ms=one.ttft_ms,
                     memory=options.memory,
                     engine=one.engine,
@@ -165,7 +164,7 @@ def main() -> None:
                 outcomes[one.name] = outcome(mesh, answers, texts)
     report(console, outcomes, f"{len(sendings)} requests, {options.rate:g} a second, slices of {options.slice} tokens")
     if options.json is not None:
-        write_json(options.json, {name: asdict(one) for name, one in outcomes.items()})
+        write_json(options.json, outcomes)
 
 
 if __name__ == "__main__":

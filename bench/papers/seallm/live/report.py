@@ -148,11 +148,7 @@ def _decisions(runs: Sequence[Run]) -> Table:
 
 
 def _empty(title: str, *columns: str) -> Table:
-    table = make_table(title, ())
-    table.add_column("")
-    for column in columns:
-        table.add_column(column, justify="right")
-    return table
+    return make_table(title, ("",), columns)
 
 
 # --- pictures ---------------------------------------------------------------------------------------------------------

@@ -49,7 +49,7 @@ def report(console: Console, runs: Sequence[Run]) -> None:
 
 def _attainment_table(runs: Sequence[Run]) -> Table:
     rates = sorted({run.rate for run in runs})
-    table = _table("requests that met both SLOs, measured | simulated", "policy")
+    table = make_table("requests that met both SLOs, measured | simulated", ("policy",))
     for rate in rates:
         num_requests = sum(len(run.requests) for run in runs if run.rate == rate) // len(by_contender(runs))
         table.add_column(f"{rate:g}/s\n{num_requests} req.", justify="right")
@@ -64,9 +64,8 @@ def _attainment_table(runs: Sequence[Run]) -> Table:
 
 def _latency_table(runs: Sequence[Run]) -> Table:
     """TTFT and TPOT of all that were served, at all rates, and how many kept each."""
-    table = _table("all rates, measured | simulated", "policy")
-    for column in ("TTFT p50, s", "p90", "kept", "TPOT p50, ms", "p90", "kept", "refused"):
-        table.add_column(column, justify="right")
+    columns = ("TTFT p50, s", "p90", "kept", "TPOT p50, ms", "p90", "kept", "refused")
+    table = make_table("all rates, measured | simulated", ("policy",), columns)
     for contender, of_one in by_contender(runs).items():
         sides = [_latencies(of_one, side) for side in SIDES.values()]
         table.add_row(contender, *(" | ".join(both) for both in zip(*sides, strict=True)))
@@ -94,9 +93,8 @@ def _percentile(values: Sequence[float], percent: int) -> float:
 
 
 def _rule_table(runs: Sequence[Run]) -> Table:
-    table = _table("why requests went where they went", "policy", "rule")
-    for column in ("measured", "simulated", "same rule and engines"):
-        table.add_column(column, justify="right")
+    columns = ("measured", "simulated", "same rule and engines")
+    table = make_table("why requests went where they went", ("policy", "rule"), columns)
     for contender, of_one in by_contender(runs).items():
         shares = [_rules(of_one, side) for side in SIDES.values()]
         names = contender, f"{same_placements(of_one):.0%}"
@@ -133,10 +131,3 @@ def _machine(runs: Sequence[Run]) -> str:
     used = ", ".join(f"{name} {statistics.fmean(of):.2f} (at most {max(of):.2f})" for name, of in parts.items())
     late_ms = 1e3 * max(load.late_s for load in loads)
     return f"of {loads[0].num_cores} cores used: {used}; requests were sent at most {late_ms:.0f} ms late"
-
-
-def _table(title: str, *columns: str) -> Table:
-    table = make_table(title, ())
-    for column in columns:
-        table.add_column(column)
-    return table

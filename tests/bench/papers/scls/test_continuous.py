@@ -2,8 +2,9 @@
 
 import pytest
 
+from bench.models.references import DEFAULT_MODEL
 from bench.papers.scls.continuous import SLICES, Case, Contender, _contenders, run_case
-from bench.papers.scls.live import MODEL, TOPOLOGY, contenders, draw
+from bench.papers.scls.live import TOPOLOGY, contenders, draw
 from mesh.topology.parse import load
 
 
@@ -41,6 +42,6 @@ def test_live_contenders_are_topologies_that_load(tmp_path):
     for one in made:
         path = tmp_path / "mesh.toml"
         fields = {"ttft_ms": one.ttft_ms, "engine": one.engine, "policy": one.policy}
-        path.write_text(TOPOLOGY.format(model=MODEL, memory="32MiB", port=8000, **fields))
+        path.write_text(TOPOLOGY.format(model=DEFAULT_MODEL, memory="32MiB", port=8000, **fields))
         assert len(load(path).engines) == 2
     assert draw(9, 2.0, 1) == draw(9, 2.0, 1) != draw(9, 2.0, 2)

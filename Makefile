@@ -28,7 +28,7 @@ help:
 	@echo "make vllm-env  an environment with vLLM in $(VLLM_VENV), for engines with backend = \"vllm\" (3.5 GB)"
 	@echo "make gpu-check  all tests and benches that need an NVIDIA GPU, in one table (installs the extra gpu)"
 	@echo "make nightly 10,000 simulations with faults, ten times the random runs of the tests, and the siege"
-	@echo "make figures the papers' figures in simulation, into docs/figures; wants DATA=folder with their traces"
+	@echo "make figures the plots of docs/results; with DATA=folder of traces, the papers' comparisons anew into build/figures"
 	@echo "variables    TOPOLOGY=deploy/other.toml  PYTHON=python3.12  TORCH=2.13.0"
 
 env: $(STAMP)
@@ -84,10 +84,12 @@ nightly: $(STAMP)
 	SEEDS=10 $(BIN)/python -m pytest -n 4 --dist load $(SEEDED)
 	@$(MAKE) --no-print-directory siege
 
-FIGURES := docs/figures
+FIGURES := build/figures
 
-figures: $(STAMP)  # reduced: docs/results.md says what the full figures take
-	@test -d "$(DATA)" || { echo "make: DATA is not a folder; give the one with conversation_trace.jsonl.gz and arxiv_4k_llama2.csv: make figures DATA=..."; exit 1; }
+figures: $(STAMP)  # those of docs/results; with DATA, the papers' comparisons anew, in a reduced size
+	$(BIN)/python -m bench.figures
+ifdef DATA
+	@test -d "$(DATA)" || { echo "make: DATA is not a folder; give the one with conversation_trace.jsonl.gz and arxiv_4k_llama2.csv"; exit 1; }
 	@mkdir -p $(FIGURES)
 	$(BIN)/python -m bench.papers.tropical --mooncake $(DATA)/conversation_trace.jsonl.gz --arxiv $(DATA)/arxiv_4k_llama2.csv \
 	    --requests 100 --seeds 1 --out $(FIGURES)/tropical
@@ -96,6 +98,7 @@ figures: $(STAMP)  # reduced: docs/results.md says what the full figures take
 	$(BIN)/python -m bench.papers.scls --rates 20 --seconds 30 --out $(FIGURES)/slices
 	$(BIN)/python -m bench.papers.llumnix --parts gains --coast --requests 1000 --seeds 1 --out $(FIGURES)/llumnix
 	$(BIN)/python -m bench.papers.aladdin --models llama2-13b --rates 5 10 --seeds 1 --contenders default JSQ packing "packing, in slack" --out $(FIGURES)/aladdin
+endif
 
 docs: $(STAMP)  # warnings are errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet

@@ -18,7 +18,7 @@ from tests.docs.pages import DOCS, ROOT, blocks
 PAGES = (*DOCS.rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md")
 _SHELL = ("", "console", "sh", "text")
 _PATH = re.compile(r"`((?:mesh|kvtransfer|engines|router|simulation|bench|tests|deploy|docs)/[\w./-]+)`")
-_MADE = {"docs/figures"}  # by commands, and not in the repository
+_MADE = {"build/figures"}  # by commands, and not in the repository
 _MODULE = re.compile(r"python -m (bench[\w.]*|docs[\w.]*|router[\w.]*|engines[\w.]*)")
 
 

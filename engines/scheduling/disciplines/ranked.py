@@ -6,7 +6,7 @@ SeaLLM has it (algorithm 2, here `is_strict`) that request names the phase, too.
 
 Otherwise requests of its service that wait join the batch first, if there is room for them. A batch of many decodes
 takes little longer than one of few, so who waits until those before it are done leaves most of the device unused:
-bench/README.md has the price. It is what vLLM does within a service.
+docs/results/seallm.md has the price. It is what vLLM does within a service.
 
 Higher priority (`RequestSpec.priority`) ranks first, then what has waited too long, then the discipline's own order.
 """

@@ -1,0 +1,132 @@
+"""Plots of docs/results, drawn from the recorded figures in docs/results/data. Needs matplotlib.
+
+There is one JSON file a plot. It has ``panels``, which are drawn side by side. A panel of ``kind`` "bars" has a bar for
+each series at each name in ``x``. One of ``kind`` "lines" has a line for each series over the numbers in ``x``. ``log``
+spreads them by their logarithms. ``goal`` is a guide at one value.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from bench.harness.arguments import script_parser
+from bench.harness.plots import new_figure, svg_of
+
+ROOT = Path(__file__).parents[1]
+DATA, IMAGES = ROOT / "docs/results/data", ROOT / "docs/images/results"
+COLORS = ("#3f6fd8", "#e0782f", "#2f9e6e", "#b04fc0", "#8a8f99", "#c9a227", "#2aa5b5")  # readable on both papers
+INK, GRID, PAPER = "#1f2430", "#d5d9e2", "#fdfdfe"
+DARK = {INK: "#e4e7ee", GRID: "#3b4252", PAPER: "#1b1f29"}
+WIDTH, LINES_HEIGHT, BAR_HEIGHT = 8.6, 3.3, 0.22  # inches
+
+Panel = Mapping[str, Any]
+
+
+def main() -> None:
+    """``python -m bench.figures [--out FOLDER]``."""
+    parser = script_parser("bench.figures", __doc__)
+    parser.add_argument("--out", type=Path, default=IMAGES, help="folder for the SVG files (default: %(default)s)")
+    for path in draw_all(parser.parse_args().out):
+        print(path)
+
+
+def draw_all(out: Path) -> Iterator[Path]:
+    """Write a plot for each data file and name it."""
+    out.mkdir(parents=True, exist_ok=True)
+    for source in sorted(DATA.glob("*.json")):
+        path = out / f"{source.stem}.svg"
+        path.write_text(draw(json.loads(source.read_text())["panels"]))
+        yield path
+
+
+def draw(panels: list[Panel]) -> str:
+    """The panels side by side, as SVG whose colours follow the reader's light or dark setting."""
+    return _with_both_papers(svg_of(figure_of(panels)))
+
+
+def figure_of(panels: list[Panel]) -> Figure:
+    """The panels side by side, with one legend below."""
+    labels = list(dict.fromkeys(label for panel in panels for label in panel["series"]))
+    colors = {label: COLORS[index % len(COLORS)] for index, label in enumerate(labels)}
+    figure = new_figure(WIDTH, max(map(_height, panels)))
+    figure.set_facecolor(PAPER)
+    for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+        {"bars": _draw_bars, "lines": _draw_lines}[panel["kind"]](axes, panel, colors)
+        _finish(axes, panel)
+    _explain(figure, {label for panel in panels if len(panel["series"]) > 1 for label in panel["series"]})
+    return figure
+
+
+def _explain(figure: Figure, labels: set[str]) -> None:
+    """One legend for all panels, with these labels."""
+    shown = {
+        str(label): handle
+        for axes in figure.axes
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+        if label in labels
+    }
+    if shown:
+        place: dict[str, Any] = {"ncols": len(shown), "frameon": False, "labelcolor": INK, "fontsize": 8}
+        figure.legend(list(shown.values()), list(shown), loc="outside lower center", **place)
+
+
+def _height(panel: Panel) -> float:
+    if panel["kind"] == "lines":
+        return LINES_HEIGHT
+    return 1.2 + len(panel["x"]) * (len(panel["series"]) + 0.7) * BAR_HEIGHT
+
+
+def _draw_bars(axes: Axes, panel: Panel, colors: Mapping[str, str]) -> None:
+    names, series = panel["x"], panel["series"]
+    thickness = 0.8 / len(series)
+    for index, (label, values) in enumerate(series.items()):
+        places = [place + (index - (len(series) - 1) / 2) * thickness for place in range(len(names))]
+        bars = axes.barh(places, values, 0.9 * thickness, color=colors[label], label=label)
+        axes.bar_label(bars, [f"{value:g}" for value in values], padding=3, fontsize=8, color=INK)
+    axes.set_yticks(range(len(names)), names)
+    axes.invert_yaxis()
+    axes.margins(x=0.14)
+    if "goal" in panel:
+        axes.axvline(panel["goal"], color=INK, linestyle="--", linewidth=1)
+
+
+def _draw_lines(axes: Axes, panel: Panel, colors: Mapping[str, str]) -> None:
+    for label, values in panel["series"].items():
+        axes.plot(panel["x"], values, color=colors[label], marker="o", markersize=4, linewidth=1.7, label=label)
+    if "goal" in panel:
+        axes.axhline(panel["goal"], color=INK, linestyle="--", linewidth=1)
+    axes.set_ylim(0, None)
+    if panel.get("log"):
+        axes.set_xscale("log")
+    axes.set_xticks(panel["x"], [f"{x:g}" for x in panel["x"]])
+    axes.minorticks_off()
+
+
+def _finish(axes: Axes, panel: Panel) -> None:
+    axes.set_title(panel["title"], color=INK, fontsize=9.5)
+    axes.set_xlabel(panel.get("xlabel", ""), color=INK)
+    axes.set_facecolor(PAPER)
+    axes.tick_params(which="both", colors=INK, length=0)
+    axes.grid(color=GRID, linewidth=0.7, axis="x" if panel["kind"] == "bars" else "both")
+    axes.set_axisbelow(True)
+    for side in axes.spines.values():
+        side.set_visible(False)
+
+
+def _with_both_papers(svg: str) -> str:
+    """Name the colours of ink, grid and paper, so that a style can change them."""
+    light = "".join(f"--c{color[1:]}:{color};" for color in DARK)
+    dark = "".join(f"--c{color[1:]}:{other};" for color, other in DARK.items())
+    for color in DARK:
+        svg = svg.replace(color, f"var(--c{color[1:]})")
+    style = f"<style>:root{{{light}}}@media (prefers-color-scheme:dark){{:root{{{dark}}}}}</style>"
+    head, end, rest = svg.partition("<defs>")
+    return "\n".join(line.rstrip() for line in (head + style + end + rest).splitlines()) + "\n"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,6 +1,9 @@
+import threading
+
 import pytest
 
 from mesh.wire.requests import FinishReason, TokenLogprobs
+from router.api.openai.answers.logprobs import CompletionLogprobs
 
 
 async def test_answers_in_openais_shape(gateway):
@@ -88,6 +91,26 @@ async def test_echo_with_logprobs(gateway, script):
     assert logprobs["token_logprobs"] == [None] + [-0.5] * (len(spec.prompt) - 1) + [-1.0]
     assert logprobs["top_logprobs"][0] is None
     assert logprobs["text_offset"][-1] == len("Hello world")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_log_probabilities_of_a_prompt_are_written_out_beside_the_event_loop(
+    gateway, script, stream, monkeypatch
+):
+    threads, add = {}, CompletionLogprobs.add
+
+    def watched(self, prompt, prompt_entries, entries):
+        threads[bool(prompt)] = threading.get_ident()
+        return add(self, prompt, prompt_entries, entries)
+
+    monkeypatch.setattr(CompletionLogprobs, "add", watched)
+    gateway.router.script = lambda spec: [
+        script.batch(20, logprobs=entries([20]), prompt=(None, *entries(spec.prompt[1:]))),
+        script.batch(21, finish=FinishReason.LENGTH, logprobs=entries([21])),
+    ]
+    assert (await gateway.complete(echo=True, logprobs=1, stream=stream)).status_code == 200
+    assert threads[False] == threading.get_ident()
+    assert threads[True] != threads[False]
 
 
 async def test_scores_a_prompt_without_an_answer(gateway, script):

@@ -94,7 +94,10 @@ class _EventSink(Outlet):
         self._unsent = b""
 
     async def take(self, choice: Choice, piece: Piece, *, more: bool) -> None:
-        event = self._events.piece(choice, piece)
+        if piece.prompt_logprobs is None:
+            event = self._events.piece(choice, piece)
+        else:  # of thousands of tokens: their text takes long enough to hold up everybody's tokens
+            event = await asyncio.to_thread(self._events.piece, choice, piece)
         if choice.index not in self._opened:
             self._opened.add(choice.index)
             event = self._events.opening(choice) + event

@@ -1,5 +1,6 @@
 """An answer in one piece."""
 
+import asyncio
 from typing import Protocol
 
 import msgspec
@@ -34,7 +35,11 @@ class _Collector:
         self.parts = {choice.index: answer.part(choice) for choice in call.choices}
 
     async def take(self, choice: Choice, piece: Piece, *, more: bool) -> None:
-        self.parts[choice.index].add(piece)
+        add = self.parts[choice.index].add
+        if piece.prompt_logprobs is None:
+            add(piece)
+        else:  # of thousands of tokens: their text takes long enough to hold up everybody's tokens
+            await asyncio.to_thread(add, piece)
 
 
 async def whole_response(call: Call, answer: WholeAnswer, envelope: Envelope, receive: Receive) -> Response:

@@ -5,6 +5,7 @@ Layout: ``models/NAME-HASH/source`` holds what was fetched, ``models/NAME-HASH/m
 lock file lets one process at a time prepare an entry; the system drops the lock of a process that dies.
 """
 
+import errno
 import fcntl
 import hashlib
 import os
@@ -22,6 +23,7 @@ from engines.models.progress import Progress
 
 FORMAT = 3  # of prepared folders; those of another format are prepared anew, from what was fetched
 _MANIFEST = "manifest.json"
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)  # of everybody's room, or of the user's
 
 
 class Manifest(msgspec.Struct, frozen=True):
@@ -81,14 +83,23 @@ class Entry:
 
     @contextmanager
     def staged(self, part: Path) -> Iterator[Path]:
-        """An empty folder that takes the place of ``part`` when the block ends well. Hold the lock."""
+        """An empty folder that takes the place of ``part`` when the block ends well. Hold the lock.
+
+        Raises `ModelError` where the block finds the disk full.
+        """
         partial = self.folder / f"{part.name}.partial"
         shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir()
         try:
+            partial.mkdir()
             yield partial
             shutil.rmtree(part, ignore_errors=True)
             partial.rename(part)
+        except OSError as error:
+            if error.errno not in DISK_FULL:
+                raise
+            raise ModelError(
+                f"{self.folder}: the disk is full; make room there, or set MESHSERVE_CACHE to a folder on another disk"
+            ) from error
         finally:
             shutil.rmtree(partial, ignore_errors=True)
 

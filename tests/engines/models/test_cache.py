@@ -1,3 +1,5 @@
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -34,6 +36,17 @@ def test_an_entry_is_there_when_it_is_whole(cache: Cache) -> None:
     assert entry.manifest(entry.model) == Manifest(REFERENCE, sha256="00")
     assert [found.reference() for found in cache.entries()] == [REFERENCE]
     assert entry.size_bytes() > 5
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_is_one_line_that_says_where(cache: Cache, code: int) -> None:
+    entry = cache.entry(REFERENCE)
+    entry.folder.mkdir(parents=True)
+    with pytest.raises(ModelError, match="the disk is full") as caught, entry.staged(entry.model):
+        raise OSError(code, os.strerror(code))
+    assert str(entry.folder) in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not list(entry.folder.iterdir())
 
 
 def test_what_an_interrupted_process_left_is_not_an_entry(cache: Cache) -> None:

@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from mesh.clock import SystemClock
 from mesh.wire.requests import FinishReason
 from router.api.openai.answers.stream import MAX_UNSENT
 from router.generation import Fault, RequestFailed
@@ -19,7 +20,8 @@ def generations(gateway):
     made = []
 
     def submit(spec, tenant=""):
-        made.append(LiveGeneration(spec.id, lambda _: None, lambda _: None))
+        timeline = gateway.router.timelines.arrived(spec, SystemClock().now())
+        made.append(LiveGeneration(timeline, lambda _: None, lambda _: None))
         gateway.router.submitted.set()
         return made[-1]
 

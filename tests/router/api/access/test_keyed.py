@@ -1,10 +1,12 @@
 """The whole API behind a door with keys."""
 
+import json
 from dataclasses import dataclass
 
 import httpx
 import pytest
 from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
 
 from mesh.access.key_file import change_keys
 from mesh.access.keys import KeyLimits, make_key
@@ -210,3 +212,21 @@ async def test_no_secret_is_logged(door, logged):
         await door.complete(headers | more)
     await door.complete({"authorization": headers["authorization"][:-1]})
     assert secret[:20] not in str(logged) + repr(door.keyring.find(f"ms-{headers['authorization'][10:]}"))
+
+
+async def test_neither_keys_nor_their_hashes_are_in_logs_answers_or_representations(door, gateway, monkeypatch):
+    def breaks(spec, tenant=""):
+        raise RuntimeError(tenant)
+
+    headers = await door.key()
+    text = headers["authorization"].removeprefix("Bearer ")
+    (kept,) = json.loads(door.path.read_text())["keys"]
+    with capture_logs() as logs:
+        answers = [await door.complete(headers), await door.complete({"authorization": f"Bearer {text}x"})]
+        monkeypatch.setattr(gateway.router, "submit", breaks)
+        answers.append(await door.complete(headers))
+    assert [answer.status_code for answer in answers] == [200, 401, 500]
+    said = [repr((logs, door.keyring)), *(f"{answer.headers} {answer.text}" for answer in answers)]
+    secrets = [text, *(value for value in kept.values() if isinstance(value, str) and len(value) > 20)]
+    assert len(secrets) > 1
+    assert not [secret for secret in secrets for place in said if secret in place]

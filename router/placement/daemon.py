@@ -14,7 +14,6 @@ How many engines run is another question, with an answer each half second: `rout
 carried out, none is stopped.
 """
 
-from collections import Counter
 from dataclasses import replace
 from enum import StrEnum
 
@@ -39,6 +38,7 @@ from router.placement.observe.roster import Roster
 from router.placement.observe.running_mesh import places, present_plan, waiting
 from router.placement.observe.seen import TrafficSeen
 from router.placement.observe.service_monitor import Observed, ServiceMonitor
+from router.placement.past import PastDecisions
 from router.placement.search.plan import Plan
 from router.placement.search.question import Answer, SearchFailed, make_question
 from router.scaling.scaler import Scaler
@@ -86,13 +86,7 @@ class PlacementDaemon:
         self._unserved_at: dict[str, float] = {}  # since when, by service
         self._restored_in = 0  # the interval
         self._failed_loads = FailedLoads()
-        self._decision: Decision | None = None
-        self._decided_at = now
-        self._made: Decision | None = None
-        self._made_at = now
-        self._verdicts: Counter[str] = Counter()
-        self._num_changes, self._num_failed = 0, 0
-        self._error: str | None = None
+        self._past = PastDecisions(now)
         self._seq = 0
         self._scaler = None if topology.scaling is None else Scaler(topology, now)
 
@@ -108,13 +102,10 @@ class PlacementDaemon:
     @property
     def memory(self) -> Memory:
         """For a successor."""
-        interval, seen = self._interval, self._seen.seen
-        services, tallies = sorted(self._roster.wanted), [] if seen is None else list(seen.services.values())
-        seen_s = 0.0 if seen is None else seen.span_s
-        same, spreads = self._seen.num_intervals, {} if seen is None else dict(seen.spreads)
-        return Memory(
-            self._number, interval.seconds, interval.estimate, self._settled, services, tallies, seen_s, same, spreads
-        )
+        interval, seen = self._interval, self._seen.seen or Observed(0.0, {}, {})
+        planned = self._number, interval.seconds, interval.estimate, self._settled, sorted(self._roster.wanted)
+        tallies, spreads = list(seen.services.values()), dict(seen.spreads)
+        return Memory(*planned, tallies, seen.span_s, self._seen.num_intervals, spreads)
 
     def status(self, now: float) -> PlacementStatus:
         """The next status to publish."""
@@ -132,15 +123,8 @@ class PlacementDaemon:
             next_decision_s=max(0.0, self._ends_at - now),
             memory=self.memory if is_ready else None,
             interval_age_s=now - self._began_at,
-            decision=self._decision,
-            decision_age_s=now - self._decided_at,
-            made=self._made,
-            made_age_s=now - self._made_at,
-            decisions_total=dict(self._verdicts),
-            changes_total=self._num_changes,
-            changes_failed_total=self._num_failed,
-            error=self._error,
             pools=[] if self._scaler is None else self._scaler.pools(),
+            **self._past.told(now),
         )
 
     # --- what happens -------------------------------------------------------------------------------------------------
@@ -203,12 +187,13 @@ class PlacementDaemon:
         self._listen_again(now)
         search_s = now - self._asked_at
         if isinstance(answer, SearchFailed):
-            decided = self._decide(without_plan(pending, "failed", _in_a_line(answer.reason), search_s), now)
-            return [*decided, *self._fail(f"the search for a plan failed: {_in_a_line(answer.reason)}")]
-        if _held(self.plan) != _held(pending.question.present):
+            reason = "; ".join(answer.reason.splitlines())
+            decided = self._past.decide(without_plan(pending, "failed", reason, search_s), now)
+            return [*decided, *self._past.fail(f"the search for a plan failed: {reason}")]
+        if self.plan.held != pending.question.present.held:
             reason = "engines, or what they hold, changed while a plan was searched for"
-            return self._decide(without_plan(pending, "overtaken", reason, search_s), now)
-        self._error = None
+            return self._past.decide(without_plan(pending, "overtaken", reason, search_s), now)
+        self._past.error = None
         return self._take(pending, answer, search_s, now)
 
     # --- beginning ----------------------------------------------------------------------------------------------------
@@ -307,10 +292,9 @@ class PlacementDaemon:
         why = f"no engine serves {', '.join(due)}"
         wanted = restored(self.plan, due, self._topology, self._obstacles())
         if wanted is None or self._spec.mode is PlacementMode.SHADOW:
-            return self._fail(why if wanted is not None else f"{why}, and none that is ready can load it")
-        number = self._next_number
-        change = Changeover(number, places(replace(wanted, number=number)), self._patience, now)
-        return self._change_to(change, why, now)
+            return self._past.fail(why if wanted is not None else f"{why}, and none that is ready can load it")
+        wanted = replace(wanted, number=self._next_number)
+        return self._change_to(Changeover(wanted.number, places(wanted), self._patience, now), why, now)
 
     def _end_interval(self, now: float) -> list[Effect]:
         present, observed = self.plan, self._monitor.observed(now)
@@ -338,8 +322,7 @@ class PlacementDaemon:
         achieved = question.achieved(observed)
         self._interval.achieved(achieved.normalized_latency)
         self._begin(now)
-        self._pending = replace(pending, question=question, achieved=achieved)
-        self._asked_at = now
+        self._pending, self._asked_at = replace(pending, question=question, achieved=achieved), now
         self.doing, self._deadline = Doing.SEARCHING, now + LOOK_S
         return [Ask(question)]
 
@@ -348,7 +331,7 @@ class PlacementDaemon:
 
     def _idle(self, pending: Pending, why: str, now: float) -> list[Effect]:
         self._begin(now)
-        return self._decide(without_plan(pending, "idle", why), now)
+        return self._past.decide(without_plan(pending, "idle", why), now)
 
     # --- decisions ----------------------------------------------------------------------------------------------------
 
@@ -368,7 +351,7 @@ class PlacementDaemon:
     def _take(self, pending: Pending, answer: Answer, search_s: float, now: float) -> list[Effect]:
         proposal, number = answer.proposal, self._next_number
         decision = with_plan(pending, answer, number, search_s)
-        effects = self._decide(decision, now)
+        effects = self._past.decide(decision, now)
         self._interval.estimate = proposal.present.normalized_latency
         if proposal.verdict is not Verdict.REPLACE or self._spec.mode is PlacementMode.SHADOW:
             return effects
@@ -376,16 +359,6 @@ class PlacementDaemon:
         self._awaited = decision
         change = Changeover(number, decision.places, self._patience, now)
         return [*effects, *self._change_to(change, decision.reason, now)]
-
-    def _decide(self, decision: Decision, now: float) -> list[Effect]:
-        last = self._decision
-        is_news = last is None or decision.verdict == Verdict.REPLACE or decision.reason != last.reason
-        self._decision, self._decided_at = decision, now
-        self._verdicts[decision.verdict] += 1
-        if not is_news:
-            return []
-        lines = [f"interval {decision.interval}: {decision.verdict}: {decision.reason}", *decision.homeless]
-        return [Note(line) for line in lines]
 
     # --- changes ------------------------------------------------------------------------------------------------------
 
@@ -399,8 +372,7 @@ class PlacementDaemon:
         return max(self.plan.number, self._settled) + 1
 
     def _change_to(self, change: Changeover, why: str, now: float) -> list[Effect]:
-        self._change = change
-        self.doing = Doing.CHANGING
+        self._change, self.doing = change, Doing.CHANGING
         return [Note(f"plan {change.number} is to be carried out: {why}"), *self._carry_on(now)]
 
     def _carry_on(self, now: float) -> list[Effect]:
@@ -419,24 +391,10 @@ class PlacementDaemon:
         self._settled = max(self._settled, change.number)
         self._begin(now)
         if change.stage is not Stage.FAILED:
-            self._num_changes += 1
-            self._made, self._made_at, self._error = decision, now, None
+            self._past.change(decision, now)
             return [Note(f"plan {change.number} is carried out")]
-        self._num_failed += 1
+        self._past.give_up_change()
         self._interval.estimate = None
         if self.plan.number <= change.number:  # else somebody has a newer plan, and that is no reason to wait
             self._interval.set(BACK_OFF * self._interval.seconds)
-        return self._fail(f"plan {change.number} was given up: {change.reason}; what was loaded stays")
-
-    def _fail(self, problem: str) -> list[Effect]:
-        self._error = problem
-        return [Note(problem, is_problem=True)]
-
-
-def _held(plan: Plan) -> list[tuple[str, tuple[str, ...]]]:
-    """Not roles: policies change them as well."""
-    return [(group.id, group.services) for group in plan.groups]
-
-
-def _in_a_line(reason: str) -> str:
-    return "; ".join(reason.splitlines())
+        return self._past.fail(f"plan {change.number} was given up: {change.reason}; what was loaded stays")

@@ -58,6 +58,11 @@ class Plan:
         return frozenset(name for group in self.groups for name in group.services)
 
     @property
+    def held(self) -> list[tuple[str, tuple[str, ...]]]:
+        """What the engines hold. Roles are not in it: policies change them as well."""
+        return [(group.id, group.services) for group in self.groups]
+
+    @property
     def num_devices(self) -> int:
         return sum(group.num_devices for group in self.groups)
 

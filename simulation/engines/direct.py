@@ -26,8 +26,6 @@ from simulation.loads.trace_request import TraceRequest
 from simulation.loads.workload import SloRule, make_spec
 from simulation.network import Network
 
-GATEWAY = "gateway"
-
 
 @dataclass(slots=True)
 class _Queue:
@@ -59,7 +57,8 @@ class DirectEngines:
         self._latency_s = physics.latency_s
         self._on: dict[str, tuple[_Queue, RequestTimeline]] = {}  # by request that has not ended
         network = Network(self._kernel, physics.latency_s)
-        network.connect(GATEWAY, self._hear)
+        self._gateway = topology.gateways[0].id  # whose requests engines take
+        network.connect(self._gateway, self._hear)
         factory = Factory(
             topology, profiles, physics, network, self._kernel, coasts=True, observer=None, on_end=self._ended
         )
@@ -78,7 +77,7 @@ class DirectEngines:
         for number, request in enumerate(trace):
             assert request.service is not None, "no service is the default"
             service = self._topology.service(request.service)
-            spec = make_spec(request, number, GATEWAY, service, self._costs[service.name].prefill, rule)
+            spec = make_spec(request, number, self._gateway, service, self._costs[service.name].prefill, rule)
             self._kernel.at(request.at_s, self._submit, spec)
         self._kernel.run()
         assert not self._on, self
@@ -90,7 +89,7 @@ class DirectEngines:
         queue.num_requests += 1
         queue.num_tokens += num_tokens
         self._on[spec.id] = queue, self._timelines.arrived(spec, self._kernel.now)
-        self._kernel.after(self._latency_s, queue.engine.receive, Sender(GATEWAY, 1), Submit(spec, Epoch(0)))
+        self._kernel.after(self._latency_s, queue.engine.receive, Sender(self._gateway, 1), Submit(spec, Epoch(0)))
 
     def _places(self, service: str, num_tokens: int) -> list[_Queue]:
         """Engines that serve it and can ever hold as much; if none can, all that serve it: they will refuse it."""

@@ -18,8 +18,7 @@ class Reader:
         self.folder = folder
         self._runtime = runtime
         self._replaced = {"8000": str(free_port())}
-        for there, here in (("10.0.0.1", "127.0.0.1"), ("10.0.0.2", "127.0.0.2")):
-            self._replaced[f'"{there}"'] = f'"{here}"\nbase_port = {free_port()}'
+        self._replaced |= {"10.0.0.1": own_address(1), "10.0.0.2": own_address(3)}
         for topology in (ROOT / "deploy").glob("*.toml"):
             self.write(f"deploy/{topology.name}", topology.read_text())
         (folder / "deploy/models").symlink_to(ROOT / "deploy/models")
@@ -59,6 +58,12 @@ class Reader:
     def _environment(self, host: str) -> dict[str, str]:
         path = f"{self.folder / 'bin'}:{os.environ['PATH']}"
         return {**os.environ, "PATH": path, "COLUMNS": "120", "MESHSERVE_RUNTIME_DIR": str(self._runtime / host)}
+
+
+def own_address(number: int) -> str:
+    """A loopback address for this process alone: nobody else takes its ports, as no connection begins there."""
+    _, *low = (os.getpid() + number * 2**22).to_bytes(4, "big")
+    return "127." + ".".join(map(str, low))
 
 
 def follow(reader: Reader, block: Block) -> None:

@@ -1,4 +1,4 @@
-"""Reference pages that are made from the code: commands, HTTP paths, metrics and messages.
+"""Reference pages that are made from the code: commands, HTTP paths, policies, metrics and messages.
 
 ``python -m docs.tools.reference FOLDER`` writes them; the site's build makes them anew each time.
 """
@@ -6,7 +6,7 @@
 import sys
 from pathlib import Path
 
-from docs.tools import commands, http_paths, messages, metrics
+from docs.tools import commands, http_paths, messages, metrics, policies
 
 
 def pages() -> dict[str, str]:
@@ -16,6 +16,7 @@ def pages() -> dict[str, str]:
         "reference/http.md": http_paths.page(),
         "reference/metrics.md": metrics.page(),
         "reference/messages.md": messages.page(),
+        "reference/policies.md": policies.page(),
     }
 
 

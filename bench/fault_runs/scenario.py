@@ -45,6 +45,7 @@ from simulation.faults.faults import (
     Delay,
     Duplicate,
     FailLoad,
+    FailSteps,
     Fault,
     Hang,
     Kill,
@@ -53,6 +54,7 @@ from simulation.faults.faults import (
     Reorder,
     Skew,
     Slow,
+    Stall,
 )
 from simulation.loads.trace_request import TraceRequest
 
@@ -66,7 +68,7 @@ LONG_S = 30.0  # that an engine or gateway is gone, and the others have to do
 RARE = ("death", "gateway")  # once at most
 KINDS = (
     *("kill", "death", "hang", "slow", "partition", "loss", "delay", "duplicate", "reorder", "skew", "gateway"),
-    *("fail_load", "daemon"),
+    *("fail_load", "daemon", "stall", "fail_steps"),
 )
 SUPERVISED = 0.75  # of all runs
 MOST_DEATHS = 4  # `DispatchLimits.max_deaths`
@@ -150,6 +152,8 @@ def draw(seed: int, only: Iterable[str] = (*KINDS, *ORDERS)) -> Scenario:
         orders += _sheds(loads, engines, services)
     if "fail_load" in kinds:
         faults += _failing_loads(loads, engines)
+    steps = Random(f"{seed}/steps")
+    faults += [fault for kind, fault in _bad_steps(steps, engines) if kind in kinds]
     plans = Random(f"{seed}/placement")
     if "placement" in kinds and (placement := _placement(plans)) is not None:
         topology = replace(topology, placement=placement)
@@ -339,6 +343,14 @@ def _failing_loads(random: Random, engines: Sequence[str]) -> list[Fault]:
         FailLoad(random.choice(engines), random.choice([0.3, 1.0]), random.uniform(0, DURATION_S), 2.0)
         for _ in range(random.choice([0, 0, 1]))
     ]
+
+
+def _bad_steps(random: Random, engines: Sequence[str]) -> Iterator[tuple[str, Fault]]:
+    for _ in range(random.choice([0, 0, 0, 1])):
+        yield "stall", Stall(random.choice(engines), random.uniform(0, DURATION_S), random.choice([2.0, 4.0]))
+    for _ in range(random.choice([0, 0, 0, 1])):
+        probability, for_s = random.choice([0.05, 0.3, 1.0]), random.choice([0.5, 2.0])
+        yield "fail_steps", FailSteps(random.choice(engines), probability, random.uniform(0, DURATION_S), for_s)
 
 
 def _end(fault: Fault) -> float:

@@ -16,6 +16,8 @@ from tests.end_to_end.tiny import DEADLINE_S, chunks_of, is_at_rest, until
 
 pytestmark = pytest.mark.timeout(300)
 
+FROZEN_S = 3.0  # three leases
+
 TOPOLOGY = """
 [services.tiny]
 model = "{model}"
@@ -109,6 +111,20 @@ def test_a_burst_is_answered_alike_whoever_computes_it(mesh: Mesh) -> None:
     with ThreadPoolExecutor(2) as threads:
         again = list(threads.map(lambda prompt: complete(mesh, prompt, 20), prompts))
     assert texts == again
+    until(lambda: is_at_rest(mesh))
+
+
+def test_a_gateway_that_is_frozen_for_longer_than_its_lease_loses_nothing(mesh: Mesh) -> None:
+    """Its engines give its requests back; it goes on with them when it is there again."""
+    prompt, num_tokens = "frozen", 400
+    undisturbed = complete(mesh, prompt, num_tokens)
+
+    def freeze(response: httpx.Response) -> None:
+        gateway = pids(mesh)["gateway"]
+        os.kill(gateway, signal.SIGSTOP)
+        threading.Timer(FROZEN_S, os.kill, (gateway, signal.SIGCONT)).start()
+
+    assert "".join(stream(mesh, prompt, num_tokens, freeze)) == undisturbed
     until(lambda: is_at_rest(mesh))
 
 

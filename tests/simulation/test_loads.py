@@ -9,6 +9,7 @@ from engines.costs.presets import load_preset
 from engines.costs.profiles import EngineProfile
 from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, ServiceSpec, Slo, Timing, Topology
 from mesh.wire.control import LoadService, Role, UnloadService
+from mesh.wire.frames import Sender
 from router.history.records import Outcome
 from simulation.engines.models import SimulatedModels
 from simulation.engines.physics import Physics
@@ -60,7 +61,7 @@ def play(
     """Orders by the time that they are given."""
     sim = simulation(what, profile=SHARED, **options)
     for at_s, (engine, order) in orders.items():
-        sim.kernel.at(at_s, lambda engine=engine, order=order: sim.engines[engine].receive("mesh", order))
+        sim.kernel.at(at_s, lambda engine=engine, order=order: sim.engines[engine].receive(Sender("mesh", 1), order))
     records = []
     sim.run("chat", requests, records.append)
     return sim, records
@@ -80,7 +81,7 @@ def statuses_of(what: Topology, orders: dict[float, tuple[str, LoadService | Unl
 
     gateway.core.dispatcher.observe = listen
     for at_s, (engine, order) in orders.items():
-        sim.kernel.at(at_s, lambda engine=engine, order=order: sim.engines[engine].receive("mesh", order))
+        sim.kernel.at(at_s, lambda engine=engine, order=order: sim.engines[engine].receive(Sender("mesh", 1), order))
     sim.run("chat", requests or trace("code"), lambda record: None)
     return heard
 

@@ -5,6 +5,7 @@ from random import Random
 import pytest
 
 from mesh.wire.control import Migrate, Role
+from mesh.wire.frames import Sender
 from router.history.records import Outcome
 from simulation.cluster import Simulation
 from simulation.loads.arrival_processes import Arrivals, Process, synthesize
@@ -22,7 +23,9 @@ def move_at_random(sim: Simulation, random: Random, every_s: float) -> None:
     source = random.choice(sorted(FOUR))
     requests = sorted(sim.engines[source].core._requests)
     if requests:
-        sim.engines[source].receive("cli", Migrate(random.choice(requests), random.choice(sorted(FOUR)), "random"))
+        sim.engines[source].receive(
+            Sender("cli", 1), Migrate(random.choice(requests), random.choice(sorted(FOUR)), "random")
+        )
     if sim.kernel.now < 3 * DURATION_S:
         sim.kernel.after(random.expovariate(1 / every_s), move_at_random, sim, random, every_s)
 

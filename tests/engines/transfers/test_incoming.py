@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from engines.status import Service
-from engines.transfers.incoming import Arrivals
+from engines.transfers.incoming import IncomingTransfers
 from engines.transfers.outcomes import Arrived, EngineOutcome
 from kvtransfer.protocol import Imported, Send
 from mesh.wire.messages import Message
@@ -26,7 +26,7 @@ class Receiver:
     def __init__(self, freeness: float = 1000.0) -> None:
         core = VirtualMesh().add("decode", num_blocks=NUM_BLOCKS, max_running=2).core
         self.service: Service = core._services[SERVICE]
-        self.arrivals = Arrivals(core._settings, core._services, lambda peer, ref: True, lambda *_: freeness)
+        self.arrivals = IncomingTransfers(core._settings, core._services, lambda peer, ref: True, lambda *_: freeness)
 
     @property
     def num_held(self) -> int:

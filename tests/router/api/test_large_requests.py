@@ -136,8 +136,8 @@ async def test_a_long_prompt_of_token_ids_is_not_spelled_out(roomy_gateway, monk
     assert (await roomy_gateway.complete(prompt=[5] * 100)).status_code == 200
 
 
-async def test_tokenise_routes_pass_the_door(gateway, monkeypatch):
-    monkeypatch.setattr("router.api.http.admission.Admission.enter", refuse)
+async def test_tokenise_routes_pass_admission(gateway, monkeypatch):
+    monkeypatch.setattr("router.api.http.admission.BodyAdmission.enter", refuse)
     for path in ("/tokenize", "/detokenize"):
         error_of(await gateway.client.post(path, json={"prompt": "x", "tokens": []}), 429)
 

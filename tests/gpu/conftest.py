@@ -1,9 +1,12 @@
 """Tests of what needs an NVIDIA GPU and the extra ``gpu``: `make gpu-check` runs them, elsewhere they are skipped."""
 
 import importlib.util
+from pathlib import Path
 
 import pytest
 import torch
+
+HERE = Path(__file__).parent
 
 
 def why_not():
@@ -17,7 +20,7 @@ def why_not():
 def pytest_collection_modifyitems(items):
     reason = why_not()
     for item in items:
-        if "/gpu/" in str(item.path):
+        if item.path.parent == HERE:
             item.add_marker(pytest.mark.gpu)
             if reason is not None:
                 item.add_marker(pytest.mark.skip(reason=reason))

@@ -25,7 +25,7 @@ SWEEP_S: Final = 1.0
 MAX_REMEMBERED: Final = 4096  # tenants that are not about any more
 UNBEGUN_PER_ENGINE: Final = 2  # prompts that tenants together may have with an engine before it begins them
 UNBEGUN_S: Final = 0.25  # or as many as it computes in this time
-LAST_RUNNING: Final = 4  # one part in so many of the places in decode batches is not for those who have their share
+LAST_RUNNING: Final = 2  # one part in so many of the places in decode batches is not for those who have their share
 LAST_PLACES: Final = 8  # one part in so many of a gateway's places is not for those who have their share
 
 

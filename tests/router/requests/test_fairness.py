@@ -202,12 +202,12 @@ def running(fairness, id_, tenant):
 
 def test_who_has_its_share_leaves_the_last_places_in_decode_batches_to_others(fairness):
     """Its answers are long: nobody else would find a place until one of them ends."""
-    fairness.count([running(fairness, f"a{n}", "a") for n in range(12)])
-    assert fairness.holds(request("a12", "a"), 4, num_places=16)
+    fairness.count([running(fairness, f"a{n}", "a") for n in range(8)])
+    assert fairness.holds(request("a8", "a"), 4, num_places=16)
     assert not fairness.holds(request("b0", "b"), 4, num_places=16)
     assert not fairness.holds(request("a12", "a"), 4, num_places=0), "nobody knows how many there are"
 
 
 def test_places_are_taken_while_more_are_left(fairness):
-    fairness.count([running(fairness, f"a{n}", "a") for n in range(11)])
-    assert not fairness.holds(request("a11", "a"), 4, num_places=16)
+    fairness.count([running(fairness, f"a{n}", "a") for n in range(7)])
+    assert not fairness.holds(request("a7", "a"), 4, num_places=16)

@@ -66,6 +66,7 @@ class EngineNode:
         self._is_stuck = False
         self._will_end_turn = False
         self._has_listener = False  # that has not heard a status yet
+        self._core_due_at: float | None = None  # None: to be asked for again, as something may have changed it
         self._publishes_at: float | None = None  # None: it has not started
         self._gives_up_at: float | None = None  # None: nobody asked it to end
 
@@ -150,11 +151,14 @@ class EngineNode:
         effects = self._observe(sender, now)
         if effects is None:
             return []
-        if isinstance(status, EngineStatus) and self.core.observe(sender.process, status, now):
-            moves = self.core.look(now)
-            if moves:  # else each status would make this engine publish its own
-                effects += self._after(moves)
+        if isinstance(status, EngineStatus):
+            effects += self._observe_peer(sender.process, status, now)
         return effects
+
+    def _observe_peer(self, process: str, status: EngineStatus, now: float) -> list[NodeEffect]:
+        self._core_due_at = None
+        moves = self.core.look(now) if self.core.observe(process, status, now) else []
+        return self._after(moves) if moves else []  # else each status would make this engine publish its own
 
     def _observe(self, sender: Sender, now: float) -> list[NodeEffect] | None:
         """Take a sign of life; None: it is of an incarnation that is over."""
@@ -232,6 +236,7 @@ class EngineNode:
 
     def _next_step(self, now: float) -> list[NodeEffect]:
         step, before = self.core.next_step(now)
+        self._core_due_at = None
         if step is None:
             return self._after(before) if before else []
         self._step = step
@@ -277,9 +282,12 @@ class EngineNode:
         return None if earliest == inf else earliest
 
     def _due_at(self) -> float:
-        """When an answer, a lease or a transfer is over."""
-        answer, lease = self.core.next_deadline(), self._membership.next_deadline()
-        return min(inf if answer is None else answer, inf if lease is None else lease)
+        """When an answer, a lease or a transfer is over. It is asked for far more often than it changes."""
+        if self._core_due_at is None:
+            answer = self.core.next_deadline()
+            self._core_due_at = inf if answer is None else answer
+        lease = self._membership.next_deadline()
+        return self._core_due_at if lease is None or self._core_due_at < lease else lease
 
     def expire(self, now: float) -> list[NodeEffect]:
         """Time has passed: a status is due, or leases and answers may have ended."""
@@ -308,6 +316,7 @@ class EngineNode:
 
     def _after(self, effects: Sequence[Effect]) -> list[NodeEffect]:
         """What the core wants done, and what follows from how it is now."""
+        self._core_due_at = None
         told = self._follow_if_needed(effects) if self._unfollowed else list[NodeEffect]()
         told += effects
         if self._step is None or self.core.has_news:

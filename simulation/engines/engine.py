@@ -127,7 +127,9 @@ class SimulatedEngine:
         """Somebody's status, which is followed or not; None: a sign of life."""
         if sender.process in self._followed:
             self._catch_up()
-            self._carry_out(self._node.hear(sender, status, self._kernel.now))
+            effects = self._node.hear(sender, status, self._kernel.now)
+            if effects or self._armed_at == inf:  # a mere sign of life puts a deadline off: what is armed looks again
+                self._carry_out(effects)
 
     def welcome(self) -> None:
         """Somebody follows its statuses from now on."""

@@ -1,4 +1,8 @@
-"""What `mkdocs build` asks of this project: generated reference pages, and links to files outside of docs/."""
+"""What `mkdocs build` asks of this project: generated pages, links to files outside of docs/, and Mermaid from here.
+
+docs/assets/mermaid/ holds `@mermaid-js/tiny` 11.17.2 as npm serves it, so that a built site asks no other site for
+anything. `npm pack @mermaid-js/tiny` fetches another version.
+"""
 
 import logging
 import os
@@ -8,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from mkdocs.structure.files import File, Files
+from mkdocs.utils import get_relative_url
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
+_MERMAID = "assets/mermaid/mermaid.tiny.js"
 _LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(((?:\.\./)+[^)#\s]*)(#[^)\s]*)?\)")
 _log = logging.getLogger("mkdocs.hooks.site")
 
@@ -41,3 +47,11 @@ def on_page_markdown(text: str, page: Any, config: Any, files: Files) -> str:
         return f"{label} (`{relative}`)" if label.strip("`") != relative else f"`{relative}`"
 
     return _LINK.sub(replace, text)
+
+
+def on_post_page(output: str, page: Any, config: Any) -> str:
+    """Loads Mermaid on pages with diagrams. The theme fetches its own copy from another site where there is none."""
+    if 'class="mermaid"' not in output:
+        return output
+    script = get_relative_url(_MERMAID, page.url)
+    return output.replace("</head>", f'<script src="{script}"></script></head>', 1)

@@ -121,7 +121,7 @@ class Simulation:
     def __repr__(self) -> str:
         return f"<Simulation {self.kernel!r} {len(self.open)} requests open>"
 
-    # --- lives --------------------------------------------------------------------------------------------------------
+    # --- incarnations -------------------------------------------------------------------------------------------------
 
     def _change_engine(self, name: str, engine: SimulatedEngine | None) -> None:
         if engine is None:

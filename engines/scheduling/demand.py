@@ -51,7 +51,7 @@ def demand_of(
         return None
     unused = early.unused(now)
     error_requests, error_tokens, answer_tokens, tightest_s = -len(unused), -sum(unused), 0, inf
-    lives: list[tuple[int, int]] = []
+    futures: list[tuple[int, int]] = []
     for request in requests:
         spec, num_generated = request.spec, request.num_generated
         answer = spec.answer_tokens(num_generated)
@@ -61,13 +61,13 @@ def demand_of(
         answer_tokens += answer
         if spec.slo_tpot_s > alone_s and not request.is_hopeless:
             tightest_s = min(tightest_s, spec.slo_tpot_s)
-        lives.append((answer - num_generated, held_tokens(len(request.tokens), block_size)))
+        futures.append((answer - num_generated, held_tokens(len(request.tokens), block_size)))
     return Demand(
         len(requests),
         sum([request.num_prompt for request in requests]),
         answer_tokens,
         tightest_s,
-        tuple(_condensed(peaks_of(lives))),
+        tuple(_condensed(peaks_of(futures))),
         error_requests,
         error_tokens,
     )
@@ -78,11 +78,11 @@ def held_tokens(num_tokens: int, block_size: int) -> int:
     return num_tokens + block_size // 2
 
 
-def peaks_of(lives: Collection[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Of requests that take (steps, tokens that each holds now)."""
+def peaks_of(futures: Collection[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The peaks of memory, as (step, tokens), of requests that take (steps, tokens that each holds now)."""
     peaks: list[tuple[int, int]] = []
     num_left, tokens = 0, 0
-    for steps, held in sorted(lives, reverse=True):
+    for steps, held in sorted(futures, reverse=True):
         num_left, tokens = num_left + 1, tokens + held
         peak = (steps, tokens + num_left * steps)
         if peaks and peaks[-1][0] == steps:

@@ -124,7 +124,7 @@ class Slicing:
                     return self._keep(service, request)
                 case Fate.MOVE:
                     return self._move(service, request, end, room, now)
-                case Fate.PARK:
+                case Fate.OFFLOAD:
                     return self._offload(service, request, end, now)
         return []
 

@@ -17,7 +17,7 @@ from engines.torch_engine.decode_graphs import DecodeGraphs
 from engines.torch_engine.kv_pool import KVPool
 from engines.torch_engine.llama import Llama
 from engines.torch_engine.sampling.logprobs import PromptLogprobs
-from engines.torch_engine.sampling.rows import Drawn, draw_tokens
+from engines.torch_engine.sampling.rows import SampledToken, sample_tokens
 from engines.torch_engine.sampling.sampler import Sampler
 from engines.torch_engine.shape import kv_shape
 from mesh.wire.requests import TokenLogprobs
@@ -133,7 +133,7 @@ class _Model:
         logits = None if self._graphs is None else self._graphs.logits(chunks)
         if logits is not None:
             draws = [chunk.draw for chunk in chunks if chunk.draw is not None]
-            return [_result(sampled, None) for sampled in draw_tokens(self._sampler, logits, draws)]
+            return [_result(sampled, None) for sampled in sample_tokens(self._sampler, logits, draws)]
         layout = self._llama.plan(chunks)
         ordered = [chunks[i] for i in layout.order]
         rows, spans = _needed_rows(ordered)
@@ -141,22 +141,22 @@ class _Model:
         sampled = self._draw(hidden, ordered, spans)
         results: dict[int, ChunkResult] = {}
         for i, chunk, span in zip(layout.order, ordered, spans, strict=True):
-            own = next(sampled) if chunk.draw is not None else Drawn(None)
+            own = next(sampled) if chunk.draw is not None else SampledToken(None)
             prompt = None if chunk.prompt_logprobs is None else self._prompts.compute(chunk, hidden[span])
             results[i] = _result(own, prompt)
         return [results[i] for i in range(len(chunks))]
 
-    def _draw(self, hidden: Tensor, chunks: Sequence[Chunk], spans: Sequence[slice]) -> Iterator[Drawn]:
+    def _draw(self, hidden: Tensor, chunks: Sequence[Chunk], spans: Sequence[slice]) -> Iterator[SampledToken]:
         """Token and log-probabilities of every chunk that draws, in order."""
         last = [span.stop - 1 for chunk, span in zip(chunks, spans, strict=True) if chunk.draw is not None]
         if not last:
             return iter(())
         draws = [chunk.draw for chunk in chunks if chunk.draw is not None]
         logits = self._llama.logits(hidden if len(last) == len(hidden) else hidden[last])
-        return iter(draw_tokens(self._sampler, logits, draws))
+        return iter(sample_tokens(self._sampler, logits, draws))
 
 
-def _result(sampled: Drawn, prompt: list[TokenLogprobs | None] | None) -> ChunkResult:
+def _result(sampled: SampledToken, prompt: list[TokenLogprobs | None] | None) -> ChunkResult:
     return ChunkResult(sampled.token, sampled.logprobs, prompt, sampled.unsampled)
 
 

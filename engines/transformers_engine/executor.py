@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM, GenerationConfig, PreTrainedModel
 
 from engines.scheduling.batch import Batch, Chunk, ChunkResult, Draw, Rows, StepResult
 from engines.torch_engine.sampling.logprobs import PromptLogprobs
-from engines.torch_engine.sampling.rows import Drawn
+from engines.torch_engine.sampling.rows import SampledToken
 from engines.torch_engine.sampling.sampler import Sampler
 from engines.transformers_engine.generation import BatchGeneration, ComputeThread
 from mesh.wire.requests import TokenLogprobs
@@ -69,10 +69,10 @@ class TransformersExecutor:
             torch.cuda.synchronize(self._model.device)
             torch.cuda.empty_cache()
 
-    def _result(self, chunk: Chunk, sampled: Drawn) -> ChunkResult:
+    def _result(self, chunk: Chunk, sampled: SampledToken) -> ChunkResult:
         return ChunkResult(sampled.token, sampled.logprobs, self._prompt_logprobs(chunk), sampled.unsampled)
 
-    def _draw(self, chunks: Sequence[Chunk], rows: Rows | None) -> Mapping[str, Drawn]:
+    def _draw(self, chunks: Sequence[Chunk], rows: Rows | None) -> Mapping[str, SampledToken]:
         draws = {chunk.request: _draw_of(chunk) for chunk in chunks}
         if self._held is None or not self._held.goes_on_with(chunks):
             if self._held is not None:
@@ -117,7 +117,7 @@ class _Held:
             for chunk in chunks
         )
 
-    def step(self, draws: Mapping[str, Draw]) -> Mapping[str, Drawn]:
+    def step(self, draws: Mapping[str, Draw]) -> Mapping[str, SampledToken]:
         sampled = self._generation.step({self._rows[request]: draw for request, draw in draws.items()})
         by_request = {request: sampled[self._rows[request]] for request in draws}
         self._last = {request: (draw.position, by_request[request].token) for request, draw in draws.items()}

@@ -17,7 +17,7 @@ from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel, StoppingCriteriaList
 
 from engines.scheduling.batch import Draw
-from engines.torch_engine.sampling.rows import Drawn, draw_tokens
+from engines.torch_engine.sampling.rows import SampledToken, sample_tokens
 from engines.torch_engine.sampling.sampler import Sampler
 
 Call = Callable[[], None]
@@ -62,9 +62,9 @@ class BatchGeneration:
         self._prompts = prompts
         self._most_tokens = self._num_left = most_tokens
         self._draws: Mapping[int, Draw] | None = None  # by row, of the step that runs; None: no further step is wanted
-        self._tokens: Mapping[int, Drawn] = {}
+        self._tokens: Mapping[int, SampledToken] = {}
         self._wanted: SimpleQueue[Mapping[int, Draw] | None] = SimpleQueue()
-        self._answers: SimpleQueue[Mapping[int, Drawn] | Exception] = SimpleQueue()
+        self._answers: SimpleQueue[Mapping[int, SampledToken] | Exception] = SimpleQueue()
         caller.begin(self._generate)
 
     def __repr__(self) -> str:
@@ -75,7 +75,7 @@ class BatchGeneration:
         """It has returned, or failed."""
         return self._num_left == 0
 
-    def step(self, draws: Mapping[int, Draw]) -> Mapping[int, Drawn]:
+    def step(self, draws: Mapping[int, Draw]) -> Mapping[int, SampledToken]:
         """What is sampled for these rows; the others go on, and nobody wants their tokens. Raise what it raised."""
         self._wanted.put(draws)
         answer = self._answers.get()
@@ -114,7 +114,7 @@ class BatchGeneration:
         """``scores`` [rows, vocabulary] (float32; changed in place)."""
         draws = self._draws or {}
         rows = list(draws)
-        sampled = draw_tokens(self._sampler, scores[rows], list(draws.values()))
+        sampled = sample_tokens(self._sampler, scores[rows], list(draws.values()))
         self._tokens = dict(zip(rows, sampled, strict=True))
         chosen = torch.full((len(scores), 1), PAD, device=scores.device)
         chosen[rows, 0] = torch.tensor(

@@ -67,11 +67,11 @@ class VllmRunner:
         self._executor.execute_model(_scheduler_output(step, num_tokens))
         output = self._executor.sample_tokens(None)
         sampled = zip(output.req_ids, output.sampled_token_ids, strict=True)
-        drawn = {name: int(ids[0]) for name, ids in sampled if step.draws[name] is not None}
-        tokens = {name: token for name, token in drawn.items() if token >= 0}
+        wanted = {name: int(ids[0]) for name, ids in sampled if step.draws[name] is not None}
+        tokens = {name: token for name, token in wanted.items() if token >= 0}
         unsampled: dict[str, Unsampled] = {}
-        if len(tokens) < len(drawn):
-            [unsampled, *_] = self._executor.collective_rpc("take_undrawn")
+        if len(tokens) < len(wanted):
+            [unsampled, *_] = self._executor.collective_rpc("take_unsampled")
         if not _wants_logprobs(step):
             return StepOutput(tokens, {}, {}, unsampled)
         [logprobs, *_] = self._executor.collective_rpc("take_logprobs")
@@ -81,7 +81,7 @@ class VllmRunner:
             request.id: _of_prompt(request, tensors.get(request.id), logprobs.first.get(request.id))
             for request in asked
         }
-        return StepOutput(tokens, logprobs.drawn, prompts, unsampled)
+        return StepOutput(tokens, logprobs.sampled, prompts, unsampled)
 
 
 def _config(settings: RunnerSettings) -> Any:

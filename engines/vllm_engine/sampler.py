@@ -15,13 +15,13 @@ from vllm.v1.sample.sampler import Sampler as VllmSampler
 
 from engines.scheduling.batch import Unsampled
 from engines.torch_engine.sampling.logprobs import of_tokens
-from engines.torch_engine.sampling.rows import draw_tokens
+from engines.torch_engine.sampling.rows import sample_tokens
 from engines.torch_engine.sampling.sampler import Sampler
 from engines.vllm_engine.steps import NewRequest, VllmStep
 from mesh.wire.requests import TokenLogprobs
 
 MAX_TAILS = 256  # prompts in the middle of being computed
-UNDRAWN = -1  # in place of a token; the request is not computed any further, or begins anew
+UNSAMPLED = -1  # in place of a token; the request is not computed any further, or begins anew
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +68,9 @@ class MeshSampler(VllmSampler):  # type: ignore[misc]  # vLLM is not there when 
                 draws.append(draw)
         tokens = torch.zeros(len(logits), 1, dtype=torch.int32)
         if draws:
-            sampled = draw_tokens(self._sampler, logits if len(rows) == len(logits) else logits[rows], draws)
+            sampled = sample_tokens(self._sampler, logits if len(rows) == len(logits) else logits[rows], draws)
             for row, one in zip(rows, sampled, strict=True):
-                tokens[row] = UNDRAWN if one.token is None else one.token
+                tokens[row] = UNSAMPLED if one.token is None else one.token
                 if one.logprobs is not None:
                     self.logprobs.sampled[names[row]] = one.logprobs
                 if one.unsampled is not None:

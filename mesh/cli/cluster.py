@@ -90,8 +90,8 @@ def named_in_topology(topology: Topology, statuses: Mapping[str, BroadcastMessag
     named = dict(statuses)
     for gateway in topology.gateways:
         first, second = seats(gateway.id)
-        lives = [named.pop(seat) for seat in (first, second) if seat in named]
-        named |= zip((first, second), sorted(lives, key=_is_leaving), strict=False)
+        incarnations = [named.pop(seat) for seat in (first, second) if seat in named]
+        named |= zip((first, second), sorted(incarnations, key=_is_leaving), strict=False)
     return named
 
 

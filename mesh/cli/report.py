@@ -41,8 +41,10 @@ def _children(topology: Topology, heard: Sequence[ChildStatus]) -> dict[str, Chi
     """By name in the topology; of a gateway that has a successor the one that leaves is under the other name."""
     children = {child.process: child for child in heard}
     for gateway in topology.gateways:
-        lives = [children.pop(seat) for seat in seats(gateway.id) if seat in children]
-        children |= zip(seats(gateway.id), sorted(lives, key=lambda child: child.state == "leaving"), strict=False)
+        incarnations = [children.pop(seat) for seat in seats(gateway.id) if seat in children]
+        children |= zip(
+            seats(gateway.id), sorted(incarnations, key=lambda child: child.state == "leaving"), strict=False
+        )
     return children
 
 

@@ -1,14 +1,14 @@
-"""Who is alive: beacons with incarnation numbers, and leases. Each process keeps its own view.
+"""Decides which processes are alive, by beacons with incarnation numbers and by leases. Each process has its own view.
 
-Any status is a beacon. A process that was silent for longer than its lease counts as dead; a higher incarnation
-number is a new life of a process, whose old life is dead whatever its lease says. Beacons of an old life still arrive
-now and then (queues, slow networks) and change nothing, even after the process was lost. A supervisor sees its
-processes end, and says so in its own status: such a life need not be waited for, and nothing that is heard of it
-afterwards brings it back.
+Every status is a beacon. A process that was silent for longer than its lease counts as dead. A higher incarnation
+number means that the process started again, so its older incarnation is dead whatever its lease says. Beacons of an
+old incarnation still arrive now and then, through queues and slow networks. They change nothing, even after the
+process was lost. A supervisor sees its processes end and says so in its own status. Nobody waits for the lease of such
+an incarnation, and no late beacon brings it back.
 
-A process that lost the file with its last number, on a machine whose clock went back, has a lower number than its past
-life. It is believed once it was heard for `PATIENCE` leases, without a gap of a lease, while the newer one was silent:
-what a dead process said comes late in a burst, or ends before.
+A process may have lost the file with its last number, on a machine whose clock went back. Then its number is lower
+than that of its past incarnation. It is believed once it was heard for `PATIENCE` leases, without a gap of a lease,
+while the newer one was silent: what a dead process said comes late in a burst, or ends before.
 """
 
 from collections import OrderedDict
@@ -45,7 +45,7 @@ class Renewed(msgspec.Struct, frozen=True):
 
 
 class Stale(msgspec.Struct, frozen=True):
-    """A beacon of an old life: ignore it and what it says."""
+    """A beacon of an old incarnation: ignore it and what it says."""
 
     sender: Sender
 
@@ -61,7 +61,7 @@ Observation = Joined | Restarted | Renewed | Stale
 
 @dataclass(slots=True)
 class _Claim:
-    """A life with a number below the newest one that speaks on and on."""
+    """An incarnation with a number below the newest one that speaks on and on."""
 
     incarnation: int
     since: float
@@ -102,7 +102,7 @@ class Membership:
         return Renewed(sender)
 
     def _persists(self, sender: Sender, now: float) -> bool:
-        """Whether a life that ought to be over has been heard for so long that it cannot be."""
+        """Whether an incarnation that ought to be over has been heard for so long that it cannot be."""
         if self.is_alive(sender.process):
             self._claims.pop(sender.process, None)
             return False
@@ -121,7 +121,7 @@ class Membership:
     def expect(self, process: str, now: float) -> None:
         """Something here depends on a process that others know: unless it is heard, its lease ends, too.
 
-        Be the life that was known here declared dead: whoever told of the process may know its next one.
+        Be the incarnation that was known here declared dead: whoever told of the process may know its next one.
         """
         if process in self._leases:
             return
@@ -137,11 +137,11 @@ class Membership:
         return [Lost(Sender(process, self._newest[process])) for process in ended]
 
     def declare_dead(self, ended: Sender) -> Lost | None:
-        """A life has ended, and so have all before it. What was alive until now is answered; a newer life goes on."""
+        """Note that an incarnation and all before it have ended. Return it if it was alive; a newer one goes on."""
         process, incarnation = ended
         self._declared_dead[process] = max(incarnation, self._declared_dead.get(process, 0))
         if not self.is_alive(process) or not UNHEARD < self._newest[process] <= incarnation:
-            return None  # what was not heard may be a newer life; its lease tells
+            return None  # what was not heard may be a newer incarnation; its lease tells
         del self._leases[process]
         return Lost(Sender(process, self._newest[process]))
 
@@ -169,7 +169,7 @@ class Membership:
 
 
 def ended_incarnations(supervisor: str, status: SupervisorStatus, supervisor_of: Mapping[str, str]) -> list[Sender]:
-    """The lives that ``supervisor`` has seen end, of processes that it supervises and no others.
+    """The incarnations that ``supervisor`` has seen end, of processes that it supervises and no others.
 
     It repeats them in every status, so one that is lost is made good by the next.
     """

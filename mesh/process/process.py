@@ -134,9 +134,9 @@ def make_runtime_dir(topology: Topology) -> Path:
 
 
 def next_incarnation(runtime: Path, process: str, now_ms: int) -> int:
-    """Milliseconds since the epoch, but always above the last life's, even if the wall clock was set back.
+    """Milliseconds since the epoch, but always above the last number, even if the wall clock was set back.
 
-    Where that cannot be written, for a disk that is full, the wall clock alone has to tell the next life from this one.
+    Where it cannot be written, as on a full disk, the wall clock alone tells the next incarnation from this one.
     """
     incarnation = max(now_ms, last_incarnation(runtime, process) + 1)
     file = _incarnation_file(runtime, process)
@@ -145,14 +145,14 @@ def next_incarnation(runtime: Path, process: str, now_ms: int) -> int:
         new.write_text(str(incarnation))
         new.replace(file)
     except OSError as error:
-        log.warning("cannot keep the number of this life", file=str(file), error=error.strerror)
+        log.warning("cannot keep the number of this incarnation", file=str(file), error=error.strerror)
         with suppress(OSError):
             new.unlink(missing_ok=True)
     return incarnation
 
 
 def last_incarnation(runtime: Path, process: str) -> int:
-    """Of the newest life of a process that began on this host; 0: none did, or nobody knows."""
+    """The number of the newest incarnation that began on this host; 0: none did, or nobody knows."""
     try:
         last = _incarnation_file(runtime, process).read_bytes()
     except OSError:

@@ -33,28 +33,28 @@ def handover_file(runtime: Path, process: str) -> Path:
 
 async def offer(path: Path, listeners: Mapping[str, socket.socket]) -> None:
     """Return when a successor has the listeners and serves. Raise `OSError` if nobody can come."""
-    with _open_door(path) as door:
-        while not await _serve(door, listeners):
+    with _open_socket(path) as offering:
+        while not await _serve(offering, listeners):
             log.warning("a successor did not get as far as to serve")
 
 
 @contextmanager
-def _open_door(path: Path) -> Iterator[socket.socket]:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as door:
+def _open_socket(path: Path) -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as offering:
         path.unlink(missing_ok=True)
-        door.bind(str(path))
-        door.listen(1)
-        door.setblocking(False)
+        offering.bind(str(path))
+        offering.listen(1)
+        offering.setblocking(False)
         try:
-            yield door
+            yield offering
         finally:
             path.unlink(missing_ok=True)
 
 
-async def _serve(door: socket.socket, listeners: Mapping[str, socket.socket]) -> bool:
+async def _serve(offering: socket.socket, listeners: Mapping[str, socket.socket]) -> bool:
     """Whether one successor serves."""
     loop = asyncio.get_running_loop()
-    connection, _ = await loop.sock_accept(door)
+    connection, _ = await loop.sock_accept(offering)
     with connection:
         connection.setblocking(False)
         if _user_of(connection) != os.getuid():

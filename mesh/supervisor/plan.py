@@ -12,7 +12,9 @@ REPLACED = (ENGINE, GATEWAY, PLACEMENT)  # kinds in the order in which they are 
 
 @dataclass(frozen=True, slots=True)
 class StartPlan:
-    """``current``: by name in the topology, the life that counts; ``leaving``: those that another one has succeeded.
+    """What a supervisor finds running, and what it is to do about it.
+
+    ``current``: by name in the topology, the incarnation that counts. ``leaving``: those that have a successor.
 
     ``outdated``: names of those that were started with something else than what they would be started with now, in the
     order in which they are to be replaced.

@@ -1,4 +1,4 @@
-"""The supervisor of one host: its children, its place in the mesh, its life."""
+"""The supervisor of one host: its children, its place in the mesh, its beginning and its end."""
 
 import asyncio
 import os

@@ -15,7 +15,7 @@ class WireError(ValueError):
 
 
 class Sender(NamedTuple):
-    """Who sent a message: the process and the life of it that did."""
+    """Who sent a message: the process and the incarnation of it that did."""
 
     process: str
     incarnation: int

@@ -107,7 +107,7 @@ class FailedLoad(NamedTuple):
 
     service: Name
     reason: str
-    number: Count  # of all loads that failed in this life of the engine: tells a new failure from an old one
+    number: Count  # of all loads that failed in this incarnation of the engine: tells a new failure from an old one
 
 
 class EngineStatus(msgspec.Struct, frozen=True, tag=True):
@@ -246,7 +246,9 @@ class ChildStatus(msgspec.Struct, frozen=True):
     state: str  # "starting", "running", "restarting", "leaving", "standby" or "stopped"
     num_restarts: Count
     last_exit: str | None = None
-    ended_incarnation: Count = 0  # its lives up to this one are over, whatever is still heard of them; 0: none is
+    ended_incarnation: Count = (
+        0  # its incarnations up to this one are over, whatever is still heard of them; 0: none is
+    )
 
 
 class SupervisorStatus(msgspec.Struct, frozen=True, tag=True):

@@ -78,8 +78,8 @@ def create_apps(config: ApiConfig) -> Apps:
     for app in (public, admin):
         describe_answers(app)
     _describe(admin, public)
-    door = CallerCheck(config.rules, config.callers)
-    fast = FastRoutes(public, {path: FastRoute(handle, door) for path, handle in generate.handlers.items()})
+    check = CallerCheck(config.rules, config.callers)
+    fast = FastRoutes(public, {path: FastRoute(handle, check) for path, handle in generate.handlers.items()})
     return Apps(CrossOrigin(fast, config.rules), admin)
 
 

@@ -47,7 +47,7 @@ class _Pause:
 
 
 class Breaker:
-    """One engine's, over all its lives: one that dies again and again is left alone, too."""
+    """One engine's, over all its incarnations: one that dies again and again is left alone, too."""
 
     def __init__(self, limits: BreakerLimits) -> None:
         self._limits = limits

@@ -175,13 +175,13 @@ class Dispatcher:
         self._monitor.hear_gateway(sender, status, now)
 
     def declare_dead(self, ended: Sender, now: float) -> list[Effect]:
-        """A supervisor saw this life of an engine or a gateway end: its lease need not be waited for."""
+        """A supervisor saw this incarnation of an engine or a gateway end: its lease need not be waited for."""
         lost = self._monitor.declare_dead(ended)
         return [] if lost is None else [*self._lose(lost.sender, now, died=True), *self._routing.try_waiting(now)]
 
-    def _lose(self, life: Sender, now: float, *, died: bool) -> list[Effect]:
-        self._routing.forget(life.process)
-        return self._recovery.lose(life, now, died=died)
+    def _lose(self, incarnation: Sender, now: float, *, died: bool) -> list[Effect]:
+        self._routing.forget(incarnation.process)
+        return self._recovery.lose(incarnation, now, died=died)
 
     def receive(self, sender: str, message: EngineAnswer, now: float) -> list[Effect]:
         """A message from the engine ``sender``."""

@@ -44,27 +44,27 @@ class Recovery:
 
     # --- engines fail -------------------------------------------------------------------------------------------------
 
-    def lose(self, life: Sender, now: float, *, died: bool) -> list[Effect]:
-        """An engine's life ended (``died``), or seems to: what it held goes on elsewhere."""
-        engine = life.process
+    def lose(self, incarnation: Sender, now: float, *, died: bool) -> list[Effect]:
+        """An incarnation of an engine ended (``died``) or seems to have ended: what it held goes on elsewhere."""
+        engine = incarnation.process
         effects: list[Effect] = [Forget(engine)]
         self._breakers.failed(None, (engine,), now)
         held = [request for request in self._in_flight if engine in request.engines]
         self._forget_left_behind(engine)
-        self._left_behind[life] = [Cancel(request.id, request.assignment.any_epoch) for request in held]
+        self._left_behind[incarnation] = [Cancel(request.id, request.assignment.any_epoch) for request in held]
         for request in held:
             effects += self.interrupt(request, f"{engine} was lost", (engine,), now, died=died)
         return effects
 
-    def join(self, life: Sender) -> list[Effect]:
-        """An engine is there. If it is a life that was lost, it was only silent: it need not go on with what it had."""
-        cancels = self._left_behind.get(life, [])
-        self._forget_left_behind(life.process)
-        return [SendToEngine(life.process, cancel) for cancel in cancels]
+    def join(self, incarnation: Sender) -> list[Effect]:
+        """An engine is there. If it was lost and has not started again, it was only silent: cancel what it held."""
+        cancels = self._left_behind.get(incarnation, [])
+        self._forget_left_behind(incarnation.process)
+        return [SendToEngine(incarnation.process, cancel) for cancel in cancels]
 
     def _forget_left_behind(self, engine: str) -> None:
-        for life in [life for life in self._left_behind if life.process == engine]:
-            del self._left_behind[life]
+        for lost in [lost for lost in self._left_behind if lost.process == engine]:
+            del self._left_behind[lost]
 
     def leave_stuck(self, engine: str, reason: str, now: float) -> list[Effect]:
         """An engine says that its step does not end: what it holds goes on elsewhere, if there is anywhere to go."""

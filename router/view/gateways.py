@@ -32,7 +32,7 @@ class OtherGateways:
         return self._lose(self._membership.expire(now))
 
     def declare_dead(self, ended: Sender) -> bool:
-        """A life of one has ended."""
+        """An incarnation of one has ended."""
         lost = self._membership.declare_dead(ended)
         return lost is not None and self._lose([lost])
 

@@ -43,7 +43,7 @@ class Monitor:
         return self._heard
 
     def observe(self, sender: Sender, status: EngineStatus, now: float) -> Observation:
-        """Take a status. Statuses of old lives, and those that were overtaken by a newer one, change nothing."""
+        """Take a status. Statuses of old incarnations, and those that were overtaken by a newer one, change nothing."""
         observation = self._membership.observe(sender, now)
         if isinstance(observation, Stale):
             return observation
@@ -74,7 +74,7 @@ class Monitor:
         return lost
 
     def declare_dead(self, ended: Sender) -> Lost | None:
-        """A life of an engine has ended: it leaves the view; a newer one stays. Or one of a gateway."""
+        """An incarnation of an engine has ended: it leaves the view; a newer one stays. Or one of a gateway."""
         self._has_new_peers |= self._others.declare_dead(ended)
         lost = self._membership.declare_dead(ended)
         if lost is not None:

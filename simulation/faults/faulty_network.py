@@ -37,7 +37,7 @@ class FaultyNetwork(Network):
         super().__init__(kernel, latency_s)
         self.tap: Tap | None = None
         self._fate = fate
-        self._lives: dict[str, Sender] = {}
+        self._senders: dict[str, Sender] = {}
         self._down: set[str] = set()
         self._num_cuts: Counter[Link] = Counter()
         self._last_arrival: dict[tuple[Link, bool], float] = {}  # by link, of statuses or of messages
@@ -51,7 +51,7 @@ class FaultyNetwork(Network):
         self.hear(process, lambda sender, message: receive(sender.process, message))
 
     def hear(self, process: str, hear: Hear) -> None:
-        """As `connect`, with the life of the sender."""
+        """As `connect`, with the incarnation of the sender."""
         self._hears[process] = hear
 
     def notice(self, process: str, notice: Notice) -> None:
@@ -62,9 +62,9 @@ class FaultyNetwork(Network):
         self._down.add(process)
 
     def come_up(self, me: Sender) -> None:
-        """A new life takes what waits for its process. Call when it is connected."""
+        """A new incarnation takes what waits for its process. Call when it is connected."""
         self._down.discard(me.process)
-        self._lives[me.process] = me
+        self._senders[me.process] = me
         self._release(link for link in list(self._held) if link[1] == me.process)
 
     def forget(self, process: str, peer: str) -> None:
@@ -104,12 +104,12 @@ class FaultyNetwork(Network):
     # --- messages -----------------------------------------------------------------------------------------------------
 
     def send(self, sender: str, to: str, message: Message) -> None:
-        life = self._lives.get(sender) or Sender(sender, 1)
-        self._tell("sent", life, to, message)
+        me = self._senders.get(sender) or Sender(sender, 1)
+        self._tell("sent", me, to, message)
         if to in self._down:
-            self._hold((sender, to), life, message)
+            self._hold((sender, to), me, message)
         else:
-            self._transmit(life, to, message)
+            self._transmit(me, to, message)
 
     def publish(self, sender: Sender, status: EngineStatus) -> None:
         for listener in self._listeners:

@@ -25,7 +25,7 @@ P = TypeVar("P")
 
 
 class IncarnationKernel(Kernel):
-    """The kernel as one life of a process sees it: nothing happens to it after its end, nor while it is held up.
+    """The kernel as one incarnation of a process sees it: nothing happens to it after its end, nor while it is held up.
 
     Its clock is ``ahead_s`` ahead of the kernel's.
     """
@@ -95,7 +95,7 @@ class IncarnationKernel(Kernel):
 
 
 class Incarnations(ABC, Generic[P]):
-    """One process over its lives. ``on_change`` hears of each new one, and None when there is none."""
+    """One process over its incarnations. ``on_change`` hears of each new one, and None when there is none."""
 
     def __init__(
         self,
@@ -112,12 +112,12 @@ class Incarnations(ABC, Generic[P]):
         self._network = network
         self._timing = topology.timing
         self._on_change = on_change
-        self._num_lives = 0
+        self._number = 0
         self.on_death: Callable[[Sender], None] = _nobody_notices
         self._process: P | None = None
-        self._life = IncarnationKernel(kernel)
+        self._own_kernel = IncarnationKernel(kernel)
         if is_born:
-            self._be_born(self._life)
+            self._be_born(self._own_kernel)
         else:
             network.go_down(name)
 
@@ -128,51 +128,51 @@ class Incarnations(ABC, Generic[P]):
     @property
     def num_incarnations(self) -> int:
         """So far."""
-        return self._num_lives
+        return self._number
 
     @property
     def is_held_up(self) -> bool:
-        return self._life.is_held_up
+        return self._own_kernel.is_held_up
 
     def kill(self) -> None:
         """All that it holds is gone."""
         assert self._process is not None, f"{self._name} is dead already"
-        self._life.end()
+        self._own_kernel.end()
         self._process = None
         self._network.go_down(self._name)
         self._on_change(self._name, None)
-        self.on_death(Sender(self._name, self._num_lives))
+        self.on_death(Sender(self._name, self._number))
 
     def restart(self) -> None:
-        """A new life, which knows nothing of the last one."""
-        assert self._process is None, f"{self._name} lives"
-        life, self._life = self._life, IncarnationKernel(self._kernel)
-        self._life.skew(life.now - self._kernel.now)
-        self._start(self._be_born(self._life), self._life)
+        """A new incarnation, which knows nothing of the last one."""
+        assert self._process is None, f"{self._name} is alive"
+        last, self._own_kernel = self._own_kernel, IncarnationKernel(self._kernel)
+        self._own_kernel.skew(last.now - self._kernel.now)
+        self._start(self._be_born(self._own_kernel), self._own_kernel)
 
     def hang(self, for_s: float) -> None:
         """It is held up: what happens to it waits."""
         assert self._process is not None, f"{self._name} is dead"
-        self._life.freeze(for_s)
+        self._own_kernel.freeze(for_s)
 
     def happen(self, action: Action, *arguments: Any) -> None:
         """Something befalls it from outside: now, when it goes on, or not at all if it dies before."""
-        self._life.happen(action, *arguments)
+        self._own_kernel.happen(action, *arguments)
 
-    def _be_born(self, life: IncarnationKernel) -> P:
-        self._num_lives += 1
-        me = Sender(self._name, self._num_lives)
-        self._process = process = self._make(me, life)
+    def _be_born(self, kernel: IncarnationKernel) -> P:
+        self._number += 1
+        me = Sender(self._name, self._number)
+        self._process = process = self._make(me, kernel)
         self._on_change(self._name, process)
         self._network.come_up(me)
         return process
 
     @abstractmethod
-    def _make(self, me: Sender, life: IncarnationKernel) -> P:
+    def _make(self, me: Sender, kernel: IncarnationKernel) -> P:
         """A new process, connected."""
 
     @abstractmethod
-    def _start(self, process: P, life: IncarnationKernel) -> None:
+    def _start(self, process: P, kernel: IncarnationKernel) -> None:
         """It is up."""
 
 
@@ -198,7 +198,7 @@ class EngineIncarnations(Incarnations[SimulatedEngine]):
         super().__init__(name, kernel, network, topology, on_change, is_born=is_born)
 
     def skew(self, ahead_s: float) -> None:
-        self._life.skew(ahead_s)
+        self._own_kernel.skew(ahead_s)
 
     def slow_down(self, factor: float) -> None:
         """Its steps take so many times as long, from the next one on; of several factors, the largest counts."""
@@ -234,7 +234,7 @@ class EngineIncarnations(Incarnations[SimulatedEngine]):
     def order(self, command: EngineMessage) -> None:
         """A person's command, if somebody is there to take it."""
         if self._process is not None:
-            self._life.happen(self._process.receive, Sender(COMMAND, 1), command)
+            self._own_kernel.happen(self._process.receive, Sender(COMMAND, 1), command)
 
     def retire(self, restart_after_s: float) -> None:
         """It is asked to stop (SIGTERM): it ends when it is empty, and is started again some time later."""
@@ -244,7 +244,7 @@ class EngineIncarnations(Incarnations[SimulatedEngine]):
         """It is asked to stop (SIGTERM), and ends when it is empty."""
         if self._process is not None:
             self._then = then
-            self._life.happen(self._process.drain)
+            self._own_kernel.happen(self._process.drain)
 
     def _end(self) -> None:
         """Its process has ended by itself."""
@@ -269,25 +269,25 @@ class EngineIncarnations(Incarnations[SimulatedEngine]):
         if self._process is not None:
             self._process.set_load_failures(max(self._load_failures, default=0.0))
 
-    def _make(self, me: Sender, life: IncarnationKernel) -> SimulatedEngine:
-        engine, network = self._make_engine(me, life, self._timing.lease_s), self._network
+    def _make(self, me: Sender, kernel: IncarnationKernel) -> SimulatedEngine:
+        engine, network = self._make_engine(me, kernel, self._timing.lease_s), self._network
         engine.on_end, engine.on_crash = self._end, self._crash
         engine.set_step_failures(self._step_failures)
         engine.set_pace(max(self._factors, default=1.0))
         engine.set_load_failures(max(self._load_failures, default=0.0))
-        hear = partial(life.happen, engine.hear)
-        network.hear(me.process, partial(life.happen, engine.receive))
+        hear = partial(kernel.happen, engine.hear)
+        network.hear(me.process, partial(kernel.happen, engine.receive))
         network.notice(me.process, hear)
         network.watch(me.process, SupervisorStatus, hear)
-        network.greet(me.process, partial(life.happen, engine.welcome))
+        network.greet(me.process, partial(kernel.happen, engine.welcome))
         return engine
 
-    def _start(self, process: SimulatedEngine, life: IncarnationKernel) -> None:
-        process.start(life.now)
+    def _start(self, process: SimulatedEngine, kernel: IncarnationKernel) -> None:
+        process.start(kernel.now)
 
 
 class GatewayIncarnations(Incarnations[SimulatedGateway]):
-    """``make`` makes a life of the gateway. Engines see by its heartbeats that it lives."""
+    """``make`` makes an incarnation of the gateway. Engines see by its heartbeats that it lives."""
 
     def __init__(
         self,
@@ -301,10 +301,10 @@ class GatewayIncarnations(Incarnations[SimulatedGateway]):
         self._make_gateway = make
         super().__init__(name, kernel, network, topology, on_change)
 
-    def _make(self, me: Sender, life: IncarnationKernel) -> SimulatedGateway:
-        gateway = self._make_gateway(me, life)
-        self._network.connect(me.process, lambda sender, message: life.happen(gateway.receive, sender, message))
-        hear = partial(life.happen, gateway.hear)
+    def _make(self, me: Sender, kernel: IncarnationKernel) -> SimulatedGateway:
+        gateway = self._make_gateway(me, kernel)
+        self._network.connect(me.process, lambda sender, message: kernel.happen(gateway.receive, sender, message))
+        hear = partial(kernel.happen, gateway.hear)
         self._network.subscribe(me.process, hear)
         for kind in gateway.watched():
             self._network.watch(me.process, kind, hear)
@@ -313,13 +313,13 @@ class GatewayIncarnations(Incarnations[SimulatedGateway]):
     def order(self, command: GatewayMessage) -> None:
         """A person's command, if somebody is there to take it."""
         if self._process is not None:
-            self._life.happen(self._process.receive, COMMAND, command)
+            self._own_kernel.happen(self._process.receive, COMMAND, command)
 
     def retire(self, restart_after_s: float) -> None:
         """It is asked to stop (SIGTERM): it ends when its requests have ended, and is started again some time later."""
         if self._process is not None:
             self._process.on_rest = partial(self._kernel.after, 0.0, self._end, self._process, restart_after_s)
-            self._life.happen(self._process.drain)
+            self._own_kernel.happen(self._process.drain)
 
     def _end(self, gateway: SimulatedGateway, restart_after_s: float) -> None:
         if self._process is gateway:
@@ -330,12 +330,12 @@ class GatewayIncarnations(Incarnations[SimulatedGateway]):
         if not self.is_alive:
             self.restart()
 
-    def _start(self, process: SimulatedGateway, life: IncarnationKernel) -> None:
-        process.start(life.now)
+    def _start(self, process: SimulatedGateway, kernel: IncarnationKernel) -> None:
+        process.start(kernel.now)
 
 
 class PlacementIncarnations(Incarnations[SimulatedPlacement]):
-    """``make`` makes a life of the placement daemon. It knows what others repeat of what the last one said.
+    """``make`` makes an incarnation of the placement daemon. It knows what others repeat of what the last one said.
 
     Its leases are its own: see `router.placement.observe.roster`.
     """
@@ -352,16 +352,16 @@ class PlacementIncarnations(Incarnations[SimulatedPlacement]):
         self._make_daemon = make
         super().__init__(name, kernel, network, topology, on_change)
 
-    def _make(self, me: Sender, life: IncarnationKernel) -> SimulatedPlacement:
-        daemon, network = self._make_daemon(me, life), self._network
-        hear = partial(life.happen, daemon.hear)
+    def _make(self, me: Sender, kernel: IncarnationKernel) -> SimulatedPlacement:
+        daemon, network = self._make_daemon(me, kernel), self._network
+        hear = partial(kernel.happen, daemon.hear)
         network.subscribe(me.process, hear)
         for kind in HEARD:
             network.watch(me.process, kind, hear)
         return daemon
 
-    def _start(self, process: SimulatedPlacement, life: IncarnationKernel) -> None:
-        process.start(life.now)
+    def _start(self, process: SimulatedPlacement, kernel: IncarnationKernel) -> None:
+        process.start(kernel.now)
 
 
 def _ignore() -> None:

@@ -11,7 +11,7 @@ from simulation.kernel import Kernel
 from simulation.reports.timeline import Timeline
 
 
-class Mortal(Protocol):
+class FaultTarget(Protocol):
     """A process that faults can befall."""
 
     @property
@@ -24,7 +24,9 @@ class Mortal(Protocol):
     def hang(self, for_s: float) -> None: ...
 
 
-class MortalEngine(Mortal, Protocol):
+class EngineTarget(FaultTarget, Protocol):
+    """An engine that faults can befall."""
+
     def slow_down(self, factor: float) -> None: ...
 
     def recover(self, factor: float) -> None: ...
@@ -50,8 +52,8 @@ class Injector:
         self,
         kernel: Kernel,
         network: FaultyNetwork,
-        engines: Mapping[str, MortalEngine],
-        others: Mapping[str, Mapping[str, Mortal]],
+        engines: Mapping[str, EngineTarget],
+        others: Mapping[str, Mapping[str, FaultTarget]],
         timeline: Timeline | None,
         hits: Counter[str],
     ) -> None:

@@ -109,7 +109,7 @@ class Invariants:
 
     def __init__(self, bounds: InvariantBounds) -> None:
         self.num_events = 0
-        self.cores: list[WatchedCore] = []  # of all lives
+        self.cores: list[WatchedCore] = []  # of all incarnations
         self._bounds = bounds
         self._simulation: CheckedSimulation | None = None
         self._touched: dict[WatchedCore, None] = {}
@@ -138,7 +138,7 @@ class Invariants:
         return self.simulation.kernel.now
 
     def core(self, parts: CoreParts) -> "WatchedCore":
-        """A new life of an engine, watched."""
+        """A new incarnation of an engine, watched."""
         core = WatchedCore(self, parts)
         self.cores.append(core)
         return core
@@ -180,7 +180,7 @@ class Invariants:
     # --- engines ------------------------------------------------------------------------------------------------------
 
     def _check_engine(self, core: "WatchedCore") -> None:
-        if not self._lives(core):
+        if not self._is_alive(core):
             return
         self._check_owners(core)
         self._check_bounds(core)
@@ -190,7 +190,7 @@ class Invariants:
         if core.num_checked % FULL_EVERY == 0:
             core.check_invariants()
 
-    def _lives(self, core: "WatchedCore") -> bool:
+    def _is_alive(self, core: "WatchedCore") -> bool:
         engine = self.simulation.engines.get(core.settings.id)
         return engine is not None and engine.core is core
 
@@ -205,7 +205,7 @@ class Invariants:
             other = self._owners.setdefault((request, epoch), core)
             if other is core and not self._bounds.has_duplicates:
                 other = self._attempts.setdefault((request, epoch.attempt), core)
-            if other is not core and self._lives(other):
+            if other is not core and self._is_alive(other):
                 engines = f"{other.settings.id} and {core.settings.id}"
                 raise InvariantError(f"{engines} run {request}, the latter under {epoch}", request)
             self._owners[request, epoch] = self._attempts[request, epoch.attempt] = core

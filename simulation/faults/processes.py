@@ -12,7 +12,7 @@ from simulation.factory import Factory
 from simulation.faults.faults import DISTURBANCES, Fates, Fault
 from simulation.faults.faulty_network import FaultyNetwork
 from simulation.faults.incarnations import EngineIncarnations, GatewayIncarnations, PlacementIncarnations
-from simulation.faults.injector import Injector, Mortal
+from simulation.faults.injector import FaultTarget, Injector
 from simulation.faults.supervisors import SimulatedSupervisor
 from simulation.gateway import SimulatedGateway
 from simulation.kernel import Kernel
@@ -21,7 +21,7 @@ from simulation.reports.timeline import Timeline
 
 
 class Processes:
-    """Engines and gateways by name, over all their lives, and the network between them.
+    """Engines and gateways by name, over all their incarnations, and the network between them.
 
     ``hits`` counts faults that befell somebody, by kind.
     """
@@ -48,7 +48,7 @@ class Processes:
         on_engine: Callable[[str, SimulatedEngine | None], None],
         on_gateway: Callable[[str, SimulatedGateway | None], None],
     ) -> None:
-        """Their first lives. Call before anything has happened."""
+        """Their first incarnations. Call before anything has happened."""
         kernel, network, topology = self._kernel, self.network, self._topology
         for gateway in topology.gateways:
             make_gateway = partial(factory.gateway, gateway)
@@ -67,7 +67,7 @@ class Processes:
         make: Callable[[Sender, Kernel], SimulatedPlacement],
         on_change: Callable[[str, SimulatedPlacement | None], None],
     ) -> None:
-        """The first life of the placement daemon."""
+        """The first incarnation of the placement daemon."""
         assert self._topology.placement is not None, "the topology has a daemon"
         name = self._topology.placement.id
         self.placement[name] = PlacementIncarnations(name, make, self._kernel, self.network, self._topology, on_change)
@@ -91,5 +91,5 @@ class Processes:
 
     def schedule(self, timeline: Timeline | None) -> None:
         """Let faults happen."""
-        processes: dict[str, Mapping[str, Mortal]] = {"gateway": self.gateways, "placement daemon": self.placement}
+        processes: dict[str, Mapping[str, FaultTarget]] = {"gateway": self.gateways, "placement daemon": self.placement}
         Injector(self._kernel, self.network, self.engines, processes, timeline, self.hits).schedule(self._faults)

@@ -18,7 +18,7 @@ from simulation.kernel import Kernel
 
 @dataclass(slots=True)
 class _Child:
-    lives: EngineIncarnations
+    incarnations: EngineIncarnations
     is_wanted: bool
     state: str
     up_since: float | None  # it takes a place from then on: it starts, serves or leaves
@@ -50,10 +50,10 @@ class SimulatedSupervisor:
         self._others = others
         self._dead: Counter[str] = Counter()  # the newest incarnation of each process that has ended
         self._children = {
-            name: _Child(lives, lives.is_alive, "running", kernel.now)
-            if lives.is_alive
-            else _Child(lives, False, "standby", None)
-            for name, lives in engines.items()
+            name: _Child(incarnations, incarnations.is_alive, "running", kernel.now)
+            if incarnations.is_alive
+            else _Child(incarnations, False, "standby", None)
+            for name, incarnations in engines.items()
         }
         network.connect(me.process, self._receive)
 
@@ -88,7 +88,7 @@ class SimulatedSupervisor:
             self._begin(name, child)
         elif not running and child.state == "running":
             self._enter(child, "leaving")
-            child.lives.leave(lambda: self._ended(name, child))
+            child.incarnations.leave(lambda: self._ended(name, child))
 
     def _begin(self, name: str, child: _Child) -> None:
         child.up_since = self._kernel.now
@@ -100,7 +100,7 @@ class SimulatedSupervisor:
         if not child.is_wanted:
             self._ended(name, child)
             return
-        child.lives.restart()
+        child.incarnations.restart()
         self._enter(child, "running")
 
     def _ended(self, name: str, child: _Child) -> None:

@@ -18,7 +18,7 @@ MAX_HASH = 2**53
 
 @dataclass(slots=True)
 class _Segment:
-    """Requests that one life of a gateway recorded; their times count from ``start_s``."""
+    """Requests that one incarnation of a gateway recorded; their times count from ``start_s``."""
 
     start_s: float
     requests: list[TraceRequest] = field(default_factory=list)
@@ -32,23 +32,23 @@ def read_records(rows: Iterable[Row]) -> list[TraceRequest]:
     """Raise `TraceError`. Requests of several segments keep their distances in time, but for long pauses."""
     segments: dict[object, _Segment] = {}
     blocks: dict[tuple[object, int], int] = {}  # numbered through all segments
-    life: object = None
+    incarnation: object = None
     for row in rows:
         if HEADER_MARK in row.values:
-            life = _life(row)
+            incarnation = _incarnation(row)
             if None in segments:
                 raise row.fault(HEADER_MARK, "the requests above it do not say when they began; begin with a header")
-            segments.setdefault(life, _Segment(row.moment("started_at")))
+            segments.setdefault(incarnation, _Segment(row.moment("started_at")))
         else:
             request = _request(row)
-            names = [blocks.setdefault((life, name), len(blocks)) for name in row.hashes("hash_ids", MAX_HASH)]
-            segment = segments.setdefault(life, _Segment(0.0))
+            names = [blocks.setdefault((incarnation, name), len(blocks)) for name in row.hashes("hash_ids", MAX_HASH)]
+            segment = segments.setdefault(incarnation, _Segment(0.0))
             segment.requests.append(replace(request, blocks=tuple(names)))
     return _joined([segment for segment in segments.values() if segment.requests])
 
 
-def _life(row: Row) -> object:
-    """What tells one gateway's one life: after a failure of the disk its header is written again."""
+def _incarnation(row: Row) -> object:
+    """What tells one gateway's one incarnation: after a failure of the disk its header is written again."""
     version = row.integer(HEADER_MARK)
     if version != RECORDING_FORMAT:
         raise row.fault(HEADER_MARK, f"format {version} is unknown; this program reads format {RECORDING_FORMAT}")

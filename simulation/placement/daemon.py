@@ -1,6 +1,6 @@
 """The shell around the placement daemon in virtual time: what its process does with sockets, workers and a clock.
 
-Its mind is the product's, `router.placement.daemon`. Searches are real ones; what is modelled is how long they take.
+It decides with the product's `router.placement.daemon`. Searches are real ones; what is modelled is how long they take.
 """
 
 from collections.abc import Callable, Iterable
@@ -52,7 +52,7 @@ class ModelledSearch:
 
 
 class SimulatedPlacement:
-    """One life of the daemon. ``on_note`` hears what it has to say for its log, and when."""
+    """One incarnation of the daemon. ``on_note`` hears what it has to say for its log, and when."""
 
     def __init__(
         self,

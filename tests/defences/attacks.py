@@ -80,7 +80,7 @@ def doubled(scenario: Scenario) -> Scenario:
 
 
 def orphaned(scenario: Scenario) -> Scenario:
-    """A gateway dies, then an engine; its next life, which never heard the gateway, is to take over requests."""
+    """A gateway dies, then an engine; its next incarnation, which never heard the gateway, is to take over requests."""
     gateway, engines = scenario.topology.gateways[0].id, [engine.id for engine in scenario.topology.engines]
     faults = (Kill(gateway, 1.0, LONG_S), Kill(engines[-1], 1.05, 0.001))
     moves = tuple(Move(1.4 + 0.02 * n, source, 0.0, engines[-1]) for n in range(10) for source in engines[:-1])

@@ -126,7 +126,7 @@ def bound_of_requests(patch: Patch) -> None:
 
 
 def noticing_restarts(patch: Patch) -> None:
-    """Nor is a new life asked what it has."""
+    """Nor is a new incarnation asked what it has."""
     probing(patch)
     observe = Membership.observe
 
@@ -137,7 +137,7 @@ def noticing_restarts(patch: Patch) -> None:
     patch.setattr(Membership, "observe", observe_without)
 
 
-def ignoring_old_lives(patch: Patch) -> None:
+def ignoring_old_incarnations(patch: Patch) -> None:
     observe = Membership.observe
 
     def observe_any(self: Membership, sender: Any, now: float) -> Any:

@@ -107,7 +107,13 @@ DEFENCES = [
     Defence(switches.cancelling, Runs(("leave",), change=crowded, gone_s=1.0, seeds=(2, 3))),
     Defence(switches.bound_of_requests, Runs(seeds=(2, 17))),
     Defence(switches.noticing_restarts, Runs(("kill",), change=roomy, gap_s=4.0, seeds=(8, 22))),
-    Defence(switches.ignoring_old_lives, Runs(("kill", "delay", "reorder"), change=doubled, gap_s=3.0, seeds=(22, 31))),
+    Defence(
+        switches.ignoring_old_incarnations,
+        Runs(("kill", "delay", "reorder"), change=doubled, gap_s=3.0, seeds=(22, 31)),
+    ),
+        switches.ignoring_old_incarnations,
+        Runs(("kill", "delay", "reorder"), change=doubled, gap_s=3.0, seeds=(22, 31)),
+    ),
     Defence(switches.leases, Runs(("death",), change=unsupervised, gap_s=4.0, seeds=(4, 14))),
     Defence(switches.hearing_gateways, Runs((), change=orphaned, gone_s=2.0, seeds=(1, 3))),
     Defence(

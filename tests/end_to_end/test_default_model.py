@@ -105,7 +105,7 @@ def test_one_seed_gives_one_answer(client: openai.OpenAI) -> None:
 
 
 def test_an_answer_keeps_to_its_schema(client: openai.OpenAI) -> None:
-    """Drawn by a prefill engine first, then by another; so hot that this model would rarely write JSON by itself."""
+    """Sampled by a prefill engine first, then by another; so hot that this model would rarely write JSON by itself."""
     schema = {
         "type": "object",
         "properties": {"city": {"type": "string", "maxLength": 20}, "size": {"enum": ["small", "large"]}},

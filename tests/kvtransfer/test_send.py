@@ -123,7 +123,7 @@ def test_silence_after_reserve(transfer, make_reserve):
     assert transfer.handle(BlocksReady(8, TABLE[:2]), 1.1) == []
 
 
-def test_a_commit_is_said_again_until_it_is_answered(transfer):
+def test_a_commit_is_resent_until_it_is_answered(transfer):
     opened(transfer)
     export(transfer, transfer.handle(CommitRequested([7], 4, TABLE[:1], 0.5, None), 0.25))
     assert transfer.next_deadline() == 0.45, "a quarter of a second after the blocks were exported"

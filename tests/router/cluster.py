@@ -79,7 +79,7 @@ def make_delta(offset, *tokens, id_="r", epoch=(0, 0), finish=None, **fields) ->
     return Delta(id_, Epoch(*epoch), offset, list(tokens), finish, **fields)
 
 
-def life(engine, incarnation=1) -> Sender:
+def sender_of(engine, incarnation=1) -> Sender:
     return Sender(engine, incarnation)
 
 

@@ -11,7 +11,7 @@ from router.policies.elastic import Elastic, ElasticParameters
 from router.requests.dispatcher import Dispatcher
 from router.requests.limits import DispatchLimits
 from router.view.monitor import Monitor
-from tests.router.cluster import P0, P1, life, make_delta, make_spec, make_status, submit_to
+from tests.router.cluster import P0, P1, make_delta, make_spec, make_status, sender_of, submit_to
 
 BUSY = [PendingPrefill(due_s=0.5, left_s=0.4)]
 LIMITS = DispatchLimits(100, 100, reply_s=1.0)
@@ -26,7 +26,7 @@ class World:
 
     def status(self, engine, **numbers):
         self.seq += 1
-        self.dispatcher.observe(life(engine), make_status(engine, self.seq, num_blocks=999, **numbers), 0.0)
+        self.dispatcher.observe(sender_of(engine), make_status(engine, self.seq, num_blocks=999, **numbers), 0.0)
 
     def submit(self, id_):
         effects = submit_to(self.dispatcher, make_spec(id_, 2 * PROMPT_BLOCK, slo_ttft_s=9.0), 0.0)
@@ -54,5 +54,5 @@ def test_a_lost_engine_has_lost_its_cache():
     first = world.submit("a").prefill_engine
     world.answer("a", first)
     world.seq = 0
-    world.dispatcher.observe(life(first, 2), make_status(first, 1, num_blocks=999, prefills=BUSY), 0.0)
+    world.dispatcher.observe(sender_of(first, 2), make_status(first, 1, num_blocks=999, prefills=BUSY), 0.0)
     assert world.submit("b").prefill_engine != first

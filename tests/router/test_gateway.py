@@ -101,7 +101,7 @@ async def test_a_death_that_a_supervisor_saw_is_not_waited_for(tmp_path):
         assert again.spec.generated == [10]
         mesh.engines[M0].say_tokens(again, 11, finish=STOP)
         assert await rest(generation) == [11]
-        assert len(mesh.router.view().serving(SERVICE)) == 1, "what it still says is of a life that is over"
+        assert len(mesh.router.view().serving(SERVICE)) == 1, "what it still says is of an incarnation that is over"
     await supervisor.close()
 
 

@@ -4,7 +4,7 @@ from mesh.wire.requests import Epoch, RefusalCode, SlicesEnded, SubmitBatch
 from router.effects import Fail, SendToEngine
 from router.policies.capabilities import PlansRounds
 from router.requests.in_flight_request import LOOK_S
-from tests.router.cluster import M0, M1, life
+from tests.router.cluster import M0, M1, sender_of
 from tests.router.requests.test_dispatcher import LIMITS, STOP, World, only_submit
 
 
@@ -110,7 +110,7 @@ def test_when_no_engine_is_left_it_waits_for_one_until_its_time_to_recover_is_ov
     world, engine = world_with_begun(M0, opens_at=5000.0)
     world.receive(engine, ended("begun"))
     assert world.wait(100.0) == []
-    world.checked(world.dispatcher.declare_dead(life(M0), world.now))
+    world.checked(world.dispatcher.declare_dead(sender_of(M0), world.now))
     assert failures(world.wait(LIMITS.recovery_s - LOOK_S)) == []
     assert failures(world.wait(LOOK_S)) == ["begun"]
 
@@ -125,7 +125,7 @@ def test_an_engine_that_is_too_small_for_it_is_none():
 def test_what_lost_its_engine_waits_for_no_round():
     world, engine = world_with_begun(M0, M1, opens_at=5000.0)
     other = M1 if engine == M0 else M0
-    assert batches(world.checked(world.dispatcher.declare_dead(life(engine), world.now))) == []
+    assert batches(world.checked(world.dispatcher.declare_dead(sender_of(engine), world.now))) == []
     to, submit = only_submit(world.wait(1.0))
     assert (to, submit.spec.generated) == (other, [7, 8])
 

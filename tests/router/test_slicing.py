@@ -15,7 +15,7 @@ from tests.seeds import seeds
 SEEDS = seeds(4)
 SLICE = 8
 BLOCKS = 14  # of four tokens each
-PARKING = 40 * block_bytes(SHAPE)
+OFFLOAD_BYTES = 40 * block_bytes(SHAPE)
 
 
 @dataclass
@@ -46,7 +46,7 @@ class SlicingMesh(MigratingMesh):
 
 
 def make_mesh(seed: int, num_engines: int = 2, roles=(Role.MULTIPLEX,) * 3, **options) -> SlicingMesh:
-    limits = {"num_blocks": BLOCKS, "slice_tokens": SLICE, "offload_bytes": PARKING, "max_running": 6}
+    limits = {"num_blocks": BLOCKS, "slice_tokens": SLICE, "offload_bytes": OFFLOAD_BYTES, "max_running": 6}
     limits |= {key: options.pop(key) for key in (*limits, "services") if key in options}
     mesh = SlicingMesh(seed, **{"policy": "least_loaded", **options}, limits=limits)
     for name, role in zip(("a", "b", "c")[:num_engines], roles, strict=False):
@@ -102,7 +102,7 @@ def assert_nothing_is_left(mesh: SlicingMesh) -> None:
             assert not engine.kept, "KV is kept in host memory for nobody"
             assert engine.core._slicing._offloading.num_bytes == 0
             assert not any(service.pool.num_held for service in engine.core._services.values())
-    assert mesh.most_offloaded <= PARKING
+    assert mesh.most_offloaded <= OFFLOAD_BYTES
 
 
 @pytest.mark.parametrize("num_engines", [1, 2])
@@ -152,7 +152,7 @@ def test_without_room_in_host_memory_requests_are_preempted_instead(seed: int) -
 
 
 def test_preemption_is_what_offloading_replaces() -> None:
-    offloaded, dropped = [make_mesh(0, 1, offload_bytes=size, is_exact=False) for size in (PARKING, 0)]
+    offloaded, dropped = [make_mesh(0, 1, offload_bytes=size, is_exact=False) for size in (OFFLOAD_BYTES, 0)]
     for mesh in (offloaded, dropped):
         serve(mesh, many(0))
     assert (tally(offloaded, "num_preempted"), tally(dropped, "num_offloaded")) == (0, 0)

@@ -52,7 +52,7 @@ def test_moves_are_few(policy: str, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(2))
 def test_resting_alone_bounds_the_moves_of_a_request(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Even if there were always somebody to give, and a taker minded nothing. Without rest, requests move 45 times."""
+    """Even if there were always a giver, and a receiver took everything. Without rest, requests move 45 times."""
     for module in (engines.transfers.rescheduling, engines.transfers.incoming):
         monkeypatch.setattr(module, "with_one_more", lambda *_: inf)
     eager = replace(RULES, give_below=400.0, take_above=1.0)

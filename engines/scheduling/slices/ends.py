@@ -23,7 +23,7 @@ class Fate(IntEnum):
 
     KEEP = 0
     MOVE = 1
-    PARK = 2
+    OFFLOAD = 2
 
 
 class EndedSlice(NamedTuple):
@@ -95,7 +95,7 @@ def _ends(ended: EndedSlice, rival: Rival | None, here: EngineOutlook, others: I
         yield _end(Fate.MOVE, ended, STOP_STEPS * here.step_s, there.pace_s, rival, waits_s, there.id)
     if here.can_offload:
         away_s = 2 * ended.copy_s + _away_s(ended, rival, here)
-        yield _end(Fate.PARK, ended, away_s, here.step_s, rival, ended.copy_s + begins_s)
+        yield _end(Fate.OFFLOAD, ended, away_s, here.step_s, rival, ended.copy_s + begins_s)
 
 
 def _away_s(ended: EndedSlice, rival: Rival | None, here: EngineOutlook) -> float:

@@ -11,7 +11,7 @@ from engines.torch_engine.sampling.sampler import Sampler
 from mesh.wire.requests import TokenLogprobs
 
 
-class Drawn(NamedTuple):
+class SampledToken(NamedTuple):
     """``token`` is None where none could be sampled: ``unsampled`` says why."""
 
     token: int | None
@@ -19,7 +19,7 @@ class Drawn(NamedTuple):
     unsampled: Unsampled | None = None
 
 
-def draw_tokens(sampler: Sampler, logits: Tensor, draws: Sequence[Draw]) -> list[Drawn]:
+def sample_tokens(sampler: Sampler, logits: Tensor, draws: Sequence[Draw]) -> list[SampledToken]:
     """One for each row of ``logits`` [rows, vocabulary] (float32; changed in place)."""
     counts = [draw.sampling.logprobs for draw in draws]
     if all(count is None for count in counts):
@@ -32,5 +32,5 @@ def draw_tokens(sampler: Sampler, logits: Tensor, draws: Sequence[Draw]) -> list
     ]
 
 
-def _sampled(token: int | Unsampled, logprobs: TokenLogprobs | None) -> Drawn:
-    return Drawn(None, None, token) if isinstance(token, Unsampled) else Drawn(token, logprobs)
+def _sampled(token: int | Unsampled, logprobs: TokenLogprobs | None) -> SampledToken:
+    return SampledToken(None, None, token) if isinstance(token, Unsampled) else SampledToken(token, logprobs)

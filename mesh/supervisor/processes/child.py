@@ -29,7 +29,7 @@ log = structlog.get_logger()
 
 
 class Child:
-    """One process under supervision. ``found``: its life, if it lives already."""
+    """One process under supervision. ``found``: its incarnation that runs already, if there is one."""
 
     def __init__(self, command: ChildCommand, around: Surroundings, found: PidRecord | None = None) -> None:
         self.command = command
@@ -38,7 +38,7 @@ class Child:
         self._around = around
         self._found = found
         self._restarts = around.make_restart_policy()
-        self._watchdog: Watchdog | None = None  # of a life that is ready
+        self._watchdog: Watchdog | None = None  # of an incarnation that is ready
         self._why_killed = ""
         self._incarnation: Incarnation | None = None
         self._state = "starting"
@@ -51,7 +51,7 @@ class Child:
         self._stopping = asyncio.Event()
         self._wanted = found is not None or not command.is_standby
         self._is_held = False  # it is not to start again, as there may be a successor
-        self._is_leaving = False  # this life ends because it was not wanted
+        self._is_leaving = False  # this incarnation ends because it was not wanted
         self._changed_mind = asyncio.Event()
 
     def __repr__(self) -> str:
@@ -141,20 +141,20 @@ class Child:
     async def run(self) -> None:
         """Returns when the process is stopped, or given up."""
         try:
-            while self._lives or not (self._stopping.is_set() or self.gave_up is not None):
+            while self._has_process or not (self._stopping.is_set() or self.gave_up is not None):
                 await self._go_on()
         finally:
             self._enter("stopped")
             self.settled.set()
 
     @property
-    def _lives(self) -> bool:
+    def _has_process(self) -> bool:
         """As far as is known."""
         return self._incarnation is not None or self._found is not None
 
     async def _go_on(self) -> None:
         try:
-            if self._lives or self._wanted:
+            if self._has_process or self._wanted:
                 await self._live_and_decide()
             else:
                 await self._stand_by()
@@ -169,7 +169,7 @@ class Child:
         await self._pause(None)
 
     async def _live_and_decide(self) -> None:
-        """One life of the process, and what becomes of it afterwards."""
+        """One incarnation of the process, and what becomes of it afterwards."""
         end = await self._live()
         if self._is_held:
             self._wanted = False
@@ -221,7 +221,7 @@ class Child:
         self._heard_incarnation = 0
 
     def _adopt(self) -> Incarnation | None:
-        """The life that was found, unless it has ended since."""
+        """The incarnation that was found, unless it has ended since."""
         incarnation = None if self._found is None else Incarnation.adopt(self._found, self._around)
         self._found = None
         if incarnation is not None:
@@ -233,7 +233,7 @@ class Child:
         return Incarnation.start(self.command, self._around)
 
     def _declare_dead(self, incarnation: Incarnation, returncode: int | None, late: str) -> ProcessExit:
-        """Everything of the life that has ended; how it ended is answered."""
+        """Everything of the incarnation that has ended; how it ended is answered."""
         end = ProcessExit(returncode, late or self._why_killed or incarnation.last_line())
         self._ended_incarnation = max(self._ended_incarnation, self._heard_incarnation, self._last_incarnation())
         self._incarnation = self._watchdog = None

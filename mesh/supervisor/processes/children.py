@@ -23,7 +23,7 @@ class Children:
     def __init__(self, around: Surroundings) -> None:
         self._around = around
         self._children: dict[str, Child] = {}
-        self._lives: dict[str, asyncio.Task[None]] = {}
+        self._runs: dict[str, asyncio.Task[None]] = {}
         self._tasks: asyncio.TaskGroup | None = None
         self._changed = asyncio.Event()
 
@@ -50,18 +50,18 @@ class Children:
         assert self._tasks is not None, "begun"
         assert command.process not in self._children, f"{command.process} twice"
         child = self._children[command.process] = Child(command, self._around, found)
-        self._lives[command.process] = self._tasks.create_task(child.run())
+        self._runs[command.process] = self._tasks.create_task(child.run())
         return child
 
     async def end(self, child: Child, limit_s: float) -> None:
         """Return once it has ended, which it was told to; it is killed after ``limit_s``. It is a child no more."""
-        incarnation = self._lives[child.command.process]
-        await asyncio.wait([incarnation], timeout=limit_s)
-        if not incarnation.done():
+        run = self._runs[child.command.process]
+        await asyncio.wait([run], timeout=limit_s)
+        if not run.done():
             log.warning("killed: did not end in time", child=child.command.process)
             child.kill()
-            await asyncio.wait([incarnation])
-        del self._children[child.command.process], self._lives[child.command.process]
+            await asyncio.wait([run])
+        del self._children[child.command.process], self._runs[child.command.process]
         self._around.changed()
 
     async def until(self, condition: Callable[[], bool], limit_s: float) -> bool:
@@ -89,13 +89,13 @@ class Children:
     async def _drain(self, wave: list[Child], drain_s: float) -> None:
         for child in wave:
             child.terminate()
-        lives = {self._lives[child.command.process]: child for child in wave}
-        if not lives:
+        runs = {self._runs[child.command.process]: child for child in wave}
+        if not runs:
             return
-        _, late = await asyncio.wait(lives, timeout=drain_s)
-        for incarnation in late:
-            log.warning("killed: did not drain in time", child=lives[incarnation].command.process)
-            lives[incarnation].kill()
+        _, late = await asyncio.wait(runs, timeout=drain_s)
+        for run in late:
+            log.warning("killed: did not drain in time", child=runs[run].command.process)
+            runs[run].kill()
         if late:
             await asyncio.wait(late)
 
@@ -105,8 +105,8 @@ class Children:
 
     async def leave_alone(self) -> None:
         """They run on, and nobody looks after them."""
-        for incarnation in self._lives.values():
-            incarnation.cancel()
-        await asyncio.wait(self._lives.values())
+        for run in self._runs.values():
+            run.cancel()
+        await asyncio.wait(self._runs.values())
         for child in self:
             child.leave_alone()

@@ -1,4 +1,4 @@
-"""What a process prints: a file of each life, and its last line. Whatever becomes of the file, the process goes on."""
+"""Keeps what a process prints: one file for each incarnation. The process goes on whatever becomes of the file."""
 
 import os
 from contextlib import suppress
@@ -13,7 +13,7 @@ log = structlog.get_logger()
 
 
 def open_output(path: Path) -> IO[bytes]:
-    """An empty file; what the life before printed can still be read in the one beside it. Raise `OSError`.
+    """Open an empty file. The file beside it keeps what the previous incarnation printed. Raise `OSError`.
 
     Where no file can be made, what is printed is lost.
     """

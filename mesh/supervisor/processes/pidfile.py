@@ -20,8 +20,9 @@ log = structlog.get_logger()
 
 
 class PidRecord(msgspec.Struct, frozen=True):
-    """One life of a process. ``digest``: of all that it was started with; ``topology``: of the file's text alone.
+    """One incarnation of a process.
 
+    ``digest`` is that of all that it was started with, ``topology`` that of the file's text alone.
     ``is_leaving``: it was asked to end.
     """
 
@@ -83,7 +84,7 @@ def remove_pid(runtime: Path, process: str) -> None:
 
 
 class PidFile:
-    """Keeps the file of one life. A disk that is full, or a folder that went away, is tried again."""
+    """Keeps the file of one incarnation. A disk that is full, or a folder that went away, is tried again."""
 
     def __init__(self, runtime: Path, record: PidRecord) -> None:
         self.record = record

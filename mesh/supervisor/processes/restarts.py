@@ -59,11 +59,11 @@ class GiveUpRestarting:
 
 
 class RestartPolicy:
-    """Growing delays between the lives of one process; a life that was healthy for long enough starts them anew.
+    """Decides when a process that died starts again. Delays grow until an incarnation was healthy for ``healthy_s``.
 
-    A process that was never ready is given up at a configuration error, or after ``max_failed_starts`` deaths; that the
-    machine could not start it for the moment is none. One that was ready once is always started again: what it died of
-    may pass, or be mended while the rest goes on.
+    A process that was never ready is given up at a configuration error, or after ``max_failed_starts`` deaths. It does
+    not count as a death that the machine could not start it for the moment. A process that was ready once is always
+    started again: what it died of may pass, or be mended while the rest goes on.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class RestartPolicy:
         self._healthy_s = healthy_s
         self._max_failed_starts = max_failed_starts
         self._was_ever_ready = False
-        self._num_deaths = 0  # since the last healthy life
+        self._num_deaths = 0  # since the last healthy incarnation
         self._num_failed_starts = 0
 
     def on_exit(self, end: ProcessExit, ready_for_s: float | None) -> Restart | GiveUpRestarting:

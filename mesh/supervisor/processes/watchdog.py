@@ -16,7 +16,7 @@ LONGEST_GAP_S = 2 * LOOK_S  # between two looks that counts
 
 
 class Watchdog:
-    """Of one life of a process, from the moment that it is ready. `look` at it every `LOOK_S`."""
+    """Of one incarnation of a process, from the moment that it is ready. `look` at it every `LOOK_S`."""
 
     def __init__(self, stuck_s: float = STUCK_S, silent_s: float = SILENT_S) -> None:
         self._stuck_s = stuck_s

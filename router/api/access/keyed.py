@@ -1,4 +1,4 @@
-"""A door with keys: who shows one of the file's may ask, as far as it allows."""
+"""Admission by access keys: whoever shows a key of the file may ask, as far as the key allows."""
 
 from collections.abc import Callable, Mapping
 from typing import Final

@@ -1,4 +1,4 @@
-"""The way of requests for tokens: straight from the server to their handlers.
+"""The fast path of requests for tokens: straight from the server to their handlers.
 
 Routing, dependencies and the layers of a web framework cost a request more than choosing its engine, and each token
 passes all of them on its way out. Everything else goes through the framework, which also describes these paths.
@@ -51,13 +51,13 @@ class FastRoute:
 
 
 class FastRoutes:
-    """Sends POST requests for the paths of ``lanes`` there, and all others to ``app``."""
+    """Sends POST requests for the paths of ``fast`` there, and all others to ``app``."""
 
-    def __init__(self, app: ASGIApp, lanes: Mapping[str, ASGIApp]) -> None:
+    def __init__(self, app: ASGIApp, fast: Mapping[str, ASGIApp]) -> None:
         self._app = app
-        self._lanes = lanes
+        self._fast = fast
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         is_post = scope["type"] == "http" and scope["method"] == "POST"
-        app = self._lanes.get(scope["path"], self._app) if is_post else self._app
+        app = self._fast.get(scope["path"], self._app) if is_post else self._app
         await app(scope, receive, send)

@@ -15,7 +15,7 @@ class Roster:
         self.wanted: set[str] = set()  # services
         self._membership = Membership(lease_s)
         self._last: dict[str, EngineStatus] = {}  # of engines that live and of those that did
-        self._held: dict[str, tuple[int, set[str]]] = {}  # in which life, and what, when they were ready last
+        self._held: dict[str, tuple[int, set[str]]] = {}  # in which incarnation, and what, when they were ready last
         self._forgot: dict[str, set[str]] = {}  # what engines held before they were started again
 
     def __repr__(self) -> str:
@@ -37,7 +37,7 @@ class Roster:
         return [*alive.values(), *(status for engine, status in self._last.items() if engine not in alive)]
 
     def hear(self, sender: Sender, status: EngineStatus, now: float) -> None:
-        """Statuses of old lives, and those that were overtaken by a newer one, change nothing."""
+        """Statuses of old incarnations, and those that were overtaken by a newer one, change nothing."""
         observation = self._membership.observe(sender, now)
         known = self._last.get(sender.process)
         if isinstance(observation, Stale):
@@ -50,10 +50,10 @@ class Roster:
             self._hear_ready(sender, served(status))
 
     def _hear_ready(self, sender: Sender, holds: set[str]) -> None:
-        life, held = self._held.get(sender.process, (sender.incarnation, set[str]()))
+        incarnation, held = self._held.get(sender.process, (sender.incarnation, set[str]()))
         self._held[sender.process] = sender.incarnation, holds
         self.wanted |= holds
-        if life == sender.incarnation:
+        if incarnation == sender.incarnation:
             self._let_go(held - holds)
         else:
             self._forgot[sender.process] = held - holds

@@ -63,8 +63,8 @@ def together(parts: Sequence[Observed]) -> Observed:
     )
 
 
-class _Life(NamedTuple):
-    """Of a gateway, as far as it was heard."""
+class _Heard(NamedTuple):
+    """What was heard of one incarnation of a gateway."""
 
     incarnation: int
     start: Tallies  # of the interval
@@ -81,43 +81,43 @@ class ServiceMonitor:
 
     def __init__(self, now: float, window_s: float) -> None:
         self._began_at = now
-        self._lives: dict[str, _Life] = {}
-        self._over: list[Tallies] = []  # what lives brought to this interval that have ended in it
+        self._heard: dict[str, _Heard] = {}
+        self._over: list[Tallies] = []  # from incarnations that ended in this interval
         self._looks: list[Observed] = []  # at this interval, from its beginning on
         self._windows = Windows(now, window_s)
 
     def __repr__(self) -> str:
-        return f"<ServiceMonitor of {sorted(self._lives)}>"
+        return f"<ServiceMonitor of {sorted(self._heard)}>"
 
     def observe(self, sender: Sender, status: GatewayStatus, now: float) -> None:
         said = {tally.name: tally for tally in status.services}
-        life = self._lives.get(sender.process)
-        if life is None:
+        known = self._heard.get(sender.process)
+        if known is None:
             # What it counted before anybody listened belongs to no interval.
-            self._lives[sender.process] = _Life(sender.incarnation, said, said, now)
-        elif sender.incarnation > life.incarnation:
-            self._over.append(_difference(life))
-            self._lives[sender.process] = _Life(sender.incarnation, {}, said, now)
+            self._heard[sender.process] = _Heard(sender.incarnation, said, said, now)
+        elif sender.incarnation > known.incarnation:
+            self._over.append(_difference(known))
+            self._heard[sender.process] = _Heard(sender.incarnation, {}, said, now)
             self._windows.add(_arrived(said, {}), now, now)
-        elif sender.incarnation == life.incarnation and _is_later(said, life.last):
-            self._lives[sender.process] = life._replace(last=said, heard_s=now)
-            self._windows.add(_arrived(said, life.last), life.heard_s, now)
+        elif sender.incarnation == known.incarnation and _is_later(said, known.last):
+            self._heard[sender.process] = known._replace(last=said, heard_s=now)
+            self._windows.add(_arrived(said, known.last), known.heard_s, now)
 
     def observed(self, now: float) -> Observed:
         """Since the interval began."""
-        parts = [*self._over, *map(_difference, self._lives.values())]
+        parts = [*self._over, *map(_difference, self._heard.values())]
         spreads = self._windows.spreads(self._began_at, now)
         return Observed(max(now - self._began_at, 1e-9), _added_up(parts), spreads)
 
     def declare_dead(self, ended: Sender) -> None:
-        """A life that somebody saw end, of a gateway or of anybody else."""
-        life = self._lives.get(ended.process)
-        if life is not None and life.incarnation <= ended.incarnation:
-            self._lives[ended.process] = life._replace(has_ended=True)
+        """An incarnation that somebody saw end, of a gateway or of anybody else."""
+        known = self._heard.get(ended.process)
+        if known is not None and known.incarnation <= ended.incarnation:
+            self._heard[ended.process] = known._replace(has_ended=True)
 
     def present(self) -> dict[str, int]:
         """Requests of each service that have arrived and not ended, now."""
-        there = _added_up(life.last for life in self._lives.values() if not life.has_ended)
+        there = _added_up(known.last for known in self._heard.values() if not known.has_ended)
         return {name: max(0, tally.arrived - tally.ended - tally.gone) for name, tally in there.items()}
 
     def look(self, now: float, part_s: float) -> None:
@@ -144,19 +144,19 @@ class ServiceMonitor:
     def resume(self, began_at: float, starts: Mapping[str, Tallies]) -> None:
         """Go on with an interval that another monitor began. ``starts``: what gateways had counted then."""
         self._began_at, self._looks = began_at, []
-        self._lives = {
-            process: life._replace(start=starts.get(process, life.start)) for process, life in self._lives.items()
+        self._heard = {
+            process: known._replace(start=starts.get(process, known.start)) for process, known in self._heard.items()
         }
 
     def begin(self, now: float) -> None:
         """Another interval."""
         self._began_at, self._over, self._looks = now, [], []
         self._windows.forget(now)
-        self._lives = {process: life._replace(start=life.last) for process, life in self._lives.items()}
+        self._heard = {process: known._replace(start=known.last) for process, known in self._heard.items()}
 
 
-def _difference(life: _Life) -> Tallies:
-    return _subtracted(life.last, life.start)
+def _difference(known: _Heard) -> Tallies:
+    return _subtracted(known.last, known.start)
 
 
 def _arrived(said: Tallies, before: Tallies) -> dict[str, int]:

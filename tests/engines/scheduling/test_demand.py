@@ -10,9 +10,9 @@ from mesh.wire.requests import Epoch
 from tests.router.cluster import make_spec
 
 
-def held_after(lives, step):
+def held_after(futures, step):
     """Tokens of all that still run in that step."""
-    return sum(held + step for steps, held in lives if steps >= step)
+    return sum(held + step for steps, held in futures if steps >= step)
 
 
 def sampled(random, count):
@@ -33,24 +33,24 @@ def request_of(num_prompt, num_generated, expected, **fields):
 @pytest.mark.parametrize("seed", range(50))
 def test_no_step_holds_more_than_the_next_peak_and_peaks_are_reached(seed):
     random = Random(seed)
-    lives = sampled(random, random.randrange(1, 12))
-    peaks = peaks_of(lives)
-    assert all(held_after(lives, step) <= bound(peaks, step) for step in range(1, 61))
-    assert all(held_after(lives, end) == tokens for end, tokens in peaks)
+    futures = sampled(random, random.randrange(1, 12))
+    peaks = peaks_of(futures)
+    assert all(held_after(futures, step) <= bound(peaks, step) for step in range(1, 61))
+    assert all(held_after(futures, end) == tokens for end, tokens in peaks)
 
 
 @pytest.mark.parametrize("seed", range(50))
 def test_one_more_request_is_never_counted_for_less_than_it_holds(seed):
     random = Random(seed)
-    lives = sampled(random, random.randrange(8))
-    peaks, steps, held = peaks_of(lives), *sampled(random, 1)[0]
+    futures = sampled(random, random.randrange(8))
+    peaks, steps, held = peaks_of(futures), *sampled(random, 1)[0]
     joined = with_one_more(peaks, steps, held)
     assert list(joined) == sorted(joined)
-    lives.append((steps, held))
-    exact = max(held_after(lives, step) for step in range(1, 61))
-    assert all(held_after(lives, step) <= bound(joined, step) for step in range(1, 61))
+    futures.append((steps, held))
+    exact = max(held_after(futures, step) for step in range(1, 61))
+    assert all(held_after(futures, step) <= bound(joined, step) for step in range(1, 61))
     assert exact <= highest_with(peaks, steps, held) == max(tokens for _, tokens in joined)
-    assert highest_with(peaks, steps, held) <= exact + len(lives) * 60
+    assert highest_with(peaks, steps, held) <= exact + len(futures) * 60
 
 
 def test_with_nobody_else_a_request_holds_what_it_holds_at_its_end():
@@ -66,10 +66,10 @@ def test_many_requests_are_told_of_in_few_pairs_and_never_for_too_little(seed):
         for generated in [random.randrange(300) for _ in range(200)]
     ]
     demand = demand_of(requests, 16, EarlyEnds(), 0.0)
-    lives = [(one.spec.expected[0] - one.num_generated, len(one.tokens) + 8) for one in requests]
+    futures = [(one.spec.expected[0] - one.num_generated, len(one.tokens) + 8) for one in requests]
     assert len(demand.peaks) <= MOST_PEAKS
-    assert max(tokens for _, tokens in demand.peaks) == max(tokens for _, tokens in peaks_of(lives))
-    assert all(held_after(lives, step) <= bound(demand.peaks, step) for step in range(1, 901, 7))
+    assert max(tokens for _, tokens in demand.peaks) == max(tokens for _, tokens in peaks_of(futures))
+    assert all(held_after(futures, step) <= bound(demand.peaks, step) for step in range(1, 901, 7))
 
 
 def test_demand_adds_up_prompts_answers_and_promises():

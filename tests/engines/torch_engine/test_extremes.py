@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from engines.grammars.masks import Masks
 from engines.grammars.process import Vocabulary
 from engines.scheduling.batch import Draw, Unsampled
-from engines.torch_engine.sampling.rows import draw_tokens
+from engines.torch_engine.sampling.rows import sample_tokens
 from engines.torch_engine.sampling.sampler import NOT_FINITE, NOTHING_LEFT, Sampler
 from mesh.wire.requests import FailureCode, Sampling
 
@@ -62,7 +62,7 @@ def test_whatever_one_request_asks_for_the_others_draw_what_they_draw_alone(
     honest = [plain(), plain(top_p=0.7, seed=3), plain(temperature=0.0, logit_bias={3: 2.0})]
     alone = [sampler(width).draw(logits[i : i + 1].clone(), [draw(one)])[0] for i, one in enumerate(honest)]
     draws = [*map(draw, honest), draw(hostile, num_generated)]
-    *others, own = draw_tokens(sampler(width), logits.clone(), draws)
+    *others, own = sample_tokens(sampler(width), logits.clone(), draws)
     assert [one.token for one in others] == alone
     if own.unsampled is None:
         assert own.token in range(width)
@@ -105,7 +105,7 @@ def test_an_output_that_is_no_number_is_the_engines_fault_and_one_requests_troub
     logits = torch.randn(3, width, generator=torch.Generator().manual_seed(1))
     sound = [sampler(width).draw(logits[i : i + 1].clone(), [draw(plain())])[0] for i in (0, 2)]
     logits[1, width - 1] = wrong
-    sampled = draw_tokens(sampler(width), logits, [draw(plain()), draw(plain(**changes)), draw(plain())])
+    sampled = sample_tokens(sampler(width), logits, [draw(plain()), draw(plain(**changes)), draw(plain())])
     assert [sampled[0].token, sampled[2].token] == sound
     assert sampled[1].unsampled is NOT_FINITE
     assert NOT_FINITE.code is FailureCode.STEP

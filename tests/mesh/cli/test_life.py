@@ -78,7 +78,7 @@ def test_a_killed_process_comes_back_and_status_shows_it(mesh):
         up.communicate(timeout=60)
 
 
-def lives(mesh):
+def incarnations(mesh):
     return {record.process: record.pid for record in find_processes(mesh.runtime)}
 
 
@@ -86,20 +86,20 @@ def test_after_a_killed_supervisor_its_processes_go_on_and_are_adopted(mesh):
     with mesh.start("up", "t.toml") as up:
         until(up.stdout, "ready:")
         up.kill()
-    before = lives(mesh)
+    before = incarnations(mesh)
     assert json.loads(mesh("status", "t.toml", "--json").stdout)["gateways"][0]["pid"] == before["gateway"]
     again = mesh("up", "t.toml", "--detach")
     assert (again.returncode, again.stderr) == (0, "")
     assert "gateway, prefill, decode: running already, and kept as they are" in again.stdout
-    assert lives(mesh) == before
+    assert incarnations(mesh) == before
     assert mesh("down", "t.toml").returncode == 0
-    assert lives(mesh) == {}
+    assert incarnations(mesh) == {}
 
 
 def test_a_changed_file_replaces_what_it_concerns_and_the_first_command_ends(mesh):
     with mesh.start("up", "t.toml") as up:
         until(up.stdout, "ready:")
-        before = lives(mesh)
+        before = incarnations(mesh)
         file = mesh.folder / "t.toml"
         file.write_text(file.read_text().replace("[engines.decode]", "[engines.decode]\nmax_running = 7"))
         (mesh.runtime / "supervisor-local.inbox").unlink()  # as somebody might who cleans up
@@ -109,19 +109,19 @@ def test_a_changed_file_replaces_what_it_concerns_and_the_first_command_ends(mes
         rest, errors = up.communicate(timeout=60)
     assert (up.returncode, errors) == (0, "")
     assert rest.endswith("left to another `mesh up`; the mesh goes on\n")
-    after = lives(mesh)
+    after = incarnations(mesh)
     assert {name for name in after if after[name] != before[name]} == {"decode"}
 
 
 def test_a_changed_file_that_is_wrong_changes_nothing(mesh):
     assert mesh("up", "t.toml", "--detach").returncode == 0
-    before = lives(mesh)
+    before = incarnations(mesh)
     file = mesh.folder / "t.toml"
     right = file.read_text()
     for wrong in (right + "nonsense = 1\n", right.replace("pypi:a==1", "pypi:other==1")):
         file.write_text(wrong)
         up = mesh("up", "t.toml", "--detach")
-        assert (up.returncode, lives(mesh)) == (2, before)
+        assert (up.returncode, incarnations(mesh)) == (2, before)
         assert "t.toml:" in up.stderr
         assert up.stderr.count("\n") == 1
     file.write_text(right)
@@ -134,7 +134,7 @@ def test_a_process_that_starts_again_does_not_read_a_file_that_was_edited_meanwh
         (mesh.folder / "t.toml").write_text("half of a cha")
         for copy in mesh.runtime.glob("topology-*.toml"):
             copy.unlink()
-        os.kill(lives(mesh)["decode"], signal.SIGKILL)
+        os.kill(incarnations(mesh)["decode"], signal.SIGKILL)
         assert "decode: died (killed by SIGKILL); starting again" in until(up.stdout, "decode: running")
         up.terminate()
         up.communicate(timeout=60)

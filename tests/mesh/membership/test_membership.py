@@ -37,7 +37,7 @@ def test_a_lost_process_that_speaks_again_joins():
     assert members.observe(A1, 6.0) == Joined(A1)
 
 
-def test_a_new_life_replaces_the_old_one():
+def test_a_new_incarnation_replaces_the_old_one():
     members = Membership(lease_s=1.0)
     members.observe(A1, 0.0)
     assert members.observe(A2, 0.1) == Restarted(A2, previous=A1)
@@ -46,7 +46,7 @@ def test_a_new_life_replaces_the_old_one():
     assert not members.is_current(A1)
 
 
-def test_an_old_life_stays_dead_after_the_new_one_was_lost():
+def test_an_old_incarnation_stays_dead_after_the_new_one_was_lost():
     members = Membership(lease_s=1.0)
     members.observe(A1, 0.0)
     members.observe(A2, 0.1)
@@ -62,7 +62,7 @@ def test_a_stale_beacon_does_not_renew_the_lease():
     assert members.expire(1.0) == [Lost(A2)]
 
 
-def test_a_life_that_is_known_to_have_ended_is_lost_at_once_and_for_good():
+def test_an_incarnation_that_is_known_to_have_ended_is_lost_at_once_and_for_good():
     members = Membership(lease_s=1.0)
     members.observe(A1, 0.0)
     members.observe(B1, 0.0)
@@ -71,11 +71,11 @@ def test_a_life_that_is_known_to_have_ended_is_lost_at_once_and_for_good():
     assert members.alive() == {"b": 1}
     assert members.observe(A1, 0.1) == Stale(A1), "a beacon that was on its way"
     assert members.observe(A2, 0.2) == Joined(A2)
-    assert members.declare_dead(A1) is None, "a newer life is not touched"
+    assert members.declare_dead(A1) is None, "a newer incarnation is not touched"
     assert members.is_current(A2)
 
 
-def test_the_end_of_a_life_may_be_known_before_it_was_heard_of():
+def test_the_end_of_an_incarnation_may_be_known_before_it_was_heard_of():
     members = Membership(lease_s=1.0)
     assert members.declare_dead(A2) is None
     assert members.observe(A1, 0.0) == Stale(A1)
@@ -90,7 +90,7 @@ def test_supervisors_are_believed_about_their_own_processes_only():
     assert ended_incarnations("supervisor-here", status, supervisor_of) == [Sender("a", 7)]
 
 
-def test_a_pulse_renews_the_life_that_is_known_and_brings_none_back():
+def test_a_pulse_renews_the_incarnation_that_is_known_and_brings_none_back():
     members = Membership(lease_s=1.0)
     members.renew(A1, 0.0)
     assert not members.is_alive("a")
@@ -104,7 +104,7 @@ def test_a_pulse_renews_the_life_that_is_known_and_brings_none_back():
 
 
 def hear_on(members, sender, start, leases, every=0.25):
-    """Beacons of one life for so many leases of a second; what came of the last."""
+    """Beacons of one incarnation for so many leases of a second; what came of the last."""
     observation = None
     for beat in range(int(leases / every) + 1):
         members.expire(start + beat * every)
@@ -113,7 +113,7 @@ def hear_on(members, sender, start, leases, every=0.25):
 
 
 @pytest.mark.parametrize("is_declared_dead", [False, True])
-def test_a_life_with_a_lower_number_is_believed_once_it_persists(is_declared_dead):
+def test_an_incarnation_with_a_lower_number_is_believed_once_it_persists(is_declared_dead):
     members = Membership(lease_s=1.0)
     ahead = Sender("a", 4_000_000_000_000)
     members.observe(ahead, 0.0)
@@ -127,7 +127,7 @@ def test_a_life_with_a_lower_number_is_believed_once_it_persists(is_declared_dea
     members.check_invariants()
 
 
-def test_late_beacons_of_an_old_life_stay_stale_however_many_and_however_late():
+def test_late_beacons_of_an_old_incarnation_stay_stale_however_many_and_however_late():
     members = Membership(lease_s=1.0)
     members.observe(A2, 0.0)
     members.expire(5.0)
@@ -137,7 +137,7 @@ def test_late_beacons_of_an_old_life_stay_stale_however_many_and_however_late():
     assert not members.is_alive("a")
 
 
-def test_an_old_life_is_not_believed_while_the_newer_one_is_heard():
+def test_an_old_incarnation_is_not_believed_while_the_newer_one_is_heard():
     members = Membership(lease_s=1.0)
     for beat in range(200):
         members.observe(A2, beat / 4)
@@ -146,19 +146,19 @@ def test_an_old_life_is_not_believed_while_the_newer_one_is_heard():
     assert members.is_current(A2)
 
 
-def test_two_old_lives_that_alternate_are_no_life():
+def test_two_old_incarnations_that_alternate_are_none():
     members = Membership(lease_s=1.0)
     members.observe(Sender("a", 3), 0.0)
     members.expire(5.0)
     for beat in range(200):
-        life = A1 if beat % 2 else A2
-        assert members.observe(life, 5.0 + beat / 4) == Stale(life)
+        sender = A1 if beat % 2 else A2
+        assert members.observe(sender, 5.0 + beat / 4) == Stale(sender)
 
 
 @given(st.lists(st.integers(1, 2**53), min_size=1, max_size=5), st.data())
-def test_whatever_numbers_its_lives_had_a_process_that_goes_on_speaking_is_alive_in_time(lives, data):
+def test_whatever_numbers_its_incarnations_had_a_process_that_goes_on_speaking_is_alive_in_time(incarnations, data):
     members, now = Membership(lease_s=1.0), 0.0
-    for incarnation in lives:
+    for incarnation in incarnations:
         members.observe(Sender("a", incarnation), now)
         if data.draw(st.booleans()):
             members.declare_dead(Sender("a", incarnation))
@@ -191,8 +191,8 @@ class MembershipMachine(RuleBasedStateMachine):
         self.ended: set[Sender] = set()
 
     def newest(self, process: str) -> Sender | None:
-        lives = [sender for sender in self.heard if sender.process == process]
-        return max(lives, key=lambda sender: sender.incarnation, default=None)
+        incarnations = [sender for sender in self.heard if sender.process == process]
+        return max(incarnations, key=lambda sender: sender.incarnation, default=None)
 
     @rule(seconds=st.sampled_from([0.125, 0.5, 1.0, 2.0]))
     def wait(self, seconds):
@@ -206,7 +206,7 @@ class MembershipMachine(RuleBasedStateMachine):
         sender = Sender(process, incarnation)
         newest = self.newest(process)
         observation = self.members.observe(sender, self.now)
-        ended = [life.incarnation for life in self.ended if life.process == process]
+        ended = [sender.incarnation for sender in self.ended if sender.process == process]
         is_old = (newest is not None and incarnation < newest.incarnation) or incarnation <= max(ended, default=0)
         assert isinstance(observation, Stale) == is_old
         if not is_old:
@@ -216,7 +216,7 @@ class MembershipMachine(RuleBasedStateMachine):
     def declare_dead(self, process, incarnation):
         newest, was_alive = self.newest(process), self.members.is_alive(process)
         lost = self.members.declare_dead(Sender(process, incarnation))
-        self.ended |= {Sender(process, life) for life in range(1, incarnation + 1)}
+        self.ended |= {Sender(process, number) for number in range(1, incarnation + 1)}
         is_meant = was_alive and newest is not None and newest.incarnation <= incarnation
         assert lost == (Lost(newest) if is_meant else None)
 
@@ -251,8 +251,8 @@ def test_who_is_expected_joins_when_it_is_heard_and_then_has_one_lease():
     membership.check_invariants()
 
 
-def test_a_buried_process_is_expected_like_one_that_was_never_heard():
-    """A request of it comes from an engine that knows its next life, or does not know of its end."""
+def test_a_dead_process_is_expected_like_one_that_was_never_heard():
+    """A request of it comes from an engine that knows its next incarnation, or does not know of its end."""
     membership = Membership(1.0)
     membership.observe(Sender("gateway", 7), 4.0)
     membership.declare_dead(Sender("gateway", 7))
@@ -263,7 +263,7 @@ def test_a_buried_process_is_expected_like_one_that_was_never_heard():
     assert [lost.sender.process for lost in membership.expire(6.0)] == ["gateway"]
 
 
-def test_the_next_life_of_a_buried_process_joins_when_it_is_heard():
+def test_the_next_incarnation_of_a_dead_process_joins_when_it_is_heard():
     membership = Membership(1.0)
     membership.declare_dead(Sender("gateway", 7))
     membership.expect("gateway", 5.0)

@@ -77,7 +77,7 @@ def test_incarnations_rise_even_when_the_clock_is_set_back(tmp_path):
     assert next_incarnation(tmp_path, "e", 3000) == 3000
 
 
-def test_a_life_begins_although_its_number_cannot_be_kept(tmp_path):
+def test_an_incarnation_begins_although_its_number_cannot_be_kept(tmp_path):
     missing = tmp_path / "none"
     assert next_incarnation(missing, "e", 1000) == 1000
     (tmp_path / "e.incarnation").mkdir()
@@ -85,7 +85,7 @@ def test_a_life_begins_although_its_number_cannot_be_kept(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["e.incarnation"]
 
 
-def test_the_number_of_a_life_is_bounded(tmp_path):
+def test_the_number_of_an_incarnation_is_bounded(tmp_path):
     (tmp_path / "e.incarnation").write_text("9" * 5000)
     assert next_incarnation(tmp_path, "e", 3000) == 3000
 

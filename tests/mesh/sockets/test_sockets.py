@@ -154,7 +154,7 @@ async def test_statuses_reach_subscribers_from_the_first_on(endpoints):
         assert await first(b.broadcasts()) == (A, status)
 
 
-async def test_a_status_that_nobody_reads_tells_that_its_sender_lives(endpoints):
+async def test_a_status_that_nobody_reads_tells_that_its_sender_incarnations(endpoints):
     status = SupervisorStatus(seq=1, host="local", pid=7, children=[])
     async with bound(A, endpoints) as a, bound(B, endpoints) as b:
         b.subscribe(["a"])

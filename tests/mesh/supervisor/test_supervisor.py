@@ -55,21 +55,21 @@ async def test_a_dead_child_is_started_again(topology, command):
         assert find_process(run.runtime, "e").pid == run.child("e").pid
 
 
-async def test_everybody_is_told_which_life_ended(topology, command):
+async def test_everybody_is_told_which_incarnation_ended(topology, command):
     watcher = Sockets(Sender("w", 1), directory(topology), Stop)
     watcher.subscribe(["e", supervisor_id("local")])
-    lives, ended = set(), set()
+    incarnations, ended = set(), set()
     async with running(topology, [command("e", "ready")]) as run:
         async with asyncio.timeout(DEADLINE_S):
             async for sender, status in watcher.broadcasts():
                 if isinstance(status, SupervisorStatus):
                     ended.add(status.children[0].ended_incarnation)
-                elif sender not in lives:
-                    lives.add(sender)
+                elif sender not in incarnations:
+                    incarnations.add(sender)
                     os.kill(status.pid, signal.SIGKILL)
                 if len(ended) == 3:
                     break
-        assert {sender.incarnation for sender in lives} >= ended - {0}
+        assert {sender.incarnation for sender in incarnations} >= ended - {0}
         assert run.child("e").ended_incarnation == max(ended)
     await watcher.close()
 
@@ -254,7 +254,7 @@ async def test_orphans_are_stopped_gateways_first(topology, command):
     assert find_process(runtime, "e") is None
 
 
-async def test_the_output_of_the_life_before_is_kept(topology, command):
+async def test_the_output_of_the_incarnation_before_is_kept(topology, command):
     async with running(topology, [command("e", "broken")]) as run:
         with pytest.raises(ExceptionGroup):
             async with asyncio.timeout(DEADLINE_S):

@@ -82,7 +82,7 @@ MALFORMED = {
     "a name of a megabyte": part("LoadService", service="x" * 2**20),
     "an offset of 2^63": part("StepTokens", deltas=[["r", [1, 0], 2**63, [1]]]),
     "an epoch below all": part("Cancel", epoch=[-1, 0]),
-    "a life of 2^63": part("SupervisorStatus", children=[["e", "engine", None, "running", 0, None, 2**63]]),
+    "an incarnation of 2^63": part("SupervisorStatus", children=[["e", "engine", None, "running", 0, None, 2**63]]),
     "more than may be": b"\xc4" * (MAX_BODY_BYTES + 1),
     "more tokens than may be": part("Commit", generated=[1] * (MAX_TOKENS + 1)),
 }

@@ -101,7 +101,7 @@ def test_waiting_refusals_and_recoveries_are_told():
     assert story.end is None
 
 
-def test_a_request_refused_at_the_door_has_a_story():
+def test_a_request_refused_before_it_is_read_has_a_story():
     world = World(P0, D0)
     world.status(P0, **BUSY)
     for n in range(4):

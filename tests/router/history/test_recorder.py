@@ -94,7 +94,7 @@ def test_lines_are_written_while_it_runs(path):
     recorder.close()
 
 
-def test_another_life_appends_a_segment(path):
+def test_another_incarnation_appends_a_segment(path):
     for id_ in ("a", "b"):
         recorder = Recorder(RecordingFile(path, HEADER), SALT)
         end(recorder, id_)

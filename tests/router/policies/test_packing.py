@@ -254,17 +254,17 @@ def test_prefill_engines_alone_do_everything():
 
 
 def random_engine(random, id_):
-    lives = [(random.randrange(1, 400), random.randrange(50, 900)) for _ in range(random.randrange(9))]
-    tokens = sum(held for _, held in lives)
-    demand = Demand(len(lives), tokens // 2, tokens, random.choice([0.02, 0.05, 0.1]), tuple(peaks_of(lives)))
+    futures = [(random.randrange(1, 400), random.randrange(50, 900)) for _ in range(random.randrange(9))]
+    tokens = sum(held for _, held in futures)
+    demand = Demand(len(futures), tokens // 2, tokens, random.choice([0.02, 0.05, 0.1]), tuple(peaks_of(futures)))
     numbers = {
         "num_blocks": 500,
         "num_free_blocks": max(0, 500 - tokens // 16),
         "prefill_remaining_s": random.choice([0.0, random.uniform(0, 1)]),
     }
-    if lives:
+    if futures:
         numbers |= {"min_slack_s": random.uniform(-0.1, 2), "min_tpot_slo_s": demand.tpot_slo_s}
-    return engine(id_, demand if lives else None, **numbers)
+    return engine(id_, demand if futures else None, **numbers)
 
 
 @pytest.mark.parametrize("seed", range(150))

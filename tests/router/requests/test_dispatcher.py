@@ -40,7 +40,7 @@ from router.requests.limits import DispatchLimits
 from router.requests.request_state import ANY_HOP
 from router.requests.routing import TRIES_PER_ROUND
 from router.view.monitor import Monitor
-from tests.router.cluster import D0, M0, M1, P0, P1, SERVICE, life, make_delta, make_spec, make_status, submit_to
+from tests.router.cluster import D0, M0, M1, P0, P1, SERVICE, make_delta, make_spec, make_status, sender_of, submit_to
 
 LIMITS = DispatchLimits(max_requests=8, max_waiting=4, reply_s=1.0)
 BUSY = {"prefill_remaining_s": 5.0, "num_waiting": 1}
@@ -60,7 +60,7 @@ class World:
     def status(self, engine, incarnation=1, **numbers):
         self.seq += 1
         status = make_status(engine, self.seq, **numbers)
-        return self.checked(self.dispatcher.observe(life(engine, incarnation), status, self.now))
+        return self.checked(self.dispatcher.observe(sender_of(engine, incarnation), status, self.now))
 
     def submit(self, id_="r", *args, **fields):
         return self.checked(submit_to(self.dispatcher, make_spec(id_, *args, **fields), self.now))
@@ -403,13 +403,13 @@ def test_an_engine_that_dies_now_and_then_is_not_held_against_a_request_that_goe
     world = World(M0, policy="round_robin")
     effects = world.submit(slo_ttft_s=60.0, max_tokens=1000)
     position = 0
-    for incarnation in range(2, 12):
+    for attempt in range(10):
         _, submit = only_submit(effects)
         assert len(submit.spec.generated) == position
-        world.accept(M0, attempt=incarnation - 2)
-        world.tokens(M0, position, *range(20), epoch=(incarnation - 2, 0))
+        world.accept(M0, attempt=attempt)
+        world.tokens(M0, position, *range(20), epoch=(attempt, 0))
         position += 20
-        effects = world.status(M0, incarnation=incarnation) + world.wait(0.9)
+        effects = world.status(M0, incarnation=attempt + 2) + world.wait(0.9)
 
 
 def test_silence_alone_ends_a_request_only_after_long():
@@ -585,18 +585,18 @@ def test_that_others_have_it_or_had_it_before_says_nothing():
 # --- engines that are known to have died, or hang
 
 
-def test_a_life_that_ended_is_not_waited_for():
+def test_an_incarnation_that_ended_is_not_waited_for():
     world, at = running_on(M0, M1)
     other = M1 if at == M0 else M0
-    effects = world.checked(world.dispatcher.declare_dead(life(at), world.now))
+    effects = world.checked(world.dispatcher.declare_dead(sender_of(at), world.now))
     assert effects[0] == Forget(at)
     to, submit = only_submit(effects)
     assert (to, submit.spec.generated) == (other, [10, 11])
-    assert world.dispatcher.declare_dead(life(at), world.now) == []
+    assert world.dispatcher.declare_dead(sender_of(at), world.now) == []
     assert world.status(at) == [], "a beacon that was on its way"
     world.status(at, incarnation=2)
-    assert world.dispatcher.declare_dead(life(at), world.now) == []
-    assert submits(world.submit("next", slo_ttft_s=5.0)), "the new life serves"
+    assert world.dispatcher.declare_dead(sender_of(at), world.now) == []
+    assert submits(world.submit("next", slo_ttft_s=5.0)), "the new incarnation serves"
 
 
 def test_an_engine_that_was_only_silent_is_told_to_stop_what_it_had():
@@ -610,7 +610,7 @@ def test_an_engine_that_was_only_silent_is_told_to_stop_what_it_had():
     assert cancels(world.status(to)) == []
 
 
-def test_a_new_life_has_nothing_to_stop():
+def test_a_new_incarnation_has_nothing_to_stop():
     world = World(M0, lease_s=1.0)
     world.submit("r", 100, slo_ttft_s=50.0)
     world.accept(M0)
@@ -678,7 +678,7 @@ def test_an_engine_that_fails_its_requests_gets_none_for_a_while_and_then_one():
 def test_the_only_engine_is_used_though_its_breaker_is_open():
     world = World(M0, M1, policy="round_robin")
     fail_often(world, M0, M1)
-    world.dispatcher.declare_dead(life(M1), world.now)
+    world.dispatcher.declare_dead(sender_of(M1), world.now)
     assert only_submit(world.submit("r"))[0] == M0
 
 

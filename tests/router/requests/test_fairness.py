@@ -13,7 +13,7 @@ from router.requests.fairness import ABOUT_S, Fairness
 from router.requests.limits import DispatchLimits
 from router.requests.request_state import RequestPhase
 from router.view.monitor import Monitor
-from tests.router.cluster import M0, life, make_delta, make_in_flight, make_spec, make_status, submit_to
+from tests.router.cluster import M0, make_delta, make_in_flight, make_spec, make_status, sender_of, submit_to
 
 
 def request(id_, tenant, priority=0, num_tokens=10):
@@ -97,7 +97,7 @@ class World:
 
     def status(self, **numbers):
         self.seq += 1
-        self.take(self.dispatcher.observe(life(M0), make_status(M0, self.seq, **numbers), self.now))
+        self.take(self.dispatcher.observe(sender_of(M0), make_status(M0, self.seq, **numbers), self.now))
 
     def submit(self, id_, tenant):
         return self.take(submit_to(self.dispatcher, make_spec(id_, 400), self.now, tenant))

@@ -54,7 +54,7 @@ def test_what_a_sender_forgets_never_comes():
     assert wire.run() == [(4.0, "kept")]
 
 
-def test_a_dead_process_loses_what_is_on_its_way_and_its_next_life_gets_what_was_sent_since():
+def test_a_dead_process_loses_what_is_on_its_way_and_its_next_incarnation_gets_what_was_sent_since():
     wire = Wire()
     wire.send(0.8, "lost")
     wire.send(1.5, "waits")
@@ -63,7 +63,7 @@ def test_a_dead_process_loses_what_is_on_its_way_and_its_next_life_gets_what_was
     assert wire.run() == [(2.0, "waits")]
 
 
-def test_lives_are_noticed_by_whom_they_reach():
+def test_living_processes_are_noticed_by_whom_they_reach():
     wire = Wire()
     wire.network.show(Sender("gateway", 1))
     wire.network.show(Sender("engine", 1))

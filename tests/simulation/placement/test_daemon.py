@@ -1,4 +1,4 @@
-"""The placement daemon in a simulated mesh: its mind is the product's, here its plans are given."""
+"""The placement daemon in a simulated mesh decides as the product does; here its plans are given."""
 
 from dataclasses import replace
 

@@ -22,14 +22,14 @@ def test_with_room_and_nobody_waiting_it_stays():
 
 def test_without_room_it_does_not_stay():
     crowded = HERE._replace(room=7)
-    assert best(here=crowded).fate is Fate.PARK
-    assert {end.fate for end in ends(REQUEST, None, crowded)} == {Fate.PARK}
+    assert best(here=crowded).fate is Fate.OFFLOAD
+    assert {end.fate for end in ends(REQUEST, None, crowded)} == {Fate.OFFLOAD}
     assert ends(REQUEST, None, crowded._replace(can_offload=False)) == []
 
 
 def test_it_gives_way_to_who_would_be_late_if_it_can_afford_to():
     hasty = RIVAL._replace(slack_s=0.1)
-    assert best(rival=hasty).fate is Fate.PARK
+    assert best(rival=hasty).fate is Fate.OFFLOAD
     assert best(REQUEST._replace(slack_s=-3.0, tpot_s=0.03), hasty).fate is Fate.KEEP, "it would be late itself"
 
 
@@ -40,7 +40,7 @@ def test_it_gives_way_to_nobody_who_would_begin_no_sooner():
 
 def test_a_rival_without_a_place_waits_for_an_end():
     small = RIVAL._replace(need=1, slack_s=0.1)
-    assert best(rival=small, here=HERE._replace(has_place=False)).fate is Fate.PARK
+    assert best(rival=small, here=HERE._replace(has_place=False)).fate is Fate.OFFLOAD
     assert best(rival=small).fate is Fate.KEEP
 
 
@@ -49,13 +49,13 @@ def test_it_moves_where_it_need_not_wait():
     crowded = HERE._replace(room=7)
     assert (best(here=crowded, others=[there]).fate, best(here=crowded, others=[there]).to) == (Fate.MOVE, "other")
     slow = there._replace(pace_s=0.2)
-    assert best(here=crowded, others=[slow]).fate is Fate.PARK, "it would break its promise there"
+    assert best(here=crowded, others=[slow]).fate is Fate.OFFLOAD, "it would break its promise there"
     assert best(here=crowded, others=[slow, there]).to == "other"
 
 
 def test_who_runs_alone_is_not_waited_for():
     alone = HERE._replace(room=7, end_s=inf, end_blocks=0.0)
-    assert best(here=alone).fate is Fate.PARK
+    assert best(here=alone).fate is Fate.OFFLOAD
     assert best(rival=RIVAL, here=alone._replace(room=10)).delay_s < inf
 
 

@@ -15,7 +15,7 @@ def test_delays_grow_up_to_a_cap():
     assert delays == [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0, 10.0]
 
 
-def test_a_healthy_life_starts_the_delays_anew():
+def test_a_healthy_incarnation_starts_the_delays_anew():
     policy = RestartPolicy(first_s=0.2, healthy_s=30.0)
     for _ in range(5):
         policy.on_exit(CRASH, ready_for_s=1.0)
@@ -44,10 +44,10 @@ def test_what_never_became_ready_is_given_up():
 
 
 @given(st.lists(st.floats(0, 100), min_size=1))
-def test_what_was_ready_once_is_never_given_up(lives):
+def test_what_was_ready_once_is_never_given_up(ready_times_s):
     policy = RestartPolicy()
     policy.on_exit(CRASH, ready_for_s=0.0)
-    for ready_for_s in lives:
+    for ready_for_s in ready_times_s:
         decision = policy.on_exit(CRASH, ready_for_s)
         assert isinstance(decision, Restart)
         assert 0.2 <= decision.delay_s <= 10.0

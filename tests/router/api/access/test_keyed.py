@@ -1,4 +1,4 @@
-"""The whole API behind a door with keys."""
+"""The whole API behind access keys."""
 
 import json
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ WALL_S = 1000.0
 
 
 @dataclass
-class Door:
+class KeyedApi:
     client: httpx.AsyncClient
     keyring: Keyring
     path: object
@@ -45,7 +45,7 @@ class Door:
 
 
 @pytest.fixture
-async def door(gateway, model_folder, tmp_path):
+async def keyed(gateway, model_folder, tmp_path):
     models = [
         ServedModel.load(ServiceSpec(name, str(model_folder), Slo(1.0, 0.1), priority=1), model_folder)
         for name in ("tiny", "other")
@@ -70,83 +70,83 @@ async def door(gateway, model_folder, tmp_path):
         registry=CollectorRegistry(),
     )
     async with client_of(both(create_apps(config))) as client:
-        yield Door(client, keyring, tmp_path / "keys.json", gateway.router)
+        yield KeyedApi(client, keyring, tmp_path / "keys.json", gateway.router)
 
 
 PATHS = ["/v1/models", "/v1/models/tiny", "/metrics", "/mesh/requests", "/openapi.json", "/nowhere"]
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_without_a_key_nothing_is_told(door, path):
-    response = await door.client.get(path)
+async def test_without_a_key_nothing_is_told(keyed, path):
+    response = await keyed.client.get(path)
     assert (response.status_code, response.headers["www-authenticate"]) == (401, "Bearer")
     assert response.json()["error"]["code"] == "invalid_api_key"
 
 
 @pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions", "/tokenize", "/detokenize"])
-async def test_without_a_key_no_body_is_read(door, path):
-    assert (await door.client.post(path, content=b"{" * 100)).status_code == 401
+async def test_without_a_key_no_body_is_read(keyed, path):
+    assert (await keyed.client.post(path, content=b"{" * 100)).status_code == 401
 
 
 @pytest.mark.parametrize("path", ["/health", "/live"])
-async def test_probes_need_no_key(door, path):
-    assert (await door.client.get(path)).status_code == 200
+async def test_probes_need_no_key(keyed, path):
+    assert (await keyed.client.get(path)).status_code == 200
 
 
 @pytest.mark.parametrize(
     "shown", ["", "Bearer", "Bearer ", "Basic abc", "Bearer ms-000000000000-" + "A" * 43, "Bearer x y"]
 )
-async def test_what_is_no_key_is_refused_without_an_echo(door, shown):
-    await door.key()
-    response = await door.complete({"authorization": shown})
+async def test_what_is_no_key_is_refused_without_an_echo(keyed, shown):
+    await keyed.key()
+    response = await keyed.complete({"authorization": shown})
     assert response.status_code == 401
     assert "A" * 10 not in response.text
 
 
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])
-async def test_a_key_opens(door, scheme):
-    headers = await door.key()
+async def test_a_key_opens(keyed, scheme):
+    headers = await keyed.key()
     headers["authorization"] = headers["authorization"].replace("Bearer", scheme)
-    assert (await door.complete(headers)).status_code == 200
+    assert (await keyed.complete(headers)).status_code == 200
 
 
-async def test_a_revoked_key_does_not(door):
-    headers = await door.key()
-    change_keys(door.path, lambda keys: ())
-    await door.keyring.look()
-    assert (await door.complete(headers)).status_code == 401
+async def test_a_revoked_key_does_not(keyed):
+    headers = await keyed.key()
+    change_keys(keyed.path, lambda keys: ())
+    await keyed.keyring.look()
+    assert (await keyed.complete(headers)).status_code == 401
 
 
-async def test_an_expired_key_does_not(door):
-    headers = await door.key(expires=WALL_S)
-    response = await door.complete(headers)
+async def test_an_expired_key_does_not(keyed):
+    headers = await keyed.key(expires=WALL_S)
+    response = await keyed.complete(headers)
     assert (response.status_code, response.json()["error"]["code"]) == (403, "key_expired")
 
 
-async def test_a_key_sees_and_uses_its_services_alone(door):
-    headers = await door.key(services=("other",))
-    listed = await door.client.get("/v1/models", headers=headers)
+async def test_a_key_sees_and_uses_its_services_alone(keyed):
+    headers = await keyed.key(services=("other",))
+    listed = await keyed.client.get("/v1/models", headers=headers)
     assert [model["id"] for model in listed.json()["data"]] == ["other"]
-    assert (await door.complete(headers, model="other")).status_code == 200
+    assert (await keyed.complete(headers, model="other")).status_code == 200
     for refused in (
-        await door.complete(headers),
-        await door.client.post("/tokenize", json={"model": "tiny", "prompt": "x"}, headers=headers),
-        await door.client.get("/v1/models/tiny", headers=headers),
+        await keyed.complete(headers),
+        await keyed.client.post("/tokenize", json={"model": "tiny", "prompt": "x"}, headers=headers),
+        await keyed.client.get("/v1/models/tiny", headers=headers),
     ):
         assert (refused.status_code, refused.json()["error"]["code"]) == (403, "model_not_allowed")
-    assert "tiny" not in (await door.complete(headers, model="nothing")).json()["error"]["message"]
+    assert "tiny" not in (await keyed.complete(headers, model="nothing")).json()["error"]["message"]
 
 
-async def test_only_admin_keys_see_what_operators_see(door):
-    some, admin = await door.key(), await door.key("root", admin=True)
+async def test_only_admin_keys_see_what_operators_see(keyed):
+    some, admin = await keyed.key(), await keyed.key("root", admin=True)
     for path in ("/metrics", "/mesh/requests", "/openapi.json"):
-        assert (await door.client.get(path, headers=some)).status_code == 403
-        assert (await door.client.get(path, headers=admin)).status_code == 200
+        assert (await keyed.client.get(path, headers=some)).status_code == 403
+        assert (await keyed.client.get(path, headers=admin)).status_code == 200
 
 
-async def test_limits_are_told_with_answers_and_refusals(door):
-    headers = await door.key(requests_per_minute=2, tokens_per_minute=1000)
-    first, second, third = [await door.complete(headers, stream=stream) for stream in (False, True, False)]
+async def test_limits_are_told_with_answers_and_refusals(keyed):
+    headers = await keyed.key(requests_per_minute=2, tokens_per_minute=1000)
+    first, second, third = [await keyed.complete(headers, stream=stream) for stream in (False, True, False)]
     assert [response.status_code for response in (first, second, third)] == [200, 200, 429]
     assert [r.headers["x-ratelimit-remaining-requests"] for r in (first, second, third)] == ["1", "0", "0"]
     assert int(third.headers["retry-after"]) in (29, 30)
@@ -154,18 +154,18 @@ async def test_limits_are_told_with_answers_and_refusals(door):
     assert 0 < int(second.headers["x-ratelimit-remaining-tokens"]) < 1000
 
 
-async def test_tokens_of_refused_requests_are_given_back(door):
-    headers = await door.key(tokens_per_minute=100, in_flight=1)
+async def test_tokens_of_refused_requests_are_given_back(keyed):
+    headers = await keyed.key(tokens_per_minute=100, in_flight=1)
     for _ in range(5):
-        assert (await door.complete(headers, min_tokens=90, max_tokens=10)).status_code == 400
-        assert (await door.complete(headers, max_tokens=60)).status_code == 200
+        assert (await keyed.complete(headers, min_tokens=90, max_tokens=10)).status_code == 400
+        assert (await keyed.complete(headers, max_tokens=60)).status_code == 200
 
 
-async def test_one_call_too_many_in_flight(door, gateway):
-    headers = await door.key(in_flight=1)
-    held = door.keyring.find(headers["authorization"].removeprefix("Bearer "))
+async def test_one_call_too_many_in_flight(keyed, gateway):
+    headers = await keyed.key(in_flight=1)
+    held = keyed.keyring.find(headers["authorization"].removeprefix("Bearer "))
     held.meter.begin(held.limits, 1, 1, 0.0)
-    assert (await door.complete(headers)).status_code == 429
+    assert (await keyed.complete(headers)).status_code == 429
 
 
 @pytest.mark.parametrize(
@@ -173,9 +173,9 @@ async def test_one_call_too_many_in_flight(door, gateway):
     [("x-priority", "1", 200), ("x-priority", "2", 400), ("x-slo-ttft-ms", "100", 200), ("x-slo-ttft-ms", "99", 400),
      ("x-slo-tpot-ms", "10", 200), ("x-slo-tpot-ms", "9.9", 400)],
 )  # fmt: skip
-async def test_wishes_have_the_bounds_of_the_service(door, header, value, status):
-    headers = await door.key()
-    response = await door.complete(headers | {header: value})
+async def test_wishes_have_the_bounds_of_the_service(keyed, header, value, status):
+    headers = await keyed.key()
+    response = await keyed.complete(headers | {header: value})
     assert response.status_code == status
     if status == 400:
         assert response.json()["error"]["param"] == header
@@ -187,46 +187,46 @@ async def test_wishes_have_the_bounds_of_the_service(door, header, value, status
     [("x-priority", "5", 200), ("x-priority", "6", 403), ("x-slo-ttft-ms", "20", 200), ("x-slo-ttft-ms", "19", 403),
      ("x-slo-tpot-ms", "500", 200), ("x-slo-tpot-ms", "499", 403)],
 )  # fmt: skip
-async def test_those_of_a_key_take_their_place(door, header, value, status):
-    headers = await door.key(max_priority=5, min_ttft_ms=20, min_tpot_ms=500)
-    assert (await door.complete(headers | {header: value})).status_code == status
+async def test_those_of_a_key_take_their_place(keyed, header, value, status):
+    headers = await keyed.key(max_priority=5, min_ttft_ms=20, min_tpot_ms=500)
+    assert (await keyed.complete(headers | {header: value})).status_code == status
 
 
-async def test_a_key_may_be_promised_less_than_its_service_promises(door):
-    headers = await door.key(max_priority=-2, min_ttft_ms=3000, min_tpot_ms=500)
-    await door.complete(headers)
-    spec = door.router.specs[-1]
+async def test_a_key_may_be_promised_less_than_its_service_promises(keyed):
+    headers = await keyed.key(max_priority=-2, min_ttft_ms=3000, min_tpot_ms=500)
+    await keyed.complete(headers)
+    spec = keyed.router.specs[-1]
     assert (spec.priority, spec.slo_ttft_s, spec.slo_tpot_s) == (-2, 3.0, 0.5)
 
 
-async def test_nobody_waits_for_an_hour(door):
-    await door.complete(await door.key() | {"x-slo-ttft-ms": "3600000", "x-slo-tpot-ms": "3600000"})
-    spec = door.router.specs[-1]
+async def test_nobody_waits_for_an_hour(keyed):
+    await keyed.complete(await keyed.key() | {"x-slo-ttft-ms": "3600000", "x-slo-tpot-ms": "3600000"})
+    spec = keyed.router.specs[-1]
     assert (spec.slo_ttft_s, spec.slo_tpot_s) == (60.0, 1.0)
 
 
-async def test_no_secret_is_logged(door, logged):
-    headers = await door.key(requests_per_minute=2)
+async def test_no_secret_is_logged(keyed, logged):
+    headers = await keyed.key(requests_per_minute=2)
     secret = headers["authorization"][-43:]
     for more in ({}, {"x-priority": "50"}, {}):
-        await door.complete(headers | more)
-    await door.complete({"authorization": headers["authorization"][:-1]})
-    assert secret[:20] not in str(logged) + repr(door.keyring.find(f"ms-{headers['authorization'][10:]}"))
+        await keyed.complete(headers | more)
+    await keyed.complete({"authorization": headers["authorization"][:-1]})
+    assert secret[:20] not in str(logged) + repr(keyed.keyring.find(f"ms-{headers['authorization'][10:]}"))
 
 
-async def test_neither_keys_nor_their_hashes_are_in_logs_answers_or_representations(door, gateway, monkeypatch):
+async def test_neither_keys_nor_their_hashes_are_in_logs_answers_or_representations(keyed, gateway, monkeypatch):
     def breaks(spec, tenant=""):
         raise RuntimeError(tenant)
 
-    headers = await door.key()
+    headers = await keyed.key()
     text = headers["authorization"].removeprefix("Bearer ")
-    (kept,) = json.loads(door.path.read_text())["keys"]
+    (kept,) = json.loads(keyed.path.read_text())["keys"]
     with capture_logs() as logs:
-        answers = [await door.complete(headers), await door.complete({"authorization": f"Bearer {text}x"})]
+        answers = [await keyed.complete(headers), await keyed.complete({"authorization": f"Bearer {text}x"})]
         monkeypatch.setattr(gateway.router, "submit", breaks)
-        answers.append(await door.complete(headers))
+        answers.append(await keyed.complete(headers))
     assert [answer.status_code for answer in answers] == [200, 401, 500]
-    said = [repr((logs, door.keyring)), *(f"{answer.headers} {answer.text}" for answer in answers)]
+    said = [repr((logs, keyed.keyring)), *(f"{answer.headers} {answer.text}" for answer in answers)]
     secrets = [text, *(value for value in kept.values() if isinstance(value, str) and len(value) > 20)]
     assert len(secrets) > 1
     assert not [secret for secret in secrets for place in said if secret in place]

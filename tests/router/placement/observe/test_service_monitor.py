@@ -65,7 +65,7 @@ def test_a_gateway_that_starts_again_counts_from_nothing():
     monitor.observe(A1, status(tally("chat", 100)), 0.0)
     monitor.observe(A1, status(tally("chat", 110)), 1.0)
     monitor.observe(A2, status(tally("chat", 5)), 2.0)
-    monitor.observe(A1, status(tally("chat", 111)), 3.0)  # late word of the old life
+    monitor.observe(A1, status(tally("chat", 111)), 3.0)  # late word of the old incarnation
     assert monitor.observed(10.0).traffic().rate("chat") == 1.5
     monitor.begin(10.0)
     monitor.observe(A2, status(tally("chat", 25)), 15.0)

@@ -111,9 +111,6 @@ DEFENCES = [
         switches.ignoring_old_incarnations,
         Runs(("kill", "delay", "reorder"), change=doubled, gap_s=3.0, seeds=(22, 31)),
     ),
-        switches.ignoring_old_incarnations,
-        Runs(("kill", "delay", "reorder"), change=doubled, gap_s=3.0, seeds=(22, 31)),
-    ),
     Defence(switches.leases, Runs(("death",), change=unsupervised, gap_s=4.0, seeds=(4, 14))),
     Defence(switches.hearing_gateways, Runs((), change=orphaned, gone_s=2.0, seeds=(1, 3))),
     Defence(

@@ -8,7 +8,7 @@ from engines.vllm_engine import runner
 
 def test_workers_have_each_method_that_is_called_by_name() -> None:
     source = Path(runner.__file__)
-    assert _called(ast.parse(source.read_text())) == _methods(ast.parse((source.parent / "in_pages.py").read_text()))
+    assert _called(ast.parse(source.read_text())) <= _methods(ast.parse((source.parent / "in_pages.py").read_text()))
 
 
 def _called(tree: ast.Module) -> set[str]:

@@ -57,6 +57,7 @@ from simulation.faults.faults import (
     Stall,
 )
 from simulation.loads.trace_request import TraceRequest
+from simulation.loads.traces import structured
 
 DURATION_S = 3.0  # of arrivals; faults begin then, too
 BLOCK_TOKENS = 16
@@ -163,10 +164,13 @@ def draw(seed: int, only: Iterable[str] = (*KINDS, *ORDERS)) -> Scenario:
         topology = replace(topology, rescheduling=_rescheduling(Random(f"{seed}/rescheduling")))
     orders += [order for kind, order in _gateway_orders(Random(f"{seed}/gateways"), gateways) if kind in kinds]
     trace = tuple(_trace(random, services))
+    masks = Random(f"{seed}/masks")
+    trace = tuple(structured(trace, masks.choice([0.0, 0.0, 0.3, 1.0]), masks))
     physics = Physics(
         latency_s=random.choice([2e-4, 2e-3, 0.02]),
         kv_bytes_per_s=random.choice([25e9, 20e6, 4e6]),
         noise=random.choice([0.0, 0.1]),
+        late_masks=masks.choice([0.0, 0.1, 0.5]),
     )
     num_blocks = random.choice([54, 64, 100, 400])
     has_supervisors = Random(f"{seed}/supervisors").random() < SUPERVISED

@@ -140,6 +140,15 @@ def _add_physics(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--weights-gb-s", type=_positive, metavar="GB/S", help="to load a service, a device (default: its profile's)"
     )
+    group.add_argument(
+        "--structured", type=_share, metavar="SHARE", help="of the requests follow a grammar (default: none)"
+    )
+    group.add_argument(
+        "--late-masks",
+        type=_share,
+        metavar="P",
+        help="probability that what a grammar allows is known too late, and a token is computed again (default: 0)",
+    )
     group.add_argument("--noise", type=_positive, metavar="X", help="relative spread of step times (default: none)")
 
 
@@ -165,6 +174,13 @@ def _positive(text: str) -> float:
         value = 0.0
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r} does not fit; use a number greater than 0")
+    return value
+
+
+def _share(text: str) -> float:
+    value = _positive(text)
+    if value > 1:
+        raise argparse.ArgumentTypeError(f"{text!r} does not fit; use a number between 0 and 1")
     return value
 
 

@@ -24,7 +24,7 @@ from simulation.loads.arrival_processes import Arrivals, Process
 from simulation.loads.mix import Mix
 from simulation.loads.services import assign_services
 from simulation.loads.trace_request import TraceRequest
-from simulation.loads.traces import load_lengths, load_trace, scaled
+from simulation.loads.traces import load_lengths, load_trace, scaled, structured
 from simulation.loads.workload import SloRule
 from simulation.placement.daemon import ModelledSearch
 from simulation.placement.evaluator import LocalSimulators
@@ -66,6 +66,7 @@ def _physics(options: argparse.Namespace) -> Physics:
         options.latency_ms / 1e3,
         options.kv_gb_s * 1e9,
         weight_bytes_per_s=weight_bytes_per_s,
+        late_masks=options.late_masks or 0.0,
         noise=options.noise or 0.0,
     )
 
@@ -91,6 +92,8 @@ def _check_options(options: argparse.Namespace) -> None:
         raise UserError("--lengths: has no arrivals of its own; say how many requests a second with --rate or --rates")
     if options.mix is not None and options.service is not None:
         raise UserError("--mix and --service: give one of them")
+    if options.late_masks is not None and options.structured is None:
+        raise UserError("--late-masks: is of requests that follow a grammar; say with --structured how many do")
     if options.timeline is not None and options.out is None:
         raise UserError("--timeline: is written with --out; say where")
 
@@ -100,12 +103,13 @@ def _check_options(options: argparse.Namespace) -> None:
 
 def _load(options: argparse.Namespace, topology: Topology, mix: Mix | None) -> TraceLoad | SyntheticLoad:
     wanted = options.service[0] if options.service and mix is None else None
+    masks, share = Random(f"{options.seed}/structured"), options.structured or 0.0
     if options.trace is not None:
         requests = load_trace(options.trace, Random(f"{options.seed}/spread"))
-        requests = _with_services(requests[: options.limit], topology, wanted, mix)
+        requests = structured(_with_services(requests[: options.limit], topology, wanted, mix), share, masks)
         return TraceLoad(scaled(requests, options.scale or 1.0))
     arrivals = Arrivals(options.rate or options.rates[0], Process(options.arrivals or "poisson"), options.cv or 2.0)
-    lengths = _with_services(load_lengths(options.lengths), topology, wanted, mix)
+    lengths = structured(_with_services(load_lengths(options.lengths), topology, wanted, mix), share, masks)
     return SyntheticLoad(lengths, arrivals, options.duration or 600.0, options.limit)
 
 

@@ -18,7 +18,7 @@ from engines.effects import (
     RestoreBlocks,
 )
 from engines.node import EngineNode
-from engines.scheduling.batch import ChunkResult, StepResult
+from engines.scheduling.batch import StepResult
 from engines.scheduling.step import Step
 from engines.step_failures.errors import StepError
 from kvtransfer.protocol import ExportBlocks, Exported, ImportBlocks, Imported, Send
@@ -32,14 +32,12 @@ from simulation.engines.coasting import Coast
 from simulation.engines.copying import Copier
 from simulation.engines.host import Host
 from simulation.engines.models import SimulatedModels
+from simulation.engines.sampling import TOKEN_ID, TokenSampler
 from simulation.engines.steps import StepModel
 from simulation.kernel import Kernel
 from simulation.network import Network
 
-TOKEN_ID = 0
 FAULT = "a fault that was asked for"
-TOKEN = ChunkResult(TOKEN_ID)
-NO_TOKEN = ChunkResult()
 UNTOUCHING = Blocks, Probe, Taken  # messages that neither change what runs nor ask how far it is
 
 
@@ -72,6 +70,7 @@ class SimulatedEngine:
         self._host = host
         self._coasts = coasts
         self._coast: Coast | None = None
+        self._sampler = TokenSampler(models.late_masks, kernel.random(f"masks of {me.process}@{me.incarnation}"))
         self._num_started = 0  # steps, and coasts that were cut short
         self._followed: set[str] = set()
         self._armed_at = inf
@@ -263,7 +262,7 @@ class SimulatedEngine:
 
     def _compute(self, step: Step) -> None:
         model, now = self._models.steps[step.service.name], self._kernel.now
-        coast = self._make_coast(step, model) if self._coasts else None
+        coast = self._make_coast(step, model) if self._coasts and not self._sampler.may_miss(step) else None
         if coast is not None:
             self._coast = coast
             self._end_coast(coast)
@@ -300,7 +299,7 @@ class SimulatedEngine:
         if self._step_failures and self._failing.random() < self._step_failures:
             self._carry_out(self._node.fail_step(StepError.ORDINARY, FAULT, FAULT))
             return
-        self._carry_out(self._node.finish_step(StepResult(_results(step), elapsed_s), self._kernel.now))
+        self._carry_out(self._node.finish_step(StepResult(self._sampler.results(step), elapsed_s), self._kernel.now))
 
     def _finish_shared_step(self, number: int, step: Step, started_at: float) -> None:
         self._finish_step(number, step, self._kernel.now - started_at)
@@ -330,14 +329,6 @@ class SimulatedEngine:
         if self.core.num_steady_steps() < coast.num_left or not coast.ends_before(self.core.steady_until()):
             coast.land()
             self._end_coast(coast)
-
-
-def _results(step: Step) -> list[ChunkResult]:
-    """Tokens are sampled where nothing is left to compute."""
-    if not step.prompts:
-        return [TOKEN] * len(step.shares)
-    shares = step.shares
-    return [TOKEN if share.num_tokens == share.request.num_uncomputed else NO_TOKEN for share in shares]
 
 
 def _stay() -> None:

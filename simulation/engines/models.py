@@ -54,6 +54,11 @@ class SimulatedModels:
     def __repr__(self) -> str:
         return f"<SimulatedModels {sorted(self.services)} of {sorted(self.loadable)}>"
 
+    @property
+    def late_masks(self) -> float:
+        """The probability that the mask of a structured request's next token is late."""
+        return self._physics.late_masks
+
     def load_s(self, name: str) -> float:
         """For the weights of a service to come."""
         return weights_s(self._profile, name, self._physics)

@@ -20,3 +20,4 @@ class TraceRequest:
     priority: int | None = None
     was_answered: bool = True  # in full
     tenant: str = ""  # whose it is
+    is_structured: bool = False  # its answer follows a grammar

@@ -115,6 +115,11 @@ def scaled(requests: Sequence[TraceRequest], load: float) -> list[TraceRequest]:
     return [replace(request, at_s=request.at_s / load) for request in requests]
 
 
+def structured(requests: Sequence[TraceRequest], share: float, random: Random) -> list[TraceRequest]:
+    """About that share of them follow a grammar; which ones, chance says."""
+    return [replace(request, is_structured=random.random() < share) for request in requests]
+
+
 def mean_rate(requests: Sequence[TraceRequest]) -> float:
     """Requests a second; of one request, or of many at once, 1."""
     span_s = requests[-1].at_s

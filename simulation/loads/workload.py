@@ -12,6 +12,7 @@ from router.history.records import PROMPT_BLOCK
 from simulation.loads.trace_request import TraceRequest
 
 MOST_ASKED = 2048  # tokens of an answer that clients allow, unless it is longer: Aladdin's (section 6.1)
+ANY_GRAMMAR = "%llguidance {}"  # of structured answers: none is followed, their lengths are the trace's
 FIRST_UNIQUE = 2**31  # token ids from here on belong to one request each
 
 
@@ -65,7 +66,12 @@ def make_spec(
         gateway=gateway,
         service=service.name,
         prompt=prompt_of(request, number),
-        sampling=Sampling(max_tokens=request.num_output, seed=number, ignore_eos=True),
+        sampling=Sampling(
+            max_tokens=request.num_output,
+            seed=number,
+            ignore_eos=True,
+            grammar=ANY_GRAMMAR if request.is_structured else "",
+        ),
         slo_ttft_s=slo.ttft_s,
         slo_tpot_s=slo.tpot_s,
         priority=service.priority if request.priority is None else request.priority,

@@ -1,0 +1,48 @@
+"""What the steps of simulated engines sample: a token wherever nothing is left to compute.
+
+The answers of structured requests are as long as their trace says. What sets them apart is that the mask of a token,
+which says what their grammar allows, may come too late: then the engine computes the request's last token again.
+"""
+
+from collections.abc import Sequence
+from random import Random
+
+from engines.scheduling.batch import ChunkResult, Unsampled
+from engines.scheduling.scheduler import Share
+from engines.scheduling.step import Step
+
+TOKEN_ID = 0
+TOKEN = ChunkResult(TOKEN_ID)
+NO_TOKEN = ChunkResult()
+LATE = ChunkResult(unsampled=Unsampled())
+
+
+class TokenSampler:
+    """``late_masks``: the probability that a structured request's mask is late."""
+
+    def __init__(self, late_masks: float, random: Random) -> None:
+        self._late_masks = late_masks
+        self._random = random
+
+    def may_miss(self, step: Step) -> bool:
+        """Whether a token may not be sampled: then steps like this one cannot be passed by."""
+        return self._late_masks > 0 and any(share.request.spec.sampling.grammar for share in step.shares)
+
+    def results(self, step: Step) -> Sequence[ChunkResult]:
+        """In the order of the step's shares."""
+        if self.may_miss(step):
+            return [self._result(share) for share in step.shares]
+        if not step.prompts:
+            return [TOKEN] * len(step.shares)
+        return [TOKEN if _samples(share) else NO_TOKEN for share in step.shares]
+
+    def _result(self, share: Share) -> ChunkResult:
+        if not _samples(share):
+            return NO_TOKEN
+        if share.request.spec.sampling.grammar and self._random.random() < self._late_masks:
+            return LATE
+        return TOKEN
+
+
+def _samples(share: Share) -> bool:
+    return share.num_tokens == share.request.num_uncomputed

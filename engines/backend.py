@@ -37,7 +37,7 @@ class LoadedModel:
         cost: StepCost,
         weight_bytes: int,
     ) -> "LoadedModel":
-        """With the context that its service allows, as far as the model has it."""
+        """Make the model with the context that its service allows, as far as the model has it."""
         limit = config.max_context
         return cls(
             memory,
@@ -74,7 +74,9 @@ class Backend:
         memory: PagedMemory | DeviceMemory,
         model: LoadedModel,
     ) -> "Backend":
-        """Of an executor with one model, which stays while its service is unloaded. ``kind``: such as "vLLM"."""
+        """Make a backend of an executor with one model, which stays while its service is unloaded. ``kind``: such as
+        "vLLM".
+        """
 
         def add(asked: ServiceSpec) -> LoadedModel:
             if asked.name != spec.name:

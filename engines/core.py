@@ -219,7 +219,7 @@ class EngineCore:
         return self._moves.observe(process, status, now)
 
     def look(self, now: float) -> list[Effect]:
-        """For requests that had better run elsewhere."""
+        """Look for requests that had better run elsewhere."""
         return self._finish_event((), now)
 
     def drain(self, now: float) -> list[Effect]:
@@ -331,7 +331,7 @@ class EngineCore:
     # --- iterations ---------------------------------------------------------------------------------------------------
 
     def next_batch(self, now: float) -> tuple[Batch | None, list[Effect]]:
-        """As `next_step`, for an executor."""
+        """Return the same as `next_step`, in the form that an executor takes."""
         step, effects = self.next_step(now)
         return None if step is None else step.batch(), effects
 

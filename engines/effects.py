@@ -11,7 +11,7 @@ from mesh.wire.messages import EngineMessage
 
 @dataclass(frozen=True, slots=True)
 class LoadModel:
-    """In the background; tell the core how it ended."""
+    """Loads a model in the background. Tell the core how it ended."""
 
     service: str
 

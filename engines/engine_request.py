@@ -126,12 +126,14 @@ class EngineRequest:
 
     @property
     def starves_at(self) -> float:
-        """When it has waited for too long. A promise that is tighter than its service's hurries nobody once broken."""
+        """The time at which the request has waited for too long. A promise that is tighter than its service's hurries
+        nobody once broken.
+        """
         return self.arrived_at + self.patience_s
 
     @property
     def patience_s(self) -> float:
-        """Its TTFT promise, once that is broken."""
+        """The request's TTFT promise, once that is broken."""
         return max(self.spec.slo_ttft_s, self.service_ttft_s)
 
     def slack_s(self, now: float, step_s: float) -> float:
@@ -172,7 +174,7 @@ class EngineRequest:
         return None
 
     def advance(self, num_tokens: int, pool: BlockPool) -> None:
-        """So many more are computed; others may find the blocks that they fill."""
+        """Note that so many more tokens are computed. Others may find the blocks that they fill."""
         num_before, size = self.num_computed, pool.block_size
         self.num_computed = num_before + num_tokens
         if self.published is None or self.num_computed // size > num_before // size:
@@ -195,7 +197,7 @@ class EngineRequest:
         self.granted = None
 
     def offload_blocks(self, pool: BlockPool) -> None:
-        """As `release_blocks`, but what they held is kept elsewhere."""
+        """Release the blocks like `release_blocks`, after what they held is kept elsewhere."""
         num_computed = self.num_computed
         self.release_blocks(pool)
         self.num_computed = num_computed
@@ -219,7 +221,7 @@ class EngineRequest:
 
     @property
     def first_known_offset(self) -> int:
-        """From where on everything can be resent: tokens with what was wanted of them."""
+        """The offset from which tokens can be resent, with what was wanted of them."""
         sampling = self.spec.sampling
         if sampling.prompt_logprobs is not None:
             return len(self.spec.generated) + 1  # those of the prompt were said with the first token, and forgotten

@@ -77,7 +77,7 @@ class Loaded:
         return service
 
     def drop(self, name: str) -> None:
-        """Its memory goes when nobody copies from it any more."""
+        """Drop a model. Its memory goes when nobody copies from it any more."""
         del self.services[name], self.transports[name], self.offloaded[name]
         self._backend.remove(name)
 

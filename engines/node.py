@@ -75,11 +75,11 @@ class EngineNode:
 
     @property
     def computes(self) -> bool:
-        """Whether a step runs."""
+        """Return whether a step runs."""
         return self._step is not None
 
     def reads(self, process: str) -> bool:
-        """Whether statuses of that process tell this engine more than that it lives."""
+        """Return whether statuses of that process tell this engine more than that it lives."""
         return process in self._supervisors or self.core.looks_at_peers
 
     # --- its own life -------------------------------------------------------------------------------------------------
@@ -272,7 +272,7 @@ class EngineNode:
     # --- time ---------------------------------------------------------------------------------------------------------
 
     def next_deadline(self) -> float | None:
-        """When to call `expire`; None: not before something else happens."""
+        """Return when to call `expire`; None: not before something else happens."""
         until = self._catching_up.until
         earliest = self._due_at() if until is None else until
         if self._publishes_at is not None and self._publishes_at < earliest:

@@ -56,7 +56,7 @@ log = structlog.get_logger()
 
 
 def settings_of(topology: Topology, engine: EngineSpec) -> EngineSettings:
-    """Of a real engine: any service of the topology may be loaded."""
+    """Return the settings of a real engine: any service of the topology may be loaded."""
     return EngineSettings.of(
         topology,
         engine,

@@ -61,7 +61,7 @@ class OwnedRequests:
         return f"<OwnedRequests {len(self.by_id)}>"
 
     def knows(self, request: str, epoch: Epoch) -> bool:
-        """Whether the request was here under that epoch or a later one."""
+        """Return whether the request was here under that epoch or a later one."""
         owned = self.by_id.get(request)
         return epoch <= (self._ended.get(request, NO_EPOCH) if owned is None else owned.epoch)
 

@@ -48,7 +48,7 @@ class EngineSettings:
         loadable: frozenset[str],
         deliver_every: int = 1,
     ) -> "EngineSettings":
-        """Those of one engine. ``message_bytes``: of KV blocks that one message announces, at most."""
+        """Return the settings of one engine. ``message_bytes``: of KV blocks that one message announces, at most."""
         return cls(
             id=engine.id,
             host=engine.host,

@@ -19,8 +19,8 @@ from mesh.wire.transfers import KVShape, MemoryRef
 
 
 class Decodes(NamedTuple):
-    """Of one service. Infinite where nothing decodes whose promise can be kept: ``paid_until``, the first moment at
-    which one of those is late unless it has its next token by then, and ``tpot_slo_s``, the tightest promise.
+    """Decodes of one service. Infinite where nothing decodes whose promise can be kept: ``paid_until``, the first
+    moment at which one of those is late unless it has its next token by then, and ``tpot_slo_s``, the tightest promise.
     """
 
     num_requests: int
@@ -30,7 +30,7 @@ class Decodes(NamedTuple):
 
     @classmethod
     def all_of(cls, parts: "Sequence[Decodes]") -> "Decodes":
-        """Of several services, of which one steps at a time."""
+        """Add up the decodes of several services, of which one steps at a time."""
         if len(parts) == 1:
             return parts[0]
         return cls(
@@ -75,7 +75,7 @@ class Service:
         return prefill_s(self.cost.current.prefill, num_tokens, num_before)
 
     def step_cost(self) -> StepCost:
-        """As predictions are now."""
+        """The cost of steps, as predictions are now."""
         return self.cost.current
 
     def decoding(self) -> list[EngineRequest]:
@@ -129,7 +129,7 @@ class Service:
         return self.pool.slots * sum([-(-queue.growth_blocks // queue.pool.slots) for queue in others])
 
     def most_rows(self, num_tokens: int) -> int:
-        """Of so many tokens each, that memory holds: admission keeps a block free for each of them."""
+        """Return how many requests of so many tokens memory holds: admission keeps a block free for each of them."""
         return self.pool.num_blocks // (1 + self.pool.blocks_for(num_tokens))
 
     def learn(self, load: StepLoad, measured_s: float) -> None:

@@ -56,7 +56,7 @@ class PageLayout:
 
     @classmethod
     def of(cls, shapes: Iterable[KVShape], num_pages: int) -> "PageLayout":
-        """For blocks of these shapes: rows of all of them tile the memory."""
+        """Return the layout for blocks of these shapes: rows of all of them tile the memory."""
         shapes = list(shapes)
         sizes, unit = [block_bytes(shape) for shape in shapes], lcm(ALIGNMENT, *map(row_bytes, shapes))
         size = page_bytes(sizes, unit)
@@ -64,7 +64,7 @@ class PageLayout:
 
     @classmethod
     def fitting(cls, shapes: Iterable[KVShape], memory_bytes: int) -> "PageLayout":
-        """As many pages as fit. Raise ValueError if not even one does."""
+        """Return the layout with as many pages as fit. Raise ValueError if not even one does."""
         one = cls.of(shapes, 1)
         if memory_bytes < one.page_bytes:
             raise ValueError(f"{memory_bytes} bytes of KV memory hold no block of {one.page_bytes} bytes: give more")

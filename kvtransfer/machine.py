@@ -26,7 +26,7 @@ class ProtocolError(RuntimeError):
 
 
 class Rule(NamedTuple, Generic[S]):
-    """On an event: go to state ``then``, and after that call ``act(machine, event, now)``."""
+    """One transition: on an event, go to state ``then``, and after that call ``act(machine, event, now)``."""
 
     then: S
     act: Callable[[Any, Any, float], None]

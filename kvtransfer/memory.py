@@ -47,7 +47,7 @@ class MemoryUnreachableError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """Where the parts of a memory lie, in bytes from its start. Without ``has_pages`` these lie elsewhere."""
+    """Places of the parts of a memory, in bytes from its start. Without ``has_pages`` the pages lie elsewhere."""
 
     layout: PageLayout
     has_pages: bool = True
@@ -96,7 +96,7 @@ class BlockCounters:
         return generations
 
     def is_unchanged(self, blocks: Sequence[int], generations: Sequence[int]) -> bool:
-        """Whether none of ``blocks`` was reused since it had its generation."""
+        """Return whether none of ``blocks`` was reused since it had its generation."""
         return self.generations(blocks) == list(generations)
 
 
@@ -208,7 +208,7 @@ class KVMemory(KVBlocks, OwnedBlocks):
 
     @classmethod
     def alone(cls, shape: KVShape, num_pages: int) -> "KVMemory":
-        """In a memory that is made for this service only."""
+        """Make the KV memory of one service, in a memory of its own."""
         return cls(PagedMemory(PageLayout.of([shape], num_pages)), shape)
 
 
@@ -236,7 +236,7 @@ class PeerMemory:
         self.pages: Bytes = geometry.pages(buffer)
 
     def blocks(self, shape: KVShape) -> KVBlocks:
-        """Those of a service. Raise `MemoryUnreachableError` if the pages were not made for them."""
+        """Return the blocks of a service. Raise `MemoryUnreachableError` if the pages were not made for them."""
         try:
             return KVBlocks(KVLayout(shape, self.layout), self.pages, self.generations)
         except ValueError as error:

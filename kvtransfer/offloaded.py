@@ -35,7 +35,8 @@ class _HostCopies:
 
 
 class OffloadedBlocks:
-    """Of one service, by ticket. `keep` and `restore` are blocking copies, for a worker thread; `forget` is for any.
+    """Blocks of one service in host memory, by ticket. `keep` and `restore` copy and block, so call them in a worker
+    thread; `forget` can be called from any thread.
 
     How much may be kept is the caller's business.
     """

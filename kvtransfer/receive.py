@@ -45,7 +45,7 @@ class ArrivedBlocks(NamedTuple):
 
 
 class CopyRest(NamedTuple):
-    """From a copy while the migrating request goes on: what its sender is told in the end."""
+    """Asks for a rest after a copy while the migrating request goes on. The sender hears of it in the end."""
 
     until: float
     taken: Taken

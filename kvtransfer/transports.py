@@ -40,7 +40,7 @@ class Transport(Protocol):
 
 
 class SharedMemoryTransport:
-    """Between processes of one host."""
+    """Moves blocks between processes of one host."""
 
     name = SHM
 
@@ -76,7 +76,7 @@ class SharedMemoryTransport:
 
 
 class TcpTransport:
-    """Between any two engines, through their ZeroMQ sockets."""
+    """Moves blocks between any two engines through their ZeroMQ sockets."""
 
     name = TCP
 

@@ -1,4 +1,4 @@
-"""Where every process of a topology listens. Derived from the file alone, so that nobody has to be asked."""
+"""Derives where every process of a topology listens from the file alone, so that nobody has to be asked."""
 
 import os
 import stat

@@ -82,7 +82,7 @@ def fastest(setting: str, ends: Ends) -> tuple[str | None, dict[str, str]]:
 
 
 def has_checksums(transport: str, setting: bool | None, num_hosts: int) -> bool:
-    """Whether KV blocks carry checksums by this transport. None: where they cross hosts and nothing protects them.
+    """Return whether KV blocks carry checksums by this transport. None: they do where they cross hosts unprotected.
 
     CURVE authenticates what goes through ZeroMQ; of NCCL's traffic nobody would notice a changed bit.
     """

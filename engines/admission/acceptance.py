@@ -1,4 +1,4 @@
-"""Whether an engine takes a request. What it knows of itself is fresher than any router's view."""
+"""Decides whether an engine takes a request. What it knows of itself is fresher than any gateway's view."""
 
 from collections.abc import Mapping
 

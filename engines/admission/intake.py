@@ -16,7 +16,7 @@ from mesh.wire.requests import Accepted, Failed, FailureCode, RefusalCode, Refus
 
 
 class Intake:
-    """Of one ``engine``."""
+    """Takes requests for one ``engine``."""
 
     def __init__(
         self,

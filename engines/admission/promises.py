@@ -31,7 +31,7 @@ class BrokenPromise:
 
 
 def never_kept(slo: Slo, engines: Iterable[PromiseCosts]) -> list[BrokenPromise]:
-    """By any of these engines, even for a prompt of one token and a decode that is alone."""
+    """Return which promises none of these engines can keep, even for a one-token prompt and a lone decode."""
     costs = list(engines)
     least_s = (
         ("ttft_ms", slo.ttft_s, min(prefill_s(cost.prefill, 1) for cost in costs)),

@@ -30,7 +30,9 @@ MOST_RUNNING = 4096
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """Of requests, in tokens. ``held``: what one holds on average over its steps; longer answers count for longer."""
+    """Lengths of requests, in tokens. ``held``: what one holds on average over its steps; longer answers count for
+    longer.
+    """
 
     num_input: float
     num_output: float
@@ -53,7 +55,7 @@ class LatencyPromise:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """Of one configuration. ``rate``: requests a second and engine; ``limited_by``: memory or TPOT.
+    """Advice about one configuration. ``rate``: requests a second and engine; ``limited_by``: memory or TPOT.
 
     ``broken``: which term of the promise no load could keep, in words; then the rest is 0.
     """

@@ -1,4 +1,4 @@
-"""From measured times to costs: robust least squares of the relative error, the form chosen by held-out error.
+"""Fits costs to measured times by robust least squares of the relative error. Held-out error chooses the form.
 
 A cost is a line (Aladdin's equations 2 and 3, SCLS's 3 and 4) or, where sizes were measured one by one, a table of
 them; attention adds its terms to either. Forms compete: each is fitted to most of the samples and judged by the rest.
@@ -90,7 +90,8 @@ def fit_decode(samples: Sequence[DecodeSample]) -> DecodeCost:
 
 
 def fit_mixed(cost: StepCost, samples: Sequence[MixedSample]) -> StepCost:
-    """With what decodes and further prompts add to a prompt's iteration, if measuring that tells more than assuming it.
+    """Fit what decodes and further prompts add to a prompt's iteration, if measuring it predicts better than assuming
+    it.
 
     The prompts' own part is what ``cost`` predicts; the rest is fitted.
     """

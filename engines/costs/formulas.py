@@ -12,21 +12,21 @@ LETTERS = (
 
 
 def prefill_formula(cost: PrefillCost) -> str:
-    """Of n tokens after c cached ones."""
+    """Write the formula for n tokens after c cached ones."""
     terms = [_base(cost.table, cost.fixed_s, cost.per_token_s, "n")]
     terms += _term(cost.per_token_context_s, "n (c + n/2)") + _term(cost.per_cached_token_s, "c")
     return " + ".join(terms)
 
 
 def decode_formula(cost: DecodeCost) -> str:
-    """Of b requests with c tokens of context in all."""
+    """Write the formula for b requests with c tokens of context in all."""
     terms = [_base(cost.table, cost.fixed_s, cost.per_request_s, "b")]
     terms += _term(cost.per_context_token_s, "c") + _term(cost.per_mean_context_token_s, "c/b")
     return " + ".join(terms)
 
 
 def mixed_formula(cost: MixedCost | None) -> str:
-    """Of b requests with c tokens of context in all beside p prompts."""
+    """Write the formula for b requests with c tokens of context in all beside p prompts."""
     if cost is None:
         return "a decode is one token more"
     terms = _term(cost.per_decode_s, "b") + _term(cost.per_context_token_s, "c") + _term(cost.per_prompt_s, "(p - 1)")
@@ -34,7 +34,7 @@ def mixed_formula(cost: MixedCost | None) -> str:
 
 
 def kv_formula(profile: EngineProfile) -> str:
-    """Of a request with n tokens (Aladdin, equation 1)."""
+    """Write the formula for a request with n tokens (Aladdin, equation 1)."""
     capacity = profile.kv_memory_bytes // profile.kv_bytes_per_token
     return (
         f"KV bytes: {profile.kv_bytes_per_token} n + {profile.kv_bytes_per_request}; "

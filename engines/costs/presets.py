@@ -26,7 +26,7 @@ def load_preset(name: str) -> EngineProfile:
 
 
 def model_shape(model: str) -> ModelShape:
-    """Of a model that a preset is of."""
+    """Return the shape of a model that a preset is of."""
     return _presets().models[model]
 
 

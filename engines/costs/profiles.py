@@ -121,7 +121,7 @@ class ProfileFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         )
 
     def text(self) -> str:
-        """As TOML."""
+        """Return the profile as TOML."""
         fields = msgspec.to_builtins(self)
         tables = {name: fields.pop(name) for name in ("prefill", "decode", "mixed", "error") if name in fields}
         sections = [_lines(fields), *(f"\n[{name}]\n{_lines(table)}" for name, table in tables.items())]

@@ -33,7 +33,7 @@ class _Followed:
 
 
 class Follower:
-    """Of one tokenizer."""
+    """Follows the grammars of requests for one tokenizer."""
 
     def __init__(self, tokenizer: LLTokenizer) -> None:
         self._tokenizer = tokenizer

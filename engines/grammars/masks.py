@@ -62,7 +62,7 @@ class _Account:
 
 
 class Masks:
-    """Of one model. ``patience_s``: how long a step may wait for the masks that it asked for."""
+    """Token masks of one model. ``patience_s``: how long a step may wait for the masks that it asked for."""
 
     def __init__(self, vocabulary: Vocabulary, patience_s: float = WALL_S) -> None:
         self._size = vocabulary.size

@@ -77,7 +77,7 @@ class GrammarProcess:
         self._send()
 
     def drop(self, job: int) -> None:
-        """Of this job and its parts no answer is wanted. What is done of it already is not undone."""
+        """Note that nobody wants the answer of this job and its parts. What is done of it already is not undone."""
         while (found := self._unanswered.pop(job, None)) is not None:
             self._unsent.pop(job, None)
             job -= 1

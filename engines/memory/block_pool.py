@@ -108,7 +108,7 @@ class BlockPool:
 
     @property
     def is_used(self) -> bool:
-        """Whether a block is held here. Slow: it looks at all."""
+        """Return whether a block is held here. Slow: it looks at all."""
         return any(self._holders)
 
     def num_sole(self, blocks: Sequence[int]) -> int:
@@ -129,8 +129,8 @@ class BlockPool:
         return count <= len(self._free) or count <= self.num_free  # the first is enough mostly
 
     def can_admit(self, count: int, claimant: Claimant, precedence: Precedence) -> bool:
-        """As `can_allocate`, for a request that begins: it leaves room for more urgent ones of other services that
-        wait for memory. If it has to wait for memory itself, it claims as much.
+        """Do as `can_allocate`, for a request that begins. It leaves room for more urgent requests of other services
+        that wait for memory. If it has to wait for memory itself, it claims as much.
         """
         pages = self._pages
         if not pages.is_shared or count > self.num_of_quota:
@@ -317,7 +317,7 @@ class BlockPool:
         return [*self._held(), *self._cached]
 
     def close(self) -> None:
-        """Its service goes: so do its prefixes. Raise ValueError if a block is held."""
+        """Close the pool of a service that goes, with its prefixes. Raise ValueError if a block is held."""
         if self.is_used:
             raise ValueError(f"{self!r} is closed while blocks are held")
         while self.num_idle_pages:

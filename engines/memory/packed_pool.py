@@ -166,7 +166,9 @@ class PackedBlockPool(BlockPool):
 def block_pool(
     pages: PagePool, block_size: int, slots: int, content: Content | None = None, *, quota: float | None = None
 ) -> BlockPool:
-    """Of a service whose blocks lie ``slots`` to a page. ``quota``: the part of the pages that it may hold."""
+    """Make the pool of a service whose blocks lie ``slots`` to a page. ``quota``: the part of the pages that it may
+    hold.
+    """
     num_pages = None if quota is None else max(1, round(quota * pages.num_pages))
     if slots == 1:
         return BlockPool(pages, block_size, content, num_pages)

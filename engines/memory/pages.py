@@ -30,11 +30,11 @@ class Owner(Protocol):
 
     @property
     def idle_since(self) -> float:
-        """Since when its longest idle page is; infinite if it has none."""
+        """Return since when its longest idle page is idle; infinite if it has none."""
 
     @property
     def cached_since(self) -> float:
-        """Since when nobody holds the block that it would give up next; infinite if it has none."""
+        """Return since when nobody holds the block that it would give up next; infinite if it has none."""
 
     def give_up_page(self) -> None:
         """Free the page that has been idle for longest."""
@@ -79,7 +79,7 @@ class PagePool:
         return sum([other.num_idle_pages for other in self._owners if other is not owner])
 
     def idle_since_beside(self, owner: Owner) -> float:
-        """Since when the longest idle page of the other pools is; infinite if they have none."""
+        """Return since when the longest idle page of the other pools is idle; infinite if they have none."""
         return min([other.idle_since for other in self._owners if other is not owner], default=inf)
 
     def reclaim(self, wanting: Owner) -> bool:

@@ -1,4 +1,4 @@
-"""Whether an engine has room for the weights of one more service.
+"""Decides whether an engine has room for the weights of one more service.
 
 A service that is loaded while another is served must not take the memory that the latter needs: a machine that runs out
 of it ends processes, and requests with them. So room is asked for before anything is read.

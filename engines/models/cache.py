@@ -108,7 +108,7 @@ class Entry:
         return manifest.reference if manifest else None
 
     def size_bytes(self) -> int:
-        """Of the entry's files, wherever the model is."""
+        """Return the size of the entry's files, wherever the model is."""
         elsewhere = self.prepared()
         folders = {self.folder} if elsewhere is None or elsewhere == self.model else {self.folder, elsewhere}
         return sum(file.stat().st_size for folder in folders for file in folder.rglob("*") if file.is_file())
@@ -142,7 +142,7 @@ class Cache:
         return Entry(self.root / "models" / f"{name}-{hashlib.sha256(reference.encode()).hexdigest()[:12]}")
 
     def entries(self) -> list[Entry]:
-        """Those that hold something whole, by reference."""
+        """Return the entries that hold something whole, by reference."""
         entries = [Entry(folder) for folder in (self.root / "models").glob("*")]
         return sorted((entry for entry in entries if entry.reference()), key=lambda entry: str(entry.reference()))
 

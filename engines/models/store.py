@@ -1,4 +1,4 @@
-"""Where prepared models are. Light: processes that only use models import this, not `engines.models.prepare`."""
+"""Finds prepared models. Light: processes that only use models import this, not `engines.models.prepare`."""
 
 from pathlib import Path
 
@@ -62,7 +62,7 @@ def _check_weights(folder: Path) -> None:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """Those that a model's weights are in. Raise `ModelError` if one is missing."""
+    """Return the files that a model's weights are in. Raise `ModelError` if one is missing."""
     blocks = [folder / BLOCKS_FILE] if (folder / BLOCKS_FILE).is_file() else []
     index, single = folder / "model.safetensors.index.json", folder / "model.safetensors"
     if not index.is_file():

@@ -67,7 +67,7 @@ def points_to_fit(bounds: GridBounds) -> list[Point]:
 
 
 def points_to_judge(bounds: GridBounds) -> list[Point]:
-    """Between the points of the fit, and batches of unlike contexts."""
+    """Return points between those of the fit, and batches of unlike contexts."""
     lengths = [3 * length // 2 for length in _doubling(SMALLEST_PREFILL, bounds.chunk_tokens)]
     sizes = [1, 2, *(factor * size // 4 for size in _doubling(4, bounds.max_running) for factor in (5, 7))]
     uneven = [_uneven(size) for size in sizes if size > 1]

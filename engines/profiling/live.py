@@ -151,7 +151,9 @@ def _percent(error: float | None) -> str:
 
 
 def save_learnt(topology: Topology, engine: EngineSpec, service: ServiceStatus, store: ProfileStore) -> Path | None:
-    """As a profile of its own, for simulations; engines start from what was measured. None: that is not here."""
+    """Save what was learnt as a profile of its own, for simulations; engines start from what was measured. None: that
+    is not here.
+    """
     initial = _initial(topology, engine, service.name, store)
     if initial is None:
         return None

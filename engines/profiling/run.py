@@ -51,7 +51,9 @@ class Measured:
     rounds: Rounds
 
     def accuracies(self) -> dict[str, Accuracy]:
-        """Of the kinds of iterations that were held out: engines of little memory compute no mixed ones."""
+        """Return the accuracies of the kinds of iterations that were held out: engines of little memory compute no
+        mixed ones.
+        """
         kinds = {name: kind for name, kind in KINDS.items() if any(isinstance(point, kind) for point in self.held_out)}
         return {name: accuracy(self.cost, self.held_out, kind) for name, kind in kinds.items()}
 

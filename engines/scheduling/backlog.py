@@ -23,7 +23,7 @@ class Prefill(NamedTuple):
 
 
 class Backlog:
-    """Over all services of an engine."""
+    """The backlog of prefills over all services of an engine."""
 
     def __init__(
         self, services: Mapping[str, Service], schedulers: Mapping[str, LocalScheduler], departures: Departures
@@ -37,22 +37,22 @@ class Backlog:
         return (*queue.waiting, *queue.unreserved, *self._departures.reserving(service.name))
 
     def places(self, requests: Iterable[EngineRequest]) -> list[Holding]:
-        """Where these stand, in the order of the queues; a scheduler may let others pass."""
+        """Return where these stand, in the order of the queues; a scheduler may let others pass."""
         queues = map(self.not_started, self._services.values())
         ahead = {request: index for queue in queues for index, request in enumerate(queue)}
         return [Holding(request.id, request.epoch.attempt, ahead.get(request)) for request in requests]
 
     def waiting_s(self, service: Service) -> float:
-        """Of the prefills of one service that have not started."""
+        """Return the predicted seconds of one service's prefills that have not started."""
         return sum(map(service.prefill_s, self.not_started(service)))
 
     def remaining_s(self, step: Step | None, now: float) -> float:
-        """Of the prefills that have started; what the present step has done by now is off."""
+        """Return the predicted seconds left of started prefills, less what the present step has done by now."""
         left_s = sum([prefill.left_s for prefill in self._started()])
         return max(left_s - (0.0 if step is None else step.prefill_done_s(now)), 0.0)
 
     def ahead_s(self, service: Service, request: EngineRequest, step: Step | None, now: float) -> float:
-        """Until the prefill of a newcomer would be done."""
+        """Return the predicted seconds until the prefill of a newcomer would be done."""
         return self.remaining_s(step, now) + self.waiting_s(service) + service.prefill_s(request)
 
     def account(self, step: Step | None, now: float, *, has_started: bool) -> "BacklogAccount":

@@ -107,7 +107,7 @@ class StepExecutor(Protocol):
     def execute(self, batch: Batch) -> StepResult: ...
 
     def recover(self, *, frees_memory: bool) -> None:
-        """After a batch failed. With ``frees_memory``, let go what is kept for speed alone.
+        """Recover after a batch failed. With ``frees_memory``, let go what is kept for speed alone.
 
         Raise whatever the device says if it computes nothing any more.
         """

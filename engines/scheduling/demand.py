@@ -43,7 +43,7 @@ class EarlyEnds:
 def demand_of(
     requests: Collection[EngineRequest], block_size: int, early: EarlyEnds, now: float, alone_s: float = 0.0
 ) -> Demand | None:
-    """Of one service's requests that are to decode here. None: there are none.
+    """Return the demand of one service's requests that are to decode here. None: there are none.
 
     ``alone_s``: of a decode step of one request. Promises that are tighter than that, or lost, do not count.
     """
@@ -74,7 +74,7 @@ def demand_of(
 
 
 def held_tokens(num_tokens: int, block_size: int) -> int:
-    """Of memory that a request takes: half of its last block is unused on average (equation 1's j)."""
+    """Return the tokens that a request takes: half of its last block is unused on average (equation 1's j)."""
     return num_tokens + block_size // 2
 
 
@@ -94,7 +94,7 @@ def peaks_of(futures: Collection[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def with_one_more(peaks: Peaks, steps: int, held: int) -> tuple[tuple[int, int], ...]:
-    """With a request that takes so many steps and holds so many tokens now. Never less than what is held."""
+    """Return the peaks with one more request, of so many steps and tokens held now. None is below what is held."""
     joined = [(end, tokens + held + end) for end, tokens in peaks if end < steps]
     later = [(end, tokens) for end, tokens in peaks if end >= steps]
     joined.append((steps, (later[0][1] if later else 0) + held + steps))

@@ -21,7 +21,7 @@ NEVER = 2**62  # steps
 
 
 class RunningStep:
-    """At most one step runs at a time. ``deliver_every``: see `engines.settings.EngineSettings`.
+    """The step that runs; there is one at most. ``deliver_every``: see `engines.settings.EngineSettings`.
 
     ``pads``: rows of its batches are as long as the longest, and answers come at the end of all.
     ``is_static``: nobody joins a batch.
@@ -56,11 +56,11 @@ class RunningStep:
         self.step, self._due_in = step, None
 
     def computes(self, request: EngineRequest) -> bool:
-        """Whether the running step touches it."""
+        """Return whether the running step computes the request."""
         return self.step is not None and any(share.request is request for share in self.step.shares)
 
     def load(self, step: Step) -> StepLoad:
-        """Of the running step."""
+        """What the running step computes."""
         return step.load() if self._steady is None or step.rows is not None else self._steady.load()
 
     def repeated(self, result: StepResult) -> tuple[SteadyBatch, int] | None:
@@ -108,7 +108,7 @@ class RunningStep:
                 service.queue.steady = None
 
     def steady_until(self) -> float:
-        """Until when it stays the turn of the running step's service, if nothing happens."""
+        """Return until when it stays the turn of the running step's service, if nothing happens."""
         step = self.step
         others = [] if step is None else self._others(step)
         if step is None or not [1 for queue in others if queue.waiting or queue.running or queue.num_away]:
@@ -121,7 +121,7 @@ class RunningStep:
         return [service.queue for service in self._services.values() if service is not step.service]
 
     def num_steps_to_delivery(self) -> int:
-        """After how many steps like the running one there are tokens to deliver."""
+        """Return after how many steps like the running one there are tokens to deliver."""
         if self.step is None:
             return 0
         if self._due_in is None:

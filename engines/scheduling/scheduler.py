@@ -88,7 +88,7 @@ class PrefillForecast(Protocol):
         """Seconds of one decode step of each service."""
 
     def iteration_s(self) -> IterationTime:
-        """For iterations of this service's present decodes and some chunks of prompts."""
+        """Return the seconds of an iteration of this service's present decodes and some chunks of prompts."""
 
     def growth_elsewhere(self) -> int:
         """Blocks of this service that the next tokens of the engine's other services may take."""
@@ -347,7 +347,7 @@ class LocalScheduler:
         return min(requests, key=lambda request: self._urgency(request, now)) if len(requests) > 1 else requests[0]
 
     def due_at(self, request: EngineRequest, left_s: float, now: float) -> float:
-        """When a prefill is due, for an order by deadline. ``left_s``: predicted, of what is left of it.
+        """Return when a prefill is due, for an order by deadline. ``left_s``: predicted, of what is left of it.
 
         One that cannot be in time is given its promise once more: those in time pass it until then, but not for ever.
         What has begun its answer and lost its KV is due at once: its client waits already.

@@ -21,7 +21,9 @@ class Tightest:
 
 
 def tightest(decodes: Iterable[EngineRequest], now: float, step_s: float) -> Tightest:
-    """Of the decodes that can still keep their promise, the one with the least slack; ``step_s``: their next step's."""
+    """Return the decode with the least slack among those that can still keep their promise; ``step_s``: their next
+    step's.
+    """
     hopeful = [(request.slack_s(now, step_s), request) for request in decodes]
     hopeful = [(slack_s, one) for slack_s, one in hopeful if not _is_hopeless(one, slack_s, step_s)]
     if not hopeful:
@@ -39,7 +41,7 @@ def _is_hopeless(request: EngineRequest, slack_s: float, step_s: float) -> bool:
 
 
 def is_beyond_repair(slack_s: float, promise_s: float, num_left: int, step_s: float) -> bool:
-    """Whether a late decode stays late on average if each of the ``num_left`` tokens still to come takes a step."""
+    """Return whether a late decode stays late on average if each of its ``num_left`` further tokens takes a step."""
     return slack_s + (num_left - 1) * (promise_s - step_s) < -ROUNDING_S
 
 

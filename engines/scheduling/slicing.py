@@ -63,7 +63,7 @@ class Slicing:
         return not any(service.queue.offloading or service.queue.restoring for service in self._services.values())
 
     def copies(self, request: EngineRequest) -> bool:
-        """Whether its KV is on its way to host memory or back: its blocks must stay."""
+        """Return whether its KV is on its way to host memory or back: its blocks must stay."""
         queue = self._services[request.spec.service].queue
         return request in queue.offloading or request in queue.restoring
 

@@ -11,8 +11,9 @@ from engines.scheduling.slack import is_beyond_repair
 
 
 class DecodeSummary(NamedTuple):
-    """Of decodes: how many, tokens in all, the first moment at which one is late unless it has its next token by then,
-    and the tightest promise. The last two are of those whose promise can still be kept, infinite if there are none.
+    """Summary of decodes: how many, tokens in all, the first moment at which one is late unless it has its next token
+    by then, and the tightest promise. The last two are of those whose promise can still be kept, infinite if there are
+    none.
     """
 
     num_requests: int
@@ -91,12 +92,14 @@ class SteadyBatch:
         return num_steps if pool.can_allocate(missing) else 0
 
     def pass_steps(self, num_steps: int, token: int) -> None:
-        """So many (at most `num_steps_left`) have sampled ``token`` for each member, and the next one runs."""
+        """Note that so many steps (at most `num_steps_left`) have sampled ``token`` for each member, and the next one
+        runs.
+        """
         for index in self._draw(num_steps, token):
             self._fill(index)
 
     def load(self) -> StepLoad:
-        """Of the running step."""
+        """What the running step computes."""
         num_members = len(self.members)
         return StepLoad((), num_members, self._context + num_members * self._num_passed)
 
@@ -156,7 +159,9 @@ class SteadyBatch:
         self._num_booked = len(members) * passed
 
     def summary(self, now: float, alone: Callable[[int], float]) -> DecodeSummary:
-        """As things are, be they booked or not. ``alone``: of a decode of so many tokens, seconds of a step."""
+        """Summarise the decodes as they are, be they booked or not. ``alone``: of a decode of so many tokens, seconds
+        of a step.
+        """
         while True:
             tightest = self._find_tightest() if self._tightest is None else self._tightest
             self._tightest = None if self._give_up(tightest, now, alone) else tightest
@@ -200,13 +205,13 @@ class SteadyBatch:
 
 
 def steady_batch(pool: BlockPool, members: Sequence[EngineRequest]) -> SteadyBatch | None:
-    """Of the decodes of the running step, if nobody can join them. None if one would end with it."""
+    """Return the batch of the running step's decodes, if nobody can join them. None if one would end with it."""
     left = list(map(_num_before_end, members))
     return SteadyBatch(pool, members, left) if left and min(left) > 0 else None
 
 
 def num_steps_to_delivery(members: Sequence[EngineRequest], deliver_every: int) -> int:
-    """After how many steps tokens of the first of them are to be delivered; 1 at least."""
+    """Return after how many steps tokens of the first of them are to be delivered; 1 at least."""
     # `EngineRequest.num_held`, spelt out: it is asked for every member of every batch
     held = [
         len(one.tokens) - len(one.spec.prompt) - one.num_delivered if one.has_delivered else deliver_every

@@ -20,7 +20,7 @@ class Step(msgspec.Struct, frozen=True):
     rows: Rows | None = None  # as in `Batch`
 
     def batch(self) -> Batch:
-        """For an executor: with the tokens themselves, as they are now."""
+        """Return the step in the form that an executor takes, with the tokens themselves, as they are now."""
         chunks = [share.request.chunk(share.num_tokens) for share in self.shares]
         return Batch(self.service.name, chunks, self.rows)
 
@@ -34,6 +34,8 @@ class Step(msgspec.Struct, frozen=True):
         return StepLoad(chunks, len(self.shares) - len(self.prompts), context)
 
     def prefill_done_s(self, now: float) -> float:
-        """Of prompts, by now: at most what the step was given of them, as it may hold decodes, too."""
+        """Return the seconds of prompts that are done by now: at most what the step was given of them, as it may hold
+        decodes, too.
+        """
         given_s = sum([self.service.chunk_s(share.num_tokens, share.request.num_computed) for share in self.prompts])
         return min(now - self.started_at, given_s)

@@ -35,7 +35,7 @@ class StepError(StrEnum):
 
 
 def classify(error: BaseException) -> StepError:
-    """By the kinds and words of an error and of those that it was raised from."""
+    """Classify an error by its kind and words, and by those of the errors that it was raised from."""
     kinds = [_kind(one) for one in _chain(error)]
     return max(kinds, key=list(StepError).index)
 

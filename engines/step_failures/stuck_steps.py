@@ -1,4 +1,4 @@
-"""Whether the running step hangs: how long it has been going, against what was predicted. Pure.
+"""Detects a stuck engine step: compares its duration with the prediction. Pure.
 
 A slow step is not a hanging one: the first step of a service may compile, and a machine that swaps makes everything
 slow. So only time counts in which this process was seen to run, the bounds are wide of what steps take, and where steps

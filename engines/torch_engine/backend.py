@@ -145,7 +145,7 @@ def load_executor(engine: EngineSpec, models: Sequence[TorchModel]) -> TorchExec
 
 
 def key_of(engine: EngineSpec, spec: ServiceSpec) -> str:
-    """Under which the profile of a service on such an engine is kept."""
+    """Return the key under which the profile of a service on such an engine is kept."""
     return profile_key(
         model=spec.model,
         dtype=spec.dtype,

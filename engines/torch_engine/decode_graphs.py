@@ -67,7 +67,7 @@ class Graph:
 
 
 class DecodeGraphs:
-    """For one model. ``paged`` as the model has it."""
+    """Captured decode steps of one model. ``paged`` as the model has it."""
 
     def __init__(self, llama: Llama, pool: KVPool, paged: PagedAttention | None, capture: Capture) -> None:
         self._llama = llama
@@ -81,7 +81,9 @@ class DecodeGraphs:
         return len(self._graphs)
 
     def logits(self, chunks: Sequence[Chunk]) -> Tensor | None:
-        """Those of each chunk [chunks, vocabulary], until the next call; None if the batch is not all decodes."""
+        """Return the logits of each chunk [chunks, vocabulary], valid until the next call; None if the batch is not all
+        decodes.
+        """
         if len(chunks) > MOST_REQUESTS or not all(_is_decode(chunk) for chunk in chunks):
             return None
         size = self._pool.shape.block_size

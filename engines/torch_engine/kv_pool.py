@@ -41,7 +41,7 @@ class KVPool:
         self._head_steps = torch.arange(2 * heads, device=self.device)
 
     def write_index(self, blocks: Tensor, offsets: Tensor) -> Tensor:
-        """Where the tokens at ``offsets`` [n] of ``blocks`` [n] go, for `write`: [n * 2 * kv_heads]."""
+        """Return where the tokens at ``offsets`` [n] of ``blocks`` [n] go, for `write`: [n * 2 * kv_heads]."""
         size = self.shape.block_size
         token = self._first_rows(blocks) * size + offsets
         return (token[:, None] + self._head_steps * size).view(-1)
@@ -56,7 +56,7 @@ class KVPool:
         self._tokens[layer].index_copy_(0, index, kv)
 
     def first_rows(self, tables: Tensor) -> Tensor:
-        """Where blocks begin in `rows` and `paged`."""
+        """Return where blocks begin in `rows` and `paged`."""
         return self._first_rows(tables)
 
     def rows(self, layer: int) -> Tensor:
@@ -80,7 +80,9 @@ class KVPool:
         return keys, values
 
     def read_index(self, tables: Sequence[Sequence[int]]) -> Tensor:
-        """For `read` of requests whose block tables have one length: [2 * requests * kv_heads * blocks]."""
+        """Return the index for `read` of requests whose block tables have one length: [2 * requests * kv_heads *
+        blocks].
+        """
         blocks = self._first_rows(torch.tensor(tables, device=self.device))
         steps = self._head_steps.view(2, 1, -1, 1)
         return (blocks[None, :, None, :] + steps).reshape(-1)

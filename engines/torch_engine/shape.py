@@ -16,7 +16,9 @@ def compute_dtype(dtype: str) -> str:
 
 
 def weight_bytes(config: ModelConfig, dtype: str, device: str) -> int:
-    """Of a loaded model in floats. On CPU, embeddings are rows of the file, read when they are asked for."""
+    """Return the bytes of a loaded model in floats. On CPU, embeddings are rows of the file, read when they are asked
+    for.
+    """
     heads = config.num_heads + 2 * config.num_kv_heads
     outs = [heads * config.head_dim, config.hidden_size, 2 * config.intermediate_size, config.hidden_size]
     ins = [config.hidden_size, config.num_heads * config.head_dim, config.hidden_size, config.intermediate_size]

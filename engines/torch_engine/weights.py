@@ -115,7 +115,9 @@ def gate_up(prefix: str) -> tuple[Part, ...]:
 
 
 def shape_of(name: str, config: ModelConfig) -> tuple[int, ...]:
-    """Of a parameter of the Llama family, by its name: ``[out, in]`` of a projection, ``[size]`` of a vector."""
+    """Return the shape of a parameter of the Llama family, by its name: ``[out, in]`` of a projection, ``[size]`` of a
+    vector.
+    """
     *_, module, kind = name.split(".")
     hidden, inner = config.hidden_size, config.intermediate_size
     heads, kv_heads = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
@@ -137,7 +139,7 @@ def shape_of(name: str, config: ModelConfig) -> tuple[int, ...]:
 
 
 def loaded_bytes(folder: Path, config: ModelConfig, dtype: str, device: str) -> int:
-    """Of the model's weights once they are loaded, most of which may stay in codes."""
+    """Return the bytes of the model's weights once they are loaded, most of which may stay in codes."""
     num_bytes = weight_bytes(config, dtype, device)
     if not keeps_codes(dtype, device):
         return num_bytes

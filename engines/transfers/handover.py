@@ -40,7 +40,7 @@ class Handovers:
         return self.departures.is_idle and not len(self.arrivals)
 
     def concern(self, service: str) -> bool:
-        """Whether any transfer of that service is under way, in or out."""
+        """Return whether any transfer of that service is under way, in or out."""
         return self.departures.concern(service) or self.arrivals.concern(service)
 
     def receive(

@@ -73,14 +73,14 @@ class IncomingTransfers:
         return [incoming.machine for incoming in self._incoming.values()]
 
     def next_deadline(self) -> float | None:
-        """Of these transfers; it is asked for after every event, and few events touch any."""
+        """Return the next deadline of these transfers. It is asked for after every event, and few events touch any."""
         if self._has_changed:
             self._deadline = min_or_none([incoming.machine.next_deadline() for incoming in self._incoming.values()])
             self._has_changed = False
         return self._deadline
 
     def expects(self, request: str, attempt: int) -> bool:
-        """Whether blocks are kept here for a request that another engine hands over."""
+        """Return whether blocks are kept here for a request that another engine hands over."""
         reserves = (incoming.reserve for incoming in self._incoming.values())
         return any(reserve.spec.id == request and reserve.epoch.attempt == attempt for reserve in reserves)
 

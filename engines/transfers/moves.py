@@ -74,7 +74,7 @@ class Moves:
 
     @property
     def is_emptying(self) -> bool:
-        """Whether all is to leave."""
+        """Whether all requests are to leave."""
         return self._rescheduler.is_emptying
 
     @is_emptying.setter
@@ -91,7 +91,7 @@ class Moves:
         return self._rescheduler.must_leave()
 
     def next_retry(self) -> float | None:
-        """When an engine may be tried again that did not take what must leave."""
+        """Return when an engine may be tried again that did not take what must leave."""
         retry = self._peers.next_retry()
         if retry is None or not self.must_leave():
             return None
@@ -115,7 +115,7 @@ class Moves:
         return effects
 
     def migrate(self, message: Migrate, request: EngineRequest | None, now: float) -> list[EngineOutcome] | None:
-        """By hand. None: it cannot."""
+        """Begin a migration that somebody asked for. None: the request cannot move."""
         obstacle = self._obstacle(message, request)
         if request is None or obstacle is not None:
             self._departures.tally.aborted(message.request, message.to, obstacle or "it is not here")

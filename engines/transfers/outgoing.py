@@ -87,18 +87,18 @@ class Departures:
         return [out.machine for out in self._outgoing.values()]
 
     def next_deadline(self) -> float | None:
-        """Of these transfers; it is asked for after every event, and few events touch any."""
+        """Return the next deadline of these transfers. It is asked for after every event, and few events touch any."""
         if self._has_changed:
             self._deadline = min_or_none([out.machine.next_deadline() for out in self._outgoing.values()])
             self._has_changed = False
         return self._deadline
 
     def migrating(self) -> list[Outgoing]:
-        """Those whose end is not known yet."""
+        """Return the requests whose migration has not ended, as far as is known."""
         return [out for out in self._outgoing.values() if out.is_migration and _is_under_way(out.machine)]
 
     def leaving(self) -> list[tuple[str, EngineRequest]]:
-        """As `migrating`: where to, and who."""
+        """Return the same as `migrating`: where to, and who."""
         return [(out.machine.peer, out.request) for out in self.migrating()]
 
     def reserving(self, service: str) -> list[EngineRequest]:
@@ -187,7 +187,7 @@ class Departures:
         return self._after_send(out, machine.start())
 
     def may_commit(self, request: EngineRequest) -> bool:
-        """Whether a request may stop here: after its prefill at once, a migrating one when little of it is left."""
+        """Return whether a request may stop here: after its prefill at once, or once little of it is left to move."""
         out = self._outgoing.get(request.transfer or "")
         return out is not None and (not out.is_migration or out.machine.is_nearly_done)
 

@@ -60,7 +60,7 @@ class Peers:
         self._statuses.pop(engine, None)
 
     def avoid(self, engine: str, now: float) -> None:
-        """For a moment: a migration there was aborted."""
+        """Avoid an engine for a moment, as a migration there was aborted."""
         self._avoided[engine] = now + RETRY_S
 
     def forgive(self, now: float) -> None:

@@ -18,7 +18,7 @@ class Room:
         self._residency = residency
 
     def freeness(self, service: Service, now: float) -> float:
-        """Of one service here: tokens of head room for each running request."""
+        """Return the freeness of one service here: tokens of head room for each running request."""
         running, capacity = service.queue.running, service.pool.num_blocks * service.pool.block_size
         headroom = 0
         if [request for request in running if request.spec.priority > 0]:

@@ -33,7 +33,9 @@ log = structlog.get_logger()
 
 
 def transformers_backend(engine: EngineSpec, services: Sequence[ServiceSpec], version: str) -> Backend:
-    """Of one service. Raise `UserError` if the model is missing or memory too small. ``version``: of transformers."""
+    """Make the backend of one service. Raise `UserError` if the model is missing or memory too small. ``version``: of
+    transformers.
+    """
     check_device(engine)
     [spec] = services
     folder = prepared_dir(spec.model)
@@ -61,8 +63,8 @@ def check_device(engine: EngineSpec) -> None:
 
 
 def open_memory(engine: EngineSpec, shape: KVShape) -> PagedMemory:
-    """As many blocks as ``kv_memory`` has for tokens of that ``shape``. They count what the cache of transformers may
-    hold, and hold nothing. Raise `UserError` if there is not one.
+    """Open as many blocks as ``kv_memory`` has for tokens of that ``shape``. They count what the cache of transformers
+    may hold, and hold nothing. Raise `UserError` if there is not one.
     """
     try:
         num_blocks = PageLayout.fitting([shape], engine.kv_memory_bytes).num_pages
@@ -76,7 +78,7 @@ def counted(block_size: int) -> KVShape:
 
 
 def key_of(engine: EngineSpec, spec: ServiceSpec, version: str) -> str:
-    """Under which the profile of a service on such an engine is kept."""
+    """Return the key under which the profile of a service on such an engine is kept."""
     return profile_key(
         model=spec.model,
         dtype=spec.dtype,

@@ -19,7 +19,7 @@ from mesh.wire.transfers import KVShape
 
 
 def load_model(folder: Path, dtype: str, device: str) -> PreTrainedModel:
-    """As transformers loads it, without the defaults that it has for drawing tokens."""
+    """Load a model as transformers does, without its defaults for sampling."""
     transformers.utils.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
@@ -49,7 +49,7 @@ class TransformersExecutor:
         self._held: _Held | None = None
 
     def shape(self, service: str) -> KVShape:
-        """Of blocks that count memory and hold nothing: transformers keeps KV in a cache of its own."""
+        """The shape of blocks that count memory and hold nothing: transformers keeps KV in a cache of its own."""
         if service != self._service:
             raise KeyError(service)
         return self._shape

@@ -34,7 +34,7 @@ class ComputeThread:
         Thread(target=self._run, name="generate", daemon=True).start()
 
     def begin(self, call: Call) -> None:
-        """Once all that began before have ended."""
+        """Begin a generation once all that began before have ended."""
         self._calls.put(call)
 
     def _run(self) -> None:

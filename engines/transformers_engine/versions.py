@@ -9,7 +9,7 @@ EXTRA = "pip install 'meshserve[transformers]'"
 
 
 def installed_transformers() -> str:
-    """Its version. Raise `UserError` if there is none, or one that the backend was not made for."""
+    """Return the version of transformers. Raise `UserError` if there is none or it has another major version."""
     try:
         version = importlib.metadata.version("transformers")
     except importlib.metadata.PackageNotFoundError:

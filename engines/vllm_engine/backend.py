@@ -50,7 +50,9 @@ class VllmModel:
 
 
 def vllm_backend(engine: EngineSpec, services: Sequence[ServiceSpec]) -> Backend:
-    """Of one service. Raise `UserError` if vLLM is missing or not one that was tested, or cannot do what is asked."""
+    """Make the backend of one service. Raise `UserError` if vLLM is missing or not one that was tested, or cannot do
+    what is asked.
+    """
     version = installed_vllm()
     [spec] = services
     num_bytes = weight_bytes(ModelConfig.load(prepared_dir(spec.model)), spec.dtype, engine.device)
@@ -63,7 +65,9 @@ def vllm_backend(engine: EngineSpec, services: Sequence[ServiceSpec]) -> Backend
 
 
 def open_memory(engine: EngineSpec, spec: ServiceSpec) -> PagedMemory | DeviceMemory:
-    """On a GPU, this process sees no other from then on. Raise `UserError` if the model or the memory cannot be had."""
+    """Open the KV memory. On a GPU, this process sees no other from then on. Raise `UserError` if the model or the
+    memory cannot be had.
+    """
     shape = _shape(engine, spec, ModelConfig.load(prepared_dir(spec.model)))
     try:
         layout = PageLayout.fitting([shape], engine.kv_memory_bytes)
@@ -110,7 +114,7 @@ def _pages(memory: PagedMemory | DeviceMemory) -> Pages:
 
 
 def key_of(engine: EngineSpec, spec: ServiceSpec, version: str) -> str:
-    """Under which the profile of a service on such an engine is kept."""
+    """Return the key under which the profile of a service on such an engine is kept."""
     return profile_key(
         model=spec.model,
         dtype=spec.dtype,

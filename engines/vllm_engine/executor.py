@@ -15,7 +15,7 @@ PromptLogprobs = Sequence[TokenLogprobs | None]
 
 @dataclass(frozen=True, slots=True)
 class StepOutput:
-    """By request: the sampled token, and log-probabilities where they were asked for.
+    """The outcome of a step by request: the sampled token, and log-probabilities where they were asked for.
 
     ``prompts`` has one entry a token of the chunk; None where the predecessor is not known.
     """

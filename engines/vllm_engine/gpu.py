@@ -30,7 +30,9 @@ def see_only(device: str, environ: MutableMapping[str, str]) -> None:
 
 
 def gpu_share() -> float:
-    """Of the GPU's memory, that vLLM may use: of what is free now. Raise `UserError` if torch sees no GPU."""
+    """Return the share of the GPU's memory that vLLM may use, of what is free now. Raise `UserError` if torch sees no
+    GPU.
+    """
     import torch
 
     if not torch.cuda.is_available():

@@ -16,7 +16,7 @@ from engines.vllm_engine.sampler import MeshSampler, StepLogprobs
 
 
 class InPages:
-    """To be inherited from beside one of vLLM's workers, before it."""
+    """A mixin that a vLLM worker inherits from first."""
 
     model_runner: Any
     parallel_config: Any
@@ -53,9 +53,9 @@ class InPages:
         return super().execute_model(scheduler_output)  # type: ignore[misc]  # vLLM's worker has it
 
     def take_logprobs(self) -> StepLogprobs:
-        """Of the last step."""
+        """Return the log-probabilities of the last step."""
         return self._sampler.logprobs
 
     def take_unsampled(self) -> dict[str, Unsampled]:
-        """By request, of the last step."""
+        """Return, by request, why the last step sampled no token."""
         return self._sampler.unsampled

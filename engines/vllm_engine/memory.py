@@ -32,7 +32,7 @@ class Pages(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HostPages:
-    """To be mapped, in any process: ``offset`` bytes into a file."""
+    """Pages that any process can map, ``offset`` bytes into a file."""
 
     path: str
     offset: int
@@ -50,7 +50,7 @@ class HostPages:
 
 @dataclass(frozen=True, slots=True)
 class GpuPages:
-    """On the GPU of this process."""
+    """Pages on the GPU of this process."""
 
     memory: DeviceMemory
 

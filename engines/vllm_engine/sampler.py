@@ -26,7 +26,7 @@ UNSAMPLED = -1  # in place of a token; the request is not computed any further, 
 
 @dataclass(frozen=True, slots=True)
 class StepLogprobs:
-    """By request: of the sampled token, and of the first token of a chunk of a prompt."""
+    """Log-probabilities by request: of the sampled token, and of the first token of a chunk of a prompt."""
 
     sampled: dict[str, TokenLogprobs]
     first: dict[str, TokenLogprobs]
@@ -79,7 +79,9 @@ class MeshSampler(VllmSampler):  # type: ignore[misc]  # vLLM is not there when 
 
     @staticmethod
     def gather_logprobs(logprobs: Tensor, num_logprobs: int, token_ids: Tensor) -> Any:
-        """As vLLM has it, for prompts, but for ranks: nobody asks for them, and it compiles what counts them."""
+        """Gather log-probabilities of prompts as vLLM does, but without ranks: nobody asks for them, and counting them
+        compiles.
+        """
         values, ids = logprobs.topk(num_logprobs, dim=-1)
         own = token_ids[:, None]
         return LogprobsTensors(

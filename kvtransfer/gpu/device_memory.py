@@ -65,7 +65,7 @@ class DeviceBlocks(BlockCounters):
         self.region = region
 
     def offsets(self, blocks: Sequence[int]) -> Offsets:
-        """Where blocks begin, in bytes from that of the region [n]."""
+        """Return where blocks begin, in bytes from the start of the region [n]."""
         pages, slots = np.divmod(np.asarray(blocks, np.int64), self._slots)
         offsets: Offsets = PAGES_AT + pages * self.layout.pages.page_bytes + slots * self.layout.block_bytes
         return offsets
@@ -113,7 +113,7 @@ class PeerDeviceMemory:
             raise MemoryUnreachableError("the peer's handle is that of other GPU memory than it means")
 
     def blocks(self, shape: KVShape) -> "PeerDeviceBlocks":
-        """Those of a service. Raise `MemoryUnreachableError` if the pages were not made for them."""
+        """Return the blocks of a service. Raise `MemoryUnreachableError` if the pages were not made for them."""
         try:
             return PeerDeviceBlocks(self, KVLayout(shape, self.layout), self._region, self.generations)
         except ValueError as error:

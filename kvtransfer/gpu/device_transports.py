@@ -87,7 +87,7 @@ class _Common:
 
 
 class CudaIpcTransport(_Common):
-    """Between GPUs of one host."""
+    """Moves blocks between GPUs of one host."""
 
     name = CUDA_IPC
 
@@ -119,7 +119,7 @@ class CudaIpcTransport(_Common):
 
 
 class StagedShmTransport(_Common):
-    """From host memory that can be mapped here to the GPU."""
+    """Moves blocks to the GPU from host memory that can be mapped here."""
 
     name = SHM
 

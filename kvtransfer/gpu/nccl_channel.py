@@ -88,7 +88,7 @@ class Channel:
             return True
 
     def is_ready(self, patience_s: float) -> bool:
-        """Whether it is, or gets so in time."""
+        """Return whether the channel is ready, or gets ready in time."""
         with self._changed:
             self._changed.wait_for(lambda: self.state is not ChannelState.CONNECTING, patience_s)
             return self.state is ChannelState.READY

@@ -29,7 +29,7 @@ class Staged(Protocol):
 
 
 class NcclTransport:
-    """Between GPUs of any hosts. What is sent is a copy: blocks are not read after the export."""
+    """Moves blocks between GPUs of any hosts. It sends a copy: blocks are not read after the export."""
 
     name = NCCL
 

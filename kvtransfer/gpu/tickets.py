@@ -64,7 +64,7 @@ class Outbox:
         return ticket
 
     def finish(self, ticket: int) -> None:
-        """Its slot is read."""
+        """Note that the slot of the ticket was read."""
         self._free.append(self._sent.pop(ticket)[0])
 
     def recent(self) -> list[tuple[int, int]]:

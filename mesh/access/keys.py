@@ -36,7 +36,7 @@ class KeyLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     min_tpot_ms: Milliseconds | None = None
 
     def over(self, defaults: "KeyLimits") -> "KeyLimits":
-        """These, and ``defaults`` where they say nothing."""
+        """Return these limits, and those of ``defaults`` where these say nothing."""
         given = {name: getattr(self, name) for name in self.__struct_fields__}
         return msgspec.structs.replace(defaults, **{name: one for name, one in given.items() if one is not None})
 
@@ -60,7 +60,7 @@ class AccessKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
         return f"<AccessKey {self.name} {self.id}>"
 
     def matches(self, secret: str) -> bool:
-        """In a time that does not depend on how much of the secret is right."""
+        """Compare a secret with the key's hash, in a time that does not depend on how much of it is right."""
         return hmac.compare_digest(_hash(self.salt, secret), self.hash)
 
     def has_expired(self, wall_s: float) -> bool:

@@ -67,7 +67,7 @@ async def hear(
     is_enough: "Callable[[EngineStatus], bool]",
     timeout_s: float,
 ) -> "EngineStatus":
-    """As `listen`, of an engine that should not be silent."""
+    """Do as `listen` does, for an engine that should not be silent."""
     status = await listen(sockets, engine, is_enough, timeout_s)
     if status is None:
         raise CommandError(f"{engine} said nothing for {timeout_s:g} s; `mesh status` shows whether it runs")
@@ -75,5 +75,5 @@ async def hear(
 
 
 async def hear_anything(topology: "Topology", sockets: "Sockets[SupervisorMessage]", engine: str) -> "EngineStatus":
-    """Its next status."""
+    """Return the engine's next status."""
     return await hear(sockets, engine, lambda _: True, topology.timing.lease_s)

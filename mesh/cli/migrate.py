@@ -21,7 +21,7 @@ TIMEOUT_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a request is; ``engine`` is None if it waits at its gateway."""
+    """The place of a request. ``engine`` is None if it waits at its gateway."""
 
     request: str
     engine: str | None
@@ -88,7 +88,7 @@ def _reason(before: "EngineStatus", status: "EngineStatus", prefix: str) -> str 
 
 
 def find(topology: "Topology", request: str) -> Place:
-    """Where a request is, by what the gateways know."""
+    """Return where a request is, by what the gateways know."""
     import httpx
 
     from mesh.cli.api_key import bearer

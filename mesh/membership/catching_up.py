@@ -11,7 +11,9 @@ MAX_CATCH_UPS = 5  # in a row: who is held up again and again finds the dead at 
 
 
 async def catch_up(clock: Clock, due_at: float, lag_s: float) -> None:
-    """After a timer that was due at ``due_at``: late by more than ``lag_s``, wait as long, until that is on time."""
+    """Wait after a timer that came late. One that was due at ``due_at`` and is late by more than ``lag_s`` waits as
+    long again, until a wait ends on time.
+    """
     for _ in range(MAX_CATCH_UPS):
         now = clock.now()
         if now - due_at <= lag_s:
@@ -29,7 +31,7 @@ class CatchingUp:
         self._num_times = 0
 
     def puts_off(self, due_at: float, now: float) -> bool:
-        """Whether what was due at ``due_at`` has to wait until ``until``: the process was held up itself."""
+        """Return whether what was due at ``due_at`` has to wait until ``until``, as the process was held up itself."""
         due_at = due_at if self.until is None else self.until
         if now < due_at:
             return True

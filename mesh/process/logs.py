@@ -32,7 +32,7 @@ def log_file(runtime: Path, process: str) -> Path:
 
 
 def output_file(runtime: Path, process: str) -> Path:
-    """Where a supervised process's standard output and error go: fatal lines, and what native code prints."""
+    """Return where a supervised process's standard output and error go: fatal lines, and what native code prints."""
     return runtime / "logs" / f"{process}.out"
 
 

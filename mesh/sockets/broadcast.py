@@ -23,12 +23,12 @@ class Broadcast:
         self._socket.bind(address)
 
     def send(self, frames: Sequence[bytes]) -> None:
-        """From the event loop."""
+        """Publish from the event loop."""
         self._socket.send_multipart(frames, zmq.DONTWAIT)
         self._inlet.look()  # sending may have taken the descriptor's signal that a subscription came
 
     def send_from_thread(self, frames: Sequence[bytes]) -> None:
-        """From any other thread."""
+        """Publish from any other thread."""
         self._socket.send_multipart(frames, zmq.DONTWAIT)
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._inlet.look)

@@ -63,7 +63,7 @@ def make_key_file(path: Path) -> None:
 
 
 def secure_client(socket: "zmq.Socket[Any]", key: CurveKey) -> None:
-    """Before ``connect``."""
+    """Encrypt a client's socket. Call it before ``connect``."""
     socket.curve_serverkey = key.public.encode()
     _set_pair(socket, key)
 
@@ -107,16 +107,16 @@ class Curve:
         self._authenticator.configure_curve_callback(ZAP_DOMAIN, _OnlyMembers(key))
 
     def secure_server(self, socket: "zmq.Socket[Any]") -> None:
-        """Before ``bind``. Were there nobody to ask who may come in, nobody would."""
+        """Encrypt a server's socket. Call it before ``bind``. Without an authenticator nobody would be let in."""
         socket.curve_server = True
         socket.zap_domain = ZAP_DOMAIN.encode()
         socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
         _set_pair(socket, self._key)
 
     def secure_client(self, socket: "zmq.Socket[Any]") -> None:
-        """Before ``connect``."""
+        """Encrypt a client's socket. Call it before ``connect``."""
         secure_client(socket, self._key)
 
     def close(self) -> None:
-        """After the sockets are closed, before the context ends."""
+        """Stop authenticating. Call it after the sockets are closed and before the context ends."""
         self._authenticator.stop()

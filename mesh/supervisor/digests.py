@@ -25,7 +25,7 @@ def digest_of_text(text: str) -> str:
 
 
 def digest_of(topology: Topology, spec: EngineSpec | GatewaySpec | PlacementSpec) -> str:
-    """Of a process of this topology, and of the code that it would run."""
+    """Return the digest of a process of this topology and of the code that it would run."""
     parts = [__version__, WIRE_VERSION.decode(), _plain(spec), _read(topology, spec), _contents(topology, spec)]
     return digest_of_text(msgspec.json.encode(parts, order="sorted").decode())
 

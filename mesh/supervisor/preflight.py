@@ -26,7 +26,7 @@ def check_ipc_paths(topology: Topology) -> None:
 
 
 def remove_stale_sockets(topology: Topology, host: str, running: Collection[str]) -> None:
-    """Of the processes of this host but those that are ``running``."""
+    """Remove the sockets of this host's processes, except of those that are ``running``."""
     mine = {process for process, supervisor in supervisors(topology).items() if supervisor == supervisor_id(host)}
     for process, endpoints in directory(topology).items():
         if process in mine and process not in running:

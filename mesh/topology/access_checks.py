@@ -37,7 +37,7 @@ def _check_table(access: AccessSpec, report: Report) -> None:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether only this machine can connect there. A name other than localhost may mean anything."""
+    """Return whether only this machine can connect there. A name other than localhost may mean anything."""
     if address == "localhost":
         return True
     try:

@@ -26,5 +26,5 @@ class BackendRules(Protocol):
 
 @cache
 def backend_rules() -> tuple[BackendRules, ...]:
-    """Of all packages that are installed."""
+    """Return the rules of all packages that are installed."""
     return tuple(entry.load() for entry in entry_points(group=BACKENDS))

@@ -1,4 +1,4 @@
-"""Where the keys of a TOML file stand: the standard parser does not say."""
+"""Finds the lines on which the keys of a TOML file stand, as the standard parser does not tell."""
 
 import re
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""From a TOML file to a `Topology`. Every fault of the file is found in one go and named with its line."""
+"""Reads a TOML file into a `Topology`. Every fault of the file is found in one go and named with its line."""
 
 import os
 import re

@@ -22,7 +22,7 @@ def engine_pairs(topology: Topology) -> Iterator[tuple[EngineSpec, EngineSpec]]:
 
 
 def ends_of(source: EngineSpec, target: EngineSpec) -> Ends:
-    """At best: memories can be opened, GPUs have NCCL, and it takes two ranks on one GPU."""
+    """Return two ends at their best: memories can be opened, GPUs have NCCL, and it takes two ranks on one GPU."""
     is_one_host = source.host == target.host
     return Ends(
         is_one_host,
@@ -42,7 +42,7 @@ def _gpu(engine: EngineSpec) -> str:
 
 
 def transport_lines(topology: Topology) -> list[str]:
-    """For each transport that will be used: between which engines and, if one is on a GPU, why no faster one."""
+    """Describe each transport that will be used: between which engines and, if one is on a GPU, why no faster one."""
     found: dict[tuple[str, tuple[str, ...]], list[str]] = defaultdict(list)
     for source, target in engine_pairs(topology):
         ends = ends_of(source, target)

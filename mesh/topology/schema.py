@@ -31,7 +31,7 @@ class Trigger(StrEnum):
 
 
 class Scheduling(StrEnum):
-    """Whose turn it is on an engine (docs/concepts/sharing.md)."""
+    """Discipline that says whose turn it is on an engine (docs/concepts/sharing.md)."""
 
     SLO = "slo"  # services in turns, decodes and chunks of prompts in one iteration, by their promises
     DB = "db"  # doubling budget: the request with the least left budget times its service's mean execution time
@@ -168,7 +168,8 @@ class TransferSpec:
 
 @dataclass(frozen=True, slots=True)
 class Rescheduling:
-    """When engines move running requests among themselves, unasked (concepts/rescheduling.md). Freeness is in tokens.
+    """Rules by which engines move running requests among themselves (docs/concepts/rescheduling.md). Freeness is in
+    tokens.
 
     An engine whose freeness is below ``give_below`` looks for one whose freeness is above ``take_above``.
     """
@@ -209,7 +210,7 @@ class PlacementSpec:
 
 @dataclass(frozen=True, slots=True)
 class ScalingSpec:
-    """When engines on standby start, and others go on standby (docs/concepts/scaling.md)."""
+    """Rules by which engines on standby start, and others go on standby (docs/concepts/scaling.md)."""
 
     rule: ScalingRule = ScalingRule.PROMISES
     interval_s: float = 0.5  # between two looks

@@ -73,14 +73,14 @@ def fraction(value: object) -> float:
 
 
 def fractions(value: object) -> dict[str, float]:
-    """By name."""
+    """Parse a table of fractions by name."""
     if not isinstance(value, dict):
         raise ValueError(f"{value!r} is not a table; write it like {{ chat = 0.6, code = 0.4 }}")
     return {name: fraction(part) for name, part in value.items()}
 
 
 def options(value: object) -> dict[str, object]:
-    """By name; what each may be is the backend's business."""
+    """Parse a table of options by name. The backend says which values each may have."""
     if not isinstance(value, dict):
         raise ValueError(f"{value!r} is not a table; write it like {{ enforce_eager = true }}")
     return dict(value)

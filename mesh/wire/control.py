@@ -109,19 +109,19 @@ class PolicyChoice(msgspec.Struct, frozen=True):
 
 
 class SetPolicy(msgspec.Struct, frozen=True, tag=True):
-    """To a gateway: dispatch by this policy from now on, unless you know of a later choice."""
+    """Tells a gateway to dispatch by this policy from now on, unless it knows of a later choice."""
 
     choice: PolicyChoice
 
 
 class Stop(msgspec.Struct, frozen=True, tag=True):
-    """To a supervisor: stop the processes of its host, after draining them unless ``now``."""
+    """Tells a supervisor to stop the processes of its host, after draining them unless ``now``."""
 
     now: bool = False
 
 
 class SetRunning(msgspec.Struct, frozen=True, tag=True):
-    """To a supervisor: start this process of its host, or let it drain and end, and keep it so."""
+    """Tells a supervisor to start this process of its host, or to let it drain and end, and to keep it so."""
 
     process: Name
     running: bool

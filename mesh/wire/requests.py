@@ -73,7 +73,9 @@ class RequestSpec(msgspec.Struct, frozen=True, omit_defaults=True):
         return len(self.prompt) + len(self.generated)
 
     def answer_tokens(self, num_generated: int) -> int:
-        """That the answer is expected to have, now that it has so many; nothing expected: all that it may have."""
+        """Return how many tokens the answer is expected to have, now that it has ``num_generated``. Without an
+        expectation, that is all it may have.
+        """
         for num_tokens in self.expected:
             if num_tokens > num_generated:
                 return num_tokens
@@ -196,7 +198,9 @@ class Moved(msgspec.Struct, frozen=True, tag=True):
 
 
 class SlicesEnded(msgspec.Struct, frozen=True, tag=True):
-    """These have sampled as many tokens as `Submit.slice_tokens` allowed, and have left: dispatch them anew."""
+    """Says that these requests have sampled as many tokens as `Submit.slice_tokens` allowed and have left: dispatch
+    them anew.
+    """
 
     requests: list[tuple[Name, Epoch]]
 

@@ -16,7 +16,7 @@ class DeviceRef(msgspec.Struct, frozen=True):
 
 
 class MemoryRef(msgspec.Struct, frozen=True):
-    """Where a KV pool can be read by a process on the same host. ``token`` proves that both see the same memory.
+    """Tells a process on the same host where it can read a KV pool. ``token`` proves that both see the same memory.
 
     With ``device``, only header and generations lie at ``path``; the pages are on that GPU.
     """

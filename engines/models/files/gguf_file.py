@@ -96,7 +96,7 @@ class GgufModel:
             yield name, self._in_order(name, self._dequantized(tensor))
 
     def block_kinds(self) -> dict[str, str]:
-        """By name of a matrix whose blocks engines read as they are (`KINDS`)."""
+        """Return the kinds of blocks by name of a matrix, for matrices that engines read as they are (`KINDS`)."""
         kinds = {name: tensor.tensor_type.name for name, tensor in self._tensors.items() if len(tensor.shape) == 2}
         return {name: kind for name, kind in kinds.items() if kind in KINDS}
 

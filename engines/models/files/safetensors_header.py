@@ -15,7 +15,9 @@ METADATA = "__metadata__"
 
 
 class TensorEntry(msgspec.Struct, frozen=True):
-    """Of a tensor; of the metadata, which has no data. Offsets are in bytes, from the end of the header."""
+    """The header's entry of a tensor, or of the metadata, which has no data. Offsets are in bytes, from the end of the
+    header.
+    """
 
     dtype: str = ""
     shape: tuple[int, ...] = ()

@@ -41,7 +41,7 @@ def spelling_of(decoder: Mapping[str, Any]) -> Spelling | None:
 
 
 def drops_first_space(decoder: Mapping[str, Any]) -> bool:
-    """Whether the space that SentencePiece puts in front of a text is taken away again."""
+    """Return whether the space that SentencePiece puts in front of a text is taken away again."""
     return any(
         (part["type"] == "Strip" and part["start"] > 0)
         or (part["type"] == "Metaspace" and part.get("prepend_scheme", "always") != "never")

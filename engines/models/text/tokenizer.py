@@ -58,11 +58,15 @@ class Tokenizer:
 
     @property
     def longest_token(self) -> int:
-        """In characters as the vocabulary spells it: never fewer than those of the text that it stands for."""
+        """The longest token, in characters as the vocabulary spells it: never fewer than those of the text that it
+        stands for.
+        """
         return max(map(len, self._backend.get_vocab()), default=1)
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
-        """In a thread, it leaves the interpreter to others: of the library's ways in, only that for batches does."""
+        """Encode a text. In a thread it leaves the interpreter to others, because it calls the library's way for
+        batches.
+        """
         [encoding] = self._backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)
         return list(encoding.ids)
 
@@ -92,7 +96,7 @@ class Tokenizer:
         return detokenizer.feed(tokens) + detokenizer.finish()
 
     def detokenizer(self, skip_special_tokens: bool = True, continues: bool = True) -> Detokenizer:
-        """For one stream of tokens. A text that ``continues`` another keeps its first space."""
+        """Return a detokenizer for one stream of tokens. A text that ``continues`` another keeps its first space."""
         pieces = self._plain_pieces if skip_special_tokens else self._pieces
         return Detokenizer(pieces, self._drops_first_space and not continues)
 

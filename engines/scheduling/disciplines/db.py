@@ -27,7 +27,7 @@ class DoublingBudget:
         self._profiles = profiles
 
     def came(self, entrant: Entrant) -> None:
-        """With the whole of its first budget."""
+        """Let a request begin with the whole of its first budget."""
 
     def ran(self, entrant: Entrant) -> None:
         used_s = entrant.used_s

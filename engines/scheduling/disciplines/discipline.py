@@ -41,14 +41,17 @@ class Discipline(Protocol):
         """It is not computed here any more, be it done, cancelled or gone. Its tokens are still there."""
 
     def ran(self, service: str, requests: Sequence[EngineRequest], elapsed_s: float) -> None:
-        """These took part in steps that took so long."""
+        """Note that these took part in steps that took so long."""
 
     def turns(self, now: float) -> Iterator[Turn]:
-        """Whose turn it is, best first: a later one counts where the earlier have nothing to compute, or no memory."""
+        """Return whose turn it is, best first: a later one counts where the earlier have nothing to compute, or no
+        memory.
+        """
 
     def steady_until(self, turn: Turn, requests: Sequence[EngineRequest], now: float) -> float:
-        """Until when the turn comes first, if nothing comes or goes and all that runs are steps of these requests, the
-        first of which begins ``now``. Rather too early than too late, and infinitely early if it is not known.
+        """Return until when the turn comes first, if nothing comes or goes and all that runs are steps of these
+        requests, the first of which begins ``now``. Rather too early than too late, and infinitely early if it is not
+        known.
         """
 
     def rank(self, now: float) -> Rank | None:

@@ -27,5 +27,5 @@ class Entrant:
 
     @property
     def waits_since(self) -> float:
-        """When it would have begun to wait, had it waited in one go."""
+        """The time at which it would have begun to wait, had it waited in one go."""
         return self.request.came_at + self.used_s

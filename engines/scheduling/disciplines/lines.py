@@ -51,7 +51,7 @@ class Lines:
         self._tidy(line)
 
     def moved(self, entrants: Iterable[Entrant]) -> None:
-        """As `put` for each of those that are here."""
+        """Do as `put` does, for each of those that are here."""
         stay: dict[Line, list[Entrant]] = defaultdict(list)
         for entrant in entrants:
             line = self._line_of[entrant]
@@ -84,7 +84,7 @@ class Lines:
         return [self._head(line, heap) for line, heap in self._heaps.items()]
 
     def prompts(self, service: str) -> list[Iterator[Entrant]]:
-        """Those of a service that do not decode: each level in order. O(log n) for each one that is taken.
+        """Yield those of a service that do not decode: each level in order. O(log n) for each one that is taken.
 
         Nothing may change meanwhile.
         """

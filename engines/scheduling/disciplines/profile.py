@@ -31,7 +31,7 @@ Lengths = tuple[int, int]  # tokens of a prompt and an answer
 
 
 class Profile(Protocol):
-    """Of a service."""
+    """Execution times of a service."""
 
     @property
     def mean_s(self) -> float: ...
@@ -40,20 +40,21 @@ class Profile(Protocol):
 
 
 class ProfileOf(Protocol):
-    """By service."""
+    """The profiles by service."""
 
     def __getitem__(self, service: str, /) -> Profile: ...
 
 
 class Costs(Protocol):
-    """Of a service."""
+    """Predicts what a service's steps cost."""
 
     def step_cost(self) -> StepCost:
-        """As predictions are now."""
+        """The cost of steps, as predictions are now."""
 
 
 class ExecutionTimes:
-    """Of one service. Before any request has ended they are those of an ordinary one, give or take as much.
+    """Execution times of one service. Before any request has ended they are those of an ordinary one, give or take as
+    much.
 
     That prior ranks services by their usual lengths, if those are known, and by the size of their models. Where it is
     wrong only the order suffers, and mostly not for long: a request that outlasts its budget sinks, one that waits too
@@ -89,7 +90,9 @@ class _Coming(NamedTuple):
 
 
 class Profiles:
-    """Of all services of an engine. ``costs``: of those that are here now; ``usual`` lengths: as far as known."""
+    """The profiles of all services of an engine. ``costs``: of those that are here now; ``usual`` lengths: as far as
+    known.
+    """
 
     def __init__(self, costs: Mapping[str, Costs], usual: Mapping[str, Lengths] | None = None) -> None:
         self._costs = costs
@@ -138,5 +141,5 @@ def _prior_s(cost: StepCost, num_prompt: int, num_answer: int) -> float:
 
 
 def quickest_step_s(costs: Mapping[str, Costs]) -> float:
-    """Of a decode alone, of the fastest service."""
+    """Return the seconds of a decode alone, of the fastest service."""
     return min(decode_step_s(cost.step_cost().decode, 1, PRIOR_PROMPT) for cost in costs.values())

@@ -19,7 +19,7 @@ class RoundRobinDiscipline:
         self._given: Turn | None = None
 
     def came(self, request: EngineRequest) -> None:
-        """Its turn comes all the same."""
+        """Ignore a newcomer: its turn comes all the same."""
 
     def preempted(self, request: EngineRequest) -> None:
         """Likewise."""

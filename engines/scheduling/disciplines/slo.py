@@ -1,4 +1,4 @@
-"""By promises: services in turns, each with decodes and chunks of prompts in one iteration.
+"""Serves by promises: services take turns, each with decodes and chunks of prompts in one iteration.
 
 How many tokens of whose prompts join the decodes is up to the rules of `engines.scheduling.scheduler`: TTFT deadlines,
 slack.
@@ -19,7 +19,7 @@ class InTurns:
         self._rotation: list[str] = []  # the service whose turn is next comes first
 
     def came(self, request: EngineRequest) -> None:
-        """Its service's turn comes all the same."""
+        """Ignore a newcomer: its service's turn comes all the same."""
 
     def preempted(self, request: EngineRequest) -> None:
         """Likewise."""

@@ -110,7 +110,7 @@ class StaticBatches:
         return Rows(num_rows, 1, self._longest + sampled - 1, self._most - sampled)
 
     def complete(self, request: EngineRequest) -> None:
-        """Its answer is, or its slice is used up: its row stays until all are."""
+        """Note that its answer is complete, or its slice used up: its row stays until all are."""
         del self._members[request]
         self._complete.append(request)
 

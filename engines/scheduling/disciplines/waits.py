@@ -50,7 +50,7 @@ class Waits:
         return now - entrant.waits_since > self._threshold_s(entrant.service)
 
     def starved(self, now: float) -> list[Entrant]:
-        """Of each service and priority the one that has waited longest, if that is too long.
+        """Return, of each service and priority, the one that has waited longest, if that is too long.
 
         O(log n), amortised over steps.
         """
@@ -76,7 +76,9 @@ class Waits:
                     heapq.heappush(entries, entry)
 
     def next_starves_at(self, running: str) -> float:
-        """When the next one of another service will, at the earliest, if only requests of ``running`` run."""
+        """Return when the next one of another service will starve, at the earliest, if only requests of ``running``
+        run.
+        """
         return min(
             [
                 entries[0].waits_since + self._threshold_s(service)

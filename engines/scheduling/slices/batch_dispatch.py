@@ -56,5 +56,5 @@ def offload_max_min(
 
 
 def interval_s(loads: Loads[B], engines: Collection[str], factor: float, floor_s: float) -> float:
-    """Until the next batches are formed (equation 12): ``max(lambda min_w load(w), Gamma)``."""
+    """Return the seconds until the next batches are formed (equation 12): ``max(lambda min_w load(w), Gamma)``."""
     return max(factor * min(map(loads.of, engines), default=0.0), floor_s)

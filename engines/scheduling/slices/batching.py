@@ -25,7 +25,7 @@ class SliceBatch(NamedTuple):
 
 
 def form_batches(lengths: Sequence[int], estimator: SliceEstimator, most: int | None = None) -> list[SliceBatch]:
-    """Of requests with these input lengths, shortest first; ``most`` requests in each at most.
+    """Form batches of requests with these input lengths, shortest first; ``most`` requests in each at most.
 
     O(n N_max) additions, in n steps.
     """

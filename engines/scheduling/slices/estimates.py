@@ -21,7 +21,8 @@ Rules = Sequence[tuple[int, int]]
 
 
 class SliceEstimator:
-    """Of one service on one engine: ``num_slots`` tokens of KV (``M_ava / Delta``), slices of ``slice_tokens``.
+    """Estimates slices of one service on one engine: ``num_slots`` tokens of KV (``M_ava / Delta``), slices of
+    ``slice_tokens``.
 
     ``rules`` (tokens, requests) stand in for the memory of engines that do not use it flexibly (algorithm 2): of
     requests with so many tokens or less, input and slice, so many may share a batch. The last rule is for all others.

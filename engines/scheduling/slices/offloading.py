@@ -10,7 +10,9 @@ KEPT = 7 / 8  # of what was known, when a copy ends
 
 @dataclass(slots=True)
 class Offloading:
-    """Up to ``capacity_bytes``. Each request that is offloaded has a ticket; no ticket is used twice."""
+    """Keeps up to ``capacity_bytes`` in host memory. Each request that is offloaded has a ticket; no ticket is used
+    twice.
+    """
 
     capacity_bytes: int
     num_bytes: int = 0
@@ -39,11 +41,11 @@ class Offloading:
         return self._offloaded[ticket][0]
 
     def close(self, ticket: int) -> None:
-        """Its room is free."""
+        """Free the room of a service."""
         self.num_bytes -= self._offloaded.pop(ticket)[1]
 
     def copied(self, num_bytes: int, elapsed_s: float) -> None:
-        """So many took so long, their wait for other copies included."""
+        """Note that so many bytes took so long, their wait for other copies included."""
         if num_bytes:
             self._byte_s = KEPT * self._byte_s + (1 - KEPT) * elapsed_s / num_bytes
 

@@ -33,12 +33,12 @@ KERNELS = next(iter(kernel_sets()), "")  # that engines use
 
 
 def keeps_codes(dtype: str, device: str) -> bool:
-    """Whether products are computed from codes: in int8 always, in float32 of weights that come in blocks."""
+    """Return whether products are computed from codes: in int8 always, in float32 of weights that come in blocks."""
     return bool(KERNELS) and dtype in ("float32", "int8") and device == "cpu"
 
 
 def packs(outs: Iterable[tuple[Form, int]]) -> bool:
-    """Whether `CodeLinear` takes weights of so many outputs, one after the other."""
+    """Return whether `CodeLinear` takes weights of so many outputs, one after the other."""
     return all(sum(sizes) % TILE == 0 for _, sizes in runs(outs))
 
 
@@ -122,12 +122,12 @@ class _Run:
 
 
 def attends(dtype: torch.dtype, head_dim: int) -> bool:
-    """Whether `attend_in_place` takes such KV."""
+    """Return whether `attend_in_place` takes such KV."""
     return bool(KERNELS) and dtype == torch.float32 and head_dim % LANES == 0
 
 
 def attends_chunks(dtype: torch.dtype, head_dim: int) -> bool:
-    """Whether `attend_chunk_in_place` takes such KV."""
+    """Return whether `attend_chunk_in_place` takes such KV."""
     return attends(dtype, head_dim) and head_dim % TILE == 0
 
 
@@ -190,7 +190,7 @@ def attend_chunk_in_place(
 
 
 def gates(x: Tensor) -> bool:
-    """Whether `gated` takes it."""
+    """Return whether `gated` takes such a tensor."""
     return bool(KERNELS) and x.dtype == torch.float32 and x.device.type == "cpu" and x.shape[-1] % (2 * LANES) == 0
 
 

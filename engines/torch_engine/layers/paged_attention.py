@@ -26,7 +26,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Paging:
-    """Where a batch's keys are. All int32, on the device of the pool.
+    """Places of a batch's keys. All tensors are int32, on the device of the pool.
 
     ``starts`` [requests + 1]: the first row of each; ``lengths`` [requests]: tokens to attend to; ``tables`` [requests,
     blocks]: their places (`KVPool.paged`). ``most_queries`` and ``most_keys`` bound what a request has.
@@ -89,12 +89,12 @@ def padded(blocks: Sequence[int], width: int) -> list[int]:
 
 
 def takes(shape: KVShape) -> bool:
-    """Whether FlashAttention takes such blocks."""
+    """Return whether FlashAttention takes such blocks."""
     return shape.dtype != "float32" and shape.head_dim <= MAX_HEAD_DIM and shape.head_dim % 8 == 0
 
 
 def flash_attention(device: torch.device) -> PagedAttention | None:
-    """That of torch, if it can read paged caches on this device; a line in the log says why not."""
+    """Return torch's FlashAttention, if it can read paged caches on this device; a line in the log says why not."""
     activate = _activate()
     if activate is None:
         log.info("attention gathers the KV cache", reason=f"torch {torch.__version__} has no paged attention")

@@ -65,7 +65,7 @@ def coded(weight: Tensor) -> Codes:
 
 
 def runs(parts: Iterable[tuple[Form, Item]]) -> Iterator[tuple[Form, list[Item]]]:
-    """Those that follow each other and are of one form, together."""
+    """Join those that follow each other and are of one form."""
     for form, run in groupby(parts, lambda part: part[0]):
         yield form, [item for _, item in run]
 

@@ -45,7 +45,7 @@ class Tally:
 
 
 class History:
-    """Of a request: ``seen`` are all its tokens, ``generated`` those of its answer."""
+    """Token counts of a request: ``seen`` are all its tokens, ``generated`` those of its answer."""
 
     def __init__(self, draw: Draw, vocab_size: int, device: torch.device) -> None:
         self.seen, self.generated = Tally(vocab_size, device), Tally(vocab_size, device)
@@ -66,7 +66,7 @@ class History:
 
 
 class Histories:
-    """Of the requests that were sampled for of late."""
+    """Token counts of the requests that were sampled for of late."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[str, History] = OrderedDict()
@@ -75,7 +75,7 @@ class Histories:
         return len(self._kept)
 
     def of(self, draw: Draw, row: Tensor) -> History:
-        """Up to the token that is to be sampled from ``row`` [vocabulary]."""
+        """Return the history up to the token that is to be sampled from ``row`` [vocabulary]."""
         history = self._kept.pop(draw.request, None)
         if history is None or not history.is_of(draw):
             history = History(draw, len(row), row.device)
@@ -84,6 +84,6 @@ class Histories:
         return history
 
     def forget_beyond(self, num_draws: int) -> None:
-        """After a batch that drew so many tokens: those that were not asked for lately."""
+        """After a batch that drew so many tokens, forget the histories that were not asked for lately."""
         while len(self._kept) > max(LEAST_KEPT, 2 * num_draws):
             self._kept.popitem(last=False)

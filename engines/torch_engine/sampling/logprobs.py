@@ -15,7 +15,9 @@ ROWS = 64  # of the vocabulary's width at a time
 
 
 def of_tokens(logits: Tensor, tokens: Sequence[int], counts: Sequence[int]) -> list[TokenLogprobs]:
-    """For each row of ``logits`` [rows, vocabulary]: of its token, and of the ``counts`` likeliest ones."""
+    """Return, for each row of ``logits`` [rows, vocabulary], the log-probabilities of its token and of the ``counts``
+    likeliest ones.
+    """
     norm = logits.logsumexp(dim=-1, keepdim=True)
     chosen = (logits.gather(1, logits.new_tensor(tokens).long()[:, None]) - norm).view(-1).tolist()
     values, ids = logits.topk(min(max(counts), logits.shape[-1]), dim=-1)

@@ -5,7 +5,7 @@ _GOLDEN = 0x9E3779B97F4A7C15
 
 
 def uniform(seed: int, position: int) -> float:
-    """In [0, 1), a multiple of 2**-40 (so that its product with a total stays below it)."""
+    """Return a number in [0, 1), a multiple of 2**-40 (so that its product with a total stays below it)."""
     key = _mix((seed + _GOLDEN) & _MASK)
     return (_mix((key + (position + 1) * _GOLDEN) & _MASK) >> 24) * 2.0**-40
 

@@ -45,12 +45,14 @@ class Sampler:
 
     @classmethod
     def of(cls, folder: Path, config: ModelConfig, patience_s: float = WALL_S) -> "Sampler":
-        """That of the model in ``folder``. ``patience_s``: how long a batch waits for what its grammars allow."""
+        """Make the sampler of the model in ``folder``. ``patience_s``: how long a batch waits for what its grammars
+        allow.
+        """
         vocabulary = Vocabulary(folder, config.vocab_size, tuple(config.eos_token_ids))
         return cls(config.eos_token_ids, Masks(vocabulary, patience_s))
 
     def expect(self, draws: Sequence[Draw]) -> None:
-        """These will be sampled: what their grammars allow is worked out meanwhile."""
+        """Announce what will be sampled, so that what its grammars allow is worked out meanwhile."""
         self._masks.ask(draws)
 
     def draw(self, logits: Tensor, draws: Sequence[Draw]) -> list[int | Unsampled]:
@@ -135,7 +137,7 @@ def _greedy(logits: Tensor) -> list[int | Unsampled]:
 
 
 def likeliest(logits: Tensor) -> Tensor:
-    """Where the largest of each row [rows, vocabulary] is, the first of equals.
+    """Return where the largest of each row [rows, vocabulary] is, the first of equals.
 
     On CPUs torch's argmax of long rows is slow and amax is not: the largest of each part, the part, then where in it.
     """

@@ -115,7 +115,7 @@ class Child:
             self._enter("leaving")
 
     def end_life(self) -> None:
-        """At once: it does not drain."""
+        """End the process at once, without draining it."""
         self._signal(signal.SIGKILL)
 
     def hold(self) -> None:

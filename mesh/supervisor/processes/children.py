@@ -18,7 +18,7 @@ log = structlog.get_logger()
 
 
 class Children:
-    """By name. `note_change` after each change of any of them; `begin` before any is added."""
+    """A supervisor's children by name. Call `note_change` after each change of one, and `begin` before adding any."""
 
     def __init__(self, around: Surroundings) -> None:
         self._around = around
@@ -65,7 +65,7 @@ class Children:
         self._around.changed()
 
     async def until(self, condition: Callable[[], bool], limit_s: float) -> bool:
-        """Whether it came true; it is looked at after each change."""
+        """Wait for a condition, which is checked after each change. Return whether it came true."""
         with suppress(TimeoutError):
             async with asyncio.timeout(limit_s):
                 while not condition():
@@ -82,7 +82,7 @@ class Children:
             raise UserError(f"{process}: {reason}" + ("" if file in reason else f" (log: {file})"))
 
     async def stop(self, drain_s: float) -> None:
-        """In waves, each of which ends before the next one begins."""
+        """Stop all children in waves. Each wave ends before the next one begins."""
         for kind in STOP_ORDER:
             await self._drain([child for child in self if child.command.kind == kind], drain_s)
 

@@ -29,7 +29,7 @@ class ChildCommand:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Under which the process may be met."""
+        """The names under which the process may be met."""
         return seats(self.process) if self.kind == GATEWAY else (self.process,)
 
     def under(self, name: str) -> "ChildCommand":

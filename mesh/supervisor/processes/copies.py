@@ -41,7 +41,7 @@ class TopologyCopy:
         os.replace(draft, self.path)
 
     def remove_others(self) -> None:
-        """Those that no process will be started with."""
+        """Remove the copies that no process will be started with."""
         for path in self.path.parent.glob(copy_file(Path(), "*").name):
             if path != self.path:
                 path.unlink(missing_ok=True)

@@ -35,7 +35,7 @@ class Incarnation:
 
     @classmethod
     def start(cls, command: ChildCommand, around: Surroundings) -> "Incarnation":
-        """In a session of its own: Ctrl-C on the terminal is the supervisor's to handle. Raise `OSError`."""
+        """Start the process in a session of its own: the supervisor alone handles Ctrl-C. Raise `OSError`."""
         around.topology.keep()
         output = open_output(logs.output_file(around.runtime, command.process))
         try:
@@ -76,11 +76,11 @@ class Incarnation:
         return None if self._child is None else self._child.wait()
 
     def last_line(self) -> str:
-        """That it printed; empty if nothing is known."""
+        """The last line that the process printed; empty if nothing is known."""
         return read_last_line(self._output)
 
     def ask_to_end(self) -> None:
-        """Once, whoever asks: a second time would end it at once."""
+        """Ask the process to end, once, whoever asks: a second signal would end it at once."""
         if not self.file.record.is_leaving:
             self.file.leaving()
             self.signal(signal.SIGTERM)

@@ -28,7 +28,7 @@ def open_output(path: Path) -> IO[bytes]:
 
 
 def read_last_line(output: IO[bytes]) -> str:
-    """Of a file that may have no name any more; empty if it cannot be read."""
+    """Return the last line of a file that may have no name any more; empty if it cannot be read."""
     try:
         size = os.fstat(output.fileno()).st_size
         found = os.pread(output.fileno(), LAST_LINE_BYTES, max(0, size - LAST_LINE_BYTES))

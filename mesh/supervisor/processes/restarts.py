@@ -1,4 +1,4 @@
-"""Whether and when a process that ended is started again. Pure."""
+"""Decides whether and when a process that ended is started again. Pure."""
 
 import errno
 import signal

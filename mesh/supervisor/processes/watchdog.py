@@ -1,4 +1,4 @@
-"""Whether a process that runs should be ended, because it will not get on by itself. Pure.
+"""Decides whether a running process should be ended because it will not get on by itself. Pure.
 
 A process that is silent, or says that its step does not end, may only be slow: the machine swaps, or somebody stopped
 it for a moment. So patience is long, and only time is counted in which the supervisor itself was awake: after a pause
@@ -16,7 +16,7 @@ LONGEST_GAP_S = 2 * LOOK_S  # between two looks that counts
 
 
 class Watchdog:
-    """Of one incarnation of a process, from the moment that it is ready. `look` at it every `LOOK_S`."""
+    """Watches one incarnation of a process from the moment that it is ready. Call `look` every `LOOK_S`."""
 
     def __init__(self, stuck_s: float = STUCK_S, silent_s: float = SILENT_S) -> None:
         self._stuck_s = stuck_s

@@ -1,7 +1,6 @@
 """``python -m bench.papers.llumnix``: see `bench.papers.llumnix.figure`."""
 
-import sys
-
 from bench.papers.llumnix.figure import main
 
-sys.exit(main())
+if __name__ == "__main__":
+    main()

@@ -10,35 +10,30 @@ the same, on the line between two bounds. The paper: up to 36 % fewer.
 """
 
 import argparse
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import log
+from statistics import fmean
 
 from rich.table import Table
 
 from bench.harness.arguments import add_jobs, add_seeds, script_parser
-from bench.harness.jobs import run_jobs
 from bench.harness.tables import make_console, make_table
 from bench.papers.llumnix.setting import (
     INFAAS,
-    KV_BYTES_PER_S,
     LLUMNIX,
     NUM_ENGINES,
+    PHYSICS,
     SERVICE,
     Contender,
     Load,
     make_profile,
     make_topology,
 )
+from bench.papers.runs import make_simulation, percentile, run_cases, serve
 from bench.placement.scaling import never
 from mesh.topology.schema import PlacementMode, PlacementSpec, ScalingRule, ScalingSpec, Topology
-from router.history.records import Record
-from simulation.cluster import Simulation
-from simulation.engines.physics import Physics
-from simulation.loads.workload import SloRule
-from simulation.quiet import quiet_engines
 
 BETWEEN = 50.0  # of freeness, between the two bounds
 NUM_STARTED = 4
@@ -78,23 +73,12 @@ def scaled(topology: Topology, low_freeness: float) -> Topology:
 def run_case(case: Case) -> Outcome:
     requests = case.load.requests(round(case.load.rate * case.seconds), case.seed)
     topology = scaled(make_topology(case.contender, NUM_ENGINES), case.low_freeness)
-    records: list[Record] = []
-    simulation = Simulation(
-        topology,
-        dict.fromkeys([engine.id for engine in topology.engines], make_profile()),
-        seed=case.seed,
-        physics=Physics(kv_bytes_per_s=KV_BYTES_PER_S),
-        slo=SloRule(),
-        search=never,
-    )
-    with quiet_engines():
-        simulation.run(SERVICE, requests, records.append)
+    simulation = make_simulation(topology, make_profile(), case.seed, physics=PHYSICS, search=never)
+    ttft = [record.ttft_s for record in serve(simulation, SERVICE, requests) if record.ttft_s is not None]
     assert simulation.processes is not None, "a topology that scales has supervisors"
     (supervisor,) = simulation.processes.supervisors.values()
     end = simulation.kernel.now
-    ttft = sorted(record.ttft_s for record in records if record.ttft_s is not None)
-    engines = supervisor.engine_seconds(end) / (end - simulation.origin_s)
-    return Outcome(engines, sum(ttft) / len(ttft), ttft[min(len(ttft) - 1, round(0.99 * len(ttft)))])
+    return Outcome(supervisor.engine_seconds(end) / (end - simulation.origin_s), fmean(ttft), percentile(ttft, 99))
 
 
 def engines_at(outcomes: Sequence[Outcome], ttft_p99: float) -> float | None:
@@ -114,7 +98,7 @@ def savings(infaas: Sequence[Outcome], llumnix: Sequence[Outcome]) -> list[tuple
     return [(ttft_p99, 1 - needs / has) for ttft_p99, needs, has in found if needs is not None]
 
 
-def main() -> int:
+def main() -> None:
     options = _parse()
     cases = [
         Case(contender, Load(options.lengths, rate), low, options.seconds, seed)
@@ -123,23 +107,23 @@ def main() -> int:
         for low in options.freeness
         for seed in range(options.seeds)
     ]
-    console = make_console()
-    outcomes = dict(zip(cases, run_jobs(run_case, cases, options.jobs, "simulations"), strict=True))
+    console, outcomes = make_console(), run_cases(run_case, cases, options.jobs)
     for rate in options.rates:
         console.print(_table(rate, {case: one for case, one in outcomes.items() if case.load.rate == rate}))
         for seed in range(options.seeds):
-            infaas, llumnix = (_of(outcomes, contender, rate, seed) for contender in CONTENDERS)
+            infaas, llumnix = (
+                [
+                    one
+                    for case, one in outcomes.items()
+                    if (case.contender, case.load.rate, case.seed) == (who, rate, seed)
+                ]
+                for who in CONTENDERS
+            )
             for ttft_p99, share in savings(infaas, llumnix):
                 console.print(f"seed {seed}: {100 * share:+.0f} % fewer engines at a P99 of TTFT of {ttft_p99:.1f} s")
-    return 0
 
 
-def _of(outcomes: Mapping[Case, Outcome], contender: Contender, rate: float, seed: int) -> list[Outcome]:
-    wanted = contender, rate, seed
-    return [one for case, one in outcomes.items() if (case.contender, case.load.rate, case.seed) == wanted]
-
-
-def _table(rate: float, outcomes: dict[Case, Outcome]) -> Table:
+def _table(rate: float, outcomes: Mapping[Case, Outcome]) -> Table:
     table = make_table(f"{rate:g} requests/s", (), ("", "seed", "bound", "engines", "TTFT mean, s", "TTFT P99, s"))
     for case, one in outcomes.items():
         numbers = (f"{one.engines:.2f}", f"{one.ttft_mean:.2f}", f"{one.ttft_p99:.2f}")
@@ -149,18 +133,14 @@ def _table(rate: float, outcomes: dict[Case, Outcome]) -> Table:
 
 def _parse() -> argparse.Namespace:
     parser = script_parser("bench.papers.llumnix.scaling", __doc__)
-    parser.add_argument(
-        "--lengths", default="L-L", metavar="NAME", help="of prompts and answers: L-L, M-M, sharegpt, ..."
-    )
+    parser.add_argument("--lengths", default="L-L", metavar="NAME", help="L-L, M-M, sharegpt, ... (default: L-L)")
     parser.add_argument("--rates", type=float, nargs="+", default=[1.6], metavar="R", help="requests a second")
     parser.add_argument("--seconds", type=float, default=600.0, metavar="S", help="of arrivals")
-    parser.add_argument(
-        "--freeness", type=float, nargs="+", default=[10, 40, 80, 160], metavar="F", help="lower bounds"
-    )
+    parser.add_argument("--freeness", type=float, nargs="+", default=[10, 40, 80, 160], metavar="F", help="low bounds")
     add_seeds(parser, 1)
     add_jobs(parser)
     return parser.parse_args()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

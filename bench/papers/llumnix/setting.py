@@ -3,21 +3,12 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from pathlib import Path
 from random import Random
 
+from bench.papers.runs import make_fleet, modelled_engine
 from engines.costs.profiles import EngineProfile, load_profile
-from mesh.topology.schema import (
-    EngineSpec,
-    GatewaySpec,
-    PolicySpec,
-    Rescheduling,
-    ServiceSpec,
-    Slo,
-    Topology,
-    TransferSpec,
-)
-from mesh.wire.control import Role
+from mesh.topology.schema import PolicySpec, Rescheduling, ServiceSpec, Slo, Topology, TransferSpec
+from simulation.engines.physics import Physics
 from simulation.loads.arrival_processes import Arrivals, Process, synthesize
 from simulation.loads.trace_request import TraceRequest
 from simulation.loads.workload_lengths import PREFIX, described_lengths
@@ -27,7 +18,7 @@ PROFILE = "a10-llama2-7b-tp1"
 KV_TOKENS = 13_616  # of an engine in the paper: what vLLM leaves of an A10
 NUM_ENGINES = 16
 STEP_TOKENS = 12_800  # prompt tokens of an iteration, as in the published artifact
-KV_BYTES_PER_S = 8e9  # the paper's network of 64 Gb/s
+PHYSICS = Physics(kv_bytes_per_s=8e9)  # the paper's network of 64 Gb/s
 AT_ONCE = Slo(ttft_s=0.001, tpot_s=1000.0)  # first come, first served under any policy; nothing is late by TPOT
 HIGH = 1  # a priority
 
@@ -47,26 +38,12 @@ CONTENDERS = (ROUND_ROBIN, INFAAS, DISPATCH, LLUMNIX)
 
 
 def make_topology(contender: Contender, num_engines: int) -> Topology:
-    engines = [
-        EngineSpec(
-            f"engine-{index:02}",
-            Role.MULTIPLEX,
-            (SERVICE,),
-            backend="simulated",
-            profile=PROFILE,
-            max_running=256,
-            max_waiting=1_000_000,
-            chunk_tokens=STEP_TOKENS,
-        )
-        for index in range(num_engines)
-    ]
-    return Topology(
+    names = (f"engine-{index:02}" for index in range(num_engines))
+    return make_fleet(
         "llumnix",
-        Path(),
-        (ServiceSpec(SERVICE, PROFILE, AT_ONCE),),
-        tuple(engines),
-        (GatewaySpec("gateway", max_requests=1_000_000, max_waiting=1_000_000),),
-        policy=PolicySpec(contender.policy),
+        ServiceSpec(SERVICE, PROFILE, AT_ONCE),
+        [modelled_engine(name, SERVICE, PROFILE, max_running=256, chunk_tokens=STEP_TOKENS) for name in names],
+        PolicySpec(contender.policy),
         transfer=TransferSpec(migration_share=0.05),  # copies between GPUs take no core from decodes
         rescheduling=Rescheduling() if contender.reschedules else None,
     )

@@ -23,7 +23,7 @@ class Seen:
     lost_s: float = 0.0
     moves: Counter[str] = field(default_factory=Counter)
     moved_at_s: list[float] = field(default_factory=list)
-    fragmented: list[tuple[float, float]] = field(default_factory=list)  # (when, share of all memory)
+    fragmented: list[float] = field(default_factory=list)  # shares of all memory, one a sample
 
 
 class Watch(Timeline):
@@ -38,9 +38,9 @@ class Watch(Timeline):
         self._queues += [service.queue for service in parts.services.values()]
         return _WatchedCore(self.seen, parts)
 
-    def sample(self, now: float) -> None:
+    def sample(self) -> None:
         """How much of the cluster's memory is fragmented now."""
-        self.seen.fragmented.append((now, fragmented(self._queues)))
+        self.seen.fragmented.append(fragmented(self._queues))
 
 
 def fragmented(queues: list[ServiceQueue]) -> float:

@@ -1,7 +1,6 @@
 """``python -m bench.papers.scls``: see `bench.papers.scls.figure`."""
 
-import sys
-
 from bench.papers.scls.figure import main
 
-sys.exit(main())
+if __name__ == "__main__":
+    main()

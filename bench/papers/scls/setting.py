@@ -11,15 +11,14 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
 from math import exp, log
-from pathlib import Path
 from random import Random
 from statistics import NormalDist
 
+from bench.papers.runs import MANY, make_fleet, modelled_engine
 from engines.costs.profiles import EngineProfile, load_profile
-from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, Scheduling, ServiceSpec, Slo, Timing, Topology
-from mesh.wire.control import Role
+from mesh.topology.schema import PolicySpec, Scheduling, ServiceSpec, Slo, Timing, Topology
 from mesh.wire.status import DecodeCost
-from simulation.loads.arrival_processes import Arrivals, Process, synthesize
+from simulation.loads.arrival_processes import Arrivals, synthesize
 from simulation.loads.trace_request import TraceRequest
 
 SERVICE = "llama2-13b"
@@ -31,7 +30,6 @@ ANSWER_MEDIAN, ANSWER_P95 = 150, 512
 PROMPT_MEDIAN, PROMPT_SIGMA = 200, 1.0
 SLICE_TOKENS = 128
 FACTOR = 0.5
-UNBOUNDED = 1_000_000
 PATIENT = Slo(ttft_s=1e6, tpot_s=1e3)  # nobody gives up
 CALM = Timing(heartbeat_s=10.0, lease_s=50.0, reply_s=60.0, stall_s=1e6)  # nothing fails
 
@@ -74,14 +72,19 @@ def profile(kind: Kind) -> EngineProfile:
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """``policy`` with ``parameters`` on engines that schedule so, with so many requests in a batch."""
+    """``policy`` with ``parameters`` on engines that schedule so, with so many requests in a batch.
+
+    ``slice_tokens`` and ``offload_bytes`` are those of engines that batch continuously.
+    """
 
     name: str
     scheduling: Scheduling
     policy: str
     parameters: tuple[tuple[str, object], ...] = ()
     max_running: int = 256
-    chunk_tokens: int = UNBOUNDED
+    chunk_tokens: int = MANY
+    slice_tokens: int | None = None
+    offload_bytes: int = 64 * 2**30
 
 
 def sls(kind: Kind) -> Contender:
@@ -141,34 +144,28 @@ class Case:
 
     def requests(self) -> list[TraceRequest]:
         """The same for every contender."""
-        arrivals = Arrivals(self.rate, Process.POISSON)
-        return list(synthesize(codefuse_like(), arrivals, self.seconds, Random(f"{self.seed}/trace")))
+        return list(synthesize(codefuse_like(), Arrivals(self.rate), self.seconds, Random(f"{self.seed}/trace")))
+
+    def profile(self) -> EngineProfile:
+        return profile(self.kind)
 
     def topology(self) -> Topology:
-        contender = self.contender
+        one = self.contender
         workers = [
-            EngineSpec(
+            modelled_engine(
                 f"worker-{index}",
-                Role.MULTIPLEX,
-                (SERVICE,),
-                backend="simulated",
-                profile=PROFILE,
-                scheduling=contender.scheduling,
-                max_running=contender.max_running,
-                max_waiting=UNBOUNDED,
-                chunk_tokens=contender.chunk_tokens,
+                SERVICE,
+                PROFILE,
+                scheduling=one.scheduling,
+                max_running=one.max_running,
+                chunk_tokens=one.chunk_tokens,
+                slice_tokens=one.slice_tokens,
+                offload_memory_bytes=one.offload_bytes,
             )
             for index in range(self.num_workers)
         ]
-        return Topology(
-            "slices",
-            Path(),
-            (ServiceSpec(SERVICE, PROFILE, PATIENT),),
-            tuple(workers),
-            (GatewaySpec("gateway", max_requests=UNBOUNDED, max_waiting=UNBOUNDED),),
-            policy=PolicySpec(contender.policy, dict(contender.parameters)),
-            timing=CALM,
-        )
+        policy = PolicySpec(one.policy, dict(one.parameters))
+        return make_fleet("slices", ServiceSpec(SERVICE, PROFILE, PATIENT), workers, policy, timing=CALM)
 
 
 @cache

@@ -6,7 +6,7 @@ from importlib.resources import files
 
 import pytest
 
-from bench.papers.llumnix.run import fewest, run_case
+from bench.papers.llumnix.run import run_case
 from bench.papers.llumnix.setting import HIGH, INFAAS, KV_TOKENS, ROUND_ROBIN, Case, Load, make_profile
 from bench.papers.llumnix.watch import fragmented
 from engines.costs.linear import decode_step_s, prefill_s
@@ -82,7 +82,7 @@ def test_a_run_tells_latencies_of_all_and_of_either_priority():
     assert (result.num_requests, result.num_failed) == (250, 0)
     assert set(result.latencies) == {"all", "high", "normal"}
     for latencies in result.latencies.values():
-        assert 0 < latencies.ttft_p50 <= latencies.ttft_p99 <= latencies.e2e_p99
+        assert 0 < latencies.ttft_mean <= latencies.ttft_p99 <= latencies.e2e_p99
         assert 0.03 < latencies.tpot_mean <= latencies.tpot_p99
 
 
@@ -97,18 +97,5 @@ def test_preemptions_are_seen_and_what_they_cost():
     busy = run_case(Case(Load("M-M", 12.0), ROUND_ROBIN, 0, 250, num_engines=2))
     assert busy.preempted > 0
     assert busy.lost_s > 0
-    assert sum(share > 0 for _, share in busy.samples) > 0
+    assert busy.fragmented > 0
     assert busy.moved == {0: 250}
-
-
-@pytest.mark.parametrize("needed", [1, 5, 8, 15, 16, 17, 20, 31])
-def test_sizing_finds_the_fewest_engines_that_keep_a_promise(needed):
-    asked = []
-
-    def p99_s(num_engines):
-        asked.append(num_engines)
-        return 5.0 if num_engines >= needed else 5.1
-
-    sized = fewest(p99_s, 5.0)
-    assert (sized.num_engines, sized.p99_s[needed]) == (needed, 5.0)
-    assert len(asked) == len(set(asked)) <= 9

@@ -1,0 +1,113 @@
+"""What the simulations of all papers share: fleets of modelled engines, runs of them, and means over seeds."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any, TypeVar
+
+import msgspec
+
+from bench.harness.files import write_json
+from bench.harness.jobs import run_jobs
+from engines.costs.profiles import EngineProfile
+from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, ServiceSpec, Topology
+from mesh.wire.control import Role
+from router.history.records import Record
+from simulation.cluster import Simulation
+from simulation.engines.physics import Physics
+from simulation.garbage import rare_collections
+from simulation.loads.trace_request import TraceRequest
+from simulation.loads.workload import SloRule
+from simulation.quiet import quiet_engines
+
+MANY = 1_000_000  # requests: nobody is refused
+
+CaseT = TypeVar("CaseT")
+ResultT = TypeVar("ResultT")
+StructT = TypeVar("StructT", bound=msgspec.Struct)
+
+
+def modelled_engine(
+    name: str, service: str, profile: str, *, role: Role = Role.MULTIPLEX, **settings: Any
+) -> EngineSpec:
+    """An engine that takes the time of a profile, and lets any number of requests wait."""
+    return EngineSpec(name, role, (service,), backend="simulated", profile=profile, max_waiting=MANY, **settings)
+
+
+def make_fleet(
+    name: str,
+    service: ServiceSpec,
+    engines: Iterable[EngineSpec],
+    policy: PolicySpec,
+    *,
+    gateways: Sequence[str] = ("gateway",),
+    **settings: Any,
+) -> Topology:
+    """A topology of one service whose gateways refuse nobody."""
+    doors = tuple(GatewaySpec(gateway, max_requests=MANY, max_waiting=MANY) for gateway in gateways)
+    return Topology(name, Path(), (service,), tuple(engines), doors, policy=policy, **settings)
+
+
+def make_simulation(
+    topology: Topology, profile: EngineProfile, seed: int, *, physics: Physics | None = None, **settings: Any
+) -> Simulation:
+    """All engines cost what ``profile`` says. SLOs are the service's."""
+    profiles = dict.fromkeys([engine.id for engine in topology.engines], profile)
+    return Simulation(topology, profiles, seed=seed, physics=physics or Physics(), slo=SloRule(), **settings)
+
+
+def serve(simulation: Simulation, service: str, requests: Sequence[TraceRequest]) -> list[Record]:
+    """The records of all requests, once the last has ended."""
+    records: list[Record] = []
+    with rare_collections(), quiet_engines():
+        simulation.run(service, requests, records.append)
+    return records
+
+
+def run_cases(work: Callable[[CaseT], ResultT], cases: Iterable[CaseT], num_processes: int) -> dict[CaseT, ResultT]:
+    """The result of each case. Equal cases run once."""
+    distinct = list(dict.fromkeys(cases))
+    return dict(zip(distinct, run_jobs(work, distinct, num_processes), strict=True))
+
+
+def write_results(path: Path, results: Mapping[Any, object]) -> None:
+    write_json(path, [{"case": case, "result": result} for case, result in results.items()])
+
+
+# --- means ------------------------------------------------------------------------------------------------------------
+
+
+def over_seeds(results: Mapping[CaseT, StructT]) -> dict[CaseT, StructT]:
+    """The means of the cases, which are dataclasses, that differ by their ``seed`` alone. Their seed is 0 here."""
+    groups: dict[CaseT, list[StructT]] = {}
+    for case, result in results.items():
+        groups.setdefault(replace(case, seed=0), []).append(result)  # type: ignore[type-var]
+    return {case: mean_of(group) for case, group in groups.items()}
+
+
+def mean_of(results: Sequence[StructT]) -> StructT:
+    """One result for several runs: numbers with a fraction are averaged, counts summed, lists joined."""
+    fields = results[0].__struct_fields__
+    return type(results[0])(**{name: _merged([getattr(one, name) for one in results]) for name in fields})
+
+
+def _merged(values: Sequence[Any]) -> Any:
+    match values[0]:
+        case float():
+            return fmean(values)
+        case int():
+            return sum(values)
+        case msgspec.Struct():
+            return mean_of(values)
+        case Mapping():
+            keys = dict.fromkeys(key for value in values for key in value)
+            return {key: _merged([value[key] for value in values if key in value]) for key in keys}
+        case _:
+            return [item for value in values for item in value]
+
+
+def percentile(values: Iterable[float], percent: int) -> float:
+    """The least of the values that ``percent`` of all values are below."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, percent * len(ordered) // 100)]

@@ -1,4 +1,4 @@
-"""What a backend makes of an engine's services: an executor, and for each service what the engine must know of it."""
+"""Defines what a backend makes of an engine's services: an executor, and what the engine must know of each."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What each backend asks of its engines' tables in a topology: see `mesh.topology.backends.BackendRules`."""
+"""Holds each backend's rules for its engines' tables: see `mesh.topology.backends.BackendRules`."""
 
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""What engines know of a topology before anything starts: which profiles there are, and what promises they rule out."""
+"""Checks a topology before anything starts: which profiles there are, and which promises they rule out."""
 
 from engines.admission.promises import never_kept
 from engines.costs.profiles import EngineProfile, ProfileError, load_profile

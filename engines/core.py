@@ -114,7 +114,7 @@ class EngineCore:
 
     @property
     def has_news(self) -> bool:
-        """Whether others should get a `status` now: see `Standing`."""
+        """Return whether others should get a `status` now: see `Standing`."""
         return self._standing.has_news
 
     @property
@@ -184,7 +184,7 @@ class EngineCore:
         return self._finish_event(self._slicing.restored(copied), now)
 
     def loaded(self, service: Service, now: float) -> list[Effect]:
-        """What the effect `LoadModel` asked for is here."""
+        """Take what the effect `LoadModel` asked for."""
         self._residency.loaded(service)
         self._standing.has_news = True
         return self._finish_event((), now)
@@ -211,7 +211,7 @@ class EngineCore:
 
     @property
     def looks_at_peers(self) -> bool:
-        """Whether other engines' statuses matter: something here may go to one of them."""
+        """Return whether other engines' statuses matter: something here may go to one of them."""
         return self._moves.has_rules or self._moves.must_leave()
 
     def observe(self, process: str, status: EngineStatus, now: float) -> bool:
@@ -336,7 +336,9 @@ class EngineCore:
         return None if step is None else step.batch(), effects
 
     def next_step(self, now: float) -> tuple[Step | None, list[Effect]]:
-        """What to compute next; None if there is nothing. Bring the result to `finish_step` before asking again."""
+        """Return what to compute next; None if there is nothing. Bring the result to `finish_step` before
+        asking again.
+        """
         step, outcomes = self._iterations.next_step(now)
         return step, self._finish_event(outcomes, now)
 
@@ -353,7 +355,7 @@ class EngineCore:
         return self._running.num_steady_steps()
 
     def load(self, step: Step) -> StepLoad:
-        """What the running step computes."""
+        """Return what the running step computes."""
         return self._running.load(step)
 
     def steady_until(self) -> float:

@@ -1,4 +1,4 @@
-"""What an engine's state machine asks its shell to do: send, compute, copy and keep blocks, load and drop models."""
+"""Lists what an engine's state machine asks its shell to do, such as to send, compute, copy or load a model."""
 
 from dataclasses import dataclass
 

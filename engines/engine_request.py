@@ -92,12 +92,12 @@ class EngineRequest:
 
     @property
     def num_left(self) -> int:
-        """How many tokens may still be generated."""
+        """Return how many tokens may still be generated."""
         return min(self.spec.sampling.max_tokens - self.num_generated, self.context_limit - len(self.tokens))
 
     @property
     def num_left_here(self) -> int:
-        """How many it may draw on this engine."""
+        """Return how many it may draw on this engine."""
         if self.slice_tokens is None:
             return self.num_left
         return min(self.num_left, self.slice_tokens - (self.num_generated - len(self.spec.generated)))
@@ -137,7 +137,9 @@ class EngineRequest:
         return max(self.spec.slo_ttft_s, self.service_ttft_s)
 
     def slack_s(self, now: float, step_s: float) -> float:
-        """How much later than now the next step could start and keep the TPOT promise (Tropical, average form)."""
+        """Return how much later than now the next step could start and keep the TPOT promise (Tropical, average
+        form).
+        """
         first = self.first_token_at if self.first_token_at is not None else now
         return first + self.num_generated * self.spec.slo_tpot_s - now - step_s
 
@@ -203,7 +205,7 @@ class EngineRequest:
         self.num_computed = num_computed
 
     def take_delta(self, finish: FinishReason | None) -> Delta:
-        """What the gateway has not been sent yet."""
+        """Return what the gateway has not been sent yet."""
         self.finish = finish
         delta = self._delta(self.num_delivered, self.num_generated, self.prompt_logprobs or None)
         self.num_delivered = self.num_generated
@@ -214,7 +216,9 @@ class EngineRequest:
         return delta
 
     def say_again(self, offset: int) -> Delta | None:
-        """What the gateway was sent from that offset on; None if that is nothing, or not all of it is known here."""
+        """Return what the gateway was sent from that offset on; None if that is nothing, or not all of it is known
+        here.
+        """
         if not self.first_known_offset <= offset < self.num_delivered:
             return None
         return self._delta(offset, self.num_delivered, None)

@@ -201,6 +201,6 @@ class OwnedRequests:
         return owned if owned is not None and owned.epoch.attempt == question.attempt else None
 
     def resend(self, question: ProbeQuestion) -> Delta | None:
-        """What was sent of the request and did not reach its gateway; None: nothing that is known here."""
+        """Return what was sent of the request and did not reach its gateway; None: nothing that is known here."""
         owned = self.owned_under(question)
         return self._final_statuses.answer(question) if owned is None else owned.say_again(question.next_offset)

@@ -1,4 +1,4 @@
-"""What the topology says of one engine, as its core needs it."""
+"""Holds what the topology says of one engine, as its core needs it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

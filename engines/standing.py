@@ -1,4 +1,4 @@
-"""What an engine is and what it has done so far."""
+"""Keeps what an engine is and what it has done so far."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""What an engine says of itself, from what it holds: the numbers that routers decide with."""
+"""Computes the numbers by which gateways decide, from what an engine holds."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -93,7 +93,7 @@ class Service:
         return decode_step_s(self.cost.current.decode, 1, 1)
 
     def decodes(self, now: float) -> "Decodes":
-        """What a status tells of everything that decodes now. Whose promise is lost keeps nobody else away."""
+        """Return what a status tells of everything that decodes now. Whose promise is lost keeps nobody else away."""
         count, context, paid_until, tpot_slo_s = 0, 0, inf, inf
         alone = partial(decode_step_s, self.cost.current.decode, 1)
         late_at = now + alone(1)

@@ -1,4 +1,4 @@
-"""What all transports check: that blocks are what the sender meant, before a copy, after it and at the destination."""
+"""Checks for all transports that blocks are what the sender meant: before a copy, after it and at the destination."""
 
 import zlib
 from collections.abc import Callable, Iterable

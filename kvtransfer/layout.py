@@ -1,4 +1,4 @@
-"""How KV blocks lie in an engine's memory: equal pages, in each of which are blocks of one service.
+"""Lays KV blocks out in an engine's memory: equal pages, in each of which are blocks of one service.
 
 Merged blocks (SeaLLM): a page holds the largest block of all services, and as many blocks of a service as go into it.
 So a block's id means two indices, its page and its slot there, and whoever shares the memory shares it by the page. In
@@ -90,7 +90,7 @@ class KVLayout:
 
     @property
     def num_blocks(self) -> int:
-        """What a service that has the memory for itself can hold."""
+        """Return what a service that has the memory for itself can hold."""
         return self.pages.num_pages * self.slots
 
     @property

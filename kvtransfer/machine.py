@@ -62,7 +62,9 @@ class Machine(ABC, Generic[S, E, F]):
         return self._take_effects()
 
     def next_deadline(self) -> float | None:
-        """When `expire` must be called; None: nothing is awaited. Only events change it, and it is asked for often."""
+        """Return when `expire` must be called; None: nothing is awaited. Only events change it, and it is asked for
+        often.
+        """
         if self._has_changed:
             self._deadline = self._find_deadline()
             self._has_changed = False

@@ -143,7 +143,7 @@ class CountedPages(ABC):
         """All of it is zeros when this returns."""
 
     def ref(self, host: str) -> MemoryRef:
-        """How peers on ``host``, which must be this one, find the memory."""
+        """Return how peers on ``host``, which must be this one, find the memory."""
         return MemoryRef(host, self._path, self._geometry.size_bytes, self._token.hex())
 
     def close(self) -> None:

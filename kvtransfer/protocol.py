@@ -108,7 +108,7 @@ class TransferLimits:
 
     @property
     def repeat_s(self) -> float:
-        """What must be answered is resent after so long."""
+        """Seconds after which a message that must be answered is resent."""
         return self.reply_s / 4
 
 

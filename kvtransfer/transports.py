@@ -1,4 +1,4 @@
-"""What moves block bytes between two engines. The transfer machines say which blocks; a transport says how.
+"""Moves block bytes between two engines. The transfer machines say which blocks; a transport says how.
 
 ``shm``: the receiver copies out of the sender's pool; only ids and generations are sent. ``tcp``: the block bytes are
 the payload frames of the message, views of the sender's pool that are not copied on their way to the network. Memory on

@@ -49,7 +49,7 @@ def seats(gateway: str) -> tuple[str, str]:
 
 
 def other_seat(process: str) -> str:
-    """Where the predecessor of a gateway's process is, and where its successor will be."""
+    """Return where the predecessor of a gateway's process is, and where its successor will be."""
     first, second = seats(owner_of(process))
     return second if process == first else first
 
@@ -69,7 +69,7 @@ def supervisor_id(host: str) -> str:
 
 
 def supervisors(topology: Topology) -> dict[str, str]:
-    """Who supervises each process."""
+    """Return who supervises each process."""
     hosts = {spec.id: spec.host for spec in topology.processes}
     hosts |= {seat: gateway.host for gateway in topology.gateways for seat in seats(gateway.id)}
     return {process: supervisor_id(host) for process, host in hosts.items()}

@@ -1,4 +1,4 @@
-"""What the core of any process asks its shell to do. Engines and gateways have effects of their own besides."""
+"""Lists what the core of any process asks its shell to do. Engines and gateways have effects of their own besides."""
 
 import msgspec
 

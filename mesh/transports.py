@@ -1,4 +1,4 @@
-"""Which transports can carry KV blocks from one engine to another: asked by engines, and by ``mesh check`` before."""
+"""Decides which transports can carry KV blocks between two engines, for the engines and for ``mesh check``."""
 
 from dataclasses import dataclass
 
@@ -32,7 +32,7 @@ class Ends:
 
 
 def why_not(transport: str, ends: Ends) -> str | None:
-    """Why a transport of `TRANSPORTS` cannot be used between two ends; None if it can."""
+    """Return why a transport of `TRANSPORTS` cannot be used between two ends; None if it can."""
     if transport == CUDA_IPC:
         return _why_not_cuda_ipc(ends)
     if transport == NCCL:

@@ -51,7 +51,7 @@ log = structlog.get_logger()
 
 
 async def serve(shell: ProcessShell) -> None:
-    """Until asked to drain; then until all requests have ended."""
+    """Serve until asked to drain, then until all requests have ended."""
     spec = shell.topology.gateway(owner_of(shell.me.process))
     policy = PolicyInForce(shell.topology.policy, Random(spec.id), shell.clock.now())
     inherited = Inheritance.take(handover_file(shell.runtime, other_seat(shell.me.process)))

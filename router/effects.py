@@ -1,4 +1,4 @@
-"""What a gateway's core asks its shell to do."""
+"""Lists what a gateway's core asks its shell to do."""
 
 from collections.abc import Iterable
 

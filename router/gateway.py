@@ -97,21 +97,21 @@ class Router:
         return self._core.monitor.view()
 
     def statuses(self) -> Mapping[str, EngineStatus]:
-        """What the living engines said last."""
+        """Return what the living engines said last."""
         return {engine: heard.status for engine, heard in self._core.monitor.statuses.items()}
 
     def breakers(self) -> Mapping[str, Breaker]:
-        """How this gateway fared with the engines."""
+        """Return how this gateway fared with the engines."""
         return self._core.dispatcher.breakers.known()
 
     @property
     def marks(self) -> MarkKeeper:
-        """What this gateway keeps for the placement daemon."""
+        """Return what this gateway keeps for the placement daemon."""
         return self._core.marks
 
     @property
     def lengths(self) -> LengthPredictor:
-        """How long answers are, and how well that was predicted."""
+        """Return how long answers are, and how well that was predicted."""
         return self._core.dispatcher.lengths
 
     def status(self) -> GatewayStatus:
@@ -121,7 +121,7 @@ class Router:
     # --- life ---------------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Never returns; cancel it."""
+        """Run and never return; cancel it."""
         self._pulse = Pulse(self._sockets.pulse, self._heartbeat_s)
         try:
             self._carry_out(self._core.start(self._clock.now()))

@@ -79,7 +79,7 @@ class GatewayCore:
 
     @property
     def policy(self) -> PolicyChoice:
-        """Which policy decides, and who chose it."""
+        """Return which policy decides, and who chose it."""
         return self._policy.choice
 
     # --- requests -----------------------------------------------------------------------------------------------------
@@ -95,15 +95,15 @@ class GatewayCore:
             raise
 
     def cancel(self, request: str, now: float) -> list[GatewayEffect]:
-        """Its consumer does not want it any more. Unknown requests are ignored, here and below."""
+        """Cancel a request that its consumer does not want any more. Unknown requests are ignored, here and below."""
         return self._told(self.dispatcher.cancel(request, now, Outcome.CANCELLED, "no longer wanted"))
 
     def finish(self, request: str, now: float) -> list[GatewayEffect]:
-        """Its consumer has its whole answer, perhaps before the engine's end of it."""
+        """Note that its consumer has its whole answer, perhaps before the engine's end of it."""
         return self._told(self.dispatcher.cancel(request, now, Outcome.FINISHED, str(FinishReason.STOP)))
 
     def fall_behind(self, request: str, num_bytes: int, now: float) -> list[GatewayEffect]:
-        """Its consumer has left so much unread that it is cut off."""
+        """Cut off a request whose consumer has left too much unread."""
         return self._cut_off(request, f"cut off: {num_bytes} bytes were waiting to be read", Fault.CLIENT, now)
 
     def _cut_off(self, request: str, reason: str, fault: Fault, now: float) -> list[GatewayEffect]:
@@ -213,7 +213,7 @@ class GatewayCore:
     # --- time ---------------------------------------------------------------------------------------------------------
 
     def next_deadline(self) -> float | None:
-        """When to call `expire`; None: not before something else happens."""
+        """Return when to call `expire`; None: not before something else happens."""
         until = self._catching_up.until
         earliest = self.dispatcher.next_deadline() if until is None else until
         for deadline in (self._publishes_at, self._gives_up_at):
@@ -239,5 +239,5 @@ class GatewayCore:
         return [effect for one in open_ones for effect in self._cut_off(one.id, reason, Fault.SERVER, now)]
 
     def check_invariants(self) -> None:
-        """For tests."""
+        """Check the state of all parts, for tests."""
         self.dispatcher.check_invariants()

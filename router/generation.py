@@ -15,7 +15,9 @@ from mesh.wire.requests import FailureCode, FinishReason, RequestSpec, TokenLogp
 
 
 class Route(msgspec.Struct, frozen=True):
-    """Where a request runs and why. ``rule`` names the policy's rule; ``queued_s`` is the wait in the gateway."""
+    """The engine where a request runs and the reason. ``rule`` names the policy's rule; ``queued_s`` is the wait in the
+    gateway.
+    """
 
     prefill_engine: str
     decode_engine: str  # as planned; equals ``prefill_engine`` when the request stays
@@ -44,14 +46,14 @@ class Generation(Protocol):
 
     @property
     def ttft_s(self) -> float | None:
-        """From the request's arrival to its first token; None until that has come."""
+        """Seconds from the request's arrival to its first token; None until that has come."""
 
     def __aiter__(self) -> AsyncIterator[TokenBatch]:
         """Batches, the last one with ``finish`` set. Raises `RouterError`, before the first batch or after any."""
 
     @property
     def has_more(self) -> bool:
-        """Whether the next batch is here already."""
+        """Return whether the next batch is here already."""
 
     def cancel(self) -> None:
         """Stop the request everywhere and free what it holds. Idempotent; does nothing after the end."""
@@ -98,7 +100,7 @@ class NoEngines(RouterError):  # noqa: N818
 
 
 class Fault(StrEnum):
-    """Whose fault it is that a request failed."""
+    """Says whose fault it is that a request failed."""
 
     CLIENT = "client"  # 400: it would fail again, for instance because it fits no engine's KV memory
     SERVER = "server"  # 500: too many engines failed it

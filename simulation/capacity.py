@@ -20,7 +20,7 @@ class FoundCapacity:
     trials: tuple[Trial, ...]  # by rate
 
     def is_beyond(self, promise: float) -> bool:
-        """Whether the promise was kept at every rate that was tried: ``rate`` is the highest of them."""
+        """Return whether the promise was kept at every rate that was tried: ``rate`` is the highest of them."""
         return all(trial.attainment >= promise for trial in self.trials)
 
     def words(self, promise: float) -> str:

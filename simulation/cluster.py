@@ -170,7 +170,7 @@ class Simulation:
         self._settle()
 
     def leave(self, request: str) -> None:
-        """Its client goes away."""
+        """Let a client go away."""
         assert self.processes is not None, "clients leave where things go wrong"
         self.processes.gateways[self.open[request]].happen(self._leave, request)
 
@@ -179,7 +179,7 @@ class Simulation:
             self.gateways[self.open[request]].cancel(request)
 
     def fall_behind(self, request: str, num_bytes: int) -> None:
-        """Its client has left so much unread."""
+        """Let a client leave too much unread."""
         assert self.processes is not None, "clients fall behind where things go wrong"
         gateway = self.gateways.get(self.open[request])
         if gateway is not None:

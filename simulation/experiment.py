@@ -44,7 +44,7 @@ class TraceLoad:
 
     @property
     def pool(self) -> Sequence[TraceRequest]:
-        """What its requests are made of."""
+        """Return the pool that its requests are made of."""
         return self.trace
 
 
@@ -128,7 +128,7 @@ class Experiment:
 
 
 def run_experiment(experiment: Experiment) -> Summary:
-    """For a pool of processes."""
+    """Run one experiment, in a pool of processes."""
     return experiment.run()
 
 

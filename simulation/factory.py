@@ -70,7 +70,7 @@ class Factory:
         self._make_timelines = timelines
 
     def timelines(self, tallies: Tallies) -> Timelines:
-        """Of a new gateway. Their ends are told to whoever runs the simulation, too."""
+        """Make the timelines of a new gateway. Their ends are told to whoever runs the simulation, too."""
 
         def ended(timeline: RequestTimeline, request: RequestSpec) -> None:
             record = record_of(timeline)
@@ -100,7 +100,7 @@ class Factory:
         return SimulatedEngine(me, node, models, kernel, self._network, host, coasts=self._coasts)
 
     def start_s(self, engine: str) -> float:
-        """From the start of an engine's process until it serves what the topology says."""
+        """Return the seconds from the start of an engine's process until it serves what the topology says."""
         spec = self._topology.engine(engine)
         loads = (weights_s(self._profiles[engine], name, self._physics) for name in spec.services)
         return self._physics.boot_s + sum(loads)

@@ -1,4 +1,4 @@
-"""How often what runs leave behind in cycles is looked for."""
+"""Sets how often what runs leave behind in cycles is looked for."""
 
 import gc
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ def rare_collections() -> Iterator[None]:
 
 @contextmanager
 def leaving_nothing_behind() -> Iterator[None]:
-    """What is made inside and not kept is freed at the end, though in cycles. Nothing older is looked at."""
+    """Free at the end what is made inside and not kept, though in cycles. Nothing older is looked at."""
     gc.freeze()
     try:
         yield

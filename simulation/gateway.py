@@ -73,11 +73,11 @@ class SimulatedGateway:
             timelines.failed(timeline, error, self._kernel.now)
 
     def cancel(self, request: str) -> None:
-        """Its client goes away."""
+        """Cancel a request whose client goes away."""
         self._carry_out(self.core.cancel(request, self._kernel.now))
 
     def fall_behind(self, request: str, num_bytes: int) -> None:
-        """Its client reads too slowly."""
+        """Cut off a request whose client reads too slowly."""
         self._carry_out(self.core.fall_behind(request, num_bytes, self._kernel.now))
 
     def drain(self) -> None:

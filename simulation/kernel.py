@@ -28,7 +28,7 @@ class Kernel:
 
     @property
     def num_events(self) -> int:
-        """That have happened."""
+        """The number of events that have happened."""
         return self._num_scheduled - len(self._events) - len(self._soon)
 
     def random(self, component: str) -> Random:

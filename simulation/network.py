@@ -35,7 +35,7 @@ class Network:
         self._inboxes[process] = receive
 
     def hear(self, process: str, hear: Watch) -> None:
-        """As `connect`, with the incarnation of the sender."""
+        """Do as `connect`, with the incarnation of the sender."""
         self.connect(process, lambda sender, message: hear(_first(sender), message))
 
     def greet(self, process: str, welcome: Callable[[], None]) -> None:
@@ -61,11 +61,11 @@ class Network:
 
     @property
     def is_heard(self) -> bool:
-        """Whether anybody hears statuses of engines."""
+        """Return whether anybody hears statuses of engines."""
         return bool(self._listeners or self._overhearing)
 
     def is_watched(self, kind: type[OtherStatus]) -> bool:
-        """Whether anybody hears statuses of that kind."""
+        """Return whether anybody hears statuses of that kind."""
         return bool(self._watchers[kind])
 
     def overhear(self, observe: Observe) -> None:
@@ -82,7 +82,7 @@ class Network:
             self._kernel.at(self._kernel.now + self._latency_s, self._be_overheard, sender, status)
 
     def tell(self, sender: Sender, status: OtherStatus) -> None:
-        """As `publish`, of what is no engine."""
+        """Do as `publish`, for what is no engine."""
         for observe in self._watchers[type(status)].values():
             self._kernel.at(self._kernel.now + self._latency_s, observe, sender, status)
 

@@ -1,4 +1,4 @@
-"""What looks on while a simulation runs."""
+"""Defines what looks on while a simulation runs."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class Observer(Protocol):
 
 
 class ObservedCore(EngineCore):
-    """For observers to derive from."""
+    """A core for observers to derive from."""
 
     def __init__(self, parts: CoreParts) -> None:
         super().__init__(parts.settings, parts.services, parts.can_open)

@@ -16,6 +16,29 @@ MAX_FILES = 15
 MAX_ALTERNATIVES = 25
 ALTERNATIVES = frozenset({"router/policies", "mesh/cli", "bench/siege/attacks"})  # folders that list one thing a file
 ONE_MEANING = FLOORS[:-1]  # scripts of `bench` are read one by one
+# Words with which a fragment begins, and hardly a sentence ever does.
+FRAGMENTS = frozenset(
+    [
+        "Against",
+        "At",
+        "Between",
+        "By",
+        "From",
+        "Of",
+        "On",
+        "Since",
+        "Than",
+        "Those",
+        "Through",
+        "To",
+        "Until",
+        "Whether",
+        "Whose",
+        "With",
+        "Without",
+    ]
+)
+QUESTIONS = frozenset(["How", "What", "When", "Where", "Which", "Who", "Why"])
 
 
 def test_no_file_is_too_long() -> None:
@@ -63,6 +86,15 @@ def test_what_a_sentence_is(text: str, is_sentence: bool) -> None:
     assert _begins_with_sentence(ast.parse(text)) == is_sentence
 
 
+def test_public_docstrings_say_what_it_is_about_before_of_by_or_whether() -> None:
+    """A fragment ("By role.") leaves out the subject. Modules do not begin with a question word either."""
+    modules = [module for module in _modules() if _floor(module) in ONE_MEANING]
+    named = [(module, name, text) for module in modules for name, text in _public_docstrings(_tree(module), module)]
+    fragments = [f"{module}: {name}" for module, name, text in named if _first_word(text) in FRAGMENTS]
+    questions = [module for module, name, text in named if name == module and _first_word(text) in QUESTIONS]
+    assert (fragments, questions) == ([], [])
+
+
 def test_each_class_name_of_the_product_means_one_thing() -> None:
     """Private helpers may share a name: nobody takes them for each other outside of their files."""
     owners: dict[str, list[str]] = {}
@@ -83,6 +115,19 @@ def _modules() -> dict[str, str]:
 @cache
 def _tree(module: str) -> ast.Module:
     return ast.parse((ROOT / _modules()[module]).read_text())
+
+
+def _public_docstrings(node: ast.Module | ast.ClassDef, name: str) -> Iterator[tuple[str, str]]:
+    yield name, ast.get_docstring(node) or ""
+    for child in node.body:
+        if isinstance(child, ast.ClassDef) and not child.name.startswith("_"):
+            yield from _public_docstrings(child, child.name)
+        elif isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef) and not re.match("_[^_]", child.name):
+            yield child.name, ast.get_docstring(child) or ""
+
+
+def _first_word(text: str) -> str:
+    return (re.match(r"\w*", text) or [""])[0]
 
 
 def _imports(module: str, *, local: bool = False) -> Iterator[str]:

@@ -1,1 +1,1 @@
-"""Which requests an engine accepts, and from whom."""
+"""Decides which requests an engine accepts, and from whom."""

@@ -18,7 +18,7 @@ class Admission:
         self._max_waiting = max_waiting
 
     def refusal(self, message: Submit, step: Step | None, now: float) -> Refusal | None:
-        """Why a request cannot be taken; None if it can."""
+        """Return why a request cannot be taken; None if it can."""
         spec = message.spec
         service = self._services.get(spec.service)
         if service is None:

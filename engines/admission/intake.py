@@ -1,4 +1,4 @@
-"""How requests come to an engine from gateways: each is accepted, refused or found invalid, and queued."""
+"""Takes requests that gateways send to an engine: each is accepted, refused or found invalid, and queued."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""Who may ask an engine for what. Members of a mesh are trusted to be who they say, not to speak for others. Pure."""
+"""Decides who may ask an engine for what. Members of a mesh may only speak for themselves. Pure."""
 
 from collections.abc import Collection
 
@@ -8,7 +8,7 @@ from mesh.wire.transfers import Reserve
 
 
 def why_not(sender: str, message: EngineMessage, gateways: Collection[str]) -> str | None:
-    """Why an engine does not take this from ``sender``; None: it does.
+    """Return why an engine does not take this from ``sender``; None: it does.
 
     Requests come from the gateway that they name, or from engines for a gateway of the mesh: an engine waits for its
     gateway's lease, so one that there is not would be waited for, and remembered.

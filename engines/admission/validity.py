@@ -1,4 +1,4 @@
-"""What no engine may be asked for, whoever asks. Gateways check more, and say what their clients' words mean."""
+"""Rejects what no engine can compute, whoever asks. Gateways check more, and say what their clients' words mean."""
 
 from collections.abc import Iterable
 
@@ -7,8 +7,8 @@ from mesh.wire.requests import RequestSpec
 
 
 def fault_of(spec: RequestSpec, service: Service) -> str | None:
-    """Why the request cannot be computed by any engine of the service: a token that the model does not have would be an
-    index beyond its tables. None: it can.
+    """Return why the request cannot be computed by any engine of the service: a token that the model does not have
+    would be an index beyond its tables. None: it can.
     """
     if not spec.prompt:
         return "the prompt has no token"

@@ -1,1 +1,1 @@
-"""What prefills and decode steps cost: cost models, presets, profiles, learning."""
+"""Predicts what prefills and decode steps cost: cost models, presets, profiles, learning."""

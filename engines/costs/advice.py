@@ -1,4 +1,4 @@
-"""How many devices an engine should have, and how many engines a load takes: Aladdin's worker configuration (4.1).
+"""Advises how many devices an engine should have and how many engines a load takes (Aladdin, section 4.1).
 
 Equation 6: the tokens that an engine of N devices generates each second and device are the smaller of
 
@@ -76,7 +76,7 @@ class Advice:
 
 
 def advise(profile: EngineProfile, lengths: Lengths, promise: LatencyPromise) -> Advice:
-    """What an engine of that profile can do."""
+    """Return what an engine of that profile can do."""
     kv_tokens = profile.kv_memory_bytes // profile.kv_bytes_per_token
     held = lengths.held + profile.kv_bytes_per_request / profile.kv_bytes_per_token
     if broken := _broken(profile, lengths, promise, kv_tokens):

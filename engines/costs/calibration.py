@@ -1,4 +1,4 @@
-"""What this engine's prefills and decode steps cost, roughly and at once: measured when it starts for the first time.
+"""Measures roughly and at once what this engine's steps cost, when it starts for the first time.
 
 A few batches over scratch blocks, a second or two on a laptop, give the coefficients that routers predict with; while
 the engine runs, `engines.costs.learning` keeps them true. ``mesh profile`` measures the same more thoroughly. The

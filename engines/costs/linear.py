@@ -1,4 +1,4 @@
-"""What prefills and decode steps cost, predicted from published coefficients.
+"""Predicts what prefills and decode steps cost from published coefficients.
 
 Both costs are linear in known features, so that routers can predict any request (Tropical: the prefill time is a
 function of the lengths alone). Aladdin's equations 2 and 3 and SCLS's 3 and 4 are special cases.

@@ -67,7 +67,7 @@ class Rounds:
 
 
 def load_of_point(point: Point) -> StepLoad:
-    """What the iteration of a point computes."""
+    """Return what the iteration of a point computes."""
     match point:
         case PrefillPoint(new_tokens, cached_tokens):
             return StepLoad([(new_tokens, cached_tokens)], 0, 0)
@@ -121,7 +121,7 @@ class Scratch:
 
 
 def usual_sampling(spec: ServiceSpec) -> Sampling:
-    """How tokens are sampled for requests that do not say."""
+    """Return how tokens are sampled for requests that do not say."""
     return Sampling(max_tokens=1, seed=0, temperature=spec.temperature, top_p=spec.top_p)
 
 

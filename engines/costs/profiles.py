@@ -49,7 +49,7 @@ class EngineProfile:
         return StepCost(self.prefill, self.decode, self.mixed)
 
     def kv_bytes(self, num_tokens: int) -> int:
-        """What a request of that many tokens, prompt and answer, holds (Aladdin, equation 1)."""
+        """Return what a request of that many tokens, prompt and answer, holds (Aladdin, equation 1)."""
         return self.kv_bytes_per_token * num_tokens + self.kv_bytes_per_request
 
 
@@ -63,7 +63,7 @@ def load_profile(name: str) -> EngineProfile:
 
 
 def num_devices_of(engine: EngineSpec) -> int:
-    """What the topology says, else its profile, else 1."""
+    """Return the number of devices: what the topology says, else its profile, else 1."""
     if engine.num_devices is not None:
         return engine.num_devices
     return load_profile(engine.profile).num_devices if engine.profile is not None else 1

@@ -1,4 +1,4 @@
-"""How long one iteration takes, decodes and chunks of prompts together: the cost models over a batch."""
+"""Predicts how long one iteration of decodes and chunks of prompts takes: the cost models over a batch."""
 
 import dataclasses
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What is wrong with a grammar, in one line for its client."""
+"""Says what is wrong with a grammar, in one line for its client."""
 
 
 class GrammarError(ValueError):
@@ -6,7 +6,9 @@ class GrammarError(ValueError):
 
 
 def reason_of(text: str) -> str:
-    """What llguidance says of a fault, in one line: the first one, and that of an error in a regular expression."""
+    """Return what llguidance says of a fault, in one line: the first one, and that of an error in a regular
+    expression.
+    """
     lines = [line.strip() for line in text.strip().splitlines()] or ["no reason given"]
     reason = " ".join([lines[0], *(line.removeprefix("error: ") for line in lines[1:] if line.startswith("error: "))])
     if reason.startswith("NoExtension"):

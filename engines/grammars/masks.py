@@ -1,4 +1,4 @@
-"""What grammars let an engine sample next: asked for when a step begins, taken when its logits are there.
+"""Gets the tokens that grammars allow next: asked for when a step begins, taken when its logits are there.
 
 The tokens so far are known before a step is computed, so the grammar process works beside it, and mostly costs no time.
 A mask that is late does not hold the batch for longer than ``patience_s``: its request's last token is computed again.

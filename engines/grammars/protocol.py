@@ -1,4 +1,4 @@
-"""What a grammar process is asked and what it answers: MessagePack, a message a packet of a Unix socket.
+"""Defines the messages of a grammar process: MessagePack, one message in each packet of a Unix socket.
 
 Jobs are done one at a time, the cheapest first. A packet has a bounded size, so a long answer's tokens come in several
 jobs with numbers that follow each other.

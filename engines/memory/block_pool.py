@@ -112,11 +112,11 @@ class BlockPool:
         return any(self._holders)
 
     def num_sole(self, blocks: Sequence[int]) -> int:
-        """How many of a table's blocks nobody else holds."""
+        """Return how many of a table's blocks nobody else holds."""
         return sum([self._holders[block] == 1 for block in blocks])
 
     def num_freed(self, tables: Iterable[Sequence[int]]) -> int:
-        """How many blocks nobody would hold if these tables were released: others share prefixes with them."""
+        """Return how many blocks nobody would hold if these tables were released: others share prefixes with them."""
         releases = Counter(block for blocks in tables for block in blocks)
         return sum([self._holders[block] == number for block, number in releases.items()])
 

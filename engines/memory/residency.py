@@ -1,4 +1,4 @@
-"""Which services live on an engine: those it serves, those it is told to load, those it is told to give up.
+"""Keeps which services an engine has: those it serves, those it is to load, and those it is to give up.
 
 A service that is unloaded takes nothing new; what decodes moves to other engines that have it, or ends here if there
 are none, and then its weights and KV memory go. The others notice nothing of either.
@@ -73,7 +73,7 @@ class Residency:
         return [service for service in self.services.values() if service.is_leaving]
 
     def drop(self, is_empty: Callable[[Service], bool]) -> list[DropModel]:
-        """What was to leave and is empty."""
+        """Drop a service that was to leave and is empty."""
         gone = [service.name for service in self.leaving() if is_empty(service)]
         for name in gone:
             log.info("unloaded a service", service=name)

@@ -1,4 +1,4 @@
-"""What can be wrong with a model."""
+"""Defines the errors of models."""
 
 from mesh.errors import UserError
 

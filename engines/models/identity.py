@@ -1,4 +1,4 @@
-"""Which model a folder holds: what two engines must have in common for one to go on with the other's KV and tokens."""
+"""Identifies a folder's model: two engines must agree on it for one to continue with the other's KV and tokens."""
 
 from hashlib import blake2b
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""How slow work on models tells what it does."""
+"""Reports the progress of slow work on models."""
 
 from typing import Protocol
 

@@ -118,7 +118,9 @@ def _uneven(size: int) -> tuple[int, ...]:
 
 
 def accuracy(cost: StepCost, times: Times, kind: Kind) -> Accuracy:
-    """How far predictions are from the measured times of one kind of points. Raise `ValueError` if there is none."""
+    """Return how far predictions are from the measured times of one kind of points. Raise `ValueError` if there is
+    none.
+    """
     errors = [abs(predict_s(cost, point) / time_s - 1) for point, time_s in times.items() if isinstance(point, kind)]
     if not errors:
         raise ValueError(f"no {kind.__name__} to judge by")

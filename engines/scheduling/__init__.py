@@ -1,1 +1,1 @@
-"""Which tokens of which requests an engine computes next."""
+"""Decides which tokens of which requests an engine computes next."""

@@ -1,4 +1,4 @@
-"""What an engine says of itself, as a whole: its status."""
+"""Writes an engine's status: all that it says of itself."""
 
 from collections.abc import Collection
 from math import inf

@@ -1,4 +1,4 @@
-"""What a step of an engine leads to, collected request by request and said once to each gateway."""
+"""Collects what a step leads to, request by request, and says it once to each gateway."""
 
 from collections import defaultdict
 

@@ -1,4 +1,4 @@
-"""What a local scheduler hands to an executor, and what comes back: the seam between decisions and computation.
+"""Defines the seam between decisions and computation: what a scheduler hands to an executor, and what comes back.
 
 What is made for every token is a msgspec struct: those are made several times as fast as frozen dataclasses.
 """
@@ -54,7 +54,7 @@ class Rows(NamedTuple):
     num_left: int
 
     def after(self, num_decodes: int) -> "Rows":
-        """What a decode is after so many more of them."""
+        """Return what a decode is after so many more of them."""
         return self._replace(num_before=self.num_before + num_decodes, num_left=self.num_left - num_decodes)
 
 

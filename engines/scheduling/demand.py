@@ -1,4 +1,4 @@
-"""What requests will need until they end, if their answers are as long as expected (Aladdin, section 4.2).
+"""Predicts what requests will need until they end, if answers are as long as expected (Aladdin, section 4.2).
 
 Every request that runs holds one token more after each step, and none after its last one. So what all of them hold
 rises until one ends, falls, and rises again: it is highest at the ends. Those peaks are all that has to be known to see

@@ -1,4 +1,4 @@
-"""What the scheduler of one service foresees, from the cost models of all services of its engine."""
+"""Predicts the work of one service's scheduler, from the cost models of all services of its engine."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""What an engine computes: which batch comes next, and what its result means for the requests in it."""
+"""Decides what an engine computes next, and what the result means for the requests of the batch."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
@@ -59,7 +59,7 @@ class Iterations:
     # --- choosing -----------------------------------------------------------------------------------------------------
 
     def next_step(self, now: float) -> tuple[Step | None, list[EngineOutcome]]:
-        """What to compute next; None if there is nothing."""
+        """Return what to compute next; None if there is nothing."""
         outcomes = self._end_padded(now)
         step, chosen = self._choose(now)
         outcomes += chosen

@@ -1,4 +1,4 @@
-"""How long decodes have waited of late from one token to the next: steps, what prefills added, what the shell took."""
+"""Measures how long decodes wait from one token to the next: steps, what prefills add, what the shell takes."""
 
 STEPS = 8  # about how many the mean is of
 

@@ -62,7 +62,7 @@ class ServiceQueue:
         )
 
     def slice_end(self, request: EngineRequest) -> int | None:
-        """How many tokens it may have when a slice ends that begins now; None: there are no slices."""
+        """Return how many tokens it may have when a slice ends that begins now; None: there are no slices."""
         if self.slice_tokens is None:
             return None
         num_new = 1 if request.decode_engine is not None else min(self.slice_tokens, request.num_left_here)
@@ -74,7 +74,9 @@ class ServiceQueue:
             self.steady.book()
 
     def decoding(self) -> list[EngineRequest]:
-        """What decodes: `EngineRequest.is_decoding`, spelt out, as it is asked for all that runs in every iteration."""
+        """Return the requests that decode: `EngineRequest.is_decoding`, spelt out, as it is asked for all that runs in
+        every iteration.
+        """
         return [
             one
             for one in self.running
@@ -82,7 +84,7 @@ class ServiceQueue:
         ]
 
     def prompts(self) -> Iterator[EngineRequest]:
-        """What does not decode: what has begun, then what waits."""
+        """Return what does not decode: what has begun, then what waits."""
         return chain((request for request in self.running if not request.is_decoding), self.waiting)
 
     def remove(self, request: EngineRequest) -> None:

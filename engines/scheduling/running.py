@@ -60,7 +60,7 @@ class RunningStep:
         return self.step is not None and any(share.request is request for share in self.step.shares)
 
     def load(self, step: Step) -> StepLoad:
-        """What the running step computes."""
+        """Return what the running step computes."""
         return step.load() if self._steady is None or step.rows is not None else self._steady.load()
 
     def repeated(self, result: StepResult) -> tuple[SteadyBatch, int] | None:
@@ -78,7 +78,7 @@ class RunningStep:
         self.step = None
 
     def num_steady_steps(self) -> int:
-        """How many steps like the running one may be passed by `pass_steps`, as things are now.
+        """Return how many steps like the running one may be passed by `pass_steps`, as things are now.
 
         Only those that end before `steady_until`.
         """

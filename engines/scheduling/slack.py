@@ -1,4 +1,4 @@
-"""How many prompt tokens fit into one iteration beside decodes, so that the decodes keep their TPOT promises."""
+"""Decides how many prompt tokens fit into one iteration so that its decodes keep their TPOT promises."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence

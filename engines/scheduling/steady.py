@@ -83,7 +83,7 @@ class SteadyBatch:
         return len(self.members) * self._num_passed - self._num_booked
 
     def num_steps_left(self) -> int:
-        """How many more can be passed before one ends, if the pool has blocks for them all; else 0."""
+        """Return how many more can be passed before one ends, if the pool has blocks for them all; else 0."""
         pool, num_members, num_steps = self._pool, len(self.members), self._num_steps - self._num_passed
         if num_steps < 1 or pool.can_allocate(num_members * (num_steps // pool.block_size + 1)):
             return max(0, num_steps)
@@ -99,7 +99,7 @@ class SteadyBatch:
             self._fill(index)
 
     def load(self) -> StepLoad:
-        """What the running step computes."""
+        """Return what the running step computes."""
         num_members = len(self.members)
         return StepLoad((), num_members, self._context + num_members * self._num_passed)
 

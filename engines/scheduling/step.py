@@ -25,7 +25,7 @@ class Step(msgspec.Struct, frozen=True):
         return Batch(self.service.name, chunks, self.rows)
 
     def load(self) -> StepLoad:
-        """What it computes, as its requests are now."""
+        """Return what it computes, as its requests are now."""
         if self.rows is not None:
             return load_of_rows(self.rows, decodes=not self.prompts)
         chunks = [(share.num_tokens, share.request.num_computed) for share in self.prompts]

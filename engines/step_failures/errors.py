@@ -1,4 +1,4 @@
-"""What the failure of a step says of its engine: whether it can go on. Pure; no library of a device is imported.
+"""Decides by a step's failure whether its engine can go on. Pure; no library of a device is imported.
 
 CUDA reports faults of kernels late and for ever: after a device assert or an illegal address each call of the process
 fails with the same error, and nothing but a new process helps. Running out of memory leaves the device as it was.

@@ -50,7 +50,7 @@ class StepWatch:
         self._service = None
 
     def look(self, now: float) -> str | None:
-        """Why the running step counts as one that hangs; None: it does not, or none runs."""
+        """Return why the running step counts as one that hangs; None: it does not, or none runs."""
         if self._service is None:
             return None
         self._pass(now)

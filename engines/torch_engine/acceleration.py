@@ -1,4 +1,4 @@
-"""What the torch engine does on GPUs and not on processors."""
+"""Does what the torch engine does on GPUs and not on processors."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -66,7 +66,7 @@ class Checkpoint:
         return torch.cat(there) if len(there) == len(parts) else None
 
     def codes(self, parts: Sequence["Part"], dtype: str) -> list[Codes] | None:
-        """What `CodeLinear` is to compute their product from; None: from floats. On CPU."""
+        """Return what `CodeLinear` is to compute their product from; None: from floats. On CPU."""
         names = [f"{part.name}.weight" for part in parts]
         if code_outs(names, self._kinds, self._config, dtype) is None:
             return None
@@ -105,7 +105,7 @@ def query_key_value(prefix: str, config: ModelConfig) -> tuple[Part, ...]:
 
 
 def head_part(config: ModelConfig) -> Part:
-    """What turns hidden states into logits."""
+    """Return the part of the weights that turns hidden states into logits."""
     return Part(EMBEDDINGS if config.tie_word_embeddings else "lm_head")
 
 

@@ -1,4 +1,4 @@
-"""How the last requests ended that ended here: the gateway may not have heard it."""
+"""Remembers how the last requests ended here: their gateways may not have heard it."""
 
 from engines.engine_request import EngineRequest
 from mesh.wire.requests import Delta, ProbeQuestion

@@ -1,4 +1,4 @@
-"""How much room an engine has for what it runs: virtual usage and freeness (Llumnix, section 4.4.1).
+"""Computes how much room an engine has for what it runs: virtual usage and freeness (Llumnix, section 4.4.1).
 
 The virtual usage of a request is what it is counted for: its blocks if it runs; the demand of the one that waits first,
 so that an engine with a queue looks overloaded and gives others away; head room beside high-priority requests; without
@@ -30,7 +30,7 @@ def in_all(free: float, num_running: int) -> float:
 
 
 def growth_tokens(running: Collection[EngineRequest]) -> float:
-    """How many tokens running requests may be expected to draw, all together, until one of them ends.
+    """Return how many tokens running requests may be expected to draw, all together, until one of them ends.
 
     Who looks at a random moment finds requests in the middle of their answers: on average, as much is still to come as
     there is (renewal theory: age and residual life are distributed alike). Of n requests with m tokens left on average,
@@ -55,7 +55,7 @@ def with_one_more(free: float, num_running: int, num_tokens: int, num_coming: in
 def headroom_tokens(
     cost: DecodeCost, capacity_tokens: int, running: Collection[EngineRequest], most_running: int, slowdown: float
 ) -> int:
-    """What is to be kept free on an engine for its high-priority requests; 0 if it runs none.
+    """Return what is to be kept free on an engine for its high-priority requests; 0 if it runs none.
 
     As much as brings the load down to where a step takes ``slowdown`` times as long as that of one such request alone.
     """

@@ -175,7 +175,9 @@ class IncomingTransfers:
         return effects
 
     def reclaim(self, now: float) -> list[EngineOutcome]:
-        """What runs here needs the memory that is reserved for migrations: they may as well stay where they are."""
+        """Cancel migrations to here, whose reserved memory is needed for what runs here. The requests stay where they
+        are.
+        """
         effects: list[EngineOutcome] = []
         for incoming in list(self._incoming.values()):
             if incoming.reserve.is_migration:

@@ -1,4 +1,4 @@
-"""What moves an engine's requests to other engines: orders, a drain, services that are unloaded, and the rules.
+"""Moves an engine's requests to other engines: by orders, drains, services that are unloaded, and the rules.
 
 Which and where to, the `Rescheduler` says; how, the transfers of `Departures`. What decodes migrates. What has not
 begun has nothing to take along: if it is to leave, its gateway gets it back.
@@ -74,7 +74,7 @@ class Moves:
 
     @property
     def is_emptying(self) -> bool:
-        """Whether all requests are to leave."""
+        """Return whether all requests are to leave."""
         return self._rescheduler.is_emptying
 
     @is_emptying.setter
@@ -83,11 +83,11 @@ class Moves:
 
     @property
     def has_rules(self) -> bool:
-        """Whether a request may leave that need not."""
+        """Return whether a request may leave that need not."""
         return self._rescheduler.has_rules
 
     def must_leave(self) -> bool:
-        """Whether something is to leave, whatever the rules say."""
+        """Return whether something is to leave, whatever the rules say."""
         return self._rescheduler.must_leave()
 
     def next_retry(self) -> float | None:

@@ -1,4 +1,6 @@
-"""What an engine's transfers come to, beside effects: `engines.requests` makes of it what becomes of the requests."""
+"""Defines what an engine's transfers come to, beside effects. `engines.requests` makes of it what becomes of the
+request.
+"""
 
 from dataclasses import dataclass
 

@@ -192,7 +192,9 @@ class Departures:
         return out is not None and (not out.is_migration or out.machine.is_nearly_done)
 
     def token_sampled(self, request: EngineRequest, now: float) -> list[EngineOutcome]:
-        """What it was computed from is ready to leave; of a hand-over, the last blocks leave with its commit."""
+        """Note that what a token was computed from is ready to leave; of a hand-over, the last blocks leave with its
+        commit.
+        """
         return [] if self.hands_over(request) else self.blocks_ready(request, now)
 
     def hands_over(self, request: EngineRequest) -> bool:

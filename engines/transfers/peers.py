@@ -1,4 +1,4 @@
-"""What an engine knows of the other engines: their last statuses, and what it has promised to send there."""
+"""Keeps what an engine knows of the others: their last statuses, and what it has promised to send there."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -64,20 +64,20 @@ class Peers:
         self._avoided[engine] = now + RETRY_S
 
     def forgive(self, now: float) -> None:
-        """Who was avoided for long enough may be tried again."""
+        """Let engines be tried again that were avoided for long enough."""
         if self._avoided:
             self._avoided = {engine: until for engine, until in self._avoided.items() if until > now}
 
     def next_retry(self) -> float | None:
-        """When an engine that is avoided may be tried again."""
+        """Return when an engine that is avoided may be tried again."""
         return min(self._avoided.values()) if self._avoided else None
 
     def any_for(self, service: str) -> bool:
-        """Whether another engine could take a request of that service, if it had room."""
+        """Return whether another engine could take a request of that service, if it had room."""
         return any(_find(status, service) is not None for status in self._statuses.values())
 
     def num_blocks(self, service: Service, request: EngineRequest) -> int:
-        """What the request will need elsewhere, to begin with."""
+        """Return what the request will need elsewhere, to begin with."""
         return service.pool.blocks_for(len(request.tokens)) + self._headroom_blocks
 
     def for_service(self, service: Service, leaving: Iterable[tuple[str, EngineRequest]]) -> list[Peer]:

@@ -1,4 +1,4 @@
-"""Which requests an engine gives to which other engine, while they run (Llumnix), and when.
+"""Decides which running requests an engine gives to which other engine, and when (Llumnix).
 
 Theory of operation. Every engine hears the statuses of all others and decides for itself, so there is nobody central to
 lose. Four things make it give a request away:
@@ -100,7 +100,7 @@ class Rescheduler:
         return self.must_leave() or (self._rules is not None and now >= self._looks_at)
 
     def must_leave(self) -> bool:
-        """Whether there is something here that is to go, whatever the rules say."""
+        """Return whether there is something here that is to go, whatever the rules say."""
         if self.is_emptying:
             return True
         for service in self._here.services.values():  # noqa: SIM110 - it is asked twice an event
@@ -110,7 +110,7 @@ class Rescheduler:
 
     @property
     def has_rules(self) -> bool:
-        """Whether a request may leave that need not: without rules `next_move` need not be asked."""
+        """Return whether a request may leave that need not: without rules `next_move` need not be asked."""
         return self._rules is not None
 
     def next_move(self, role: Role, now: float) -> Move | None:

@@ -1,4 +1,4 @@
-"""How free the services of an engine are, for requests that may come or go (`engines.transfers.freeness`)."""
+"""Computes how free an engine's services are, for requests that may come or go (`engines.transfers.freeness`)."""
 
 from engines.engine_request import EngineRequest
 from engines.memory.residency import Residency
@@ -29,7 +29,7 @@ class Room:
         return freeness(free - headroom, len(running))
 
     def bare_freeness(self, service: Service, now: float) -> float:
-        """Without head room for high priority."""
+        """Return the freeness without head room for high priority."""
         queue, pool = service.queue, service.pool
         head = self.head(service, now)
         free = free_tokens(
@@ -41,7 +41,7 @@ class Room:
         return freeness(free, len(queue.running))
 
     def head(self, service: Service, now: float) -> EngineRequest | None:
-        """Who waits first for memory."""
+        """Return who waits first for memory."""
         queue = service.queue
         waiting = [*queue.waiting, *queue.offloaded] if queue.offloaded else queue.waiting
         return self._residency.schedulers[service.name].most_urgent(waiting, now) if waiting else None

@@ -76,7 +76,9 @@ class BatchGeneration:
         return self._num_left == 0
 
     def step(self, draws: Mapping[int, Draw]) -> Mapping[int, SampledToken]:
-        """What is sampled for these rows; the others go on, and nobody wants their tokens. Raise what it raised."""
+        """Return what is sampled for these rows; the others go on, and nobody wants their tokens. Raise what it
+        raised.
+        """
         self._wanted.put(draws)
         answer = self._answers.get()
         if isinstance(answer, Exception):

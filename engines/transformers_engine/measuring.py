@@ -1,4 +1,4 @@
-"""What padded batches cost by ``generate``, roughly and at once: measured when an engine starts for the first time.
+"""Measures roughly what padded batches cost by ``generate``, when an engine starts for the first time.
 
 Each batch is measured as it runs: its prompts in one step, then a few tokens. That gives the coefficients of SCLS's
 equations 3 and 4, which the gateway forms batches by; while the engine runs, `engines.costs.learning` keeps them true.

@@ -1,4 +1,4 @@
-"""Which transformers is installed beside this interpreter, and whether the backend was made for it."""
+"""Finds which transformers is installed beside this interpreter, and whether the backend was made for it."""
 
 import importlib.metadata
 

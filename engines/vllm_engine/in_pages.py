@@ -1,4 +1,4 @@
-"""What our workers add to vLLM's: their KV cache is in our pages, and our sampler draws."""
+"""Adds to vLLM's workers that their KV cache is in our pages and our sampler chooses tokens."""
 
 from pathlib import Path
 from typing import Any

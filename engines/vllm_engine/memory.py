@@ -84,7 +84,7 @@ def layer_view(pages: Tensor, page_bytes: int, layer: int, like: Tensor, num_blo
 
 
 def block_axis(shape: Sequence[int], num_blocks: int) -> int:
-    """Which axis counts blocks: 0, or 1 where K and V are on axis 0. Raise ValueError if neither does."""
+    """Return which axis counts blocks: 0, or 1 where K and V are on axis 0. Raise ValueError if neither does."""
     for axis in (0, 1):
         if shape[axis] == num_blocks:
             return axis
@@ -98,6 +98,6 @@ def inner_order(like: Tensor, axis: int) -> list[int]:
 
 
 def block_form(like: Tensor, num_blocks: int) -> str:
-    """How the axes within a block lie: `0123` without the axis of blocks, unless they are transposed."""
+    """Return how the axes within a block lie: `0123` without the axis of blocks, unless they are transposed."""
     axis = block_axis(like.shape, num_blocks)
     return "".join(map(str, inner_order(like, axis)))

@@ -1,4 +1,4 @@
-"""What vLLM is told of each batch: which requests are new to it, which go on, and which it may forget.
+"""Tells vLLM of each batch which requests are new to it, which go on, and which it may forget.
 
 vLLM's model runner keeps the requests of the step before: tokens, block tables, the token that it drew. A decode that
 goes on costs it a few numbers then. Everything else is told as a new request: a prompt whose KV before the chunk is

@@ -1,4 +1,4 @@
-"""Which vLLM is installed beside this interpreter, and whether the backend was tested with it."""
+"""Finds which vLLM is installed beside this interpreter, and whether the backend was tested with it."""
 
 import importlib.metadata
 

@@ -146,7 +146,7 @@ class StagedShmTransport(_Common):
 
 
 class StagedTcpTransport(_Common):
-    """Through ZeroMQ. What is sent is a copy: the blocks themselves are not read after the export."""
+    """Moves blocks through ZeroMQ. It sends a copy: the blocks themselves are not read after the export."""
 
     name = TCP
 

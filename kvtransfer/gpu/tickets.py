@@ -1,4 +1,4 @@
-"""How block bytes are matched on a communicator that has no tags: NCCL delivers in the order of sending, nothing else.
+"""Matches block bytes on a communicator without tags: NCCL delivers in the order of sending, nothing else.
 
 Each send has a ticket, counted from 0. A `Blocks` message says its ticket, and the sizes of the last `REMEMBERED` sends
 (all that may not have been received: NCCL finishes small sends into buffers, a few, before they are). So a receiver

@@ -70,7 +70,7 @@ class AccessKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
 def make_key(
     name: str, limits: KeyLimits, wall_s: float, expires: float | None = None, *, admin: bool = False
 ) -> tuple[AccessKey, str]:
-    """What the file keeps, and the key itself: ``ms-<id>-<secret>``, with a secret of 256 random bits."""
+    """Return what the file keeps, and the key itself: ``ms-<id>-<secret>``, with a secret of 256 random bits."""
     id_, secret, salt = secrets.token_hex(ID_BYTES), secrets.token_urlsafe(SECRET_BYTES), secrets.token_hex(SALT_BYTES)
     return AccessKey(name, id_, salt, _hash(salt, secret), wall_s, expires, admin, limits), f"ms-{id_}-{secret}"
 

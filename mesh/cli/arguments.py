@@ -1,4 +1,4 @@
-"""What several commands share: arguments, and lines of output."""
+"""Holds what several commands share: arguments, and lines of output."""
 
 import argparse
 import sys
@@ -33,7 +33,7 @@ def split_topology(words: Sequence[str]) -> tuple[Path, list[str]]:
 
 
 def choose_host(topology: "Topology", wanted: str | None) -> str:
-    """Which host of the deployment this machine is."""
+    """Return which host of the deployment this machine is."""
     names = [host.name for host in topology.hosts]
     if wanted is None and len(names) == 1:
         return names[0]

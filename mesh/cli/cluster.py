@@ -1,4 +1,4 @@
-"""What the processes of a running mesh say about themselves, gathered by listening for a moment."""
+"""Gathers what the processes of a running mesh say about themselves, by listening for a moment."""
 
 import asyncio
 import os
@@ -20,7 +20,7 @@ from mesh.wire.status import GatewayStatus, SupervisorStatus
 
 
 def is_running_here(topology: Topology) -> bool:
-    """Whether this machine runs any part of the mesh."""
+    """Return whether this machine runs any part of the mesh."""
     runtime = runtime_dir(topology)
     hosts = [host.name for host in topology.hosts]
     return any(holder(runtime, host) for host in hosts) or bool(find_orphans(runtime, hosts))
@@ -100,7 +100,7 @@ def _is_leaving(status: BroadcastMessage) -> bool:
 
 
 def admin_urls(topology: Topology) -> dict[str, str | None]:
-    """Where each gateway says that operators reach it; None: it says nothing."""
+    """Return where each gateway says that operators reach it; None: it says nothing."""
     statuses = named_in_topology(topology, asyncio.run(statuses_of(topology)))
     said = {name: status.admin_url for name, status in statuses.items() if isinstance(status, GatewayStatus)}
     names = dict.fromkeys([*(gateway.id for gateway in topology.gateways), *said])

@@ -1,4 +1,4 @@
-"""What commands about one engine share: the mesh that they work on, and the engine's statuses as they come."""
+"""Holds what commands about one engine share: the mesh that they work on, and the engine's statuses as they come."""
 
 import asyncio
 from collections.abc import Callable, Sequence

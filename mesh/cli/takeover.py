@@ -1,4 +1,4 @@
-"""What ``mesh up`` does with processes that run already: it says what becomes of them, and takes them over."""
+"""Takes over processes that run already when ``mesh up`` starts, and says what becomes of them."""
 
 import os
 import select

@@ -1,4 +1,4 @@
-"""What ``mesh up`` shows: a live table while the processes start on a terminal, otherwise a line for each change."""
+"""Shows ``mesh up``: a live table while the processes start on a terminal, otherwise a line for each change."""
 
 import json
 import sys

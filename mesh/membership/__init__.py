@@ -1,1 +1,1 @@
-"""Who is alive: heartbeats, leases and incarnation numbers."""
+"""Decides who is alive, by heartbeats, leases and incarnation numbers."""

@@ -28,7 +28,7 @@ class Heartbeat(Generic[M]):
         self._changed.set()
 
     async def run(self) -> None:
-        """Never returns; cancel it."""
+        """Beat and never return; cancel it."""
         pulse = Pulse(self._sockets.pulse, self._period_s)
         try:
             async with asyncio.TaskGroup() as tasks:

@@ -146,14 +146,14 @@ class Membership:
         return Lost(Sender(process, self._newest[process]))
 
     def next_deadline(self) -> float | None:
-        """When the next lease ends; None: nobody is alive."""
+        """Return when the next lease ends; None: nobody is alive."""
         return next(iter(self._leases.values()), None)
 
     def is_alive(self, process: str) -> bool:
         return process in self._leases
 
     def is_current(self, sender: Sender) -> bool:
-        """Whether this is the newest known life of its process and alive."""
+        """Return whether this is the newest known life of its process and alive."""
         return sender.process in self._leases and self._newest[sender.process] == sender.incarnation
 
     def alive(self) -> Mapping[str, int]:

@@ -46,5 +46,5 @@ class Pulse:
 
 
 def is_held_up(silent_s: float, period_s: float) -> bool:
-    """Whether an event loop that spoke ``silent_s`` ago is late, and not so late that it is taken for dead."""
+    """Return whether an event loop that spoke ``silent_s`` ago is late, and not so late that it is taken for dead."""
     return 1.5 * period_s < silent_s <= MOST_HELD_UP_S

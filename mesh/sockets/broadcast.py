@@ -11,7 +11,7 @@ from mesh.sockets.inlet import Inlet
 
 
 class Broadcast:
-    """Never used by two threads at once: a lock stands before each call of libzmq. None of them waits."""
+    """A publishing socket for two threads: a lock stands before each call of libzmq. None of the calls waits."""
 
     def __init__(self, socket: "zmq.Socket[bytes]") -> None:
         self._socket = _Locked(socket)

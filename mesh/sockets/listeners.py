@@ -1,4 +1,4 @@
-"""How a process hands its listening sockets to its successor, so that nobody who connects meanwhile is turned away.
+"""Hands a process's listening sockets to its successor, so that nobody who connects meanwhile is turned away.
 
 Both are processes of one user on one host. The one that listens waits at a Unix socket in the runtime folder. Its
 successor connects, is sent the sockets, and says when it serves: only then does the other one stop to accept. The queue

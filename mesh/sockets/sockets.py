@@ -185,7 +185,7 @@ class Sockets(Generic[M]):
         self._broadcast.send_from_thread([TOPIC_STATUS, WIRE_VERSION, self._sender_frame, PULSE])
 
     async def messages(self) -> AsyncIterator[Received[M]]:
-        """What peers send to this process. Malformed input is counted, logged with its sender, and dropped."""
+        """Return what peers send to this process. Malformed input is counted, logged with its sender, and dropped."""
         while True:
             frames = await self._inlet.receive()
             try:

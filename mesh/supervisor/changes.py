@@ -1,4 +1,4 @@
-"""What may not change while a mesh runs, because its processes would misunderstand each other."""
+"""Checks what may not change while a mesh runs, because its processes would misunderstand each other."""
 
 from collections.abc import Collection, Iterator
 from pathlib import Path

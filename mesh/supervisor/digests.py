@@ -1,4 +1,4 @@
-"""What a process depends on in its topology, as one short text: when that changes, it is to be replaced."""
+"""Digests what a process depends on in its topology into one short text: when that changes, it is to be replaced."""
 
 import hashlib
 from collections.abc import Mapping

@@ -116,7 +116,7 @@ def _place(file: Path, mine: Holder, put: Callable[[Path, Path], None]) -> int:
 
 
 def holder(runtime: Path, host: str) -> Holder | None:
-    """Who runs the mesh on this host; None: nobody does. Takes no lock."""
+    """Return who runs the mesh on this host; None: nobody does. Takes no lock."""
     return _holder(lock_file(runtime, host))
 
 

@@ -1,4 +1,4 @@
-"""What becomes of the processes that run already when a supervisor takes over. Pure."""
+"""Decides what becomes of the processes that run already when a supervisor takes over. Pure."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class StartPlan:
         return bool(self.outdated or self.removed or self.missing)
 
     def lines(self) -> Iterator[str]:
-        """What will be done, a line for each process of which something is."""
+        """Return what will be done, a line for each process of which something is."""
         if kept := [name for name in self.current if name not in self.outdated]:
             yield f"{', '.join(kept)}: running already, and kept as {'they are' if len(kept) > 1 else 'it is'}"
         for name in self.outdated:

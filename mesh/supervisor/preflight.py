@@ -1,4 +1,4 @@
-"""What is looked at before any process starts, so that what cannot work is said in one line."""
+"""Checks before any process starts what cannot work, and says it in one line."""
 
 import contextlib
 import errno

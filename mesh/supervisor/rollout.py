@@ -49,7 +49,9 @@ class Rollout:
             self._children.add(self._commands[owner_of(record.process)].under(record.process), record).hold()
 
     async def run(self, tasks: asyncio.TaskGroup) -> str | None:
-        """Why it was not carried through; None: everything is as it should be. What ends late ends in ``tasks``."""
+        """Return why it was not carried through; None: everything is as it should be. What ends late ends in
+        ``tasks``.
+        """
         is_replacing_engines = any(self._commands[name].kind == ENGINE for name in self._outdated)
         daemons = [child for child in self._children if child.command.kind == PLACEMENT]
         paused = [child for child in daemons if is_replacing_engines or child.command.process in self._outdated]

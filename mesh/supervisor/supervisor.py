@@ -81,7 +81,7 @@ class Supervisor:
 
     @property
     def has_stepped_down(self) -> bool:
-        """Whether it left its children running, because another supervisor takes over."""
+        """Return whether it left its children running, because another supervisor takes over."""
         return self._step_down.is_set() and not self._stop.is_set()
 
     def stop(self, *, now: bool = False) -> None:

@@ -1,1 +1,1 @@
-"""What a deployment consists of, and how it is read from a TOML file."""
+"""Describes what a deployment consists of, and how it is read from a TOML file."""

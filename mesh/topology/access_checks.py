@@ -1,4 +1,4 @@
-"""What must hold of those who may use the gateways."""
+"""Checks what must hold of those who may use the gateways."""
 
 from collections.abc import Iterable
 from ipaddress import ip_address

@@ -1,4 +1,4 @@
-"""What backends ask of the engines in a topology: each package offers its rules under the entry points `BACKENDS`."""
+"""Checks what backends ask of a topology's engines: each package has its rules under the entry points `BACKENDS`."""
 
 from collections.abc import Mapping
 from functools import cache

@@ -1,4 +1,4 @@
-"""What must hold between the parts of a topology."""
+"""Checks what must hold between the parts of a topology."""
 
 from collections import defaultdict
 from pathlib import Path

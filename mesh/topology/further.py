@@ -1,4 +1,4 @@
-"""What other packages know of a topology: each offers a function under the entry points `CHECKS`."""
+"""Checks what other packages know of a topology: each offers a function under the entry points `CHECKS`."""
 
 from importlib.metadata import entry_points
 

@@ -1,4 +1,4 @@
-"""Which transports the engines of a topology can use among themselves, as far as a file can tell."""
+"""Finds which transports the engines of a topology can use among themselves, as far as a file can tell."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -11,8 +11,8 @@ from mesh.wire.control import Role
 
 
 def engine_pairs(topology: Topology) -> Iterator[tuple[EngineSpec, EngineSpec]]:
-    """Who may send KV blocks to whom: engines that share a service and do not both prefill only; none from or to static
-    batches.
+    """Return who may send KV blocks to whom: engines that share a service and do not both prefill only; none from or to
+    static batches.
     """
     movable = [engine for engine in topology.engines if not engine.scheduling.is_static]
     for source, target in permutations(movable, 2):

@@ -44,7 +44,7 @@ def one_of(words: Iterable[str]) -> str:
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """What a misspelt word was probably meant to be, or else what there is to choose from."""
+    """Return what a misspelt word was probably meant to be, or else what there is to choose from."""
     choices = sorted(known)
     if not choices:
         return "there is none"

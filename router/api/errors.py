@@ -1,4 +1,4 @@
-"""What a client is told when a request fails: the one place where errors become HTTP statuses."""
+"""Turns errors into HTTP statuses and into what a client is told, at this one place."""
 
 import math
 from collections.abc import Mapping
@@ -63,7 +63,7 @@ def too_long(param: str, num_prompt: int, num_output: int, max_context: int) -> 
 
 
 def text_too_long(param: str, max_context: int) -> ApiError:
-    """Of a text that was not counted to its end."""
+    """Make the error for a text that was not counted to its end."""
     message = f"The model's context is {max_context} tokens, and this text alone has more"
     return ApiError(400, message, param=param, code="context_length_exceeded")
 
@@ -92,7 +92,7 @@ def internal_error(request_id: str) -> ApiError:
 
 
 def api_error(error: ApiError | RouterError) -> ApiError:
-    """What the router says, as HTTP says it."""
+    """Say what the router says as HTTP says it."""
     match error:
         case ApiError():
             return error

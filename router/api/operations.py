@@ -1,4 +1,4 @@
-"""What operators and load balancers ask: models, health, metrics."""
+"""Answers operators and load balancers: models, health, metrics."""
 
 import asyncio
 from collections.abc import Callable, Sequence

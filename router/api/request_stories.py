@@ -1,4 +1,4 @@
-"""What happened to recent requests: GET /mesh/requests and /mesh/requests/{id}."""
+"""Tells what happened to recent requests: GET /mesh/requests and /mesh/requests/{id}."""
 
 import asyncio
 from typing import Annotated
@@ -68,7 +68,7 @@ def _scope(known: HistoryMemory) -> str:
 
 
 def duration(seconds: float) -> str:
-    """For instance 42 s, 12 min, 3.5 h."""
+    """Write a duration in words, for instance 42 s, 12 min, 3.5 h."""
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -1,4 +1,4 @@
-"""What ``mesh plan search`` prints."""
+"""Writes what ``mesh plan search`` prints."""
 
 import json
 import sys

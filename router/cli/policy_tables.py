@@ -1,4 +1,4 @@
-"""What ``mesh policy`` prints."""
+"""Writes what ``mesh policy`` prints."""
 
 import json
 import sys

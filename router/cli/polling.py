@@ -1,4 +1,4 @@
-"""What the gateways of a mesh say of their policies, gathered by listening."""
+"""Gathers what the gateways of a mesh say of their policies by listening."""
 
 import asyncio
 from collections.abc import Callable
@@ -26,7 +26,7 @@ class Poll:
         self._children: dict[str, str] = {}  # what their supervisors say of them
 
     async def listen(self, sockets: Sockets[SupervisorMessage], is_done: Callable[[], bool], timeout_s: float) -> None:
-        """Until ``is_done``, but no longer than ``timeout_s``."""
+        """Listen until ``is_done``, but no longer than ``timeout_s``."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 async for sender, status in sockets.broadcasts():
@@ -49,7 +49,7 @@ class Poll:
 
     @property
     def is_agreed(self) -> bool:
-        """Whether all gateways run the choice."""
+        """Return whether all gateways run the choice."""
         return self.is_complete and all(status.policy == self.choice for status in self.heard.values())
 
     @property

@@ -1,4 +1,4 @@
-"""What ``mesh plan`` prints: which engines hold what, and what the placement daemon makes of it."""
+"""Writes what ``mesh plan`` prints: which engines hold what, and what the placement daemon makes of it."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ BURSTS = 1.5  # dispersion above which services are said to be asked in bursts; 
 def summary(
     topology: Topology, engines: Mapping[str, EngineStatus], daemon: PlacementStatus | None
 ) -> dict[str, object]:
-    """For programs."""
+    """Return the summary that programs read."""
     return {
         "mesh": topology.name,
         "plan": newest_plan(engines),
@@ -33,7 +33,7 @@ def summary(
 
 
 def newest_plan(engines: Mapping[str, EngineStatus]) -> int:
-    """Its number; 0: none was announced."""
+    """Return the newest plan's number; 0: none was announced."""
     return max((status.place.number for status in engines.values() if status.place is not None), default=0)
 
 
@@ -86,14 +86,14 @@ def _change(row: Mapping[str, Any], place: EnginePlace | None) -> str:
 
 
 def proposal(decision: Decision | None, engines: Mapping[str, EngineStatus]) -> Mapping[str, EnginePlace]:
-    """What the daemon found last, if that is better than what the engines hold, and something else."""
+    """Return what the daemon found last, if that is better than what the engines hold, and something else."""
     if decision is None or decision.verdict == Verdict.KEEP or is_in_force(decision.places, engines):
         return {}
     return decision.places
 
 
 def in_words(engines: Mapping[str, EngineStatus]) -> str:
-    """Whether the newest plan is carried out."""
+    """Say whether the newest plan is carried out."""
     number, known = newest_plan(engines), announced(engines)
     if not number:
         return "no plan was made since the engines started"

@@ -1,1 +1,1 @@
-"""What happened to requests: records, explanations, tallies, lengths of answers."""
+"""Keeps what happened to requests: records, explanations, tallies, lengths of answers."""

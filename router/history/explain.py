@@ -1,4 +1,4 @@
-"""What happened to a request, as data: what the API answers, and what ``mesh explain`` prints.
+"""Tells what happened to a request as data, for the API and for ``mesh explain``.
 
 Live gateways and simulated ones keep the same timelines (`router.history.timelines`), so this reads both. What a
 policy saw of an engine is worked out here from the view that was kept, and nowhere else.

@@ -65,7 +65,8 @@ class LengthHistogram:
 
 
 class LengthDistribution:
-    """Of histograms, each counted so many times. ``num_seen``: answers behind it, for how little is known beyond them.
+    """A mixture of histograms, each counted so many times. ``num_seen``: answers behind it, for how little is known
+    beyond them.
 
     ``n`` answers tell nothing of what less than one in ``n`` does: with a probability of ``1 / (1 + n)**2`` an answer
     is taken to be as long as it may be. So without history that is the prediction, and the same goes for an answer
@@ -87,7 +88,9 @@ class LengthDistribution:
         self._unknown = 1 / (1 + num_seen) ** 2
 
     def mean(self, limit: int, longer_than: int = 0) -> float:
-        """Of answers that are cut at ``limit``, given that they are longer than ``longer_than`` tokens."""
+        """Return the mean length of answers that are cut at ``limit``, given that they are longer than ``longer_than``
+        tokens.
+        """
         mass_before, tokens_before = self._up_to(longer_than)
         mass, tokens = self._up_to(limit)
         known = 1 - self._unknown

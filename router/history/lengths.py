@@ -1,4 +1,4 @@
-"""How long answers will be: learned from those that ended, by service and length of the prompt.
+"""Predicts the lengths of answers from those that ended, by service and length of the prompt.
 
 Aladdin (section 2.3) predicts the mean answer of past requests with a similar prompt. That costs next to nothing, needs
 no second model, and has no bias, so that in a batch errors cancel out. A request that outgrows its prediction gets the
@@ -33,7 +33,7 @@ class AskedLength(NamedTuple):
 
 
 def asked_of(spec: RequestSpec) -> AskedLength:
-    """By what its client said."""
+    """Return what a request asks for, by what its client said."""
     return AskedLength(spec.sampling.max_tokens, spec.sampling.ignore_eos)
 
 
@@ -90,7 +90,9 @@ class _Service:
 
 
 class LengthPredictor:
-    """Of one gateway. ``asked``: what a request allows; memory is bounded by the number of services."""
+    """Predicts answer lengths in one gateway. ``asked``: what a request allows; memory is bounded by the number of
+    services.
+    """
 
     def __init__(self, asked: Callable[[RequestSpec], AskedLength] = asked_of) -> None:
         self._asked = asked
@@ -101,11 +103,13 @@ class LengthPredictor:
         return f"<LengthPredictor has seen {seen}>"
 
     def calibration(self) -> dict[str, Calibration]:
-        """By service."""
+        """Return the calibration by service."""
         return {name: service.calibration for name, service in self._services.items()}
 
     def predict(self, spec: RequestSpec, quantile: float | None = None) -> Prediction:
-        """With ``quantile``, steps are that quantile instead of the mean, each of those that outgrew the one before."""
+        """Predict an answer's length. With ``quantile``, steps are that quantile instead of the mean, each of those
+        that outgrew the one before.
+        """
         limit, is_exact = self._asked(spec)
         if is_exact:
             return Prediction((limit,), limit, limit, limit, is_exact)

@@ -1,4 +1,4 @@
-"""What a gateway keeps for the placement daemon: what it had counted when the running interval began."""
+"""Keeps for the placement daemon what a gateway had counted when the running interval began."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from mesh.wire.status import Mark, Memory, ServiceTally
 
 
 class MarkKeeper:
-    """Of one gateway. It knows the last thing that a daemon said until a later one says more."""
+    """Keeps the marks of one gateway. It knows the last thing that a daemon said until a later one says more."""
 
     def __init__(self) -> None:
         self.heard: PlacementStatus | None = None
@@ -31,5 +31,5 @@ class MarkKeeper:
         self._memory = memory
 
     def mark(self, now: float) -> Mark | None:
-        """To be repeated in each status; None: there is no daemon."""
+        """Return the mark to repeat in each status; None: there is no daemon."""
         return None if self._memory is None else Mark(self._memory, now - self._began_at, self._counted)

@@ -43,7 +43,7 @@ class RecordingFile:
         self._write(self._end_of_cut_line() + encode_line(self.header))
 
     def append(self, lines: bytes) -> None:
-        """To the file that has this name now: somebody may have moved the last one away."""
+        """Append to the file that has this name now: somebody may have moved the last one away."""
         if self._file is None or self._has_moved():
             self.close()
             self.open()
@@ -109,7 +109,7 @@ class Recorder:
         return self._num_overflowed + self._num_unwritten
 
     def take(self, record: Record, spec: RequestSpec) -> None:
-        """Never waits."""
+        """Take what is to be recorded. It never waits."""
         if len(self._pending) < MAX_PENDING:
             self._pending.append((record, spec))
         else:

@@ -1,4 +1,4 @@
-"""What became of each request, as one line of JSON each: no text and no tokens.
+"""Writes what became of each request, as one line of JSON each: no text and no tokens.
 
 A gateway's recording begins with a `Header`, and has another one each time that the gateway started again.
 """

@@ -1,4 +1,4 @@
-"""What a gateway has seen of each service, as sums that others can take differences of."""
+"""Sums up what a gateway has seen of each service. Others take differences of the sums."""
 
 from dataclasses import dataclass
 
@@ -27,7 +27,7 @@ class _Sums:
 
 
 class Tallies:
-    """Of one gateway, since it began."""
+    """Sums of one gateway since it began."""
 
     def __init__(self) -> None:
         self._services: dict[str, _Sums] = {}

@@ -1,4 +1,4 @@
-"""What happened to one request of a gateway, from its arrival to its end: each moment is measured here, once.
+"""Keeps what happened to one request from its arrival to its end: each moment is measured here, once.
 
 The dispatcher writes a timeline; others only read it: the recording (`router.history.records`), explanations
 (`router.history.explain`), and metrics (`router.api.metrics`). Nothing is worked out while a request runs. What a
@@ -70,7 +70,7 @@ class EngineRefused(msgspec.Struct, frozen=True, tag="refused"):
 
 
 class Interrupted(msgspec.Struct, frozen=True, tag="interrupted"):
-    """Its owner could not go on; it waits again with the tokens so far."""
+    """Its owner could not go on; the request waits again with the tokens so far."""
 
     at_s: float
     reason: str
@@ -236,12 +236,12 @@ class RequestTimeline:
 
     @property
     def reason(self) -> str:
-        """How it finished, or why it did not."""
+        """Return how it finished, or why it did not."""
         return "" if self.ended is None else self.ended.reason
 
     @property
     def ttft_s(self) -> float | None:
-        """From the arrival to the first token, if there is one."""
+        """Seconds from the arrival to the first token, if there is one."""
         first_at = self.delivered.first_at
         return None if first_at is None else first_at - self.arrived_at
 

@@ -54,13 +54,13 @@ class Timelines:
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[RequestTimeline]:
-        """In the order of their arrival."""
+        """Iterate in the order of their arrival."""
         timelines = (*self.open, *self._ended.values())
         return iter(sorted(timelines, key=lambda timeline: timeline.number))
 
     @property
     def open(self) -> list[RequestTimeline]:
-        """Of the requests that have not ended."""
+        """Return those of the requests that have not ended."""
         return [timeline for timeline, _ in self._open.values()]
 
     def recent(self, count: int) -> list[RequestTimeline]:
@@ -68,7 +68,7 @@ class Timelines:
         return list(islice(reversed(list(self)), count))
 
     def find(self, is_meant: Callable[[str], bool]) -> list[RequestTimeline]:
-        """Those whose id is meant, newest first."""
+        """Return those whose id is meant, newest first."""
         return [timeline for timeline in reversed(list(self)) if is_meant(timeline.id)]
 
     def of(self, request: str) -> RequestTimeline | None:
@@ -82,7 +82,7 @@ class Timelines:
 
     @property
     def remembers_from(self) -> float | None:
-        """Of what ended since then, everything is remembered; None: of all that ever ended."""
+        """The time since which everything that ended is remembered; None: of all that ever ended."""
         if not self.num_forgotten or not self._ended:
             return None
         oldest = next(iter(self._ended.values()))

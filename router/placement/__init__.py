@@ -1,1 +1,1 @@
-"""Which services run where: the search for a plan, and when a new one replaces the present one (SeaLLM, 2025)."""
+"""Decides which services run where: searches for plans and replaces the present one (SeaLLM, 2025)."""

@@ -27,7 +27,7 @@ log = structlog.get_logger()
 
 
 async def serve(shell: ProcessShell) -> None:
-    """Until asked to stop. It stops at once: whatever it was doing, its successor goes on with it."""
+    """Serve until asked to stop. It stops at once: whatever it was doing, its successor goes on with it."""
     find_evaluators()
     sockets: Sockets[SupervisorMessage] = shell.sockets(SupervisorMessage)
     try:

@@ -95,13 +95,13 @@ class PlacementDaemon:
 
     @property
     def plan(self) -> Plan:
-        """What the engines that are ready hold; its number is that of the newest plan that any engine knows."""
+        """Return what the engines that are ready hold; its number is that of the newest plan that any engine knows."""
         known = [status.place.number for status in self._roster.statuses.values() if status.place is not None]
         return replace(present_plan(self._roster.statuses), number=max(known, default=0))
 
     @property
     def memory(self) -> Memory:
-        """For a successor."""
+        """Return the memory that a successor needs."""
         interval, seen = self._interval, self._seen.seen or Observed(0.0, {}, {})
         planned = self._number, interval.seconds, interval.estimate, self._settled, sorted(self._roster.wanted)
         tallies, spreads = list(seen.services.values()), dict(seen.spreads)
@@ -130,7 +130,7 @@ class PlacementDaemon:
     # --- what happens -------------------------------------------------------------------------------------------------
 
     def hear(self, sender: Sender, status: BroadcastMessage, now: float) -> None:
-        """What anybody says of itself."""
+        """Take what anybody says of itself."""
         if self._scaler is not None and isinstance(status, EngineStatus | GatewayStatus | SupervisorStatus):
             self._scaler.hear(sender, status, now)
         match status:
@@ -179,7 +179,7 @@ class PlacementDaemon:
         return []
 
     def answered(self, question: int, answer: Answer | SearchFailed, now: float) -> list[Effect]:
-        """What came of a search. An answer that comes too late changes nothing."""
+        """Take the answer of a search. One that comes too late changes nothing."""
         pending = self._pending
         if pending is None or pending.question is None or pending.interval != question:
             return []

@@ -40,7 +40,7 @@ class DryRun:
 
 
 async def listen(topology: Topology, seconds: float) -> HeardMesh:
-    """To all statuses."""
+    """Listen to all statuses."""
     started_s = time.monotonic()
     windows_s = window_s(seconds, topology.timing.heartbeat_s)
     monitor, engines = ServiceMonitor(started_s, windows_s), dict[str, EngineStatus]()

@@ -1,4 +1,4 @@
-"""What the placement daemon wants done."""
+"""Lists what the placement daemon wants done."""
 
 from dataclasses import dataclass
 
@@ -31,7 +31,7 @@ class Tell:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """For the log: one thing that happened, in words."""
+    """One thing that happened, in words, for the log."""
 
     line: str
     is_problem: bool = False

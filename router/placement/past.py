@@ -1,4 +1,4 @@
-"""What the placement daemon has decided and changed so far, as its log and its statuses tell it."""
+"""Keeps what the placement daemon has decided and changed so far, as its log and its statuses tell it."""
 
 from collections import Counter
 from typing import Any

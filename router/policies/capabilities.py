@@ -1,4 +1,4 @@
-"""What a policy may do, or ask for, beyond deciding about one request at a time.
+"""Defines what a policy may do or ask for beyond deciding about one request at a time.
 
 A policy has a capability if it derives from its class, or lists an instance of it under `Policy.capabilities`. The
 dispatcher asks for the capability (`Policy.offers`) and does without where a policy does not offer it.
@@ -43,7 +43,7 @@ class ReordersQueue(Capability):
     """It chooses the order in which waiting requests are tried."""
 
     def rank(self, waiting: Sequence[RequestView], view: ClusterView, now: float) -> Sequence[RequestView]:
-        """Those to try now, in this order. ``waiting`` is in the order of priorities, then of deadlines."""
+        """Return those to try now, in this order. ``waiting`` is in the order of priorities, then of deadlines."""
         raise NotImplementedError
 
 
@@ -74,7 +74,7 @@ class FlipsRoles(Capability):
     """It lets engines take another role."""
 
     def rebalance(self, view: ClusterView, num_waiting: int, now: float) -> Sequence[RoleChange]:
-        """Which engines are to take another role, given that so many requests found no engine."""
+        """Return which engines are to take another role, given that so many requests found no engine."""
         raise NotImplementedError
 
 
@@ -84,7 +84,7 @@ class RecallsRequests(Capability):
     def recall(
         self, not_begun: Mapping[str, Sequence[RequestView]], view: ClusterView, now: float
     ) -> Sequence[RequestView]:
-        """Which requests to decide anew, of those that were sent and have no token yet.
+        """Return which requests to decide anew, of those that were sent and have no token yet.
 
         They come by the engine that is to decode them.
         """
@@ -95,5 +95,5 @@ class WantsEngines(Capability):
     """It knows how many more engines the waiting requests would fill."""
 
     def wanted(self, waiting: Sequence[RequestView], view: ClusterView, now: float) -> Sequence[Wanted]:
-        """By service and role."""
+        """Return the wanted engines by service and role."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""What policies there are, and what their parameters mean: read from their own docstrings and types."""
+"""Lists the policies and the meaning of their parameters, read from their own docstrings and types."""
 
 import re
 import sys

@@ -71,7 +71,7 @@ class Elastic(Policy, ReordersQueue, UsesPrefixes):
         return "elastic"
 
     def rank(self, waiting: Sequence[RequestView], view: ClusterView, now: float) -> Sequence[RequestView]:
-        """As many as can be served in time first, then the others."""
+        """Return as many as can be served in time first, then the others."""
         if len(waiting) < 2:
             return waiting
         left_out: set[str] = set()
@@ -179,7 +179,7 @@ class Elastic(Policy, ReordersQueue, UsesPrefixes):
         return _Option(outlook.finish_s, engine, decode_engine or engine)
 
     def can_join(self, request: RequestView, engine: EngineView, now: float) -> bool:
-        """Whether it has memory for the request, and time: all decodes there would still keep their promises.
+        """Return whether it has memory for the request, and time: all decodes there would still keep their promises.
 
         An engine that decodes nothing takes any; and who is late already finds no promise in its way but others'.
         """

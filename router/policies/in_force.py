@@ -1,4 +1,4 @@
-"""Which policy a gateway runs: the topology's, until somebody chooses another one for the whole mesh.
+"""Keeps which policy a gateway runs: the topology's, until somebody chooses another one for the whole mesh.
 
 Every choice has a version above those that its author had heard of, and gateways tell theirs in each status; version 0,
 their topology's, is nobody else's, so that a changed topology can be rolled out gateway by gateway. Of two other
@@ -29,7 +29,7 @@ class PolicyInForce:
         return f"<PolicyInForce {self.choice}>"
 
     def age_s(self, now: float) -> float:
-        """Since this gateway took it."""
+        """Return the seconds since this gateway took it."""
         return now - self._taken_at
 
     def is_later(self, choice: PolicyChoice) -> bool:

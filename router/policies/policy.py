@@ -1,4 +1,4 @@
-"""What every dispatch policy takes and answers."""
+"""Defines what every dispatch policy takes and answers."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -31,21 +31,21 @@ class Dispatch(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Not now; it is tried again when the view changes."""
+    """Says not now: the request is tried again when the view changes."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """Never: no living engine could run it, however idle."""
+    """Says never: no living engine could run the request, however idle."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """Its promise cannot be kept any more: the client is told so now, and what could be served in time is."""
+    """Says that the promise cannot be kept any more: the client is told so now, and what could be served in time is."""
 
     reason: str
 
@@ -86,7 +86,7 @@ class Policy(Protocol):
 
     @property
     def name(self) -> str:
-        """What topologies call it."""
+        """The name that topologies use."""
 
     def decide(self, request: RequestView, view: ClusterView, now: float) -> Decision: ...
 
@@ -96,7 +96,7 @@ class Policy(Protocol):
 
 
 class NoParameters(msgspec.Struct, frozen=True):
-    """For policies without any."""
+    """The parameters of policies without any."""
 
 
 @dataclass(frozen=True, slots=True)

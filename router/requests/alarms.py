@@ -1,4 +1,4 @@
-"""When who needs attention, if nothing happens before."""
+"""Keeps when who needs attention, if nothing happens before."""
 
 import heapq
 from math import inf
@@ -31,7 +31,7 @@ class Alarms:
         self._due.pop(id_, None)
 
     def pop(self, now: float) -> list[str]:
-        """Whose alarms go off, each once, earliest first."""
+        """Remove and return whose alarms go off, each once, earliest first."""
         woken = []
         while self._heap and self._heap[0][0] <= now:
             due, id_ = heapq.heappop(self._heap)

@@ -24,7 +24,7 @@ class BreakerState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BreakerLimits:
-    """When a breaker opens, and for how long."""
+    """Limits at which a breaker opens, and for how long."""
 
     window_s: float = 20.0
     num_failures: int = 4  # within the window
@@ -70,7 +70,7 @@ class Breaker:
         return BreakerState.OPEN if now < self._pause.until else BreakerState.HALF_OPEN
 
     def admits(self, now: float) -> bool:
-        """Whether a request may be sent: any, or the one that tries a half-open breaker."""
+        """Return whether a request may be sent: any, or the one that tries a half-open breaker."""
         return self._pause is None or (now >= self._pause.until and self._pause.trial is None)
 
     def sent(self, request: str, now: float) -> None:
@@ -100,7 +100,7 @@ class Breaker:
             self._pause = replace(self._pause, trial=None)
 
     def forgive(self, request: str, now: float) -> None:
-        """What this request failed of was its own doing."""
+        """Note that a request's failure was its own doing."""
         if not any(one.request == request for one in self._outcomes):
             return
         self._outcomes = deque((one for one in self._outcomes if one.request != request), MAX_OUTCOMES)
@@ -123,7 +123,7 @@ class Breaker:
 
 
 class Breakers:
-    """Those of all engines that one gateway sends to."""
+    """The breakers of all engines that one gateway sends to."""
 
     def __init__(self, limits: BreakerLimits = BreakerLimits()) -> None:
         self._limits = limits
@@ -138,15 +138,15 @@ class Breakers:
         return not self._tripped
 
     def known(self) -> dict[str, Breaker]:
-        """Of the engines that anything is known of, in the order of their names."""
+        """Return the breakers of the engines that anything is known of, in the order of their names."""
         return dict(sorted(self._of.items()))
 
     def states(self, now: float) -> dict[str, BreakerState]:
-        """Of those that are not closed."""
+        """Return the states of those that are not closed."""
         return {engine: self._of[engine].state(now) for engine in sorted(self._tripped)}
 
     def blocked(self, serving: Collection[str], now: float) -> set[str]:
-        """Those of the engines that serve that get nothing now; never all: then the one that failed first gets it."""
+        """Return the serving engines that get nothing now; never all: then the one that failed first gets it."""
         blocked = {engine for engine in self._tripped.intersection(serving) if not self._of[engine].admits(now)}
         if blocked and len(blocked) == len(serving):
             blocked.remove(min(blocked, key=lambda engine: (self._of[engine].failed_at, engine)))

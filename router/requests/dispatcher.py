@@ -291,7 +291,7 @@ class Dispatcher:
     # --- events of time -----------------------------------------------------------------------------------------------
 
     def next_deadline(self) -> float | None:
-        """When `expire` has something to do; None: never, as things are."""
+        """Return when `expire` has something to do; None: never, as things are."""
         earliest = self._monitor.next_deadline()
         deadlines = self._in_flight.next_alarm(), self._recovery.probing.next_deadline(), self._routing.next_opening()
         for deadline in deadlines:
@@ -319,7 +319,7 @@ class Dispatcher:
         return effects
 
     def check_invariants(self) -> None:
-        """For tests."""
+        """Check the state of all parts, for tests."""
         self._in_flight.check_invariants()
 
 

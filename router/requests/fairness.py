@@ -1,4 +1,4 @@
-"""Whose turn it is when several tenants want more than there is: a virtual token counter for each. Pure.
+"""Decides whose turn it is when several tenants want more than there is: a virtual token counter for each. Pure.
 
 Who has been served least goes first (VTC: Sheng et al., "Fairness in Serving Large Language Models", OSDI 2024): a
 tenant's counter grows by the tokens of its prompts and twice those of its answers. Who comes back after a while starts
@@ -40,7 +40,7 @@ class _Tenant:
 
 
 class Fairness:
-    """Of one gateway, among its own requests."""
+    """Shares one gateway fairly among its own requests."""
 
     def __init__(self) -> None:
         self._tenants: dict[str, _Tenant] = {}  # those that are about
@@ -53,7 +53,7 @@ class Fairness:
 
     @property
     def is_shared(self) -> bool:
-        """Whether more than one tenant is about."""
+        """Return whether more than one tenant is about."""
         return len(self._tenants) > 1
 
     # --- events -------------------------------------------------------------------------------------------------------
@@ -94,7 +94,7 @@ class Fairness:
             tenant.served += PROMPT_WEIGHT * len(request.spec.prompt)
 
     def count(self, in_flight: Iterable[InFlightRequest]) -> None:
-        """What everybody has at the moment, and has had."""
+        """Count what everybody has at the moment, and has had."""
         for tenant in self._tenants.values():
             tenant.num_sent, tenant.num_unbegun, tenant.unbegun_s = 0, 0, 0.0
         for request in in_flight:
@@ -127,7 +127,8 @@ class Fairness:
     # --- decisions ----------------------------------------------------------------------------------------------------
 
     def in_turn(self, ranked: Sequence[InFlightRequest]) -> Sequence[InFlightRequest]:
-        """Those that wait: by priority, then by what their tenants were served, then in the order that they come in.
+        """Return those that wait: by priority, then by what their tenants were served, then in the order that they come
+        in.
 
         What had begun is not made to wait for it: its tenant has waited before.
         """
@@ -144,7 +145,8 @@ class Fairness:
         return ordered
 
     def holds(self, request: InFlightRequest, num_engines: int, num_places: int) -> bool:
-        """Whether its tenant has its share of what the engines have not begun, or of ``num_places`` in decode batches.
+        """Return whether its tenant has its share of what the engines have not begun, or of ``num_places`` in decode
+        batches.
 
         0 places: nobody knows how many there are.
         """
@@ -158,7 +160,7 @@ class Fairness:
         return num_sent >= num_places - max(1, num_places // LAST_RUNNING)
 
     def recalled(self, in_flight: Iterable[InFlightRequest], num_engines: int) -> list[InFlightRequest]:
-        """What tenants have with engines, not begun, above their shares: the last of it, as counted before."""
+        """Return what tenants have with engines, not begun, above their shares: the last of it, as counted before."""
         excess: list[InFlightRequest] = []
         for request in reversed(list(in_flight)):
             tenant = self._tenants[request.charge.tenant]
@@ -174,11 +176,13 @@ class Fairness:
         return tenant.num_unbegun >= max(1, ceil(UNBEGUN_PER_ENGINE * parts)) and tenant.unbegun_s >= UNBEGUN_S * parts
 
     def has_its_share(self, name: str, num_places: int) -> bool:
-        """Whether a tenant has as many requests as are there for each."""
+        """Return whether a tenant has as many requests as are there for each."""
         return self.is_shared and self._tenants[name].num_in_flight >= num_places / len(self._tenants)
 
     def who_yields(self, name: str, waiting: Sequence[InFlightRequest]) -> InFlightRequest | None:
-        """Of those that wait, the one that makes room for one of ``name``: the last of the tenant with most of them."""
+        """Return, of those that wait, the one that makes room for one of ``name``: the last of the tenant with most of
+        them.
+        """
         new = [request for request in waiting if not request.losses.is_recovering]
         counts = Counter(request.charge.tenant for request in new)
         if not counts:

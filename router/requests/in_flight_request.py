@@ -57,36 +57,38 @@ class InFlightRequest:
 
     @property
     def engines(self) -> tuple[str, ...]:
-        """Those that hold it or are about to."""
+        """The engines that hold it or are about to."""
         return self.assignment.engines
 
     @property
     def has_begun(self) -> bool:
-        """Whether its first token has come."""
+        """Return whether its first token has come."""
         return self.timeline.delivered.first_at is not None
 
     @property
     def may_be_recalled(self) -> bool:
-        """Whether an engine has it that has not begun, and was not asked to give it back before."""
+        """Return whether an engine has it that has not begun, and was not asked to give it back before."""
         place = self.assignment
         return place.phase is RequestPhase.RUNNING and not self.has_begun and not place.was_recalled
 
     @property
     def order(self) -> tuple[int, float, int]:
-        """Of the waiting queue: earliest deadline first within a priority."""
+        """The key that orders the waiting queue: earliest deadline first within a priority."""
         return -self.spec.priority, self.deadline.at, self.timeline.number
 
     # --- times --------------------------------------------------------------------------------------------------------
 
     def expires_at(self, limits: DispatchLimits) -> float:
-        """Until when it may wait. What had begun waits on while engines are there that could take it, up to a bound."""
+        """Return until when it may wait. What had begun waits on while engines are there that could take it, up to a
+        bound.
+        """
         deadline = self.deadline
         if not self.losses.is_recovering:
             return deadline.at + deadline.grace_s
         return min(max(deadline.at, self.queue.engine_seen_at) + limits.recovery_s, deadline.at + limits.patience_s)
 
     def due(self, limits: DispatchLimits, now: float) -> float:
-        """When it needs attention next, if nothing happens."""
+        """Return when it needs attention next, if nothing happens."""
         place = self.assignment
         if place.phase is RequestPhase.SENT:
             return place.sent_at + limits.reply_s
@@ -105,7 +107,7 @@ class InFlightRequest:
 
     @property
     def silence(self) -> str:
-        """What did not happen until it was due."""
+        """Say what did not happen until it was due."""
         place = self.assignment
         if place.phase is RequestPhase.SENT:
             return f"{place.engines[0]} did not answer"
@@ -145,7 +147,7 @@ class InFlightRequest:
         )
 
     def reservations(self, dispatch: Dispatch) -> list[Reservation]:
-        """What a dispatch takes, until the engines' own statuses show it."""
+        """Return what a dispatch takes, until the engines' own statuses show it."""
         num_tokens, service = self.spec.num_tokens + len(self.stream.tokens) + 1, self.spec.service
         due_at = max(self.deadline.at, self.queue.turn_at + self.spec.slo_ttft_s)  # engines order it by this
         decoding = (self.view.answer_tokens, self.view.num_generated, self.spec.slo_tpot_s)

@@ -51,7 +51,7 @@ class InFlightRequests:
         return request in self._in_flight
 
     def __iter__(self) -> Iterator[InFlightRequest]:
-        """Over those that there are now; they may change meanwhile."""
+        """Iterate over those that there are now; they may change meanwhile."""
         return iter(tuple(self._in_flight.values()))
 
     def placed(self, request_id: str) -> InFlightRequest | None:
@@ -85,7 +85,7 @@ class InFlightRequests:
         return self._alarms.next()
 
     def woken(self, now: float) -> list[InFlightRequest]:
-        """Those whose alarms go off; they have none until they are armed anew."""
+        """Return those whose alarms go off; they have none until they are armed anew."""
         return [self._in_flight[request] for request in self._alarms.pop(now)]
 
     # --- ends ---------------------------------------------------------------------------------------------------------
@@ -95,7 +95,7 @@ class InFlightRequests:
         self._timelines.finished(request.timeline, reason, now)
 
     def leave(self, request: InFlightRequest, outcome: Outcome, reason: str, now: float) -> None:
-        """Its consumer ended it."""
+        """End a request because its consumer did."""
         self._remove(request, FinishReason.STOP if outcome is Outcome.FINISHED else None)
         self._timelines.left(request.timeline, outcome, reason, now)
 
@@ -125,7 +125,7 @@ class InFlightRequests:
             )
 
     def check_invariants(self) -> None:
-        """For tests."""
+        """Check the state, for tests."""
         waiting = list(self.waiting)
         assert waiting == sorted(waiting, key=lambda request: request.order), f"out of order: {self.waiting!r}"
         assert {f.id for f in waiting} == {f.id for f in self if f.assignment.is_waiting}

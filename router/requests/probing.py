@@ -34,7 +34,7 @@ class Probing:
         return f"<Probing next at {self._next_round}>"
 
     def next_deadline(self) -> float | None:
-        """When to `ask`; None: there is nobody to ask about."""
+        """Return when to `ask`; None: there is nobody to ask about."""
         return self._next_round
 
     def begin(self, now: float) -> None:

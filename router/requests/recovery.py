@@ -1,4 +1,4 @@
-"""What becomes of requests whose engine failed them.
+"""Decides what becomes of requests whose engine failed them.
 
 They go on elsewhere with all their tokens, a bounded number of times.
 """
@@ -80,7 +80,7 @@ class Recovery:
     # --- requests fail ------------------------------------------------------------------------------------------------
 
     def overdue(self, request: InFlightRequest, now: float) -> list[Effect]:
-        """What was to happen by now did not."""
+        """Act on what was to happen by now and did not."""
         failed = request.engines[:1] if request.assignment.phase is RequestPhase.SENT else request.engines
         return self.interrupt(request, request.silence, request.engines, now, failed=failed)
 
@@ -100,7 +100,7 @@ class Recovery:
                 request.timeline.hold(engine, holding.num_ahead, now)
 
     def refuse(self, engine: str, message: Refused, now: float) -> bool:
-        """Whether the request waits again."""
+        """Note that an engine refused a request. Return whether the request waits again."""
         request = self._in_flight.placed(message.request)
         if request is None or message.epoch < request.stream.epoch:
             return False

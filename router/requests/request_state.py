@@ -1,4 +1,4 @@
-"""What a request in flight is made of: each part holds what belongs together, and changes it in one place."""
+"""Holds the parts of a request in flight: each holds what belongs together, and changes it in one place."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -31,7 +31,9 @@ class Hints:
 
 @dataclass(slots=True)
 class TokenDeadline:
-    """By when the first token is promised; after a loss, the next one. It may be ``grace_s`` late while it waits."""
+    """The time by which the first token is promised; after a loss, the next one. It may be ``grace_s`` late while it
+    waits.
+    """
 
     at: float
     grace_s: float
@@ -88,7 +90,7 @@ class Assignment:
 
 @dataclass(slots=True)
 class Contact:
-    """When the engines of a request were heard of, and asked about it."""
+    """The times at which the engines of a request were heard of, and asked about it."""
 
     progress_at: float = 0.0  # the last news of the request
     held_at: float = -inf  # an engine said that it has the request, and no more
@@ -130,7 +132,7 @@ class Losses:
             self.num_tokens_at_death = num_tokens
 
     def avoid(self, engines: Collection[str], now: float) -> None:
-        """Not these engines for a moment, longer each time."""
+        """Avoid these engines for a moment, longer each time."""
         backoff_s = min(BACKOFF_S * 2 ** (self.num_refusals + self.num_losses), MAX_BACKOFF_S)
         self.avoided = {engine: until for engine, until in self.avoided.items() if until > now}
         self.avoided |= dict.fromkeys(engines, now + backoff_s)
@@ -157,7 +159,7 @@ class QueueState:
 
 @dataclass(slots=True)
 class TenantCharge:
-    """Whose request it is, and what of it was counted for that tenant."""
+    """The tenant of a request, and what of it was counted for that tenant."""
 
     tenant: str = ""
     has_prompt: bool = False

@@ -1,4 +1,4 @@
-"""Which engine gets which waiting request: asks the policy, and keeps what it decided."""
+"""Asks the policy which engine gets which waiting request, and keeps what it decided."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -103,7 +103,7 @@ class Routing:
         ]
 
     def forget(self, engine: str) -> None:
-        """Its caches are gone."""
+        """Forget an engine whose caches are gone."""
         for prefixes in self._prefixes.values():
             prefixes.forget(engine)
 
@@ -179,7 +179,7 @@ class Routing:
         return self._rounds is None or now >= self._rounds.opens_at
 
     def next_opening(self) -> float | None:
-        """When to `try_waiting` though nothing changes."""
+        """Return when to `try_waiting` though nothing changes."""
         return self._rounds.opens_at if self._rounds is not None and self._in_flight.waiting else None
 
     def _ranked(self, now: float) -> Sequence[InFlightRequest]:
@@ -293,7 +293,9 @@ class Routing:
         return self.overloaded(service, f"no engine could take the request within {waited_s:.1f} s", now)
 
     def overloaded(self, service: str, reason: str, now: float) -> Overloaded:
-        """With a hint when to come back: when the first engine that prefills will have nothing queued."""
+        """Make the refusal, with a hint when to come back: when the first engine that prefills will have nothing
+        queued.
+        """
         serving = self._monitor.view().serving(service)
         prefilling = [engine for engine in serving if engine.role is not Role.DECODE] or serving
         backlog_s = min((engine.backlog_s(now) for engine in prefilling), default=0.0)

@@ -43,7 +43,7 @@ class _Pace:
 
 
 class Shedding:
-    """Of one gateway, service by service."""
+    """Sheds requests of one gateway, service by service."""
 
     def __init__(self) -> None:
         self._paces: defaultdict[str, _Pace] = defaultdict(_Pace)
@@ -56,7 +56,7 @@ class Shedding:
         self._paces[request.service].note(request.num_tokens, num_waiting, now)
 
     def hopeless(self, waiting: Sequence[RequestView], now: float) -> list[RequestView]:
-        """Those of one service's waiting requests, the newest included, that will not make it."""
+        """Return those of one service's waiting requests, the newest included, that will not make it."""
         pace = self._paces[waiting[0].service]
         pace.note(0, len(waiting), now)
         if not pace.is_busy or (tokens_per_s := pace.tokens_per_s) is None:

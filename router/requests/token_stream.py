@@ -71,7 +71,7 @@ class TokenStream:
         self.gap_since = None
 
     def take(self, delta: Delta, now: float) -> list[TokenBatch] | Fence | Broken:
-        """What a delta makes deliverable: nothing if it is a duplicate or must be held."""
+        """Return what a delta makes deliverable: nothing if it is a duplicate or must be held."""
         if self._finished:
             return []
         if delta.epoch != self.epoch:

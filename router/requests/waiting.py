@@ -16,7 +16,7 @@ class WaitingQueue:
         return len(self._in_flight)
 
     def __iter__(self) -> Iterator[InFlightRequest]:
-        """Over what is there now, most urgent first; the queue may change meanwhile."""
+        """Iterate over what is there now, most urgent first; the queue may change meanwhile."""
         return iter(tuple(self._in_flight))
 
     def __repr__(self) -> str:

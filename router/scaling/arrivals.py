@@ -15,7 +15,9 @@ DISPERSION_MEMORY = 240.0  # observations
 
 
 class ArrivalRate:
-    """Of one service, from counts of arrivals in spans that follow each other. Rates are arrivals a second."""
+    """Estimates the rate of one service, from counts of arrivals in spans that follow each other. Rates are arrivals a
+    second.
+    """
 
     def __init__(self) -> None:
         self._bins: list[tuple[int, float, int]] = []  # count, seconds, size in observations; oldest first
@@ -36,7 +38,7 @@ class ArrivalRate:
         return (count + num_deviations * sqrt(self._dispersion * (count + 1))) / span_s if span_s else 0.0
 
     def observe(self, count: int, span_s: float) -> bool:
-        """Whether it is clear by now that the rate has changed."""
+        """Count a span. Return whether it is clear by now that the rate has changed."""
         if span_s <= 0:
             return False
         self._disperse(count, span_s)

@@ -1,4 +1,4 @@
-"""What the arithmetic of `router.scaling.need` leaves out, learnt from attainment (k5 of Aladdin's equation 7)."""
+"""Learns from attainment what the arithmetic of `router.scaling.need` leaves out (k5 of Aladdin's equation 7)."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Which engines run, as their supervisors and they themselves say, and what they were ordered to do meanwhile."""
+"""Keeps which engines run, as their supervisors and they themselves say, and what they were ordered to do meanwhile."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -71,7 +71,7 @@ class Fleet:
             failures.number += 1
 
     def statuses(self, now: float) -> Mapping[str, EngineStatus]:
-        """Of those that were heard within their lease and serve."""
+        """Return the statuses of those that were heard within their lease and serve."""
         return {
             engine: heard.status
             for engine, heard in self._engines.items()
@@ -79,7 +79,7 @@ class Fleet:
         }
 
     def phase(self, engine: str, now: float) -> EnginePhase:
-        """As ordered, while the order is on its way."""
+        """Return an engine's phase: as ordered, while the order is on its way."""
         order, child = self._orders.get(engine), self._children.get(engine)
         if order is not None and now < order.until:
             return EnginePhase.STARTING if order.running else EnginePhase.LEAVING
@@ -103,7 +103,7 @@ class Fleet:
         return self.phase(engine, now) is EnginePhase.STANDBY and (failures is None or now >= failures.rests_until)
 
     def failure(self, engine: str) -> str | None:
-        """Why it did not start when it was last asked to."""
+        """Return why it did not start when it was last asked to."""
         return (self._children[engine].last_exit or "it ended") if engine in self._failures else None
 
     def order(self, engine: str, running: bool, now: float) -> ScaleOrder:

@@ -1,4 +1,4 @@
-"""How many engines a load needs, from what its prefills and decode steps cost (Aladdin, equations 4, 6 and 7).
+"""Computes how many engines a load needs from the costs of its steps (Aladdin, equations 4, 6 and 7).
 
 An engine spends a share ``p`` of its time on prefills and the rest on decode steps, each of ``d`` seconds for one token
 of every request in its batch. A token takes ``d / (1 - p)``. In a steady state of ``N`` equal engines, requests of a
@@ -25,7 +25,9 @@ MOST = 65536.0
 
 @dataclass(frozen=True, slots=True)
 class ServiceLoad:
-    """Of one service, and what it costs on the engines in question. ``kv_tokens``: that one engine can hold of it."""
+    """The load of one service, and what it costs on the engines in question. ``kv_tokens``: that one engine can hold of
+    it.
+    """
 
     service: str
     rate: float  # requests a second
@@ -38,12 +40,12 @@ class ServiceLoad:
 
     @property
     def prefill_s(self) -> float:
-        """Of a mean prompt."""
+        """The seconds of a mean prompt's prefill."""
         return prefill_s(self.prefill, round(self.num_input.mean))
 
     @property
     def decoded_tokens(self) -> float:
-        """Of a mean answer; its first token is the prefill's."""
+        """The decoded tokens of a mean answer; its first token is the prefill's."""
         return max(0.0, self.num_output.mean - 1)
 
     @property

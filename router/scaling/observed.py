@@ -1,4 +1,4 @@
-"""What services are asked for now, from the sums that gateways publish."""
+"""Observes what services are asked for now, from the sums that gateways publish."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -40,7 +40,9 @@ class _Lengths:
 
 @dataclass(slots=True)
 class ObservedService:
-    """Of one service. ``ended`` and ``late``: requests since `ObservedServices.judge` was called last."""
+    """What was observed of one service. ``ended`` and ``late``: requests since `ObservedServices.judge` was called
+    last.
+    """
 
     rate: ArrivalRate = field(default_factory=ArrivalRate)
     inputs: _Lengths = field(default_factory=_Lengths)
@@ -90,7 +92,7 @@ class ObservedServices:
         return self._services.get(service)
 
     def changed_at(self, service: str) -> float:
-        """When its rate was last seen to have changed."""
+        """Return when its rate was last seen to have changed."""
         return self._changed_at.get(service, -inf)
 
     def judge(self) -> Iterator[tuple[str, int, int]]:

@@ -11,7 +11,7 @@ from mesh.wire.status import EngineStatus
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """At ``least`` so many engines of it run. The number of the others may change, if ``is_scaled``."""
+    """A pool of engines, of which at ``least`` so many run. The number of the others may change, if ``is_scaled``."""
 
     name: str
     role: Role
@@ -38,7 +38,7 @@ def _pool(topology: Topology, name: str, engines: tuple[str, ...]) -> Pool:
 
 
 class EnginePhase(StrEnum):
-    """Of an engine, as far as scaling is concerned."""
+    """Phase of an engine, as far as scaling is concerned."""
 
     SERVING = "serving"
     STARTING = "starting"
@@ -60,7 +60,7 @@ class PoolView:
 
     @property
     def num_running(self) -> int:
-        """That serve, or soon will."""
+        """The number of engines that serve, or soon will."""
         return self.count(EnginePhase.SERVING, EnginePhase.STARTING)
 
     @property

@@ -1,4 +1,4 @@
-"""How many engines of a pool should run: by what services need to keep their promises, or by what peers go by."""
+"""Decides how many engines of a pool should run, by what services need for their promises or by what peers go by."""
 
 from collections.abc import Callable, Sequence
 from math import ceil, isfinite
@@ -76,5 +76,5 @@ def make_rule(spec: ScalingSpec) -> NeedRule:
 
 
 def rounded(need: float) -> int:
-    """Up, but for what is arithmetic's own error."""
+    """Round up, but for what is arithmetic's own error."""
     return ceil(need - 1e-6)

@@ -1,4 +1,4 @@
-"""How many engines run, and which: looked at a few times a second. Sans-IO: hears statuses, answers orders.
+"""Decides a few times a second how many engines run, and which. Sans-IO: it hears statuses and answers orders.
 
 Engines are counted as their supervisors see them, and nothing else is remembered of what was ordered. So what a user
 starts or stops by hand, what dies, and a scaler that begins anew are all the same case. Engines start as soon as they
@@ -80,7 +80,7 @@ class Scaler:
                 self._fleet.hear_supervisor(sender, status, now)
 
     def decide(self, now: float, *, may_stop: bool = True) -> ScalingDecided:
-        """Before `next_deadline` there is nothing to do."""
+        """Decide what to start and stop. Before `next_deadline` there is nothing to do."""
         if now < self._looks_at:
             return ScalingDecided((), (), ())
         self._looks_at = now + self._spec.interval_s
@@ -115,7 +115,7 @@ class Scaler:
             size.said = kind
 
     def pools(self) -> list[PoolStatus]:
-        """Of those that are scaled."""
+        """The pools that are scaled."""
         sizes = [(pool, self._sizes[pool.name]) for pool in self._pools if pool.is_scaled]
         return [
             PoolStatus(pool.name, size.num_wanted, pool.least, pool.most, size.need.least, size.problem)

@@ -1,1 +1,1 @@
-"""What a gateway knows of the mesh: engines, gateways, reservations, prefixes."""
+"""Holds what a gateway knows of the mesh: engines, gateways, reservations, prefixes."""

@@ -78,7 +78,7 @@ class Candidates(msgspec.Struct, frozen=True):
         return cls.of(*members)
 
     def among(self, service: str, ids: Collection[str]) -> "Candidates":
-        """Those of these engines that are in a group, by what they may do if there are no others."""
+        """Return those of these engines that are in a group, by what they may do if there are no others."""
         engines = {engine.id: engine for engine in (*self.prefill, *self.multiplex, *self.decode) if engine.id in ids}
         return Candidates.by_role(service, list(engines.values()))
 
@@ -90,11 +90,11 @@ class Candidates(msgspec.Struct, frozen=True):
         return cls(prefill.engines, keeping.engines, taking_over, *(prefill + keeping))
 
     def keeps(self, prefill_engine: EngineView) -> bool:
-        """Whether what is prefilled on ``prefill_engine`` is decoded there, too."""
+        """Return whether what is prefilled on ``prefill_engine`` is decoded there, too."""
         return prefill_engine.role is not Role.PREFILL or self.decode is self.prefill
 
     def decode_engines_for(self, prefill_engine: EngineView) -> Engines:
-        """Where a request may decode after its prefill on ``prefill_engine``: there, if that engine decodes."""
+        """Return where a request may decode after its prefill on ``prefill_engine``: there, if that engine decodes."""
         return (prefill_engine,) if self.keeps(prefill_engine) else self.decode
 
 
@@ -180,7 +180,7 @@ class ClusterView:
         return view
 
     def serves(self, service: str) -> bool:
-        """Whether any engine takes requests of a service."""
+        """Return whether any engine takes requests of a service."""
         return bool(self._roles_for(service).serving)
 
     def serving(self, service: str) -> Engines:
@@ -194,7 +194,7 @@ class ClusterView:
         return roles
 
     def candidates(self, service: str, num_tokens: int) -> Candidates | None:
-        """Of the serving engines, those whose KV pool could ever hold so many tokens; None if there is none."""
+        """Return those serving engines whose KV pool could ever hold so many tokens; None if there is none."""
         roles = self._roles_for(service)
         if num_tokens <= roles.smallest_pool:
             return self._all_candidates(service, roles)

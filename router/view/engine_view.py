@@ -1,4 +1,4 @@
-"""What a policy sees: the living engines, by their statuses and by what this gateway has just sent them.
+"""Holds what a policy sees: the living engines, by their statuses and by what this gateway has just sent them.
 
 A status is old the moment it arrives, so a view keeps moments instead of durations: when the reported prefills will
 have ended, when the slack of the decodes will be gone. Then a view needs no refreshing as time passes, and is made anew
@@ -67,7 +67,7 @@ class ServiceView(msgspec.Struct, frozen=True):
 
     @property
     def demand(self) -> Demand:
-        """Of its requests. Where nobody tells: that they stay as they are, for good."""
+        """The demand of its requests. Where nobody tells: that they stay as they are, for good."""
         if self.expected is not None:
             return self.expected
         return _unforeseen(self.num_sharers, (self.num_blocks - self.num_free_blocks) * self.block_size)
@@ -79,7 +79,7 @@ class ServiceView(msgspec.Struct, frozen=True):
         return num_tokens <= self.num_free_blocks * self.block_size
 
     def can_make_room(self, num_tokens: int, priority: int) -> bool:
-        """Whether less urgent requests hold enough, beside what is free: its engine takes it from them."""
+        """Return whether less urgent requests hold enough, beside what is free: its engine takes it from them."""
         yielding = sum([blocks for other, blocks in self.held_by_priority if other < priority])
         return yielding > 0 and num_tokens <= (self.num_free_blocks + yielding) * self.block_size
 
@@ -98,7 +98,7 @@ class Prefills(Sequence[DuePrefill]):
     __slots__ = ("_at", "_in_order", "_sent", "_told")
 
     def __init__(self, told: Sequence[PendingPrefill], at: float, sent: Sequence[Reservation]) -> None:
-        """By the engine at that time, and sent there since: at least one of them is."""
+        """Count prefills by the engine at that time, and sent there since: at least one of them is."""
         self._told = told
         self._at = at
         self._sent = sent
@@ -164,7 +164,7 @@ class EngineView(msgspec.Struct, frozen=True):
     max_running: int = 0  # requests of one service that hold KV there at a time; 0: not known
 
     def has_same_place(self, other: "EngineView") -> bool:
-        """Whether both may do the same for the same services and ever hold as much."""
+        """Return whether both may do the same for the same services and ever hold as much."""
         if self.role is not other.role or self.state is not other.state or len(self.services) != len(other.services):
             return False
         for name, service in self.services.items():
@@ -174,7 +174,7 @@ class EngineView(msgspec.Struct, frozen=True):
         return True
 
     def backlog_s(self, now: float) -> float:
-        """Until all prefills known here have ended."""
+        """The seconds until all prefills known here have ended."""
         return max(0.0, self.prefills_end_at - now) + self.reserved_s
 
     def slack_s(self, now: float) -> float:

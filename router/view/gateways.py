@@ -1,4 +1,4 @@
-"""Which of the other gateways take requests, as one gateway hears it from their statuses."""
+"""Keeps which of the other gateways take requests, as one gateway hears it from their statuses."""
 
 from collections.abc import Iterable
 

@@ -39,7 +39,7 @@ class Monitor:
 
     @property
     def statuses(self) -> Mapping[str, HeardStatus]:
-        """Of the living engines, by id."""
+        """The statuses of the living engines, by id."""
         return self._heard
 
     def observe(self, sender: Sender, status: EngineStatus, now: float) -> Observation:

@@ -1,4 +1,4 @@
-"""Which engines are likely to hold the beginnings of which prompts in their prefix caches."""
+"""Predicts which engines hold the beginnings of which prompts in their prefix caches."""
 
 from collections import OrderedDict, defaultdict
 from collections.abc import Sequence
@@ -7,8 +7,8 @@ from router.history.records import PROMPT_BLOCK
 
 
 class PrefixIndex:
-    """Of one service. Learns from what this gateway dispatched. Prompts are named by the chained hashes of their blocks
-    (`router.view.prompt_hashes`), so a block's name stands for all before it, too.
+    """Index of one service's prefixes. Learns from what this gateway dispatched. Prompts are named by the chained
+    hashes of their blocks (`router.view.prompt_hashes`), so a block's name stands for all before it, too.
 
     Never more than likely: other gateways send, too, and what decodes takes memory. Of each engine the longest unused
     blocks are forgotten once its pool could not hold more.
@@ -32,7 +32,9 @@ class PrefixIndex:
             self._drop(held.popitem(last=False)[0], engine)
 
     def cached_tokens(self, prefix: Sequence[int]) -> dict[str, int]:
-        """How many of a prompt's first tokens each engine is likely to hold; engines without any are left out."""
+        """Return how many of a prompt's first tokens each engine is likely to hold; engines without any are
+        left out.
+        """
         cached: dict[str, int] = {}
         holding: set[str] | None = None
         for index, block in enumerate(prefix):
@@ -44,7 +46,7 @@ class PrefixIndex:
         return cached
 
     def forget(self, engine: str) -> None:
-        """Its cache is gone with it."""
+        """Forget an engine whose cache is gone."""
         for block in self._held.pop(engine, ()):
             self._drop(block, engine)
 

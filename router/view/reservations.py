@@ -1,4 +1,4 @@
-"""What this gateway dispatched and engines have not yet counted in a status (optimistic reservations)."""
+"""Keeps what this gateway dispatched and engines have not yet counted in a status (optimistic reservations)."""
 
 from collections import defaultdict
 from dataclasses import dataclass
@@ -18,7 +18,8 @@ class _Held:
 
 
 class Reservations:
-    """By engine and request. The prefill engine says in `Accepted` from which of its statuses on it counts the request.
+    """What was dispatched, by engine and request. The prefill engine says in `Accepted` from which of its statuses on
+    it counts the request.
 
     The decode engine is asked by the prefill engine, late and out of sight: its part is held until it sends tokens.
     """

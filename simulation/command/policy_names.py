@@ -29,7 +29,7 @@ def _misfit(text: str) -> ValueError:
 
 
 def label(policy: PolicySpec) -> str:
-    """As `parse_policy` reads it."""
+    """Write a policy as `parse_policy` reads it."""
     return ":".join([policy.name, *(f"{key}={_value(value)}" for key, value in policy.parameters.items())])
 
 

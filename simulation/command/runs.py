@@ -1,4 +1,4 @@
-"""From the arguments of ``mesh simulate`` to its runs. What does not fit together is a `UserError`."""
+"""Turns the arguments of ``mesh simulate`` into its runs. What does not fit together is a `UserError`."""
 
 import argparse
 import sys

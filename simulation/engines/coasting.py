@@ -57,15 +57,15 @@ class Coast:
         return self._num_steps > 0
 
     def ends_before(self, until: float) -> bool:
-        """Whether all steps that are passed by do, even if they take a little longer."""
+        """Return whether all steps that are passed by end before it, even if they take a little longer."""
         return self._end(self._num_steps - 1) < until - TIMES_AGREE_S
 
     def end_of_next(self, num_steps: int) -> float:
-        """When so many more steps will have ended."""
+        """Return when so many more steps will have ended."""
         return self._end(self._num_passed + num_steps - 1)
 
     def pass_until(self, now: float) -> tuple[int, float]:
-        """How many steps have ended since the last call, and when the last of them did."""
+        """Return how many steps have ended since the last call, and when the last of them did."""
         num_ended = min(max(self._estimate(now), self._num_passed), self._num_steps)
         while num_ended < self._num_steps and self._end(num_ended) <= now:
             num_ended += 1

@@ -1,4 +1,4 @@
-"""How long KV blocks take from one engine to another, and how copies to one engine share its time."""
+"""Models how long KV blocks take from one engine to another, and how copies to one engine share its time."""
 
 import heapq
 from collections.abc import Callable
@@ -32,7 +32,7 @@ class CopyModel:
         self._round_trip_s = round_trip_s
 
     def elapsed_s(self, num_blocks: int) -> float:
-        """From the arrival of the first message to the end of the last copy."""
+        """Return the seconds from the arrival of the first message to the end of the last copy."""
         num_messages = -(-num_blocks // self._message_blocks)
         copies_s = num_messages * self._message_s + num_blocks * self._s_per_block
         one_s = self._message_s + min(num_blocks, self._message_blocks) * self._s_per_block

@@ -72,7 +72,9 @@ class DirectEngines:
         return f"<DirectEngines {[queue.engine for queue in self._queues]}>"
 
     def run(self, trace: Sequence[TraceRequest]) -> list[Record]:
-        """To the end of the last request; records in the order of their ends. Every request names its service."""
+        """Run to the end of the last request; records come in the order of their ends. Every request names its
+        service.
+        """
         rule = SloRule()
         for number, request in enumerate(trace):
             assert request.service is not None, "no service is the default"

@@ -89,7 +89,7 @@ class SimulatedEngine:
 
     @property
     def core(self) -> EngineCore:
-        """What becomes of its requests is decided there."""
+        """The core that decides what becomes of its requests."""
         return self._node.core
 
     def start(self, at: float) -> None:
@@ -100,15 +100,15 @@ class SimulatedEngine:
         self._carry_out(self._node.start(self._kernel.now))
 
     def set_pace(self, pace: float) -> None:
-        """Its steps take so many times as long as modelled, from the next one (or the next coast) on."""
+        """Let its steps take so many times as long as modelled, from the next one (or the next coast) on."""
         self._models.set_pace(pace)
 
     def set_load_failures(self, probability: float) -> None:
-        """That the weights of a service cannot be read, found out when they should be here."""
+        """Set the probability that the weights of a service cannot be read, found out when they should be here."""
         self._load_failures = probability
 
     def set_step_failures(self, probability: float) -> None:
-        """That a step fails, found out when it should have ended."""
+        """Set the probability that a step fails, found out when it should have ended."""
         self._step_failures = probability
 
     def stall(self, for_s: float) -> None:

@@ -1,4 +1,4 @@
-"""What a simulated engine has loaded, as `engines.loading.Loaded` has it on real ones."""
+"""Models what a simulated engine has loaded, as `engines.loading.Loaded` has it on real ones."""
 
 from random import Random
 
@@ -60,15 +60,15 @@ class SimulatedModels:
         return self._physics.late_masks
 
     def load_s(self, name: str) -> float:
-        """For the weights of a service to come."""
+        """Return the seconds for the weights of a service to come."""
         return weights_s(self._profile, name, self._physics)
 
     def num_tokens(self, name: str) -> int:
-        """That KV memory holds, if the service has all of it."""
+        """Return the tokens that KV memory holds, if the service has all of it."""
         return self._pages.num_pages * (self._page_bytes // block_bytes(self._shape(name))) * self._spec.block_size
 
     def open(self, name: str) -> Service:
-        """Its weights are here. Raise `UserError` if there is no room for them."""
+        """Open a service whose weights are here. Raise `UserError` if there is no room for them."""
         profile = profile_of(self._profile, name)
         self._room.take(name, profile.weight_bytes)
         shape, cost = self._shape(name), profile.cost
@@ -116,7 +116,9 @@ class SimulatedModels:
 
 
 def weights_s(profile: Profile, service: str, physics: Physics) -> float:
-    """For weights to come: each device fetches its part. They take no time where it is not known how many."""
+    """Return the seconds for weights to come: each device fetches its part. They take no time where it is not known how
+    many.
+    """
     of_service = profile_of(profile, service)
     bytes_per_s = physics.weight_bytes_per_s or of_service.weight_bytes_per_s
     return of_service.weight_bytes / (bytes_per_s * of_service.num_devices)

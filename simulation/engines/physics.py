@@ -1,4 +1,4 @@
-"""What a simulation models besides the costs of engines."""
+"""Holds what a simulation models besides the costs of engines."""
 
 from dataclasses import dataclass
 

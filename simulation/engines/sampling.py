@@ -1,4 +1,4 @@
-"""What the steps of simulated engines sample: a token wherever nothing is left to compute.
+"""Samples for the steps of simulated engines: a token wherever nothing is left to compute.
 
 The answers of structured requests are as long as their trace says. What sets them apart is that the mask of a token,
 which says what their grammar allows, may come too late: then the engine computes the request's last token again.
@@ -25,11 +25,11 @@ class TokenSampler:
         self._random = random
 
     def may_miss(self, step: Step) -> bool:
-        """Whether a token may not be sampled: then steps like this one cannot be passed by."""
+        """Return whether a token may not be sampled: then steps like this one cannot be passed by."""
         return self._late_masks > 0 and any(share.request.spec.sampling.grammar for share in step.shares)
 
     def results(self, step: Step) -> Sequence[ChunkResult]:
-        """In the order of the step's shares."""
+        """Return the results in the order of the step's shares."""
         if self.may_miss(step):
             return [self._result(share) for share in step.shares]
         if not step.prompts:

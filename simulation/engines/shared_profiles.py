@@ -27,5 +27,5 @@ Profile = EngineProfile | SharedProfile
 
 
 def profile_of(profile: Profile, service: str) -> EngineProfile:
-    """What one service costs there."""
+    """Return what one service costs there."""
     return profile.services[service] if isinstance(profile, SharedProfile) else profile

@@ -1,4 +1,4 @@
-"""How long an iteration takes: the engine's cost model, and noise if it is asked for."""
+"""Models how long an iteration takes: the engine's cost model, and noise if it is asked for."""
 
 from random import Random
 
@@ -24,9 +24,9 @@ class StepModel:
         return elapsed_s * self._random.lognormvariate(0.0, self._noise) if self._noise else elapsed_s
 
     def slowdown(self, load: StepLoad) -> float:
-        """How many times as long it takes while another engine of the host computes."""
+        """Return how many times as long it takes while another engine of the host computes."""
         return self._physics.shared_prefill if load.chunks else self._physics.shared_decode
 
     def decodes_s(self, num_requests: int, context_tokens: int) -> float:
-        """Of a step of decodes alone, and until the next one begins, without noise."""
+        """Return the seconds of a step of decodes alone, and until the next one begins, without noise."""
         return self.pace * decode_step_s(self._cost.decode, num_requests, context_tokens) + self.between_s

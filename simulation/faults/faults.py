@@ -1,4 +1,4 @@
-"""What goes wrong during a run, and when. Times are seconds of the trace: the first request can arrive at 0.
+"""Lists what goes wrong during a run, and when. Times are seconds of the trace: the first request can arrive at 0.
 
 What happens to messages is what ZeroMQ over TCP can do to them, and duplication besides. Within one connection they
 stay in order: late ones (`Delay`) hold up those behind them. When a connection breaks and is made anew, what was sent
@@ -132,7 +132,7 @@ class Duplicate:
 
 @dataclass(frozen=True, slots=True)
 class Reorder:
-    """After each message between ``some`` and ``others``, their connection breaks with a probability.
+    """Breaks the connection after each message between ``some`` and ``others``, with a probability.
 
     The message is late by up to ``late_s``; those behind it take the next connection and overtake it.
     """

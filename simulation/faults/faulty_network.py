@@ -23,7 +23,8 @@ Link = tuple[str, str]
 
 
 class FaultyNetwork(Network):
-    """With ``fate``, each message (from, to, what) has as many copies as it gives: none is a loss.
+    """A network with faults. With ``fate``, each message (from, to, what) has as many copies as it gives: none is a
+    loss.
 
     Links stay in order, as connections are, but for copies that lose their place; statuses take a connection of their
     own. Messages over a link that is cut, and messages sent to a process that is down, wait until that ends, unless
@@ -51,7 +52,7 @@ class FaultyNetwork(Network):
         self.hear(process, lambda sender, message: receive(sender.process, message))
 
     def hear(self, process: str, hear: Hear) -> None:
-        """As `connect`, with the incarnation of the sender."""
+        """Do as `connect`, with the incarnation of the sender."""
         self._hears[process] = hear
 
     def notice(self, process: str, notice: Notice) -> None:
@@ -68,7 +69,9 @@ class FaultyNetwork(Network):
         self._release(link for link in list(self._held) if link[1] == me.process)
 
     def forget(self, process: str, peer: str) -> None:
-        """What has left already still comes, over the old connection: what is sent from now on may overtake it."""
+        """Forget a connection. What has left already still comes over it, and what is sent from now on may
+        overtake it.
+        """
         self._held.pop((process, peer), None)
         self._last_arrival.pop(((process, peer), False), None)
 

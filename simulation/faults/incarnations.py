@@ -127,7 +127,7 @@ class Incarnations(ABC, Generic[P]):
 
     @property
     def num_incarnations(self) -> int:
-        """So far."""
+        """The number of incarnations so far."""
         return self._number
 
     @property
@@ -201,7 +201,7 @@ class EngineIncarnations(Incarnations[SimulatedEngine]):
         self._own_kernel.skew(ahead_s)
 
     def slow_down(self, factor: float) -> None:
-        """Its steps take so many times as long, from the next one on; of several factors, the largest counts."""
+        """Let its steps take so many times as long, from the next one on; of several factors, the largest counts."""
         self._factors.append(factor)
         self._set_pace()
 
@@ -211,7 +211,7 @@ class EngineIncarnations(Incarnations[SimulatedEngine]):
         self._set_pace()
 
     def fail_loads(self, probability: float) -> None:
-        """Of several probabilities, the largest counts."""
+        """Let loads fail; of several probabilities, the largest counts."""
         self._load_failures.append(probability)
         self._set_load_failures()
 
@@ -227,7 +227,7 @@ class EngineIncarnations(Incarnations[SimulatedEngine]):
             self._process.set_step_failures(probability)
 
     def stall(self, for_s: float) -> None:
-        """Its next step takes so much longer, if it lives."""
+        """Let its next step take so much longer, if it lives."""
         if self._process is not None:
             self._process.stall(for_s)
 

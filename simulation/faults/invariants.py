@@ -1,4 +1,4 @@
-"""What must hold after every event of a simulation, whatever goes wrong in it.
+"""Checks what must hold after every event of a simulation, whatever goes wrong in it.
 
 - Each token is delivered once, in order, and by the request's present owner: engines draw tokens here that say who drew
   them (`TracedToken`), and `WatchedTimelines` read them as a client would.
@@ -105,7 +105,7 @@ class CheckedSimulation(Protocol):
 
 
 class Invariants:
-    """Of one run. Raises `InvariantError` out of the event that broke one."""
+    """Watches one run. Raises `InvariantError` out of the event that broke one."""
 
     def __init__(self, bounds: InvariantBounds) -> None:
         self.num_events = 0
@@ -144,7 +144,7 @@ class Invariants:
         return core
 
     def timelines(self, readers: TimelineReaders) -> "WatchedTimelines":
-        """Those of a new gateway, watched."""
+        """Return the timelines of a new gateway, watched."""
         return WatchedTimelines(self, readers)
 
     def touch(self, core: "WatchedCore") -> None:

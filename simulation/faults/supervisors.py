@@ -70,7 +70,7 @@ class SimulatedSupervisor:
         self._publish()
 
     def engine_seconds(self, now: float) -> float:
-        """That engines took their places, starting and leaving included."""
+        """The seconds that engines took their places, starting and leaving included."""
         return self._over_s + sum(
             now - child.up_since for child in self._children.values() if child.up_since is not None
         )

@@ -1,4 +1,4 @@
-"""Which service each request asks for, when a load is shared by several."""
+"""Draws which service each request asks for, when a load is shared by several."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""Which of a topology's services each request of a trace asks for."""
+"""Decides which of a topology's services each request of a trace asks for."""
 
 from collections.abc import Sequence
 from dataclasses import replace

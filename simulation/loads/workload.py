@@ -1,4 +1,4 @@
-"""From a trace to requests as a gateway gets them."""
+"""Turns a trace into requests as a gateway gets them."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -79,7 +79,9 @@ def make_spec(
 
 
 def asked_of(spec: RequestSpec) -> AskedLength:
-    """What a gateway may know of the length of its answer, which ``max_tokens`` would give away: up to `MOST_ASKED`."""
+    """Return what a gateway may know of the length of its answer, which ``max_tokens`` would give away: up to
+    `MOST_ASKED`.
+    """
     limit = MOST_ASKED
     while limit < spec.sampling.max_tokens:
         limit *= 2

@@ -1,4 +1,4 @@
-"""What the project's simulator says of placement plans: the evaluator of `router.placement`."""
+"""Scores placement plans by the project's simulator: the evaluator of `router.placement`."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -197,7 +197,7 @@ def _service_score(asked: SimulatedRequests, seen: Sequence[tuple[_Verdict, int]
 
 
 def simulate(setting: Setting, cell: Cell) -> Verdicts:
-    """What becomes of the requests that come to a cell: of a share of 1/n, every n-th."""
+    """Return what becomes of the requests that come to a cell: of a share of 1/n, every n-th."""
     trace, alone_s = _trace(setting, cell)
     if not trace:
         return {service: NOTHING for service, _ in cell.shares}

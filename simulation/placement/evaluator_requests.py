@@ -1,4 +1,4 @@
-"""What services are asked for while plans are scored, and what is known of it before anything is simulated."""
+"""Makes the requests that plans are scored by, and estimates them before anything is simulated."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ class SimulatedRequests:
 def asked_of(
     catalogue: Catalogue, traffic: Traffic, slos: Mapping[str, Slo], seed: int
 ) -> dict[str, SimulatedRequests]:
-    """Of each service of the catalogue."""
+    """Return what each service of the catalogue is asked for."""
     return {name: _asked(name, catalogue, traffic, slos[name], seed) for name in catalogue.services}
 
 
@@ -66,7 +66,7 @@ def _alone_s(cost: EngineProfile, request: TraceRequest) -> float:
 
 
 def demand(service: str, asked: SimulatedRequests, catalogue: Catalogue, span_s: float) -> float:
-    """How many devices the service keeps busy, roughly: decodes in batches, prompts one by one."""
+    """Return how many devices the service keeps busy, roughly: decodes in batches, prompts one by one."""
     least = catalogue.least_devices(service, MOST_DEVICES)
     if not asked.requests or least is None:
         return 0.0

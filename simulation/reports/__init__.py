@@ -1,1 +1,1 @@
-"""What a simulation reports: summaries, tables, timelines, plots."""
+"""Reports simulations: summaries, tables, timelines, plots."""

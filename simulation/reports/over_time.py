@@ -1,4 +1,4 @@
-"""How a run went while it went on: records by the time of their arrival."""
+"""Shows how a run went while it went on: records by the time of their arrival."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -21,7 +21,7 @@ class Moment(NamedTuple):
 
 
 def over_time(records: Sequence[Record]) -> tuple[Moment, ...]:
-    """Of at least one record."""
+    """Sum up records, at least one, in bins of time."""
     arrivals = [record.arrived_s for record in records]
     first, span_s = min(arrivals), max(arrivals) - min(arrivals)
     num_bins = max(1, min(NUM_BINS, len(records) // FEWEST)) if span_s > 0 else 1

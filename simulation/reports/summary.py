@@ -1,4 +1,4 @@
-"""What the records of one run come to: latencies, attainment, goodput."""
+"""Sums up the records of one run: latencies, attainment, goodput."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -62,7 +62,7 @@ class Summary:
 
 
 def summarize(policy: str, records: Sequence[Record], wanted_rate: float | None) -> Summary:
-    """Of at least one record. ``wanted_rate`` is what the run was asked for; None: what came."""
+    """Summarise at least one record. ``wanted_rate`` is what the run was asked for; None: what came."""
     summary = _summarize(policy, records, wanted_rate)
     names = sorted({record.service for record in records})
     if len(names) == 1:

@@ -18,7 +18,7 @@ WIDE = 100  # columns of a terminal from which on there is room for all percenti
 
 
 def tables(summaries: Sequence[Summary], attainment: float, width: int) -> list[RenderableType]:
-    """What fits the runs: of one, what its requests saw; of several, how they compare."""
+    """Return what fits the runs: of one, what its requests saw; of several, how they compare."""
     if len(summaries) == 1:
         [summary] = summaries
         parts = [services_table(summary, width)] if summary.services else []
@@ -145,7 +145,7 @@ def _beside(found: FoundCapacity, best: FoundCapacity, attainment: float) -> str
 
 
 def by_policy(summaries: Sequence[Summary]) -> dict[str, list[Summary]]:
-    """In order of first appearance; each policy's by rate."""
+    """Group the runs by policy, in order of first appearance; each policy's by rate."""
     order = list(dict.fromkeys(summary.policy for summary in summaries))
     ordered = sorted(summaries, key=lambda summary: (order.index(summary.policy), summary.rate))
     return {policy: list(runs) for policy, runs in groupby(ordered, key=lambda summary: summary.policy)}

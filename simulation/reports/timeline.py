@@ -1,4 +1,4 @@
-"""What each engine does over time, kept in bins whose number is bounded however long a run is."""
+"""Records what each engine does over time, in bins whose number is bounded however long a run is."""
 
 from array import array
 from collections.abc import Iterable, Sequence
@@ -53,7 +53,7 @@ class Lane:
         self._hold(now, kv_use)
 
     def end(self, now: float, kv_use: float) -> None:
-        """What began last is over."""
+        """End what began last."""
         if self._running is not None:
             since, activity, num_requests = self._running
             self._running = None
@@ -62,7 +62,7 @@ class Lane:
         self._hold(now, kv_use)
 
     def hang(self, now: float, until: float) -> None:
-        """What runs goes on later."""
+        """Interrupt what runs; it goes on later."""
         running = self._running
         self.end(now, self._kv[1])
         self._add(self.seconds[Activity.HUNG], now, until, 1.0)

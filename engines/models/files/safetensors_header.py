@@ -1,4 +1,4 @@
-"""What the header of a file of weights says: which tensors are where, and whether the file is whole."""
+"""Reads the header of a file of weights: which tensors are where, and whether the file is whole."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -27,7 +27,7 @@ class Detokenizer:
         return self._without_first_space(text) if self._drop_space and text else text
 
     def finish(self) -> str:
-        """What is left: replacement characters for an unfinished character."""
+        """Return what is left: replacement characters for an unfinished character."""
         rest, self._rest = self._rest, b""
         return utf_8_decode(rest, "replace", True)[0]
 

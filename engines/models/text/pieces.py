@@ -33,7 +33,7 @@ class Pieces(dict[int, bytes]):
 
 
 def spelling_of(decoder: Mapping[str, Any]) -> Spelling | None:
-    """How a ``tokenizer.json`` with this decoder spells bytes; None: in a way that is not known here."""
+    """Return how a ``tokenizer.json`` with this decoder spells bytes; None: in a way that is not known here."""
     kinds = {part["type"] for part in _parts(decoder)}
     if "ByteLevel" in kinds:
         return byte_level_spelling()

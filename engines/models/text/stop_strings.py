@@ -123,6 +123,6 @@ class StopChecker:
         return Checked(whole[:cut])
 
     def finish(self) -> str:
-        """What was held back: no stop string came of it."""
+        """Return the text that was held back: no stop string came of it."""
         held, self._held = self._held, ""
         return held

@@ -101,7 +101,7 @@ class Tokenizer:
         return Detokenizer(pieces, self._drops_first_space and not continues)
 
     def token_bytes(self, token: int) -> bytes:
-        """What a token stands for, which need not be whole characters."""
+        """Return what a token stands for, which need not be whole characters."""
         return self._pieces[token]
 
     def token_of(self, token_id: int) -> str | None:

@@ -1,4 +1,4 @@
-"""What a discipline is told and asked. Pure: it holds no clock, and nothing that it decides is carried out by it."""
+"""Defines what a discipline is told and asked. Pure: it holds no clock and carries out nothing that it decides."""
 
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from enum import StrEnum
@@ -15,7 +15,7 @@ class IterationPhase(StrEnum):
 
     @classmethod
     def of(cls, request: EngineRequest) -> "IterationPhase":
-        """What its next tokens are."""
+        """Return the phase of a request's next tokens."""
         return cls.DECODE if request.is_decoding else cls.PREFILL
 
 

@@ -1,4 +1,4 @@
-"""What each service's requests cost, live: mean and standard deviation of their execution times.
+"""Learns what each service's requests cost: mean and standard deviation of their execution times.
 
 The execution time of a request is what its tokens take alone, by the cost model as it is when the request ends: its
 prompt, and one decode step for each further token. Waiting and the company of others do not count.
@@ -111,7 +111,7 @@ class Profiles:
         self._here[request] = _Coming(len(request.tokens), request.num_computed)
 
     def ended(self, request: EngineRequest) -> None:
-        """What never ran tells nothing."""
+        """Learn from a request that ended. One that never ran tells nothing."""
         coming, service = self._here.pop(request, None), request.spec.service
         execution_s = 0.0 if coming is None else _execution_s(self._costs[service].step_cost(), request, coming)
         if execution_s > 0:

@@ -35,10 +35,12 @@ class RankOrder(Protocol):
         """``used_s`` has grown: give it a new level or place if that matters."""
 
     def steady_s(self, entrant: Entrant) -> float:
-        """How long it can run before its level changes. Until then running takes it nowhere but forwards."""
+        """Return how long it can run before its level changes. Until then running takes it nowhere but forwards."""
 
     def value(self, entrant: Entrant, batch: int) -> tuple[float, ...]:
-        """Against all others, by the profiles as they are now; smaller is first. ``batch`` requests go with it."""
+        """Rank it against all others, by the profiles as they are now; smaller is first. ``batch`` requests go
+        with it.
+        """
 
 
 class Ranked:

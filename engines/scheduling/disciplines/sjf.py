@@ -16,7 +16,7 @@ class ShortestJob:
         entrant.place = entrant.request.arrived_at
 
     def ran(self, entrant: Entrant) -> None:
-        """What is left of it is not known any better."""
+        """Ignore the step: it does not tell how much of the request is left."""
 
     def steady_s(self, entrant: Entrant) -> float:
         return inf

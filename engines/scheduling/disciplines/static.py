@@ -99,7 +99,7 @@ class StaticBatches:
     # --- with ``pads`` ------------------------------------------------------------------------------------------------
 
     def rows(self, requests: Sequence[EngineRequest]) -> Rows | None:
-        """What an iteration of these members computes."""
+        """Return what an iteration of these members computes."""
         if not self.pads:
             return None
         if not requests[0].is_decoding:

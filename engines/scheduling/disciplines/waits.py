@@ -1,4 +1,4 @@
-"""Who has waited too long: a starvation threshold for each service (SeaLLM, section 4.2).
+"""Finds who has waited too long: a starvation threshold for each service (SeaLLM, section 4.2).
 
 A request's waiting is its time here less the steps that it took part in. Once that is above the threshold of its
 service it goes first until it ends, who has waited longest before the others. So requests that are preferred to it

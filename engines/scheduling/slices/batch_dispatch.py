@@ -1,4 +1,4 @@
-"""Which engine gets which batch, and when to look again (SCLS, sections 4.5 and 4.6)."""
+"""Decides which engine gets which batch, and when to look again (SCLS, sections 4.5 and 4.6)."""
 
 from collections.abc import Callable, Collection, Mapping
 from math import inf

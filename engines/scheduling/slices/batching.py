@@ -1,4 +1,4 @@
-"""Which requests share a static batch: those that minimise the time of all batches together (SCLS, algorithm 1).
+"""Groups requests into static batches that minimise the time of all batches together (SCLS, algorithm 1).
 
 Sorted by input length, requests that share a batch are neighbours in some optimum: a batch's time depends on how many
 it holds and on the longest, so its other places may as well go to the next longest. That leaves

@@ -1,4 +1,4 @@
-"""What becomes of a request whose slice has ended: it is kept, moved or offloaded (SCLS's outlook, section 7).
+"""Decides whether a request is kept, moved or offloaded when its slice has ended (SCLS's outlook, section 7).
 
 A request holds memory for one slice. At its end it wants more, and others may wait for memory, too. Each way out makes
 somebody wait: kept, it makes the first of those wait until it ends or others do; moved, it stops for two steps and goes

@@ -1,4 +1,4 @@
-"""How long a slice of a static batch takes, and how many requests fit into one (SCLS, sections 4.2 and 4.3).
+"""Estimates how long a slice of a static batch takes, and how many requests fit (SCLS, sections 4.2 and 4.3).
 
 A static batch pads its prompts to the longest. So its time and its memory depend on three numbers: how many requests
 (N), how long the longest input is (L), and how many iterations (S). A slice fixes the third, which otherwise nobody

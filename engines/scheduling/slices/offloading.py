@@ -41,7 +41,7 @@ class Offloading:
         return self._offloaded[ticket][0]
 
     def close(self, ticket: int) -> None:
-        """Free the room of a service."""
+        """Free the room of a ticket."""
         self.num_bytes -= self._offloaded.pop(ticket)[1]
 
     def copied(self, num_bytes: int, elapsed_s: float) -> None:

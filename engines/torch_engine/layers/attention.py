@@ -1,4 +1,4 @@
-"""How a batch attends: its chunks sorted into groups that one attention call a layer can serve.
+"""Sorts the chunks of a batch into groups that one attention call a layer can serve.
 
 Single tokens (decodes) read KV where it lies if there is a kernel for it. Without one, those of requests with like
 context lengths share a gather, padded to the longest, as long as what they gather stays in the cache. A longer chunk is

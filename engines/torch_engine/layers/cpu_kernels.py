@@ -43,7 +43,7 @@ def packs(outs: Iterable[tuple[Form, int]]) -> bool:
 
 
 def packed_bytes(outs: Iterable[tuple[Form, int]], num_in: int) -> int:
-    """What it holds of them."""
+    """Return what it holds of them."""
     return sum([_kernels.packed_bytes(form, sum(sizes), num_in) for form, sizes in runs(outs)])
 
 

@@ -49,7 +49,7 @@ class WeightBlocks:
         return self.rows.shape[1] // self.kind.num_bytes * self.kind.num_weights
 
     def codes(self) -> Codes:
-        """What computing needs of it."""
+        """Return what computing needs of it."""
         codes, scales, minima = _READERS[self.kind.name](self.rows.reshape(-1, self.kind.num_bytes))
         out = self.num_out
         minima = None if minima is None else minima.reshape(out, -1)

@@ -1,4 +1,4 @@
-"""Which tokens a request has had, and how often: penalties ask at each draw, and contexts are long.
+"""Counts which tokens a request has had, and how often: penalties ask at each draw, and contexts are long.
 
 A request's list of tokens only grows, so what was counted of it stays, and a draw counts what is new.
 """
@@ -59,7 +59,7 @@ class History:
         return is_same and self._num_counted <= draw.position
 
     def count(self, position: int) -> None:
-        """What comes before ``position`` and is not counted yet."""
+        """Count the tokens before ``position`` that are not counted yet."""
         self.seen.add(self._tokens[self._num_counted : position])
         self.generated.add(self._tokens[max(self._num_prompt, self._num_counted) : position])
         self._num_counted = position

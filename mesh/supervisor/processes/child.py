@@ -72,7 +72,7 @@ class Child:
         )
 
     def hear(self, sender: Sender, status: EngineStatus | GatewayStatus | PlacementStatus) -> None:
-        """What a process of this name says of itself."""
+        """Take what a process of this name says of itself."""
         if self._incarnation is None or self._incarnation.pid != status.pid:
             return
         self._heard_incarnation = sender.incarnation

@@ -1,4 +1,4 @@
-"""How the processes of a topology are started."""
+"""Makes the commands that start the processes of a topology."""
 
 import sys
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Which operating system process is, or was, a process of the mesh: what its supervisor keeps for the one after it.
+"""Records which operating system process is, or was, a process of the mesh, for the next supervisor.
 
 A process id alone is not enough, ids are used again. The machine's boot and the clock tick at which the process
 started tell processes apart, and do not change when somebody sets the clock.
@@ -56,7 +56,7 @@ def is_alive(record: PidRecord) -> bool:
 
 
 def read_record(runtime: Path, process: str) -> PidRecord | None:
-    """What is known of a process, be it alive or not; None: nothing, or its file is damaged."""
+    """Return what is known of a process, be it alive or not; None: nothing, or its file is damaged."""
     try:
         return msgspec.json.decode(pid_file(runtime, process).read_bytes(), type=PidRecord)
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""What the children of one supervisor share."""
+"""Holds what the children of one supervisor share."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -37,7 +37,7 @@ class Watchdog:
             self._why_stuck, self._stuck_for_s = None, 0.0
 
     def look(self, now: float) -> str | None:
-        """Why to end the process; None: let it be."""
+        """Return why to end the process; None: let it be."""
         passed_s = 0.0 if self._looked_at is None else min(now - self._looked_at, LONGEST_GAP_S)
         self._looked_at = now
         self._silent_for_s += passed_s

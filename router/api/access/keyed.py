@@ -31,7 +31,7 @@ class KeyRights:
         return f"<KeyRights {self.held.key!r}>"
 
     def begin(self, num_tokens: int) -> Charge:
-        """For a request of so many tokens at most. Raise `ApiError` (429) if the key has used what it may."""
+        """Charge a request of so many tokens at most. Raise `ApiError` (429) if the key has used what it may."""
         self.held.meter.begin(self.limits, num_tokens, self.num_gateways(), self.clock.now())
         return Charge(self.held.meter, num_tokens)
 

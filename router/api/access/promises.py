@@ -1,4 +1,4 @@
-"""What a request is promised: its service's latencies and priority, as far as its client may change them.
+"""Works out a request's promise: its service's latencies and priority, as far as its client may change them.
 
 A tight promise and a high priority are paid by others, so both have bounds: the service's, or those of the client's
 key where it has some. A promise that is much looser than the service's counts as the loosest that there is, because a

@@ -1,4 +1,4 @@
-"""What a key has used of its limits: buckets that leak evenly, and requests that are under way. Time is passed in.
+"""Counts what a key has used of its limits: leaky buckets, and requests under way. Time is passed in.
 
 A bucket holds what a minute allows, so that who was silent may ask for a minute's worth at once. Tokens are taken when
 a request comes, as many as it may use at most, and what it did not use is given back at its end.
@@ -31,13 +31,15 @@ class Bucket:
         self.at = now
 
     def wait_s(self, wanted: float, per_minute: float) -> float:
-        """Until there is room for so many; for more than a minute allows: until all is given back."""
+        """Return the seconds until there is room for so many; for more than a minute allows: until all is given
+        back.
+        """
         over = self.used + min(wanted, per_minute) - per_minute
         return max(0.0, over * MINUTE_S / per_minute)
 
 
 class Meter:
-    """Of one key in one gateway, which lets one of ``num_gateways`` equal parts of the key's limits through."""
+    """Meters one key in one gateway, which lets one of ``num_gateways`` equal parts of the key's limits through."""
 
     __slots__ = ("_num_in_flight", "_requests", "_tokens")
 
@@ -80,7 +82,7 @@ class Meter:
         self._tokens.used = max(0.0, self._tokens.used + num_used - num_reserved)
 
     def raw_headers(self, limits: KeyLimits, num_gateways: int, now: float) -> RawHeaders:
-        """What is left, as OpenAI's servers tell it."""
+        """Return what is left, as OpenAI's servers tell it."""
         found: RawHeaders = []
         if limits.requests_per_minute is not None:
             found += _left(_REQUESTS, limits.requests_per_minute, self._requests, num_gateways, now)
@@ -115,14 +117,14 @@ class Charge:
         self._is_settled = False
 
     def settle(self, num_used: int) -> None:
-        """At the end of the request; once more changes nothing."""
+        """Settle the charge at the end of the request; once more changes nothing."""
         if not self._is_settled:
             self._is_settled = True
             self._meter.end(self._num_reserved, num_used)
 
 
 def duration(seconds: float) -> bytes:
-    """As in OpenAI's headers: 250ms, 1.5s, 6m0s."""
+    """Write a duration as OpenAI's headers do: 250ms, 1.5s, 6m0s."""
     if seconds < 1:
         return b"%dms" % (1000 * seconds + 0.5)
     if seconds < MINUTE_S:

@@ -1,4 +1,4 @@
-"""How much may be on its way in at a time: bodies that are read, checked and tokenised, but not yet the router's."""
+"""Bounds the bytes on their way in: bodies that are read, checked and tokenised, but not yet the router's."""
 
 from collections import Counter
 from typing import Final
@@ -79,7 +79,7 @@ class AdmissionEntry:
         self._num_bytes = 0
 
     def hold(self, num_bytes: int) -> None:
-        """So many bytes more have arrived. Raise `Overloaded` if there is no room for them."""
+        """Count so many more bytes that have arrived. Raise `Overloaded` if there is no room for them."""
         self._admission.hold(self._peer, num_bytes)
         self._num_bytes += num_bytes
 

@@ -1,4 +1,4 @@
-"""What a browser's requests must be: a page of another site may not use the gateway of whoever looks at it.
+"""Checks browsers' requests: a page of another site may not use the gateway of whoever looks at it.
 
 Three things keep such pages out. A host name that is not the gateway's is refused, so that a name that an attacker lets
 point at the gateway (DNS rebinding) opens nothing. A body must say that it is JSON, which a page may only send to
@@ -35,7 +35,9 @@ class BrowserRules:
 
     @classmethod
     def of(cls, address: str, hosts: Sequence[str], origins: Sequence[str]) -> "BrowserRules":
-        """On loopback only its own names, unless others are listed; elsewhere any name, unless some are."""
+        """Make the rules: loopback allows its own names only, unless others are listed; elsewhere any name is allowed,
+        unless some are.
+        """
         names = frozenset(name.lower() for name in hosts)
         if names:
             names |= {*LOOPBACK_NAMES, address.lower()}
@@ -62,7 +64,7 @@ class BrowserRules:
         raise ApiError(421, message, code="wrong_host")
 
     def allows(self, headers: Mapping[str, str]) -> bool:
-        """Whether the origin of a request is listed."""
+        """Return whether the origin of a request is listed."""
         origin = headers.get("origin", "").lower()
         return bool(self.origins) and (origin in self.origins or ("*" in self.origins and bool(origin)))
 

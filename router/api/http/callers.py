@@ -1,4 +1,4 @@
-"""Who asks: the one place where a request's sender is worked out and may be turned away."""
+"""Works out who sent a request, at the one place where somebody may be turned away."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,10 +28,10 @@ class Rights(Protocol):
     def limits(self) -> KeyLimits: ...
 
     def begin(self, num_tokens: int) -> Charge:
-        """For a request of so many tokens at most. Raise `ApiError` (429) if too much was used."""
+        """Charge a request of so many tokens at most. Raise `ApiError` (429) if too much was used."""
 
     def headers(self) -> RawHeaders:
-        """What is left, for the answer."""
+        """Return what is left, for the answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,12 +150,12 @@ class OpenCallers:
 
 
 def caller_of(scope: Mapping[str, Any]) -> Caller:
-    """Who was admitted with this request."""
+    """Return who was admitted with this request."""
     caller: Caller = scope["state"]["caller"]
     return caller
 
 
 def limit_headers(scope: Mapping[str, Any]) -> RawHeaders:
-    """What is left to whoever was admitted, as ASGI wants it; nothing if nobody was, or there are no limits."""
+    """Return what is left to whoever was admitted, as ASGI wants it; nothing if nobody was, or there are no limits."""
     caller: Caller | None = scope["state"].get("caller")
     return [] if caller is None or caller.rights is None else caller.rights.headers()

@@ -59,7 +59,7 @@ class Connection:
         self.was_used |= phase is ConnectionPhase.HEAD
 
     def overdue(self, now: float) -> str:
-        """Why to close it; empty: let it be."""
+        """Return why to close it; empty: let it be."""
         elapsed_s = now - self.since
         if self.phase is ConnectionPhase.IDLE:
             return "" if elapsed_s < (KEEP_ALIVE_S if self.was_used else FIRST_BYTE_S) else "sent no request"
@@ -79,7 +79,9 @@ class Connection:
         return "" if self.num_bytes >= due else f"the body comes at less than {BODY_BYTES_PER_S} bytes/s"
 
     def stalls(self, unsent: int, is_complete: bool, now: float) -> bool:
-        """Whether its client does not read. ``unsent`` bytes wait now; ``is_complete``: no more will be added."""
+        """Return whether its client does not read. ``unsent`` bytes wait now; ``is_complete``: no more will be
+        added.
+        """
         if unsent == 0 or self.unsent_since is None:
             self.unsent, self.unsent_since = unsent, now if unsent else None
             return False

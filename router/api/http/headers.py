@@ -22,7 +22,7 @@ _INTEGER: Final = re.compile(r"-?[0-9]{1,3}")
 
 
 def headers_of(scope: Scope) -> Mapping[str, str]:
-    """By their names in lower case; the first of those with one name. Worked out once a request."""
+    """Return the headers by their names in lower case; the first of those with one name. Worked out once a request."""
     found: Mapping[str, str] | None = scope.get(_KEY)
     if found is None:
         raw = reversed(scope["headers"])
@@ -79,7 +79,7 @@ def _priority(headers: Mapping[str, str], name: str) -> int | None:
 
 
 def route_headers(route: Route) -> dict[str, str]:
-    """Where a request runs and why."""
+    """Return headers that say where a request runs and why."""
     headers = {
         "x-meshserve-prefill": route.prefill_engine,
         "x-meshserve-decode": route.decode_engine or route.prefill_engine,

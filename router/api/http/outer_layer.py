@@ -72,7 +72,7 @@ def install_error_handlers(app: FastAPI) -> None:
 
 
 def http_error(error: HTTPException, request: Request) -> ApiError:
-    """What the web framework itself refuses: unknown paths and wrong methods."""
+    """Answer what the web framework itself refuses: unknown paths and wrong methods."""
     what = f"{request.method} {request.url.path}"
     text = {404: f"Unknown path: {what}", 405: f"Wrong method: {what}"}.get(error.status_code, str(error.detail))
     return ApiError(error.status_code, text, code=_HTTP_CODES.get(error.status_code), headers=error.headers)

@@ -192,7 +192,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super()._start_asgi_task(cycle, app)
 
     def on_response_complete(self) -> None:
-        """As uvicorn's, without a timer: `look` sees how long a connection is idle."""
+        """Do as uvicorn's does, without a timer: `look` sees how long a connection is idle."""
         self.server_state.total_requests += 1
         connection = self._connection
         if self.transport.is_closing() or connection.phase is ConnectionPhase.LEAVING:

@@ -43,7 +43,7 @@ class Listeners:
 
     @classmethod
     def of(cls, spec: GatewaySpec, inherited: Mapping[str, socket.socket]) -> "Listeners":
-        """Those that a predecessor handed over, if it listens there, or new ones.
+        """Take the listeners that a predecessor handed over, if it listens there, or make new ones.
 
         Raise `UserError` if an address is taken, not ours, or forbidden.
         """
@@ -100,7 +100,7 @@ def _reason(error: OSError) -> str:
 
 
 def url_of(address: str, listener: socket.socket, scheme: str = "http") -> str:
-    """Where those on this host reach a listener of that address; the port is the one that was bound."""
+    """Return the URL by which this host reaches a listener of that address; the port is the one that was bound."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address, address)
     port = listener.getsockname()[1]
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
@@ -114,7 +114,7 @@ def certificate_of(spec: GatewaySpec) -> Certificate | None:
 
 
 def connections_of(spec: GatewaySpec) -> Connections:
-    """As many as the gateway and its process may have; half of them of one peer."""
+    """Return as many connections as the gateway and its process may have; half of them of one peer."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = max(spec.max_connections, 2 * spec.max_requests)
     if files != resource.RLIM_INFINITY:

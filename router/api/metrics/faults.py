@@ -1,4 +1,4 @@
-"""What Prometheus reads of engines' health, of the mesh's messages, and of clients that were refused."""
+"""Offers Prometheus engines' health, the mesh's messages, and clients that were refused."""
 
 from collections.abc import Callable, Iterable, Mapping
 

@@ -1,4 +1,4 @@
-"""What Prometheus reads of the placement daemon: its last status, as a gateway heard it. The daemon has no HTTP."""
+"""Offers Prometheus the placement daemon's last status, as a gateway heard it. The daemon has no HTTP."""
 
 from collections.abc import Iterable
 

@@ -38,7 +38,7 @@ class Buckets:
 
 
 class Counter(Collector):
-    """As the library's, without the suffix ``_total``."""
+    """Counts like the library's counter, without the suffix ``_total``."""
 
     def __init__(self, name: str, text: str, labels: Sequence[str], registry: CollectorRegistry) -> None:
         self._name, self._text, self._labels = name, text, labels
@@ -61,7 +61,7 @@ class Counter(Collector):
 
 
 class Histogram(Collector):
-    """As the library's. ``bounds``: the upper ends of its buckets, without infinity."""
+    """Counts like the library's histogram. ``bounds``: the upper ends of its buckets, without infinity."""
 
     def __init__(
         self, name: str, text: str, labels: Sequence[str], bounds: Sequence[float], registry: CollectorRegistry

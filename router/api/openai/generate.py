@@ -51,7 +51,7 @@ class GenerateRoutes:
 
     @property
     def handlers(self) -> dict[str, Handler]:
-        """By path; all take POST."""
+        """The handlers by path; all take POST."""
         return {"/v1/completions": self.complete, "/v1/chat/completions": self.chat}
 
     def install(self, app: FastAPI) -> None:

@@ -67,7 +67,7 @@ class ServedModel:
         )
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        """Its tokens, with those around them that every text has if that is wanted."""
+        """Return a text's tokens, with those around them that every text has if that is wanted."""
         tokens = self.words.encode(text) if self.words and not (add_special_tokens and self.has_special_ends) else None
         return self.tokenizer.encode(text, add_special_tokens) if tokens is None else tokens
 
@@ -77,7 +77,9 @@ class ServedModel:
         return self.max_context * self.longest_token
 
     def encode_long(self, text: str, *, add_special_tokens: bool) -> list[int] | None:
-        """Its tokens; None if they are more than the context. For a thread: the library lets the interpreter go on."""
+        """Return a text's tokens; None if they are more than the context. For a thread: the library lets the
+        interpreter go on.
+        """
         if len(text) > self.max_characters or not self._may_fit(text):
             return None
         return self.tokenizer.encode(text, add_special_tokens)
@@ -108,7 +110,7 @@ class Models:
         self._by_name = {name: model for model in self._all for name in model.names}
 
     def find(self, name: str | None, caller: Caller) -> ServedModel:
-        """Without a name: the only model, if there is only one.
+        """Find a model by its name; without one, the only model, if there is only one.
 
         Raise `ApiError`: 404, 400 without a name, 403 if it is not for this caller.
         """
@@ -123,7 +125,7 @@ class Models:
         return model
 
     def entries(self, created: int, caller: Caller) -> list[dict[str, object]]:
-        """What /v1/models lists: the models that this caller may use."""
+        """Return what /v1/models lists: the models that this caller may use."""
         return [entry(name, self._by_name[name], created) for name in self._names(caller)]
 
     def _names(self, caller: Caller) -> list[str]:

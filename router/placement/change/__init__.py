@@ -1,1 +1,1 @@
-"""From the present placement to a new plan, without dropping a request."""
+"""Changes the present placement to a new plan, without dropping a request."""

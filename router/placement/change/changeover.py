@@ -1,4 +1,4 @@
-"""From the present placement to a plan's, on a running mesh, without dropping a request.
+"""Changes the present placement to a plan's, on a running mesh, without dropping a request.
 
 Theory of operation. First every engine of the plan is told its place in it and repeats that in its statuses; nothing is
 done before all do. So a plan is known to the mesh as a whole or not at all, and whoever follows a daemon that died
@@ -75,7 +75,7 @@ class Changeover:
         return self.stage in (Stage.DONE, Stage.FAILED)
 
     def orders(self, statuses: Mapping[str, EngineStatus], now: float) -> list[tuple[str, Order]]:
-        """What to send to whom now. ``statuses``: the last of each engine that lives. Call it often."""
+        """Return what to send to whom now. ``statuses``: the last of each engine that lives. Call it often."""
         here = {engine: status for engine, status in statuses.items() if status.state is ProcessState.READY}
         self._heard_at.update(dict.fromkeys(self.places.keys() & here, now))
         self._advance(here, now)
@@ -170,7 +170,7 @@ def announced(statuses: Mapping[str, EngineStatus]) -> Mapping[str, EnginePlace]
 
 
 def is_in_force(places: Mapping[str, EnginePlace], statuses: Mapping[str, EngineStatus]) -> bool:
-    """Whether the engines are as a plan wants them."""
+    """Return whether the engines are as a plan wants them."""
     placed = _services(places)
     return all(
         engine in statuses

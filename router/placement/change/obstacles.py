@@ -1,4 +1,4 @@
-"""What stands in the way of a plan that is better: no room for weights, or loads that failed lately.
+"""Finds what stands in the way of a plan that is better: no room for weights, or loads that failed lately.
 
 Weights come before others go, so that a service never lacks a place: for a while an engine holds both, and must have
 room for both. A load that failed (weights missing on that host, or damaged) would fail again.
@@ -45,20 +45,22 @@ class Obstacles:
         return cls(weights, limits, frozenset(failed), leaving)
 
     def roomiest(self, plan: Plan) -> Mapping[int, int]:
-        """By number of devices, the largest limit of the plan's engines; nothing where one has none."""
+        """Return, by number of devices, the largest limit of the plan's engines; nothing where one has none."""
         by_size: dict[int, list[int | None]] = {}
         for group in plan.groups:
             by_size.setdefault(group.num_devices, []).append(self.limits.get(group.id))
         return {size: max(filter(None, limits)) for size, limits in by_size.items() if all(limits)}
 
     def against(self, present: Plan, wanted: Plan) -> str | None:
-        """Why one engine cannot get from one plan to the other, in one line; None if all can."""
+        """Return why one engine cannot get from one plan to the other, in one line; None if all can."""
         held = {group.id: group.services for group in present.groups}
         faults = (self.at(group, held.get(group.id, ())) for group in wanted.groups)
         return next((fault for fault in faults if fault is not None), None)
 
     def at(self, group: Group, held: tuple[str, ...]) -> str | None:
-        """Why an engine that holds ``held`` cannot get the place of the ``group``, in one line; None if it can."""
+        """Return why an engine that holds ``held`` cannot get the place of the ``group``, in one line; None if
+        it can.
+        """
         new = [name for name in group.services if name not in held]
         for name in new:
             if (group.id, name) in self.failed:

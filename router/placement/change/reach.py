@@ -1,4 +1,4 @@
-"""Which plans a mesh can get to from the one that it has, and which of its engines takes which place of a plan.
+"""Finds the plans that a mesh can get to, and which of its engines takes which place of a plan.
 
 Engines of one size are alike to whoever makes a plan (`router.placement.search.cells`), not to whoever carries it out:
 one holds weights already that another one would have to load, or has no room for.
@@ -17,7 +17,7 @@ Costs = Sequence[Sequence[float]]
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """Of plans for the engines of ``present``."""
+    """Finds what of a plan the engines of ``present`` can get to."""
 
     present: Plan
     obstacles: Obstacles
@@ -35,8 +35,8 @@ class Reach:
         return plan.with_groups(*(group for groups in by_size.values() for group in self._dealt(groups)))
 
     def part(self, plan: Plan) -> Plan:
-        """As much of the plan as can be had: engines that have an obstacle stay as they are, and so do those that hold
-        a service which would have no place without them.
+        """Return as much of the plan as can be had: engines that have an obstacle stay as they are, and so do those
+        that hold a service which would have no place without them.
         """
         now = {group.id: group for group in self.present.groups}
         staying = {group.id for group in plan.groups if self.obstacles.at(group, now[group.id].services) is not None}
@@ -67,7 +67,9 @@ class Reach:
 
 
 def cheapest(costs: Costs) -> list[int]:
-    """For each row its column, each another one, so that the sum is least (the Hungarian method, by shortest paths)."""
+    """Return for each row its column, each another one, so that the sum is least (the Hungarian method, by shortest
+    paths).
+    """
     size = len(costs)
     of_row, of_column = [0.0] * (size + 1), [0.0] * (size + 1)  # what they are worth: the last one is a dummy
     row_in = [size] * (size + 1)  # by column

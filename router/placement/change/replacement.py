@@ -1,4 +1,4 @@
-"""Whether to replace the present plan at the end of an interval."""
+"""Decides whether to replace the present plan at the end of an interval."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ class Proposal:
 
     @property
     def estimate(self) -> Score:
-        """What the interval to come is expected to bring."""
+        """Return what the interval to come is expected to bring."""
         return self.wanted if self.verdict is Verdict.REPLACE else self.present
 
 
@@ -105,7 +105,7 @@ def _faster(here: Score, there: Score) -> float:
 
 
 def risk_of(num_intervals: int) -> float:
-    """Of a change by chance, at the end of so many intervals of the same traffic.
+    """Return the risk of a change by chance, at the end of so many intervals of the same traffic.
 
     Each decision is another chance to be wrong. The k-th one may have 6 / (pi k)^2 of the `RISK`, so that those of all
     decisions together have no more than all of it.

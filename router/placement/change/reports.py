@@ -1,4 +1,4 @@
-"""What is told of a decision: to gateways, to ``mesh plan``, to Prometheus."""
+"""Writes what is told of a decision: to gateways, to ``mesh plan``, to Prometheus."""
 
 from dataclasses import dataclass, replace
 

@@ -1,1 +1,1 @@
-"""What the placement daemon observes: traffic, engines, failures."""
+"""Holds what the placement daemon observes: traffic, engines, failures."""

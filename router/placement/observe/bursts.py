@@ -1,4 +1,4 @@
-"""How much requests come in bursts: whether there are more and fewer in a few seconds than Poisson arrivals explain.
+"""Measures how bursty requests are: whether their number in a few seconds varies more than Poisson arrivals explain.
 
 What counts for queues is the index of dispersion: the variance of the number of requests in a window, over its mean. It
 is 1 for Poisson arrivals, and the square of the gaps' coefficient of variation for a renewal process, in windows of
@@ -22,13 +22,15 @@ Spreads = Mapping[str, CountSpread]  # by service
 
 
 def window_s(shortest_s: float, heartbeat_s: float) -> float:
-    """For traffic that is looked at every ``shortest_s`` or less often, and told of every ``heartbeat_s``."""
+    """Return the window's seconds for traffic that is looked at every ``shortest_s`` or less often, and told of every
+    ``heartbeat_s``.
+    """
     return max(min(WINDOW_S, shortest_s / WINDOWS_IN_LEAST), HEARTBEATS_IN_WINDOW * heartbeat_s)
 
 
 def dispersion(spread: CountSpread) -> float:
-    """In long windows: of a renewal process with gamma gaps that has as much in windows like these. 1 as long as
-    nothing is known. Windows of less than a request each count as so many requests.
+    """Return the dispersion in long windows, of a renewal process with gamma gaps that has as much in windows like
+    these. 1 as long as nothing is known. Windows of less than a request each count as so many requests.
     """
     if spread.arrived <= 0:
         return 1.0
@@ -38,7 +40,7 @@ def dispersion(spread: CountSpread) -> float:
 
 
 def part_that_shows(mean: float) -> float:
-    """Of what is beyond 1 in long windows, in windows of so many requests on average.
+    """Return how much of what is beyond 1 in long windows shows in windows of so many requests on average.
 
     A fit to simulated gamma gaps, within 0.1 for dispersions of 2 to 8 and means of 0.25 to 64; of stronger bursts
     less shows.
@@ -71,7 +73,7 @@ class Windows:
         return f"<Windows of {self._length_s} s, {len(self._counts)} of them>"
 
     def add(self, arrived: Mapping[str, int], from_s: float, until_s: float) -> None:
-        """What a gateway counted between two of its statuses."""
+        """Add what a gateway counted between two of its statuses."""
         self._heard_s = max(self._heard_s, until_s)
         came = {name: number for name, number in arrived.items() if number > 0}
         if not came:
@@ -84,7 +86,8 @@ class Windows:
                 counts[name] = counts.get(name, 0.0) + part * number
 
     def spreads(self, from_s: float, until_s: float) -> dict[str, CountSpread]:
-        """Of the pairs of which the first window begins then. A pair across a change of rates is one of before it.
+        """Return the spreads of the pairs of which the first window begins then. A pair across a change of rates is one
+        of before it.
 
         The last windows are left out as long as gateways may have more to tell of them.
         """

@@ -29,5 +29,5 @@ class FailedLoads:
         return [f"{engine} did not load {service}: {failed.reason}" for (engine, service), failed in new.items()]
 
     def lately(self, interval: int) -> list[Pair]:
-        """What is not to be tried."""
+        """Return the loads that failed lately and are not to be tried."""
         return [pair for pair, seen_in in self._seen_in.items() if interval <= seen_in + FORGIVEN_AFTER]

@@ -1,4 +1,4 @@
-"""How long until services are placed anew (SeaLLM, equation 8), and whether a new plan is worth the change."""
+"""Decides how long until services are placed anew (SeaLLM, equation 8), and whether a new plan is worth it."""
 
 from dataclasses import dataclass
 
@@ -29,7 +29,7 @@ class ReplacementInterval:
         return f"<ReplacementInterval {self.seconds:.1f} s>"
 
     def achieved(self, normalized_latency: float) -> float:
-        """What the interval really brought. The length of the next one, which has no estimate yet."""
+        """Take what the interval really brought. Return the length of the next one, which has no estimate yet."""
         if self.estimate is not None:
             differs = abs(normalized_latency - self.estimate) > self._beta * self.estimate
             self.set(self.seconds * (1 - self._beta if differs else 1 + self._beta))
@@ -37,7 +37,7 @@ class ReplacementInterval:
         return self.seconds
 
     def set(self, seconds: float) -> None:
-        """As near to it as the bounds allow."""
+        """Set the interval as near to it as the bounds allow."""
         self.seconds = min(max(seconds, self._least_s), self._most_s)
 
 
@@ -69,7 +69,7 @@ class Threshold:
         return is_faster and gain >= 0
 
     def gain(self, present: Score, wanted: Score, loaded_rate: float) -> float:
-        """Of attainment, less what loading costs of it. Nothing, where there are no requests."""
+        """Return the gain of attainment, less what loading costs of it. Nothing, where there are no requests."""
         if not present.num_requests:
             return 0.0
         return wanted.attainment - present.attainment - loaded_rate * self.load_s / present.num_requests

@@ -1,4 +1,4 @@
-"""What a service needs of a group of devices, and whether it has it: the memory check of placement."""
+"""Checks whether a group of devices has the memory that services need."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -75,7 +75,7 @@ class Catalogue:
         return sorted({size for by_size in self.footprints.values() for size in by_size})
 
     def fits(self, services: Collection[str], num_devices: int) -> bool:
-        """Whether a group of that size can hold all of them."""
+        """Return whether a group of that size can hold all of them."""
         return (
             len(services) <= self.max_sharing
             and all(num_devices in self.footprints[name] for name in services)
@@ -88,7 +88,7 @@ class Catalogue:
         return limit is None or sum(self.weights.get(name, 0) for name in services) <= limit
 
     def missing_bytes(self, services: Iterable[str], num_devices: int) -> int:
-        """By how much they are too large for a group of that size; negative: what they leave."""
+        """Return by how much they are too large for a group of that size; negative: what they leave."""
         needed = sum(self.footprints[name][num_devices].num_bytes for name in services)
         return needed - num_devices * self.device_bytes
 
@@ -98,7 +98,9 @@ class Catalogue:
         return next((size for size in sizes if self.fits([service], size)), None)
 
     def why_not(self, service: str, cluster: Cluster) -> str | None:
-        """Why no group of the cluster could ever hold the service, and by how much it is too large; None: one could."""
+        """Return why no group of the cluster could ever hold the service, and by how much it is too large; None: one
+        could.
+        """
         most, by_size = cluster.largest_group, self.footprints[service]
         if self.least_devices(service, most) is not None:
             return None

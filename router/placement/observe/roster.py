@@ -1,4 +1,4 @@
-"""Which engines live, what they said last, and which services somebody is to serve."""
+"""Keeps which engines live, what they said last, and which services somebody is to serve."""
 
 from collections.abc import Iterable, Mapping
 
@@ -23,7 +23,7 @@ class Roster:
 
     @property
     def statuses(self) -> Mapping[str, EngineStatus]:
-        """Of the living, by id."""
+        """The statuses of the living, by id."""
         return {engine: status for engine, status in sorted(self._last.items()) if self._membership.is_alive(engine)}
 
     @property
@@ -32,7 +32,9 @@ class Roster:
 
     @property
     def remembered(self) -> Iterable[EngineStatus]:
-        """Of the living first: what the dead said of costs is better than nothing."""
+        """Return the statuses that are remembered, of the living first: what the dead said of costs is better than
+        nothing.
+        """
         alive = self.statuses
         return [*alive.values(), *(status for engine, status in self._last.items() if engine not in alive)]
 

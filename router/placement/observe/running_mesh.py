@@ -21,7 +21,7 @@ PERCENT = Measure("% of a device's KV memory", KV_UNITS / 100, "its longest requ
 
 
 def present_plan(statuses: Mapping[str, EngineStatus]) -> Plan:
-    """What the engines hold and do; its number is that of the newest plan that any of them knows."""
+    """Return what the engines hold and do; its number is that of the newest plan that any of them knows."""
     ready = {engine: status for engine, status in sorted(statuses.items()) if status.state is ProcessState.READY}
     groups = [
         Group(engine, status.host, index, status.num_devices, tuple(sorted(served(status))), status.role)
@@ -32,7 +32,7 @@ def present_plan(statuses: Mapping[str, EngineStatus]) -> Plan:
 
 
 def waiting(present: Mapping[str, int], statuses: Iterable[EngineStatus]) -> dict[str, int]:
-    """Of the requests of each service that are ``present``, those that no engine has begun."""
+    """Return those of the requests of each service that are ``present`` which no engine has begun."""
     running = Counter[str]()
     for status in statuses:
         running.update({service.name: service.num_running for service in status.services})
@@ -40,7 +40,7 @@ def waiting(present: Mapping[str, int], statuses: Iterable[EngineStatus]) -> dic
 
 
 def places(plan: Plan) -> dict[str, EnginePlace]:
-    """By engine, as `router.placement.change.changeover` carries them out."""
+    """Return the places by engine, as `router.placement.change.changeover` carries them out."""
     num_engines = len(plan.groups)
     return {group.id: EnginePlace(plan.number, num_engines, group.services, group.role) for group in plan.groups}
 

@@ -1,4 +1,4 @@
-"""What services are asked for, over as many intervals as it is the same."""
+"""Keeps what services are asked for, over as many intervals as it is the same."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -52,7 +52,7 @@ class TrafficSeen:
         return replace(seen, services=services)
 
     def has_changed(self, parts: Sequence[Observed]) -> bool:
-        """Whether an interval that lasts shows already that services are asked for something else. To be asked once for
+        """Return whether an interval that lasts shows already that services are asked for something else. Ask once for
         each of its parts, when it is over: the oftener it is asked, the more often chance looks like a change.
         """
         whole = [*([] if self.seen is None else [self.seen]), *parts]

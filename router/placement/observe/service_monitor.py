@@ -37,11 +37,12 @@ class Observed:
         return ServiceTraffic(tally.arrived / self.span_s, inputs, outputs, dispersion=self.dispersion(tally.name))
 
     def dispersion(self, service: str) -> float:
-        """Of the number of its requests; see `router.placement.observe.bursts`."""
+        """Return the dispersion of the number of its requests; see `router.placement.observe.bursts`."""
         return dispersion(self.spreads.get(service, CountSpread()))
 
     def score(self, alone_s: Mapping[str, float], promises: Mapping[str, float]) -> Score:
-        """What was achieved. ``alone_s``: mean execution time of each service alone, that latency is normalised by.
+        """Return what was achieved. ``alone_s``: mean execution time of each service alone, that latency is normalised
+        by.
 
         Services that are not in it do not count.
         """
@@ -104,7 +105,7 @@ class ServiceMonitor:
             self._windows.add(_arrived(said, known.last), known.heard_s, now)
 
     def observed(self, now: float) -> Observed:
-        """Since the interval began."""
+        """Return what was observed since the interval began."""
         parts = [*self._over, *map(_difference, self._heard.values())]
         spreads = self._windows.spreads(self._began_at, now)
         return Observed(max(now - self._began_at, 1e-9), _added_up(parts), spreads)
@@ -128,11 +129,13 @@ class ServiceMonitor:
 
     @property
     def num_looks(self) -> int:
-        """At this interval."""
+        """The number of looks at this interval."""
         return len(self._looks)
 
     def parts(self, now: float) -> list[Observed]:
-        """Of the interval; together they are what was `observed`. What is left in the end counts with the last one."""
+        """Return the parts of the interval; together they are what was `observed`. What is left in the end counts with
+        the last one.
+        """
         bounds = [Observed(0.0, {}), *self._looks[:-1], self.observed(now)]
         return [self._between(*pair) for pair in pairwise(bounds)]
 

@@ -1,4 +1,4 @@
-"""What each service was asked for: recorded requests, or their rate and the moments of their lengths."""
+"""Describes each service's traffic: recorded requests, or their rate and the moments of their lengths."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ class Arrival(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """Of a length in tokens."""
+    """Mean and deviation of a length in tokens."""
 
     mean: float
     deviation: float
@@ -27,7 +27,9 @@ class Moments(NamedTuple):
         return cls(fmean(values), pstdev(values)) if values else cls(0.0, 0.0)
 
     def as_likely(self, number: float, random: Random) -> "Moments":
-        """Of lengths of which so many can as well have these moments: another mean, and as much relative deviation."""
+        """Draw moments that lengths of so many requests can as well have: another mean, and as much relative
+        deviation.
+        """
         if self.mean <= 0:
             return self
         error = self.deviation / self.mean / sqrt(number)
@@ -56,7 +58,7 @@ class ServiceTraffic:
         return cls(len(requests) / span_s, inputs, outputs, tuple(sorted(requests)))
 
     def arrivals(self, span_s: float, random: Random) -> tuple[Arrival, ...]:
-        """What is recorded, else gamma gaps with this dispersion, and lognormal lengths with these moments."""
+        """Return what is recorded, else gamma gaps with this dispersion, and lognormal lengths with these moments."""
         return self.requests or tuple(self._drawn(span_s, random))
 
     def as_likely(self, span_s: float, random: Random) -> "ServiceTraffic":
@@ -71,7 +73,7 @@ class ServiceTraffic:
         return replace(self, rate=rate, num_input=num_input, num_output=num_output)
 
     def waiting(self, random: Random) -> list[Arrival]:
-        """Those that were there before, drawn with lengths like the others'."""
+        """Return the requests that were there before, drawn with lengths like the others'."""
         lengths = self.num_input, self.num_output
         return [Arrival(0.0, *(_length(one, random) for one in lengths)) for _ in range(self.num_waiting)]
 
@@ -97,7 +99,7 @@ class ServiceTraffic:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Of all services, over ``span_s``."""
+    """Traffic of all services, over ``span_s``."""
 
     span_s: float
     services: Mapping[str, ServiceTraffic]
@@ -116,7 +118,7 @@ class Traffic:
         return found.dispersion if found is not None else 1.0
 
     def with_waiting(self, waiting: Mapping[str, int]) -> "Traffic":
-        """So many requests of each service are there before its traffic begins."""
+        """Return the traffic with so many requests of each service there before it begins."""
         services = {name: replace(service, num_waiting=waiting.get(name, 0)) for name, service in self.services.items()}
         return Traffic(self.span_s, services)
 
@@ -129,7 +131,7 @@ class Traffic:
         return self.with_waiting({name: max(1, round(part * number)) for name, number in waiting.items()})
 
     def only(self, names: Collection[str]) -> "Traffic":
-        """Of these services."""
+        """Return the traffic of these services alone."""
         return Traffic(self.span_s, {name: service for name, service in self.services.items() if name in names})
 
     def drawn_anew(self, seed: int | str) -> "Traffic":

@@ -40,7 +40,7 @@ def _island(groups: Sequence[Group]) -> Cell:
 
 
 def cells(plan: Plan, demand: Mapping[str, float]) -> Mapping[Cell, int]:
-    """How many there are of each. ``demand``: how many devices each service keeps busy.
+    """Return how many cells there are of each kind. ``demand``: how many devices each service keeps busy.
 
     An engine for both phases is one; engines for one phase that serve the same service belong together. A service's
     requests are taken to come to its cells such that all are as busy, as far as its choices allow.

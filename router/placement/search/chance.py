@@ -1,4 +1,4 @@
-"""How likely it is that a plan gained on samples by chance alone: Fisher's randomization test of paired differences.
+"""Computes the chance that a plan only seemed to gain: Fisher's randomization test of paired differences.
 
 If neither of two plans were better, what one of them gained on a sample could as well be what it lost there. So the
 chance of a sum of gains is the share, among all ways to give gains other signs, of those that sum up to as much. That
@@ -14,17 +14,19 @@ ROUNDING = 1e-12
 
 
 def num_samples(risk: float) -> int:
-    """How many are drawn, for a test that what is no better passes with this chance at most."""
+    """Return how many are drawn, for a test that what is no better passes with this chance at most."""
     return ceil(log2(1 / risk)) + SPARE
 
 
 def most_losses(risk: float) -> int:
-    """With more losses among `num_samples` it does not pass, however small they are: each may have either sign."""
+    """Return the most losses among `num_samples` with which a test passes, however small they are: each may have either
+    sign.
+    """
     return floor(num_samples(risk) - log2(1 / risk))
 
 
 def chance(gains: Sequence[float]) -> float:
-    """Of as large a sum if each gain could as well be a loss. Takes ``2^(n/2)`` steps."""
+    """Return the chance of as large a sum if each gain could as well be a loss. Takes ``2^(n/2)`` steps."""
     half = len(gains) // 2
     some, others = _sums(gains[:half]), sorted(_sums(gains[half:]))
     least = sum(gains) - ROUNDING

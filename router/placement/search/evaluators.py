@@ -1,4 +1,4 @@
-"""Who scores plans: found through the entry points ``meshserve.evaluators``, as it stands on a higher floor."""
+"""Finds who scores plans through the entry points ``meshserve.evaluators``, as the simulator is a floor above."""
 
 from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
@@ -23,7 +23,7 @@ class Evaluators(Protocol):
 
 
 def find_evaluators() -> EntryPoint:
-    """Where the simulator's are, which is not loaded. Raise `UserError` if it is not installed."""
+    """Return where the simulator's evaluators are, without loading it. Raise `UserError` if it is not installed."""
     found = list(entry_points(group=ENTRY_POINTS, name=SIMULATED))
     if len(found) != 1:
         raise _missing("no such entry point" if not found else "there are several")

@@ -77,7 +77,7 @@ def joined(left: Group, right: Group) -> Group:
 
 
 def halves(group: Group) -> tuple[Group, Group]:
-    """Which hold nothing."""
+    """Return the two halves of a group. They hold nothing."""
     half = group.num_devices // 2
     return Group.of_devices(group.host, group.first, half), Group.of_devices(group.host, group.first + half, half)
 

@@ -1,4 +1,4 @@
-"""Where services run: a numbered plan of groups of devices."""
+"""Describes where services run: a numbered plan of groups of devices."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -49,7 +49,7 @@ class Plan:
         return tuple([group for group in self.groups if service in group.services])
 
     def with_groups(self, *changed: Group) -> "Plan":
-        """These groups in the places of those with the same ids."""
+        """Return the plan with these groups in the places of those with the same ids."""
         by_id = {group.id: group for group in changed}
         return replace(self, groups=tuple([by_id.get(group.id, group) for group in self.groups]))
 
@@ -59,7 +59,7 @@ class Plan:
 
     @property
     def held(self) -> list[tuple[str, tuple[str, ...]]]:
-        """What the engines hold. Roles are not in it: policies change them as well."""
+        """Return what the engines hold. Roles are not in it: policies change them as well."""
         return [(group.id, group.services) for group in self.groups]
 
     @property
@@ -68,7 +68,7 @@ class Plan:
 
 
 def has_all_phases(plan: Plan, services: Iterable[str]) -> bool:
-    """Whether each of the services has engines for both of its phases."""
+    """Return whether each of the services has engines for both of its phases."""
     for service in services:
         roles = {group.role for group in plan.groups_of(service)}
         if Role.MULTIPLEX not in roles and roles != {Role.PREFILL, Role.DECODE}:

@@ -1,4 +1,4 @@
-"""What a search is asked, and its answer: made of what was heard of a mesh, answered anywhere, at any time."""
+"""Defines a search's question and answer: made of what was heard of a mesh, answered anywhere, at any time."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -33,7 +33,7 @@ LEAST_SHARING = 2  # services that may share an engine unless somebody says othe
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Whether another plan than the ``present`` one is worth the change, for requests like those of ``asked``.
+    """Asks whether another plan than the ``present`` one is worth the change, for requests like those of ``asked``.
 
     Engines stay as they are: ``cluster`` and ``present`` have the same ones. Local search takes ``improve_s``. A plan
     that has ``obstacles`` is told of at best. ``risk``: of a change that is worth it by chance only.
@@ -52,7 +52,7 @@ class Question:
     risk: float = risk_of(1)
 
     def drawn(self, least: int = LEAST_DRAWN) -> Traffic:
-        """So many requests, or those of a minute, with the rates and the moments of lengths that were seen."""
+        """Draw so many requests, or those of a minute, with the rates and the moments of lengths that were seen."""
         return Traffic(self._span_s(least), self.asked.services).drawn_anew(self.seed).with_short_queues()
 
     def samples(self) -> Iterator[Traffic]:
@@ -69,12 +69,14 @@ class Question:
         return span_s
 
     def may_gain(self, held: Score, ideal: Score) -> bool:
-        """Whether a change could be worth it: if there is a service without a place, or the ideal is so much better."""
+        """Return whether a change could be worth it: if there is a service without a place, or the ideal is so much
+        better.
+        """
         is_homeless = not self.present.services >= set(self.catalogue.services)
         return is_homeless or self.threshold.is_worth(held, ideal, loaded_rate=0.0)
 
     def achieved(self, observed: Observed) -> Score:
-        """What became of the requests that were seen, of services that are in question."""
+        """Return what became of the requests that were seen, of services that are in question."""
         alone_s = {name: _alone_s(self.catalogue, self.asked, name) for name in self.asked.services}
         return observed.score(alone_s, {name: self.slos[name].attainment for name in self.asked.services})
 
@@ -198,7 +200,7 @@ def _evaluators_of(question: Question, evaluators: Evaluators) -> EvaluatorFor:
 
 
 def time_is_over(improve_s: float) -> Callable[[int], bool]:
-    """For local search that begins when it is first asked."""
+    """Return a stop condition for local search, whose time begins when it is first asked."""
     until: list[float] = []
 
     def is_over(_: int) -> bool:

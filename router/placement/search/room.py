@@ -7,7 +7,7 @@ from router.placement.search.plan import Group, Plan
 
 
 def homeless(plan: Plan, catalogue: Catalogue) -> Mapping[str, str]:
-    """By service: why no group takes it, in one line. Empty if all are placed."""
+    """Return by service why no group takes it, in one line. Empty if all are placed."""
     return {name: _why(name, plan, catalogue) for name in catalogue.services if name not in plan.services}
 
 

@@ -1,4 +1,4 @@
-"""What a plan is worth for a traffic."""
+"""Computes what a plan is worth for a traffic."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class ServiceScore:
 
     @property
     def is_short(self) -> bool:
-        """Whether it misses its attainment (equation 5)."""
+        """Return whether it misses its attainment (equation 5)."""
         return self.attainment < self.promise
 
     @property
@@ -46,7 +46,7 @@ class Rank(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Of all services."""
+    """The score of a plan over all services."""
 
     services: Mapping[str, ServiceScore]
 
@@ -79,7 +79,7 @@ class Score:
 
 
 def together(scores: Sequence[Score]) -> Score:
-    """Of all their traffic, which is of the same services."""
+    """Return the score of all their traffic, which is of the same services."""
     return Score({name: _sum([score.services[name] for score in scores]) for name in scores[0].services})
 
 

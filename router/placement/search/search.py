@@ -30,7 +30,7 @@ class Evaluator(Protocol):
         """All engines of a plan together, as they would serve."""
 
     def ideal(self) -> Score:
-        """What no plan can beat: every request is served alone. It costs no simulation."""
+        """Return what no plan can beat: every request is served alone. It costs no simulation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ def search(
 
 
 def is_near(one: Scored, ideal: Score) -> bool:
-    """Whether other plans can be better by no more than scores in parts are worth."""
+    """Return whether other plans can be better by no more than scores in parts are worth."""
     return (
         not one.homeless
         and not one.score.short

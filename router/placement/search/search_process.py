@@ -47,7 +47,7 @@ class Searcher:
         return f"<Searcher {self._process!r}>"
 
     async def start(self) -> None:
-        """Not needed: the first search is sooner over."""
+        """Start ahead of the first search, which is then sooner over. Not needed."""
         async with self._is_free:
             await self._running()
 

@@ -1,1 +1,1 @@
-"""What several dispatch policies share."""
+"""Holds what several dispatch policies share."""

@@ -1,4 +1,4 @@
-"""Whether a request fits an engine: Aladdin's constraints b, c, d and e (section 4.2), with the engine's own costs.
+"""Decides whether a request fits an engine by its own costs: Aladdin's constraints b, c, d and e (section 4.2).
 
 b. sum(l_in + gamma l_out) <= theta l_d(b): what all b requests of the batch hold on average leaves its decode steps
    within the tightest TPOT promise. l_d(b) is the context of which a step takes as long as that (equation 4).
@@ -60,7 +60,7 @@ def is_empty(engine: EngineView) -> bool:
 
 
 def capacity_norm(demand: Demand, gamma: float) -> float:
-    """Of a worker's load (section 4.2): the length of (batch size, weighted context)."""
+    """Return the norm of a worker's load (section 4.2): the length of (batch size, weighted context)."""
     return hypot(demand.num_requests, demand.prompt_tokens + gamma * demand.answer_tokens)
 
 
@@ -85,7 +85,7 @@ def context_level(request: RequestView, engine: EngineView, knobs: Knobs, *, pre
 
 
 def prompts_s(request: RequestView, pool: ServiceView) -> float:
-    """Of prompts, beside each decode step, if those that end are followed by others like them."""
+    """Return the seconds of prompts, beside each decode step, if those that end are followed by others like them."""
     demand = pool.demand
     number = demand.num_requests + 1
     prompts = demand.prompt_tokens + request.num_tokens - request.num_generated
@@ -171,13 +171,13 @@ def checked(levels: Levels) -> tuple[str | None, list[tuple[str, Level]]]:
 
 
 def decode_levels(request: RequestView, engine: EngineView, knobs: Knobs) -> Levels:
-    """Of an engine that takes over what was prefilled elsewhere."""
+    """Return the levels of an engine that takes over what was prefilled elsewhere."""
     yield "b", context_level(request, engine, knobs, prefills=False)
     yield "e", memory_level(request, engine)
 
 
 def all_levels(request: RequestView, engine: EngineView, knobs: Knobs, now: float) -> Levels:
-    """Of an engine that does both phases."""
+    """Return the levels of an engine that does both phases."""
     yield "b", context_level(request, engine, knobs, prefills=True)
     if knobs.in_slack:
         yield "c", finish_level(request, engine, knobs, now)

@@ -1,4 +1,4 @@
-"""What policies share: who may serve a request, who of them is least loaded, and the dispatch that follows."""
+"""Finds who may serve a request and who of them is least loaded, and makes the dispatch that follows."""
 
 from collections.abc import Callable, Iterable, Mapping
 
@@ -32,7 +32,9 @@ def load(engine: EngineView) -> tuple[int, str]:
 
 
 def least_loaded(engines: Iterable[EngineView], suits: Callable[[EngineView], bool]) -> EngineView | None:
-    """By `load`, of those that suit: only who is less loaded than all before it is looked at. None if none does."""
+    """Return the least loaded by `load` of those that suit: only who is less loaded than all before it is looked at.
+    None if none does.
+    """
     best: EngineView | None = None
     for engine in engines:
         # `load`, spelt out: it is asked for every engine in every decision

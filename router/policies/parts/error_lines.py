@@ -1,4 +1,4 @@
-"""Which requests that have not begun should go to another engine, as answers came out otherwise (Aladdin, algorithm 2).
+"""Finds requests that should go to another engine as answers came out otherwise (Aladdin, algorithm 2).
 
 An engine's error is how much context (l_e) and how many requests (b_e) it has more than was expected when they were put
 there. By equation 4 both make its steps longer: alpha l_e + beta b_e + c = 0, with alpha and beta seconds for a token
@@ -14,7 +14,7 @@ from math import hypot
 
 @dataclass(frozen=True, slots=True)
 class ErrorLine:
-    """Of one engine. ``per_token_s`` and ``per_request_s``: of a decode step."""
+    """The line of errors of one engine. ``per_token_s`` and ``per_request_s``: of a decode step."""
 
     per_token_s: float
     per_request_s: float
@@ -54,7 +54,9 @@ def total_distance(lines: Mapping[str, ErrorLine]) -> float:
 
 
 def rebalanced(lines: Mapping[str, ErrorLine], movable: Sequence[Movable]) -> list[RequestMove]:
-    """From engines that have more than was expected to those that have less. Each request moves once at most."""
+    """Move requests from engines that have more than was expected to those that have less. Each request moves once at
+    most.
+    """
     lines, left, moves = dict(lines), sorted(movable, key=lambda one: one.request), list[RequestMove]()
     while True:
         best = min(

@@ -1,4 +1,4 @@
-"""Which waiting requests to serve when not all can make it."""
+"""Chooses which waiting requests to serve when not all can make it."""
 
 import heapq
 from collections.abc import Sequence
@@ -9,7 +9,8 @@ from router.view.engine_view import RequestView
 def split_feasible(
     waiting: Sequence[RequestView], work_s: Sequence[float], speed: float, starts_at: float
 ) -> tuple[list[RequestView], list[RequestView]]:
-    """Those that can all meet their deadlines one after the other, as many as possible, and those left over.
+    """Split requests into those that can all meet their deadlines one after the other, as many as possible, and those
+    left over.
 
     Moore and Hodgson (1968), optimal for one machine: take requests by deadline; whenever one would be late, leave out
     the longest taken so far. ``work_s`` is that of each; ``speed``: seconds of it done each second, by all engines that

@@ -24,7 +24,7 @@ P = TypeVar("P", bound=Hashable)
 
 
 class Sizes(NamedTuple):
-    """Of groups, in engines. The smallest comes first: there are no two groups that are smaller."""
+    """Possible sizes of groups, in engines. The smallest comes first: there are no two groups that are smaller."""
 
     smallest: int
     largest: int
@@ -42,7 +42,7 @@ class EngineGroup(NamedTuple):
 
 
 def num_groups(num_engines: int, num_gateways: int, sizes: Sizes) -> int:
-    """As many for each gateway as keep its groups from being too large, but none that is too small."""
+    """Return as many groups for each gateway as keep them from being too large, but none that is too small."""
     of_each = ceil(num_engines / (sizes.largest * num_gateways))
     return max(1, min(of_each * num_gateways, num_engines // sizes.smallest))
 
@@ -85,7 +85,7 @@ def _names(num_engines: int, gateways: Sequence[str], sizes: Sizes) -> list[Engi
 def groups_of(
     gateway: str, gateways: Sequence[str], groups: Mapping[EngineGroup, frozenset[str]]
 ) -> list[frozenset[str]]:
-    """Those that a gateway packs into: its own, or the one that it shares."""
+    """Return the groups that a gateway packs into: its own, or the one that it shares."""
     own = [members for group, members in groups.items() if group.gateway == gateway]
     if own:
         return own

@@ -1,4 +1,4 @@
-"""How many new engines requests would fill that fit on none of those that there are."""
+"""Counts the new engines that requests would fill which fit on none of those that there are."""
 
 import msgspec
 

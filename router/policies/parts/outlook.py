@@ -1,4 +1,4 @@
-"""When a prefill would be done on an engine whose decodes keep their promises (docs/concepts/elastic.md)."""
+"""Predicts when a prefill would be done on an engine whose decodes keep their promises (docs/concepts/elastic.md)."""
 
 from math import inf
 
@@ -9,7 +9,7 @@ from router.view.engine_view import EngineView, RequestView
 
 
 class Outlook(msgspec.Struct, frozen=True):
-    """Of one request on one engine. ``finish_s``: from now until its first token.
+    """The outlook of one request on one engine. ``finish_s``: from now until its first token.
 
     ``num_ahead``: prefills there that are due earlier. ``makes_late``: one that is due later would miss its deadline.
     """

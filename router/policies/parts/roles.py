@@ -1,4 +1,4 @@
-"""Which engine should take another role, when one phase runs short of engines while the other has some to spare."""
+"""Decides which engine takes another role, when one phase is short of engines and the other has some to spare."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -44,7 +44,7 @@ class RoleBalancer(FlipsRoles):
         return f"<RoleBalancer {self._shortage}, last change at {self._changed_at}>"
 
     def rebalance(self, view: ClusterView, num_waiting: int, now: float) -> tuple[RoleChange, ...]:
-        """At most one change, none while a shortage is young or the last change has yet to show."""
+        """Make at most one change, none while a shortage is young or the last change has yet to show."""
         engines = [engine for engine in view.engines.values() if engine.state is ProcessState.READY]
         self._notice_changes(engines, now)
         prefill = [engine for engine in engines if engine.role is Role.PREFILL]
@@ -106,7 +106,8 @@ def _more_decode(prefill: list[EngineView], decode: list[EngineView]) -> tuple[E
 
 
 def fullness(engine: EngineView) -> float:
-    """Of the decodes that its promise allows, or of its memory, whichever is closer to its end: 1 is full.
+    """Return the part of the decodes that its promise allows, or of its memory, whichever is closer to its end: 1 is
+    full.
 
     A step has a fixed cost, however few decode: what counts is how much of the rest is used.
     """

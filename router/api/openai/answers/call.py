@@ -18,7 +18,7 @@ from router.generation import RequestFailed, Route, RouterError
 
 
 class Sink(Protocol):
-    """Where the pieces of an answer go. A choice's pieces come in order; choices interleave."""
+    """Takes the pieces of an answer. A choice's pieces come in order; choices interleave."""
 
     async def take(self, choice: Choice, piece: Piece, *, more: bool) -> None:
         """``more``: the next piece, or the end of the call, comes without waiting."""
@@ -86,7 +86,7 @@ class Call:
         return all(choice.finish is not None for choice in self.choices)
 
     async def run(self, sink: Sink, gone: Coroutine[Any, Any, None]) -> None:
-        """Until all choices have ended, or ``gone`` returns. However it ends, nothing of the call goes on.
+        """Run until all choices have ended, or ``gone`` returns. However it ends, nothing of the call goes on.
 
         Raise the first `RouterError`, or `ClientGoneError` after ``gone``.
         """

@@ -30,7 +30,7 @@ class JsonLists:
         self._lists: defaultdict[str, bytearray] = defaultdict(bytearray)
 
     def add(self, more: Mapping[str, object]) -> None:
-        """What is no list is left out."""
+        """Add the lists of an object. What is no list is left out."""
         for name, entries in more.items():
             if isinstance(entries, list):
                 so_far, added = self._lists[name], msgspec.json.encode(entries)[1:-1]
@@ -53,7 +53,7 @@ class CompletionLogprobs:
         prompt_entries: Sequence[TokenLogprobs | None],
         entries: Sequence[TokenLogprobs],
     ) -> dict[str, object]:
-        """Of an echoed prompt, or of nothing, followed by those of new tokens."""
+        """Add those of new tokens to those of an echoed prompt, or to nothing."""
         tokens = [*prompt, *(entry.token for entry in entries)]
         all_entries = [*prompt_entries, *entries]
         texts = [self._model.token_text(token) for token in tokens]

@@ -34,7 +34,7 @@ class Events(Protocol):
     """The events of one API's stream, as bytes."""
 
     def opening(self, choice: Choice) -> bytes:
-        """What comes before a choice's first piece."""
+        """Return the events before a choice's first piece."""
 
     def piece(self, choice: Choice, piece: Piece) -> bytes: ...
 
@@ -69,7 +69,7 @@ class EventStream(Response):
 
 
 def encoded(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
-    """As ASGI wants them."""
+    """Encode headers as ASGI wants them."""
     return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
 
 

@@ -1,1 +1,1 @@
-"""From the bytes of a request to a checked call."""
+"""Turns the bytes of a request into a checked call."""

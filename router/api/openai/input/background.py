@@ -27,7 +27,7 @@ class Background:
         self._will_tidy = False
 
     async def run(self, client: str, work: Callable[[], T]) -> T:
-        """What ``work`` returns or raises. Raise `Overloaded` if too much waits already."""
+        """Return what ``work`` returns or raises. Raise `Overloaded` if too much waits already."""
         loop = asyncio.get_running_loop()
         async with self._line.turn(client):
             try:

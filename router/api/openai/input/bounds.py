@@ -1,4 +1,4 @@
-"""What may be large in a body, and how much it costs to read it, found out by counting bytes.
+"""Counts a body's bytes to find out what may be large in it, and how much it costs to read.
 
 A decoder that makes an object of each element costs a hundred times what a look at the bytes does. So the parts of a
 large body that could hold any number of elements are counted first. Counts may err, but to one side only: what is

@@ -1,4 +1,4 @@
-"""Whether grammars can be followed, found out in a process of its own and remembered.
+"""Finds out in a process of its own whether grammars can be followed, and remembers it.
 
 A check compiles a grammar and works out its first mask (`engines.grammars`), one after the other for each model. A
 known grammar costs nothing. Clients take turns with new ones, so that who sends one after the other delays another
@@ -42,13 +42,13 @@ class CheckedGrammar:
         return self.grammar.text
 
     def refuse(self, reason: str) -> ApiError:
-        """From now on; the answer is for the client that has waited in vain."""
+        """Refuse the grammar from now on; the answer is for the client that has waited in vain."""
         self.checks.remember(self.grammar.text, reason)
         return cannot_be_followed(self.grammar, reason)
 
 
 class GrammarChecks:
-    """Of one model."""
+    """Checks the grammars of one model."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._process = GrammarProcess(vocabulary)

@@ -1,4 +1,4 @@
-"""What answers have to be: `response_format` of OpenAI and `structured_outputs` of vLLM, as grammars of llguidance.
+"""Turns OpenAI's `response_format` and vLLM's `structured_outputs` into grammars of llguidance.
 
 Only text is made here, and no more of it than a grammar may have: whether it can be followed is found out elsewhere
 (`router.api.openai.input.grammar_checks`).

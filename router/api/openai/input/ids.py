@@ -25,7 +25,9 @@ class CallId:
 
 
 def is_meant(choice: str, asked: str) -> bool:
-    """Whether somebody who asks for ``asked`` means this choice: by its own id, its call's, or that of the answer."""
+    """Return whether somebody who asks for ``asked`` means this choice: by its own id, its call's, or that of the
+    answer.
+    """
     if choice == asked:
         return True
     for prefix in _PREFIXES:

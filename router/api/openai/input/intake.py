@@ -1,4 +1,4 @@
-"""From a checked request to a running call: one `RequestSpec` a choice, each with its own seed."""
+"""Turns a checked request into a running call: one `RequestSpec` a choice, each with its own seed."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -53,7 +53,7 @@ class Order:
         return self.body.n or 1
 
     def num_tokens(self, samplings: Sequence[Sampling]) -> int:
-        """That it may use at most. Each prompt counts once, however many choices it has."""
+        """The tokens that it may use at most. Each prompt counts once, however many choices it has."""
         return sum(
             len(prompt.tokens) + self.n * sampling.max_tokens
             for prompt, sampling in zip(self.prompts, samplings, strict=True)

@@ -1,4 +1,4 @@
-"""From the bytes of a request's body to a checked `Body`, or an error that names the parameter.
+"""Turns the bytes of a request's body into a checked `Body`, or an error that names the parameter.
 
 Small bodies are decoded at once. Of large ones, the parts that could hold any number of elements are first found and
 counted (`router.api.openai.input.bounds`), then decoded one by one, so that no body costs more than a few

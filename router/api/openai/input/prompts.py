@@ -1,4 +1,4 @@
-"""From the prompts and messages of a request to token ids.
+"""Turns the prompts and messages of a request into token ids.
 
 Short ones are tokenised at once. Longer ones take their turn in the background, so that streams go on, and those that
 cannot fit the model's context are refused before they are tokens.
@@ -22,7 +22,7 @@ MANY_TOKENS: Final = 4096  # to turn into text
 
 
 class PromptReader:
-    """For all requests of a gateway. ``client`` is whose turn it is in the background."""
+    """Reads prompts for all requests of a gateway. ``client`` is whose turn it is in the background."""
 
     def __init__(self, background: Background) -> None:
         self._background = background

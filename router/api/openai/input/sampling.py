@@ -1,4 +1,4 @@
-"""From the parameters of a request to the `Sampling` of each of its choices."""
+"""Turns the parameters of a request into the `Sampling` of each of its choices."""
 
 import os
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Who is next, where one thing can be done at a time: clients take turns, so that one's many delay another by one."""
+"""Decides who is next where one thing is done at a time: clients take turns, so many of one delay another by one."""
 
 import asyncio
 from collections import OrderedDict, deque
@@ -23,7 +23,7 @@ class LineLimits:
 
 
 class Turns:
-    """Those that wait: clients in turns, each one's own in order. Pure."""
+    """Keeps those that wait: clients take turns, and each one's own are in order. Pure."""
 
     def __init__(self, limits: LineLimits) -> None:
         self._limits = limits

@@ -79,7 +79,7 @@ class Words:
 
     @classmethod
     def load(cls, folder: Path, encode: Callable[[str], list[int]]) -> "Words | None":
-        """Of a prepared model; None if its tokenizer does anything else than what is said above."""
+        """Load the words of a prepared model; None if its tokenizer does anything else than what is said above."""
         try:
             file = msgspec.json.decode((folder / "tokenizer.json").read_bytes(), type=_File)
         except msgspec.ValidationError:

@@ -3,18 +3,9 @@
 import os
 import stat
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 
-from mesh.topology.schema import GatewaySpec, Topology
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoints:
-    """ZeroMQ addresses of one process."""
-
-    inbox: str
-    broadcast: str
+from mesh.topology.schema import Topology
 
 
 def runtime_dir(topology: Topology) -> Path:
@@ -73,23 +64,3 @@ def supervisors(topology: Topology) -> dict[str, str]:
     hosts = {spec.id: spec.host for spec in topology.processes}
     hosts |= {seat: gateway.host for gateway in topology.gateways for seat in seats(gateway.id)}
     return {process: supervisor_id(host) for process, host in hosts.items()}
-
-
-def directory(topology: Topology) -> dict[str, Endpoints]:
-    """Endpoints by process id: IPC sockets for a mesh on one host, else two TCP ports each from its base port."""
-    members: dict[str, list[str]] = {host.name: [supervisor_id(host.name)] for host in topology.hosts}
-    for spec in topology.processes:
-        members[spec.host] += seats(spec.id) if isinstance(spec, GatewaySpec) else (spec.id,)
-    if len(topology.hosts) == 1:
-        folder = runtime_dir(topology)
-        return {
-            process: Endpoints(f"ipc://{folder}/{process}.inbox", f"ipc://{folder}/{process}.status")
-            for processes in members.values()
-            for process in processes
-        }
-    endpoints = {}
-    for host in topology.hosts:
-        for index, process in enumerate(members[host.name]):
-            port = host.base_port + 2 * index
-            endpoints[process] = Endpoints(f"tcp://{host.address}:{port}", f"tcp://{host.address}:{port + 1}")
-    return endpoints

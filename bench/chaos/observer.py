@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from bench.chaos.deployment import MESH_NAME, Deployment
-from mesh.addresses import Endpoints, directory, supervisor_id
+from mesh.addresses import supervisor_id
+from mesh.directory import Endpoints, directory
 from mesh.sockets.curve import CurveKey
 from mesh.sockets.sockets import Sockets
 from mesh.topology.parse import load

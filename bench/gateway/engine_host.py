@@ -15,7 +15,8 @@ import uvloop
 
 from engines.process import serve
 from mesh.process import logs
-from mesh.process.process import ProcessShell, make_runtime_dir, next_incarnation
+from mesh.process.incarnations import next_incarnation
+from mesh.process.process import ProcessShell, make_runtime_dir
 from mesh.topology.parse import load
 from mesh.wire.frames import Sender
 

@@ -42,7 +42,8 @@ from bench.load.generator.crew import drive
 from bench.load.generator.wire import Assignment, Pace, Recipe, Shape
 from bench.load.prompts.wording import assumed
 from bench.models.references import DEFAULT_MODEL
-from mesh.addresses import directory, supervisor_id
+from mesh.addresses import supervisor_id
+from mesh.directory import directory
 from mesh.errors import CommandError
 from mesh.topology.parse import load
 from mesh.topology.schema import LOCAL_HOST, Topology

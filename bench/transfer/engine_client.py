@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
-from mesh.addresses import directory
+from mesh.directory import directory
 from mesh.sockets.sockets import Sockets
 from mesh.supervisor.processes.command import ENGINE, child_commands
 from mesh.topology.schema import Topology

@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from mesh.addresses import directory, owner_of, runtime_dir, seats, supervisor_id, supervisors
+from mesh.addresses import owner_of, runtime_dir, seats, supervisor_id, supervisors
+from mesh.directory import directory
 from mesh.errors import CommandError
 from mesh.sockets.curve import CurveKey
 from mesh.sockets.sockets import Sockets

@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _connect(topology: "Topology", socket: "zmq.Socket[bytes]") -> int:
-    from mesh.addresses import directory
+    from mesh.directory import directory
     from mesh.sockets.curve import CurveKey, secure_client
     from mesh.wire.frames import TOPIC_STATUS, TOPIC_TAP
 

@@ -9,7 +9,6 @@ import sys
 from typing import TYPE_CHECKING
 
 from mesh.cli.arguments import add_topology, choose_host, print_line
-from mesh.cli.takeover import Takeover
 from mesh.errors import EXIT_FAILURE
 
 if TYPE_CHECKING:
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from mesh.cli.arguments import Subparsers
     from mesh.cli.view import View
     from mesh.supervisor.plan import StartPlan
-    from mesh.topology.schema import Topology
+    from mesh.supervisor.takeover import Takeover
 
 
 READY = b"ready"
@@ -44,7 +43,9 @@ def run(options: argparse.Namespace) -> int:
     from mesh.addresses import supervisor_id
     from mesh.cli.view import make_view
     from mesh.process.logs import output_file
+    from mesh.supervisor.hosting import prepare_models
     from mesh.supervisor.preflight import check_interpreters, check_ipc_paths
+    from mesh.supervisor.takeover import Takeover
     from mesh.topology.further import check_further
     from mesh.topology.parse import load, read_text
 
@@ -57,10 +58,10 @@ def run(options: argparse.Namespace) -> int:
     check_ipc_paths(topology)
     check_interpreters(topology, host)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # until the supervisor handles both
-    takeover = Takeover.plan(topology, host, text, replace_all=options.replace)
+    takeover = Takeover.plan(topology, host, text, print_line, replace_all=options.replace)
     for remark in remarks:
         print_line(f"note: {remark}")
-    if code := _prepare_models(topology, host):
+    if code := prepare_models(topology, host):
         return code
     with takeover.begun() as plan:
         output = output_file(takeover.runtime, supervisor_id(host))
@@ -69,65 +70,28 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _prepare_models(topology: "Topology", host: str) -> int:
-    """Fetch and convert what is not in the cache yet, in a process of its own: it shows its progress and its errors."""
-    engines = [engine for engine in topology.engines if engine.host == host]
-    names = {name for engine in engines for name in engine.services}
-    if any(gateway.host == host for gateway in topology.gateways):
-        names |= {service.name for service in topology.services}
-    references = dict.fromkeys(service.model for service in topology.services if service.name in names)
-    command = [sys.executable, "-m", "engines.models", "prepare", *references]
-    return subprocess.run(command, check=False, stdin=subprocess.DEVNULL).returncode
-
-
-async def _supervise(takeover: Takeover, plan: "StartPlan", view: "View") -> None:
-    """The composition root of a supervisor."""
-    import time
-
-    from mesh.addresses import supervisor_id
-    from mesh.clock import SystemClock
-    from mesh.errors import UserError
-    from mesh.process.process import next_incarnation, open_sockets, user_error_of
-    from mesh.sockets.sockets import Sockets
+async def _supervise(takeover: "Takeover", plan: "StartPlan", view: "View") -> None:
+    """Until Ctrl-C, `mesh down` or another supervisor ends it."""
+    from mesh.supervisor.hosting import host
     from mesh.supervisor.supervisor import STEP_DOWN, Supervisor
-    from mesh.wire.frames import Sender
-    from mesh.wire.messages import SupervisorMessage
 
-    topology, host, runtime = takeover.topology, takeover.host, takeover.runtime
-    process = supervisor_id(host)
-    me = Sender(process, next_incarnation(runtime, process, time.time_ns() // 1_000_000))
-    sockets: Sockets[SupervisorMessage] = open_sockets(topology, me, SupervisorMessage)
-    supervisor = Supervisor(
-        host,
-        commands=takeover.commands,
-        plan=plan,
-        sockets=sockets,
-        runtime=runtime,
-        topology=takeover.copy,
-        timing=topology.timing,
-        clock=SystemClock(),
-        on_change=view.changed,
-    )
+    started: list[Supervisor] = []
 
-    def interrupt() -> None:
-        view.stopping()
-        supervisor.stop()
+    def begin(supervisor: Supervisor) -> None:
+        def interrupt() -> None:
+            view.stopping()
+            supervisor.stop()
 
-    loop = asyncio.get_running_loop()
-    loop.add_signal_handler(STEP_DOWN, supervisor.step_down)
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        loop.add_signal_handler(number, interrupt)
-    try:
-        with view:
-            await supervisor.run(view.ready)
-            if supervisor.has_stepped_down:
-                view.left()
-    except BaseExceptionGroup as group:
-        if error := user_error_of(group):
-            raise UserError(str(error)) from None
-        raise
-    finally:
-        await sockets.close()
+        started.append(supervisor)
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(STEP_DOWN, supervisor.step_down)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            loop.add_signal_handler(number, interrupt)
+
+    with view:
+        await host(takeover, plan, on_start=begin, on_change=view.changed, on_ready=view.ready)
+        if started[0].has_stepped_down:
+            view.left()
 
 
 def _detach(options: argparse.Namespace) -> int:

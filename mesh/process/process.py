@@ -11,9 +11,7 @@ import os
 import resource
 import signal
 import sys
-import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -22,11 +20,14 @@ import structlog
 import uvloop
 import zmq
 
-from mesh.addresses import directory, owner_of, runtime_dir
+from mesh.addresses import owner_of, runtime_dir
 from mesh.clock import Clock, SystemClock
+from mesh.directory import Directory, directory
 from mesh.errors import EXIT_CONFIGURATION, EXIT_FAILURE, EXIT_INTERRUPTED, UserError
 from mesh.process import logs
+from mesh.process.incarnations import incarnation_of
 from mesh.process.private_folder import NotPrivateError, make_private_folder
+from mesh.process.ties import NO_TIES, Ties
 from mesh.sockets.curve import CurveKey
 from mesh.sockets.sockets import Sockets
 from mesh.topology.parse import load, read_text
@@ -34,7 +35,6 @@ from mesh.topology.schema import Topology
 from mesh.wire.frames import Sender
 
 MAX_FILES = 65_536
-MOST_DIGITS = 15  # of an incarnation: the year 33658
 
 M = TypeVar("M")
 
@@ -47,6 +47,7 @@ class ProcessShell:
 
     topology: Topology
     me: Sender
+    ties: Ties = NO_TIES
     clock: Clock = field(default_factory=SystemClock)
     drain: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -57,19 +58,20 @@ class ProcessShell:
 
     def sockets(self, union: object) -> Sockets[M]:
         """This process's bound sockets. ``union`` is what its inbox takes. Raise `UserError` if an address is taken."""
-        return open_sockets(self.topology, self.me, union)
+        key, places = self.ties.read_key(self.topology.curve_key), self.ties.read_places()
+        return open_sockets(self.me, union, directory(self.topology, places), key)
 
 
 Serve = Callable[[ProcessShell], Awaitable[None]]
 
 
-def open_sockets(topology: Topology, me: Sender, union: object) -> Sockets[M]:
-    key = CurveKey.load(topology.curve_key) if topology.curve_key else None
-    sockets: Sockets[M] = Sockets(me, directory(topology), union, key=key)
+def open_sockets(me: Sender, union: object, found: Directory, key: CurveKey | None) -> Sockets[M]:
+    """A process's bound sockets. Raise `UserError` if an address is taken."""
+    sockets: Sockets[M] = Sockets(me, found, union, key=key)
     try:
         sockets.bind()
     except zmq.ZMQError as error:
-        mine = directory(topology)[me.process]
+        mine = found.listening(me.process)
         raise UserError(f"{me.process}: cannot listen on {mine.inbox} and {mine.broadcast}: {error.strerror}") from None
     return sockets
 
@@ -81,15 +83,17 @@ def run_process(
     faulthandler.enable()
     _raise_file_limit()
     arguments = _arguments(program, argv)
+    ties = Ties.of(arguments)
+    ties.end_with_parent()
     try:
         topology = load(arguments.topology, None if arguments.text is None else read_text(arguments.text))
         _check_id(topology, arguments.id, tuple(ids(topology)))
         runtime = make_runtime_dir(topology)
         file = logs.log_file(runtime, arguments.id)
         logs.configure(arguments.id, topology.log_level, file, logs.standard_terminal())
-        me = Sender(arguments.id, next_incarnation(runtime, arguments.id, time.time_ns() // 1_000_000))
+        me = Sender(arguments.id, incarnation_of(runtime, arguments.id, topology, ties.read_places()))
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(_run(ProcessShell(topology, me), serve, file))
+            return runner.run(_run(ProcessShell(topology, me, ties), serve, file))
     except UserError as error:
         return _complain(str(error))
     except KeyboardInterrupt:
@@ -109,6 +113,7 @@ def _arguments(program: str, argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--topology", type=Path, required=True, metavar="FILE", help="the deployment")
     parser.add_argument("--text", type=Path, metavar="COPY", help="what to read instead of it: how it once was")
     parser.add_argument("--id", required=True, metavar="ID", help="which process of the deployment to be")
+    Ties.add_arguments(parser)
     return parser.parse_args(argv)
 
 
@@ -131,37 +136,6 @@ def make_runtime_dir(topology: Topology) -> Path:
             f"{runtime}: cannot be used as runtime folder ({error.strerror}); set MESHSERVE_RUNTIME_DIR to another one"
         ) from None
     return runtime
-
-
-def next_incarnation(runtime: Path, process: str, now_ms: int) -> int:
-    """Milliseconds since the epoch, but always above the last number, even if the wall clock was set back.
-
-    Where it cannot be written, as on a full disk, the wall clock alone tells the next incarnation from this one.
-    """
-    incarnation = max(now_ms, last_incarnation(runtime, process) + 1)
-    file = _incarnation_file(runtime, process)
-    new = file.with_name(f".{file.name}.{os.getpid()}")
-    try:
-        new.write_text(str(incarnation))
-        new.replace(file)
-    except OSError as error:
-        log.warning("cannot keep the number of this incarnation", file=str(file), error=error.strerror)
-        with suppress(OSError):
-            new.unlink(missing_ok=True)
-    return incarnation
-
-
-def last_incarnation(runtime: Path, process: str) -> int:
-    """The number of the newest incarnation that began on this host; 0: none did, or nobody knows."""
-    try:
-        last = _incarnation_file(runtime, process).read_bytes()
-    except OSError:
-        return 0
-    return int(last) if last.isdigit() and len(last) <= MOST_DIGITS else 0
-
-
-def _incarnation_file(runtime: Path, process: str) -> Path:
-    return runtime / f"{process}.incarnation"
 
 
 async def _run(shell: ProcessShell, serve: Serve, file: Path) -> int:

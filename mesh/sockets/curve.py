@@ -44,14 +44,27 @@ class CurveKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if mode & 0o077:
             raise UserError(f"{path}: others can read the mesh's key; run `chmod 600 {path}`")
         try:
-            return msgspec.json.decode(text, type=cls)
-        except (msgspec.DecodeError, msgspec.ValidationError):
+            return cls.of(text)
+        except ValueError:
             raise UserError(f"{path}: is not a key of a mesh; `mesh curve-key` makes one in a new file") from None
+
+    @classmethod
+    def of(cls, text: bytes) -> "CurveKey":
+        """Raise `ValueError` if it is no key."""
+        try:
+            return msgspec.json.decode(text, type=cls)
+        except msgspec.DecodeError as error:
+            raise ValueError(str(error)) from None
+
+    @classmethod
+    def make(cls) -> "CurveKey":
+        """A new one."""
+        public, secret = zmq.curve_keypair()
+        return cls(public.decode(), secret.decode())
 
 
 def make_key_file(path: Path) -> None:
     """Write a new key pair, readable by its owner alone. Raise `UserError` if the file exists or cannot be written."""
-    public, secret = zmq.curve_keypair()
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
@@ -59,7 +72,7 @@ def make_key_file(path: Path) -> None:
     except OSError as error:
         raise UserError(f"{path}: cannot be written: {error.strerror}") from None
     with os.fdopen(descriptor, "wb") as file:
-        file.write(msgspec.json.encode(CurveKey(public.decode(), secret.decode())) + b"\n")
+        file.write(msgspec.json.encode(CurveKey.make()) + b"\n")
 
 
 def secure_client(socket: "zmq.Socket[Any]", key: CurveKey) -> None:

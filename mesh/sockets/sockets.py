@@ -20,13 +20,14 @@ import structlog
 import zmq
 import zmq.asyncio
 
-from mesh.addresses import Endpoints
+from mesh.directory import Directory, Endpoints
 from mesh.process.rare_warnings import RareWarnings
 from mesh.sockets.broadcast import Broadcast
 from mesh.sockets.curve import Curve, CurveKey
 from mesh.sockets.inlet import Inlet
 from mesh.wire.bounds import MAX_BODY_BYTES, MAX_FRAMES
 from mesh.wire.frames import MAX_SENDER_BYTES, TOPIC_STATUS, TOPIC_TAP, WIRE_VERSION, Sender, WireError
+from mesh.wire.hosts import HostPlace, HostsMoved
 from mesh.wire.messages import BroadcastMessage, Codec, Message, encode
 from mesh.wire.transfers import Blocks
 
@@ -66,8 +67,9 @@ class Sockets(Generic[M]):
         self.me = me
         self.counters: Counter[str] = Counter()
         self._warnings = RareWarnings()
-        self._endpoints = endpoints
-        self._codec: Codec[M] = Codec(union)
+        self._directory = endpoints if isinstance(endpoints, Directory) else Directory.fixed(endpoints)
+        self._codec: Codec[M | HostsMoved] = Codec(union | HostsMoved)
+        self._subscribed: dict[str, str | None] = {}  # the broadcast that is listened to, by process; None: not known
         self._broadcast_codec: Codec[BroadcastMessage] = Codec(BroadcastMessage)
         self._context = context or zmq.asyncio.Context()
         self._owns_context = context is None
@@ -102,7 +104,7 @@ class Sockets(Generic[M]):
 
     def bind(self) -> None:
         """Raise `zmq.ZMQError` if an address is taken."""
-        mine = self._endpoints[self.me.process]
+        mine = self._directory.listening(self.me.process)
         if self._curve:
             self._curve.secure_server(self._inbox)
             self._curve.secure_server(self._publisher)
@@ -110,8 +112,30 @@ class Sockets(Generic[M]):
         self._broadcast.bind(mine.broadcast)
 
     def subscribe(self, processes: Iterable[str]) -> None:
+        """Listen to their statuses, wherever they are; to those that are nowhere yet once they are somewhere."""
         for process in processes:
-            self._subscriptions.connect(self._endpoints[process].broadcast)
+            self._subscribed[process] = None
+            self._listen_to(process)
+
+    def _listen_to(self, process: str) -> None:
+        known, wanted = self._subscribed[process], self._directory.get(process)
+        if wanted is None or wanted.broadcast == known:
+            return
+        try:
+            if known is not None:
+                self._subscriptions.disconnect(known)
+            self._subscriptions.connect(wanted.broadcast)
+        except zmq.ZMQError as error:
+            log.warning("cannot listen to a process", peer=process, address=wanted.broadcast, error=error.strerror)
+        self._subscribed[process] = wanted.broadcast
+
+    def hosts_moved(self, places: Iterable[HostPlace]) -> None:
+        """Find the processes of these hosts where they are now. What was queued for where they were is dropped."""
+        for process in self._directory.moved(places):
+            log.info("a process is elsewhere now", peer=process, inbox=self._directory[process].inbox)
+            self.forget(process)
+            if process in self._subscribed:
+                self._listen_to(process)
 
     def send(self, to: str, message: Message, payload: Sequence[Frame] = ()) -> bool:
         """Queue a message for a peer's inbox; False if it was dropped (peer unknown, not connected, or not reading)."""
@@ -135,7 +159,7 @@ class Sockets(Generic[M]):
         return True
 
     def _connect(self, to: str) -> "zmq.Socket[bytes] | None":
-        endpoints = self._endpoints.get(to)
+        endpoints = self._directory.get(to)
         if endpoints is None:
             return None
         # A plain socket, not an asyncio one: a send never waits, so it needs no future.
@@ -162,7 +186,7 @@ class Sockets(Generic[M]):
 
     def _is_local_tcp(self, inbox: str) -> bool:
         """Between hosts the kernel knows best: as much must be on its way as the network takes."""
-        mine = self._endpoints.get(self.me.process)  # visitors have none
+        mine = self._directory.get(self.me.process)  # visitors have none
         return mine is not None and inbox.startswith("tcp://") and _host(inbox) == _host(mine.inbox)
 
     def forget(self, process: str) -> None:
@@ -185,15 +209,25 @@ class Sockets(Generic[M]):
         self._broadcast.send_from_thread([TOPIC_STATUS, WIRE_VERSION, self._sender_frame, PULSE])
 
     async def messages(self) -> AsyncIterator[Received[M]]:
-        """Return what peers send to this process. Malformed input is counted, logged with its sender, and dropped."""
+        """Return what peers send to this process. Where hosts are now is taken note of.
+
+        Malformed input is counted, logged with its sender, and dropped.
+        """
         while True:
             frames = await self._inlet.receive()
             try:
-                yield self._decode(frames)
+                received = self._decode(frames)
             except WireError as error:
                 self._drop(error, frames)
+                continue
+            if not isinstance(received.message, HostsMoved):
+                yield received  # type: ignore[misc]  # it is of the union
+            elif received.sender.process == self._directory.supervisor_of(self.me.process):
+                self.hosts_moved(received.message.places)
+            else:
+                self.refuse(received.sender, received.message, "it does not supervise this process")
 
-    def _decode(self, frames: Sequence[zmq.Frame]) -> Received[M]:
+    def _decode(self, frames: Sequence[zmq.Frame]) -> Received[M | HostsMoved]:
         if not 3 <= len(frames) <= MAX_FRAMES or frames[0].buffer != WIRE_VERSION:
             raise WireError(f"not a {WIRE_VERSION.decode()} message: {len(frames)} frames")
         return Received(_sender(frames[1]), self._codec.decode(frames[2].buffer), frames[3:])

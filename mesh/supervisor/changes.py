@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from mesh.addresses import directory
+from mesh.directory import directory
 from mesh.errors import UserError
 from mesh.supervisor.processes.copies import copy_file
 from mesh.supervisor.processes.pidfile import PidRecord

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import psutil
 
-from mesh.addresses import Endpoints, directory, supervisor_id, supervisors
+from mesh.addresses import supervisor_id, supervisors
+from mesh.directory import Endpoints, directory
 from mesh.errors import UserError
 from mesh.topology.schema import GatewaySpec, Topology
 

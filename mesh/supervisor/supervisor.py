@@ -10,6 +10,7 @@ import structlog
 
 from mesh.clock import Clock
 from mesh.membership.heartbeat import Heartbeat
+from mesh.process.ties import write_places
 from mesh.sockets.sockets import Sockets
 from mesh.supervisor.plan import StartPlan
 from mesh.supervisor.processes.children import Children
@@ -21,6 +22,7 @@ from mesh.supervisor.processes.watchdog import LOOK_S, Watchdog
 from mesh.supervisor.rollout import Rollout
 from mesh.topology.schema import Timing
 from mesh.wire.control import SetRunning, Stop
+from mesh.wire.hosts import HostPlace, HostsMoved
 from mesh.wire.messages import SupervisorMessage
 from mesh.wire.status import ChildStatus, SupervisorStatus
 
@@ -32,7 +34,8 @@ log = structlog.get_logger()
 class Supervisor:
     """Runs children until it is asked to stop, or to leave them to another supervisor.
 
-    ``plan``: what becomes of those that run already. ``on_change`` sees every change of any of them.
+    ``plan``: what becomes of those that run already. ``on_change`` sees every change of any of them. ``places_file``:
+    where they read where hosts are, if somebody places those.
     """
 
     def __init__(
@@ -47,6 +50,7 @@ class Supervisor:
         timing: Timing,
         clock: Clock,
         on_change: Callable[[Sequence[ChildStatus]], None],
+        places_file: Path | None = None,
         make_restart_policy: Callable[[], RestartPolicy] = RestartPolicy,
         make_watchdog: Callable[[], Watchdog] = Watchdog,
     ) -> None:
@@ -54,6 +58,7 @@ class Supervisor:
         self._sockets = sockets
         self._timing = timing
         self._on_change = on_change
+        self._places_file = places_file
         self._heartbeat = Heartbeat(sockets, self._make_status, timing.heartbeat_s)
         self._is_takeover = bool(plan.current)
         around = Surroundings(
@@ -94,6 +99,14 @@ class Supervisor:
         """End, and leave all children running: another supervisor takes over."""
         log.info("asked to step down")
         self._step_down.set()
+
+    def hosts_moved(self, places: Sequence[HostPlace]) -> None:
+        """Find other hosts where they are now, and tell the processes of this one."""
+        if self._places_file is not None:
+            write_places(self._places_file, list(places))
+        self._sockets.hosts_moved(places)
+        for child in self._children:
+            self._sockets.send(child.command.process, HostsMoved(list(places)))
 
     async def run(self, ready: Callable[[str | None], None]) -> None:
         """Return when all children are stopped, or left to somebody else.

@@ -3,7 +3,8 @@
 from collections import defaultdict
 from pathlib import Path
 
-from mesh.addresses import directory, supervisor_id
+from mesh.addresses import supervisor_id
+from mesh.directory import directory
 from mesh.topology.access_checks import check_access
 from mesh.topology.backends import backend_rules
 from mesh.topology.placed import Processes, engine_tables
@@ -44,7 +45,7 @@ def check_topology(topology: Topology, processes: Processes, report: Report) -> 
     _check_scaling(topology, report)
     if len(topology.hosts) > 1:
         _check_mesh_ports(topology, report)
-        if topology.curve_key is None:
+        if topology.curve_key is None and not topology.makes_key:
             report.add(
                 ("mesh", "curve_key"),
                 "missing, and hosts differ: make a key with `mesh curve-key FILE` and name the file here",

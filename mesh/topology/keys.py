@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from mesh.topology.schema import PlacementMode, ScalingRule, Scheduling, Trigger
+from mesh.topology.schema import ClusterEngine, PlacementMode, ScalingRule, Scheduling, Trigger
 from mesh.topology.values import (
     Reader,
     boolean,
@@ -13,6 +13,7 @@ from mesh.topology.values import (
     fraction,
     fractions,
     integer,
+    ip_or_any,
     json_lines,
     milliseconds,
     model,
@@ -24,6 +25,7 @@ from mesh.topology.values import (
     size,
     temperature,
     text,
+    texts,
 )
 from mesh.transports import SETTINGS
 from mesh.wire.control import Role
@@ -125,9 +127,20 @@ GATEWAY: Keys = {
     "cors_origins": Key("cors_origins", names),
 }
 
+CLUSTER: Keys = {
+    "on": Key("on", choice([engine.value for engine in ClusterEngine], "a cluster's engine", ClusterEngine)),
+    "address": Key("address", text),
+}
+
 HOST: Keys = {
     "address": Key("address", text),
     "base_port": Key("base_port", integer(1, 65535)),
+    "bind": Key("bind", ip_or_any),
+    "count": Key("count", integer(1, 1024)),
+    "cpus": Key("cpus", positive),
+    "gpus": Key("gpus", positive),
+    "memory": Key("memory_bytes", size),
+    "labels": Key("labels", texts),
 }
 
 TRANSFER: Keys = {

@@ -12,17 +12,16 @@ from mesh.access.keys import KeyLimits
 from mesh.topology import keys
 from mesh.topology.backends import backend_rules
 from mesh.topology.checks import check_topology
+from mesh.topology.hosts import Spread, names_of, read_cluster, read_hosts
 from mesh.topology.lines import LineIndex
 from mesh.topology.placed import Placed
 from mesh.topology.reading import as_table, check_sections, named_tables, read_table, require
 from mesh.topology.report import Report, TopologyError
 from mesh.topology.schema import (
-    LOCAL_HOST,
     WHOLE_PROMPTS,
     AccessSpec,
     EngineSpec,
     GatewaySpec,
-    HostSpec,
     PlacementSpec,
     PolicySpec,
     Rescheduling,
@@ -38,7 +37,7 @@ from mesh.wire.control import Role
 
 SECTIONS = (
     "mesh", "services", "engines", "gateways", "policy", "transfer", "rescheduling", "scaling", "placement", "hosts",
-    "access",
+    "access", "cluster",
 )  # fmt: skip
 DEFAULT_TTFT_S = 5.0
 DEFAULT_TPOT_S = 0.25
@@ -70,16 +69,18 @@ def load(path: Path, text: str | None = None) -> Topology:
     document = _parse_toml(path, text)
     source = _Source(path, document, Report(path, LineIndex(text)))
     check_sections(document, SECTIONS, source.report)
-    hosts = _hosts(source)
-    services = _services(source)
-    engines, gateways = _engines(source, services, hosts), _gateways(source, hosts)
-    placement = _placement(source, hosts)
+    cluster = read_cluster(document, source.report)
+    hosts = read_hosts(document, cluster, source.report)
+    services, spread = _services(source), Spread(hosts)
+    engines, gateways = _engines(source, services, spread), _gateways(source, spread)
+    placement = _placement(source, spread)
     topology = Topology(
         path=path.absolute(),
         services=services,
         engines=tuple(placed.spec for placed in engines),
         gateways=tuple(placed.spec for placed in gateways),
         hosts=hosts,
+        cluster=cluster,
         policy=_policy(source),
         transfer=TransferSpec(**_section(source, "transfer", keys.TRANSFER)),
         rescheduling=_rescheduling(source),
@@ -151,11 +152,12 @@ def _scaling(source: _Source) -> ScalingSpec | None:
     return ScalingSpec(**_section(source, "scaling", keys.SCALING))
 
 
-def _placement(source: _Source, hosts: Sequence[HostSpec]) -> PlacementSpec | None:
+def _placement(source: _Source, spread: Spread) -> PlacementSpec | None:
     """A daemon if there is such a table, be it empty."""
     if "placement" not in source.document:
         return None
-    return PlacementSpec(**{"host": _default_host(hosts)} | _section(source, "placement", keys.PLACEMENT))
+    fields = _section(source, "placement", keys.PLACEMENT)
+    return PlacementSpec(host=next(spread.over(fields.pop("host", None))), **fields)
 
 
 def _services(source: _Source) -> tuple[ServiceSpec, ...]:
@@ -177,15 +179,11 @@ def _service(source: _Source, name: str, table: object) -> ServiceSpec:
     return ServiceSpec(name=name, model=model, slo=Slo(**slo), **fields)
 
 
-def _engines(source: _Source, services: Sequence[ServiceSpec], hosts: Sequence[HostSpec]) -> list[Placed[EngineSpec]]:
+def _engines(source: _Source, services: Sequence[ServiceSpec], spread: Spread) -> list[Placed[EngineSpec]]:
     engines: list[Placed[EngineSpec]] = []
     tables = named_tables(source.document, "engines", source.report)
     for name, table in tables.items():
-        defaults: dict[str, Any] = {
-            "role": Role.MULTIPLEX,
-            "services": tuple(s.name for s in services),
-            "host": _default_host(hosts),
-        }
+        defaults: dict[str, Any] = {"role": Role.MULTIPLEX, "services": tuple(s.name for s in services)}
         fields = defaults | read_table(table, ("engines", name), keys.ENGINE, source.report)
         for rules in backend_rules():
             fields = {**rules.defaults(fields.get("backend", "")), **fields}
@@ -195,37 +193,39 @@ def _engines(source: _Source, services: Sequence[ServiceSpec], hosts: Sequence[H
             fields["python"] = source.resolve(fields["python"])
         if (fields.get("profile") or "").endswith(".toml"):
             fields["profile"] = source.resolve(fields["profile"])
-        engines += [Placed(("engines", name), spec) for spec in _pool(source, name, fields)]
+        engines += [Placed(("engines", name), spec) for spec in _pool(source, name, fields, spread)]
     if not tables:
         source.report.add(("engines",), 'no engine; add [engines.NAME], for instance with role = "multiplex"')
     return engines
 
 
-def _pool(source: _Source, name: str, fields: dict[str, Any]) -> Iterator[EngineSpec]:
+def _pool(source: _Source, name: str, fields: dict[str, Any], spread: Spread) -> Iterator[EngineSpec]:
     """The engines of one table."""
     count, num_standby = fields.pop("count", 1), fields.pop("standby", 0)
-    at_least = fields.pop("at_least", max(1, count - num_standby))
+    at_least, hosts = fields.pop("at_least", max(1, count - num_standby)), spread.over(fields.pop("host", None))
     for key, number in (("standby", num_standby), ("at_least", at_least)):
         if number > count:
             source.report.add(("engines", name, key), f"{number} is more than count = {count}; use at most that")
-    for index, engine_id in enumerate(_ids(name, count)):
+    for index, (engine_id, host) in enumerate(zip(names_of(name, count), hosts, strict=False)):
         is_standby = index >= count - num_standby
-        yield EngineSpec(id=engine_id, pool=name, at_least=at_least, is_standby=is_standby, **fields)
+        yield EngineSpec(id=engine_id, pool=name, host=host, at_least=at_least, is_standby=is_standby, **fields)
 
 
-def _gateways(source: _Source, hosts: Sequence[HostSpec]) -> list[Placed[GatewaySpec]]:
+def _gateways(source: _Source, spread: Spread) -> list[Placed[GatewaySpec]]:
     gateways: list[Placed[GatewaySpec]] = []
     tables = named_tables(source.document, "gateways", source.report) or {DEFAULT_GATEWAY: {}}
     for name, table in tables.items():
-        defaults: dict[str, Any] = {"host": _default_host(hosts), "port": GatewaySpec(id=name).port}
+        defaults: dict[str, Any] = {"port": GatewaySpec(id=name).port}
         fields = defaults | read_table(table, ("gateways", name), keys.GATEWAY, source.report)
         count, first_port, recording = fields.pop("count", 1), fields.pop("port"), fields.pop("recording", None)
         first_admin_port = fields.pop("admin_port", None)
         fields |= _tls(source, name, fields)
-        for index, gateway_id in enumerate(_ids(name, count)):
+        hosts = spread.over(fields.pop("host", None))
+        for index, (gateway_id, host) in enumerate(zip(names_of(name, count), hosts, strict=False)):
             path = Path(source.resolve(recording).replace("{id}", gateway_id)) if recording else None
             admin_port = None if first_admin_port is None else first_admin_port + index
-            spec = GatewaySpec(id=gateway_id, port=first_port + index, admin_port=admin_port, recording=path, **fields)
+            ports = {"port": first_port + index, "admin_port": admin_port}
+            spec = GatewaySpec(id=gateway_id, host=host, recording=path, **ports, **fields)
             gateways.append(Placed(("gateways", name), spec))
     return gateways
 
@@ -237,24 +237,6 @@ def _tls(source: _Source, name: str, fields: Mapping[str, Any]) -> dict[str, Pat
         [there], [missing] = given, {"tls_cert", "tls_key"} - given.keys()
         source.report.add(("gateways", name, there), f"{missing} is missing; name a certificate and its key")
     return given
-
-
-def _default_host(hosts: Sequence[HostSpec]) -> str:
-    """With one host there is no choice; with several, each process must name its own."""
-    return hosts[0].name if len(hosts) == 1 else LOCAL_HOST
-
-
-def _ids(name: str, count: int) -> list[str]:
-    return [name] if count == 1 else [f"{name}-{index}" for index in range(count)]
-
-
-def _hosts(source: _Source) -> tuple[HostSpec, ...]:
-    hosts = []
-    for name, table in named_tables(source.document, "hosts", source.report).items():
-        fields = read_table(table, ("hosts", name), keys.HOST, source.report)
-        require(table, "address", ("hosts", name), "what its peers connect to, such as 10.0.0.5", source.report)
-        hosts.append(HostSpec(name=name, address=fields.pop("address", ""), **fields))
-    return tuple(hosts) or (HostSpec(LOCAL_HOST, "127.0.0.1"),)
 
 
 def _policy(source: _Source) -> PolicySpec:

@@ -142,13 +142,37 @@ class AccessSpec:
     defaults: KeyLimits = UNLIMITED  # of keys that say nothing of their own
 
 
+class ClusterEngine(StrEnum):
+    """Who holds the hosts of a mesh: finds room for them, and starts them again elsewhere when they are lost."""
+
+    RAY = "ray"
+    SLURM = "slurm"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSpec:
+    """Hosts are where a cluster's engine places them (docs/concepts/clusters.md)."""
+
+    on: ClusterEngine
+    address: str = "auto"  # of Ray: "auto", "local", or host:port
+
+
 @dataclass(frozen=True, slots=True)
 class HostSpec:
-    """A machine. ``address`` is what its peers connect to; ports count up from ``base_port``."""
+    """A machine, or a part of one. Ports count up from ``base_port``; with `ClusterSpec`, from one that is free.
+
+    What it needs is for the cluster's engine: None is what its processes need.
+    """
 
     name: str
-    address: str
+    address: str = ""  # what its peers connect to; "": the cluster's engine says
     base_port: int = 5600
+    bind: str | None = None  # what its processes listen on; None: the address
+    pool: str = ""  # the table of the file that it comes from
+    cpus: float | None = None
+    gpus: float | None = None
+    memory_bytes: int | None = None
+    labels: Mapping[str, str] = field(default_factory=dict, hash=False)  # that its machine must have
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +267,7 @@ class Topology:
     engines: tuple[EngineSpec, ...]
     gateways: tuple[GatewaySpec, ...]
     hosts: tuple[HostSpec, ...] = (HostSpec(LOCAL_HOST, "127.0.0.1"),)
+    cluster: ClusterSpec | None = None  # None: each host's table says where it is
     policy: PolicySpec = PolicySpec()
     transfer: TransferSpec = TransferSpec()
     rescheduling: Rescheduling | None = None  # None: requests move when they are told to, and when engines are emptied
@@ -252,6 +277,11 @@ class Topology:
     timing: Timing = Timing()
     curve_key: Path | None = None  # the mesh's key file; required when hosts differ
     log_level: str = "info"
+
+    @property
+    def makes_key(self) -> bool:
+        """Whether its processes are handed a key in memory, because nobody names a file with one."""
+        return self.curve_key is None and self.cluster is not None and self.cluster.on is ClusterEngine.RAY
 
     @property
     def serving(self) -> tuple["GatewaySpec | EngineSpec", ...]:
@@ -264,6 +294,9 @@ class Topology:
 
     def service(self, name: str) -> ServiceSpec:
         return next(service for service in self.services if service.name == name)
+
+    def host(self, name: str) -> HostSpec:
+        return next(host for host in self.hosts if host.name == name)
 
     def engine(self, engine_id: str) -> EngineSpec:
         return next(engine for engine in self.engines if engine.id == engine_id)

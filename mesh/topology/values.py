@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Collection
-from ipaddress import ip_network
+from ipaddress import ip_address, ip_network
 from typing import Any
 
 from mesh.topology.report import one_of
@@ -117,6 +117,26 @@ def networks(value: object) -> tuple[str, ...]:
         except ValueError:
             raise ValueError(f"{item!r} is no address and no network; {wanted}") from None
     return tuple(value)
+
+
+def ip_or_any(value: object) -> str:
+    """What a socket can be bound to: an IP address of the machine, or ``"*"`` for all."""
+    wanted = 'write an IP address of this machine, or "*" for all of them'
+    if value == "*":
+        return "*"
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is no address; {wanted}")
+    try:
+        return str(ip_address(value))
+    except ValueError:
+        raise ValueError(f"{value!r} is no IP address; {wanted}") from None
+
+
+def texts(value: object) -> dict[str, str]:
+    """Parse a table of texts by name."""
+    if not isinstance(value, dict) or not all(isinstance(item, str) for item in value.values()):
+        raise ValueError(f'{value!r} is not a table of texts; write it like {{ zone = "a" }}')
+    return dict(value)
 
 
 def choice(words: Collection[str], what: str, make: Callable[[str], Any] = str) -> Reader:

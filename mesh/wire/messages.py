@@ -7,6 +7,7 @@ import msgspec
 from mesh.wire.bounds import MAX_BODY_BYTES
 from mesh.wire.control import Announce, Drain, LoadService, Migrate, SetPolicy, SetRole, SetRunning, Stop, UnloadService
 from mesh.wire.frames import WireError
+from mesh.wire.hosts import HostsMoved
 from mesh.wire.placement import PlacementStatus
 from mesh.wire.requests import (
     Accepted,
@@ -46,7 +47,7 @@ EngineAnswer = Accepted | Refused | Moved | SlicesEnded | Held | NotHeld | StepT
 GatewayMessage = EngineAnswer | SetPolicy
 SupervisorMessage = Stop | SetRunning
 BroadcastMessage = EngineStatus | GatewayStatus | PlacementStatus | SupervisorStatus
-Message = EngineMessage | GatewayMessage | SupervisorMessage | BroadcastMessage
+Message = EngineMessage | GatewayMessage | SupervisorMessage | BroadcastMessage | HostsMoved  # the last to any process
 _encoder = msgspec.msgpack.Encoder()
 
 

@@ -14,7 +14,7 @@ import pytest
 from bench.models.tiny_llama import write_tiny_model
 from bench.transfer.engine_client import EngineClient, engine_processes
 from engines.costs.profiles import ProfileFile
-from mesh.addresses import directory
+from mesh.directory import directory
 from mesh.errors import EXIT_CONFIGURATION
 from mesh.process.garbage import COLLECT_AFTER
 from mesh.process.process import make_runtime_dir

@@ -23,7 +23,7 @@ from kvtransfer.protocol import (
 from kvtransfer.receive import ReceiveTransfer
 from kvtransfer.send import SendTransfer
 from kvtransfer.transports import choose, transports_of
-from mesh.addresses import Endpoints
+from mesh.directory import Endpoints
 from mesh.sockets.sockets import Sockets
 from mesh.wire.frames import Sender
 from mesh.wire.messages import EngineMessage

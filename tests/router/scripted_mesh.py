@@ -6,8 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
-from mesh.addresses import Endpoints, seats, supervisor_id
+from mesh.addresses import seats, supervisor_id
 from mesh.clock import SystemClock
+from mesh.directory import Endpoints
 from mesh.sockets.sockets import Sockets
 from mesh.topology.schema import LOCAL_HOST, EngineSpec, GatewaySpec, PolicySpec, ServiceSpec, Slo, Timing, Topology
 from mesh.wire.control import ProcessState

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from mesh.addresses import Endpoints, seats
+from mesh.addresses import seats
+from mesh.directory import Endpoints
 from mesh.sockets.sockets import Sockets
 from mesh.topology.schema import GatewaySpec
 from mesh.wire.control import PolicyChoice, ProcessState, SetPolicy

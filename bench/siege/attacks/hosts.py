@@ -15,7 +15,7 @@ from bench.siege.attack import TWO_HOSTS, Family, attack
 from bench.siege.attacks.wire import ABSURD, DONE, MALFORMED, SENDER, SENDERS, SETTLES_S, Mouth
 from bench.siege.ground import ATTACKER, Ground
 from bench.siege.http import line
-from mesh.addresses import directory
+from mesh.directory import directory
 from mesh.sockets.curve import CurveKey
 from mesh.topology.parse import load
 from mesh.wire.frames import WIRE_VERSION

@@ -10,7 +10,7 @@ import signal
 
 import structlog
 
-from mesh.process.process import last_incarnation
+from mesh.process.incarnations import last_incarnation
 from mesh.supervisor.processes.command import ChildCommand
 from mesh.supervisor.processes.incarnation import Incarnation
 from mesh.supervisor.processes.pidfile import PidRecord

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from mesh.addresses import seats
 from mesh.process.freed_memory import ENVIRONMENT
+from mesh.process.ties import NO_TIES, Ties
 from mesh.supervisor.digests import digest_of
 from mesh.topology.schema import EngineSpec, GatewaySpec, Topology
 
@@ -26,6 +27,7 @@ class ChildCommand:
     is_standby: bool = False  # started when somebody asks for it
     env: Mapping[str, str] = field(default_factory=dict)
     digest: str = ""  # of all that the process depends on
+    descriptors: tuple[int, ...] = ()  # that it inherits
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -37,22 +39,25 @@ class ChildCommand:
         return replace(self, process=name, argv=(*self.argv[:-1], name))
 
 
-def child_commands(topology: Topology, host: str, text: Path | None = None) -> Iterator[ChildCommand]:
+def child_commands(
+    topology: Topology, host: str, text: Path | None = None, ties: Ties = NO_TIES
+) -> Iterator[ChildCommand]:
     """The processes of one host. ``text``: a copy of the topology's file, which they read instead of it."""
     for spec in topology.processes:
         if spec.host != host:
             continue
         copy = () if text is None else ("--text", str(text))
-        arguments = ("--topology", str(topology.path), *copy, "--id", spec.id)
+        arguments = ("--topology", str(topology.path), *copy, *ties.arguments(), "--id", spec.id)
         digest = digest_of(topology, spec)
         if isinstance(spec, EngineSpec):
             argv = (spec.python or sys.executable, "-m", "engines", *arguments)
-            yield ChildCommand(spec.id, ENGINE, argv, spec.is_standby, _environment(spec.threads), digest)
+            env = _environment(spec.threads)
+            yield ChildCommand(spec.id, ENGINE, argv, spec.is_standby, env, digest, ties.descriptors)
         else:
             kind, module = (GATEWAY, "router") if isinstance(spec, GatewaySpec) else (PLACEMENT, "router.placement")
             argv = (sys.executable, "-m", module, *arguments)
             env = {**_environment(threads=1), **ENVIRONMENT}
-            yield ChildCommand(spec.id, kind, argv, env=env, digest=digest)
+            yield ChildCommand(spec.id, kind, argv, False, env, digest, ties.descriptors)
 
 
 def _environment(threads: int) -> dict[str, str]:

@@ -118,6 +118,7 @@ def _spawn(command: ChildCommand, output: IO[bytes]) -> "subprocess.Popen[bytes]
         stderr=output,
         env={**os.environ, **command.env},
         start_new_session=True,
+        pass_fds=command.descriptors,
     )
 
 

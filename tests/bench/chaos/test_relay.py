@@ -7,7 +7,7 @@ import pytest
 
 from bench.chaos.relay import Relay, routes
 from bench.chaos.rules import EveryNth, Partition
-from mesh.addresses import Endpoints
+from mesh.directory import Endpoints
 from mesh.sockets.sockets import Sockets
 from mesh.wire.control import Stop
 from mesh.wire.frames import Sender

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from mesh.addresses import Endpoints
+from mesh.directory import Endpoints
 from mesh.membership.heartbeat import Heartbeat
 from mesh.sockets.sockets import Sockets
 from mesh.wire.control import Stop

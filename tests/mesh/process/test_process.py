@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from mesh.errors import EXIT_CONFIGURATION, EXIT_FAILURE, UserError
-from mesh.process.process import first_line, next_incarnation, user_error_of
+from mesh.process.incarnations import next_incarnation
+from mesh.process.process import first_line, user_error_of
 
 CHILD = Path(__file__).parents[1] / "child.py"
 TOPOLOGY = '[services.s]\nmodel = "m"\n[engines.e]\n'

@@ -8,17 +8,20 @@ import zmq
 import zmq.asyncio
 from zmq.utils.monitor import parse_monitor_message
 
-from mesh.addresses import Endpoints
+from bench.live.ports import free_range
+from mesh.directory import Directory, Endpoints
 from mesh.sockets.curve import CurveKey, make_key_file
 from mesh.sockets.sockets import LOCAL_SEND_BYTES, Sockets
 from mesh.wire.control import Stop
 from mesh.wire.frames import TOPIC_STATUS, TOPIC_TAP, WIRE_VERSION, Sender
+from mesh.wire.hosts import HostPlace, HostsMoved
 from mesh.wire.messages import encode
 from mesh.wire.requests import Cancel, Epoch
 from mesh.wire.status import SupervisorStatus
 
 A, B = Sender("a", 1), Sender("b", 2)
 DEADLINE_S = 60.0
+STATUS = SupervisorStatus(1, "h", 1, [], False)
 HANDSHAKE_ENDED = (
     zmq.EVENT_HANDSHAKE_SUCCEEDED
     | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
@@ -194,6 +197,82 @@ def tcp_endpoints():
             return f"tcp://127.0.0.1:{probe.getsockname()[1]}"
 
         return {name: Endpoints(address(), address()) for name in "ab"}
+
+
+class Moving(Directory):
+    """Of a and b, each alone on a host that can move; both are supervised by a."""
+
+    def __init__(self, endpoints):
+        super().__init__({"a": ("a",), "b": ("b",)}, [place(name, endpoints[name], 1) for name in endpoints])
+
+    def supervisor_of(self, process):
+        return "a"
+
+
+def place(name, endpoints, incarnation):
+    return HostPlace(name, "127.0.0.1", port_of(endpoints), "127.0.0.1", incarnation)
+
+
+def port_of(endpoints):
+    return int(endpoints.inbox.rpartition(":")[2])
+
+
+@pytest.fixture
+def moving_endpoints():
+    """Two neighbouring ports for each of a, b, and where b goes."""
+    first = free_range(6)
+    ports = {name: first + 2 * index for index, name in enumerate(["a", "b", "elsewhere"])}
+    return {name: Endpoints(f"tcp://127.0.0.1:{port}", f"tcp://127.0.0.1:{port + 1}") for name, port in ports.items()}
+
+
+async def test_a_process_whose_host_moved_is_found_where_it_is_now(moving_endpoints):
+    elsewhere = moving_endpoints.pop("elsewhere")
+    async with bound(A, Moving(moving_endpoints)) as a:
+        a.subscribe(["b"])
+        a.send("b", Cancel("lost with the host that was", Epoch(1)))
+        a.hosts_moved([place("b", elsewhere, 2)])
+        async with bound(B, Moving(moving_endpoints | {"b": elsewhere})) as b:
+            assert a.send("b", Cancel("r1", Epoch(1)))
+            assert (await first(b.messages())).message == Cancel("r1", Epoch(1))
+            publishing = asyncio.create_task(publish_again_and_again(b))
+            sender, status = await first(a.broadcasts())
+            publishing.cancel()
+            assert (sender, status) == (B, STATUS)
+
+
+async def test_a_process_is_listened_to_as_soon_as_its_host_is_somewhere(moving_endpoints):
+    elsewhere = moving_endpoints.pop("elsewhere")
+    async with bound(A, Moving({"a": moving_endpoints["a"]})) as a:
+        a.subscribe(["b"])
+        assert not a.send("b", Cancel("r1", Epoch(1)))
+        async with bound(B, Moving(moving_endpoints | {"b": elsewhere})) as b:
+            a.hosts_moved([place("b", elsewhere, 1)])
+            publishing = asyncio.create_task(publish_again_and_again(b))
+            assert (await first(a.broadcasts()))[0] == B
+            publishing.cancel()
+
+
+async def test_where_hosts_are_is_taken_from_the_own_supervisor_only(moving_endpoints):
+    elsewhere = moving_endpoints.pop("elsewhere")
+    moved = HostsMoved([place("b", elsewhere, 2)])
+    async with bound(A, Moving(moving_endpoints)) as a, bound(B, Moving(moving_endpoints)) as b:
+        b.send("a", moved)
+        b.send("a", Cancel("r1", Epoch(1)))
+        assert (await first(a.messages())).message == Cancel("r1", Epoch(1))
+        assert a.counters["received_refused"] == 1
+        a.send("a", moved)
+        a.send("a", Cancel("r2", Epoch(1)))
+        assert (await first(a.messages())).message == Cancel("r2", Epoch(1))
+        assert a.counters["received_refused"] == 1
+        a.send("b", Cancel("r3", Epoch(1)))
+    async with bound(B, Moving(moving_endpoints | {"b": elsewhere})):
+        assert port_of(elsewhere) == port_of(a._directory["b"])
+
+
+async def publish_again_and_again(sockets):
+    while True:
+        sockets.publish(STATUS)
+        await asyncio.sleep(0.02)
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from mesh.addresses import supervisor_id
 from mesh.clock import SystemClock
+from mesh.directory import directory
 from mesh.process.process import make_runtime_dir, open_sockets
 from mesh.supervisor.orphans import find_orphans
 from mesh.supervisor.plan import make_plan
@@ -27,7 +28,7 @@ class Run:
         self.runtime = make_runtime_dir(topology)
         found = find_orphans(self.runtime, ["local"])
         me = Sender(supervisor_id("local"), time.monotonic_ns())
-        self.sockets = open_sockets(topology, me, SupervisorMessage)
+        self.sockets = open_sockets(me, SupervisorMessage, directory(topology), None)
         self.plan = make_plan(commands, found, replace_all=replace_all)
         self.problem = None
         self.ready = asyncio.Event()

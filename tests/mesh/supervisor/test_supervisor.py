@@ -11,7 +11,8 @@ from itertools import groupby
 
 import pytest
 
-from mesh.addresses import directory, supervisor_id
+from mesh.addresses import supervisor_id
+from mesh.directory import directory
 from mesh.errors import UserError
 from mesh.process.process import make_runtime_dir, open_sockets
 from mesh.sockets.sockets import Sockets
@@ -155,7 +156,7 @@ async def test_a_stop_message_stops_it(topology, command):
     async with running(topology, [command("e", "ready")]) as run:
         async with asyncio.timeout(DEADLINE_S):
             await run.ready.wait()
-        endpoints = run.sockets._endpoints
+        endpoints = run.sockets._directory
         client = Sockets(me, endpoints, Stop)
         client.send(supervisor_id("local"), Stop())
         async with asyncio.timeout(DEADLINE_S):
@@ -238,7 +239,7 @@ async def test_a_mesh_stops_with_an_engine_on_standby_and_one_that_leaves(topolo
 async def test_orphans_are_stopped_gateways_first(topology, command):
     runtime = make_runtime_dir(topology)
     said = []
-    watcher = open_sockets(topology, Sender(supervisor_id("local"), 1), Stop)
+    watcher = open_sockets(Sender(supervisor_id("local"), 1), Stop, directory(topology), None)
     watcher.subscribe(["e"])
     start = functools.partial(subprocess.Popen, stderr=subprocess.PIPE, start_new_session=True)
     with start(command("e", "ready").argv) as orphan, start(command("g", "ready").argv) as gateway:

@@ -10,7 +10,7 @@ REFERENCE = (Path(__file__).parents[3] / "docs/reference/topology.md").read_text
 
 
 @pytest.mark.parametrize(
-    "table", ["MESH", "SERVICE", "ENGINE", "GATEWAY", "TRANSFER", "SCALING", "PLACEMENT", "HOST", "ACCESS"]
+    "table", ["CLUSTER", "MESH", "SERVICE", "ENGINE", "GATEWAY", "TRANSFER", "SCALING", "PLACEMENT", "HOST", "ACCESS"]
 )
 def test_every_key_is_described(table: str) -> None:
     missing = [key for key in getattr(keys, table) if f"`{key}`" not in REFERENCE]

@@ -3,22 +3,27 @@
 import os
 import select
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from mesh.cli.arguments import print_line
+from mesh.addresses import supervisor_id
 from mesh.errors import CommandError
-
-if TYPE_CHECKING:
-    from mesh.supervisor.lock import Holder
-    from mesh.supervisor.plan import StartPlan
-    from mesh.supervisor.processes.command import ChildCommand
-    from mesh.supervisor.processes.copies import TopologyCopy
-    from mesh.supervisor.processes.pidfile import PidRecord
-    from mesh.topology.schema import Topology
+from mesh.process.logs import configure, log_file
+from mesh.process.process import make_runtime_dir
+from mesh.process.ties import NO_TIES, Ties
+from mesh.supervisor import lock
+from mesh.supervisor.changes import check_change
+from mesh.supervisor.lock import Holder
+from mesh.supervisor.orphans import find_orphans
+from mesh.supervisor.plan import StartPlan, make_plan
+from mesh.supervisor.preflight import check_ports, remove_stale_sockets
+from mesh.supervisor.processes.command import ChildCommand, child_commands
+from mesh.supervisor.processes.copies import TopologyCopy
+from mesh.supervisor.processes.pidfile import PidRecord, find_processes
+from mesh.supervisor.supervisor import STEP_DOWN
+from mesh.topology.schema import Topology
 
 STEP_DOWN_S = 10.0
 
@@ -27,38 +32,40 @@ STEP_DOWN_S = 10.0
 class Takeover:
     """``copy``: of the topology's text. ``commands``: of all processes of this host."""
 
-    topology: "Topology"
+    topology: Topology
     host: str
     runtime: Path
-    copy: "TopologyCopy"
-    commands: "tuple[ChildCommand, ...]"
+    copy: TopologyCopy
+    commands: tuple[ChildCommand, ...]
     replace_all: bool
+    say: Callable[[str], None]
+    ties: Ties = NO_TIES
 
     @classmethod
-    def plan(cls, topology: "Topology", host: str, text: str, *, replace_all: bool) -> "Takeover":
+    def plan(
+        cls,
+        topology: Topology,
+        host: str,
+        text: str,
+        say: Callable[[str], None],
+        *,
+        replace_all: bool = False,
+        ties: Ties = NO_TIES,
+    ) -> "Takeover":
         """Raise `UserError` if there is nothing to do, or it cannot be done while the mesh runs."""
-        from mesh.process.process import make_runtime_dir
-        from mesh.supervisor.changes import check_change
-        from mesh.supervisor.lock import holder, refuse
-        from mesh.supervisor.processes.command import child_commands
-        from mesh.supervisor.processes.copies import TopologyCopy
-        from mesh.supervisor.processes.pidfile import find_processes
 
         runtime = make_runtime_dir(topology)
         copy = TopologyCopy(runtime, text)
-        commands = tuple(child_commands(topology, host, copy.path))
-        takeover = cls(topology, host, runtime, copy, commands, replace_all)
+        commands = tuple(child_commands(topology, host, copy.path, ties))
+        takeover = cls(topology, host, runtime, copy, commands, replace_all, say, ties)
         check_change(runtime, list(find_processes(runtime)), topology)
-        if holder(runtime, host) is not None and not takeover._make_plan(takeover._find()).changes_anything:
-            raise refuse(runtime, host)
+        if lock.holder(runtime, host) is not None and not takeover._make_plan(takeover._find()).changes_anything:
+            raise lock.refuse(runtime, host)
         return takeover
 
     @contextmanager
-    def begun(self) -> "Iterator[StartPlan]":
+    def begun(self) -> Iterator[StartPlan]:
         """Be the one who supervises this host. Raise `UserError` or `CommandError` if somebody else remains it."""
-        from mesh.addresses import supervisor_id
-        from mesh.process.logs import configure, log_file
-        from mesh.supervisor import lock
 
         if (running := lock.holder(self.runtime, self.host)) is not None:
             self._say(self._find())
@@ -77,25 +84,21 @@ class Takeover:
         finally:
             held.release()
 
-    def _find(self) -> "list[PidRecord]":
-        from mesh.supervisor.orphans import find_orphans
+    def _find(self) -> list[PidRecord]:
 
         return find_orphans(self.runtime, [self.host])
 
-    def _make_plan(self, found: "list[PidRecord]") -> "StartPlan":
-        from mesh.supervisor.plan import make_plan
+    def _make_plan(self, found: list[PidRecord]) -> StartPlan:
 
         return make_plan(self.commands, found, replace_all=self.replace_all)
 
-    def _say(self, found: "list[PidRecord]") -> None:
+    def _say(self, found: list[PidRecord]) -> None:
         if found:
             for line in self._make_plan(found).lines():
-                print_line(line)
+                self.say(line)
 
-    def _relieve(self, running: "Holder") -> None:
+    def _relieve(self, running: Holder) -> None:
         """The supervisor of now leaves its processes running, and ends. A signal reaches it without files."""
-        from mesh.supervisor import lock
-        from mesh.supervisor.supervisor import STEP_DOWN
 
         try:
             descriptor = os.pidfd_open(running.pid)
@@ -113,9 +116,8 @@ class Takeover:
                 f"{STEP_DOWN_S:g} s; nothing was changed (its log: {self.runtime}/logs)"
             )
 
-    def _make_room(self, plan: "StartPlan") -> None:
+    def _make_room(self, plan: StartPlan) -> None:
         """Remove what dead processes left; make sure that gateways which are to start can listen."""
-        from mesh.supervisor.preflight import check_ports, remove_stale_sockets
 
         running = {record.process for record in (*plan.current.values(), *plan.leaving, *plan.removed)}
         remove_stale_sockets(self.topology, self.host, running)

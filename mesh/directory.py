@@ -38,7 +38,7 @@ class Directory(Mapping[str, Endpoints]):
 
     @classmethod
     def fixed(cls, endpoints: Mapping[str, Endpoints]) -> "Directory":
-        """Of processes whose hosts never move."""
+        """Make a directory of processes whose hosts never move."""
         found = cls({}, ())
         found._endpoints = found._listening = endpoints
         return found
@@ -60,7 +60,7 @@ class Directory(Mapping[str, Endpoints]):
         return self._listening[process]
 
     def supervisor_of(self, process: str) -> str | None:
-        """Whose word counts on where hosts are; None: hosts do not move, or it is nobody of the mesh."""
+        """Return whose word counts on where hosts are; None: hosts do not move, or it is nobody of the mesh."""
         host = self._hosts.get(process)
         return None if host is None else supervisor_id(host)
 

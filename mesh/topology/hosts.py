@@ -48,7 +48,7 @@ def _check_placed_by_hand(table: Any, where: tuple[str, ...], num: int, report: 
 
 
 def names_of(name: str, num: int) -> list[str]:
-    """Of the members of a table with ``count``."""
+    """Return the names of the members of a table with ``count``."""
     return [name] if num == 1 else [f"{name}-{index}" for index in range(num)]
 
 

@@ -280,7 +280,7 @@ class Topology:
 
     @property
     def makes_key(self) -> bool:
-        """Whether its processes are handed a key in memory, because nobody names a file with one."""
+        """Say whether its processes are handed a key in memory, because nobody names a file with one."""
         return self.curve_key is None and self.cluster is not None and self.cluster.on is ClusterEngine.RAY
 
     @property

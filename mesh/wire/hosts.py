@@ -27,7 +27,7 @@ class HostPlace(msgspec.Struct, frozen=True):
 
 
 class HostsMoved(msgspec.Struct, frozen=True, tag=True):
-    """To a process, from the supervisor of its host: all places that are known now.
+    """The supervisor of a host tells its processes all places that are known now.
 
     Everything is said each time, so that nothing is missed where a message was lost.
     """

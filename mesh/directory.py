@@ -1,4 +1,4 @@
-"""Where each process listens, and where its peers find it.
+"""The directory of a mesh: what each process listens on, and what its peers connect to.
 
 On one host these are IPC sockets, known from the topology alone. On several hosts they are TCP ports: those of a host
 count up from its base port, in the topology's order. Where a host is, its table in the topology says, or whoever places

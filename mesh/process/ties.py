@@ -1,4 +1,4 @@
-"""What ties a process to the supervisor of its host, where a cluster's engine places hosts.
+"""Ties of a process to the supervisor of its host, where a cluster's engine places hosts.
 
 Such a process is told where hosts are and what the mesh's key is by its supervisor, and does not outlive it: the engine
 that took the host away may give its room to somebody else.

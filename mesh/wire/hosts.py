@@ -1,4 +1,4 @@
-"""Where the hosts of a mesh are now: told to processes when a host has come up, or has come back elsewhere."""
+"""Places of hosts: they are told to processes when a host has come up, or has come back elsewhere."""
 
 from typing import Annotated
 

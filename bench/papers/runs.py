@@ -10,12 +10,12 @@ import msgspec
 
 from bench.harness.files import write_json
 from bench.harness.jobs import run_jobs
-from engines.costs.profiles import EngineProfile
 from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, ServiceSpec, Topology
 from mesh.wire.control import Role
 from router.history.records import Record
 from simulation.cluster import Simulation
 from simulation.engines.physics import Physics
+from simulation.engines.shared_profiles import Profile
 from simulation.garbage import rare_collections
 from simulation.loads.trace_request import TraceRequest
 from simulation.loads.workload import SloRule
@@ -50,10 +50,16 @@ def make_fleet(
 
 
 def make_simulation(
-    topology: Topology, profile: EngineProfile, seed: int, *, physics: Physics | None = None, **settings: Any
+    topology: Topology,
+    profiles: Profile | Mapping[str, Profile],
+    seed: int,
+    *,
+    physics: Physics | None = None,
+    **settings: Any,
 ) -> Simulation:
-    """All engines cost what ``profile`` says. SLOs are the service's."""
-    profiles = dict.fromkeys([engine.id for engine in topology.engines], profile)
+    """``profiles`` by engine, or one for all of them. SLOs are the service's."""
+    if not isinstance(profiles, Mapping):
+        profiles = dict.fromkeys([engine.id for engine in topology.engines], profiles)
     return Simulation(topology, profiles, seed=seed, physics=physics or Physics(), slo=SloRule(), **settings)
 
 
@@ -78,11 +84,17 @@ def write_results(path: Path, results: Mapping[Any, object]) -> None:
 # --- means ------------------------------------------------------------------------------------------------------------
 
 
-def over_seeds(results: Mapping[CaseT, StructT]) -> dict[CaseT, StructT]:
-    """The means of the cases, which are dataclasses, that differ by their ``seed`` alone. Their seed is 0 here."""
+def _without_seed(case: Any) -> Any:
+    return replace(case, seed=0)
+
+
+def over_seeds(
+    results: Mapping[CaseT, StructT], without_seed: Callable[[CaseT], CaseT] = _without_seed
+) -> dict[CaseT, StructT]:
+    """The means of the results of cases that differ by their ``seed`` alone, by the case whose seed is 0."""
     groups: dict[CaseT, list[StructT]] = {}
     for case, result in results.items():
-        groups.setdefault(replace(case, seed=0), []).append(result)  # type: ignore[type-var]
+        groups.setdefault(without_seed(case), []).append(result)
     return {case: mean_of(group) for case, group in groups.items()}
 
 

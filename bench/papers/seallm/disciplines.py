@@ -15,24 +15,21 @@ to the letter: the request that ranks first names the phase, too (docs/concepts/
 """
 
 import argparse
-import statistics
-import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
+from statistics import fmean
 
 import msgspec
 from rich.table import Table
 
 from bench.engine.one_engine import Done, Model, OneEngine
 from bench.harness.arguments import add_jobs, add_out, add_seeds, script_parser
-from bench.harness.files import write_json
-from bench.harness.jobs import run_jobs
 from bench.harness.tables import make_console, make_table
+from bench.papers.runs import over_seeds, percentile, run_cases, write_results
 from engines.costs.linear import serving_s
 from engines.costs.profiles import EngineProfile, load_profile
 from engines.scheduling.scheduler import Limits
@@ -41,14 +38,9 @@ from simulation.loads.arrival_processes import Arrivals, Process, synthesize
 from simulation.loads.trace_request import TraceRequest
 from simulation.loads.traces import load_lengths
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-from bench.harness.plots import legend_beside, log_axis, new_figure, save, tidy
-
 PROMISE = 5.0  # times the execution time of the request
 CHUNK_TOKENS, MAX_RUNNING = 2048, 256
-SHORT, CHAT = Path("llumnix:S-S"), Path("llumnix:sharegpt")
+SHORT, CHAT = "llumnix:S-S", "llumnix:sharegpt"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +48,7 @@ class Shared:
     """A service: its preset, where its lengths are from (None: the file of arXiv's), its share of the requests."""
 
     preset: str
-    lengths: Path | None
+    lengths: str | None
     share: float
 
 
@@ -66,7 +58,7 @@ class Setting:
 
     name: str
     device_bytes: int
-    services: Mapping[str, Shared]
+    services: Mapping[str, Shared] = field(hash=False)
     rates: tuple[float, ...]
 
 
@@ -115,25 +107,18 @@ class Case:
     rate: float
     contender: Contender
     seed: int
-    arxiv: Path
+    arxiv: str
     seconds: float
 
     @property
     def name(self) -> str:
         return f"{self.setting.name}, {self.process}, {self.rate:g}/s, {self.contender.name}"
 
-    def run(self) -> "Result":
-        models = _models(self.setting)
-        lengths = {name: _lengths(shared, self.arxiv) for name, shared in self.setting.services.items()}
-        limits = Limits(MAX_RUNNING, CHUNK_TOKENS)
-        engine = OneEngine(models, limits, self.contender.scheduling, strict_phases=self.contender.is_strict)
-        done = engine.run(list(self._requests(lengths)))
-        means = {
-            name: statistics.fmean(_alone_s(models[name], each) for each in pool) for name, pool in lengths.items()
-        }
-        return _result(done, models, means)
+    def lengths(self) -> dict[str, list[TraceRequest]]:
+        """Of each service."""
+        return {name: load_lengths(Path(one.lengths or self.arxiv)) for name, one in self.setting.services.items()}
 
-    def _requests(self, lengths: Mapping[str, Sequence[TraceRequest]]) -> Iterator[TraceRequest]:
+    def requests(self, lengths: Mapping[str, Sequence[TraceRequest]]) -> Iterator[TraceRequest]:
         """The same for all disciplines."""
         for name, shared in self.setting.services.items():
             arrivals, random = Arrivals(self.rate * shared.share, self.process), Random(f"{self.seed}/{name}")
@@ -154,11 +139,14 @@ class Result(msgspec.Struct, frozen=True):
 
 
 def run_case(case: Case) -> Result:
-    """For a pool of processes."""
-    return case.run()
+    models, lengths = make_models(case.setting), case.lengths()
+    limits = Limits(MAX_RUNNING, CHUNK_TOKENS)
+    engine = OneEngine(models, limits, case.contender.scheduling, strict_phases=case.contender.is_strict)
+    means = {name: fmean(_alone_s(models[name], each) for each in pool) for name, pool in lengths.items()}
+    return _result(engine.run(list(case.requests(lengths))), models, means)
 
 
-def _models(setting: Setting) -> dict[str, Model]:
+def make_models(setting: Setting) -> dict[str, Model]:
     profiles = {name: load_profile(shared.preset) for name, shared in setting.services.items()}
     kv_bytes = setting.device_bytes - sum(_weight_bytes(setting, profile) for profile in profiles.values())
     share = kv_bytes // len(profiles)
@@ -168,10 +156,6 @@ def _models(setting: Setting) -> dict[str, Model]:
 def _weight_bytes(setting: Setting, profile: EngineProfile) -> int:
     """A preset's KV memory is what its own weights leave."""
     return setting.device_bytes - profile.kv_memory_bytes
-
-
-def _lengths(shared: Shared, arxiv: Path) -> list[TraceRequest]:
-    return load_lengths(shared.lengths or arxiv)
 
 
 def _alone_s(model: Model, request: TraceRequest) -> float:
@@ -186,54 +170,32 @@ def _result(done: Sequence[Done], models: Mapping[str, Model], means: Mapping[st
         service = each.request.service or ""
         by_service[service].append(each.last_s / means[service])
         num_kept += each.last_s <= PROMISE * _alone_s(models[service], each.request)
-    latencies = sorted(latency for of_service in by_service.values() for latency in of_service)
-    tpots = [each.tpot_s for each in done if each.tpot_s is not None]
+    latencies = [latency for of_service in by_service.values() for latency in of_service]
     return Result(
-        len(done),
-        statistics.fmean(latencies),
-        latencies[99 * len(latencies) // 100],
-        statistics.fmean(each.first_s for each in done),
-        statistics.fmean(tpots),
-        num_kept / len(done),
-        {name: statistics.fmean(of_service) for name, of_service in by_service.items()},
+        num_requests=len(done),
+        mean=fmean(latencies),
+        p99=percentile(latencies, 99),
+        ttft_s=fmean(each.first_s for each in done),
+        tpot_s=fmean(each.tpot_s for each in done if each.tpot_s is not None),
+        attainment=num_kept / len(done),
+        by_service={name: fmean(of_service) for name, of_service in by_service.items()},
     )
 
 
-class Line(msgspec.Struct, frozen=True):
-    """A contender under one load: means over the seeds."""
-
-    setting: str
-    process: str
-    rate: float
-    contender: str
-    result: Result
-
-
-def main() -> int:
+def main() -> None:
     options = _parse()
     cases = [case for case in _cases(options) if all(word in case.name for word in options.only.split())]
-    lines = list(_lines(cases, run_jobs(run_case, cases, options.jobs)))
-    console = make_console()
-    console.print(_table(lines))
-    write_json(options.out / "disciplines.json", lines)
-
-    console.print(f"drew {plot_disciplines(options.out, lines)}")
-    return 0
+    results = over_seeds(run_cases(run_case, cases, options.jobs))
+    make_console().print(_table(results))
+    write_results(options.out / "disciplines.json", results)
 
 
 def _parse() -> argparse.Namespace:
     parser = script_parser("bench.papers.seallm.disciplines", __doc__)
-    parser.add_argument(
-        "--arxiv", type=Path, required=True, metavar="FILE", help="CSV with input_tokens, output_tokens"
-    )
+    parser.add_argument("--arxiv", required=True, metavar="FILE", help="input_tokens, output_tokens")
     add_seeds(parser, 2)
     parser.add_argument("--seconds", type=float, default=45.0, metavar="S", help="of arrivals (default: 45)")
-    parser.add_argument(
-        "--only",
-        default="",
-        metavar="WORDS",
-        help="cases whose services, arrivals, rate and discipline have these words",
-    )
+    parser.add_argument("--only", default="", metavar="WORDS", help="cases whose names have all of these words")
     add_jobs(parser)
     add_out(parser, "disciplines")
     return parser.parse_args()
@@ -246,35 +208,17 @@ def _cases(options: argparse.Namespace) -> Iterator[Case]:
             yield Case(setting, process, rate, contender, seed, options.arxiv, options.seconds)
 
 
-def _lines(cases: Sequence[Case], results: Sequence[Result]) -> Iterator[Line]:
-    seeds: dict[tuple[str, str, float, str], list[Result]] = defaultdict(list)
-    for case, result in zip(cases, results, strict=True):
-        seeds[case.setting.name, case.process, case.rate, case.contender.name].append(result)
-    for key, of_seeds in seeds.items():
-        yield Line(*key, _mean(of_seeds))
-
-
-def _mean(results: Sequence[Result]) -> Result:
-    def mean(field: str) -> float:
-        return statistics.fmean(getattr(result, field) for result in results)
-
-    numbers = {field: mean(field) for field in ("mean", "p99", "ttft_s", "tpot_s", "attainment")}
-    services = {name: statistics.fmean(result.by_service[name] for result in results) for name in results[0].by_service}
-    return Result(sum(result.num_requests for result in results), **numbers, by_service=services)
-
-
-def _table(lines: Sequence[Line]) -> Table:
+def _table(results: Mapping[Case, Result]) -> Table:
     table = make_table(
         "means over the seeds; latencies normalised",
         ("services", "arrivals", "discipline"),
         ("mean", "P99", "TTFT, s", "TPOT, ms", "kept, %", "mean of each service"),
     )
-    for line in lines:
-        result = line.result
+    for case, result in results.items():
         table.add_row(
-            line.setting,
-            f"{line.process} {line.rate:g}/s",
-            line.contender,
+            case.setting.name,
+            f"{case.process} {case.rate:g}/s",
+            case.contender.name,
             f"{result.mean:.2f}",
             f"{result.p99:.1f}",
             f"{result.ttft_s:.2f}",
@@ -285,46 +229,5 @@ def _table(lines: Sequence[Line]) -> Table:
     return table
 
 
-# --- pictures ---------------------------------------------------------------------------------------------------------
-
-COLORS = {"db": "C3", "slo": "0.35", "fcfs": "C0", "sjf": "C2", "round_robin": "C1", "mlfq": "C4"}
-PANELS = (("mean", "mean normalised latency"), ("p99", "P99 normalised latency"), ("attainment", "promises kept"))
-
-
-def plot_disciplines(folder: Path, lines: Sequence[Line]) -> Path:
-    """A row of panels for each number of services, Poisson arrivals; dashed: to the letter of the paper."""
-    lines = [line for line in lines if line.process == "poisson"]
-    settings = list(dict.fromkeys(line.setting for line in lines))
-    figure = new_figure(10.5, 3.2 * max(1, len(settings)))
-    rows = figure.subplots(max(1, len(settings)), len(PANELS), squeeze=False)
-    for row, setting in zip(rows, settings, strict=False):
-        for axes, (field, label) in zip(row, PANELS, strict=True):
-            _panel(axes, [line for line in lines if line.setting == setting], field)
-            axes.set(title=f"{setting}: {label}", xlabel="requests a second")
-            axes.title.set_fontsize("medium")
-    legend_beside(figure)
-    path = folder / "disciplines"
-    return save(figure, path)
-
-
-def _panel(axes: "Axes", lines: Sequence[Line], field: str) -> None:
-    for contender in dict.fromkeys(line.contender for line in lines):
-        own = [line for line in lines if line.contender == contender]
-        scheduling, is_strict = contender.removesuffix(", strict"), contender.endswith(", strict")
-        axes.plot(
-            [line.rate for line in own],
-            [getattr(line.result, field) for line in own],
-            color=COLORS[scheduling],
-            linestyle="--" if is_strict else "-",
-            linewidth=2.2 if contender == "db" else 1.2,
-            marker="o",
-            markersize=3,
-            label=contender,
-        )
-    if field != "attainment":
-        log_axis(axes)
-    tidy(axes)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -13,11 +13,10 @@ requests are held on average while requests come and go as memory allows.
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import gcd
 from random import Random
-from typing import Protocol
 
 import torch
 from rich.console import Console
@@ -48,15 +47,6 @@ NUM_EVENTS = 20_000
 USUAL_TOKENS, MOST_TOKENS = 400, 1600  # of a request
 
 
-class Pool(Protocol):
-    """KV in memory as a method has it."""
-
-    def index(self, tables: Sequence[Sequence[int]]) -> object:
-        """What a step works out once, for all layers."""
-
-    def read(self, layer: int, index: object, workspace: Tensor) -> Tensor: ...
-
-
 class MergedPool:
     """As engines read it. In parts: a page for each block."""
 
@@ -64,10 +54,10 @@ class MergedPool:
         self._pool = KVPool(shape, memory, page_bytes)
 
     def index(self, tables: Sequence[Sequence[int]]) -> Tensor:
+        """What a step works out once, for all layers."""
         return self._pool.read_index(tables)
 
-    def read(self, layer: int, index: object, workspace: Tensor) -> Tensor:
-        assert isinstance(index, Tensor)
+    def read(self, layer: int, index: Tensor, workspace: Tensor) -> Tensor:
         keys, _ = self._pool.read(layer, index, NUM_REQUESTS, workspace)
         return keys
 
@@ -87,8 +77,7 @@ class SplitPool:
         """First rows of pieces, ``[requests, blocks, pieces of a block]``."""
         return (torch.tensor(tables) * self._piece_rows).view(len(tables), -1, self._num_pieces)
 
-    def read(self, layer: int, index: object, workspace: Tensor) -> Tensor:
-        assert isinstance(index, Tensor)
+    def read(self, layer: int, index: Tensor, workspace: Tensor) -> Tensor:
         rows = layer * 2 * self._shape.num_kv_heads + self._head_steps
         first = index[:, :, rows // self._piece_rows] + rows % self._piece_rows  # [requests, blocks, 2 * kv_heads]
         flat = first.permute(2, 0, 1).reshape(2, -1, len(index), index.shape[1]).transpose(1, 2).reshape(-1)
@@ -109,7 +98,7 @@ def piece_bytes(shapes: Sequence[KVShape]) -> int:
 class Way:
     """``entries``: of the block table of one request."""
 
-    pool: Pool
+    pool: MergedPool | SplitPool
     tables: list[list[int]]
 
     @property
@@ -162,70 +151,55 @@ def measure_gathers(shape: KVShape, shapes: Sequence[KVShape]) -> dict[str, tupl
     for _ in range(REPEATS):
         for name, way in measured.items():
             times[name].append(step_ms(way, shape, workspace))
-    return {
-        name: (
-            measured[name].entries,
-            statistics.median(index_ms for index_ms, _ in each),
-            statistics.median(step for _, step in each),
-        )
-        for name, each in times.items()
-    }
+    medians = {name: map(statistics.median, zip(*each, strict=True)) for name, each in times.items()}
+    return {name: (measured[name].entries, *both) for name, both in medians.items()}
 
 
 # --- fit --------------------------------------------------------------------------------------------------------------
 
 
-class Merged:
-    """Accounting as engines do it."""
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What a service takes from: a pool, and how many of the pool's pieces make a block."""
 
-    def __init__(self, shapes: Sequence[KVShape]) -> None:
-        layout = PageLayout.fitting(shapes, MEMORY_BYTES)
-        pages = PagePool(layout.num_pages)
-        self._pools = [block_pool(pages, BLOCK_SIZE, KVLayout(shape, layout).slots) for shape in shapes]
-
-    def take(self, service: int, num_blocks: int) -> Callable[[], None] | None:
-        """How to give them back; None if there are too few."""
-        return _take(self._pools[service], num_blocks)
+    pool: BlockPool
+    num_pieces: int = 1
 
 
-class Parts:
-    def __init__(self, shapes: Sequence[KVShape]) -> None:
-        part = MEMORY_BYTES // len(shapes)
-        self._pools = [BlockPool(PagePool(part // block_bytes(shape)), BLOCK_SIZE) for shape in shapes]
-
-    def take(self, service: int, num_blocks: int) -> Callable[[], None] | None:
-        return _take(self._pools[service], num_blocks)
+def merged(shapes: Sequence[KVShape]) -> list[Share]:
+    """Accounting as engines do it; shares are in the order of ``shapes``, here and below."""
+    layout = PageLayout.fitting(shapes, MEMORY_BYTES)
+    pages = PagePool(layout.num_pages)
+    return [Share(block_pool(pages, BLOCK_SIZE, KVLayout(shape, layout).slots)) for shape in shapes]
 
 
-class Split:
-    def __init__(self, shapes: Sequence[KVShape]) -> None:
-        piece = piece_bytes(shapes)
-        self._pieces = BlockPool(PagePool(MEMORY_BYTES // piece), BLOCK_SIZE)
-        self._of_block = [block_bytes(shape) // piece for shape in shapes]
-
-    def take(self, service: int, num_blocks: int) -> Callable[[], None] | None:
-        return _take(self._pieces, num_blocks * self._of_block[service])
+def split(shapes: Sequence[KVShape]) -> list[Share]:
+    piece = piece_bytes(shapes)
+    pieces = BlockPool(PagePool(MEMORY_BYTES // piece), BLOCK_SIZE)
+    return [Share(pieces, block_bytes(shape) // piece) for shape in shapes]
 
 
-def _take(pool: BlockPool, num_blocks: int) -> Callable[[], None] | None:
-    if not pool.can_allocate(num_blocks):
-        return None
-    blocks = pool.allocate(num_blocks)
-    return lambda: pool.release(blocks)
+def parts(shapes: Sequence[KVShape]) -> list[Share]:
+    part = MEMORY_BYTES // len(shapes)
+    return [Share(BlockPool(PagePool(part // block_bytes(shape)), BLOCK_SIZE)) for shape in shapes]
 
 
-def num_held(memory: Merged | Split | Parts, share: float, num_events: int = NUM_EVENTS) -> float:
-    """Requests held on average: they come one after the other, and one at random ends when the next does not fit."""
+def num_held(shares: Sequence[Share], first: float, num_events: int = NUM_EVENTS) -> float:
+    """Requests held on average: they come one after the other, and one at random ends when the next does not fit.
+
+    ``first``: the part of the requests that is the first service's.
+    """
     comes, goes = Random(1), Random(2)
-    held: list[Callable[[], None]] = []
+    held: list[tuple[BlockPool, list[int]]] = []
     counts: list[int] = []
     for _ in range(num_events):
-        service = int(comes.random() >= share)
+        share = shares[comes.random() >= first]
         num_tokens = min(MOST_TOKENS, comes.lognormvariate(0, 0.8) * USUAL_TOKENS)
-        num_blocks = -(-round(num_tokens) // BLOCK_SIZE)
-        while (give_back := memory.take(service, num_blocks)) is None:
-            held.pop(goes.randrange(len(held)))()
-        held.append(give_back)
+        num_pieces = -(-round(num_tokens) // BLOCK_SIZE) * share.num_pieces
+        while not share.pool.can_allocate(num_pieces):
+            pool, blocks = held.pop(goes.randrange(len(held)))
+            pool.release(blocks)
+        held.append((share.pool, share.pool.allocate(num_pieces)))
         counts.append(len(held))
     return statistics.mean(counts[num_events // 2 :])
 
@@ -234,12 +208,8 @@ def num_held(memory: Merged | Split | Parts, share: float, num_events: int = NUM
 
 
 def show_gathers(console: Console, title: str, shapes: Sequence[KVShape]) -> None:
-    names = title.split(" and ")
-    table = make_table(
-        f"{title}: tables and gathers",
-        ("blocks of", "method", "entries", "index ms", "step ms"),
-    )
-    for name, shape in zip(names, shapes, strict=True):
+    table = make_table(f"{title}: tables and gathers", ("blocks of", "method"), ("entries", "index ms", "step ms"))
+    for name, shape in zip(title.split(" and "), shapes, strict=True):
         for method, (entries, index_ms, total_ms) in measure_gathers(shape, shapes).items():
             table.add_row(name, method, str(entries), f"{index_ms:.3f}", f"{total_ms:.2f}")
     console.print(table)
@@ -249,19 +219,15 @@ def show_fit(console: Console, title: str, shapes: Sequence[KVShape]) -> None:
     layout = PageLayout.fitting(shapes, MEMORY_BYTES)
     kept = [KVLayout(shape, layout).slots * block_bytes(shape) / layout.page_bytes for shape in shapes]
     console.print(f"{title}: pages of {layout.page_bytes} bytes, of which {kept[0]:.1%} and {kept[1]:.1%} are used")
-    table = make_table(
-        f"{title}: requests held",
-        ("share of the first", "merged", "split", "parts"),
-    )
-    for share in MIXES:
-        counts = [num_held(method(shapes), share) for method in (Merged, Split, Parts)]
-        table.add_row(f"{share:.0%}", *(f"{count:.0f}" for count in counts))
+    table = make_table(f"{title}: requests held", ("share of the first",), ("merged", "split", "parts"))
+    for first in MIXES:
+        counts = [num_held(method(shapes), first) for method in (merged, split, parts)]
+        table.add_row(f"{first:.0%}", *(f"{count:.0f}" for count in counts))
     console.print(table)
 
 
 def main() -> None:
-    parser = script_parser("bench.papers.seallm.kv_pools", __doc__)
-    parser.parse_args()
+    script_parser("bench.papers.seallm.kv_pools", __doc__).parse_args()
     torch.set_num_threads(1)
     console = make_console()
     for title, shapes in PAIRS.items():

@@ -18,7 +18,6 @@ what others used of the machine.
 """
 
 import argparse
-from collections.abc import Sequence
 
 from rich.progress import Progress
 
@@ -26,9 +25,10 @@ from bench.harness.arguments import add_out, add_seeds, script_parser
 from bench.harness.files import write_json
 from bench.harness.jobs import progress_bar
 from bench.harness.tables import make_console
+from bench.papers.live import turned
 from bench.papers.seallm.live.report import Summary, report
 from bench.papers.seallm.live.run import Run, serve, serve_alone
-from bench.papers.seallm.live.setting import SETTINGS, Contender, contenders, draw, names_of
+from bench.papers.seallm.live.setting import SETTINGS, contenders, draw, names_of
 from mesh.errors import UserError
 
 NAMES = names_of(SETTINGS.values())
@@ -45,7 +45,7 @@ def run_all(options: argparse.Namespace, progress: Progress) -> list[Run]:
     for seed, asked in requests.items():
         progress.update(task, description=f"seed {seed}: undisturbed")
         alone = serve_alone(setting, asked, lambda: progress.advance(task))
-        for one in _turned(chosen, seed):
+        for one in turned(chosen, seed):
             progress.update(task, description=f"seed {seed}: {one.name}")
             run = serve(setting, one, seed, asked, alone, load, lambda: progress.advance(task))
             progress.console.print(f"seed {seed}: {one.name}: {Summary.of(run.outcomes)}")
@@ -53,25 +53,14 @@ def run_all(options: argparse.Namespace, progress: Progress) -> list[Run]:
     return sorted(runs, key=lambda run: NAMES.index(run.contender))
 
 
-def _turned(chosen: Sequence[Contender], by: int) -> Sequence[Contender]:
-    first = by % len(chosen)
-    return [*chosen[first:], *chosen[:first]]
-
-
 def _arguments() -> argparse.Namespace:
     parser = script_parser("bench.papers.seallm.live", __doc__)
     parser.add_argument("--setting", choices=SETTINGS, default="torch", help="services and engines (default: torch)")
     add_seeds(parser, 3)
-    parser.add_argument(
-        "--only", nargs="+", choices=NAMES, default=NAMES, metavar="NAME", help=f"contenders: {'; '.join(NAMES)}"
-    )
-    parser.add_argument(
-        "--load",
-        type=float,
-        metavar="L",
-        help="what two engines would need to serve all one by one, over the time in which it arrives "
-        f"(default: {', '.join(f'{one.load:g} with {name}' for name, one in SETTINGS.items())})",
-    )
+    parser.add_argument("--only", nargs="+", choices=NAMES, default=NAMES, metavar="NAME", help="; ".join(NAMES))
+    loads = ", ".join(f"{one.load:g} with {name}" for name, one in SETTINGS.items())
+    doc = "what two engines would need to serve all one by one, over the time in which it arrives"
+    parser.add_argument("--load", type=float, metavar="L", help=f"{doc} (default: {loads})")
     parser.add_argument("--scale", type=float, default=1.0, metavar="X", help="times as many requests (default: 1)")
     add_out(parser, "sharing_live")
     options = parser.parse_args()
@@ -90,7 +79,4 @@ def main() -> None:
         except UserError as error:
             raise SystemExit(str(error)) from None
     report(make_console(), runs)
-    from bench.papers.seallm.live.report import plot_sharing
-
     write_json(options.out / "sharing_live.json", runs)
-    print(f"wrote {options.out / 'sharing_live.json'} and {plot_sharing(options.out, runs)}")

@@ -3,20 +3,13 @@
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 
 from bench.harness.tables import make_table
+from bench.papers.runs import percentile
 from bench.papers.seallm.live.run import Outcome, Run
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-from bench.harness.plots import new_figure, save, tidy
-from bench.papers.seallm.live.setting import NUM_PHASES
 
 REFERENCE = "db"
 
@@ -32,9 +25,9 @@ class Summary:
     @classmethod
     def of(cls, outcomes: Sequence[Outcome]) -> "Summary":
         """Latencies of those that were served, promises of all."""
-        latencies = sorted(one.normalised for one in outcomes if one.is_served)
+        latencies = [one.normalised for one in outcomes if one.is_served]
         kept = statistics.fmean(one.is_kept for one in outcomes)
-        return cls(statistics.fmean(latencies), latencies[99 * len(latencies) // 100], kept)
+        return cls(statistics.fmean(latencies), percentile(latencies, 99), kept)
 
     def __str__(self) -> str:
         return f"mean {self.mean:.2f}, P99 {self.p99:.1f}, promises kept {self.kept:.0%}"
@@ -56,8 +49,9 @@ def report(console: Console, runs: Sequence[Run]) -> None:
     if REFERENCE in by_contender(runs):
         console.print(_ratios(runs))
     console.print(_losses(runs))
-    if any(run.decisions for run in runs):
-        console.print(_decisions(runs))
+    for run in runs:
+        for place, decision in run.decisions:
+            console.print(f"{run.contender}, seed {run.seed}, {place * run.duration_s:.0f} s: {decision.verdict}")
     busiest = max(runs, key=lambda run: run.others)
     console.print(
         f"others used {statistics.fmean(run.others for run in runs):.2f} cores meanwhile, {busiest.others:.2f} at most"
@@ -69,7 +63,7 @@ def _table(runs: Sequence[Run]) -> Table:
     num_phases = 1 + max(one.phase for one in runs[0].outcomes)
     columns = ["mean", "P99", "kept, %", *(f"mean of {name}" for name in sorted(services))]
     columns += [f"phase {phase + 1}" for phase in range(num_phases)]
-    table = _empty("normalised latency: all requests of all seeds; by service; by phase", *columns)
+    table = make_table("normalised latency: all requests of all seeds; by service; by phase", ("",), columns)
     for contender, of_one in by_contender(runs).items():
         outcomes = outcomes_of(of_one)
         summary = Summary.of(outcomes)
@@ -105,7 +99,7 @@ def ratio(own: Sequence[Run], reference: Sequence[Run], figure: Callable[[Summar
 
 def _ratios(runs: Sequence[Run]) -> Table:
     contenders = by_contender(runs)
-    table = _empty(f"times {REFERENCE}'s, seed by seed: geometric mean (least to most)", "mean", "P99")
+    table = make_table(f"times {REFERENCE}'s, seed by seed: geometric mean (least to most)", ("",), ("mean", "P99"))
     for contender, of_one in contenders.items():
         if contender != REFERENCE:
             figures: Sequence[Callable[[Summary], float]] = (lambda one: one.mean, lambda one: one.p99)
@@ -115,7 +109,7 @@ def _ratios(runs: Sequence[Run]) -> Table:
 
 def _losses(runs: Sequence[Run]) -> Table:
     columns = ("requests", "failed or lost", "other tokens", "plans changed", "a change took", "requests moved")
-    table = _empty("what became of requests", *columns)
+    table = make_table("what became of requests", ("",), columns)
     for contender, of_one in by_contender(runs).items():
         outcomes = outcomes_of(of_one)
         num_failed = sum(not one.is_served for one in outcomes)
@@ -131,75 +125,3 @@ def _losses(runs: Sequence[Run]) -> Table:
             f"{sum(run.num_migrated for run in of_one)}",
         )
     return table
-
-
-def _decisions(runs: Sequence[Run]) -> Table:
-    """Of daemons."""
-    columns = ("seed", "at, s", "search, s", "achieved", "predicted", "found", "", "plan")
-    table = _empty("what daemons decided, and the attainments that they saw and foresaw", *columns)
-    table.columns[-1].justify = "left"
-    for run in runs:
-        for one in run.decisions:
-            shares = ("-" if share is None else f"{share:.0%}" for share in (one.achieved, one.predicted, one.found))
-            plan = "; ".join(f"{engine}: {', '.join(services)}" for engine, services in sorted(one.plan.items()))
-            times_s = f"{one.place * run.duration_s:.0f}", f"{one.search_s:.1f}"
-            table.add_row(run.contender, str(run.seed), *times_s, *shares, one.verdict, plan)
-    return table
-
-
-def _empty(title: str, *columns: str) -> Table:
-    return make_table(title, ("",), columns)
-
-
-# --- pictures ---------------------------------------------------------------------------------------------------------
-
-STYLES = {
-    "db": ("C3", "-"),
-    "fcfs": ("C0", "-"),
-    "round_robin": ("C1", "-"),
-    "slo": ("0.35", "-"),
-    "an engine each": ("C2", "-"),
-    "plan kept": ("C3", ":"),
-    "plans changed": ("C3", "--"),
-    "daemon, db": ("C4", "--"),
-    "daemon, fcfs": ("C0", "--"),
-    "daemon, round_robin": ("C1", "--"),
-}
-SLICES = 4 * NUM_PHASES  # of the time in which requests arrive
-
-
-def plot_sharing(folder: Path, runs: Sequence[Run]) -> Path:
-    figure = new_figure(11.5, 4.2)
-    left, right = figure.subplots(1, 2)
-    for contender, of_one in by_contender(runs).items():
-        color, dashes = STYLES[contender]
-        _distribution(left, of_one, contender, color, dashes)
-        _course(right, of_one, color, dashes)
-    left.set(xscale="log", xlabel="normalised latency", ylabel="requests with less, %", ylim=(0, 101))
-    right.set(yscale="log", xlabel="arrival, of the whole time", ylabel="mean normalised latency", xlim=(0, 1))
-    for phase in range(1, NUM_PHASES):
-        right.axvline(phase / NUM_PHASES, color="0.6", linewidth=1)
-    for begun, ended in [change for run in runs for change in run.changes]:
-        right.axvspan(begun, ended, color="C3", alpha=0.08, linewidth=0)
-    for axes, values in ((left, left.xaxis), (right, right.yaxis)):
-        values.set_major_formatter("{x:g}")
-        values.set_minor_formatter("")
-        tidy(axes)
-    figure.legend(*left.get_legend_handles_labels(), loc="outside right center", frameon=False)
-    path = folder / "sharing_live"
-    return save(figure, path)
-
-
-def _distribution(axes: "Axes", runs: Sequence[Run], label: str, color: str, dashes: str) -> None:
-    values = sorted(one.normalised for one in outcomes_of(runs) if one.is_served)
-    below = [100 * (number + 1) / len(values) for number in range(len(values))]
-    axes.plot(values, below, dashes, color=color, label=label, linewidth=1.4)
-
-
-def _course(axes: "Axes", runs: Sequence[Run], color: str, dashes: str) -> None:
-    slices: list[list[float]] = [[] for _ in range(SLICES)]
-    for one in outcomes_of(runs):
-        if one.is_served:
-            slices[int(one.place * SLICES)].append(one.normalised)
-    places = [(number + 0.5) / SLICES for number, values in enumerate(slices) if values]
-    axes.plot(places, [statistics.fmean(values) for values in slices if values], dashes, color=color, linewidth=1.4)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from random import Random
 from tempfile import TemporaryDirectory
 
 import msgspec
@@ -15,14 +14,12 @@ from bench.live.contention import Watch
 from bench.live.http_load import Answer, Sending
 from bench.live.mesh import LiveMesh, live_mesh
 from bench.live.serving import OK
+from bench.papers.live import check_served, warm_up
 from bench.papers.seallm.live.setting import NUM_PHASES, Contender, Request, Setting, contenders, write_topologies
 from bench.placement.watch import Said, changes, decisions, watched
-from mesh.errors import UserError
 from mesh.wire.placement import Decision
 
 PROMISE = 5.0  # times what the request takes undisturbed
-WARM_UP = 3  # requests of each service, of so many tokens:
-WARM_UP_PROMPT, WARM_UP_ANSWER = 128, 16
 
 
 class Alone(msgspec.Struct, frozen=True):
@@ -49,23 +46,11 @@ class Outcome(msgspec.Struct, frozen=True):
     is_kept: bool  # the promise
 
 
-class Decided(msgspec.Struct, frozen=True):
-    """What a daemon made of an interval. ``place``: as of a request. Attainments, by TTFT and TPOT, are None where
-    nothing was searched for. ``plan``: the services of each engine, as they were found.
-    """
-
-    place: float
-    verdict: str
-    search_s: float
-    achieved: float | None
-    predicted: float | None
-    found: float | None
-    plan: Mapping[str, Sequence[str]]
-
-
 class Run(msgspec.Struct, frozen=True):
-    """``changes`` of plans: when each began and ended, in fractions of the time in which requests arrive. ``num_plans``
-    were carried out. ``others``: cores.
+    """What one contender made of the requests of a seed.
+
+    ``changes`` of plans: when each began and ended, in fractions of the time in which requests arrive, and so is the
+    time of each of a daemon's ``decisions``. ``num_plans`` were carried out. ``others``: cores.
     """
 
     contender: str
@@ -76,7 +61,7 @@ class Run(msgspec.Struct, frozen=True):
     num_plans: int
     num_migrated: int
     others: float
-    decisions: Sequence[Decided] = ()
+    decisions: Sequence[tuple[float, Decision]] = ()
 
 
 @contextmanager
@@ -85,17 +70,8 @@ def mesh_of(setting: Setting, contender: Contender) -> Iterator[tuple[LiveMesh, 
     with TemporaryDirectory() as folder:
         path, changes = write_topologies(Path(folder), setting, contender)
         with live_mesh(path) as mesh:
-            mesh.answers(list(_warm_up(setting)))
+            warm_up(mesh, {name: service.token_ids for name, service in setting.services.items()})
             yield mesh, changes
-
-
-def _warm_up(setting: Setting) -> Iterator[Sending]:
-    """Memory that was never written and code that never ran are slower."""
-    random = Random("warm-up")
-    for name, service in setting.services.items():
-        for _ in range(WARM_UP):
-            prompt = random.choices(service.token_ids, k=WARM_UP_PROMPT)
-            yield Sending(0.0, prompt, WARM_UP_ANSWER, model=name)
 
 
 def serve_alone(setting: Setting, requests: Sequence[Request], on_answer: Callable[[], None]) -> Alone:
@@ -103,8 +79,7 @@ def serve_alone(setting: Setting, requests: Sequence[Request], on_answer: Callab
     first, *_ = contenders(setting)
     with mesh_of(setting, first) as (mesh, _):
         answers = mesh.answers(_sendings(requests, 0.0), on_answer, one_by_one=True, keeps_text=True)
-    if failed := [answer for answer in answers if answer.status != OK]:
-        raise UserError(f"{len(failed)} of {len(answers)} requests failed undisturbed, with {failed[0].status}")
+    check_served(answers)
     return Alone([answer.last_s - answer.sent_s for answer in answers], [answer.text for answer in answers])
 
 
@@ -140,17 +115,8 @@ def serve(
         int(status["placement"]["changes"]) if contender.has_daemon else len(asked_for),
         sum(int(engine["migrations"]) for engine in status["engines"]),
         watch.contention.others,
-        [_decided(place(at), decision) for at, decision in decisions(said)],
+        [(place(at), decision) for at, decision in decisions(said)],
     )
-
-
-def _decided(place: float, decision: Decision) -> Decided:
-    achieved, predicted, found = (
-        None if forecast is None else forecast.attainment
-        for forecast in (decision.achieved, decision.predicted, decision.proposed)
-    )
-    plan = {engine: list(one.services) for engine, one in decision.places.items()}
-    return Decided(place, decision.verdict, decision.search_s, achieved, predicted, found, plan)
 
 
 def _change(mesh: LiveMesh, plans: Mapping[int, Path], began_at: float, duration_s: float) -> list[tuple[float, float]]:

@@ -11,6 +11,7 @@ from bench.live.lengths import Bounds
 from bench.live.ports import free_port
 from bench.live.sharing import TOKEN_IDS
 from bench.models.references import DEFAULT_MODEL
+from bench.papers.live import PATIENT
 
 PRINTABLE = range(32, 127)
 Services = tuple[str, ...]
@@ -55,15 +56,14 @@ class Setting:
 
 _OFTEN_SELDOM, _SELDOM_OFTEN, _STEADY = (0.45, 0.1, 0.45), (0.15, 0.7, 0.15), (0.33, 0.34, 0.33)
 NUM_PHASES = len(_OFTEN_SELDOM)
-PROMISES = (5000, 250), (2000, 100)  # of `deploy/shared.toml`
 
 
-def _two(engine: str, load: float, large: str, small: str, services: Sequence[Service]) -> Setting:
-    """The service with long requests, then the one with short ones. An engine may hold both."""
-    both = (large, small)
+def _two(engine: str, load: float, services: Mapping[str, Service]) -> Setting:
+    """``services``: the one with long requests, then the one with short ones. An engine may hold both."""
+    both = large, small = tuple(services)
     for_large, for_small = {"first": both, "second": (large,)}, {"first": both, "second": (small,)}
     return Setting(
-        dict(zip(both, services, strict=True)),
+        services,
         engine,
         load,
         shared={"first": both, "second": both},
@@ -72,51 +72,35 @@ def _two(engine: str, load: float, large: str, small: str, services: Sequence[Se
     )
 
 
+_CHATS, _TURNS = Bounds(32, 96, 384, 0.7), (Bounds(8, 24, 96, 0.6), Bounds(16, 64, 320, 0.8))
 TORCH = _two(
     'threads = 1\nkv_memory = "256MiB"\nchunk_tokens = 256',
     1.6,
-    "chat",
-    "bytes",
-    [
-        Service(
-            DEFAULT_MODEL, TOKEN_IDS, Bounds(32, 96, 384, 0.7), Bounds(8, 24, 96, 0.6), 40, _OFTEN_SELDOM, PROMISES[0]
-        ),
-        Service(
-            BYTE_LLAMA, PRINTABLE, Bounds(32, 96, 384, 0.7), Bounds(16, 64, 320, 0.8), 160, _SELDOM_OFTEN, PROMISES[1]
-        ),
-    ],
+    {
+        "chat": Service(DEFAULT_MODEL, TOKEN_IDS, _CHATS, _TURNS[0], 40, _OFTEN_SELDOM, (5000, 250)),
+        "bytes": Service(BYTE_LLAMA, PRINTABLE, _CHATS, _TURNS[1], 160, _SELDOM_OFTEN, (2000, 100)),
+    },
 )
 _A10 = 'backend = "simulated"\nprofile = "a10-llama2-7b-tp1"\nchunk_tokens = 2048'
+_LONG = Bounds(256, 768, 2048, 0.5), Bounds(16, 64, 192, 0.6)
+_SHORT = Bounds(16, 64, 256, 0.5), Bounds(4, 8, 48, 0.6)
 SIMULATED = _two(
     _A10,
     3.5,
-    "long",
-    "short",
-    [
-        Service(
-            DEFAULT_MODEL,
-            TOKEN_IDS,
-            Bounds(256, 768, 2048, 0.5),
-            Bounds(16, 64, 192, 0.6),
-            45,
-            _OFTEN_SELDOM,
-            (2000, 150),
-        ),
-        Service(
-            DEFAULT_MODEL, TOKEN_IDS, Bounds(16, 64, 256, 0.5), Bounds(4, 8, 48, 0.6), 225, _SELDOM_OFTEN, (500, 150)
-        ),
-    ],
+    {
+        "long": Service(DEFAULT_MODEL, TOKEN_IDS, *_LONG, 45, _OFTEN_SELDOM, (2000, 150)),
+        "short": Service(DEFAULT_MODEL, TOKEN_IDS, *_SHORT, 225, _SELDOM_OFTEN, (500, 150)),
+    },
 )
 _FOR_LEFT = {"first": ("left", "chat"), "second": ("left", "right")}
 _FOR_RIGHT = {"first": ("right", "chat"), "second": ("left", "right")}
 _DOCUMENTS = Bounds(1024, 1536, 2048, 0.2), Bounds(4, 8, 16, 0.4)
+_CHAT = Bounds(64, 128, 512, 0.5), Bounds(16, 32, 64, 0.5)
 THREE = Setting(  # one more than fit: two services at most on an engine (SeaLLM, section 6.1), and each needs a place
     {
         "left": Service(DEFAULT_MODEL, TOKEN_IDS, *_DOCUMENTS, 220, _OFTEN_SELDOM, (2000, 150)),
         "right": Service(DEFAULT_MODEL, TOKEN_IDS, *_DOCUMENTS, 200, _SELDOM_OFTEN, (2000, 150)),
-        "chat": Service(
-            DEFAULT_MODEL, TOKEN_IDS, Bounds(64, 128, 512, 0.5), Bounds(16, 32, 64, 0.5), 60, _STEADY, (1000, 150)
-        ),
+        "chat": Service(DEFAULT_MODEL, TOKEN_IDS, *_CHAT, 60, _STEADY, (1000, 150)),
     },
     _A10,
     1.35,
@@ -199,8 +183,7 @@ def names_of(settings: Collection[Setting]) -> list[str]:
 
 
 def topology_text(setting: Setting, scheduling: str, route: Placement, port: int) -> str:
-    """Patient on a machine that is busy."""
-    lines = ['[mesh]\nname = "sharing-live"\nlog_level = "warning"\nlease_ms = 5000\nstart_s = 600']
+    lines: list[str] = []
     for name, service in setting.services.items():
         lines += [f"[services.{name}]\nmodel = {json.dumps(service.model)}"]
         lines += ["ttft_ms = {}\ntpot_ms = {}".format(*service.slo_ms)]
@@ -208,7 +191,7 @@ def topology_text(setting: Setting, scheduling: str, route: Placement, port: int
         lines += [f"[engines.{engine}]\nservices = {json.dumps(services)}", setting.engine]
         lines += [f'scheduling = "{scheduling}"\nmax_running = 32\nmax_waiting = 100000']
     lines += [f'[gateways.gateway]\nport = {port}\nmax_waiting = 100000\n[policy]\nname = "least_loaded"']
-    return "\n".join(lines) + "\n"
+    return "\n".join([PATIENT, *lines, ""])
 
 
 def write_topologies(folder: Path, setting: Setting, contender: Contender) -> tuple[Path, dict[int, Path]]:

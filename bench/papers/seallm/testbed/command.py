@@ -6,36 +6,29 @@
 Services are clusters of requests by length, each with one of four models; where no files are given, lengths and
 arrivals are drawn to look like them. Our placement search and doubling budgets against own devices for each service (as
 vLLM), first come first served (as AlpaServe) and turns with quotas of memory (as MuxServe), and against ourselves with
-a part left out. Runs are kept in --out: what was broken off goes on where it was, and figures are drawn from it again.
+a part left out. Runs are kept in --out: what was broken off goes on where it was, and tables are made from it again.
 """
 
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-
-from rich.console import Console
 
 from bench.harness.arguments import add_jobs, add_out, add_seeds, script_parser
 from bench.harness.jobs import run_jobs
 from bench.harness.tables import make_console
+from bench.papers.runs import over_seeds
 from bench.papers.seallm.testbed.cells import Cell, Lab, placings
 from bench.papers.seallm.testbed.figures import FIGURES, Range, cells_of, systems_of
 from bench.papers.seallm.testbed.lengths import Files
 from bench.papers.seallm.testbed.plans import Effort
 from bench.papers.seallm.testbed.run import Result
 from bench.papers.seallm.testbed.scene import Inputs, make_world
-from bench.papers.seallm.testbed.tables import (
-    Answers,
-    curves,
-    decisions_table,
-    figure_table,
-    greatest_table,
-    ratios_table,
-    scales_table,
-)
+from bench.papers.seallm.testbed.systems import OURS
+from bench.papers.seallm.testbed.tables import figure_table, ratios_table, scales_table
+from bench.placement.log import verdicts
 from mesh.errors import UserError
-from simulation.command.outputs import has_matplotlib
 
 RATES = (2.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0)
 WITH_RATIOS = (6, 8, 9)
@@ -64,11 +57,10 @@ def main() -> int:
     except UserError as error:
         print(error, file=sys.stderr)
         return 1
-    console = make_console(140)
     for figure in options.figure:
-        _show(console, figure, span, answers, lab.folder)
+        _show(figure, span, {cell: answers[cell] for cell in cells_of([figure], span)})
     if len(options.figure) > 1:
-        console.print(greatest_table(answers))
+        make_console(140).print(ratios_table("all figures", _means(answers), OURS.name))
     return 0
 
 
@@ -102,26 +94,18 @@ def _absolute(path: Path | None) -> Path | None:
     return None if path is None else path.absolute()
 
 
-def _show(console: Console, figure: int, span: Range, answers: Answers, folder: Path) -> None:
-    systems = [system.name for system in systems_of(figure, span)]
-    by_system = curves(answers, figure, systems, cells_of([figure], span))
-    if figure == 10:
-        console.print(scales_table(by_system, span.rate))
-    else:
-        console.print(figure_table(figure, by_system))
+def _show(figure: int, span: Range, answers: dict[Cell, Result]) -> None:
+    console, means = make_console(140), _means(answers)
+    console.print(scales_table(means) if figure == 10 else figure_table(figure, means))
     if figure in WITH_RATIOS:
-        console.print(ratios_table(by_system))
-    if figure == 9:
-        console.print(decisions_table(answers, cells_of([figure], span)))
-    if has_matplotlib():
-        from bench.papers.seallm.testbed.plot import plot_figure, plot_scales
-
-        is_scales = figure == 10
-        path = plot_scales(folder, span.rate, by_system) if is_scales else plot_figure(folder, figure, by_system)
-        console.print(f"drew {path}")
+        console.print(ratios_table(f"figure {figure}", means, systems_of(figure, span)[0].name))
+    for cell, result in answers.items():
+        if result.decisions:
+            console.print(f"decisions of {cell.name}: {verdicts(result.decisions)}")
 
 
-# --- runs -------------------------------------------------------------------------------------------------------------
+def _means(answers: dict[Cell, Result]) -> dict[Cell, Result]:
+    return over_seeds(answers, lambda cell: replace(cell, scene=replace(cell.scene, seed=0)))
 
 
 def _run(lab: Lab, cells: Sequence[Cell], num_jobs: int) -> dict[Cell, Result]:

@@ -4,7 +4,7 @@ Figure 9 is ablation -A, a plan that stays, in longer runs, as plans change duri
 brings shows `bench.papers.seallm.kv_pools`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from bench.papers.seallm.testbed.cells import Cell
@@ -15,6 +15,12 @@ FIGURES = (6, 7, 8, 9, 10, 11, 12, 13)
 DEVICES = (64, 48, 32, 16)
 IN_A_ROW = (1, 4, 16)
 ERRORS = (0.0, 1.0, 4.0, 16.0)
+RATE_AXIS: tuple[str, Callable[[Scene], float]] = "requests a second", lambda scene: scene.rate
+AXES: Mapping[int, tuple[str, Callable[[Scene], float]]] = {  # of the figures that vary something else
+    11: ("density (1: 32 devices)", lambda scene: 32 / scene.num_devices),
+    12: ("requests of a service in a row", lambda scene: scene.in_a_row),
+    13: ("error of answers' lengths", lambda scene: scene.error),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,31 +35,32 @@ class Range:
     with_strict: bool = False  # systems that are first come, first served to the letter, too
     replaced_s: float = 600.0  # of a run of figure 9
 
-    def scene(self, rate: float, seed: int) -> Scene:
-        return Scene(rate, max(self.least_s, self.num_requests / rate), seed=seed)
-
     def scenes(self, figure: int) -> list[Scene]:
         """Of one seed after the other."""
         return [scene for seed in range(self.seeds) for scene in self._scenes(figure, seed)]
 
+    def _scene(self, rate: float, seed: int) -> Scene:
+        return Scene(rate, max(self.least_s, self.num_requests / rate), seed=seed)
+
     def _scenes(self, figure: int, seed: int) -> Iterator[Scene]:
-        base = self.scene(self.rate, seed)
+        base = self._scene(self.rate, seed)
         match figure:
             case 9:
                 yield replace(base, span_s=self.replaced_s)
+            case 10:
+                yield base
             case 11:
                 yield from (replace(base, num_devices=num_devices) for num_devices in DEVICES)
             case 12:
                 yield from (replace(base, in_a_row=count) for count in IN_A_ROW)
             case 13:
                 yield from (replace(base, error=error) for error in ERRORS)
-            case 10:
-                yield base
             case _:
-                yield from (self.scene(rate, seed) for rate in self.rates)
+                yield from (self._scene(rate, seed) for rate in self.rates)
 
 
 def systems_of(figure: int, span: Range) -> tuple[System, ...]:
+    """The first is the one that the others are compared with."""
     if figure == 9:
         return REPLACING
     others = ABLATIONS if figure == 8 else RIVALS
@@ -69,16 +76,3 @@ def cells_of(figures: Sequence[int], span: Range) -> list[Cell]:
         for system in systems_of(figure, span)
     )
     return list(dict.fromkeys(wanted))
-
-
-def varied(figure: int, scene: Scene) -> float:
-    """What the figure varies: its horizontal axis."""
-    match figure:
-        case 11:
-            return 32 / scene.num_devices
-        case 12:
-            return scene.in_a_row
-        case 13:
-            return scene.error
-        case _:
-            return scene.rate

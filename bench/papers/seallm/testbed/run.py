@@ -8,6 +8,8 @@ from statistics import fmean
 
 import msgspec
 
+from bench.papers import runs
+from bench.papers.runs import make_simulation, percentile
 from bench.papers.seallm.testbed.foreseeing import Foreseeing
 from bench.papers.seallm.testbed.scene import Scene, Service, World
 from bench.papers.seallm.testbed.systems import Replacement, System
@@ -17,15 +19,10 @@ from mesh.topology.schema import EngineSpec, GatewaySpec, PlacementSpec, PolicyS
 from router.history.records import Outcome, Record
 from router.placement.observe.requirements import Catalogue
 from router.placement.search.plan import Group, Plan
-from simulation.cluster import Simulation
-from simulation.engines.physics import Physics
 from simulation.engines.shared_profiles import Profile, SharedProfile
-from simulation.garbage import rare_collections
 from simulation.loads.trace_request import TraceRequest
-from simulation.loads.workload import SloRule
 from simulation.placement.daemon import ModelledSearch, Search
 from simulation.placement.evaluator import MANY, TIMING, LocalSimulators
-from simulation.quiet import quiet_engines
 
 MAX_RUNNING, CHUNK_TOKENS = 128, 2048
 DAEMON_TIMING = Timing(heartbeat_s=1.0, lease_s=5.0)  # a daemon listens for a lease before its first interval
@@ -80,13 +77,10 @@ def serve(system: System, plan: Plan, world: World, scene: Scene) -> Result:
     search: Search = ModelledSearch(LocalSimulators(setting.SLO_FACTOR), SEARCH_BATCHES)
     if system.replacement is Replacement.FORESEEN:
         search = Foreseeing(search, placed, FORESEEN_S, lambda: simulation.kernel.now)
-    simulation = Simulation(
-        topology, profiles, seed=scene.seed, physics=Physics(), slo=SloRule(), coasts=True, search=search
-    )
-    records, log = list[Record](), PlacementLog()
+    simulation = make_simulation(topology, profiles, scene.seed, coasts=True, search=search)
+    log = PlacementLog()
     log.attach(simulation)
-    with rare_collections(), quiet_engines():
-        simulation.run(topology.services[0].name, placed, records.append)
+    records = runs.serve(simulation, topology.services[0].name, placed)
     result = result_of(list(_served(records, placed, world)), len(requests))
     return msgspec.structs.replace(result, decisions=log.decisions, changes=log.changes)
 
@@ -104,13 +98,12 @@ def result_of(served: Sequence[Served], num_requests: int) -> Result:
     by_service: dict[str, list[float]] = defaultdict(list)
     for one in served:
         by_service[one.service].append(one.normalised)
-    last = 99 * len(served) // 100
     return Result(
         num_requests=num_requests,
         num_failed=num_requests - len(served),
         mean=fmean(one.normalised for one in served),
-        p99=sorted(one.normalised for one in served)[last],
-        p99_s=sorted(one.latency_s for one in served)[last],
+        p99=percentile((one.normalised for one in served), 99),
+        p99_s=percentile((one.latency_s for one in served), 99),
         attainment=sum(one.latency_s <= setting.SLO_FACTOR * one.alone_s for one in served) / num_requests,
         ttft_s=fmean(one.ttft_s for one in served),
         tpot_s=fmean([one.tpot_s for one in served if one.tpot_s is not None] or [0.0]),
@@ -141,8 +134,6 @@ def make_topology(system: System, plan: Plan, world: World) -> tuple[Topology, M
 
 def _placement(system: System) -> PlacementSpec | None:
     match system.replacement:
-        case Replacement.FIXED:
-            return PlacementSpec(interval_s=INTERVAL_S, shortest_s=INTERVAL_S, longest_s=INTERVAL_S)
         case Replacement.FORESEEN:
             return PlacementSpec(interval_s=FORESEEN_S, shortest_s=FORESEEN_S, longest_s=FORESEEN_S)
         case Replacement.ADAPTIVE:

@@ -16,12 +16,12 @@ class Planner(StrEnum):
 
 
 class Replacement(StrEnum):
-    """When services are placed anew during a run, by the placement daemon. With any of them, engines have room for
-    weights of services that are to come, which KV does not get.
+    """When services are placed anew during a run, by the placement daemon.
+
+    With any of them, engines have room for weights of services that are to come, which KV does not get.
     """
 
     NEVER = "never"
-    FIXED = "fixed"  # intervals keep their length
     ADAPTIVE = "adaptive"  # SeaLLM, equation 8
     FORESEEN = "foreseen"  # each plan is for the very requests until the next one, and found in no time
 
@@ -52,13 +52,12 @@ WITHOUT_DB_STRICT = System("-F-strict", Planner.SEARCH, Scheduling.FCFS, is_stri
 WITH_MLFQ = System("-M", Planner.SEARCH, Scheduling.MLFQ)
 WITHOUT_SHARING = System("-P", Planner.DEDICATED, Scheduling.DB)
 ADAPTIVE = System("adaptive", Planner.SEARCH, Scheduling.DB, replacement=Replacement.ADAPTIVE)
-FIXED_INTERVALS = System("fixed", Planner.SEARCH, Scheduling.DB, replacement=Replacement.FIXED)
 FORESEEN = System("foreseen", Planner.SEARCH, Scheduling.DB, replacement=Replacement.FORESEEN)
 WITHOUT_REPLACEMENT = System("-A", Planner.SEARCH, Scheduling.DB, replacement=Replacement.NEVER)  # the paper's -A
 
 RIVALS = (DEDICATED, ALPASERVE, MUXSERVE)
 ABLATIONS = (WITHOUT_DB, WITH_MLFQ, WITHOUT_SHARING)
-REPLACING = (ADAPTIVE, FIXED_INTERVALS, FORESEEN, WITHOUT_REPLACEMENT)
+REPLACING = (ADAPTIVE, FORESEEN, WITHOUT_REPLACEMENT)
 STRICT = {6: (ALPASERVE_STRICT,), 7: (ALPASERVE_STRICT,), 8: (WITHOUT_DB_STRICT,)}  # by figure
 SYSTEMS = {
     system.name: system

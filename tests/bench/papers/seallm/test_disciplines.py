@@ -4,20 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.papers.seallm.disciplines import (
-    CONTENDERS,
-    SETTINGS,
-    Case,
-    Contender,
-    Line,
-    Result,
-    _models,
-    plot_disciplines,
-)
+from bench.papers.seallm.disciplines import CONTENDERS, SETTINGS, Case, Contender, Result, make_models, run_case
 from mesh.topology.schema import Scheduling
 from simulation.loads.arrival_processes import Process
-
-RATES = (3.0, 4.5)
 
 
 @pytest.fixture
@@ -27,8 +16,8 @@ def arxiv(tmp_path: Path) -> Path:
     return path
 
 
-def result(arxiv: Path, contender: Contender, rate: float = 3.0, seed: int = 1) -> Result:
-    return Case(SETTINGS[1], Process.POISSON, rate, contender, seed, arxiv, 5.0).run()
+def result(arxiv: Path, contender: Contender) -> Result:
+    return run_case(Case(SETTINGS[1], Process.POISSON, 3.0, contender, 1, str(arxiv), 5.0))
 
 
 def test_all_disciplines_serve_the_same_requests(arxiv: Path) -> None:
@@ -45,17 +34,7 @@ def test_short_requests_wait_less_where_services_are_known(arxiv: Path) -> None:
 
 
 def test_models_share_what_their_weights_leave() -> None:
-    models = _models(SETTINGS[0])
+    models = make_models(SETTINGS[0])
     weights = 2 * (6_738_415_616 + 13_015_864_320)
     kv_bytes = models["chat"].kv_tokens * 32 * 4096 * 2 * 2 + models["summary"].kv_tokens * 40 * 5120 * 2 * 2
     assert kv_bytes + weights == pytest.approx(SETTINGS[0].device_bytes, rel=0.01)
-
-
-def test_the_picture_is_drawn(arxiv: Path, tmp_path: Path) -> None:
-    results = {rate: result(arxiv, CONTENDERS[0], rate) for rate in RATES}
-    lines = [
-        Line(SETTINGS[1].name, "poisson", rate, contender.name, results[rate])
-        for contender in CONTENDERS
-        for rate in RATES
-    ]
-    assert plot_disciplines(tmp_path, lines).stat().st_size > 10_000

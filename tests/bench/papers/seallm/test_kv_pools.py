@@ -8,13 +8,13 @@ import torch
 from bench.papers.seallm.kv_pools import (
     NUM_REQUESTS,
     PAIRS,
-    Merged,
     MergedPool,
-    Parts,
-    Split,
     SplitPool,
+    merged,
     num_held,
+    parts,
     piece_bytes,
+    split,
 )
 from kvtransfer.layout import block_bytes, row_bytes
 from mesh.wire.transfers import KVShape
@@ -31,15 +31,15 @@ def test_split_and_whole_blocks_yield_the_same_keys(shape: KVShape) -> None:
     num_blocks, pieces = 3, size // piece
     content = torch.randint(0, 100, (NUM_REQUESTS * num_blocks, size), dtype=torch.uint8)
     whole = torch.zeros(2 * len(content) * size, dtype=torch.uint8)
-    split = torch.zeros_like(whole)
+    pieced = torch.zeros_like(whole)
     blocks = dice.sample(range(2 * len(content)), len(content))
-    places = dice.sample(range(len(split) // piece), len(content) * pieces)
+    places = dice.sample(range(len(pieced) // piece), len(content) * pieces)
     whole.view(-1, size)[blocks] = content
-    split.view(-1, piece)[places] = content.view(-1, piece)
+    pieced.view(-1, piece)[places] = content.view(-1, piece)
     tables = [blocks[i * num_blocks : (i + 1) * num_blocks] for i in range(NUM_REQUESTS)]
     split_tables = [places[i * num_blocks * pieces : (i + 1) * num_blocks * pieces] for i in range(NUM_REQUESTS)]
     workspaces = torch.empty(2, 2 * NUM_REQUESTS * num_blocks * SIZE * shape.num_kv_heads * shape.head_dim)
-    pools = MergedPool(shape, whole, size), SplitPool(shape, split, piece)
+    pools = MergedPool(shape, whole, size), SplitPool(shape, pieced, piece)
     for layer in range(shape.num_layers):
         keys, split_keys = (
             pool.read(layer, pool.index(table), workspace)
@@ -50,6 +50,6 @@ def test_split_and_whole_blocks_yield_the_same_keys(shape: KVShape) -> None:
 
 def test_memory_that_is_shared_holds_more_than_parts_of_it() -> None:
     for shapes in PAIRS.values():
-        merged, split, parts = (num_held(method(shapes), 0.9, num_events=1000) for method in (Merged, Split, Parts))
-        assert parts < 0.7 * merged
-        assert merged < 1.1 * split
+        whole, pieces, each = (num_held(method(shapes), 0.9, num_events=1000) for method in (merged, split, parts))
+        assert each < 0.7 * whole
+        assert whole < 1.1 * pieces

@@ -28,8 +28,8 @@ def on_files(files: Files, config: Any) -> Files:
 
     for path, text in reference.pages().items():
         files.append(File.generated(config, path, content=text))
-    decisions = sorted(file.src_uri for file in files if file.src_uri.startswith("decisions/"))
-    config.nav[-1] = {"Decisions": ["decisions/index.md", *(path for path in decisions if path[10].isdigit())]}
+    decisions = sorted(file.src_uri for file in files if file.src_uri.startswith("decisions/0"))
+    config.nav[-1] = {"Decisions": ["decisions/index.md", "decisions/template.md", *decisions]}
     return files
 
 

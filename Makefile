@@ -97,7 +97,7 @@ ifdef DATA
 	$(BIN)/python -m bench.papers.seallm.testbed --figure 6 7 8 --rates 10 30 --seconds 20 --requests 200 --history 100 --batches 2 --out $(FIGURES)/seallm
 	$(BIN)/python -m bench.papers.scls --rates 20 --seconds 30 --out $(FIGURES)/slices
 	$(BIN)/python -m bench.papers.llumnix --parts gains --coast --requests 1000 --seeds 1 --out $(FIGURES)/llumnix
-	$(BIN)/python -m bench.papers.aladdin --models llama2-13b --rates 5 10 --seeds 1 --contenders default JSQ packing "packing, in slack" --out $(FIGURES)/aladdin
+	$(BIN)/python -m bench.papers.aladdin --models llama2-13b --rates 5 10 --seeds 1 --contenders default JSQ packing "packing, in slack"
 endif
 
 docs: $(STAMP)  # warnings are errors

@@ -15,7 +15,6 @@ from bench.live.sharing import TOKEN_IDS
 from mesh.errors import UserError
 from simulation.loads.trace_request import TraceRequest
 
-PATIENT = '[mesh]\nname = "papers-live"\nlog_level = "warning"\nlease_ms = 5000\nstart_s = 600\n'  # on a busy machine
 WARM_UP_REQUESTS, WARM_UP_PROMPT, WARM_UP_ANSWER = 4, 256, 16
 
 T = TypeVar("T")
@@ -37,6 +36,11 @@ def serve_in_turn(
                 answers = mesh.answers(sendings, partial(progress.advance, task), keeps_text=keeps_text)
                 check_served(answers)
                 yield name, mesh, answers
+
+
+def patient_mesh(name: str) -> str:
+    """The beginning of a topology for a machine that is busy."""
+    return f'[mesh]\nname = "{name}"\nlog_level = "warning"\nlease_ms = 5000\nstart_s = 600\n'
 
 
 def check_served(answers: Sequence[Answer]) -> None:

@@ -2,4 +2,5 @@
 
 from bench.papers.aladdin.figure import main
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,7 +1,7 @@
 """How many engines keep the promise at a rate of requests: packing beside what does not pack (Aladdin, figures 11, 12).
 
     python -m bench.papers.aladdin [--device a100] [--models llama2-7b ...] [--split] [--rates 5 10] [--percent 99 100]
-        [--contenders NAME ...] [--thetas 0.9 0.75] [--seeds 2] [--out FOLDER]
+        [--contenders NAME ...] [--thetas 0.9 0.75] [--seeds 2]
 
 SLOs are Aladdin's (table 2): a promise counts as kept if so many percent of the requests get both their first token and
 their tokens in time. Requests come at random (Poisson), with ShareGPT's lengths as Llumnix's table has them, and those
@@ -21,8 +21,6 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rich.table import Table
 
@@ -30,11 +28,6 @@ from bench.harness.arguments import add_seeds, script_parser
 from bench.harness.tables import make_console, make_table
 from bench.papers.aladdin.setting import CONTENDERS, SLOS, Contender, Setting, Trial, serve, trial_of
 from mesh.topology.schema import PolicySpec
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-from bench.harness.plots import legend_beside, new_figure, save, tidy
 
 MOST_ENGINES = 64
 USUAL = ("default", "JSQ", "power of two", "packing", "JSQ, chunked", "packing, in slack")
@@ -48,9 +41,9 @@ class Found:
     setting: Setting
     contender: Contender
     percent: float
-    num_engines: int | None
-    theta: float | None
-    one_less: Trial | None
+    num_engines: int | None = None
+    theta: float | None = None
+    one_less: Trial | None = None
 
     @property
     def num_devices(self) -> int | None:
@@ -79,20 +72,21 @@ class Trials:
         return self._known[key]
 
     def fewest(self, percent: float, thetas: Sequence[float], first: int) -> Found:
-        best: int | None = None
-        chosen: PolicySpec | None = None
+        """With the best theta."""
+        best: tuple[int, PolicySpec] | None = None
         for policy in self._contender.policies(thetas):
 
             def keeps(count: int, policy: PolicySpec = policy) -> bool:
                 return self.of(policy, count).keeps(percent)
 
-            count = fewest(keeps, first) if best is None else fewer(keeps, best)
-            if count is not None and (best is None or count < best):
-                best, chosen = count, policy
-        if best is None or chosen is None:
-            return Found(self._setting, self._contender, percent, None, None, None)
-        one_less = self.of(chosen, best - 1) if best > 1 else None
-        return Found(self._setting, self._contender, percent, best, theta_of(chosen), one_less)
+            count = fewest(keeps, first) if best is None else fewer(keeps, best[0])
+            if count is not None and (best is None or count < best[0]):
+                best = count, policy
+        if best is None:
+            return Found(self._setting, self._contender, percent)
+        count, policy = best
+        one_less = self.of(policy, count - 1) if count > 1 else None
+        return Found(self._setting, self._contender, percent, count, theta_of(policy), one_less)
 
 
 def theta_of(policy: PolicySpec) -> float | None:
@@ -135,11 +129,8 @@ def search(
 
 def table(found: Sequence[Found], contenders: Sequence[Contender]) -> Table:
     """Devices, on average over the seeds, and engines of each seed."""
-    heads = [f"{one.name}" for one in contenders]
-    shown = make_table(
-        "devices needed (engines, by seed)",
-        ("model", "rate", "%", "the least", *heads),
-    )
+    heads = ("model", "rate", "%", "the least", *(one.name for one in contenders))
+    shown = make_table("devices needed (engines, by seed)", heads)
     for model, rate, percent in dict.fromkeys((one.setting.model, one.setting.rate, one.percent) for one in found):
         row = [one for one in found if (one.setting.model, one.setting.rate, one.percent) == (model, rate, percent)]
         usual = next((one for one in row if not one.contender.is_default), row[0])
@@ -172,9 +163,6 @@ def main() -> None:
     ]
     found = [one for setting in settings for one in search(setting, chosen, options.percent, options.thetas)]
     make_console(160).print(table(found, chosen))
-    if options.out is not None:
-        options.out.mkdir(parents=True, exist_ok=True)
-        print(plot_needed(options.out, found))
 
 
 def _parse() -> argparse.Namespace:
@@ -183,59 +171,15 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--models", nargs="+", metavar="MODEL", help="of llama2-7b, -13b, -70b (default: all)")
     parser.add_argument("--split", action="store_true", help="prefill and decode engines: count the latter")
     parser.add_argument("--rates", type=float, nargs="+", default=[5.0, 10.0], metavar="R", help="requests/s")
-    parser.add_argument(
-        "--percent", type=float, nargs="+", default=[99.0, 100.0], help="of requests that are to meet both promises"
-    )
+    parser.add_argument("--percent", type=float, nargs="+", default=[99.0, 100.0], help="that meet both promises")
     parser.add_argument("--thetas", type=float, nargs="+", default=[0.75, 0.9], metavar="T", help="that packing tries")
     parser.add_argument("--warm-up", type=float, default=30.0, metavar="SECONDS", help="(default: 30)")
     parser.add_argument("--duration", type=float, default=60.0, metavar="SECONDS", help="after it (default: 60)")
     add_seeds(parser, 2)
     parser.add_argument("--contenders", nargs="+", choices=[one.name for one in CONTENDERS], metavar="NAME")
-    parser.add_argument("--out", type=Path, metavar="FOLDER", help="draw a picture there")
     options = parser.parse_args()
     known = [model for device, model in SLOS if device == options.device]
     options.models = options.models or known
     if unknown := set(options.models) - set(known):
         parser.error(f"no SLO of {unknown.pop()} on {options.device}; there are {', '.join(known)}")
     return options
-
-
-# --- pictures ---------------------------------------------------------------------------------------------------------
-
-COLORS = {"default": "0.35", "JSQ": "C0", "power of two": "C1", "packing": "C3"}
-
-
-def plot_needed(folder: Path, found: Sequence[Found]) -> Path:
-    """A row for each percentage, a panel for each model; what no fleet keeps is left out."""
-    models = list(dict.fromkeys(one.setting.model for one in found))
-    percents = list(dict.fromkeys(one.percent for one in found))
-    figure = new_figure(3.6 * len(models) + 2, 3.0 * len(percents))
-    rows = figure.subplots(len(percents), len(models), squeeze=False)
-    for row, percent in zip(rows, percents, strict=True):
-        for axes, model in zip(row, models, strict=True):
-            _panel(axes, [one for one in found if (one.setting.model, one.percent) == (model, percent)])
-            axes.set(title=f"{model}, {percent:g} %", xlabel="requests a second", ylim=(0, None))
-        row[0].set_ylabel("devices")
-    legend_beside(figure)
-    setting = found[0].setting
-    path = folder / f"{setting.device}{'-decode' if setting.is_split else ''}"
-    return save(figure, path)
-
-
-def _panel(axes: "Axes", found: Sequence[Found]) -> None:
-    for name in dict.fromkeys(one.contender.name for one in found):
-        of_name = [one for one in found if one.contender.name == name]
-        devices: dict[float, list[int]] = {}
-        for one in of_name:
-            if one.num_devices is not None:
-                devices.setdefault(one.setting.rate, []).append(one.num_devices)
-        color = COLORS.get(name.partition(",")[0], "C4")
-        style = "--" if "," in name else "-"
-        rates = sorted(devices)
-        means = [sum(devices[rate]) / len(devices[rate]) for rate in rates]
-        axes.plot(rates, means, style, marker="o", markersize=3, color=color, label=name)
-    rates = sorted({one.setting.rate for one in found})
-    usual = next((one for one in found if not one.contender.is_default), found[0])
-    per_rate = usual.setting.bound(usual.contender) * usual.setting.size(usual.contender) / usual.setting.rate
-    axes.plot(rates, [rate * per_rate for rate in rates], ":", color="0.6", linewidth=1, label="the least")
-    tidy(axes)

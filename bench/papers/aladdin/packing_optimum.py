@@ -10,10 +10,11 @@ engines with which no constraint breaks. With ``--groups``, requests go round ro
 packed alone (appendix A): what that costs in engines, beside the paper's rule that half of the groups need one more.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
 from random import Random
+from statistics import fmean
 
 import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
@@ -101,22 +102,23 @@ def make_engine(kind: Kind, number: int, sent: Iterable[RequestView]) -> EngineV
         decode_step_s=0.0,
         min_slack_s=None,
     )
-    held = [
-        Reservation(
-            one.id,
-            id_,
-            SERVICE,
-            one.num_tokens + 1,
-            PREFILL.per_token_s * one.num_tokens,
-            one.deadline,
-            0,
-            one.answer_tokens,
-            0,
-            one.tpot_slo_s,
-        )
-        for one in sent
-    ]
+    held = [_reservation(id_, one) for one in sent]
     return engine_view(id_, status, 0.0, held)
+
+
+def _reservation(engine: str, one: RequestView) -> Reservation:
+    return Reservation(
+        one.id,
+        engine,
+        SERVICE,
+        one.num_tokens + 1,
+        PREFILL.per_token_s * one.num_tokens,
+        one.deadline,
+        0,
+        one.answer_tokens,
+        0,
+        one.tpot_slo_s,
+    )
 
 
 # --- contenders -------------------------------------------------------------------------------------------------------
@@ -222,34 +224,27 @@ def main() -> None:
         cases = [make_case(kind, options.requests, Random(f"{kind.name}/{n}")) for n in range(options.cases)]
         ours = [best_fit(case) for case in cases]
         exact = [None if options.no_optimum else optimum(case, count) for case, count in zip(cases, ours, strict=True)]
-        table.add_row(kind.name, *cells(cases, ours, exact), *group_cells(cases, ours, options.groups))
+        queue = f"{fmean(map(shortest_queue, cases)):.2f}"
+        table.add_row(kind.name, *optimum_cells(ours, exact), queue, *group_cells(cases, ours, options.groups))
     make_console(110).print(table)
 
 
-def cells(cases: Sequence[Case], ours: Sequence[int], exact: Sequence[int | None]) -> list[str]:
-    """Over the cases that were solved."""
+def optimum_cells(ours: Sequence[int], exact: Sequence[int | None]) -> list[str]:
+    """Over the cases that were solved: the optimum, best fit, and how often it is the optimum."""
     solved = [(count, least) for count, least in zip(ours, exact, strict=True) if least is not None]
-    queue = [shortest_queue(case) for case in cases]
     if not solved:
-        return ["-", f"{sum(ours) / len(ours):.2f}", "-", f"{sum(queue) / len(queue):.2f}"]
-    best, least = (sum(pair[index] for pair in solved) for index in (0, 1))
-    share = sum(count == fewest for count, fewest in solved) / len(solved)
-    return [
-        f"{least / len(solved):.2f} ({len(solved)} solved)",
-        f"{best / len(solved):.2f} ({best / least - 1:+.1%})",
-        f"{share:.0%}",
-        f"{sum(queue) / len(queue):.2f}",
-    ]
+        return ["-", f"{fmean(ours):.2f}", "-"]
+    best, least = (fmean(column) for column in zip(*solved, strict=True))
+    share = fmean(count == fewest for count, fewest in solved)
+    return [f"{least:.2f} ({len(solved)} solved)", f"{best:.2f} ({best / least - 1:+.1%})", f"{share:.0%}"]
 
 
-def group_cells(cases: Sequence[Case], ours: Sequence[int], groups: Sequence[int]) -> list[str]:
+def group_cells(cases: Sequence[Case], ours: Sequence[int], groups: Sequence[int]) -> Iterator[str]:
     """With what the paper's rule expects."""
-    found = []
+    alone = sum(ours)
     for count in groups:
-        total, alone = sum(grouped(case, count) for case in cases), sum(ours)
-        expected = count / 2 * len(cases) / alone
-        found.append(f"{total / alone - 1:+.1%} (rule: {expected:+.1%})")
-    return found
+        total = sum(grouped(case, count) for case in cases)
+        yield f"{total / alone - 1:+.1%} (rule: {count / 2 * len(cases) / alone:+.1%})"
 
 
 if __name__ == "__main__":

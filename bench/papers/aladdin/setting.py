@@ -3,25 +3,21 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil, inf
-from pathlib import Path
 from random import Random
 
+from bench.papers import runs
+from bench.papers.runs import make_fleet, make_simulation, modelled_engine
 from engines.costs.advice import LatencyPromise, Lengths, advise, with_link
 from engines.costs.linear import prefill_s
 from engines.costs.presets import load_preset, model_shape
 from engines.costs.profiles import EngineProfile
-from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, Rescheduling, ServiceSpec, Slo, Topology, Trigger
+from mesh.topology.schema import PolicySpec, ServiceSpec, Slo, Topology
 from mesh.wire.control import Role
 from mesh.wire.status import PrefillCost
 from router.history.records import Outcome, Record
-from simulation.cluster import Simulation
-from simulation.engines.physics import Physics
-from simulation.garbage import rare_collections
 from simulation.loads.arrival_processes import Arrivals, synthesize
 from simulation.loads.trace_request import TraceRequest
-from simulation.loads.workload import SloRule
 from simulation.loads.workload_lengths import PREFIX, described_lengths
-from simulation.quiet import quiet_engines
 
 SERVICE = "chat"
 SLOS = {  # TTFT and TPOT by device and model: table 2
@@ -55,7 +51,6 @@ class Contender:
     name: str
     policy: PolicySpec
     is_default: bool = False
-    reschedules: bool = False
     tunes: bool = False
     num_gateways: int = 1
 
@@ -65,24 +60,16 @@ class Contender:
         return [PolicySpec(self.policy.name, {**self.policy.parameters, "theta": theta}) for theta in thetas]
 
 
-def _grouped(number: int) -> Contender:
-    policy = PolicySpec("packing", {**OURS, "excess": 0.5})
-    return Contender(f"packing, {number} groups", policy, tunes=True, num_gateways=number)
-
-
+_IN_SLACK, _GROUPED = PolicySpec("packing", OURS), PolicySpec("packing", {**OURS, "excess": 0.5})
 CONTENDERS = (
     Contender("default", PolicySpec("join_shortest_queue", VLLM), is_default=True),
     Contender("JSQ", PolicySpec("join_shortest_queue", VLLM)),
     Contender("power of two", PolicySpec("power_of_two", VLLM)),
     Contender("packing", PolicySpec("packing", {"prompts": False}), tunes=True),
     Contender("JSQ, chunked", PolicySpec("join_shortest_queue")),
-    Contender("power of two, chunked", PolicySpec("power_of_two")),
-    Contender("packing, in slack", PolicySpec("packing", OURS), tunes=True),
-    Contender("packing, moving", PolicySpec("packing", OURS), reschedules=True, tunes=True),
-    Contender("packing, 2 gateways", PolicySpec("packing", OURS), tunes=True, num_gateways=2),
-    Contender("packing, 4 gateways", PolicySpec("packing", OURS), tunes=True, num_gateways=4),
-    _grouped(2),
-    _grouped(4),
+    Contender("packing, in slack", _IN_SLACK, tunes=True),
+    Contender("packing, 4 gateways", _IN_SLACK, tunes=True, num_gateways=4),
+    *(Contender(f"packing, {number} groups", _GROUPED, tunes=True, num_gateways=number) for number in (2, 4)),
 )
 
 
@@ -112,8 +99,7 @@ class Setting:
 
     @property
     def lengths(self) -> Sequence[TraceRequest]:
-        pool = described_lengths(f"{PREFIX}sharegpt")
-        return [one for one in pool if one.num_input + one.num_output <= CONTEXT]
+        return [one for one in described_lengths(f"{PREFIX}sharegpt") if one.num_input + one.num_output <= CONTEXT]
 
     def trace(self) -> Sequence[TraceRequest]:
         span_s = self.warm_up_s + self.duration_s
@@ -165,38 +151,22 @@ def topology(setting: Setting, contender: Contender, policy: PolicySpec, num_eng
         lengths, cost = setting.lengths, setting.profile(contender).prefill
         busy = setting.rate * sum(prefill_s(cost, one.num_input) for one in lengths) / len(lengths)
         roles |= {f"prefill-{number:03}": Role.PREFILL for number in range(1 + ceil(busy / PREFILL_SHARE))}
-    engines = [
-        EngineSpec(
-            name,
-            role,
-            (SERVICE,),
-            backend="simulated",
-            profile=setting.profile(contender).name,
-            max_running=256,
-            max_waiting=1_000_000,
-            chunk_tokens=CHUNK_TOKENS,
-        )
-        for name, role in roles.items()
-    ]
-    most, numbers = 1_000_000, range(contender.num_gateways)
-    gateways = [GatewaySpec(f"gateway-{number}", max_requests=most, max_waiting=most) for number in numbers]
-    return Topology(
+    preset = setting.profile(contender).name
+    return make_fleet(
         "engines-needed",
-        Path(),
-        (ServiceSpec(SERVICE, setting.model, setting.slo),),
-        tuple(engines),
-        tuple(gateways),
-        policy=policy,
-        rescheduling=Rescheduling(triggers=(Trigger.SLACK,)) if contender.reschedules else None,
+        ServiceSpec(SERVICE, setting.model, setting.slo),
+        (
+            modelled_engine(name, SERVICE, preset, role=role, max_running=256, chunk_tokens=CHUNK_TOKENS)
+            for name, role in roles.items()
+        ),
+        policy,
+        gateways=[f"gateway-{number}" for number in range(contender.num_gateways)],
     )
 
 
 def serve(setting: Setting, contender: Contender, policy: PolicySpec, num_engines: int) -> list[Record]:
     """The requests that count."""
-    what, records = topology(setting, contender, policy, num_engines), list[Record]()
-    profile = setting.profile(contender)
-    profiles = {spec.id: profile for spec in what.engines}
-    simulation = Simulation(what, profiles, seed=setting.seed, physics=Physics(), slo=SloRule(), coasts=True)
-    with rare_collections(), quiet_engines():
-        simulation.run(SERVICE, setting.trace(), records.append)
+    what = topology(setting, contender, policy, num_engines)
+    simulation = make_simulation(what, setting.profile(contender), setting.seed, coasts=True)
+    records = runs.serve(simulation, SERVICE, setting.trace())
     return [record for record in records if record.arrived_s >= setting.warm_up_s]

@@ -10,14 +10,12 @@ Baselines run as their papers have them, and with early rejection besides.
 """
 
 import argparse
-import statistics
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Protocol
+from statistics import fmean
 
 from rich.table import Table
 
@@ -25,9 +23,10 @@ from bench.harness.arguments import add_jobs, add_out, add_seeds, script_parser
 from bench.harness.files import write_json
 from bench.harness.jobs import run_jobs
 from bench.harness.tables import make_console, make_table
+from bench.papers.runs import make_fleet, modelled_engine
 from engines.costs.profiles import load_profile
 from mesh.errors import EXIT_CONFIGURATION
-from mesh.topology.schema import EngineSpec, GatewaySpec, PolicySpec, ServiceSpec, Slo, Topology
+from mesh.topology.schema import PolicySpec, ServiceSpec, Slo, Topology
 from mesh.wire.control import Role
 from simulation.capacity import FoundCapacity, find_capacity
 from simulation.experiment import Experiment, SyntheticLoad, TraceLoad
@@ -35,11 +34,6 @@ from simulation.loads.arrival_processes import Arrivals
 from simulation.loads.trace_request import TraceRequest
 from simulation.loads.traces import load_lengths, load_trace
 from simulation.loads.workload import SloRule
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-from bench.harness.plots import new_figure, save, tidy
 
 PROMISE = 0.9
 TPOT_SLO_S = 0.1
@@ -83,68 +77,58 @@ CONTENDERS = (
 
 
 @dataclass(frozen=True, slots=True)
+class Workload:
+    """``has_arrivals``: requests come when they did, at another rate; else as a Poisson process."""
+
+    name: str
+    requests: Sequence[TraceRequest]
+    has_arrivals: bool
+
+    def load(self, rate: float, num_requests: int, seed: int) -> TraceLoad | SyntheticLoad:
+        if not self.has_arrivals:
+            return SyntheticLoad(self.requests, Arrivals(rate), 1e9, num_requests)
+        start = Random(seed).randrange(len(self.requests) - num_requests)
+        part = self.requests[start : start + num_requests]
+        return TraceLoad([replace(request, at_s=request.at_s - part[0].at_s) for request in part])
+
+
+@dataclass(frozen=True, slots=True)
 class Search:
     """One contender on one model and workload: what a worker process does."""
 
     model: str
-    workload: str
+    workload: Workload
     contender: Contender
-    requests: tuple[TraceRequest, ...]
-    has_arrivals: bool
     num_requests: int
     seeds: int
 
     @property
     def name(self) -> str:
-        return f"{self.model}, {self.workload}, {self.contender.name}"
+        return f"{self.model}, {self.workload.name}, {self.contender.name}"
 
-    def run(self) -> FoundCapacity:
-        return find_capacity(self._attainment, PROMISE, 0.5 if "70B" in self.model else 0.7, PRECISION)
-
-    def _attainment(self, rate: float) -> float:
+    def attainment(self, rate: float) -> float:
         """The mean over the seeds."""
-        return statistics.fmean(self._experiment(rate, seed).run().attainment for seed in range(self.seeds))
+        return fmean(self._experiment(rate, seed).run().attainment for seed in range(self.seeds))
 
     def _experiment(self, rate: float, seed: int) -> Experiment:
-        topology = make_topology(MODELS[self.model], self.contender)
-        profile = load_profile(MODELS[self.model])
-        profiles = {engine.id: profile for engine in topology.engines}
-        slo = SloRule(TTFT_FACTOR)
-        return Experiment(topology, profiles, "model", self._load(rate, seed), topology.policy, rate, seed, slo=slo)
-
-    def _load(self, rate: float, seed: int) -> TraceLoad | SyntheticLoad:
-        if not self.has_arrivals:
-            return SyntheticLoad(self.requests, Arrivals(rate), 1e9, self.num_requests)
-        start = Random(seed).randrange(len(self.requests) - self.num_requests)
-        part = self.requests[start : start + self.num_requests]
-        return TraceLoad([replace(request, at_s=request.at_s - part[0].at_s) for request in part])
+        preset = MODELS[self.model]
+        topology = make_topology(preset, self.contender)
+        profiles = dict.fromkeys([engine.id for engine in topology.engines], load_profile(preset))
+        load, slo = self.workload.load(rate, self.num_requests, seed), SloRule(TTFT_FACTOR)
+        return Experiment(topology, profiles, "model", load, topology.policy, rate, seed, slo=slo)
 
 
 def make_topology(profile: str, contender: Contender) -> Topology:
     """Two engines."""
     roles = {"prefill": Role.PREFILL if contender.splits else Role.MULTIPLEX, "decode": Role.MULTIPLEX}
-    engines = [
-        EngineSpec(
-            name,
-            role,
-            ("model",),
-            backend="simulated",
-            profile=profile,
-            max_running=256,
-            max_waiting=100_000,
-            chunk_tokens=contender.chunk_tokens,
-        )
-        for name, role in roles.items()
-    ]
+    settings = {"max_running": 256, "chunk_tokens": contender.chunk_tokens}
+    engines = [modelled_engine(name, "model", profile, role=role, **settings) for name, role in roles.items()]
     service = ServiceSpec("model", profile, Slo(1.0, TPOT_SLO_S, PROMISE))
-    gateway = GatewaySpec("gateway", max_requests=1_000_000, max_waiting=1_000_000)
-    policy = PolicySpec(contender.policy, contender.parameters)
-    return Topology("figure", Path(), (service,), tuple(engines), (gateway,), policy=policy)
+    return make_fleet("figure", service, engines, PolicySpec(contender.policy, contender.parameters))
 
 
 def run_search(search: Search) -> FoundCapacity:
-    """For a pool of processes."""
-    return search.run()
+    return find_capacity(search.attainment, PROMISE, 0.5 if "70B" in search.model else 0.7, PRECISION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,9 +137,7 @@ class Line:
 
     model: str
     workload: str
-    policy: str
-    contender: str
-    chunk_tokens: int
+    contender: Contender
     found: FoundCapacity
 
 
@@ -166,65 +148,32 @@ def main() -> int:
     if not searches:
         sys.stderr.write(f"--only: no search has all of {options.only!r}; one is called {every[0].name!r}\n")
         return EXIT_CONFIGURATION
-    lines = _lines(searches, run_jobs(run_search, searches, options.jobs, "searches"))
-    console = make_console()
-    console.print(_table(lines))
+    found = run_jobs(run_search, searches, options.jobs, "searches")
+    lines = [Line(one.model, one.workload.name, one.contender, rate) for one, rate in zip(searches, found, strict=True)]
+    make_console().print(_table(lines))
     write_json(options.out / "capacities.json", lines)
-
-    for path in plot_attainment(options.out, _best_chunks(lines), PROMISE):
-        console.print(f"drew {path}")
     return 0
 
 
 def _parse() -> argparse.Namespace:
     parser = script_parser("bench.papers.tropical", __doc__)
     parser.add_argument("--mooncake", type=Path, required=True, metavar="FILE", help="conversation_trace.jsonl(.gz)")
-    parser.add_argument(
-        "--arxiv", type=Path, required=True, metavar="FILE", help="CSV with input_tokens, output_tokens"
-    )
+    parser.add_argument("--arxiv", type=Path, required=True, metavar="FILE", help="input_tokens, output_tokens")
     parser.add_argument("--requests", type=int, default=600, metavar="N", help="of each run (default: 600)")
     add_seeds(parser, 3)
-    parser.add_argument(
-        "--only", default="", metavar="WORDS", help="searches whose model, workload and policy have all of these words"
-    )
+    parser.add_argument("--only", default="", metavar="WORDS", help="searches whose names have all of these words")
     add_jobs(parser)
     add_out(parser, "tropical_figure")
     return parser.parse_args()
 
 
 def _searches(options: argparse.Namespace) -> Iterable[Search]:
-    workloads = {
-        "Mooncake": (tuple(load_trace(options.mooncake, Random("spread"))), True),
-        "arXiv": (tuple(load_lengths(options.arxiv)), False),
-    }
+    mooncake = Workload("Mooncake", load_trace(options.mooncake, Random("spread")), has_arrivals=True)
+    arxiv = Workload("arXiv", load_lengths(options.arxiv), has_arrivals=False)
     for model in MODELS:
-        for workload, (requests, has_arrivals) in workloads.items():
+        for workload in (mooncake, arxiv):
             for contender in CONTENDERS:
-                yield Search(model, workload, contender, requests, has_arrivals, options.requests, options.seeds)
-
-
-def _lines(searches: Sequence[Search], founds: Sequence[FoundCapacity]) -> list[Line]:
-    return [
-        Line(
-            search.model,
-            search.workload,
-            search.contender.policy,
-            search.contender.name,
-            search.contender.chunk_tokens,
-            found,
-        )
-        for search, found in zip(searches, founds, strict=True)
-    ]
-
-
-def _best_chunks(lines: Iterable[Line]) -> list[Line]:
-    """Of one policy with several chunk sizes, the best."""
-    best: dict[tuple[str, str, str], Line] = {}
-    for line in lines:
-        key = (line.model, line.workload, line.contender)
-        if key not in best or line.found.rate > best[key].found.rate:
-            best[key] = line
-    return list(best.values())
+                yield Search(model, workload, contender, options.requests, options.seeds)
 
 
 def _table(lines: Sequence[Line]) -> Table:
@@ -236,60 +185,14 @@ def _table(lines: Sequence[Line]) -> Table:
     )
     for line in lines:
         rivals = [other for other in lines if (other.model, other.workload) == (line.model, line.workload)]
-        baselines = [other for other in rivals if other.policy not in OURS]
-        papers = [other for other in baselines if other.contender in PAPERS]
-        ratios = (_ratio(line, baselines), _ratio(line, papers))
-        numbers = (f"{line.found.rate:.3f}", *ratios, str(len(line.found.trials)))
-        table.add_row(line.model, line.workload, line.contender, str(line.chunk_tokens), *numbers)
+        baselines = [other for other in rivals if other.contender.policy not in OURS]
+        papers = [other for other in baselines if other.contender.name in PAPERS]
+        numbers = (f"{line.found.rate:.3f}", _ratio(line, baselines), _ratio(line, papers), str(len(line.found.trials)))
+        contender = line.contender
+        table.add_row(line.model, line.workload, contender.name, str(contender.chunk_tokens), *numbers)
     return table
 
 
 def _ratio(line: Line, rivals: Iterable[Line]) -> str:
     best = max((rival.found.rate for rival in rivals), default=0.0)
     return f"{line.found.rate / best:.2f}" if best else "-"
-
-
-# --- pictures ---------------------------------------------------------------------------------------------------------
-
-COLORS = {"tropical": "C0", "elastic": "C3", "colocated": "0.35", "chunked": "C2", "disaggregated": "C1"}
-DASHES = {"reject_late": "--", "2 multiplexing": ":"}
-
-
-class Curve(Protocol):
-    """What a search found for a contender, which runs a policy."""
-
-    @property
-    def policy(self) -> str: ...
-    @property
-    def contender(self) -> str: ...
-    @property
-    def found(self) -> FoundCapacity: ...
-
-
-def plot_attainment(folder: Path, lines: Sequence[Line], promise: float) -> Iterator[Path]:
-    """Write the pictures and name them."""
-    for (model, workload), of_case in groupby(lines, key=lambda line: (line.model, line.workload)):
-        yield plot_beside(folder / f"{model}-{workload}".replace(" ", "-"), {f"{model}, {workload}": of_case}, promise)
-
-
-def plot_beside(path: Path, panels: Mapping[str, Iterable[Curve]], promise: float) -> Path:
-    """One picture with a panel for each title."""
-    figure = new_figure(6.4 * len(panels), 4.2)
-    all_axes = figure.subplots(1, len(panels), sharex=True, sharey=True, squeeze=False)[0]
-    for axes, (title, curves) in zip(all_axes, panels.items(), strict=True):
-        _draw(axes, title, curves, promise)
-    all_axes[0].set_ylabel("requests that met both SLOs, %")
-    return save(figure, path)
-
-
-def _draw(axes: "Axes", title: str, curves: Iterable[Curve], promise: float) -> None:
-    for curve in curves:
-        rates = [trial.rate for trial in curve.found.trials]
-        attained = [100 * trial.attainment for trial in curve.found.trials]
-        style = next((dash for word, dash in DASHES.items() if word in curve.contender), "-")
-        label = f"{curve.contender} ({curve.found.words(promise)}/s)"
-        axes.plot(rates, attained, style, marker="o", markersize=3, color=COLORS.get(curve.policy, "C4"), label=label)
-    axes.axhline(100 * promise, color="0.6", linestyle="--", linewidth=1)
-    axes.set(title=title, ylim=(0, 103), xlim=(0, None))
-    axes.set_xlabel("requests a second")
-    tidy(axes, has_legend=True)

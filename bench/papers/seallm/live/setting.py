@@ -11,7 +11,7 @@ from bench.live.lengths import Bounds
 from bench.live.ports import free_port
 from bench.live.sharing import TOKEN_IDS
 from bench.models.references import DEFAULT_MODEL
-from bench.papers.live import PATIENT
+from bench.papers.live import patient_mesh
 
 PRINTABLE = range(32, 127)
 Services = tuple[str, ...]
@@ -191,7 +191,7 @@ def topology_text(setting: Setting, scheduling: str, route: Placement, port: int
         lines += [f"[engines.{engine}]\nservices = {json.dumps(services)}", setting.engine]
         lines += [f'scheduling = "{scheduling}"\nmax_running = 32\nmax_waiting = 100000']
     lines += [f'[gateways.gateway]\nport = {port}\nmax_waiting = 100000\n[policy]\nname = "least_loaded"']
-    return "\n".join([PATIENT, *lines, ""])
+    return "\n".join([patient_mesh("sharing-live"), *lines, ""])
 
 
 def write_topologies(folder: Path, setting: Setting, contender: Contender) -> tuple[Path, dict[int, Path]]:

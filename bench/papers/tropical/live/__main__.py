@@ -1,5 +1,6 @@
-"""``python -m bench.papers.tropical.live``: see `bench.papers.tropical.live.figure`."""
+"""``python -m bench.papers.tropical.live``: see `bench.papers.tropical.live.command`."""
 
-from bench.papers.tropical.live.figure import main
+from bench.papers.tropical.live.command import main
 
-main()
+if __name__ == "__main__":
+    main()

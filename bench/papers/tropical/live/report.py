@@ -1,133 +1,77 @@
-"""What was measured and what was predicted, policy by policy, as tables."""
+"""What was measured and what was predicted, policy by policy."""
 
-import statistics
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import chain
+from statistics import fmean
 
 from rich.console import Console
 from rich.table import Table
 
+from bench.fidelity.predicting import probe_ratios
 from bench.harness.tables import make_table
-from bench.papers.tropical.live.runs import Run, Seen, attainments, same_placements, trials
-from simulation.capacity import FoundCapacity, crossing
+from bench.live.http_load import Answer
+from bench.papers.tropical.figure import PROMISE
+from bench.papers.tropical.live.run import Model, Run, Seen, attained
+from simulation.capacity import Trial, crossing
 
-PROMISE = 0.9
 Side = Callable[[Run], Seen]
+SIDES: tuple[Side, Side] = (lambda run: run.measured), (lambda run: run.simulated)
 
 
-def measured(run: Run) -> Seen:
-    return run.measured
-
-
-def simulated(run: Run) -> Seen:
-    return run.simulated
-
-
-SIDES: Mapping[str, Side] = {"measured": measured, "simulated": simulated}
-
-
-def by_contender(runs: Iterable[Run]) -> dict[str, list[Run]]:
-    found: dict[str, list[Run]] = {}
-    for run in runs:
-        found.setdefault(run.contender, []).append(run)
-    return found
-
-
-def found(runs: Sequence[Run], side: Side) -> FoundCapacity:
-    """The rate that one contender served with the promise kept."""
-    return crossing(trials(runs, side), PROMISE)
-
-
-def report(console: Console, runs: Sequence[Run]) -> None:
+def report(console: Console, runs: Sequence[Run], model: Model, probes: Mapping[str, Sequence[Answer]]) -> None:
     console.print(_attainment_table(runs))
-    console.print(_latency_table(runs))
-    console.print(_rule_table(runs))
     console.print(_differences(runs))
-    console.print(_machine(runs))
+    others, late_ms = [run.others for run in runs], 1e3 * max(run.late_s for run in runs)
+    console.print(
+        f"others used {fmean(others):.2f} cores, {max(others):.2f} at most; sent at most {late_ms:.0f} ms late"
+    )
+    overheads, physics = model.overheads, model.physics
+    console.print(
+        f"the simulator knows: {1e3 * overheads.request_s:.1f} ms a request, {1e3 * overheads.step_s:.2f} ms a step, "
+        f"beside another engine decode steps {physics.shared_decode:.2f}x, prefills {physics.shared_prefill:.2f}x"
+    )
+    for when, answers in probes.items():
+        prefill, decode = probe_ratios(answers, model.profiles, overheads)
+        console.print(f"idle mesh {when}: prefill {prefill:.2f}x and decode step {decode:.2f}x of the profile")
 
 
 def _attainment_table(runs: Sequence[Run]) -> Table:
     rates = sorted({run.rate for run in runs})
-    table = make_table("requests that met both SLOs, measured | simulated", ("policy",))
-    for rate in rates:
-        num_requests = sum(len(run.requests) for run in runs if run.rate == rate) // len(by_contender(runs))
-        table.add_column(f"{rate:g}/s\n{num_requests} req.", justify="right")
-    table.add_column(f"req/s at {PROMISE:.0%}", justify="right")
-    for contender, of_one in by_contender(runs).items():
-        both = zip(*(trials(of_one, side) for side in SIDES.values()), strict=True)
-        cells = [f"{real.attainment:.0%} | {modelled.attainment:.0%}" for real, modelled in both]
-        capacities = " | ".join(found(of_one, side).words(PROMISE) for side in SIDES.values())
-        table.add_row(contender, *cells, capacities)
+    headings = (*(f"{rate:g}/s" for rate in rates), f"req/s at {PROMISE:.0%}", "same rule and engines")
+    table = make_table("requests that met both SLOs, measured | simulated", ("policy",), headings)
+    for policy, of_one in by_policy(runs).items():
+        real, modelled = (trials(of_one, side) for side in SIDES)
+        cells = [f"{one.attainment:.0%} | {other.attainment:.0%}" for one, other in zip(real, modelled, strict=True)]
+        capacities = (crossing(found, PROMISE).words(PROMISE) for found in (real, modelled))
+        table.add_row(policy, *cells, " | ".join(capacities), f"{same_routes(of_one):.0%}")
     return table
 
 
-def _latency_table(runs: Sequence[Run]) -> Table:
-    """TTFT and TPOT of all that were served, at all rates, and how many kept each."""
-    columns = ("TTFT p50, s", "p90", "kept", "TPOT p50, ms", "p90", "kept", "refused")
-    table = make_table("all rates, measured | simulated", ("policy",), columns)
-    for contender, of_one in by_contender(runs).items():
-        sides = [_latencies(of_one, side) for side in SIDES.values()]
-        table.add_row(contender, *(" | ".join(both) for both in zip(*sides, strict=True)))
-    return table
+def by_policy(runs: Iterable[Run]) -> dict[str, list[Run]]:
+    found: dict[str, list[Run]] = {}
+    for run in runs:
+        found.setdefault(run.policy, []).append(run)
+    return found
 
 
-def _latencies(runs: Sequence[Run], side: Side) -> list[str]:
-    served = list(chain.from_iterable(side(run).latencies.values() for run in runs))
-    ttft = [latency.ttft_s for latency in served]
-    tpot = [1e3 * latency.tpot_s for latency in served if latency.tpot_s is not None]
-    kept = attainments(runs, side)
-    refused = 1 - len(served) / sum(len(run.requests) for run in runs)
-    return [
-        *(f"{_percentile(ttft, percent):.2f}" for percent in (50, 90)),
-        f"{kept.ttft:.0%}",
-        *(f"{_percentile(tpot, percent):.0f}" for percent in (50, 90)),
-        f"{kept.tpot:.0%}",
-        f"{refused:.0%}",
-    ]
+def trials(runs: Sequence[Run], side: Side) -> list[Trial]:
+    """By rate; requests of all runs at a rate count alike."""
+    rates = sorted({run.rate for run in runs})
+    return [Trial(rate, attained((run.requests, side(run)) for run in runs if run.rate == rate)) for rate in rates]
 
 
-def _percentile(values: Sequence[float], percent: int) -> float:
-    ordered = sorted(values)
-    return ordered[round((len(ordered) - 1) * percent / 100)] if ordered else float("nan")
-
-
-def _rule_table(runs: Sequence[Run]) -> Table:
-    columns = ("measured", "simulated", "same rule and engines")
-    table = make_table("why requests went where they went", ("policy", "rule"), columns)
-    for contender, of_one in by_contender(runs).items():
-        shares = [_rules(of_one, side) for side in SIDES.values()]
-        names = contender, f"{same_placements(of_one):.0%}"
-        for rule in sorted(shares[0].keys() | shares[1].keys()):
-            table.add_row(names[0], rule, *(f"{share.get(rule, 0.0):.0%}" for share in shares), names[1])
-            names = "", ""
-    return table
-
-
-def _rules(runs: Sequence[Run], side: Side) -> dict[str, float]:
-    rules = Counter(rule for run in runs for rule, _, _ in side(run).placements.values())
-    return {rule: number / rules.total() for rule, number in rules.items()}
-
-
-def _differences(runs: Sequence[Run]) -> str:
-    cells = [
-        abs(real.attainment - modelled.attainment)
-        for of_one in by_contender(runs).values()
-        for real, modelled in zip(trials(of_one, measured), trials(of_one, simulated), strict=True)
-    ]
-    return (
-        f"attainment is off its prediction by {100 * statistics.fmean(cells):.0f} points on average, "
-        f"{100 * max(cells):.0f} at most, over {len(cells)} pairs of policy and rate"
+def same_routes(runs: Iterable[Run]) -> float:
+    """The fraction of requests whose rule and engines were predicted, refusals included."""
+    return fmean(
+        run.measured.routes.get(number) == run.simulated.routes.get(number)
+        for run in runs
+        for number in range(len(run.requests))
     )
 
 
-def _machine(runs: Sequence[Run]) -> str:
-    loads = [run.load for run in runs]
-    parts = {
-        "the mesh": [load.mesh for load in loads],
-        "the load generator": [load.client for load in loads],
-        "others": [load.others for load in loads],
-    }
-    used = ", ".join(f"{name} {statistics.fmean(of):.2f} (at most {max(of):.2f})" for name, of in parts.items())
-    late_ms = 1e3 * max(load.late_s for load in loads)
-    return f"of {loads[0].num_cores} cores used: {used}; requests were sent at most {late_ms:.0f} ms late"
+def _differences(runs: Sequence[Run]) -> str:
+    points = [
+        100 * abs(real.attainment - modelled.attainment)
+        for of_one in by_policy(runs).values()
+        for real, modelled in zip(*(trials(of_one, side) for side in SIDES), strict=True)
+    ]
+    return f"attainment is off its prediction by {fmean(points):.0f} points on average, {max(points):.0f} at most"

@@ -69,6 +69,6 @@ def test_a_missed_promise_counts_once_by_what_came_first():
 
 
 def test_cells_tell_devices_and_what_was_never_enough():
-    known = [Found(SETTING, BY_NAME["default"], 99.0, count, None, None) for count in (2, 3)]
+    known = [Found(SETTING, BY_NAME["default"], 99.0, count) for count in (2, 3)]
     assert cell(known) == "10 (2, 3)"
-    assert cell([*known, Found(SETTING, BY_NAME["default"], 99.0, None, None, None)]) == ">256"
+    assert cell([*known, Found(SETTING, BY_NAME["default"], 99.0)]) == ">256"

@@ -30,6 +30,7 @@ from mesh.addresses import gateway_names, supervisors
 from mesh.effects import Follow, Forget, Publish, Rest
 from mesh.membership.catching_up import CatchingUp
 from mesh.membership.membership import Membership, Restarted, Stale, ended_incarnations
+from mesh.membership.status_pace import StatusPace
 from mesh.topology.schema import Topology
 from mesh.wire.control import ProcessState
 from mesh.wire.frames import Sender
@@ -56,10 +57,11 @@ class EngineNode:
         self._unfollowed = set(self._neighbours - self._gateways)
         self._supervisor_of = supervisors(topology)
         self._supervisors = frozenset(self._supervisor_of.values())
-        self._timing = topology.timing
+        self._timing = timing = topology.timing
+        self._pace = StatusPace(timing.heartbeat_s, timing.status_gap_s)
         self._membership = Membership(lease_s)
         self._catching_up = CatchingUp(MAX_LAG_S)
-        self._watch = StepWatch(longest_gap_s=1.25 * topology.timing.heartbeat_s)
+        self._watch = StepWatch(longest_gap_s=1.25 * timing.heartbeat_s)
         self._failures = StepFailures()
         self._step: Step | None = None  # that the shell computes
         self._error = self._first_line = ""  # of that step, which failed
@@ -67,7 +69,6 @@ class EngineNode:
         self._will_end_turn = False
         self._has_listener = False  # that has not heard a status yet
         self._core_due_at: float | None = None  # None: to be asked for again, as something may have changed it
-        self._publishes_at: float | None = None  # None: it has not started
         self._gives_up_at: float | None = None  # None: nobody asked it to end
 
     def __repr__(self) -> str:
@@ -86,11 +87,11 @@ class EngineNode:
 
     def start(self, now: float) -> list[NodeEffect]:
         """It is ready: it hears gateways and supervisors, and says so."""
-        self._publishes_at = now
+        self._pace.start(now)
         return [Follow(self._gateways | self._supervisors), *self._follow_if_needed(()), self._publish(now)]
 
     def welcome(self, now: float) -> list[NodeEffect]:
-        """Somebody began to listen: a status follows."""
+        """Somebody began to listen: a status follows, as soon as the pace allows."""
         self._has_listener = True
         return self._end_turn_soon()
 
@@ -100,10 +101,10 @@ class EngineNode:
         return self._after(self.core.drain(now))
 
     def end_turn(self, now: float) -> list[NodeEffect]:
-        """All that has come by now was passed on: choose a step if none runs, and tell what is new."""
+        """All that has come by now was passed on: choose a step if none runs, and tell what is new if it is time."""
         self._will_end_turn = False
         effects = [] if self._step is not None else self._next_step(now)
-        if self.core.has_news or self._has_listener:
+        if (self.core.has_news or self._has_listener) and not self._pace.puts_off(now):
             effects.append(self._publish(now))
         return effects
 
@@ -119,8 +120,7 @@ class EngineNode:
 
     def _publish(self, now: float) -> Publish:
         self._has_listener = False
-        if self._publishes_at is not None:
-            self._publishes_at = now + self._timing.heartbeat_s
+        self._pace.published(now)
         return Publish()
 
     # --- the mesh -----------------------------------------------------------------------------------------------------
@@ -275,8 +275,8 @@ class EngineNode:
         """Return when to call `expire`; None: not before something else happens."""
         until = self._catching_up.until
         earliest = self._due_at() if until is None else until
-        if self._publishes_at is not None and self._publishes_at < earliest:
-            earliest = self._publishes_at
+        if self._pace.due_at is not None and self._pace.due_at < earliest:
+            earliest = self._pace.due_at
         if self._gives_up_at is not None and self._gives_up_at < earliest:
             earliest = self._gives_up_at
         return None if earliest == inf else earliest
@@ -292,7 +292,7 @@ class EngineNode:
     def expire(self, now: float) -> list[NodeEffect]:
         """Time has passed: a status is due, or leases and answers may have ended."""
         effects: list[NodeEffect] = []
-        if self._publishes_at is not None and now >= self._publishes_at:
+        if self._pace.due_at is not None and now >= self._pace.due_at:
             effects.append(self._publish(now))
         due_at = self._due_at()
         if due_at != inf and not self._catching_up.puts_off(due_at, now):
@@ -319,7 +319,7 @@ class EngineNode:
         self._core_due_at = None
         told = self._follow_if_needed(effects) if self._unfollowed else list[NodeEffect]()
         told += effects
-        if self._step is None or self.core.has_news:
+        if self._step is None or (self.core.has_news and not self._pace.is_put_off):
             told += self._end_turn_soon()
         if self._gives_up_at is not None and self.core.is_idle:
             self._gives_up_at = None

@@ -76,7 +76,8 @@ async def serve(shell: ProcessShell) -> None:
     peers = PeerMemories()
     try:
         async with asyncio.TaskGroup() as tasks:
-            starting = Heartbeat(sockets, lambda: starting_status(engine), shell.topology.timing.heartbeat_s)
+            timing = shell.topology.timing
+            starting = Heartbeat(sockets, lambda: starting_status(engine), timing.heartbeat_s, timing.status_gap_s)
             background = [tasks.create_task(starting.run()), tasks.create_task(leave_when_asked(shell))]
             loop = asyncio.get_running_loop()
             loaded = await loop.run_in_executor(compute, load, shell.topology, engine, peers)

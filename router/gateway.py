@@ -56,7 +56,7 @@ class Router:
     ) -> None:
         spec, timing = topology.gateway(owner_of(name)), topology.timing
         limits = DispatchLimits(spec.max_requests, spec.max_waiting, timing.reply_s, timing.stall_s)
-        monitor = Monitor(timing.lease_s, name)
+        monitor = Monitor(timing.lease_s, name, timing.status_gap_s)
         dispatcher = Dispatcher(policy.policy, monitor, limits, timelines)
         parts = GatewayParts(topology, name, os.getpid(), dispatcher, monitor, policy, tallies)
         self._core = GatewayCore(parts)

@@ -16,6 +16,7 @@ from mesh.effects import Follow, Publish, Rest
 from mesh.errors import UserError
 from mesh.membership.catching_up import CatchingUp
 from mesh.membership.membership import ended_incarnations
+from mesh.membership.status_pace import StatusPace
 from mesh.topology.schema import Topology
 from mesh.wire.control import PolicyChoice, ProcessState, SetPolicy
 from mesh.wire.frames import Sender
@@ -64,13 +65,13 @@ class GatewayCore:
         self._host = spec.host
         self._policy = parts.policy
         self._tallies = parts.tallies
-        self._timing = topology.timing
+        self._timing = timing = topology.timing
+        self._pace = StatusPace(timing.heartbeat_s, timing.status_gap_s)
         self._supervisor_of: Mapping[str, str] = supervisors(topology)
         self._unknown_choice: PolicyChoice | None = None  # the last one that this gateway could not take
         self._has_successor = False
         self._url, self._admin_url = f"{spec.scheme}://{spec.address}:{spec.port}", ""
         self._catching_up = CatchingUp(MAX_LAG_S)
-        self._publishes_at: float | None = None  # None: it has not started
         self._gives_up_at: float | None = None
         self._seq = 0
 
@@ -161,6 +162,7 @@ class GatewayCore:
 
     def start(self, now: float) -> list[GatewayEffect]:
         """It hears everybody but itself, and says that it is starting."""
+        self._pace.start(now)
         others = self._supervisor_of.keys() - {self._name} | set(self._supervisor_of.values())
         return [Follow(frozenset(others)), self._publish(now)]
 
@@ -170,8 +172,8 @@ class GatewayCore:
         return [self._publish(now)]
 
     def welcome(self, now: float) -> list[GatewayEffect]:
-        """Somebody began to listen."""
-        return [self._publish(now)]
+        """Somebody began to listen: a status follows, as soon as the pace allows."""
+        return [] if self._pace.puts_off(now) else [self._publish(now)]
 
     def leave(self, now: float) -> list[GatewayEffect]:
         """A successor takes new connections; what still comes on old ones is served."""
@@ -187,7 +189,7 @@ class GatewayCore:
         return [Rest()] if self.state is ProcessState.DRAINING and not self.dispatcher.num_requests else []
 
     def _publish(self, now: float) -> Publish:
-        self._publishes_at = now + self._timing.heartbeat_s
+        self._pace.published(now)
         return Publish()
 
     def status(self, now: float) -> GatewayStatus:
@@ -216,7 +218,7 @@ class GatewayCore:
         """Return when to call `expire`; None: not before something else happens."""
         until = self._catching_up.until
         earliest = self.dispatcher.next_deadline() if until is None else until
-        for deadline in (self._publishes_at, self._gives_up_at):
+        for deadline in (self._pace.due_at, self._gives_up_at):
             if deadline is not None and (earliest is None or deadline < earliest):
                 earliest = deadline
         return earliest
@@ -224,7 +226,7 @@ class GatewayCore:
     def expire(self, now: float) -> list[GatewayEffect]:
         """Time has passed: a heartbeat is due, or leases, answers and promises may have ended."""
         effects: list[GatewayEffect] = []
-        if self._publishes_at is not None and now >= self._publishes_at:
+        if self._pace.due_at is not None and now >= self._pace.due_at:
             effects.append(self._publish(now))
         due_at = self.dispatcher.next_deadline()
         if due_at is not None and not self._catching_up.puts_off(due_at, now):

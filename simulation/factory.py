@@ -84,7 +84,8 @@ class Factory:
         timing = self._topology.timing
         ask_s, stall_s = (inf, inf) if self._coasts else (None, timing.stall_s)  # coasting engines are silent, and live
         limits = DispatchLimits(spec.max_requests, spec.max_waiting, timing.reply_s, stall_s, ask_s=ask_s)
-        lengths, tallies, monitor = LengthPredictor(asked_of), Tallies(), Monitor(timing.lease_s, spec.id)
+        lengths, tallies = LengthPredictor(asked_of), Tallies()
+        monitor = Monitor(timing.lease_s, spec.id, timing.status_gap_s)
         dispatcher = Dispatcher(policy.policy, monitor, limits, self.timelines(tallies), lengths)
         parts = GatewayParts(self._topology, spec.id, 0, dispatcher, monitor, policy, tallies)
         has_others = len(self._topology.gateways) > 1

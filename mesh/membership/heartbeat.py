@@ -1,10 +1,13 @@
 """Publishes a process's status: at once when it changed or somebody starts to listen, and at least once a heartbeat.
 
+In a large mesh, whoever starts to listen waits for the next heartbeat if a status went out just before.
+
 While the event loop is held up, a pulse says from a thread that the process lives.
 """
 
 import asyncio
 from collections.abc import Callable
+from math import inf
 from typing import Generic, TypeVar
 
 from mesh.membership.pulse import Pulse
@@ -15,12 +18,16 @@ M = TypeVar("M")
 
 
 class Heartbeat(Generic[M]):
-    """``status`` makes the status to publish; it is called anew each time."""
+    """``status`` makes the status to publish; it is called anew each time. ``gap_s``: see `Timing.status_gap_s`."""
 
-    def __init__(self, sockets: Sockets[M], status: Callable[[], BroadcastMessage], period_s: float) -> None:
+    def __init__(
+        self, sockets: Sockets[M], status: Callable[[], BroadcastMessage], period_s: float, gap_s: float = 0.0
+    ) -> None:
         self._sockets = sockets
         self._status = status
         self._period_s = period_s
+        self._gap_s = gap_s
+        self._published_at = -inf
         self._changed = asyncio.Event()
 
     def poke(self) -> None:
@@ -38,13 +45,16 @@ class Heartbeat(Generic[M]):
             pulse.stop()
 
     async def _welcome(self) -> None:
+        loop = asyncio.get_running_loop()
         async for _ in self._sockets.subscribers():
-            self.poke()
+            if loop.time() >= self._published_at + self._gap_s:
+                self.poke()
 
     async def _beat(self, pulse: Pulse) -> None:
         while True:
             pulse.sign()
             self._changed.clear()
+            self._published_at = asyncio.get_running_loop().time()
             self._sockets.publish(self._status())
             try:
                 async with asyncio.timeout(self._period_s):

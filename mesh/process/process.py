@@ -59,15 +59,17 @@ class ProcessShell:
     def sockets(self, union: object) -> Sockets[M]:
         """This process's bound sockets. ``union`` is what its inbox takes. Raise `UserError` if an address is taken."""
         key, places = self.ties.read_key(self.topology.curve_key), self.ties.read_places()
-        return open_sockets(self.me, union, directory(self.topology, places), key)
+        return open_sockets(self.me, union, directory(self.topology, places), key, self.topology.timing.status_gap_s)
 
 
 Serve = Callable[[ProcessShell], Awaitable[None]]
 
 
-def open_sockets(me: Sender, union: object, found: Directory, key: CurveKey | None) -> Sockets[M]:
+def open_sockets(
+    me: Sender, union: object, found: Directory, key: CurveKey | None, status_gap_s: float = 0.0
+) -> Sockets[M]:
     """A process's bound sockets. Raise `UserError` if an address is taken."""
-    sockets: Sockets[M] = Sockets(me, found, union, key=key)
+    sockets: Sockets[M] = Sockets(me, found, union, key=key, status_gap_s=status_gap_s)
     try:
         sockets.bind()
     except zmq.ZMQError as error:

@@ -33,6 +33,8 @@ from mesh.wire.transfers import Blocks
 
 HIGH_WATER_MARK = 4096  # messages queued for one peer, or from all peers
 MAX_BLOCK_BYTES = 256 * 2**20  # of one KV block, which is a frame
+MOST_REST_S = 0.02
+REST_SHARE = 1 / 8  # of the gap between two statuses of a process: by so much more they may be late
 MAX_WORD_BYTES = 1024  # where no messages come in: what CURVE says in its handshake, and topics
 HANDSHAKE_S = 10.0
 SILENT_PEER_S = 30  # over TCP: a host that is gone; processes that are only stopped are answered for by their kernel
@@ -54,7 +56,10 @@ class Received(NamedTuple, Generic[M]):
 
 
 class Sockets(Generic[M]):
-    """One process's place in the mesh. ``union`` is the type of messages that its inbox takes."""
+    """One process's place in the mesh. ``union`` is the type of messages that its inbox takes.
+
+    ``status_gap_s``: from one status of a process to its next; where that takes a while, statuses are read together.
+    """
 
     def __init__(
         self,
@@ -63,6 +68,7 @@ class Sockets(Generic[M]):
         union: object,
         context: zmq.asyncio.Context | None = None,
         key: CurveKey | None = None,
+        status_gap_s: float = 0.0,
     ) -> None:
         self.me = me
         self.counters: Counter[str] = Counter()
@@ -83,7 +89,8 @@ class Sockets(Generic[M]):
         self._inbox = self._receiver(zmq.PULL, MAX_BLOCK_BYTES if takes_blocks else MAX_BODY_BYTES)
         self._subscriptions = self._receiver(zmq.SUB, MAX_BODY_BYTES)
         self._subscriptions.subscribe(TOPIC_STATUS)
-        self._inlet, self._status_inlet = Inlet(self._inbox), Inlet(self._subscriptions)
+        self._inlet = Inlet(self._inbox)
+        self._status_inlet = Inlet(self._subscriptions, min(MOST_REST_S, REST_SHARE * status_gap_s))
         publisher: zmq.Socket[bytes] = self._plain_context.socket(zmq.XPUB)
         publisher.setsockopt(zmq.LINGER, 0)
         publisher.setsockopt(zmq.XPUB_VERBOSE, 1)

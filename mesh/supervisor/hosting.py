@@ -47,7 +47,9 @@ async def host(
     process, places = supervisor_id(takeover.host), ties.read_places()
     me = Sender(process, incarnation_of(takeover.runtime, process, topology, places))
     key = ties.read_key(topology.curve_key)
-    sockets: Sockets[SupervisorMessage] = open_sockets(me, SupervisorMessage, directory(topology, places), key)
+    sockets: Sockets[SupervisorMessage] = open_sockets(
+        me, SupervisorMessage, directory(topology, places), key, topology.timing.status_gap_s
+    )
     supervisor = Supervisor(
         takeover.host,
         commands=takeover.commands,

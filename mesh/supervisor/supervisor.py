@@ -59,7 +59,7 @@ class Supervisor:
         self._timing = timing
         self._on_change = on_change
         self._places_file = places_file
-        self._heartbeat = Heartbeat(sockets, self._make_status, timing.heartbeat_s)
+        self._heartbeat = Heartbeat(sockets, self._make_status, timing.heartbeat_s, timing.status_gap_s)
         self._is_takeover = bool(plan.current)
         around = Surroundings(
             host,

@@ -87,7 +87,7 @@ def load(path: Path, text: str | None = None) -> Topology:
         scaling=_scaling(source),
         placement=placement,
         access=_access(source),
-        **_mesh(source),
+        **_mesh(source, len(engines) + len(gateways) + len(hosts)),
     )
     source.report.raise_if_any()
     daemons = [] if placement is None else [Placed(("placement",), placement)]
@@ -116,13 +116,13 @@ def _parse_toml(path: Path, text: str) -> dict[str, Any]:
         raise TopologyError([f"{path}:{line}: not valid TOML: {message}"]) from None
 
 
-def _mesh(source: _Source) -> dict[str, Any]:
+def _mesh(source: _Source, num_processes: int) -> dict[str, Any]:
     fields = _section(source, "mesh", keys.MESH)
     timing = {field: fields.pop(field) for field in list(fields) if field.endswith("_s")}
     if "curve_key" in fields:
         fields["curve_key"] = Path(source.resolve(fields["curve_key"]))
     name = _NOT_IN_NAMES.sub("-", fields.pop("name", source.path.stem))
-    return {**fields, "name": name, "timing": Timing(**timing)}
+    return {**fields, "name": name, "timing": Timing.of(num_processes, timing)}
 
 
 def _section(source: _Source, name: str, known: keys.Keys) -> dict[str, Any]:

@@ -66,6 +66,11 @@ def milliseconds(value: object) -> float:
     return positive(value) / 1000
 
 
+def milliseconds_or_none(value: object) -> float:
+    """Milliseconds in the file, seconds inside; 0 is allowed."""
+    return 0.0 if value in (0, 0.0) and not isinstance(value, bool) else milliseconds(value)
+
+
 def fraction(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
         raise ValueError(f"{value!r} does not fit; use a fraction above 0 and up to 1")

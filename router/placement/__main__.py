@@ -49,7 +49,8 @@ class DaemonProcess:
         self._asked_to_stop = shell.drain
         self._sockets = sockets
         self._daemon = PlacementDaemon(topology, shell.clock.now(), pid=os.getpid())
-        self._heartbeat = Heartbeat(sockets, self._status, topology.timing.heartbeat_s)
+        timing = topology.timing
+        self._heartbeat = Heartbeat(sockets, self._status, timing.heartbeat_s, timing.status_gap_s)
         self._tasks = asyncio.TaskGroup()
         self._searches: dict[int, asyncio.Task[None]] = {}
         self._rearm = asyncio.Event()

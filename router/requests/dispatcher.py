@@ -254,7 +254,7 @@ class Dispatcher:
         """Tokens came from a new owner: it has the request, and its statuses count it."""
         if request.assignment.own(engine):
             request.timeline.change_owner(engine, now)
-        self._monitor.release(request.id)
+        self._monitor.began(request.id)
 
     def _move(self, message: Moved, now: float) -> list[Effect]:
         """A migration has ended: should the new owner die before its first token comes, this is how that is noticed."""

@@ -20,7 +20,7 @@ from mesh.wire.control import ProcessState, Role
 from mesh.wire.status import DecodeCost, Demand, EngineStatus, PendingPrefill, PrefillCost, ServiceStatus
 
 PACE_TOKENS = 1024
-FORESEEN_S = 0.25  # after a status: as long, decodes are taken to go on as it says
+FORESEEN_S = 0.25  # after a status: as long at least, decodes are taken to go on as it says
 
 
 class Reservation(msgspec.Struct, frozen=True):
@@ -162,6 +162,7 @@ class EngineView(msgspec.Struct, frozen=True):
     num_devices: int
     num_role_changes: int
     max_running: int = 0  # requests of one service that hold KV there at a time; 0: not known
+    foreseen_s: float = FORESEEN_S  # after the status: as long, its decodes are taken to go on
 
     def has_same_place(self, other: "EngineView") -> bool:
         """Return whether both may do the same for the same services and ever hold as much."""
@@ -187,7 +188,7 @@ class EngineView(msgspec.Struct, frozen=True):
         return self.slack_ends_at - now + self._gained_s(now)
 
     def _gained_s(self, now: float) -> float:
-        decoding_s = min(now, self.received_at + FORESEEN_S) - max(self.received_at, self.prefills_end_at)
+        decoding_s = min(now, self.received_at + self.foreseen_s) - max(self.received_at, self.prefills_end_at)
         if decoding_s <= 0 or self.decode_step_s <= 0 or self.tpot_slo_s == inf:
             return 0.0
         return decoding_s // self.decode_step_s * self.tpot_slo_s
@@ -232,6 +233,7 @@ def engine_view(
     received_at: float,
     reservations: Sequence[Reservation],
     known: EngineView | None = None,
+    foreseen_s: float = FORESEEN_S,
 ) -> EngineView:
     """A status plus reservations. ``known``: the view before, of which what is the same need not be worked out."""
     services_known = {} if known is None else known.services
@@ -260,6 +262,7 @@ def engine_view(
         num_devices=status.num_devices,
         num_role_changes=status.num_role_changes,
         max_running=status.max_running,
+        foreseen_s=foreseen_s,
     )
 
 

@@ -8,9 +8,11 @@ from mesh.membership.membership import Joined, Lost, Membership, Observation, Re
 from mesh.wire.frames import Sender
 from mesh.wire.status import EngineStatus, GatewayStatus
 from router.view.cluster_view import ClusterView, MeshPeers
-from router.view.engine_view import EngineView, Reservation, engine_view
+from router.view.engine_view import FORESEEN_S, EngineView, Reservation, engine_view
 from router.view.gateways import OtherGateways
 from router.view.reservations import Reservations
+
+GAPS_FORESEEN = 1.25  # of statuses: one may be a little late
 
 
 class HeardStatus(msgspec.Struct, frozen=True):
@@ -21,10 +23,15 @@ class HeardStatus(msgspec.Struct, frozen=True):
 
 
 class Monitor:
-    """One gateway's knowledge of the engines, and of the other gateways. Times are on its own clock."""
+    """One gateway's knowledge of the engines, and of the other gateways. Times are on its own clock.
 
-    def __init__(self, lease_s: float, gateway: str = "") -> None:
+    ``status_gap_s``: for so long engines may keep news to themselves.
+    """
+
+    def __init__(self, lease_s: float, gateway: str = "", status_gap_s: float = 0.0) -> None:
         self._gateway = gateway
+        self._status_gap_s = status_gap_s
+        self._foreseen_s = max(FORESEEN_S, GAPS_FORESEEN * status_gap_s)
         self._membership = Membership(lease_s)
         self._others = OtherGateways(lease_s)
         self._has_new_peers = False
@@ -101,13 +108,23 @@ class Monitor:
 
     def accepted(self, request: str, engine: str, status_seq: int) -> None:
         """An engine owns the request and counts it from that status on."""
-        heard = self._heard.get(engine)
-        self._reservations.accept(request, engine, status_seq, None if heard is None else heard.status.seq)
+        self._reservations.accept(request, engine, status_seq, self._seq_of(engine))
         self._changed.add(engine)
 
     def release(self, request: str) -> None:
-        """The request is not where it was sent, or beyond doubt counted there."""
+        """The request is not where it was sent."""
         self._changed |= self._reservations.release(request)
+
+    def began(self, request: str) -> None:
+        """Tokens of the request came: its engines count it, from their next statuses on where those may wait."""
+        if self._status_gap_s:
+            self._reservations.count_from_next(request, self._seq_of)
+        else:
+            self.release(request)
+
+    def _seq_of(self, engine: str) -> int | None:
+        heard = self._heard.get(engine)
+        return None if heard is None else heard.status.seq
 
     def view(self) -> ClusterView:
         """The engines as of the last event, for any moment after it."""
@@ -128,7 +145,8 @@ class Monitor:
         for engine in changed:
             known, heard = self._views.get(engine), self._heard.get(engine)
             if heard is not None:
-                view = engine_view(engine, heard.status, heard.received_at, self._reservations.of(engine), known)
+                held = self._reservations.of(engine)
+                view = engine_view(engine, heard.status, heard.received_at, held, known, self._foreseen_s)
                 self._views[engine] = view
                 has_new = has_new or known is None
                 only_loads = only_loads and known is not None and view.has_same_place(known)

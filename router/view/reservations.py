@@ -1,6 +1,7 @@
 """Keeps what this gateway dispatched and engines have not yet counted in a status (optimistic reservations)."""
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from router.view.engine_view import Reservation
@@ -21,7 +22,8 @@ class Reservations:
     """What was dispatched, by engine and request. The prefill engine says in `Accepted` from which of its statuses on
     it counts the request.
 
-    The decode engine is asked by the prefill engine, late and out of sight: its part is held until it sends tokens.
+    The decode engine is asked by the prefill engine, late and out of sight: its part is held until it sends tokens, or
+    until the status after that where statuses may wait.
     """
 
     def __init__(self) -> None:
@@ -56,6 +58,13 @@ class Reservations:
             return
         for request in [request for request, one in held.items() if one.is_counted(seq)]:
             self._drop(request, engine)
+
+    def count_from_next(self, request: str, seq_of: Callable[[str], int | None]) -> None:
+        """The engines that have the request count it in the statuses that follow their last ones (``seq_of``)."""
+        for engine in self._engines.get(request, ()):
+            held, seq = self._by_engine[engine][request], seq_of(engine)
+            if held.counted_from_seq is None and seq is not None:
+                held.counted_from_seq = seq + 1
 
     def release(self, request: str) -> set[str]:
         """The request is not where it was sent, or beyond doubt counted there. Returns where it was held."""

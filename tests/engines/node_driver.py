@@ -33,10 +33,10 @@ GATEWAY, OTHER, SUPERVISOR = Sender("gateway", 1), Sender("other", 1), Sender("s
 class NodeDriver:
     """Events at ``now``, which tests move. Time that nobody looks at passes without deadlines."""
 
-    def __init__(self) -> None:
+    def __init__(self, topology: Topology = TOPOLOGY) -> None:
         self.now = 0.0
         self.core = VirtualMesh().add("engine").core
-        self.node = EngineNode(self.core, TOPOLOGY, "engine", TIMING.lease_s)
+        self.node = EngineNode(self.core, topology, "engine", TIMING.lease_s)
         self.started = self.node.start(self.now)
 
     def receive(self, message: EngineMessage, sender: Sender = GATEWAY) -> list[NodeEffect]:

@@ -1,5 +1,7 @@
 """The engine's state machine: membership, whom it follows, turns, steps that fail, and how it ends."""
 
+from dataclasses import replace
+
 import pytest
 
 from engines.effects import CloseMemory, Compute, EndTurn, Exit, Recover, Refuse
@@ -13,7 +15,7 @@ from mesh.wire.requests import Cancel, Epoch, Failed, Probe, ProbeQuestion, Refu
 from mesh.wire.status import ChildStatus, SupervisorStatus
 from mesh.wire.transfers import Reserve
 from tests.engines.conftest import MakeSpec
-from tests.engines.node_driver import GATEWAY, OTHER, SUPERVISOR, TIMING, NodeDriver, messages, those
+from tests.engines.node_driver import GATEWAY, OTHER, SUPERVISOR, TIMING, TOPOLOGY, NodeDriver, messages, those
 from tests.engines.virtual import SERVICE, SHAPE, VirtualMesh
 
 
@@ -177,6 +179,20 @@ def test_who_begins_to_listen_hears_a_status(engine: NodeDriver) -> None:
     assert those(EndTurn, engine.node.welcome(engine.now))
     assert engine.end_turn() == [Publish()]
     assert engine.end_turn() == []
+
+
+def test_in_a_large_mesh_news_waits_for_its_turn(make_spec: MakeSpec) -> None:
+    engine = NodeDriver(replace(TOPOLOGY, timing=replace(TIMING, status_gap_s=0.1)))
+    engine.end_turn()
+    engine.now = 0.03
+    engine.submit(make_spec("r", max_tokens=9))
+    [compute] = those(Compute, engine.end_turn())
+    engine.node.welcome(engine.now)
+    assert not those(Publish, engine.end_turn())
+    assert not those(EndTurn, engine.finish(compute)), "the turn that tells is later"
+    assert those(Publish, engine.pass_time(0.1)) == [Publish()]
+    assert engine.status().num_running == 1
+    assert those(Publish, engine.pass_time(0.31)) == [Publish()], "a heartbeat later"
 
 
 def test_a_role_is_told_at_the_end_of_the_turn(engine: NodeDriver) -> None:

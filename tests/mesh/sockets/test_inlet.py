@@ -7,13 +7,13 @@ from mesh.sockets.inlet import MAX_IN_A_ROW, Inlet
 
 
 @contextmanager
-def pipe():
+def pipe(rest_s=0.0):
     """Something to send with, and the inlet that receives it."""
     context = zmq.Context()
     receiver, sender = context.socket(zmq.PULL), context.socket(zmq.PUSH)
     receiver.bind("inproc://pipe")
     sender.connect("inproc://pipe")
-    inlet = Inlet(receiver)
+    inlet = Inlet(receiver, rest_s)
     yield sender, inlet
     sender.close()
     inlet.close()
@@ -75,3 +75,16 @@ async def test_a_cancelled_wait_loses_nothing():
         await asyncio.wait([waiting])
         sender.send(b"x")
         assert await receive(inlet) == [b"x"]
+
+
+async def test_an_inlet_that_rests_takes_what_came_meanwhile_in_one_go():
+    with pipe(rest_s=0.02) as (sender, inlet):
+        for number in range(3):
+            waiting = asyncio.create_task(receive(inlet))
+            await asyncio.sleep(0)
+            sender.send(b"first %d" % number)
+            await asyncio.sleep(0.005)
+            sender.send(b"second %d" % number)
+            assert not waiting.done()
+            assert await waiting == [b"first %d" % number]
+            assert await asyncio.wait_for(receive(inlet), 10) == [b"second %d" % number]

@@ -153,3 +153,32 @@ def test_peers_stay_the_same_while_only_loads_change():
     monitor.hear_gateway(sender_of("gateway-0"), says(), 0.3)
     assert monitor.view().peers is before
     assert monitor.view().without({P0}).peers is before
+
+
+def test_where_statuses_may_wait_a_request_that_began_counts_until_the_next_one():
+    monitor = Monitor(lease_s=1.0, status_gap_s=0.5)
+    monitor.observe(sender_of(P0), make_status(P0, 1), 0.0)
+    monitor.reserve([reservation()])
+    monitor.began("r")
+    assert backlog(monitor) == 0.1
+    monitor.observe(sender_of(P0), make_status(P0, 2), 0.5)
+    assert backlog(monitor, now=0.5) == 0.0
+
+
+def test_where_statuses_do_not_wait_a_request_that_began_is_counted():
+    monitor = Monitor(lease_s=1.0)
+    monitor.observe(sender_of(P0), make_status(P0, 1), 0.0)
+    monitor.reserve([reservation()])
+    monitor.began("r")
+    assert backlog(monitor) == 0.0
+
+
+def test_decodes_are_foreseen_for_as_long_as_statuses_may_wait():
+    slack = {}
+    for gap_s in (0.0, 0.8):
+        monitor = Monitor(lease_s=10.0, status_gap_s=gap_s)
+        monitor.observe(
+            sender_of(D0), make_status(D0, 1, min_slack_s=0.1, decode_step_s=0.01, min_tpot_slo_s=0.02), 0.0
+        )
+        slack[gap_s] = monitor.view().engines[D0].slack_s(0.8)
+    assert slack[0.8] > 0 > slack[0.0]

@@ -56,14 +56,15 @@ def _types_in(hint: Any) -> Iterator[type]:
 
 def _section(struct: type) -> str:
     comments = _comments(struct)
-    rows = [
+    rows: list[tuple[str, ...]] = [
         (f"`{field.name}`", f"`{_type_name(field.type)}`", _default(field), comments.get(field.name, ""))
         for field in msgspec.structs.fields(struct)
     ]
-    text = inspect.getdoc(struct) or ""
-    if text.startswith(f"{struct.__name__}("):
-        text = ""
-    body = table(("field", "type", "default", "meaning"), rows) if rows else ""
+    heading: tuple[str, ...] = ("field", "type", "default", "meaning")
+    if not comments:
+        heading, rows = heading[:-1], [row[:-1] for row in rows]
+    text = inspect.cleandoc(vars(struct).get("__doc__") or "")  # its own: the base class has pages of text
+    body = table(heading, rows) if rows else ""
     return f"### {struct.__name__}\n\n{text}\n\n{body}"
 
 

@@ -12,7 +12,7 @@ Parameter = Setting | list[Setting | list[Setting]] | dict[str, Setting]
 
 
 class Role(StrEnum):
-    """What the routing policy uses an engine for. Every engine can do everything."""
+    """Says what the policy uses an engine for. Every engine can do everything."""
 
     PREFILL = "prefill"
     DECODE = "decode"
@@ -20,7 +20,7 @@ class Role(StrEnum):
 
 
 class PrefillMode(StrEnum):
-    """How a prompt's chunks share iterations with the decodes of the same engine."""
+    """Says how a prompt's chunks share iterations with the decodes of the same engine."""
 
     CHUNKED = "chunked"  # together with them, up to the engine's chunk_tokens (Sarathi-Serve)
     FIRST = "first"  # before them: they wait until the prompt is done (vLLM without chunks; Tropical's multiplexing)
@@ -28,7 +28,7 @@ class PrefillMode(StrEnum):
 
 
 class PrefillOrder(StrEnum):
-    """Which of the prompts that wait on an engine comes next, within a priority."""
+    """Says which of the prompts that wait on an engine comes next, within a priority."""
 
     URGENCY = "urgency"  # those past their TTFT deadline, and their service's, then the shortest
     LENGTH = "length"  # the shortest, whoever starves (shortest job first)
@@ -44,9 +44,10 @@ class ProcessState(StrEnum):
 
 
 class SetRole(msgspec.Struct, frozen=True, tag=True):
-    """Take this role from the next iteration on, if the role was changed ``num_role_changes`` times until now.
+    """Tells an engine its role from the next iteration on, if the role was changed ``num_role_changes`` times until
+    now.
 
-    So that of several gateways that saw the same status and ask for the same thing, one is heard.
+    The number lets one of several gateways be heard that saw the same status and ask for the same thing.
     """
 
     role: Role
@@ -54,9 +55,9 @@ class SetRole(msgspec.Struct, frozen=True, tag=True):
 
 
 class Migrate(msgspec.Struct, frozen=True, tag=True):
-    """Move a request that decodes here to the engine ``to``, while it goes on. ``reason`` is for logs.
+    """Tells an engine to move a request that decodes there to the engine ``to``, while it goes on.
 
-    What came of it is in the engine's statuses; the gateway hears `Moved`.
+    ``reason`` is for logs. The engine's statuses tell the outcome, and the gateway hears `Moved`.
     """
 
     request: Name
@@ -65,7 +66,8 @@ class Migrate(msgspec.Struct, frozen=True, tag=True):
 
 
 class Drain(msgspec.Struct, frozen=True, tag=True):
-    """Take nothing new, move all that decodes here to other engines, and refuse prefills that have not begun.
+    """Tells an engine to take nothing new, to move all that decodes there to other engines, and to refuse prefills that
+    have not begun.
 
     With ``undo``, serve again.
     """
@@ -74,19 +76,23 @@ class Drain(msgspec.Struct, frozen=True, tag=True):
 
 
 class LoadService(msgspec.Struct, frozen=True, tag=True):
-    """Serve this service of the topology, too, once its weights are here. What came of it is in the statuses."""
+    """Tells an engine to serve this service of the topology, too, once its weights are there. Its statuses tell the
+    outcome.
+    """
 
     service: Name
 
 
 class UnloadService(msgspec.Struct, frozen=True, tag=True):
-    """Serve this service no more: let its requests move to other engines or end, then drop it."""
+    """Tells an engine to serve this service no more: its requests move to other engines or end, and then it is
+    dropped.
+    """
 
     service: Name
 
 
 class EnginePlace(msgspec.Struct, frozen=True):
-    """What the placement plan ``number``, of ``num_engines`` engines, wants of one of them."""
+    """Tells what the placement plan ``number``, of ``num_engines`` engines, wants of one of them."""
 
     number: Count
     num_engines: Count
@@ -95,7 +101,9 @@ class EnginePlace(msgspec.Struct, frozen=True):
 
 
 class Announce(msgspec.Struct, frozen=True, tag=True):
-    """Repeat this in all statuses, unless a plan with a higher number is known. Nothing else is to be done."""
+    """Tells an engine to repeat its place in all statuses, unless it knows a plan with a higher number. It does nothing
+    else.
+    """
 
     place: EnginePlace
 

@@ -15,7 +15,7 @@ class Forecast(msgspec.Struct, frozen=True):
 
 
 class ServiceForecast(msgspec.Struct, frozen=True):
-    """What a service was asked for in an interval, and how much of it was, or would have been, in time.
+    """Tells what a service was asked for in an interval, and how much of it was, or would have been, in time.
 
     Lengths are mean and deviation, in tokens. Attainments are None where nobody asked for anything.
     """
@@ -31,7 +31,9 @@ class ServiceForecast(msgspec.Struct, frozen=True):
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """What the placement daemon made of an interval. ``places``: what it found for each engine; empty: nothing."""
+    """Tells what the placement daemon made of an interval. ``places``: what it found for each engine; empty:
+    nothing.
+    """
 
     interval: Count
     verdict: str

@@ -24,7 +24,7 @@ class Epoch(NamedTuple):
 
 
 class FinishReason(StrEnum):
-    """Why a request ended, in OpenAI's words."""
+    """Says why a request ended, in OpenAI's words."""
 
     STOP = "stop"
     LENGTH = "length"
@@ -32,7 +32,7 @@ class FinishReason(StrEnum):
 
 
 class Sampling(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How tokens are sampled. Stop *strings* are the gateway's business: engines know token ids only."""
+    """Says how tokens are sampled. Stop *strings* are the gateway's business: engines know token ids only."""
 
     max_tokens: Count
     seed: int
@@ -104,7 +104,9 @@ class Delta(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Submit(msgspec.Struct, frozen=True, tag=True):
-    """Run this request. With ``decode_engine``, hand it over there after the prefill; otherwise keep it."""
+    """Tells an engine to run this request. With ``decode_engine``, it hands the request over there after the prefill;
+    otherwise it keeps it.
+    """
 
     spec: RequestSpec
     epoch: Epoch
@@ -116,7 +118,7 @@ class Submit(msgspec.Struct, frozen=True, tag=True):
 
 
 class SubmitBatch(msgspec.Struct, frozen=True, tag=True):
-    """Run these requests of one service together: those that are not refused are one static batch.
+    """Tells an engine to run these requests of one service together: those that are not refused are one static batch.
 
     An engine that has no static batches takes them one by one.
     """
@@ -125,7 +127,8 @@ class SubmitBatch(msgspec.Struct, frozen=True, tag=True):
 
 
 class Cancel(msgspec.Struct, frozen=True, tag=True):
-    """Stop a request wherever it stands and free what it holds, unless it came here under a later epoch.
+    """Tells an engine to stop a request wherever it stands and to free what it holds, unless it came there under a
+    later epoch.
 
     Unknown requests are ignored.
     """
@@ -135,7 +138,7 @@ class Cancel(msgspec.Struct, frozen=True, tag=True):
 
 
 class ProbeQuestion(NamedTuple):
-    """About one request: ``next_offset`` is that of the first token which has not arrived."""
+    """Asks about one request: ``next_offset`` is that of the first token which has not arrived."""
 
     request: Name
     attempt: Count
@@ -143,7 +146,7 @@ class ProbeQuestion(NamedTuple):
 
 
 class Probe(msgspec.Struct, frozen=True, tag=True):
-    """Which of these requests do you have? Of those, say again what you said from the next offset on.
+    """Asks an engine which of these requests it has. It resends what it said of those from the next offset on.
 
     Asked of an engine that has not spoken of them, or of whose words some were lost. The answer takes the way of
     tokens, refusals and moves, and so comes after all that was said of them before it.
@@ -153,7 +156,7 @@ class Probe(msgspec.Struct, frozen=True, tag=True):
 
 
 class Recall(msgspec.Struct, frozen=True, tag=True):
-    """Refuse this request if it has not begun here: another engine suits it better by now."""
+    """Tells an engine to refuse this request if it has not begun there: another engine suits it better by now."""
 
     request: Name
     epoch: Epoch
@@ -173,7 +176,7 @@ class RefusalCode(StrEnum):
 
 
 class Accepted(msgspec.Struct, frozen=True, tag=True):
-    """The engine owns the request now. Statuses numbered ``status_seq`` and later count it."""
+    """Says that the engine owns the request now. Statuses numbered ``status_seq`` and later count it."""
 
     request: Name
     epoch: Epoch
@@ -181,7 +184,7 @@ class Accepted(msgspec.Struct, frozen=True, tag=True):
 
 
 class Refused(msgspec.Struct, frozen=True, tag=True):
-    """The engine does not own the request (any more); dispatch it anew."""
+    """Says that the engine does not own the request, or no longer does: the gateway dispatches it anew."""
 
     request: Name
     epoch: Epoch
@@ -190,7 +193,7 @@ class Refused(msgspec.Struct, frozen=True, tag=True):
 
 
 class Moved(msgspec.Struct, frozen=True, tag=True):
-    """The engine ``to`` owns the request now, under ``epoch``."""
+    """Says that the engine ``to`` owns the request now, under ``epoch``."""
 
     request: Name
     epoch: Epoch
@@ -206,7 +209,7 @@ class SlicesEnded(msgspec.Struct, frozen=True, tag=True):
 
 
 class NotHeld(msgspec.Struct, frozen=True, tag=True):
-    """An answer to `Probe`: these are neither here nor expected. Not said if there are none."""
+    """Answers `Probe`: these requests are neither here nor expected. It is not sent if there are none."""
 
     requests: list[tuple[Name, Count]]
 
@@ -220,19 +223,21 @@ class Holding(NamedTuple):
 
 
 class Held(msgspec.Struct, frozen=True, tag=True):
-    """An answer to `Probe`: these are here, and there is nothing to say of them yet. Not said if there are none."""
+    """Answers `Probe`: these requests are here, and there is nothing to say of them yet. It is not sent if there are
+    none.
+    """
 
     requests: list[Holding]
 
 
 class StepTokens(msgspec.Struct, frozen=True, tag=True):
-    """What one step produced for one gateway: one message however many requests."""
+    """Carries what one step produced for one gateway: one message however many requests."""
 
     deltas: list[Delta]
 
 
 class FailureCode(StrEnum):
-    """Why an engine gave up a request. It would fail elsewhere, too, but for `STEP`."""
+    """Says why an engine gave up a request. It would fail elsewhere, too, but for `STEP`."""
 
     STEP = "step"  # a step that computed nothing else failed, or the model's output for it was not a number
     GRAMMAR = "grammar"  # its grammar cannot be followed, or takes too long or too much memory
@@ -241,7 +246,7 @@ class FailureCode(StrEnum):
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """An engine gave up this request; it is not there any more. ``reason`` is for the client."""
+    """Says that an engine gave up this request and does not have it any more. ``reason`` is for the client."""
 
     request: Name
     epoch: Epoch

@@ -56,7 +56,7 @@ class DecodeCost(msgspec.Struct, frozen=True):
 
 
 class Demand(msgspec.Struct, frozen=True):
-    """What the requests of a service on an engine are expected to need until they end, by `RequestSpec.expected`.
+    """Predicts what the requests of a service on an engine need until they end, by `RequestSpec.expected`.
 
     ``peaks``: pairs of (steps from now, tokens), ascending; up to so many steps, and since the pair before, they hold
     the KV of at most so many tokens (Aladdin's demand vector). The errors are those of Aladdin's algorithm 2.
@@ -72,7 +72,7 @@ class Demand(msgspec.Struct, frozen=True):
 
 
 class ServiceStatus(msgspec.Struct, frozen=True):
-    """What an engine says about one of its services."""
+    """Tells what an engine says about one of its services."""
 
     name: Name
     num_blocks: Count
@@ -152,7 +152,7 @@ class EngineStatus(msgspec.Struct, frozen=True, tag=True):
 
 
 class ServiceTally(msgspec.Struct, frozen=True):
-    """What a gateway has seen of a service since it began: sums, so that two of them tell what was between them.
+    """Sums up what a gateway has seen of a service since it began. The difference of two tells what was between them.
 
     Lengths are tokens: prompts of all that arrived, answers of all that were answered. ``late`` ended without having
     met both SLOs, whatever became of them, unless their client went away.
@@ -172,7 +172,7 @@ class ServiceTally(msgspec.Struct, frozen=True):
 
 
 class CountSpread(msgspec.Struct, frozen=True):
-    """How numbers of requests in windows that follow each other differ: sums over ``pairs`` of such windows.
+    """Tells how numbers of requests in windows that follow each other differ, as sums over ``pairs`` of such windows.
 
     ``arrived``: half of what came in both; ``squares``: half the square of the difference. With Poisson arrivals they
     are as much.
@@ -193,7 +193,7 @@ class Wanted(msgspec.Struct, frozen=True):
 
 
 class Memory(msgspec.Struct, frozen=True):
-    """What a placement daemon leaves to the one that comes after it: gateways repeat it.
+    """Carries what a placement daemon leaves to its successor: gateways repeat it.
 
     ``estimate``: the normalised latency that the running interval is expected to bring. Plans up to ``settled`` are
     carried out or given up: where engines are otherwise, somebody has changed them since. ``seen``: what services were
@@ -213,7 +213,7 @@ class Memory(msgspec.Struct, frozen=True):
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """What a gateway had counted when an interval of the placement daemon began, ``age_s`` ago."""
+    """Tells what a gateway had counted when an interval of the placement daemon began, ``age_s`` ago."""
 
     memory: Memory
     age_s: Seconds
@@ -221,6 +221,8 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 class GatewayStatus(msgspec.Struct, frozen=True, tag=True):
+    """A gateway's own account of itself, and what it keeps for the placement daemon."""
+
     seq: Count
     state: ProcessState
     host: Name
@@ -252,6 +254,8 @@ class ChildStatus(msgspec.Struct, frozen=True):
 
 
 class SupervisorStatus(msgspec.Struct, frozen=True, tag=True):
+    """A supervisor's account of the processes of its host."""
+
     seq: Count
     host: Name
     pid: Count

@@ -40,7 +40,7 @@ class KVShape(msgspec.Struct, frozen=True):
 
 
 class Reserve(msgspec.Struct, frozen=True, tag=True):
-    """Sender: keep blocks for this request's tokens; blocks will follow.
+    """Asks the receiver to keep blocks for this request's tokens; blocks will follow.
 
     Carries the request, so that the receiver can run it.
     """
@@ -59,7 +59,7 @@ class Reserve(msgspec.Struct, frozen=True, tag=True):
 
 
 class Reserved(msgspec.Struct, frozen=True, tag=True):
-    """Receiver: blocks are kept. The first ``num_matched_tokens`` (whole blocks) are already here."""
+    """Answers `Reserve`: blocks are kept. The first ``num_matched_tokens`` (whole blocks) are already here."""
 
     transfer: Name
     num_matched_tokens: NumTokens
@@ -67,21 +67,21 @@ class Reserved(msgspec.Struct, frozen=True, tag=True):
 
 
 class Extend(msgspec.Struct, frozen=True, tag=True):
-    """Sender: keep blocks for so many tokens in all, before they are computed."""
+    """Asks the receiver to keep blocks for so many tokens in all, before they are computed."""
 
     transfer: Name
     num_tokens: NumTokens
 
 
 class Extended(msgspec.Struct, frozen=True, tag=True):
-    """Receiver: blocks for ``num_tokens`` are kept."""
+    """Answers `Extend`: blocks for ``num_tokens`` are kept."""
 
     transfer: Name
     num_tokens: NumTokens
 
 
 class Declined(msgspec.Struct, frozen=True, tag=True):
-    """Receiver: no. What was reserved, if anything, is free again."""
+    """Answers `Reserve` or `Extend` with no. What was reserved, if anything, is free again."""
 
     transfer: Name
     code: RefusalCode
@@ -89,7 +89,7 @@ class Declined(msgspec.Struct, frozen=True, tag=True):
 
 
 class Blocks(msgspec.Struct, frozen=True, tag=True):
-    """Sender: KV of ``num_tokens`` tokens from the block with logical index ``first_block`` on.
+    """Brings or announces the KV of ``num_tokens`` tokens from the block with logical index ``first_block`` on.
 
     With transports ``shm`` and ``cuda-ipc``, ``source_blocks`` and ``generations`` say where the receiver copies from;
     with ``tcp`` the block bytes are the payload frames, one a block; with ``nccl`` the first frame says how they come
@@ -106,7 +106,7 @@ class Blocks(msgspec.Struct, frozen=True, tag=True):
 
 
 class Taken(msgspec.Struct, frozen=True, tag=True):
-    """Receiver: the blocks of message ``seq`` are copied; ``ok`` is False if they were corrupt or came too late.
+    """Answers `Blocks`: those of message ``seq`` are copied; ``ok`` is False if they were corrupt or came too late.
 
     While a migrating request goes on, this is said as late as its copies are to be slow.
     """
@@ -117,7 +117,8 @@ class Taken(msgspec.Struct, frozen=True, tag=True):
 
 
 class Commit(msgspec.Struct, frozen=True, tag=True):
-    """Sender: the request is yours. ``generated`` is all tokens so far; KV beyond what arrived is yours to compute.
+    """Makes the receiver the owner. ``generated`` is all tokens so far. The receiver computes the KV beyond what
+    arrived.
 
     ``logprobs``, where they are wanted, are those of its last tokens: of all that were sampled in this attempt.
     """
@@ -131,14 +132,16 @@ class Commit(msgspec.Struct, frozen=True, tag=True):
 
 
 class Committed(msgspec.Struct, frozen=True, tag=True):
-    """Receiver: I own the request; ``num_kept_tokens`` of its KV arrived intact. The sender frees its blocks."""
+    """Answers `Commit`: the receiver owns the request, and ``num_kept_tokens`` of its KV arrived intact. The sender
+    frees its blocks.
+    """
 
     transfer: Name
     num_kept_tokens: NumTokens
 
 
 class Abort(msgspec.Struct, frozen=True, tag=True):
-    """Either side: forget this transfer and free what it holds."""
+    """Tells the other side to forget this transfer and to free what it holds."""
 
     transfer: Name
     reason: str

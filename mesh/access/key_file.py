@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from mesh.access.keys import AccessKey
+from mesh.access.private_file import is_private
 from mesh.errors import UserError
 
 MAX_BYTES = 64 * 2**20
@@ -26,7 +27,7 @@ def read_keys(path: Path) -> tuple[AccessKey, ...]:
     """Raise `FileNotFoundError` if there is none, `UserError` if it is broken or others can read or change it."""
     try:
         with path.open("rb") as file:
-            if os.fstat(file.fileno()).st_mode & 0o077:
+            if not is_private(os.fstat(file.fileno())):
                 raise UserError(f"{path}: others can read the access keys; run `chmod 600 {path}`")
             data = file.read(MAX_BYTES + 1)
     except FileNotFoundError:

@@ -1,7 +1,8 @@
-"""``mesh drain``: empty a running engine; its requests go on elsewhere, and their clients do not notice."""
+"""``mesh drain``: empty running engines; their requests go on elsewhere, and their clients do not notice."""
 
 import argparse
 import asyncio
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from mesh.cli.arguments import print_line
@@ -15,51 +16,93 @@ if TYPE_CHECKING:
     from mesh.wire.messages import SupervisorMessage
     from mesh.wire.status import EngineStatus
 
-USAGE = "mesh drain [FILE] ENGINE [--undo] [--timeout SECONDS]"
+USAGE = "mesh drain [FILE] ENGINE|--host NAME [--undo] [--timeout SECONDS]"
 TIMEOUT_S = 60.0
 
 
 def register(subparsers: "Subparsers") -> None:
     parser = subparsers.add_parser("drain", usage=USAGE, help="empty an engine: its requests move to others")
-    parser.add_argument("words", nargs="+", metavar="FILE ENGINE", help="the deployment; which engine")
+    parser.add_argument("words", nargs="*", metavar="FILE ENGINE", help="the deployment; which engine")
+    parser.add_argument("--host", metavar="NAME", help="all engines that run on this host, instead of one")
     parser.add_argument("--undo", action="store_true", help="let it serve again")
     parser.add_argument("--timeout", type=float, default=TIMEOUT_S, metavar="SECONDS", help=f"(default: {TIMEOUT_S:g})")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    from mesh.cli.engine_status import open_mesh, split_words
-
-    file, (engine,) = split_words(options.words, "one engine is", 1, USAGE)
-    topology = open_mesh(file, engine)
-    asyncio.run(_undo(topology, engine) if options.undo else _drain(topology, engine, options.timeout))
-    print_line(
-        f"{engine} serves again" if options.undo else f"{engine} is empty and takes nothing new (--undo: it does)"
-    )
+    topology, engines = _drained(options)
+    if options.undo:
+        engines = asyncio.run(_undo(topology, engines))
+    else:
+        engines = asyncio.run(_drain(topology, engines, options.timeout))
+    for engine in engines:
+        print_line(
+            f"{engine} serves again" if options.undo else f"{engine} is empty and takes nothing new (--undo: it does)"
+        )
     return 0
 
 
-async def _undo(topology: "Topology", engine: str) -> None:
+def _drained(options: argparse.Namespace) -> tuple["Topology", Sequence[str]]:
+    """Find the engines that are meant, and the deployment that has them."""
+    from mesh.cli.arguments import choose_host
+    from mesh.cli.cluster import require_running
+    from mesh.cli.engine_status import open_mesh, split_words
+    from mesh.topology.parse import load
+
+    if options.host is None:
+        file, (engine,) = split_words(options.words, "one engine is", 1, USAGE)
+        return open_mesh(file, engine), [engine]
+    file, _ = split_words(options.words, "no engine but --host is", 0, USAGE)
+    topology = load(file)
+    host = choose_host(topology, options.host)
+    require_running(topology, file)
+    return topology, [engine.id for engine in topology.engines if engine.host == host]
+
+
+async def _undo(topology: "Topology", engines: Sequence[str]) -> Sequence[str]:
+    """Answer those that were told."""
     from mesh.cli.cluster import visitor
     from mesh.wire.control import Drain, ProcessState
 
     async with visitor(topology) as sockets:
-        status = await _tell(topology, sockets, engine, Drain(undo=True), ProcessState.READY)
-    if status.state is not ProcessState.READY:
-        raise CommandError(f"{engine} is {status.state}: it is about to stop")
+        running = await _running(topology, sockets, engines)
+        for engine in running:
+            status = await _tell(topology, sockets, engine, Drain(undo=True), ProcessState.READY)
+            if status.state is not ProcessState.READY:
+                raise CommandError(f"{engine} is {status.state}: it is about to stop")
+    return running
 
 
-async def _drain(topology: "Topology", engine: str, timeout_s: float) -> None:
+async def _drain(topology: "Topology", engines: Sequence[str], timeout_s: float) -> Sequence[str]:
+    """All of them at once. Answer those that were told, which are empty then."""
     from mesh.cli.cluster import visitor
     from mesh.cli.engine_status import listen
     from mesh.wire.control import Drain, ProcessState
 
     async with visitor(topology) as sockets:
-        await _tell(topology, sockets, engine, Drain(), ProcessState.DRAINING)
-        last = await listen(sockets, engine, DrainProgress(engine).is_over, timeout_s)
-    if last is None or not is_empty(last):
-        left = "its state is not known" if last is None else _what_is_left(last)
-        raise CommandError(f"{engine} was not empty after {timeout_s:g} s: {left}; it goes on draining")
+        running = await _running(topology, sockets, engines)
+        ends_at = asyncio.get_running_loop().time() + timeout_s
+        for engine in running:
+            await _tell(topology, sockets, engine, Drain(), ProcessState.DRAINING)
+        for engine in running:
+            left_s = max(topology.timing.lease_s, ends_at - asyncio.get_running_loop().time())
+            last = await listen(sockets, engine, DrainProgress(engine).is_over, left_s)
+            if last is None or not is_empty(last):
+                left = "its state is not known" if last is None else _what_is_left(last)
+                raise CommandError(f"{engine} was not empty after {timeout_s:g} s: {left}; it goes on draining")
+    return running
+
+
+async def _running(
+    topology: "Topology", sockets: "Sockets[SupervisorMessage]", engines: Sequence[str]
+) -> Sequence[str]:
+    """Leave out those of a host that do not run. An engine that is named is asked all the same."""
+    from mesh.cli.cluster import collect
+
+    if len(engines) == 1:
+        return engines
+    statuses = await collect(topology, sockets)
+    return [engine for engine in engines if engine in statuses]
 
 
 async def _tell(

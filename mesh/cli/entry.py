@@ -8,7 +8,23 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
 
 from mesh import __version__
-from mesh.cli import chat, check, curve_key, down, drain, keys, logs, migrate, role, running, services, status, tap, up
+from mesh.cli import (
+    chat,
+    check,
+    curve_key,
+    deploy,
+    down,
+    drain,
+    keys,
+    logs,
+    migrate,
+    role,
+    running,
+    services,
+    status,
+    tap,
+    up,
+)
 from mesh.errors import EXIT_CONFIGURATION, EXIT_FAILURE, EXIT_INTERRUPTED, CommandError, UserError
 
 if TYPE_CHECKING:
@@ -25,6 +41,7 @@ COMMANDS = {
     "tap": tap,
     "keys": keys,
     "curve-key": curve_key,
+    "deploy": deploy,
     "migrate": migrate,
     "drain": drain,
     "role": role,

@@ -6,18 +6,19 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mesh.cli.arguments import add_topology, choose_host, print_line
-from mesh.errors import EXIT_FAILURE
+from mesh.errors import EXIT_FAILURE, UserError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from mesh.cli.arguments import Subparsers
     from mesh.cli.view import View
     from mesh.supervisor.plan import StartPlan
     from mesh.supervisor.takeover import Takeover
+    from mesh.wire.status import ChildStatus
 
 
 READY = b"ready"
@@ -34,6 +35,9 @@ def register(subparsers: "Subparsers") -> None:
     )
     parser.add_argument("--host", metavar="NAME", help="which host of the topology this machine is, if it has several")
     parser.add_argument(
+        "--ready-file", type=Path, metavar="FILE", help="be there as long as all processes of this host serve"
+    )
+    parser.add_argument(
         "--ready-fd", type=int, help=argparse.SUPPRESS
     )  # of a detached mesh: where to say that it is ready
     parser.set_defaults(run=run)
@@ -48,9 +52,14 @@ def run(options: argparse.Namespace) -> int:
     from mesh.supervisor.takeover import Takeover
     from mesh.topology.further import check_further
     from mesh.topology.parse import load, read_text
+    from mesh.topology.schema import ClusterEngine
 
     text = read_text(options.file)
     topology = load(options.file, text)
+    if topology.cluster is not None and topology.cluster.on is ClusterEngine.KUBERNETES:
+        raise UserError(
+            f"{options.file}: its hosts are pods; `mesh deploy render {options.file}` makes their manifests"
+        )
     host = choose_host(topology, options.host)
     remarks = check_further(topology)
     if options.detach:
@@ -66,11 +75,28 @@ def run(options: argparse.Namespace) -> int:
     with takeover.begun() as plan:
         output = output_file(takeover.runtime, supervisor_id(host))
         view = make_view(topology, host, options.file, lambda ok: _announce(options.ready_fd, output, ok))
-        asyncio.run(_supervise(takeover, plan, view))
+        asyncio.run(_supervise(takeover, plan, view, _observers(view, options.ready_file)))
     return 0
 
 
-async def _supervise(takeover: "Takeover", plan: "StartPlan", view: "View") -> None:
+def _observers(view: "View", ready_file: Path | None) -> Callable[[Sequence["ChildStatus"]], None]:
+    """Whoever sees each change of a process."""
+    from mesh.cli.ready_file import ReadyFile
+
+    if ready_file is None:
+        return view.changed
+    file = ReadyFile(ready_file)
+
+    def changed(children: Sequence["ChildStatus"]) -> None:
+        file.changed(children)
+        view.changed(children)
+
+    return changed
+
+
+async def _supervise(
+    takeover: "Takeover", plan: "StartPlan", view: "View", on_change: Callable[[Sequence["ChildStatus"]], None]
+) -> None:
     """Until Ctrl-C, `mesh down` or another supervisor ends it."""
     from mesh.supervisor.hosting import host
     from mesh.supervisor.supervisor import STEP_DOWN, Supervisor
@@ -89,7 +115,7 @@ async def _supervise(takeover: "Takeover", plan: "StartPlan", view: "View") -> N
             loop.add_signal_handler(number, interrupt)
 
     with view:
-        await host(takeover, plan, on_start=begin, on_change=view.changed, on_ready=view.ready)
+        await host(takeover, plan, on_start=begin, on_change=on_change, on_ready=view.ready)
         if started[0].has_stepped_down:
             view.left()
 
@@ -102,6 +128,8 @@ def _detach(options: argparse.Namespace) -> int:
         command += ["--host", options.host]
     if options.replace:
         command += ["--replace"]
+    if options.ready_file:
+        command += ["--ready-file", str(options.ready_file)]
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[writer], start_new_session=True)
     os.close(writer)
     with os.fdopen(reader, "rb") as pipe:

@@ -14,6 +14,7 @@ import structlog
 import zmq
 from zmq.auth.thread import ThreadAuthenticator
 
+from mesh.access.private_file import is_private
 from mesh.errors import UserError
 from mesh.process.rare_warnings import RareWarnings
 
@@ -36,12 +37,12 @@ class CurveKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Raise `UserError` if there is no such key or others can read it."""
         try:
             text = path.read_bytes()
-            mode = path.stat().st_mode
+            found = path.stat()
         except OSError as error:
             raise UserError(
                 f"{path}: cannot read the mesh's key ({error.strerror}); `mesh curve-key {path}` makes one"
             ) from None
-        if mode & 0o077:
+        if not is_private(found):
             raise UserError(f"{path}: others can read the mesh's key; run `chmod 600 {path}`")
         try:
             return cls.of(text)

@@ -10,7 +10,8 @@ from mesh.topology.report import Report
 from mesh.topology.schema import LOCAL_HOST, ClusterSpec, HostSpec
 
 ADDRESS = "what its peers connect to, such as 10.0.0.5"
-SEVERAL = "hosts of one table have different addresses; leave it out, and let [cluster] place them"
+SEVERAL = "hosts of one table have different addresses; write {index} where they differ, or let [cluster] place them"
+INDEX = "{index}"  # in an address: the host's number in its table
 PLACED = "is for [cluster], which places hosts; add it, or leave this out"
 
 
@@ -19,7 +20,7 @@ def read_cluster(document: Mapping[str, Any], report: Report) -> ClusterSpec | N
     if "cluster" not in document:
         return None
     fields = read_table(document["cluster"], ("cluster",), keys.CLUSTER, report)
-    require(document["cluster"], "on", ("cluster",), "ray or slurm, which then holds the hosts", report)
+    require(document["cluster"], "on", ("cluster",), "ray, slurm or kubernetes, which then holds the hosts", report)
     return ClusterSpec(**fields) if "on" in fields else None
 
 
@@ -33,14 +34,16 @@ def read_hosts(document: Mapping[str, Any], cluster: ClusterSpec | None, report:
             _check_placed_by_hand(table, where, num, report)
         elif "address" in fields:
             report.add((*where, "address"), f"{cluster.on} says where it is; leave it out, or [cluster]")
-        hosts += [HostSpec(name=host, pool=name, **fields) for host in names_of(name, num)]
+        address = fields.pop("address", "")
+        for index, host in enumerate(names_of(name, num)):
+            hosts.append(HostSpec(name=host, address=address.replace(INDEX, str(index)), pool=name, **fields))
     local = "" if cluster is not None else "127.0.0.1"
     return tuple(hosts) or (HostSpec(LOCAL_HOST, local),)
 
 
 def _check_placed_by_hand(table: Any, where: tuple[str, ...], num: int, report: Report) -> None:
     require(table, "address", where, ADDRESS, report)
-    if num > 1:
+    if num > 1 and isinstance(table, dict) and INDEX not in str(table.get("address", INDEX)):
         report.add((*where, "count"), SEVERAL)
     for key in ("cpus", "gpus", "memory", "labels"):
         if isinstance(table, dict) and key in table:

@@ -3,6 +3,7 @@
 import os
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -220,11 +221,12 @@ def _gateways(source: _Source, spread: Spread) -> list[Placed[GatewaySpec]]:
         count, first_port, recording = fields.pop("count", 1), fields.pop("port"), fields.pop("recording", None)
         first_admin_port = fields.pop("admin_port", None)
         fields |= _tls(source, name, fields)
-        hosts = spread.over(fields.pop("host", None))
-        for index, (gateway_id, host) in enumerate(zip(names_of(name, count), hosts, strict=False)):
+        hosts, on_host = spread.over(fields.pop("host", None)), Counter[str]()
+        for gateway_id, host in zip(names_of(name, count), hosts, strict=False):
             path = Path(source.resolve(recording).replace("{id}", gateway_id)) if recording else None
-            admin_port = None if first_admin_port is None else first_admin_port + index
-            ports = {"port": first_port + index, "admin_port": admin_port}
+            admin_port = None if first_admin_port is None else first_admin_port + on_host[host]
+            ports = {"port": first_port + on_host[host], "admin_port": admin_port}
+            on_host[host] += 1
             spec = GatewaySpec(id=gateway_id, host=host, recording=path, **ports, **fields)
             gateways.append(Placed(("gateways", name), spec))
     return gateways

@@ -147,6 +147,7 @@ class ClusterEngine(StrEnum):
 
     RAY = "ray"
     SLURM = "slurm"
+    KUBERNETES = "kubernetes"
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,6 +55,16 @@ def test_a_drained_engine_is_empty_before_its_answers_end(mesh: Mesh) -> None:
     until(lambda: engine(mesh, victim)["state"] == "ready")
 
 
+def test_all_engines_of_a_host_are_drained_at_once(mesh: Mesh) -> None:
+    drained = mesh.run("drain", str(mesh.topology), "--host", "local")
+    assert (drained.returncode, drained.stderr) == (0, "")
+    for name in ("prefill", "decode-0", "decode-1"):
+        assert f"{name} is empty and takes nothing new" in drained.stdout
+    undone = mesh.run("drain", str(mesh.topology), "--host", "local", "--undo")
+    assert (undone.returncode, undone.stdout.count("serves again")) == (0, 3)
+    until(lambda: all(engine(mesh, name)["state"] == "ready" for name in ("prefill", "decode-0", "decode-1")))
+
+
 def test_roles_change_while_the_mesh_runs(mesh: Mesh) -> None:
     changed = mesh.run("role", str(mesh.topology), "decode-1", "decode")
     assert (changed.returncode, changed.stderr) == (0, "")
@@ -70,6 +80,7 @@ def test_roles_change_while_the_mesh_runs(mesh: Mesh) -> None:
         (["migrate", "{file}", "r"], 2, "a request and an engine are needed"),
         (["role", "{file}", "decode-0", "boss"], 2, "no role 'boss'; there are prefill, decode, multiplex"),
         (["drain", "{file}"], 2, "one engine is needed"),
+        (["drain", "{file}", "decode-0", "--host", "local"], 2, "no engine but --host is needed"),
         (["drain", "{file}", "gateway"], 2, "no engine 'gateway'"),
     ],
 )

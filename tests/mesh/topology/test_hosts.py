@@ -93,3 +93,23 @@ def test_a_cluster_names_the_engine_that_holds_the_hosts(read):
 def test_several_processes_of_a_named_host_stay_there(read):
     topology = read(f'{SERVICE}[hosts.left]\naddress = "10.0.0.1"\n[engines.main]\ncount = 2\nhost = "left"\n')
     assert [engine.host for engine in topology.engines] == ["left", "left"]
+
+
+def test_hosts_with_addresses_are_counted_where_an_index_tells_them_apart(read):
+    hosts = '[mesh]\ncurve_key = "k"\n[hosts.node]\ncount = 2\naddress = "node-WHAT.example"\n'
+    text = f"{SERVICE}{hosts}[engines.main]\ncount = 2\n"
+    topology = read(text.replace("WHAT", "{index}"))
+    assert [host.address for host in topology.hosts] == ["node-0.example", "node-1.example"]
+    assert [engine.host for engine in topology.engines] == ["node-0", "node-1"]
+    assert "hosts.node.count: hosts of one table have different addresses" in fault(read, text)
+
+
+def test_ports_of_gateways_count_up_on_each_host(read):
+    topology = read(
+        f'{SERVICE}[cluster]\non = "ray"\n[hosts.node]\ncount = 2\n[engines.main]\n[gateways.front]\ncount = 3\n'
+    )
+    assert [(gateway.host, gateway.port) for gateway in topology.gateways] == [
+        ("node-0", 8000),
+        ("node-1", 8000),
+        ("node-0", 8001),
+    ]

@@ -1,0 +1,103 @@
+"""The topology as containers read it: paths are those of what is mounted there, and gateways listen to everybody."""
+
+import copy
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from mesh.deploy.deployment import Deployment
+from mesh.topology.checks import WILDCARDS
+from mesh.topology.parse import DEFAULT_GATEWAY
+from mesh.topology.schema import Topology
+
+CONFIG = "/etc/meshserve"  # of what is not secret
+CURVE = f"{CONFIG}-curve"
+ACCESS = f"{CONFIG}-access"
+TLS = f"{CONFIG}-tls"
+STATE = "/var/lib/meshserve"  # of models and recordings
+RUNTIME = "/run/meshserve"
+READY_FILE = f"{RUNTIME}/ready"
+CURVE_FILE, ACCESS_FILE, CERT_FILE, TLS_KEY_FILE = "mesh.key", "keys.json", "tls.crt", "tls.key"
+USER_ID = 10001  # of the image
+ENVIRONMENT: Mapping[str, str] = {
+    "MESHSERVE_RUNTIME_DIR": RUNTIME,
+    "MESHSERVE_CACHE": f"{STATE}/cache",
+    "HF_HOME": f"{STATE}/huggingface",
+    "HOME": STATE,
+}
+
+Document = dict[str, Any]
+
+
+def topology_file(topology: Topology) -> str:
+    """The path in a container."""
+    return f"{CONFIG}/{topology.name}.toml"
+
+
+def needs_curve_key(topology: Topology) -> bool:
+    """Return whether a key file must be mounted, where hosts find each other by name."""
+    return len(topology.hosts) > 1 or topology.curve_key is not None
+
+
+def has_tls(topology: Topology) -> bool:
+    return any(gateway.tls_cert is not None for gateway in topology.gateways)
+
+
+def contained(deployment: Deployment, faults: list[str]) -> Document:
+    """The document with the paths of containers. What they cannot have goes to ``faults``."""
+    topology, document = deployment.topology, copy.deepcopy(dict(deployment.document))
+    document.setdefault("mesh", {})["name"] = topology.name
+    if topology.curve_key is not None:
+        document["mesh"]["curve_key"] = f"{CURVE}/{CURVE_FILE}"
+    _open_gateways(topology, document, faults)
+    for name, table in document["services"].items():
+        _check_model(f"services.{name}.model", table["model"], faults)
+    for name, table in document["engines"].items():
+        _check_engine(name, table, faults)
+    _check_profile_names(deployment, faults)
+    return document
+
+
+def profile_files(deployment: Deployment) -> dict[str, str]:
+    """Texts of profiles by file name: they lie beside the topology."""
+    return {Path(path).name: text for path, text in deployment.profiles.items()}
+
+
+def _open_gateways(topology: Topology, document: Document, faults: list[str]) -> None:
+    """A loopback address of a container is nobody's."""
+    if topology.access is None:
+        problem = 'write keys = "keys.json" under [access], or open = true there'
+        faults.append(f"access: missing, and gateways in containers listen to other machines; {problem}")
+    elif topology.access.keys is not None:
+        document["access"]["keys"] = f"{ACCESS}/{ACCESS_FILE}"
+    for table in document.setdefault("gateways", {DEFAULT_GATEWAY: {}}).values():
+        table["address"] = table["address"] if table.get("address") in WILDCARDS else "0.0.0.0"
+        if "tls_cert" in table:
+            table |= {"tls_cert": f"{TLS}/{CERT_FILE}", "tls_key": f"{TLS}/{TLS_KEY_FILE}"}
+        if "recording" in table:
+            table["recording"] = f"{STATE}/{Path(table['recording']).name}"
+
+
+def _check_model(where: str, model: str, faults: list[str]) -> None:
+    if not model.startswith(("pypi:", "hf:", "/")):
+        problem = "is a path of this machine, seen from the file"
+        faults.append(
+            f"{where}: {model} {problem}; use hf:org/name, pypi:..., or a path that begins with / in the image"
+        )
+
+
+def _check_engine(name: str, table: Document, faults: list[str]) -> None:
+    python = table.get("python", "")
+    if "/" in python and not python.startswith("/"):
+        faults.append(
+            f"engines.{name}.python: {python} is seen from the file; use a path that begins with / in the image"
+        )
+    if table.get("profile", "").endswith(".toml"):
+        table["profile"] = Path(table["profile"]).name
+
+
+def _check_profile_names(deployment: Deployment, faults: list[str]) -> None:
+    names = [Path(path).name for path in deployment.profiles] + [Path(topology_file(deployment.topology)).name]
+    twice = sorted(name for name, number in Counter(names).items() if number > 1)
+    faults += [f"engines: two files would be {CONFIG}/{name}; call a profile otherwise" for name in twice]

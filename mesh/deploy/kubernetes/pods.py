@@ -104,7 +104,7 @@ def _resources(pool: HostPool) -> Object:
 
 
 def _mounts(topology: Topology) -> list[Object]:
-    mounts = [
+    mounts: list[Object] = [
         {"name": "topology", "mountPath": CONFIG, "readOnly": True},
         {"name": "state", "mountPath": STATE},
         {"name": "runtime", "mountPath": RUNTIME},

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from mesh.cli.arguments import Subparsers
     from mesh.deploy.deployment import RenderedFile
 
-TARGETS = ("kubernetes",)
+COMMAND = "/opt/meshserve/bin/mesh"
+TARGETS = ("kubernetes", "compose", "systemd")
 
 
 def register(subparsers: "Subparsers") -> None:
@@ -36,6 +37,7 @@ def register(subparsers: "Subparsers") -> None:
     render.add_argument(
         "--inference-pool", metavar="SERVICE", help="kubernetes: an InferencePool with this endpoint picker"
     )
+    render.add_argument("--mesh", default=COMMAND, metavar="PATH", help=f"systemd: the command (default: {COMMAND})")
     render.set_defaults(run=_render)
 
 
@@ -46,6 +48,7 @@ def _render(options: argparse.Namespace) -> int:
     deployment = read_deployment(options.file, with_secret=options.with_secret)
     settings = RenderSettings(
         image=options.image,
+        command=options.mesh,
         namespace=options.namespace,
         storage=options.storage,
         with_secret=options.with_secret,

@@ -31,13 +31,14 @@ class Deployment:
 class RenderSettings:
     """What a topology does not say. Each target reads those that are for it.
 
+    ``command``: path of ``mesh`` on the machines.
     ``storage``: size of a volume for each host; None: what it downloads ends with its pod. ``keda_secret``: name of the
     Secret whose ``token`` is an operator's key; None: the number of hosts stays. ``endpoint_picker``: Service of the
     picker of an InferencePool; None: there is no pool.
     """
 
     image: str
-    command: str = "/opt/meshserve/bin/mesh"
+    command: str = "mesh"
     namespace: str = "default"
     storage: str | None = None
     with_secret: bool = False

@@ -2,9 +2,12 @@
 
 from collections.abc import Callable, Mapping
 
+from mesh.deploy import compose, systemd
 from mesh.deploy.deployment import Deployment, Rendering, RenderSettings
 from mesh.deploy.kubernetes import rendering as kubernetes
 
 TARGETS: Mapping[str, Callable[[Deployment, RenderSettings], Rendering]] = {
     "kubernetes": kubernetes.render,
+    "compose": compose.render,
+    "systemd": systemd.render,
 }

@@ -44,11 +44,13 @@ def render(read: Read) -> Render:
     return render_text
 
 
-def check_golden(target: str, rendering: Rendering) -> None:
+def check_golden(target: str, rendering: Rendering, folder_of_test: str = "/nowhere") -> None:
+    """The test's own folder is written as ``/chat``."""
     folder = GOLDEN / target
+    files = {file.path: file.text.replace(folder_of_test, "/chat") for file in rendering.files}
     if os.environ.get("GOLDEN") == "write":
-        for file in rendering.files:
-            (folder / file.path).parent.mkdir(parents=True, exist_ok=True)
-            (folder / file.path).write_text(file.text)
+        for path, text in files.items():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_text(text)
     kept = {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
-    assert {file.path: file.text for file in rendering.files} == kept
+    assert files == kept

@@ -59,7 +59,7 @@ def _unit_file(topology: Topology, host: HostSpec, settings: RenderSettings) -> 
 
 
 def _unit(topology: Topology, host: HostSpec, settings: RenderSettings) -> Sections:
-    """SIGTERM goes to the supervisor alone, which drains what it runs. What a user has to mend is not tried again."""
+    """SIGTERM goes to the supervisor alone, which drains what it runs. If it dies, its successor adopts what runs on."""
     file = f"{CONFIG}/{topology.name}.toml"
     return {
         "Unit": {
@@ -78,7 +78,7 @@ def _unit(topology: Topology, host: HostSpec, settings: RenderSettings) -> Secti
             "RuntimeDirectoryPreserve": "yes",
             "StateDirectory": USER,
             "CacheDirectory": USER,
-            "KillMode": "mixed",
+            "KillMode": "process",
             "TimeoutStopSec": round(2 * topology.timing.drain_s + KILL_S),
             "Restart": "on-failure",
             "RestartSec": 5,

@@ -32,7 +32,7 @@ def test_units_are_those_that_are_kept(render):
 def test_a_unit_stops_no_sooner_than_requests_have_ended(render):
     [unit] = [file.text for file in render("systemd", MACHINES).files if file.path.endswith("right.service")]
     assert "TimeoutStopSec=80\n" in unit
-    assert "KillMode=mixed\n" in unit, "SIGTERM is for the supervisor alone"
+    assert "KillMode=process\n" in unit, "the others go on without a supervisor"
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")

@@ -28,13 +28,6 @@ def tidy(axes: "Axes", *, has_legend: bool = False) -> None:
         axes.legend(frameon=False, fontsize="small")
 
 
-def log_axis(axes: "Axes") -> None:
-    """A logarithmic axis of values, with plain labels that do not run into each other."""
-    axes.set_yscale("log")
-    axes.yaxis.set_major_formatter("{x:g}")
-    axes.yaxis.set_minor_formatter(lambda value, _: f"{value:g}" if f"{value:e}"[0] in "25" else "")
-
-
 def legend_beside(figure: "Figure") -> None:
     """One legend for all panels, of the lines of the first."""
     handles, labels = figure.axes[0].get_legend_handles_labels()

@@ -10,15 +10,15 @@ engines with which no constraint breaks. With ``--groups``, requests go round ro
 packed alone (appendix A): what that costs in engines, beside the paper's rule that half of the groups need one more.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
 from random import Random
 from statistics import fmean
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import Bounds, LinearConstraint, milp
-from scipy.sparse import lil_matrix
 
 from bench.harness.arguments import script_parser
 from bench.harness.tables import make_console, make_table
@@ -157,55 +157,47 @@ def grouped(case: Case, num_groups: int) -> int:
 
 
 def optimum(case: Case, at_most: int) -> int | None:
-    """The least number of engines; None if the solver was not done in time. ``at_most`` engines are known to do."""
-    requests, kind, limits = case.requests, case.kind, knobs()
-    num, bins = len(requests), at_most
-    room_s = limits.theta * (kind.tpot_s - DECODE.fixed_s)
-    weights = [
-        (one.num_tokens + limits.gamma * one.answer_tokens)
-        + limits.theta * DECODE.per_request_s / DECODE.per_context_token_s
-        for one in requests
-    ]
-    ends = sorted({one.answer_tokens for one in requests})
-    held = [held_tokens(one.num_tokens, BLOCK) for one in requests]
-    rows: list[tuple[Callable[[int], float], float]] = [
-        (lambda job: weights[job], room_s / DECODE.per_context_token_s),
-        (lambda job: PREFILL.per_token_s * requests[job].num_tokens, kind.ttft_s),
-        *((_at(requests, held, end), float(kind.kv_tokens // BLOCK * BLOCK)) for end in ends),
-    ]
-    matrix = lil_matrix((num + bins * (len(rows) + 1), bins * num + bins))
-    lower, upper = np.full(matrix.shape[0], -inf), np.zeros(matrix.shape[0])
-    for job in range(num):
-        matrix[job, [place * num + job for place in range(bins)]] = 1
-        lower[job] = upper[job] = 1
-    row = num
-    for place in range(bins):
-        used = bins * num + place
-        for amount, limit in rows:
-            for job in range(num):
-                matrix[row, place * num + job] = amount(job)
-            matrix[row, used] = -limit
-            row += 1
-        if place:
-            matrix[row, used], matrix[row, used - 1] = 1, -1
-        row += 1
-    cost = np.concatenate([np.zeros(bins * num), np.ones(bins)])
-    highest = np.ones(bins * num + bins)
-    for place in range(bins):  # the first request is in the first engine, the second in one of the first two, ...
-        highest[place * num : place * num + min(place, num)] = 0
+    """The least number of engines; None if the solver was not done in time. ``at_most`` engines are known to do.
+
+    Variables: whether engine ``i`` has request ``j``, engine by engine, then whether it has any.
+    """
+    if at_most == 1:
+        return 1
+    num, engines = len(case.requests), np.eye(at_most)
+    amounts, limits = _constraints(case)
+    served = np.hstack([np.kron(np.ones(at_most), np.eye(num)), np.zeros((num, at_most))])
+    held = np.hstack([np.kron(engines, amounts), -np.kron(engines, limits[:, np.newaxis])])
+    filled = np.hstack([np.zeros((at_most - 1, at_most * num)), np.diff(engines, axis=0)])  # the first engines first
+    in_order = np.triu(np.ones((at_most, num)))  # the first request is in the first engine, the second in the first two
     found = milp(
-        cost,
-        integrality=np.ones(len(cost)),
-        bounds=Bounds(np.zeros(len(cost)), highest),
-        constraints=LinearConstraint(matrix.tocsr(), lower, upper),
+        np.concatenate([np.zeros(at_most * num), np.ones(at_most)]),
+        integrality=np.ones(at_most * (num + 1)),
+        bounds=Bounds(0, np.concatenate([in_order.ravel(), np.ones(at_most)])),
+        constraints=[
+            LinearConstraint(served, 1, 1),
+            LinearConstraint(held, -inf, 0),
+            LinearConstraint(filled, -inf, 0),
+        ],
         options={"time_limit": SOLVER_S},
     )
     return round(found.fun) if found.status == 0 else None
 
 
-def _at(requests: Sequence[RequestView], held: Sequence[int], end: int) -> Callable[[int], float]:
-    """What each holds when so many steps are over."""
-    return lambda job: float(held[job] + end) if requests[job].answer_tokens >= end else 0.0
+def _constraints(case: Case) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """What each request takes of an engine (a column each), and what an engine has: by TPOT, TTFT, and memory.
+
+    Memory counts whenever an answer ends.
+    """
+    requests, kind, limits = case.requests, case.kind, knobs()
+    prompts, answers = (np.array([getattr(one, name) for one in requests]) for name in ("num_tokens", "answer_tokens"))
+    held = np.array([held_tokens(one.num_tokens, BLOCK) for one in requests])
+    ends = np.unique(answers)
+    a_request = limits.theta * DECODE.per_request_s / DECODE.per_context_token_s  # in tokens of context
+    room = limits.theta * (kind.tpot_s - DECODE.fixed_s) / DECODE.per_context_token_s
+    at_ends = [np.where(answers >= end, held + end, 0.0) for end in ends]
+    amounts = [prompts + limits.gamma * answers + a_request, PREFILL.per_token_s * prompts, *at_ends]
+    memory = kind.kv_tokens // BLOCK * BLOCK
+    return np.array(amounts), np.array([room, kind.ttft_s, *[memory] * len(ends)])
 
 
 # --- the table --------------------------------------------------------------------------------------------------------

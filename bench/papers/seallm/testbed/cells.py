@@ -1,7 +1,7 @@
 """The runs that figures are made of, each kept in a file: what was run once is not run again."""
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
@@ -29,17 +29,19 @@ class Cell:
     def name(self) -> str:
         return f"{self.system}-{_words(self.scene)}"
 
-
-@dataclass(frozen=True, slots=True)
-class Placing:
-    """A planner's work for a scene, for all systems that use it."""
-
-    planner: Planner
-    scene: Scene
+    @property
+    def planner(self) -> Planner:
+        return SYSTEMS[self.system].planner
 
     @property
-    def name(self) -> str:
-        return f"{self.planner}-{_words(self.scene)}"
+    def planned(self) -> Scene:
+        """The scene as plans know it: they know nothing of errors and skews to come."""
+        return replace(self.scene, error=0.0, in_a_row=0)
+
+    @property
+    def plan_name(self) -> str:
+        """The same for all systems and scenes that have one plan."""
+        return f"{self.planner}-{_words(self.planned)}"
 
 
 def _words(scene: Scene) -> str:
@@ -50,44 +52,34 @@ def _words(scene: Scene) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Lab:
-    """Makes plans and runs, or reads them. Paths of inputs are absolute. For a pool of processes."""
+    """Makes plans and runs, or reads those that it made before. Paths of inputs are absolute, as processes share it."""
 
     inputs: Inputs
     effort: Effort
     folder: Path
 
     def check(self) -> None:
-        """That what the folder holds was made of the same inputs. Raises `UserError`."""
+        """Raise `UserError` if what the folder holds was made of other inputs."""
         path = self.folder / "inputs.json"
         mine = msgspec.json.format(msgspec.json.encode((self.inputs, self.effort), enc_hook=str))
         if path.exists() and path.read_bytes() != mine:
             raise UserError(f"{self.folder}: holds runs of other inputs or efforts (inputs.json); use another --out")
         _write(path, mine)
 
-    def place(self, placing: Placing) -> Plan:
+    def plan(self, cell: Cell) -> Plan:
         def make() -> Plan:
-            return make_plan(placing.planner, make_world(self.inputs), placing.scene, self.effort)
+            return make_plan(cell.planner, make_world(self.inputs), cell.planned, self.effort)
 
-        return _kept(self.folder / "plans" / f"{placing.name}.json", Plan, make)
+        return _kept(self.folder / "plans" / f"{cell.plan_name}.json", Plan, make)
 
     def run(self, cell: Cell) -> Result:
         def make() -> Result:
-            return serve(SYSTEMS[cell.system], self.place(placing(cell)), make_world(self.inputs), cell.scene)
+            return serve(SYSTEMS[cell.system], self.plan(cell), make_world(self.inputs), cell.scene)
 
         return _kept(self.folder / "cells" / f"{cell.name}.json", Result, make)
 
     def has(self, cell: Cell) -> bool:
         return (self.folder / "cells" / f"{cell.name}.json").exists()
-
-
-def placing(cell: Cell) -> Placing:
-    """Plans know nothing of errors and skews to come."""
-    return Placing(SYSTEMS[cell.system].planner, replace(cell.scene, error=0.0, in_a_row=0))
-
-
-def placings(cells: Sequence[Cell]) -> Iterator[Placing]:
-    """That the cells need, each once."""
-    yield from dict.fromkeys(placing(cell) for cell in cells)
 
 
 def _kept(path: Path, kind: type[Kept], make: Callable[[], Kept]) -> Kept:
@@ -99,7 +91,7 @@ def _kept(path: Path, kind: type[Kept], make: Callable[[], Kept]) -> Kept:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """All of it or nothing."""
+    """Write all of it or nothing."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(f".{os.getpid()}")
     partial.write_bytes(content)

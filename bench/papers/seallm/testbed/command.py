@@ -19,7 +19,7 @@ from bench.harness.arguments import add_jobs, add_out, add_seeds, script_parser
 from bench.harness.jobs import run_jobs
 from bench.harness.tables import make_console
 from bench.papers.runs import over_seeds
-from bench.papers.seallm.testbed.cells import Cell, Lab, placings
+from bench.papers.seallm.testbed.cells import Cell, Lab
 from bench.papers.seallm.testbed.figures import FIGURES, Range, cells_of, systems_of
 from bench.papers.seallm.testbed.lengths import Files
 from bench.papers.seallm.testbed.plans import Effort
@@ -37,7 +37,7 @@ WITH_RATIOS = (6, 8, 9)
 def main() -> int:
     options = _parse()
     lab = Lab(
-        Inputs(Files(*map(_absolute, (options.sharegpt, options.arxiv, options.code))), _absolute(options.arrivals)),
+        Inputs(Files(options.sharegpt, options.arxiv, options.code), options.arrivals),
         Effort(options.history, options.history_seconds, options.batches),
         options.out.absolute(),
     )
@@ -66,20 +66,20 @@ def main() -> int:
 
 def _parse() -> argparse.Namespace:
     parser = script_parser("bench.papers.seallm.testbed", __doc__)
+    parser.add_argument("--figure", nargs="+", type=int, choices=FIGURES, default=FIGURES, help="6 to 13 (all)")
     parser.add_argument(
-        "--figure", nargs="+", type=int, choices=FIGURES, default=FIGURES, metavar="N", help="6 to 13 (all)"
+        "--sharegpt", type=_absolute, metavar="FILE", help="lengths of chats (input_tokens, output_tokens)"
     )
-    parser.add_argument("--sharegpt", type=Path, metavar="FILE", help="lengths of chats (input_tokens, output_tokens)")
-    parser.add_argument("--arxiv", type=Path, metavar="FILE", help="lengths of summaries")
-    parser.add_argument("--code", type=Path, metavar="FILE", help="lengths of code (prompt_pieces, solution_pieces)")
-    parser.add_argument("--arrivals", type=Path, metavar="FILE", help="Azure Functions or ServeGen")
+    parser.add_argument("--arxiv", type=_absolute, metavar="FILE", help="lengths of summaries")
+    parser.add_argument(
+        "--code", type=_absolute, metavar="FILE", help="lengths of code (prompt_pieces, solution_pieces)"
+    )
+    parser.add_argument("--arrivals", type=_absolute, metavar="FILE", help="Azure Functions or ServeGen")
     parser.add_argument("--rates", nargs="+", type=float, default=RATES, metavar="R", help="of figures 6, 7 and 8")
     parser.add_argument("--rate", type=float, default=30.0, metavar="R", help="of figures 9 to 13 (default: 30)")
     parser.add_argument("--requests", type=int, default=800, metavar="N", help="of a run (default: 800)")
     parser.add_argument("--seconds", type=float, default=60.0, metavar="S", help="of a run at least (default: 60)")
-    parser.add_argument(
-        "--replaced-seconds", type=float, default=600.0, metavar="S", help="of a run of figure 9 (default: 600)"
-    )
+    parser.add_argument("--replaced-seconds", type=float, default=600.0, metavar="S", help="of figure 9 (default: 600)")
     add_seeds(parser, 1)
     parser.add_argument("--strict", action="store_true", help="FCFS to the letter, too, in figures 6 to 8: slow")
     parser.add_argument("--history", type=int, default=300, metavar="N", help="requests that plans are made for")
@@ -90,8 +90,8 @@ def _parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _absolute(path: Path | None) -> Path | None:
-    return None if path is None else path.absolute()
+def _absolute(path: str) -> Path:
+    return Path(path).absolute()
 
 
 def _show(figure: int, span: Range, answers: dict[Cell, Result]) -> None:
@@ -109,8 +109,8 @@ def _means(answers: dict[Cell, Result]) -> dict[Cell, Result]:
 
 
 def _run(lab: Lab, cells: Sequence[Cell], num_jobs: int) -> dict[Cell, Result]:
-    """Plans first, as several systems use one."""
+    """Make plans first, as several systems share one."""
     missing = [cell for cell in cells if not lab.has(cell)]
-    run_jobs(lab.place, list(placings(missing)), num_jobs, "plans")
+    run_jobs(lab.plan, list({cell.plan_name: cell for cell in missing}.values()), num_jobs, "plans")
     run_jobs(lab.run, missing, num_jobs)
     return {cell: lab.run(cell) for cell in cells}

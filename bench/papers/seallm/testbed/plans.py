@@ -12,12 +12,12 @@
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement
 from random import Random
 
-from bench.papers.seallm.testbed.scene import Scene, World, cluster
+from bench.papers.seallm.testbed.scene import Scene, World
 from bench.papers.seallm.testbed.systems import Planner
 from bench.placement import setting
 from engines.costs.linear import prefill_s, requests_s
@@ -50,7 +50,7 @@ class Effort:
 def make_plan(planner: Planner, world: World, scene: Scene, effort: Effort) -> Plan:
     span_s = max(effort.history / scene.rate, effort.history_s)
     asked = world.history(scene, effort.seen_s, span_s)
-    there, catalogue = cluster(scene.num_devices), world.catalogue
+    there, catalogue = setting.cluster(scene.num_devices), world.catalogue
 
     def evaluator(scheduling: Scheduling) -> Simulated:
         slos = dict.fromkeys(catalogue.services, setting.SLO)
@@ -69,6 +69,20 @@ def make_plan(planner: Planner, world: World, scene: Scene, effort: Effort) -> P
             return muxserve(there, catalogue, asked)
 
 
+def _packed(groups: Iterable[tuple[int, Sequence[str]]], there: Cluster) -> Plan:
+    """Groups of so many devices, with their services, on hosts that have room.
+
+    The largest come first, so that powers of two fill up.
+    """
+    used = dict.fromkeys(there.hosts, 0)
+    packed = []
+    for size, services in sorted(groups, key=lambda group: -group[0]):
+        host = next(host for host, num_devices in there.hosts.items() if used[host] + size <= num_devices)
+        packed.append(Group.of_devices(host, used[host], size).holding(services))
+        used[host] += size
+    return Plan(tuple(packed))
+
+
 # --- own devices for each service -------------------------------------------------------------------------------------
 
 
@@ -76,33 +90,22 @@ def dedicated(there: Cluster, catalogue: Catalogue, evaluate: Evaluate) -> Plan:
     """A service that does not fit into its part of the devices has no place."""
     share = sum(there.hosts.values()) // len(catalogue.services)
     sizes = [size for size in catalogue.sizes() if size <= min(share, there.largest_group)]
-    plans = [_packed(list(_engines_of(size, share, catalogue)), there) for size in sizes]
+    plans = [_packed(_engines_of(size, share, catalogue), there) for size in sizes]
     scored = list(zip(sizes, plans, evaluate(plans), strict=True))
-    chosen: list[tuple[str, int]] = []
+    chosen: list[tuple[int, Sequence[str]]] = []
     for service in catalogue.services:
         fitting = [one for one in scored if service in one[1].services]
         if fitting:
             size, _, _ = min(fitting, key=lambda one: one[2].services[service].unserved_index)
-            chosen += [(service, size)] * (share // size)
+            chosen += [(size, [service])] * (share // size)
     return _packed(chosen, there)
 
 
-def _engines_of(size: int, share: int, catalogue: Catalogue) -> Iterator[tuple[str, int]]:
+def _engines_of(size: int, share: int, catalogue: Catalogue) -> Iterator[tuple[int, Sequence[str]]]:
     """As many of that size as there are devices for, for each service that fits into one."""
     for service in catalogue.services:
         if size in catalogue.footprints[service] and catalogue.fits([service], size):
-            yield from [(service, size)] * (share // size)
-
-
-def _packed(engines: Sequence[tuple[str, int]], there: Cluster) -> Plan:
-    """Engines of one service each, on hosts that have room: the largest first, so that powers of two fill up."""
-    used = dict.fromkeys(there.hosts, 0)
-    groups = []
-    for service, size in sorted(engines, key=lambda engine: (-engine[1], engine[0])):
-        host = next(host for host, num_devices in there.hosts.items() if used[host] + size <= num_devices)
-        groups.append(Group.of_devices(host, used[host], size).holding([service]))
-        used[host] += size
-    return Plan(tuple(groups))
+            yield from [(size, [service])] * (share // size)
 
 
 # --- MuxServe ---------------------------------------------------------------------------------------------------------
@@ -110,18 +113,21 @@ def _packed(engines: Sequence[tuple[str, int]], there: Cluster) -> Plan:
 Loads = Mapping[tuple[str, int], float]  # how much of a group's time a service takes, by number of devices
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Mesh:
-    """A group of devices, in MuxServe's words."""
+    """A group of devices, in MuxServe's words, and how much of its time its services take."""
 
     num_devices: int
-    services: list[str] = field(default_factory=list)
+    services: tuple[str, ...] = ()
     load: float = 0.0
 
-    @property
-    def served(self) -> float:
-        """Of what is asked of it."""
-        return 1.0 if self.load <= 1 else 1 / self.load
+    def holding(self, service: str, loads: Loads) -> "_Mesh":
+        """The mesh with one service more."""
+        return replace(self, services=(*self.services, service), load=self.load + loads[service, self.num_devices])
+
+    def served(self, asked: Traffic) -> float:
+        """Requests a second that it serves of those that are asked of it."""
+        return sum(asked.rate(service) for service in self.services) / max(1.0, self.load)
 
 
 def muxserve(there: Cluster, catalogue: Catalogue, asked: Traffic) -> Plan:
@@ -129,11 +135,11 @@ def muxserve(there: Cluster, catalogue: Catalogue, asked: Traffic) -> Plan:
     placed = [_place(sizes, catalogue, asked, loads) for sizes in _cuts(there, catalogue)]
 
     def worth(meshes: Sequence[_Mesh]) -> tuple[int, float, float]:
-        served = sum(asked.rate(service) * mesh.served for mesh in meshes for service in mesh.services)
         num_placed = sum(len(mesh.services) for mesh in meshes)
+        served = sum(mesh.served(asked) for mesh in meshes)
         return num_placed, round(served, 9), -max(mesh.load for mesh in meshes)
 
-    return _on_hosts(max(placed, key=worth), there)
+    return _packed(((mesh.num_devices, mesh.services) for mesh in max(placed, key=worth)), there)
 
 
 def group_loads(catalogue: Catalogue, asked: Traffic) -> Loads:
@@ -173,40 +179,16 @@ def _place(sizes: Sequence[int], catalogue: Catalogue, asked: Traffic, loads: Lo
 
     for service in sorted(catalogue.services, key=lambda name: (-least_load(name), name)):
         fitting = {
-            (mesh.num_devices, tuple(mesh.services)): mesh
-            for mesh in meshes
+            mesh: index
+            for index, mesh in enumerate(meshes)
             if catalogue.fits((*mesh.services, service), mesh.num_devices)
         }
+
+        def worth(mesh: _Mesh, service: str = service) -> tuple[float, float]:
+            after = mesh.holding(service, loads)
+            return round(mesh.served(asked) - after.served(asked), 9), after.load
+
         if fitting:
-            _add(service, min(fitting.values(), key=_after(service, asked, loads)), loads)
+            best = min(fitting, key=worth)
+            meshes[fitting[best]] = best.holding(service, loads)
     return meshes
-
-
-def _after(service: str, asked: Traffic, loads: Loads) -> Callable[[_Mesh], tuple[float, float]]:
-    """Smaller is better: what is not served on the mesh with the service and is without it, then how busy it is."""
-
-    def worth(mesh: _Mesh) -> tuple[float, float]:
-        after = _Mesh(mesh.num_devices, [*mesh.services, service], mesh.load + loads[service, mesh.num_devices])
-        gained = _served_rate(after, asked) - _served_rate(mesh, asked)
-        return -round(gained, 9), after.load
-
-    return worth
-
-
-def _served_rate(mesh: _Mesh, asked: Traffic) -> float:
-    return mesh.served * sum(asked.rate(service) for service in mesh.services)
-
-
-def _add(service: str, mesh: _Mesh, loads: Loads) -> None:
-    mesh.services.append(service)
-    mesh.load += loads[service, mesh.num_devices]
-
-
-def _on_hosts(meshes: Sequence[_Mesh], there: Cluster) -> Plan:
-    used = dict.fromkeys(there.hosts, 0)
-    groups = []
-    for mesh in sorted(meshes, key=lambda mesh: -mesh.num_devices):
-        host = next(host for host, most in there.hosts.items() if used[host] + mesh.num_devices <= most)
-        groups.append(Group.of_devices(host, used[host], mesh.num_devices).holding(mesh.services))
-        used[host] += mesh.num_devices
-    return Plan(tuple(groups))

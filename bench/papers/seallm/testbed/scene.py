@@ -14,7 +14,7 @@ from bench.papers.seallm.testbed.lengths import Files, all_kinds, clusters
 from bench.placement import setting
 from engines.costs.linear import serving_s
 from engines.costs.profiles import EngineProfile
-from router.placement.observe.requirements import Catalogue, Cluster
+from router.placement.observe.requirements import Catalogue
 from router.placement.observe.traffic import Arrival, Traffic
 from simulation.loads.arrival_processes import Arrivals
 from simulation.loads.trace_request import TraceRequest
@@ -121,11 +121,6 @@ class World:
 def _disturbed(request: TraceRequest, error: float, random: Random) -> TraceRequest:
     num_output = round(request.num_output * (1 + random.normalvariate(0.0, error)))
     return replace(request, num_output=min(max(1, num_output), LONGEST_ANSWER))
-
-
-def cluster(num_devices: int) -> Cluster:
-    """Nodes of eight."""
-    return setting.cluster(num_devices)
 
 
 @cache

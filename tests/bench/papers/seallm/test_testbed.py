@@ -9,12 +9,12 @@ import msgspec
 import pytest
 
 from bench.papers.seallm.testbed.arrivals import Source, dealt, read_sources
-from bench.papers.seallm.testbed.cells import Cell, Lab, placings
+from bench.papers.seallm.testbed.cells import Cell, Lab
 from bench.papers.seallm.testbed.figures import AXES, FIGURES, Range, cells_of
 from bench.papers.seallm.testbed.lengths import Files, all_kinds, clusters
 from bench.papers.seallm.testbed.plans import Effort, dedicated, group_loads, make_plan, muxserve
 from bench.papers.seallm.testbed.run import Served, make_topology, quotas, result_of
-from bench.papers.seallm.testbed.scene import Inputs, Scene, cluster, make_world
+from bench.papers.seallm.testbed.scene import Inputs, Scene, make_world
 from bench.papers.seallm.testbed.systems import (
     ADAPTIVE,
     ALPASERVE,
@@ -131,7 +131,7 @@ def test_dedicated_services_share_no_engine_and_have_equal_parts_of_the_devices(
         ]
 
     names = catalogue.services
-    plan = dedicated(cluster(num_devices), catalogue, evaluate)
+    plan = dedicated(setting.cluster(num_devices), catalogue, evaluate)
     share = num_devices // len(names)
     for name in names:
         sizes = [group.num_devices for group in plan.groups_of(name)]
@@ -158,7 +158,7 @@ def _check_devices(plan, num_devices):
 def test_muxserve_gives_each_service_one_place_and_leaves_nothing_unserved_that_can_be_served(num_devices: int):
     world = make_world(INPUTS)
     asked = world.history(replace(SCENE, rate=6.0), 60.0, 60.0)
-    plan = muxserve(cluster(num_devices), world.catalogue, asked)
+    plan = muxserve(setting.cluster(num_devices), world.catalogue, asked)
     assert Counter(name for group in plan.groups for name in group.services) == dict.fromkeys(world.services, 1)
     loads = group_loads(world.catalogue, asked)
     busy = [sum(loads[name, group.num_devices] for name in group.services) for group in plan.groups]
@@ -262,7 +262,7 @@ def test_figures_share_runs_and_say_what_they_vary():
         ("-A", 600.0),
     }
     assert [AXES[11][1](scene) for scene in span.scenes(11)] == [0.5, pytest.approx(2 / 3), 1.0, 2.0]
-    assert {placing.scene.error for placing in placings(cells_of([13], span))} == {0.0}
+    assert {cell.planned.error for cell in cells_of([13], span)} == {0.0}
 
 
 def test_a_run_is_kept_and_not_made_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
